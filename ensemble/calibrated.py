@@ -34,18 +34,18 @@ class Calibration:
         description: Mapping[str, Any],
     ):
         self._path = work.predictions / "calibration.npz"
-        self._likelihood = likelihood
         if not work.read_report():
             raise UserError(f"{work.path} has not finished: it can be calibrated when it has")
         if not self._path.exists():
             raise UserError(f"{work.path} has no calibration split to fit on")
-        self._stored = read_predictions(
+        stored = read_predictions(
             self._path,
             config,
             likelihood,
             identity=work.identity(),
             fingerprint=description["fingerprint"],
         )
+        self._view = likelihood.view(stored.arrays, stored.targets)
 
     def temperature(self) -> float:
         """Fits the temperature; it is 1, with a warning, where the predictions determine none.
@@ -54,7 +54,7 @@ class Calibration:
             UserError: the likelihood has no temperature.
         """
         try:
-            return self._likelihood.fit_temperature(self._stored.arrays, self._stored.targets)
+            return self._view.fit_factor()
         except UserError as error:  # Before ValueError, which it is one of.
             raise UserError(f"{self._path} gives no temperature: {error}") from None
         except ValueError as error:
@@ -67,11 +67,7 @@ class Calibration:
         Raises:
             UserError: these predictions cannot prove what the rule asks for.
         """
-        stored = self._stored
         try:
-            doubts, errors = self._likelihood.abstention_terms(
-                stored.arrays, stored.targets, rule.tolerance
-            )
-            return metrics.fit_abstention(rule, doubts, errors)
+            return metrics.fit_abstention(rule, self._view.doubt, self._view.errs(rule.tolerance))
         except ValueError as error:
             raise UserError(f"{self._path} cannot abstain by {rule}: {error}") from None

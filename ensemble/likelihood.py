@@ -327,28 +327,6 @@ class Likelihood(Protocol):
     def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
         """Predictions [C, N, ...] of chains, from those of K of their draws [C, K, N, ...]."""
 
-    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
-        """Fits what `prediction` is calibrated by, on predictions of other examples.
-
-        Raises:
-            UserError: nothing can ever be fitted to predictions of this likelihood.
-            ValueError: nothing can be fitted to these.
-        """
-
-    def abstention_terms(
-        self, arrays: Arrays, targets: np.ndarray, tolerance: float | None = None
-    ) -> tuple[np.ndarray, ...]:
-        """How unsure the ensemble is of N other examples, 0..1, and whether it errs, [N] each.
-
-        Args:
-            arrays: of the members.
-            targets: [N].
-            tolerance: of numbers, the largest distance from the target that is no error.
-
-        Raises:
-            ValueError: right and wrong are not defined for such targets.
-        """
-
     def prediction(self, arrays: Arrays, temperature: float | None, threshold: float = ...) -> Any:
         """What an ensemble says of N inputs: a named tuple of arrays.
 

@@ -55,7 +55,7 @@ class NumberLikelihood(Likelihood, Protocol):
     def keeps_sums(self, arrays: Arrays) -> bool:
         """Whether predictions are sums over draws that were not all kept."""
 
-    def scaled(self, arrays: Arrays, factor: float) -> dict[str, np.ndarray]:
+    def scaled(self, arrays: Arrays, factor: float, weights: Any = None) -> dict[str, np.ndarray]:
         """Predictions of members whose mixture is as wide times a factor.
 
         Raises:

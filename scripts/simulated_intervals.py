@@ -23,21 +23,15 @@ QUANTILES = {1.96, 1.645, 1.6449, 2.576}
 _PREDICTED = "of targets that are predicted, not of a score"
 _WRITES = "writes an interval that another function made"
 _DRAWN = "drawn in a picture, and no sentence is about it"
-_OF_NUMBERS = "its terms are means as in the statement numbers.scores, by the same functions"
 NO_STATEMENTS: dict[str, str] = {
-    "ensemble.evaluation.quantiles.quantile_scores.score_predictions": _OF_NUMBERS,
-    "ensemble.evaluation.quantiles.quantile_scores.score_simple": _OF_NUMBERS,
-    "ensemble.evaluation.quantiles.quantile_scores._score_band": _OF_NUMBERS,
-    "ensemble.evaluation.several_evaluator.SeveralEvaluator.compare": _OF_NUMBERS,
-    "ensemble.evaluation.several_evaluator._joint": _OF_NUMBERS,
     "ensemble.metrics.bootstrap.intervals": "for users of ensemble.metrics; no report has it",
     "ensemble.evaluation.page.interval": _WRITES,
     "ensemble.evaluation.numbers.number_page.interval": _WRITES,
     "ensemble.evaluation.quantiles.quantile_page.interval": _WRITES,
-    "ensemble.metrics.number_calibration.distance_intervals": _PREDICTED,
-    "ensemble.metrics.number_calibration.quantile_intervals": _PREDICTED,
-    "ensemble.metrics.regression.interval_terms": _PREDICTED,
     "ensemble.metrics.regression.interval_score": _PREDICTED,
+    "ensemble.scoring.scores.numbers.interval_score": _PREDICTED,
+    "ensemble.likelihoods.mixture_view.MixtureView._intervals": _PREDICTED,
+    "ensemble.scoring.combine.Combine.interval": "a signature",
     "ensemble.pictures.intervals.coverage_curve": _DRAWN,
     "ensemble.pictures.intervals.quantile_curve": _DRAWN,
     "ensemble.pictures.number_plots.errors_against_uncertainty": _DRAWN,

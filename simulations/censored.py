@@ -6,8 +6,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ensemble import likelihoods
-from ensemble.evaluation.numbers import known_rows
 from ensemble.metrics import regression
+from ensemble.scoring.facts import facts_of
+from ensemble.scoring.score import scores_of
 from ensemble.storage.predictions import StoredPredictions
 from ensemble.target_rows import joined
 from simulations.settings import named, with_each
@@ -49,20 +50,22 @@ def calibration(rng: np.random.Generator, width: float, **setting: Any) -> Outco
     """
     test, _ = draw(rng, **setting)
     arrays = {**test.arrays, "scale": width * test.arrays["scale"]}
-    found = known_rows.score_censored(_LIKELIHOOD, test._replace(arrays=arrays))
+    view = _LIKELIHOOD.view(arrays, test.targets)
+    scores = scores_of(view)
     outcome = {}
     for level in regression.LEVELS:
         name = f"coverage_{100 * level:.0f}"
         reach = width * float(ndtri(0.5 + level / 2))
-        outcome[name] = holds(found["interval"][name], float(ndtr(reach) - ndtr(-reach)))
+        outcome[name] = holds(scores[name].interval(view), float(ndtr(reach) - ndtr(-reach)))
     return outcome
 
 
 @replication
 def uniformity(rng: np.random.Generator, **setting: Any) -> Outcome:
     """Whether distributions that are right are called wrong."""
-    found = known_rows.score_censored(_LIKELIHOOD, draw(rng, **setting)[0])
-    return {"pit": bool(found["pit"]["p_value"] < _SURE)}
+    test, _ = draw(rng, **setting)
+    pit = facts_of(_LIKELIHOOD.view(test.arrays, test.targets))["pit"]
+    return {"pit": bool(pit["p_value"] < _SURE)}
 
 
 _setting = named("num_examples num_members bounds")
@@ -81,7 +84,7 @@ STATEMENTS = (
         name="censored.coverage",
         claim="Intervals hold [low, high] of all targets, those that are censored too",
         over="examples",
-        made_by=("ensemble.evaluation.numbers.known_rows.score_censored",),
+        made_by=("ensemble.scoring.combine.Coverage",),
         settings=with_each(_SETTINGS, "width", (1.0, 1.0, 0.7, 1.3, 1.0, 1.0, 0.7)),
         prepare=calibration,
         at_least=True,

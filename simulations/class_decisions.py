@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 
 from ensemble import metrics
-from ensemble.evaluation import class_evaluator, scoring, sentences, strata, verdict
-from ensemble.evaluation.class_predictions import LabelledPredictions
+from ensemble.evaluation import sections, sentences, strata, verdict
+from ensemble.evaluation.classes import score_classes
+from ensemble.likelihoods.class_view import MeanOfSoftmax
+from ensemble.scoring.score import scores_of
 from ensemble.source import Strata
-from simulations.class_scores import ROUNDING, UNEQUAL, answers, nll_change
-from simulations.populations import mean_log_probs, means_and_labels, population, sample
+from simulations.class_scores import ROUNDING, UNEQUAL, answers, evaluated, nll_change
+from simulations.populations import population, sample
 from simulations.settings import named, with_more
-from simulations.shifts import draw_hits
+from simulations.shifts import cost_interval, draw_hits
 from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
 
@@ -22,7 +24,7 @@ def temperature(rng: np.random.Generator, num_examples: int, **setting: Any) -> 
     setting |= {"size": 10_000}
     everything = population(**setting)
     test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
-    section = scoring._score_temperature(*means_and_labels(test, held_out))
+    section = sections.score_factor(evaluated(test, held_out))
     effect = sentences.effect(section)
     if not effect:
         return {"use it": None, "leave it out": None}
@@ -39,7 +41,8 @@ def majority(
 ) -> Outcome:
     """Whether the most frequent class is wrongly said to be better than the ensemble, or worse."""
     predictions, classes = _classes(rng, num_examples, prior, recalls)
-    test = {"num_examples": num_examples, "interval": scoring.all_intervals(predictions)}
+    accuracy = scores_of(predictions)["accuracy"].interval(predictions)
+    test = {"num_examples": num_examples, "interval": {"accuracy": accuracy}}
     sentence = verdict.balance(test, classes)
     if "may be chance" in sentence:
         return {"sentence": None}
@@ -76,14 +79,14 @@ def majority_power(
 
 def _classes(
     rng: np.random.Generator, num_examples: int, prior: Sequence[float], recalls: Sequence[float]
-) -> tuple[LabelledPredictions, dict[str, Any]]:
+) -> tuple[MeanOfSoftmax, dict[str, Any]]:
     """Predictions of one member with such recalls, and what is said of their classes."""
     labels = rng.choice(len(prior), size=num_examples, p=prior)
     hits = rng.random(num_examples) < np.array(recalls)[labels]
     num_classes = int(labels.max()) + 2
     other = (labels + rng.integers(1, num_classes, size=num_examples)) % num_classes
     predictions = answers(np.where(hits, labels, other), labels, num_classes)
-    return predictions, scoring.score_classes(predictions, [str(i) for i in range(len(prior))])
+    return predictions, score_classes(predictions, [str(i) for i in range(len(prior))])
 
 
 @replication
@@ -106,15 +109,15 @@ def shift(
     names = [f"shift {i}" for i in range(len(costs))]
     hurts_most = [name for name, cost in zip(names, costs, strict=True) if cost == max(costs)]
     hits = rng.random(num_examples) < accuracy
-    sections = {}
+    found = {}
     for name, cost in zip(names, costs, strict=True):
         shifted = draw_hits(rng, hits, accuracy, cost, churn)
-        interval = class_evaluator.cost_interval(1.0 * hits, 1.0 * shifted, len(costs))
-        sections[name] = {
+        interval = cost_interval(1.0 * hits, 1.0 * shifted, len(costs))
+        found[name] = {
             "ensemble": {"accuracy": [shifted.mean()] * 5, "ece": [0.0] * 5},
             "accuracy_cost_interval": [interval] * 5,
         }
-    sentence = verdict.shift(sections)
+    sentence = verdict.shift(found)
     most = next(name for name in (*names, "") if f"{name} hurts most" in sentence or not name)
     lowest = next(name for name in names if name in sentence or "none of" in sentence)
     known = sentence.rstrip(".").partition("Known to cost accuracy: ")[2]
@@ -133,8 +136,8 @@ def groups(rng: np.random.Generator, sizes: Sequence[int], shares: Sequence[floa
     """Whether groups that are alike are said to differ."""
     names = np.repeat([f"group {i}" for i in range(len(sizes))], sizes)
     held = rng.random(len(names)) < np.repeat(shares, sizes)
-    sections = strata.by_stratum(held, Strata("group", "group", names))
-    is_said = "which is more than chance" in strata.sentence(sections, "group:group")
+    found = strata.by_stratum(held, Strata("group", "group", names))
+    is_said = "which is more than chance" in strata.sentence(found, "group:group")
     return {"they differ": len(set(shares)) == 1 if is_said else None}
 
 
@@ -162,13 +165,11 @@ def conformal(
     """
     everything = population(**setting)
     held_out, test = (sample(rng, everything, n) for n in (num_held_out, num_examples))
-    section = scoring._score_conformal(
-        *means_and_labels(test, held_out), nonempty=False, strata=None
-    )
-    mean = mean_log_probs(**setting)
-    sets = metrics.conformal_sets(mean, everything.targets, section["threshold"])
+    section = sections.score_conformal(evaluated(test, held_out))[""]
+    (sets,) = everything.conformals()
+    sizes, held = sets.size(section["threshold"]), sets.scores <= section["threshold"]
     found = {"range": (section["coverage_range"], section["coverage"])}
-    for name, truth in (("coverage", sets.coverage), ("mean_size", sets.mean_size)):
+    for name, truth in (("coverage", float(held.mean())), ("mean_size", float(sizes.mean()))):
         found[name] = section["interval"][name], truth
     return {part: holds(*found[part], ROUNDING) for part in parts}
 
@@ -201,7 +202,7 @@ STATEMENTS = (
         claim="A temperature makes probabilities better, or worse",
         over="calibration examples",
         made_by=(
-            "ensemble.evaluation.scoring._change_on_folds",
+            "ensemble.evaluation.sections.change_on_folds",
             "ensemble.evaluation.sentences.effect",
         ),
         settings={
@@ -238,7 +239,7 @@ STATEMENTS = (
         name="classes.majority_excess",
         claim="The accuracy less the share of the most frequent class",
         over="test examples",
-        made_by=("ensemble.evaluation.scoring.score_classes",),
+        made_by=("ensemble.evaluation.classes.score_classes",),
         settings=_UNEQUAL,
         prepare=majority_excess,
         at_least=True,
@@ -257,7 +258,7 @@ STATEMENTS = (
         name="classes.shift",
         claim="A shift costs accuracy, hurts most, or none costs more than half a point",
         over="test examples",
-        made_by=("ensemble.evaluation.class_evaluator.cost_interval",),
+        made_by=("ensemble.scoring.combine.Share",),
         settings={
             "N = 100, nothing costs": _shift(100, 0.9, (0.0,) * 5, 0.2),
             "N = 100, equal costs": _shift(100, 0.9, (0.3,) * 5, 0.2),
@@ -311,8 +312,8 @@ STATEMENTS = (
         "test split's share in the stated range",
         over="test examples; the range: calibration and test examples",
         made_by=(
-            "ensemble.evaluation.scoring._score_conformal",
-            "ensemble.evaluation.scoring.conformal_range",
+            "ensemble.evaluation.sections._conformal",
+            "ensemble.evaluation.sections.conformal_range",
         ),
         settings=with_more(_CONFORMAL, parts=("coverage", "range")),
         prepare=conformal,
@@ -322,7 +323,7 @@ STATEMENTS = (
         name="classes.conformal_size",
         claim="Sets have [low, high] classes on average",
         over="test examples",
-        made_by=("ensemble.evaluation.scoring._score_conformal",),
+        made_by=("ensemble.evaluation.sections._conformal",),
         settings=with_more(_CONFORMAL, parts=("mean_size",)),
         prepare=conformal,
     ),

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 
 from ensemble import metrics
-from ensemble.evaluation import scoring, verdict
-from ensemble.evaluation.class_predictions import LabelledPredictions
-from simulations.populations import mean_log_probs, means_and_labels, population, sample
+from ensemble.evaluation import sections, verdict
+from ensemble.evaluation.classes import score_classes
+from ensemble.evaluation.sentences import is_available
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
+from ensemble.metrics.analytic_intervals import Interval
+from ensemble.scoring.facts import facts_of
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.sections import score_split, values_of
+from ensemble.scoring.view import View
+from simulations.populations import mean_log_probs, population, sample
 from simulations.settings import named, with_more
 from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
@@ -23,16 +30,7 @@ UNBOUNDED = ("nll", "total", "aleatoric", "epistemic")
 
 @functools.lru_cache(maxsize=1)
 def _truth(**setting: Any) -> dict[str, float]:
-    of = population(**setting)
-    mean = metrics.ensemble_log_probs(of.log_probs)
-    scores = metrics.scores(mean, of.targets)
-    uncertainty = metrics.uncertainty(of.log_probs)
-    return {
-        **scores,
-        "overconfidence": float(np.exp(mean.max(axis=-1)).mean()) - scores["accuracy"],
-        "disagreement": metrics.disagreement(of.log_probs),
-        **{name: float(values.mean()) for name, values in uncertainty.items()},
-    }
+    return values_of(population(**setting))
 
 
 @replication
@@ -40,9 +38,14 @@ def score_interval(
     rng: np.random.Generator, num_examples: int, names: Sequence[str], **setting: Any
 ) -> Outcome:
     """Whether the intervals of a test split's scores hold those of the population."""
-    intervals = scoring.all_intervals(sample(rng, population(**setting), num_examples))
-    truth = _truth(**setting)
-    return {name: holds(intervals[name], truth[name], ROUNDING) for name in names}
+    view = sample(rng, population(**setting), num_examples)
+    scores, truth = scores_of(view), _truth(**setting)
+    return {name: holds(scores[name].interval(view), truth[name], ROUNDING) for name in names}
+
+
+def evaluated(test: Any, held_out: Any, likelihood: Any = None) -> sections.Evaluated:
+    """What sections are made of: two splits, and no data."""
+    return sections.Evaluated(likelihood, test, held_out, {}, None, "", ())
 
 
 @replication
@@ -51,8 +54,8 @@ def temperature_scores(rng: np.random.Generator, num_examples: int, **setting: A
     setting |= {"size": 10_000}
     everything = population(**setting)
     test, held_out = (sample(rng, everything, num_examples) for _ in range(2))
-    section = scoring._score_temperature(*means_and_labels(test, held_out))
-    if not scoring.is_available(section):
+    section = sections.score_factor(evaluated(test, held_out))
+    if not is_available(section):
         return {"nll_change": None}
     truth = nll_change(section["value"], **setting)
     return {"nll_change": holds(section["nll_change_interval"], truth, ROUNDING)}
@@ -74,22 +77,22 @@ def balanced_accuracy(
     hits = rng.random(len(labels)) < np.array(recalls)[labels]
     names = [str(i) for i in range(num_classes)]
     predicted = np.where(hits, labels, (labels + 1) % num_classes)
-    section = scoring.score_classes(answers(predicted, labels, num_classes), names)
+    section = score_classes(answers(predicted, labels, num_classes), names)
     return {"balanced accuracy": holds(section["interval"], float(np.mean(recalls)), ROUNDING)}
 
 
-def answers(predicted: np.ndarray, labels: np.ndarray, num_classes: int) -> LabelledPredictions:
+def answers(predicted: np.ndarray, labels: np.ndarray, num_classes: int) -> MeanOfSoftmax:
     """One member that is rather sure of the classes [N] that it predicts."""
     probs = np.full((1, len(labels), num_classes), 0.1 / (num_classes - 1))
     probs[0, np.arange(len(labels)), predicted] = 0.9
-    return LabelledPredictions(np.log(probs), labels, np.arange(1))
+    return MeanOfSoftmax(arrays={LOG_PROBS: np.log(probs)}, targets=labels)
 
 
 @replication
 def ece_by_chance(rng: np.random.Generator, num_examples: int, **setting: Any) -> Outcome:
     """Whether the ECE of a calibrated predictor is at most what chance is said to make of it."""
     drawn = sample(rng, population(**setting), num_examples, gap=0.0)
-    terms = metrics.terms(metrics.ensemble_log_probs(drawn.log_probs), drawn.targets)
+    terms = metrics.terms(drawn.log_probs, drawn.labels)
     limit = metrics.calibration_by_chance(terms).ece_quantile
     return {"ECE": terms.ece() <= limit + ROUNDING}
 
@@ -101,7 +104,9 @@ def trust(rng: np.random.Generator, num_examples: int, gap: float, **setting: An
     A calibrated predictor is called overconfident, underconfident or wrong level by level; one that
     is not is said to be to be taken as it is, to within fewer points than it is off.
     """
-    test = scoring.score_predictions(sample(rng, population(**setting), num_examples, gap))
+    view = sample(rng, population(**setting), num_examples, gap)
+    told = sections.laid_out(score_split(view)["scores"])
+    test = {"num_examples": num_examples, **facts_of(view), **told}
     sentence = verdict.trust(test, temperature_helps=False)
     if sentence.startswith(("With", "The test split")):
         return {"sentence": None}
@@ -115,11 +120,15 @@ def trust(rng: np.random.Generator, num_examples: int, gap: float, **setting: An
 def power(rng: np.random.Generator, num_examples: int, gap: float, **setting: Any) -> Outcome:
     """Whether as many examples as are said to show a gap do show it."""
     everything = population(**setting)
-    first = scoring.all_intervals(sample(rng, everything, num_examples, gap))["overconfidence"]
+    first = _overconfidence(sample(rng, everything, num_examples, gap))
     assert first is not None
     needed = metrics.num_to_see(gap, first, num_examples)
-    second = scoring.all_intervals(sample(rng, everything, needed, gap))["overconfidence"]
+    second = _overconfidence(sample(rng, everything, needed, gap))
     return {"overconfidence": not holds(second, 0.0, ROUNDING)}
+
+
+def _overconfidence(view: View) -> Interval | None:
+    return scores_of(view)["overconfidence"].interval(view)
 
 
 _recalls = named("counts recalls")
@@ -152,9 +161,10 @@ STATEMENTS = (
         "disagreement lie in [low, high]",
         over="test examples",
         made_by=(
-            "ensemble.evaluation.scoring.all_intervals",
-            "ensemble.metrics.score_intervals.score_intervals",
-            "ensemble.metrics.score_intervals._accuracy_at_coverage",
+            "ensemble.scoring.combine.Mean",
+            "ensemble.scoring.combine.Order",
+            "ensemble.scoring.combine.Share",
+            "ensemble.scoring.score.Score.interval",
             "ensemble.metrics.analytic_intervals.bounded_interval",
             "ensemble.metrics.analytic_intervals.share_interval",
             "ensemble.metrics.analytic_intervals.influence_interval",
@@ -170,9 +180,8 @@ STATEMENTS = (
         claim="NLL and mean uncertainties lie in [low, high]",
         over="test examples",
         made_by=(
-            "ensemble.evaluation.scoring.all_intervals",
+            "ensemble.scoring.combine.Mean",
             "ensemble.metrics.analytic_intervals.mean_interval",
-            "ensemble.metrics.analytic_intervals.mean_intervals",
         ),
         # Where all are right, they are 0.
         settings=with_more(
@@ -185,7 +194,7 @@ STATEMENTS = (
         name="classes.temperature_change",
         claim="The temperature changes the NLL by [low, high]",
         over="test examples",
-        made_by=("ensemble.evaluation.scoring._score_temperature",),
+        made_by=("ensemble.evaluation.sections.score_factor",),
         settings={
             "N = 100": _gap(100),
             "N = 100, overconfident": _gap(100, sharpness=2.0),
@@ -201,7 +210,7 @@ STATEMENTS = (
         claim="The balanced accuracy lies in [low, high]",
         over="test examples of each class",
         made_by=(
-            "ensemble.evaluation.scoring.score_classes",
+            "ensemble.evaluation.classes.score_classes",
             "ensemble.metrics.score_intervals.balanced_accuracy_interval",
         ),
         settings={

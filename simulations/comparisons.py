@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from ensemble import metrics
 from ensemble.evaluation import comparison, recipe
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.sections import values_of
 from simulations import real_members
 from simulations.statement import VERDICT, Outcome, Replicate, Statement, holds
 
@@ -187,19 +189,26 @@ def _difference(drawn: tuple[list[NDArray], NDArray]) -> float:
     return first - second
 
 
+_SCORES = ("accuracy", "nll", "brier", "accuracy_at_80")
+
+
+def _views(drawn: tuple[list[NDArray], NDArray]) -> list[MeanOfSoftmax]:
+    return [MeanOfSoftmax(arrays={LOG_PROBS: one}, targets=drawn[1]) for one in drawn[0]]
+
+
 def _section(drawn: tuple[list[NDArray], NDArray]) -> dict[str, Any]:
-    parts = (comparison.leave_one_out(one, drawn[1]) for one in drawn[0])
+    parts = (comparison.leave_one_out(one, "nll") for one in _views(drawn))
     return recipe.score_recipes("NLL", "members", *parts)
 
 
 def _scores(_: Any, drawn: tuple[list[NDArray], NDArray]) -> list[dict[str, float]]:
-    return [metrics.scores(metrics.ensemble_log_probs(one), drawn[1]) for one in drawn[0]]
+    return [values_of(one, _SCORES) for one in _views(drawn)]
 
 
 def _intervals(names: tuple[str, ...], drawn: tuple[list[NDArray], NDArray]) -> dict[str, Any]:
-    terms = [metrics.terms(metrics.ensemble_log_probs(one), drawn[1]) for one in drawn[0]]
-    found = comparison.paired_intervals(*terms)
-    return {name: found[name] for name in names}
+    ours, theirs = _views(drawn)
+    scores = scores_of(ours)
+    return {name: scores[name].difference(ours, theirs) for name in names}
 
 
 _WORLD = World("nll", _pair, _draw, _difference, _section, _scores, _intervals)
@@ -224,7 +233,7 @@ STATEMENTS = (
         claim="Of these two ensembles, the other's NLL, or Brier score, is higher by [low, high]",
         over="examples",
         made_by=(
-            "ensemble.evaluation.comparison.paired_intervals",
+            "ensemble.scoring.combine.Mean",
             "ensemble.metrics.jackknife.mean_difference_interval",
         ),
         settings=_PAIRS,

@@ -68,9 +68,7 @@ STATEMENTS = (
         made_by=(
             "ensemble.metrics.detection.RankedScores.intervals",
             "ensemble.metrics.detection.RankedScores._fpr95_interval",
-            "ensemble.evaluation.out_of_distribution.score_detection",
-            "ensemble.evaluation.numbers.unfamiliar._score_detection",
-            "ensemble.evaluation.quantiles.quantile_scores.score_detections",
+            "ensemble.evaluation.sections.score_detections",
         ),
         settings={
             "150 and 17": _normal(150, 17, 1.0),

@@ -4,16 +4,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from ensemble.evaluation import recipe, scoring, sentences, strata
-from ensemble.evaluation.numbers import number_comparison
-from ensemble.evaluation.numbers.number_intervals import intervals
+from ensemble.evaluation import recipe, sentences
+from ensemble.evaluation.comparison import leave_one_out
 from ensemble.evaluation.quantiles import quantile_verdict
-from ensemble.metrics import grouped, regression
-from ensemble.source import Strata
-from ensemble.storage.predictions import StoredPredictions
+from ensemble.evaluation.sections import change_on_folds
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
+from ensemble.metrics import grouped
+from ensemble.scoring.combine import Combine, Mean, RootMean, Share, over_groups
 from simulations import number_comparisons, number_sentences, quantile_sentences
 from simulations.comparisons import is_wrong
 from simulations.number_comparisons import Kind
+from simulations.numbers import LIKELIHOOD
 from simulations.settings import named
 from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
@@ -26,10 +27,6 @@ def _groups(rng: np.random.Generator, num_groups: int, size: int, unequal: bool)
     if unequal:
         sizes = np.maximum(rng.lognormal(np.log(size) - 0.5, 1.0, num_groups).astype(int), 1)
     return np.repeat(np.arange(num_groups), sizes)
-
-
-def _strata(groups: NDArray) -> Strata:
-    return Strata("site", "group", groups.astype(str))
 
 
 def _normal(rng: np.random.Generator, groups: NDArray, alike: float) -> NDArray:
@@ -57,9 +54,12 @@ def scores(
     groups = _groups(rng, num_groups, size, unequal)
     errors = shared * rng.normal(size=num_groups)[groups] + rng.normal(size=len(groups))
     held = (np.abs(errors) < _BANDS["90"] * scale).astype(float)
-    terms = {"rmse": errors**2, "mae": np.abs(errors), "coverage_90": held}
-    statistic = regression.resampled_means(terms)
-    found = strata.over_groups(intervals(terms), statistic, _strata(groups))
+    terms: list[tuple[str, Combine, NDArray]] = [
+        ("rmse", RootMean(), errors**2),
+        ("mae", Mean(), np.abs(errors)),
+        ("coverage_90", Share(), held),
+    ]
+    found = {name: over_groups(rule, one, groups) for name, rule, one in terms}
     if len(np.unique(groups)) < grouped.MIN_GROUPS:
         assert set(found.values()) == {None}
     return {name: holds(pair, truth[name]) for name, pair in found.items()}
@@ -96,7 +96,7 @@ def sentences_of_equals(
 
 def _said_of_bands(errors: NDArray, groups: NDArray) -> bool:
     terms = {f"coverage_{name}": np.abs(errors) < end for name, end in _BANDS.items()}
-    test = quantile_sentences.bands_section(terms, _strata(groups))
+    test = quantile_sentences.bands_section(terms, groups)
     test |= {"num_groups": len(np.unique(groups)), "over_groups": "site"}
     return "Some of its bands" in quantile_verdict._trust(test)
 
@@ -117,7 +117,7 @@ def advice_on_equals(
     groups = _groups(rng, num_groups, size, unequal)
     errors, luck = (_normal(rng, groups, alike) for _ in range(2))
     arrays = {"loc": np.zeros((1, len(groups))), "scale": np.ones((1, len(groups)))}
-    held_out = StoredPredictions(arrays, errors, np.arange(1))
+    held_out = LIKELIHOOD.view(arrays, errors)
     return {
         "use this factor": number_sentences.is_advised(1.1, held_out, groups),
         "use this temperature": _said_of_temperature(rng, luck, groups),
@@ -128,7 +128,8 @@ def _said_of_temperature(rng: np.random.Generator, luck: NDArray, groups: NDArra
     sure = rng.uniform(0.5, 0.99, len(groups))
     labels = (ndtr(luck) > sure).astype(int)
     log_probs = np.log(np.stack([sure, 1 - sure], axis=1))
-    folds = scoring._change_on_folds(log_probs, labels, groups)
+    view = MeanOfSoftmax(arrays={LOG_PROBS: log_probs[None]}, targets=labels)
+    folds = change_on_folds(view, groups)
     return sentences.effect({"nll_change_interval": (0.0, 0.0), "on_folds": folds}) < 0
 
 
@@ -141,7 +142,7 @@ def recipes(
     groups = _groups(rng, num_groups, size, False)
     ours, theirs = ((kind, kind.slopes(rng, members)) for _ in range(2))
     pair = number_comparisons.draw(rng, (ours, theirs), len(groups), groups=groups)
-    parts = map(number_comparison.leave_one_out, pair)
+    parts = (leave_one_out(one, "crps") for one in pair)
     section = recipe.score_recipes("CRPS", "members", *parts, groups=groups)
     return {"sentence": is_wrong(section, 0.0)}
 
@@ -166,7 +167,8 @@ STATEMENTS = (
         claim="Scores of rows that are split by groups, with intervals over groups",
         over="groups",
         made_by=(
-            "ensemble.metrics.grouped.group_intervals",
+            "ensemble.metrics.grouped.group_interval",
+            "ensemble.scoring.combine.over_groups",
             "ensemble.metrics.grouped._reach",
             "ensemble.metrics.grouped._share",
         ),
@@ -188,10 +190,7 @@ STATEMENTS = (
         claim="Rows in groups: it is better or worse than others, a shift changes it, its bands "
         "are too narrow or too wide",
         over="groups",
-        made_by=(
-            "ensemble.metrics.grouped.mean_over_groups",
-            "ensemble.evaluation.quantiles.quantile_scores.together",
-        ),
+        made_by=("ensemble.metrics.grouped.mean_over_groups",),
         settings=_SETTINGS,
         prepare=sentences_of_equals,
         kind=VERDICT,
@@ -200,7 +199,7 @@ STATEMENTS = (
         name="groups.advice",
         claim="Rows in groups: a factor, or a temperature, makes it better",
         over="groups of calibration rows",
-        made_by=("ensemble.evaluation.scoring._mean_interval",),
+        made_by=("ensemble.metrics.grouped.mean_over_groups",),
         settings=_SETTINGS,
         prepare=advice_on_equals,
         kind=VERDICT,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
 from ensemble.evaluation import next_member
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from simulations import real_members
 from simulations.settings import named, with_more
 from simulations.statement import VERDICT, Outcome, Statement, holds, replication
@@ -77,17 +78,13 @@ def _gain(log_probs: NDArray, labels: NDArray) -> float:
 
 def _stated(log_probs: NDArray, labels: NDArray) -> dict[str, Any]:
     """What is stated of the next member, from those that there are."""
-    mixtures = next_member.Mixtures(log_probs[:, np.arange(len(labels)), labels][..., None])
+    return next_member.score_sizes(_OnlyNll(arrays={LOG_PROBS: log_probs}, targets=labels))
 
-    def log_prob(subset: next_member.Subset) -> NDArray:
-        return mixtures.mean(subset)[:, 0]
 
-    def scores(subset: next_member.Subset) -> dict[str, float]:
-        if len(subset) < len(log_probs) - 1:
-            return {"nll": 0.0}  # Of which nothing is stated.
-        return {"nll": -float(np.mean(log_prob(subset)))}
+class _OnlyNll(MeanOfSoftmax):
+    """Of its scores nothing but the NLL is stated."""
 
-    return next_member.sizes_section(len(log_probs), len(labels), scores, log_prob)
+    sizes = ("nll",)
 
 
 @replication

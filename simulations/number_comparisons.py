@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.evaluation import recipe
-from ensemble.evaluation.numbers import number_comparison
-from ensemble.evaluation.numbers.number_comparison import Compared
+from ensemble.evaluation.comparison import leave_one_out
 from ensemble.likelihoods.gaussian import Gaussian
-from ensemble.metrics import regression
-from ensemble.storage.predictions import StoredPredictions
+from ensemble.likelihoods.mixture_view import MixtureView
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.sections import values_of
 from simulations import real_members
 from simulations.comparisons import World, setting
 from simulations.statement import VERDICT, Statement
@@ -54,7 +54,7 @@ def draw(
     num_examples: int | None,
     freedom: float = np.inf,
     groups: NDArray | None = None,
-) -> list[Compared]:
+) -> list[MixtureView]:
     """What two ensembles predict of the same examples, which all members misjudge alike, too.
 
     Args:
@@ -85,38 +85,27 @@ def draw(
     return predicted
 
 
-def _predicted(arrays: dict[str, NDArray], targets: NDArray) -> Compared:
-    numbers = np.arange(len(arrays["loc"]))
-    return Compared(LIKELIHOOD, StoredPredictions(arrays, targets, numbers))
+def _predicted(arrays: dict[str, NDArray], targets: NDArray) -> MixtureView:
+    return LIKELIHOOD.view(arrays, targets)
 
 
-def _means(predicted: Compared) -> dict[str, NDArray]:
-    """Terms of scores that are quickly computed."""
-    test = predicted.test
-    found = predicted.likelihood.distribution(test.arrays)
-    return {
-        "nll": -regression.mixture_log_density(found.log_densities(test.targets)),
-        "rmse": (found.moments()[0] - test.targets) ** 2,
-        "crps": found.crps(test.targets),
-    }
+_MEANS, _SHARES = ("nll", "rmse", "crps"), ("coverage_90",)
 
 
-def _shares(predicted: Compared) -> dict[str, NDArray]:
-    test = predicted.test
-    found = predicted.likelihood.distribution(test.arrays)
-    low, high = found.quantiles(np.array([0.05, 0.95]))
-    return {"coverage_90": (test.targets >= low) & (test.targets <= high)}
+def _intervals(names: tuple[str, ...], pair: list[MixtureView]) -> dict[str, Any]:
+    ours, theirs = pair
+    scores = scores_of(ours)
+    return {name: scores[name].difference(ours, theirs) for name in names}
 
 
-def _difference(pair: list[Compared]) -> float:
-    first, second = (
-        np.mean(one.likelihood.distribution(one.test.arrays).crps(one.test.targets)) for one in pair
-    )
-    return float(second - first)
+def _difference(pair: list[MixtureView]) -> float:
+    first, second = (float(one.crps.mean()) for one in pair)
+    return second - first
 
 
-def _section(pair: list[Compared]) -> dict[str, Any]:
-    return recipe.score_recipes("CRPS", "members", *map(number_comparison.leave_one_out, pair))
+def _section(pair: list[MixtureView]) -> dict[str, Any]:
+    parts = (leave_one_out(one, "crps") for one in pair)
+    return recipe.score_recipes("CRPS", "members", *parts)
 
 
 _WORLD = World(
@@ -125,8 +114,8 @@ _WORLD = World(
     draw,
     _difference,
     _section,
-    lambda terms, pair: [regression.means(terms(one)) for one in pair],
-    lambda terms, pair: number_comparison.paired_intervals(*map(terms, pair)),
+    lambda names, pair: [values_of(one, names) for one in pair],
+    _intervals,
 )
 
 
@@ -146,12 +135,12 @@ STATEMENTS = (
         claim="Of these two ensembles, the other's score is higher by [low, high]",
         over="examples",
         made_by=(
-            "ensemble.evaluation.numbers.number_comparison.paired_intervals",
-            "ensemble.evaluation.numbers.number_comparison._paired_interval",
+            "ensemble.scoring.combine.Mean",
+            "ensemble.scoring.combine.RootMean",
             "ensemble.metrics.jackknife.mean_difference_interval",
         ),
         settings=_PAIRS,
-        prepare=functools.partial(_WORLD.these, _means),
+        prepare=functools.partial(_WORLD.these, _MEANS),
     ),
     Statement(
         name="number_comparison.shares_of_these_ensembles",
@@ -159,7 +148,7 @@ STATEMENTS = (
         over="examples",
         made_by=("ensemble.metrics.jackknife.share_difference_interval",),
         settings=_PAIRS,
-        prepare=functools.partial(_WORLD.these, _shares),
+        prepare=functools.partial(_WORLD.these, _SHARES),
         at_least=True,
     ),
     Statement(

@@ -8,39 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import metrics
-from ensemble.evaluation.numbers import (
-    calibrated_numbers,
-    number_intervals,
-    number_scores,
-    number_verdict,
-    unfamiliar,
-)
-from ensemble.evaluation.scoring import CONFORMAL_LEVEL
+from ensemble.evaluation import sections
+from ensemble.evaluation.numbers import number_verdict
+from ensemble.evaluation.sections import laid_out
 from ensemble.likelihoods.counts import RATE
+from ensemble.likelihoods.mixture_view import MixtureView
 from ensemble.likelihoods.poisson import Poisson
-from ensemble.metrics import number_calibration, regression
-from ensemble.number_likelihood import NumberLikelihood
-from ensemble.storage.predictions import StoredPredictions
+from ensemble.metrics.analytic_intervals import LEVEL
+from ensemble.scoring.combine import RootMean
+from ensemble.scoring.facts import pit_of
+from ensemble.scoring.sections import score_split
+from ensemble.scoring.view import CONFORMAL_LEVEL
+from simulations.class_scores import evaluated
 from simulations.numbers import ERRORS, LIKELIHOOD, MANY, World
 from simulations.statement import VERDICT, Interval, Outcome, Replicate, Statement, replication
 
 _COUNTS = Poisson.of_data(np.arange(100.0), ())
 
 
-def _stored(arrays: Mapping[str, NDArray], targets: NDArray) -> StoredPredictions:
-    return StoredPredictions(dict(arrays), targets, np.arange(len(arrays["loc"])))
-
-
 def _tested(arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, Any]:
     """What sentences are about the test split, without what takes quantiles."""
-    terms = unfamiliar.quick_terms(LIKELIHOOD, arrays, targets)
-    pit = LIKELIHOOD.distribution(arrays).pit(targets)
-    return {
-        "num_examples": len(targets),
-        "ensemble": regression.means(terms),
-        "interval": number_intervals.intervals(terms),
-        "pit": number_calibration.pit_uniformity(pit),
-    }
+    view = LIKELIHOOD.view(arrays, targets)
+    told = laid_out(score_split(view, names=view.under_shift)["scores"])
+    return {"num_examples": len(targets), "pit": pit_of(view), **told}
 
 
 def simple_predictors(score: str, found: Iterable[tuple[float, Interval]]) -> dict[str, Any]:
@@ -54,8 +44,8 @@ def simple_predictors(score: str, found: Iterable[tuple[float, Interval]]) -> di
 def tells_apart(squares: Iterable[NDArray], groups: NDArray | None = None) -> bool:
     """Whether the first of three predictors is called better or worse, by squared errors [N]."""
     ours, *others = squares
-    level = number_scores.EXCESS_LEVEL
-    found = ((1.0, number_intervals.of_rmse_difference(ours, one, level, groups)) for one in others)
+    level = sections.EXCESS_LEVEL
+    found = ((1.0, RootMean().change(ours, one, level, groups)) for one in others)
     said = number_verdict.beside({"num_examples": len(ours)}, simple_predictors("rmse", found))
     return "is better" in said or "is worse" in said
 
@@ -63,18 +53,18 @@ def tells_apart(squares: Iterable[NDArray], groups: NDArray | None = None) -> bo
 def shift_sentence(squares: Iterable[NDArray], groups: NDArray | None = None) -> str:
     """What is said of shifts, by squared errors [N] without them and with each."""
     plain, *shifted = squares
-    level = 1 - (1 - number_intervals.LEVEL) / len(shifted)
-    sections = {}
+    level = 1 - (1 - LEVEL) / len(shifted)
+    found = {}
     for k, one in enumerate(shifted):
-        interval = number_intervals.of_rmse_ratio(plain, one, level, groups)
+        interval = RootMean().ratio(plain, one, level, groups)
         scores = {"rmse": [math.sqrt(one.mean())] * 6, "coverage_90": [0.9] * 6}
-        sections[f"{k}"] = {"ensemble": scores, "rmse_ratio_interval": [interval] * 5}
-    return number_verdict.shift(sections)
+        found[f"{k}"] = {"ensemble": scores, "rmse_ratio_interval": [interval] * 5}
+    return number_verdict.shift(found)
 
 
-def is_advised(value: float, held_out: StoredPredictions, groups: NDArray | None = None) -> bool:
+def is_advised(value: float, held_out: MixtureView, groups: NDArray | None = None) -> bool:
     """Whether a factor is advised, by what it brings on folds of calibration examples."""
-    folds = calibrated_numbers._change_on_folds(LIKELIHOOD, held_out, groups)
+    folds = sections.change_on_folds(held_out, groups)
     scores = {"nll": 0.0, "coverage_90": 0.9}
     section = {"value": value, "on_folds": folds, "ensemble": scores}
     return "use it" in number_verdict.advice({"ensemble": scores}, section)
@@ -112,21 +102,20 @@ def power(num_examples: int) -> Replicate:
 def factor(num_held_out: int, **settings: Any) -> Replicate:
     """Whether a factor is advised that makes predictions worse."""
     world = World(**settings)
-    many, many_targets = world.draw(np.random.default_rng(0), MANY // 10, evenly=True)
+    everything = LIKELIHOOD.view(*world.draw(np.random.default_rng(0), MANY // 10, evenly=True))
 
     def nll(value: float) -> float:
         if world.num_members == 1:
             scale = value * world.factor
             return math.log(scale) + float(ERRORS[world.errors].var()) / scale**2 / 2
-        arrays = LIKELIHOOD.scaled(many, value)
-        return regression.mixture_nll(LIKELIHOOD.distribution(arrays).log_densities(many_targets))
+        return -float(everything.with_factor(value).log_density.mean())
 
     plain = nll(1.0)
 
     def replicate(rng: np.random.Generator) -> Outcome:
-        held_out = _stored(*world.draw(rng, num_held_out))
+        held_out = LIKELIHOOD.view(*world.draw(rng, num_held_out))
         try:
-            value = LIKELIHOOD.fit_temperature(held_out.arrays, held_out.targets)
+            value = held_out.fit_factor()
         except ValueError:
             return {"use it": None}
         return {"use it": is_advised(value, held_out) and nll(value) >= plain}
@@ -134,11 +123,9 @@ def factor(num_held_out: int, **settings: Any) -> Replicate:
     return replicate
 
 
-def _may_differ(
-    likelihood: NumberLikelihood, held_out: StoredPredictions, test: StoredPredictions
-) -> Outcome:
-    sections = calibrated_numbers._score_conformal(likelihood, test, held_out, None)
-    said = number_verdict.conformal(sections, {"ensemble": {"width_90": 1.0}})
+def _may_differ(held_out: MixtureView, test: MixtureView) -> Outcome:
+    found = sections.score_conformal(evaluated(test, held_out))
+    said = number_verdict.conformal(found, {"ensemble": {"width_90": 1.0}})
     return {"may differ": "may differ" in said if said else None}
 
 
@@ -148,8 +135,8 @@ def conformal(
 ) -> Outcome:
     """Whether test and calibration examples, which are alike, are called different."""
     world = World(**settings)
-    splits = (_stored(*world.draw(rng, one)) for one in (num_held_out, num_examples))
-    return _may_differ(LIKELIHOOD, *splits)
+    splits = (LIKELIHOOD.view(*world.draw(rng, one)) for one in (num_held_out, num_examples))
+    return _may_differ(*splits)
 
 
 @replication
@@ -165,12 +152,12 @@ def conformal_of_counts(
         rate: median of the counts' means, which are predicted as they are.
     """
 
-    def draw(number: int) -> StoredPredictions:
+    def draw(number: int) -> MixtureView:
         rates = rate * np.exp(rng.uniform(-0.5, 0.5, number))
         counts = rng.poisson(rates).astype(np.float64)
-        return StoredPredictions({RATE: rates[None]}, counts, np.arange(1))
+        return _COUNTS.view({RATE: rates[None]}, counts)
 
-    return _may_differ(_COUNTS, draw(num_held_out), draw(num_examples))
+    return _may_differ(draw(num_held_out), draw(num_examples))
 
 
 @replication
@@ -179,23 +166,23 @@ def conformal_holds(
 ) -> Outcome:
     """Whether conformal intervals hold the target of one new example."""
     world = World(**settings)
-    held_out, test = (_stored(*world.draw(rng, one)) for one in (num_held_out, 1))
-    sections = calibrated_numbers._score_conformal(LIKELIHOOD, test, held_out, None)
+    held_out, test = (LIKELIHOOD.view(*world.draw(rng, one)) for one in (num_held_out, 1))
+    found = sections.score_conformal(evaluated(test, held_out))
     return {
-        name: one["coverage"] == 1 if "coverage" in one else None for name, one in sections.items()
+        name: one["coverage"] == 1 if "coverage" in one else None for name, one in found.items()
     }
 
 
 def abstention(num_held_out: int, max_error: float, **settings: Any) -> Replicate:
     """Whether more than the wanted share of what is accepted errs."""
     world, rule = World(**settings), metrics.Rule("max_error", max_error, 1.0)
-    many = world.draw(np.random.default_rng(0), MANY // 10)
-    doubts, errors = LIKELIHOOD.abstention_terms(*many, rule.tolerance)
+    many = LIKELIHOOD.view(*world.draw(np.random.default_rng(0), MANY // 10))
+    doubts, errors = many.doubt, many.errs(rule.tolerance)
 
     def replicate(rng: np.random.Generator) -> Outcome:
-        terms = LIKELIHOOD.abstention_terms(*world.draw(rng, num_held_out), rule.tolerance)
+        held_out = LIKELIHOOD.view(*world.draw(rng, num_held_out))
         try:
-            fitted = metrics.fit_abstention(rule, *terms)
+            fitted = metrics.fit_abstention(rule, held_out.doubt, held_out.errs(rule.tolerance))
         except ValueError:
             return {"promise": None}
         accepted = doubts < fitted.threshold
@@ -209,9 +196,8 @@ def uncertainty(rng: np.random.Generator, num_examples: int, errors: str) -> Out
     """Whether errors that do not depend on the predicted deviation are said to."""
     arrays, targets = World(errors=errors).draw(rng, num_examples)
     scale = rng.permuted(arrays["scale"], axis=1)
-    section = number_scores.score_uncertainty(
-        LIKELIHOOD, _stored({**arrays, "scale": scale}, targets)
-    )
+    view = LIKELIHOOD.view({**arrays, "scale": scale}, targets)
+    section = sections.score_uncertainty(evaluated(view, None))
     said = number_verdict.uncertainty(section)
     return {"errs more or less": "errs more:" in said or "errs less," in said}
 
@@ -317,8 +303,8 @@ STATEMENTS = (
         claim="A factor on its scale makes it better, use it",
         over="calibration and test examples",
         made_by=(
-            "ensemble.evaluation.numbers.calibrated_numbers._score_scale",
-            "ensemble.evaluation.numbers.calibrated_numbers._change_on_folds",
+            "ensemble.evaluation.sections.score_factor",
+            "ensemble.evaluation.sections.change_on_folds",
             "ensemble.evaluation.numbers.number_verdict.advice",
         ),
         settings=_titled(
@@ -338,7 +324,7 @@ STATEMENTS = (
         claim="Outside of what is to be expected: calibration and test examples may differ",
         over="calibration and test examples",
         made_by=(
-            "ensemble.evaluation.numbers.calibrated_numbers._score_conformal",
+            "ensemble.evaluation.sections._conformal",
             "ensemble.evaluation.numbers.number_verdict.conformal",
         ),
         settings=_titled(*_CONFORMAL),
@@ -350,8 +336,8 @@ STATEMENTS = (
         claim="Outside of what is to be expected: calibration and test examples may differ",
         over="calibration and test examples",
         made_by=(
-            "ensemble.evaluation.numbers.calibrated_numbers._score_conformal",
-            "ensemble.evaluation.scoring.conformal_range",
+            "ensemble.evaluation.sections._conformal",
+            "ensemble.evaluation.sections.conformal_range",
             "ensemble.evaluation.numbers.number_verdict.conformal",
         ),
         settings=_titled(
@@ -369,7 +355,7 @@ STATEMENTS = (
         name="numbers.conformal_holds",
         claim="Conformal intervals hold 90% of the targets on average over calibration splits",
         over="calibration and test examples",
-        made_by=("ensemble.evaluation.numbers.calibrated_numbers._score_conformal",),
+        made_by=("ensemble.evaluation.sections._conformal",),
         settings=_titled(*_CONFORMAL),
         prepare=conformal_holds,
         level=CONFORMAL_LEVEL,
@@ -378,7 +364,7 @@ STATEMENTS = (
         name="numbers.abstention",
         claim="To miss by more than 1 on at most 10% of what it accepts, it abstains where ...",
         over="calibration examples",
-        made_by=("ensemble.evaluation.numbers.widths._score",),
+        made_by=("ensemble.evaluation.sections._abstention",),
         settings=_titled(
             {"num_held_out": 100, "max_error": 0.2},
             {"num_held_out": 100, "max_error": 0.1, "num_members": 3},
@@ -415,8 +401,8 @@ STATEMENTS = (
         claim="The shift changes the RMSE (none raises it by more than 5%)",
         over="examples",
         made_by=(
-            "ensemble.evaluation.numbers.number_intervals.of_rmse_ratio",
-            "ensemble.evaluation.numbers.unfamiliar.score_shifts",
+            "ensemble.scoring.combine.RootMean",
+            "ensemble.evaluation.sections.score_shifts",
             "ensemble.evaluation.numbers.number_verdict.shift",
         ),
         settings=_titled(

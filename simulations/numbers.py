@@ -2,16 +2,17 @@
 
 import functools
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from ensemble.evaluation.numbers import number_intervals, unfamiliar
 from ensemble.likelihoods.gaussian import Gaussian
-from ensemble.metrics import regression
+from ensemble.metrics.rank_correlation import rank_correlation_interval
+from ensemble.scoring.combine import RootMean
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.sections import values_of
 from simulations.settings import named, with_more
 from simulations.statement import Outcome, Replicate, Statement, holds, replication
 
@@ -88,20 +89,19 @@ class World(NamedTuple):
         return float(ERRORS[self.errors].var()) * float(np.mean(squares))
 
 
-def _terms(world: World, arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, NDArray]:
-    """Of the scores: all of them of one member, of several those that need no quantiles."""
-    if world.num_members == 1:
-        found = regression.gaussian_terms(arrays["loc"][0], arrays["scale"][0], targets)
-    else:
-        found = unfamiliar.quick_terms(LIKELIHOOD, arrays, targets)
-        found["crps"] = LIKELIHOOD.distribution(arrays).crps(targets)
-    return {name: one for name, one in found.items() if not name.endswith(("_50", "_95"))}
+_SCORES = ("rmse", "nll", "crps", "coverage_90")
+_OF_ONE = (*_SCORES, "mae", "width_90", "interval_score_90")
+"""Of several members, what needs no quantiles."""
+
+
+def _names(world: World) -> tuple[str, ...]:
+    return _OF_ONE if world.num_members == 1 else _SCORES
 
 
 @functools.cache
 def _truth(world: World) -> dict[str, float]:
-    rng = np.random.default_rng(0)
-    found = regression.means(_terms(world, *world.draw(rng, MANY, evenly=True)))
+    arrays, targets = world.draw(np.random.default_rng(0), MANY, evenly=True)
+    found = values_of(LIKELIHOOD.view(arrays, targets), _names(world))
     if world.num_members == 1:  # Many examples do not suffice for heavy tails.
         scales = world.scale(np.linspace(0, 1, 100_001))
         variance = float(ERRORS[world.errors].var())
@@ -122,10 +122,11 @@ def scores(rng: np.random.Generator, num_examples: int, is_exact: bool, **settin
         **settings: of `World`.
     """
     world = World(**settings)
-    found = number_intervals.intervals(_terms(world, *world.draw(rng, num_examples)))
+    view = LIKELIHOOD.view(*world.draw(rng, num_examples))
+    told = scores_of(view)
     return {
-        name: holds(one, _truth(world)[name], rounding=1e-9)
-        for name, one in found.items()
+        name: holds(told[name].interval(view), _truth(world)[name], rounding=1e-9)
+        for name in _names(world)
         if name.startswith("coverage") is is_exact
     }
 
@@ -146,7 +147,7 @@ def excess(num_examples: int, errors: str, bias: float, noise: float) -> Replica
     def replicate(rng: np.random.Generator) -> Outcome:
         residuals = world.residuals(rng, num_examples)
         others = residuals + bias + noise * rng.normal(size=num_examples)
-        found = number_intervals.of_rmse_difference(residuals**2, others**2)
+        found = RootMean().change(residuals**2, others**2)
         return {"rmse": holds(found, truth)}
 
     return replicate
@@ -169,7 +170,7 @@ def rank_correlation(num_examples: int, errors: str, slope: float) -> Replicate:
     truth = scipy.stats.spearmanr(*draw(np.random.default_rng(0), 5 * MANY)).statistic
 
     def replicate(rng: np.random.Generator) -> Outcome:
-        found = number_intervals.of_rank_correlation(*draw(rng, num_examples))
+        found = rank_correlation_interval(*draw(rng, num_examples))
         return {"rank correlation": holds(found, truth)}
 
     return replicate
@@ -198,11 +199,10 @@ STATEMENTS = (
         claim="The RMSE (NLL, CRPS, ...) is 2.1 [low, high]",
         over="examples",
         made_by=(
-            "ensemble.evaluation.numbers.number_intervals.intervals",
-            "ensemble.evaluation.numbers.number_intervals.of_mean",
-            "ensemble.evaluation.numbers.number_scores.score_rows",
-            "ensemble.evaluation.numbers.unfamiliar.score_beyond",
-            "ensemble.evaluation.numbers.widths._score",
+            "ensemble.scoring.combine.Mean",
+            "ensemble.scoring.combine.RootMean",
+            "ensemble.evaluation.sections.score_beyond",
+            "ensemble.evaluation.sections._abstention",
         ),
         settings=with_more(_SETTINGS, is_exact=False),
         prepare=scores,
@@ -212,8 +212,9 @@ STATEMENTS = (
         claim="90% intervals hold 88% [low, high] of the targets",
         over="examples",
         made_by=(
-            "ensemble.evaluation.numbers.number_intervals.intervals",
-            "ensemble.evaluation.numbers.calibrated_numbers._score_intervals",
+            "ensemble.scoring.combine.Share",
+            "ensemble.scoring.combine.Coverage",
+            "ensemble.evaluation.sections._conformal",
         ),
         settings=with_more(_SETTINGS, is_exact=True),
         prepare=scores,
@@ -224,8 +225,8 @@ STATEMENTS = (
         claim="The RMSE of least squares is higher than the ensemble's by [low, high]",
         over="examples",
         made_by=(
-            "ensemble.evaluation.numbers.number_intervals.of_rmse_difference",
-            "ensemble.evaluation.numbers.number_scores.score_simple",
+            "ensemble.scoring.combine.RootMean",
+            "ensemble.evaluation.sections.score_simple",
         ),
         settings={
             "N = 30, equal": _excess(30, "normal", 0.0, 0.1),
@@ -243,8 +244,8 @@ STATEMENTS = (
         claim="The rank correlation of error and predicted deviation is 0.3 [low, high]",
         over="examples",
         made_by=(
-            "ensemble.evaluation.numbers.number_intervals.of_rank_correlation",
-            "ensemble.evaluation.numbers.number_scores.score_uncertainty",
+            "ensemble.metrics.rank_correlation.rank_correlation_interval",
+            "ensemble.evaluation.sections.score_uncertainty",
         ),
         settings={
             "N = 30": _ranked(30, "normal", 0.5),

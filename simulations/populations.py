@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from ensemble import metrics
-from ensemble.evaluation.class_predictions import LabelledPredictions
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 
 
 @functools.lru_cache(maxsize=1)
@@ -20,7 +20,7 @@ def population(
     sharpness: float = 1.0,
     prior: Sequence[float] | None = None,
     size: int = 30_000,
-) -> LabelledPredictions:
+) -> MeanOfSoftmax:
     """Predictions of members that err each in its own way, and labels.
 
     Args:
@@ -38,13 +38,13 @@ def population(
     noise = 0.5 * rng.normal(size=(num_members, size, num_classes))
     logits = signal * (inputs + noise) + (0.0 if prior is None else np.log(prior))
     log_probs = log_softmax(sharpness * logits, axis=-1)
-    return LabelledPredictions(log_probs, labels, np.arange(num_members))
+    return MeanOfSoftmax(arrays={LOG_PROBS: log_probs}, targets=labels)
 
 
 @functools.lru_cache(maxsize=1)
 def mean_log_probs(**setting: Any) -> NDArray:
     """What the ensemble of a `population` predicts, `[N, C]`."""
-    return metrics.ensemble_log_probs(population(**setting).log_probs)
+    return population(**setting).log_probs
 
 
 def draw_labels(rng: np.random.Generator, log_probs: NDArray, gap: float) -> NDArray:
@@ -66,8 +66,8 @@ def draw_labels(rng: np.random.Generator, log_probs: NDArray, gap: float) -> NDA
 
 
 def sample(
-    rng: np.random.Generator, of: LabelledPredictions, num_examples: int, gap: float | None = None
-) -> LabelledPredictions:
+    rng: np.random.Generator, of: MeanOfSoftmax, num_examples: int, gap: float | None = None
+) -> MeanOfSoftmax:
     """So many examples, drawn with replacement.
 
     Args:
@@ -78,15 +78,7 @@ def sample(
             that is above the accuracy by so much.
     """
     chosen = rng.integers(len(of.targets), size=num_examples)
-    log_probs, labels = of.log_probs[:, chosen], of.targets[chosen]
-    if gap is not None:
-        labels = draw_labels(rng, metrics.ensemble_log_probs(log_probs), gap)
-    return of._replace(log_probs=log_probs, targets=labels)
-
-
-def means_and_labels(
-    one: LabelledPredictions, other: LabelledPredictions
-) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """The ensemble's prediction [N, C] and the labels [N] of one split, then of the other."""
-    means = [metrics.ensemble_log_probs(split.log_probs) for split in (one, other)]
-    return means[0], one.targets, means[1], other.targets
+    drawn = of.rows(chosen)
+    if gap is None:
+        return drawn
+    return replace(drawn, targets=draw_labels(rng, drawn.log_probs, gap))

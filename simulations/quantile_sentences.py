@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.evaluation.numbers import number_intervals
-from ensemble.evaluation.numbers.number_scores import EXCESS_LEVEL
-from ensemble.evaluation.quantiles import quantile_scores, quantile_verdict
-from ensemble.metrics import regression
-from ensemble.source import Strata
+from ensemble.evaluation.quantiles import quantile_verdict
+from ensemble.evaluation.sections import EXCESS_LEVEL
+from ensemble.metrics.analytic_intervals import LEVEL
+from ensemble.scoring.combine import Mean, Share, over_groups
 from simulations.number_sentences import simple_predictors
 from simulations.numbers import ERRORS, MANY
 from simulations.settings import named, with_each
@@ -46,19 +45,25 @@ def scores(num_examples: int, errors: str) -> Replicate:
 
     def replicate(rng: np.random.Generator) -> Outcome:
         drawn = law.ppf(rng.uniform(size=num_examples))
-        found = number_intervals.intervals({"pinball": _pinball(drawn, quantiles)})["pinball"]
-        return {"pinball": holds(found, truth)}
+        return {"pinball": holds(Mean().interval(_pinball(drawn, quantiles)), truth)}
 
     return replicate
 
 
-def bands_section(terms: dict[str, NDArray], strata: Strata | None) -> dict[str, Any]:
+def bands_section(held: dict[str, NDArray], groups: NDArray | None) -> dict[str, Any]:
     """What sentences are about the bands of a test split, by whether they held targets [N]."""
+    terms = {name: one.astype(float) for name, one in held.items()}
+
+    def intervals(level: float) -> dict[str, Any]:
+        if groups is None:
+            return {name: Share().interval(one, level) for name, one in terms.items()}
+        return {name: over_groups(Share(), one, groups, level) for name, one in terms.items()}
+
     return {
         "num_examples": len(next(iter(terms.values()))),
-        "ensemble": regression.means(terms),
-        "interval": number_intervals.intervals(terms),
-        "together": quantile_scores.together(terms, strata),
+        "ensemble": {name: float(one.mean()) for name, one in terms.items()},
+        "interval": intervals(LEVEL),
+        "together": intervals(1 - (1 - LEVEL) / len(terms)),
     }
 
 
@@ -79,7 +84,7 @@ def sentences(rng: np.random.Generator, num_examples: int, errors: str, noise: f
     ours, *others = (
         _pinball(drawn + noise * rng.normal(size=num_examples), quantiles) for _ in range(3)
     )
-    found = [(one.mean(), number_intervals.of_mean(one - ours, EXCESS_LEVEL)) for one in others]
+    found = [(one.mean(), Mean().change(ours, one, EXCESS_LEVEL)) for one in others]
     beside = quantile_verdict._beside(test, simple_predictors("pinball", found))
     return {
         "bands are wrong": "Some of its bands" in quantile_verdict._trust(test),
@@ -103,8 +108,8 @@ STATEMENTS = (
         claim="The pinball loss is 0.2 [low, high]",
         over="examples",
         made_by=(
-            "ensemble.evaluation.numbers.number_intervals.intervals",
-            "ensemble.evaluation.quantiles.quantile_scores.score_predictions",
+            "ensemble.scoring.combine.Mean",
+            "ensemble.scoring.facts._levels",
         ),
         settings=_SETTINGS,
         prepare=scores,
@@ -115,8 +120,8 @@ STATEMENTS = (
         "least squares and a constant",
         over="examples",
         made_by=(
-            "ensemble.evaluation.quantiles.quantile_scores.together",
-            "ensemble.evaluation.quantiles.quantile_scores.score_simple",
+            "ensemble.scoring.combine.Share",
+            "ensemble.evaluation.sections.score_simple",
         ),
         settings=with_each(_SETTINGS, "noise", (0.5, 0.3, 0.1, 1.0, 0.1, 0.3)),
         prepare=sentences,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.evaluation.class_evaluator import cost_interval
-from ensemble.evaluation.numbers import number_intervals
+from ensemble.metrics.analytic_intervals import LEVEL, Interval
+from ensemble.scoring.combine import RootMean, Share
 from simulations.numbers import ERRORS
 from simulations.settings import named
 from simulations.statement import Outcome, Statement, holds, replication
@@ -37,6 +37,13 @@ def costs(
     return {"accuracy": held}
 
 
+def cost_interval(hits: NDArray, shifted: NDArray, num_kinds: int) -> Interval:
+    """Of the accuracy that a shift costs; those of all kinds hold together in 95% of cases."""
+    found = Share().change(shifted, hits, 1 - (1 - LEVEL) / num_kinds)
+    assert found is not None
+    return found
+
+
 def draw_hits(
     rng: np.random.Generator, hits: NDArray, accuracy: float, cost: float, churn: float
 ) -> NDArray:
@@ -59,11 +66,11 @@ def ratios(
         biases: of each shift; shifted predictions have errors of their own, too.
     """
     law = ERRORS[errors]
-    level, variance = 1 - (1 - number_intervals.LEVEL) / len(biases), float(law.var())
+    level, variance = 1 - (1 - LEVEL) / len(biases), float(law.var())
     residuals, held = law.ppf(rng.uniform(size=num_examples)), True
     for bias in biases:
         shifted = residuals + bias + 0.3 * rng.normal(size=num_examples)
-        interval = number_intervals.of_rmse_ratio(residuals**2, shifted**2, level)
+        interval = RootMean().ratio(residuals**2, shifted**2, level)
         if interval is None:
             return {"RMSE": None}
         held &= bool(holds(interval, math.sqrt(1 + (bias**2 + 0.09) / variance)))
@@ -78,7 +85,7 @@ STATEMENTS = (
         name="classes.shift_costs",
         claim="Shifts cost [low, high] of the accuracy, each of them",
         over="test examples",
-        made_by=("ensemble.evaluation.class_evaluator.cost_interval",),
+        made_by=("ensemble.scoring.combine.Share",),
         settings={
             "N = 30, 5 kinds": _costs(30, 0.8, (0.0, 0.1, 0.1, 0.3, 0.5), 0.2),
             "N = 100, 5 kinds": _costs(100, 0.9, (0.0, 0.01, 0.05, 0.2, 0.6), 0.2),
@@ -94,7 +101,7 @@ STATEMENTS = (
         name="numbers.shift_ratios",
         claim="Shifts change the RMSE by [low, high], each of them",
         over="examples",
-        made_by=("ensemble.evaluation.numbers.number_intervals.of_rmse_ratio",),
+        made_by=("ensemble.scoring.combine.RootMean",),
         settings={
             "N = 30, 3 kinds": _ratios(30, "normal", (0.0, 0.5, 2.0)),
             "N = 100, 1 kind, log-normal": _ratios(100, "log-normal", (0.5,)),

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.evaluation import recipe
-from ensemble.evaluation.next_member import SMALL_GAIN
 from ensemble.metrics import regression
+from ensemble.scoring.view import NumberView
 from simulations.comparisons import World, setting
 from simulations.number_comparisons import LIKELIHOOD, Kind
 from simulations.statement import VERDICT, Statement
@@ -69,7 +69,7 @@ def _section(pair: list[NDArray]) -> dict[str, Any]:
         )
 
     return recipe.score_recipes(
-        "NLL", "chains and members", *map(left_out, pair), margin=SMALL_GAIN
+        "NLL", "chains and members", *map(left_out, pair), margin=NumberView.small_gain
     )
 
 

@@ -167,3 +167,10 @@ def held(workdir: Path) -> Iterator[None]:
     """Holds a workdir as a run that is under way does."""
     with Workdir(workdir).opened():
         yield
+
+
+def evaluated(test, calibration=None, likelihood=None, source=None, **how):
+    """What sections of an evaluation are made of: views of two splits, and no other data."""
+    from ensemble.evaluation.sections import Evaluated
+
+    return Evaluated(likelihood, test, calibration, {}, source, "", (), **how)

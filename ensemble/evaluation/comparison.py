@@ -4,22 +4,18 @@ What an interval is over decides what it says. Over examples: these very ensembl
 set. Over members and examples: two other ensembles of the same recipes; that is in `recipe.py`.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.evaluation import recipe
-from ensemble.evaluation.class_predictions import LabelledPredictions
-from ensemble.evaluation.next_member import Mixtures, Subset
-from ensemble.evaluation.strata import groups_of, strata_of
+from ensemble.evaluation.strata import groups_of
 from ensemble.evaluation.subject import Subject
 from ensemble.metrics import jackknife
-from ensemble.metrics.jackknife import Interval
-from ensemble.metrics.scores import COVERAGE, mean_of_ties
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.view import View
 
 OVER = "examples: these two ensembles, each score by itself"
 """What paired intervals are over."""
@@ -35,126 +31,91 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
         other: the one beside it.
 
     Returns:
-        `workdir`, `method`, `temperature` of the likelihood, `num_members` of the other, and what
-        `compare_predictions` returns.
+        `workdir`, `method`, `likelihood`, its `temperature` and `num_members` of the other, and
+        what `compare_views` returns; `targets`, the same of each where there are several.
 
     Raises:
         UserError: they were not tested on the same examples.
     """
-    tests = [LabelledPredictions.of(one.test) for one in (subject, other)]
-    shapes = [one.log_probs.shape[1:] for one in tests]
-    if shapes[0] != shapes[1]:
+    if why := subject.view.why_not_beside(other.view):
         raise UserError(
-            f"--compare={other.work.path} has {shapes[1][0]} test examples of {shapes[1][1]} "
-            f"classes, {subject.work.path} has {shapes[0][0]} of {shapes[0][1]}; both must be "
-            "tested on the same data"
+            f"--compare={other.work.path} has {why}, as {subject.work.path}; both must be tested "
+            "on the same data, and say the same of them"
         )
     check_comparable(subject, other)
-    ours, theirs = (one.log_probs for one in tests)
-    return {
+    strata = None if subject.dataset is None else subject.dataset.strata("test")
+    members, groups = members_of(subject, other), groups_of(strata)
+    found = {
         "workdir": str(other.work.path),
         "method": other.config["method"],
+        "likelihood": other.likelihood.name,
         "temperature": other.config.get("temperature", 1.0),
         "num_members": len(other.test.members),
-        **compare_predictions(
-            ours,
-            theirs,
-            subject.test.targets,
-            members_of(subject, other),
-            groups_of(strata_of(subject.dataset)),
-        ),
     }
+    parts = [
+        {**found, **compare_views(*pair, members, groups)}
+        for pair in zip(subject.view.parts, other.view.parts, strict=True)
+    ]
+    found |= compare_views(subject.view, other.view, members, groups)
+    return {**found, "targets": parts} if parts else found
 
 
-def compare_predictions(
-    ours: NDArray,
-    theirs: NDArray,
-    labels: NDArray,
-    members: str = "members",
-    groups: NDArray | None = None,
+def compare_views(
+    ours: View, theirs: View, members: str = "members", groups: NDArray | None = None
 ) -> dict[str, Any]:
     """Compares two ensembles by their predictions of the same examples.
 
     Args:
-        ours: log-probabilities [M, N, C] of the members of one.
-        theirs: of the other, [M', N, C].
-        labels: [N].
+        ours: what one says.
+        theirs: what the other says.
         members: what these are called.
         groups: of the examples [N], where they are split by groups.
 
     Returns:
         `ensemble` scores of the other; `difference`: its score less ours; `interval`: its 95%
-        interval over examples, None where there is none; `interval_over`, in words; `agreement` and
-        `total_variation` of the two predictions; `recipe` by the NLL, as `recipe.score_recipes`
-        says.
+        interval over examples, None where there is none; `interval_over`, in words; what
+        `View.beside` says; and by `View.recipes` what `recipe.score_recipes` says. Nats of a
+        density have no difference from those of a probability.
     """
-    before, after = (metrics.ensemble_log_probs(one) for one in (ours, theirs))
-    parts = (leave_one_out(one, labels) for one in (ours, theirs))
-    terms, other_terms = metrics.terms(before, labels), metrics.terms(after, labels)
-    scores, other_scores = terms.scores(), other_terms.scores()
+    before = {name: one for name, one in scores_of(ours).items() if one.of_members}
+    after = {name: one for name, one in scores_of(theirs).items() if one.of_members}
+    is_alike = ours.measure == theirs.measure
+    both = [name for name in before if name in after and (is_alike or before[name].unit != "nats")]
+    values = {name: one.value(theirs) for name, one in after.items()}
     with np.errstate(invalid="ignore"):  # Two infinite NLLs.
-        difference = {name: other_scores[name] - scores[name] for name in scores}
-    return {
-        "ensemble": other_scores,
+        difference = {
+            name: float(np.subtract(values[name], before[name].value(ours))) for name in both
+        }
+    found = {
+        "ensemble": values,
         "difference": difference,
-        "interval": {**dict.fromkeys(difference), **paired_intervals(terms, other_terms)},
+        "interval": {name: before[name].difference(ours, theirs) for name in both},
         "interval_over": OVER if groups is None else OVER_ROWS,
-        "agreement": metrics.agreement(after, before),
-        "total_variation": metrics.total_variation(after, before),
-        "recipe": recipe.score_recipes("NLL", members, *parts, groups=groups),
+        **ours.known.beside(theirs.known),
     }
-
-
-def paired_intervals(ours: metrics.Terms, theirs: metrics.Terms) -> dict[str, Interval | None]:
-    """95% intervals over examples of the differences of scores, theirs less ours.
-
-    Args:
-        ours: terms of one ensemble.
-        theirs: of the other, on the same examples.
-
-    Returns:
-        By name of score. There are none of the calibration errors, which chance raises, and of the
-        AURC, on which a few of the surest errors decide. Those of shares hold at least.
-    """
-    both = (ours, theirs)
-    surprisals = [_by_example(one, one.surprisal) for one in both]
-    squares = [_by_example(one, one.squared_error) for one in both]
-    hits = [_by_example(one, one.hit) for one in both]
-    # Of the surest, the share of right ones differs by that of all examples that are wrong there.
-    number = len(ours.hit)
-    covered = math.ceil(COVERAGE * number - 1e-9)
-    surest = (np.arange(number) < covered).astype(np.float64)
-    wrong = [_by_example(one, mean_of_ties(one.confidence, surest) * (1 - one.hit)) for one in both]
-    low, high = jackknife.share_difference_interval(*reversed(wrong))
-    return {
-        "accuracy": jackknife.share_difference_interval(*hits),
-        "nll": jackknife.mean_difference_interval(*surprisals),
-        "brier": jackknife.mean_difference_interval(*squares),
-        "accuracy_at_80": (low * number / covered, high * number / covered),
-    }
-
-
-def _by_example(terms: metrics.Terms, values: NDArray) -> NDArray:
-    """Values in the order of confidence, [N], in the order of the examples."""
-    found = np.empty_like(values)
-    found[terms.order] = values
+    for key, name in ours.recipes.items():
+        if name in both:
+            _, has_score = before[name].known_terms(ours)
+            found[key] = recipe.score_recipes(
+                before[name].title,
+                members,
+                leave_one_out(ours, name),
+                leave_one_out(theirs, name),
+                groups=None if groups is None else groups[has_score],
+                margin=ours.small_gain if before[name].unit == "nats" else None,
+            )
     return found
 
 
-def leave_one_out(log_probs: NDArray, labels: NDArray) -> jackknife.LeaveOneOut | None:
-    """Surprisals of an ensemble, and of those without one of its members.
+def leave_one_out(view: View, name: str) -> jackknife.LeaveOneOut | None:
+    """Terms of a score of an ensemble, and of those without one of its members."""
+    score = scores_of(view)[name]
 
-    Args:
-        log_probs: [M, N, C] of the members.
-        labels: [N].
-    """
-    rows = np.arange(len(labels))
-    mixtures = Mixtures(log_probs[:, rows, labels][..., None])
+    def terms(subset: tuple[int, ...]) -> NDArray:
+        found, _ = score.known_terms(view.members(subset))
+        return found if found.ndim == 1 else found[:, 0]
 
-    def surprisals(subset: Subset) -> NDArray:
-        return -mixtures.mean(subset)[:, 0]
-
-    return recipe.leave_one_out(surprisals, len(log_probs))
+    return recipe.leave_one_out(terms, view.num_members)
 
 
 def members_of(subject: Subject, other: Subject) -> str:

@@ -2,16 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
-from ensemble import metrics
-from ensemble.evaluation.class_predictions import LabelledPredictions
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.sections import terms_of
+from ensemble.scoring.view import View
 
 MAX_SUBSETS = 70
 """Subsets scored per size: all of them up to 8 members, a seeded sample beyond, but always all
@@ -21,8 +21,6 @@ BAND = (0.05, 0.95)
 SMALL_SHARE = 0.01
 """Whoever gains less than this share of the NLL may stop."""
 
-SMALL_GAIN = 0.01
-"""The same in nats, where the NLL is that of a density and has no shares."""
 
 FEWEST = 3
 """Members from which anything can be told of others: two differ in one way only."""
@@ -32,11 +30,11 @@ OVER = "members, on these test examples"
 Subset = tuple[int, ...]
 
 
-def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
+def score_sizes(view: View) -> dict[str, Any]:
     """Scores ensembles of 1..M members, and what one more is expected to bring.
 
     Args:
-        predictions: of M live members.
+        view: of M live members.
 
     Returns:
         `sizes` 1..M; `num_subsets` scored of each; by score `mean`, `low` and `high` [M] over the
@@ -44,49 +42,26 @@ def score_sizes(predictions: LabelledPredictions) -> dict[str, Any]:
         one more member by score, positive for better, None where it cannot be said;
         `gain_interval`, which holds the gain in NLL, nats, on these test examples, of 95% of single
         further members, None where it cannot be said; `gain_over`, what it is over; `sentence`.
+        Where there is no NLL, the sentence alone, and it is empty.
     """
-    labels, mixtures = predictions.targets, Mixtures(predictions.log_probs)
-    rows = np.arange(len(labels))
-    return sizes_section(
-        len(predictions.log_probs),
-        len(labels),
-        lambda subset: metrics.scores(mixtures.mean(subset), labels),
-        lambda subset: mixtures.mean(subset)[rows, labels],
-    )
-
-
-def sizes_section(
-    num_members: int,
-    num_examples: int,
-    scores: Callable[[Subset], Mapping[str, float]],
-    log_prob: Callable[[Subset], NDArray],
-    small: float | None = None,
-) -> dict[str, Any]:
-    """The same for any predictions.
-
-    Args:
-        num_members: M.
-        num_examples: N.
-        scores: of the mixture of some members, `nll` among them; lower is better, but of accuracy.
-        log_prob: [N] of the targets under this mixture, nats.
-        small: who gains less nats than this may stop; None: a share of the NLL, which must then be
-            that of probabilities.
-
-    Returns:
-        As `score_sizes`.
-    """
+    num_members, number = view.num_members, view.num_rows
+    scores = {name: one for name, one in scores_of(view).items() if name in view.sizes}
+    if not scores:
+        return {"sentence": ""}
     by_size = [
-        [scores(subset) for subset in _subsets(num_members, size)]
+        [
+            {name: one.value(some) for name, one in scores.items()}
+            for some in map(view.members, _subsets(num_members, size))
+        ]
         for size in range(1, num_members + 1)
     ]
-    names = list(by_size[0][0])
     curves = {
-        name: [np.array([one[name] for one in scored]) for scored in by_size] for name in names
+        name: [np.array([one[name] for one in scored]) for scored in by_size] for name in scores
     }
     mean = {name: [float(np.mean(each)) for each in curve] for name, curve in curves.items()}
-    gain = {name: _expected_gain(mean[name], "accuracy" not in name) for name in names}
-    can_tell = gain["nll"] is not None and num_examples > 1
-    interval = _gain_interval(log_prob, num_members) if can_tell else None
+    gain = {name: _expected_gain(mean[name], scores[name].better == "lower") for name in scores}
+    can_tell = gain["nll"] is not None and number > 1
+    interval = _gain_interval(view) if can_tell else None
     return {
         "sizes": list(range(1, num_members + 1)),
         "num_subsets": [len(scored) for scored in by_size],
@@ -96,33 +71,8 @@ def sizes_section(
         "expected_gain": gain,
         "gain_interval": interval,
         "gain_over": OVER,
-        "sentence": _sentence(num_members, gain["nll"], interval, mean["nll"][-1], small),
+        "sentence": _sentence(num_members, gain["nll"], interval, mean["nll"][-1], view.small_gain),
     }
-
-
-class Mixtures:
-    """Mean predictions of many subsets of members, without a logarithm for each.
-
-    Args:
-        log_probs: [M, N, C].
-    """
-
-    def __init__(self, log_probs: NDArray):
-        self._log_probs = np.asarray(log_probs, np.float64)
-        top = self._log_probs.max(axis=0)
-        self._top = np.where(np.isneginf(top), 0.0, top)
-        self._scaled = np.exp(self._log_probs - self._top)  # In 0..1; some member has 1.
-
-    def mean(self, subset: tuple[int, ...]) -> NDArray:
-        """Log of the mean probabilities [N, C] of some members."""
-        total = sum(self._scaled[k] for k in subset)
-        with np.errstate(divide="ignore"):
-            mean = np.log(total) + self._top - np.log(len(subset))
-        lost = np.asarray(total == 0)  # Impossible, or far below what another member says.
-        if lost.any():
-            parts = self._log_probs[list(subset)][:, lost]
-            mean[lost] = logsumexp(parts, axis=0) - np.log(len(subset))
-        return mean
 
 
 def _subsets(num_members: int, size: int) -> Iterator[Subset]:
@@ -153,16 +103,19 @@ def _next_over_last(num_members: int) -> float:
     return (num_members - 1) / (num_members + 1)
 
 
-def _gain_interval(log_prob: Callable[[Subset], NDArray], num_members: int) -> tuple[float, float]:
+def _gain_interval(view: View) -> tuple[float, float]:
     """95% prediction interval of the gain in NLL, nats, by one single further member.
 
     Each member's gain over the others, scaled to the next, is a draw of the gain of a member on
     these examples. Their mean is never negative, by Jensen's inequality; a single one may be. The
     interval is that of a further draw, by Student's t on M - 1 degrees of freedom.
     """
-    whole = log_prob(tuple(range(num_members)))
-    less = [log_prob(subset) for subset in _subsets(num_members, num_members - 1)]
-    gains = np.array([np.mean(whole - one) for one in less]) * _next_over_last(num_members)
+    num_members = view.num_members
+    whole = terms_of(view, "nll")
+    less = [
+        terms_of(view.members(subset), "nll") for subset in _subsets(num_members, num_members - 1)
+    ]
+    gains = np.array([np.mean(one - whole) for one in less]) * _next_over_last(num_members)
     error = float(gains.std(ddof=1)) * math.sqrt(1 + 1 / num_members)
     half_width = float(scipy.stats.t.ppf(0.975, num_members - 1)) * error
     return float(gains.mean()) - half_width, float(gains.mean()) + half_width

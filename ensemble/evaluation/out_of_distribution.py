@@ -1,22 +1,17 @@
 """Inputs unlike the training data: other sets, noise, constants, and how well they are told."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ensemble import metrics
 from ensemble.errors import UserError
-from ensemble.evaluation.class_predictions import ClassPredictions
-from ensemble.evaluation.strata import OVER_BOTH
 from ensemble.source import block_size
 
 UNIFORM, CONSTANT = "uniform", "constant"
 _STREAM = 3  # Of random numbers; ensemble.sources has others.
 _NUM_LEVELS = 256
-SCORES = ("entropy", "one_minus_max", "mutual_information")
 
 
 def uniform_noise(
@@ -89,46 +84,3 @@ def check_same_shape(name: str, shape: Sequence[int], input_shape: Sequence[int]
             f"--datasets={name} has examples of shape {tuple(shape)}, the ensemble "
             f"takes {tuple(input_shape)}; leave it out"
         )
-
-
-def uncertainty_scores(predictions: ClassPredictions) -> dict[str, NDArray]:
-    """Scores [N] that should be high out of distribution, by name.
-
-    Args:
-        predictions: of the members.
-
-    Returns:
-        `entropy` of the mean prediction, nats; `one_minus_max` of its probabilities, 0..1;
-        `mutual_information` of label and member, nats.
-    """
-    parts = metrics.uncertainty(predictions.log_probs, predictions.entropies)
-    mean = metrics.ensemble_log_probs(predictions.log_probs)
-    return {
-        "entropy": parts["total"],
-        # The sum of the others: 1 - p would round confident predictions to ties.
-        "one_minus_max": np.sort(np.exp(mean), axis=-1)[:, :-1].sum(axis=-1),
-        "mutual_information": parts["epistemic"],
-    }
-
-
-def score_detection(inside: Mapping[str, NDArray], predictions: ClassPredictions) -> dict[str, Any]:
-    """Tells a set from the test split by every score.
-
-    Args:
-        inside: `uncertainty_scores` of the test split.
-        predictions: of the members, on the K examples of the other set.
-
-    Returns:
-        `num_examples`; by score `auroc`, `aupr` and `fpr95`, and the `interval` of each;
-        `mean_entropy` of the other set, nats.
-    """
-    outside = uncertainty_scores(predictions)
-    section: dict[str, Any] = {
-        "num_examples": len(outside["entropy"]),
-        "interval_over": OVER_BOTH,
-        "mean_entropy": float(outside["entropy"].mean()),
-    }
-    for name in SCORES:
-        ranked = metrics.rank(inside[name], outside[name])
-        section[name] = {**ranked.scores(), "interval": ranked.intervals()}
-    return section

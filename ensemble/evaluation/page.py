@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 import markupsafe
 import matplotlib
-import numpy as np
 
 from ensemble import metrics
 from ensemble.config import flatten
 from ensemble.errors import UserError, in_one_line, visible
 from ensemble.evaluation import recipe
-from ensemble.evaluation.class_predictions import LabelledPredictions
+from ensemble.evaluation.classes import worst_classes
 from ensemble.evaluation.derived import SHIFT
-from ensemble.evaluation.scoring import is_available, worst_classes
+from ensemble.evaluation.sentences import is_available
 from ensemble.pictures import curves, examples, matrices, member_scores, reliability, uncertainty
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
 from ensemble.storage.metrics_log import read_metrics
@@ -45,21 +44,19 @@ TITLES = {
 }
 
 
-def render(
-    evaluation: Mapping[str, Any], subject: Subject, log_probs: Mapping[str, np.ndarray]
-) -> str:
+def render(evaluation: Mapping[str, Any], subject: Subject, outside: Mapping[str, Any]) -> str:
     """Returns the page as HTML; whatever comes from data or paths is escaped.
 
     Args:
         evaluation: the content of evaluation.json.
         subject: of the evaluation.
-        log_probs: [M, N, C] of the members on shifted and out-of-distribution data, by name.
+        outside: views of shifted and out-of-distribution data, by name.
     """
     classes = evaluation["classes"]
     return fill(
         "report.html",
         evaluation,
-        draw(evaluation, subject, log_probs),
+        draw(evaluation, subject, outside),
         CAPTIONS,
         {"percent": percent, "number": number, "interval": interval},
         titles=TITLES,
@@ -109,12 +106,12 @@ def fill(
 
 
 def draw(
-    evaluation: Mapping[str, Any], subject: Subject, log_probs: Mapping[str, np.ndarray]
+    evaluation: Mapping[str, Any], subject: Subject, outside: Mapping[str, Any]
 ) -> dict[str, Figure]:
     """Draws every picture that there are data for, by name."""
     test, classes = evaluation["test"], evaluation["classes"]
-    predicted = LabelledPredictions.of(subject.test)
-    mean, labels = metrics.ensemble_log_probs(predicted.log_probs), predicted.targets
+    view: Any = subject.view
+    mean, labels = view.log_probs, view.labels
     temperature = evaluation["calibrated"]["temperature"]
     scores, value = {"ece": test["ensemble"]["ece"]}, None
     if is_available(temperature):
@@ -130,13 +127,15 @@ def draw(
         drawn["disagreement"] = matrices.disagreement_matrix(
             test["disagreement_matrix"], evaluation["members"]
         )
-    outside = uncertainty.entropies(
-        {name: each for name, each in log_probs.items() if not name.startswith(f"{SHIFT}/")}
-    )
-    if outside:
-        inside = uncertainty.entropies({"test": predicted.log_probs})["test"]
-        drawn["entropy"] = uncertainty.entropies_in_and_out(inside, outside, mean.shape[1])
-        drawn["roc"] = uncertainty.roc_curves(inside, outside)
+    entropies = {
+        name: each.entropies["total"]
+        for name, each in outside.items()
+        if not name.startswith(f"{SHIFT}/")
+    }
+    if entropies:
+        inside = view.entropies["total"]
+        drawn["entropy"] = uncertainty.entropies_in_and_out(inside, entropies, mean.shape[1])
+        drawn["roc"] = uncertainty.roc_curves(inside, entropies)
     if evaluation["shift"]:
         drawn["shift"] = curves.shift_curves(evaluation["shift"], test)
     drawn |= _draw_examples(subject)
@@ -189,7 +188,7 @@ def _is_drawable(record: Mapping[str, Any]) -> bool:
 def _draw_examples(subject: Subject) -> dict[str, Figure]:
     if subject.dataset is None or not subject.dataset.has_pictures:
         return {}
-    log_probs, labels, *_ = LabelledPredictions.of(subject.test)
+    log_probs, labels = subject.test.arrays["log_probs"], subject.test.targets
     chosen = {
         "least_certain": examples.least_certain(log_probs),
         "confidently_wrong": examples.confidently_wrong(log_probs, labels),

@@ -6,7 +6,6 @@ from typing import Any
 
 from ensemble.draws.diagnostics import AGREE, GOOD_ESS, MIN_CHAINS, judge_chains, least_ess
 from ensemble.evaluation import chain_error, recipe
-from ensemble.evaluation.scoring import is_available
 from ensemble.pictures.plot_style import plural
 from ensemble.report.text import agreement
 
@@ -22,6 +21,11 @@ _KINDS = {
     "outside": "rows beyond the training range",
 }
 """What inputs that are made for an evaluation are, in words."""
+
+
+def is_available(section: Mapping[str, Any]) -> bool:
+    """Whether a section of something fitted has numbers."""
+    return "reason" not in section
 
 
 def posterior(evaluation: Mapping[str, Any]) -> list[str]:

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ensemble import likelihoods, metrics, registry
-from ensemble.errors import UserError
-from ensemble.evaluation import recipe, sentences
-from ensemble.evaluation.comparison import members_of
+from ensemble import likelihoods, registry
+from ensemble.evaluation import sentences
 from ensemble.evaluation.evaluator import Evaluator, Options, PredictedSets
-from ensemble.evaluation.next_member import SMALL_GAIN, sizes_section
-from ensemble.evaluation.strata import OVER, groups_of, in_groups, strata_of, too_few
-from ensemble.likelihoods.several_targets import SeveralTargets, of_target
-from ensemble.metrics import regression
-from ensemble.metrics.grouped import mean_over_groups
-from ensemble.metrics.jackknife import LeaveOneOut
+from ensemble.evaluation.next_member import score_sizes
+from ensemble.evaluation.sections import score_test
+from ensemble.evaluation.strata import too_few
+from ensemble.likelihoods.several_targets import SeveralTargets
+from ensemble.likelihoods.several_view import of_target
 from ensemble.storage.predictions import MemberPredictions, StoredPredictions
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ MAX_SHOWN = 8
 _NUM_SENTENCES = 3  # Of a target in the verdict: its errors, simpler predictors, and trust.
 
 
-class SeveralEvaluator:
+class SeveralEvaluator(Evaluator):
     """Evaluates each target as if it were alone, by the evaluator of its kind."""
 
     def check(self, subject: Subject, options: Options) -> None:
@@ -54,51 +51,6 @@ class SeveralEvaluator:
         """As of one target."""
         return _kind(subject.config).predicts_test_again(_each(subject)[0])
 
-    def compare(self, subject: Subject, other: Subject) -> dict[str, Any]:
-        """Compares two workdirs, target by target, and by the NLL of all.
-
-        Returns:
-            Of the other `workdir`, `method`, `likelihood` and `num_members`; `targets`: what the
-            evaluator of one target says of each; where both have densities `ensemble`,
-            `difference` and `interval` of the `nll` of all targets, and `recipe_by_nll`, as
-            `recipe.score_recipes` says of it.
-
-        Raises:
-            UserError: they were not tested on the same examples.
-        """
-        ours, theirs = _each(subject), _each(other)
-        if len(ours) != len(theirs):
-            raise UserError(
-                f"--compare={other.work.path} has learned {len(theirs)} targets, "
-                f"{subject.work.path} {len(ours)}; both must be tested on the same data"
-            )
-        kind = _kind(subject.config)
-        found: dict[str, Any] = {
-            "workdir": str(other.work.path),
-            "method": other.config["method"],
-            "likelihood": other.likelihood.name,
-            "num_members": len(other.test.members),
-            "targets": [kind.compare(*pair) for pair in zip(ours, theirs, strict=True)],
-        }
-        if subject.likelihood.has_density and other.likelihood.has_density:
-            terms = _nll_terms(other)
-            change = terms - _nll_terms(subject)
-            found["ensemble"] = {"nll": float(terms.mean())}
-            found["difference"] = {"nll": float(change.mean())}
-            groups = groups_of(strata_of(subject.dataset))
-            found["interval"] = metrics.mean_intervals({"nll": change})
-            if groups is not None:
-                found["interval"] = {"nll": mean_over_groups(change, groups)}
-            found["recipe_by_nll"] = recipe.score_recipes(
-                "NLL",
-                members_of(subject, other),
-                _surprisals(subject),
-                _surprisals(other),
-                groups=groups,
-                margin=SMALL_GAIN,
-            )
-        return found
-
     def sections(
         self, subject: Subject, predicted: PredictedSets, options: Options
     ) -> dict[str, Any]:
@@ -108,7 +60,9 @@ class SeveralEvaluator:
             kind.sections(one, _predicted(predicted, d), options)
             for d, one in enumerate(_each(subject))
         ]
-        return {**_joint(subject), "targets": parts}
+        joint = self.evaluated(subject, {}, options)
+        test, sizes = score_test(joint), score_sizes(subject.view)
+        return {"test": test, "next_member": sizes, "targets": parts}
 
     def verdict(self, evaluation: Mapping[str, Any]) -> list[str]:
         """The NLL of all, the first sentences on each target, and what further members bring."""
@@ -200,56 +154,6 @@ def _several(subject: Subject) -> SeveralTargets:
     return cast(SeveralTargets, subject.likelihood)
 
 
-def _nll_terms(subject: Subject) -> np.ndarray:
-    """NLL [N] of all targets of each test example, nats."""
-    test = subject.test
-    joint = _several(subject).joint_log_densities(test.arrays, test.targets)
-    return -regression.mixture_log_density(joint)
-
-
-def _surprisals(subject: Subject) -> LeaveOneOut | None:
-    """NLL terms of all targets, of an ensemble and of those without one of its members."""
-    test = subject.test
-    joint = _several(subject).joint_log_densities(test.arrays, test.targets)
-
-    def terms(subset: Sequence[int]) -> np.ndarray:
-        return -regression.mixture_log_density(joint[list(subset)])
-
-    return recipe.leave_one_out(terms, len(test.members))
-
-
-def _joint(subject: Subject) -> dict[str, Any]:
-    """Scores of all targets together, `test` and `next_member`, where there is a density."""
-    test, likelihood = subject.test, _several(subject)
-    section: dict[str, Any] = {"num_examples": len(test.targets), "ensemble": {}}
-    if not likelihood.has_density:
-        return {"test": section, "next_member": {"sentence": ""}}
-    joint = likelihood.joint_log_densities(test.arrays, test.targets)
-    terms, members = -regression.mixture_log_density(joint), -joint.mean(axis=1)
-    section |= {
-        "ensemble": {"nll": float(terms.mean())},
-        "interval": metrics.mean_intervals({"nll": terms}),
-        "interval_over": OVER,
-        "members": {"nll": members.tolist()},
-        "mean": {"nll": float(members.mean())},
-        "sd": {"nll": float(members.std(ddof=int(len(members) > 1)))},
-    }
-
-    def log_density(subset: Sequence[int]) -> np.ndarray:
-        return regression.mixture_log_density(joint[list(subset)])
-
-    sizes = sizes_section(
-        len(members),
-        len(terms),
-        lambda one: {"nll": float(-log_density(one).mean())},
-        log_density,
-        SMALL_GAIN,
-    )
-    statistic = regression.resampled_means({"nll": terms})
-    grouped = in_groups(section, statistic, strata_of(subject.dataset))
-    return {"test": grouped, "next_member": sizes}
-
-
 def _predicted(predicted: PredictedSets, d: int) -> PredictedSets:
     """Predictions of one target by set."""
     return {name: MemberPredictions(of_target(one.arrays, d)) for name, one in predicted.items()}
@@ -266,6 +170,9 @@ class _OneTarget:
     def __init__(self, subject: Subject, d: int):
         self._subject, self._d = subject, d
         self.likelihood = _several(subject).of[d]
+        self.view = subject.view.parts[d]
+        whole = subject.calibration_view
+        self.calibration_view = None if whole is None else whole.parts[d]
         self.dataset = None if subject.dataset is None else _OneColumn(subject.dataset, d)
 
     def __getattr__(self, name: str) -> Any:

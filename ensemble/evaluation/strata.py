@@ -1,7 +1,6 @@
 """Coverage by group and over time: whether a promise that holds on average holds in each."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,8 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.errors import shown
-from ensemble.metrics.grouped import MIN_GROUPS, SHARES, SIGNED, group_intervals
-from ensemble.source import Source, Strata
+from ensemble.metrics.grouped import MIN_GROUPS
+from ensemble.source import Strata
 
 OVER = "test examples; the members stay as they are"
 """What would be drawn anew, in words that stand beside intervals."""
@@ -21,11 +20,6 @@ OVER_GROUPS = "groups; the members stay as they are"
 NUM_PERIODS = 5
 _ENOUGH = 20  # Rows of a group that a sentence is about.
 _TIME = "time"
-
-
-def strata_of(source: Source | None) -> Strata | None:
-    """What the test rows are split by; None where they are split at random, or are not here."""
-    return None if source is None else source.strata("test")
 
 
 def by_stratum(held: NDArray, strata: Strata | None) -> list[dict[str, Any]]:
@@ -61,78 +55,16 @@ def by_stratum(held: NDArray, strata: Strata | None) -> list[dict[str, Any]]:
     return sections
 
 
-def over_groups(
-    intervals: Mapping[str, tuple[float, float] | None],
-    statistic: Callable[[NDArray], Mapping[str, float]],
-    strata: Strata | None,
-    level: float = 0.95,
-) -> dict[str, Any]:
-    """Widens intervals of scores where rows are split by groups, since rows of one may be alike.
-
-    Args:
-        intervals: 95% intervals by name, which take rows for independent, or None.
-        statistic: of how often each test row is counted [N]: scores by name.
-        strata: groups of the test rows; None, or times: intervals stay as they are.
-        level: of the intervals.
-
-    Returns:
-        Of every score that has one the least interval that holds it, and that over groups
-        (`metrics.grouped.group_intervals`); None where that cannot be told, of few groups.
-    """
-    if strata is None or strata.kind == _TIME:
-        return dict(intervals)
-    found: dict[str, Any] = dict(intervals)
-    for name, ends in group_intervals(statistic, strata.values, level).items():
-        if found.get(name) is None:
-            continue
-        if ends is None:
-            found[name] = None
-            continue
-        low, high = min(ends[0], found[name][0]), max(ends[1], found[name][1])
-        is_share = name.startswith(SHARES)
-        least = -math.inf if name.startswith(SIGNED) else 0.0
-        found[name] = (max(low, least), min(high, 1.0 if is_share else math.inf))
-    return found
-
-
-def in_groups(
-    section: dict[str, Any],
-    statistic: Callable[[NDArray], Mapping[str, float]],
-    strata: Strata | None,
-) -> dict[str, Any]:
-    """The same section `test` of an evaluation, with `interval` by `over_groups`.
-
-    Where this changed it, `over_groups` is the column that has the groups, `num_groups` how many
-    there are, and `interval_over` says so.
-    """
-    if strata is None or strata.kind == _TIME:
-        return section
-    widened = over_groups(section["interval"], statistic, strata)
-    over = f"groups of {strata.column}; the members stay as they are"
-    return {
-        **section,
-        "interval": widened,
-        "interval_over": over,
-        "over_groups": strata.column,
-        "num_groups": len(np.unique(strata.values)),
-    }
-
-
 def groups_of(strata: Strata | None) -> NDArray | None:
     """The group of each row [N]; None where rows are split at random or over time."""
     return None if strata is None or strata.kind == _TIME else strata.values
-
-
-def calibration_groups(source: Source | None) -> NDArray | None:
-    """The group of each calibration row [N]; None where these are not split by groups."""
-    return None if source is None else groups_of(source.strata("calibration"))
 
 
 def too_few(test: Mapping[str, Any]) -> str:
     """Why no interval over groups can be told; empty where one can.
 
     Args:
-        test: of an evaluation, as `in_groups` returns it.
+        test: of an evaluation, as `sections.score_test` returns it.
     """
     if test.get("num_groups", MIN_GROUPS) >= MIN_GROUPS:
         return ""
@@ -146,7 +78,7 @@ def no_promise(test: Mapping[str, Any]) -> str:
     """Why no error is promised of accepted predictions; empty of rows that are independent.
 
     Args:
-        test: of an evaluation, as `in_groups` returns it.
+        test: of an evaluation, as `sections.score_test` returns it.
     """
     if "over_groups" not in test:
         return ""

@@ -13,9 +13,9 @@ import numpy as np
 from ensemble import likelihoods, registry
 from ensemble.batched_prediction import Keep, in_memory
 from ensemble.errors import UserError
-from ensemble.evaluation.evaluator import Evaluator
 from ensemble.likelihood import Likelihood
 from ensemble.predictor import check_is_workdir, restore
+from ensemble.scoring.view import View
 from ensemble.sharding import startup
 from ensemble.source import AnyInputs, Request, Source, SplitInputs
 from ensemble.sources.catalogue import check_is_here, load
@@ -31,6 +31,7 @@ from ensemble.storage.workdir import Workdir
 from ensemble.tasks.learning_data import table_keys
 
 if TYPE_CHECKING:
+    from ensemble.evaluation.evaluator import Evaluator
     from ensemble.sources.data_forms import Given
 
 logger = logging.getLogger("ensemble")
@@ -120,6 +121,17 @@ class Subject:
         if "calibration" not in self.description["num_examples"]:
             return None
         return self._predictions("calibration")
+
+    @functools.cached_property
+    def view(self) -> View:
+        """What the live members say of the test split."""
+        return self.likelihood.view(self.test.arrays, self.test.targets)
+
+    @functools.cached_property
+    def calibration_view(self) -> View | None:
+        """The same of the calibration split; None where the run has none."""
+        stored = self.calibration
+        return None if stored is None else self.likelihood.view(stored.arrays, stored.targets)
 
     @functools.cached_property
     def failed_members(self) -> dict[str, str]:

@@ -4,35 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ensemble import metrics
-from ensemble.evaluation.class_predictions import LabelledPredictions
 
 Terms = tuple[Any, ...]
 
 RULES = ("max_error=0.01", "max_error=0.02", "max_error=0.05", "coverage=0.9")
-"""What an evaluation fits unless it is asked for others."""
-
-
-def score_abstention(
-    test: LabelledPredictions,
-    calibration: LabelledPredictions | None,
-    rules: Sequence[metrics.Rule],
-) -> list[dict[str, Any]]:
-    """Fits thresholds on the calibration split, and scores them on the test split.
-
-    Args:
-        test: predictions of the live members.
-        calibration: the same; None where the run has no such split.
-        rules: what is wanted.
-
-    Returns:
-        For each rule `rule`, as text, and `reason`, why there is none, or: `threshold`, below which
-        1 - max probability is accepted; `calibration` and `test`, dicts of `num_examples`,
-        `num_accepted`, `coverage`, `num_errors` among those accepted, `error`, their share (None
-        where none is accepted), and its 95% `interval`: one-sided on calibration, where a wanted
-        error has chosen the threshold, else two-sided (Clopper & Pearson 1934).
-    """
-    held_out = None if calibration is None else _terms(calibration)
-    return [score_rule(_terms(test), held_out, rule) for rule in rules]
+"""What an evaluation of classes fits unless it is asked for others."""
+NUMBER_RULES = (
+    "max_error=0.05", "max_error=0.1", "max_error=0.2", "coverage=0.9", "coverage=0.5",
+)  # fmt: skip
+"""The same of numbers."""
 
 
 def score_rule(test: Terms, calibration: Terms | None, rule: metrics.Rule) -> dict[str, Any]:
@@ -44,7 +24,11 @@ def score_rule(test: Terms, calibration: Terms | None, rule: metrics.Rule) -> di
         rule: what is wanted.
 
     Returns:
-        An entry of what `score_abstention` returns.
+        `rule`, as text, and `reason`, why there is none, or: `threshold`, below which doubts are
+        accepted; `calibration` and `test`, dicts of `num_examples`, `num_accepted`, `coverage`,
+        `num_errors` among those accepted, `error`, their share (None where none is accepted), and
+        its 95% `interval`: one-sided on calibration, where a wanted error has chosen the threshold,
+        else two-sided (Clopper & Pearson 1934).
     """
     if calibration is None:
         reason = "not available: the run holds no calibration split out"
@@ -68,12 +52,6 @@ def score_rule(test: Terms, calibration: Terms | None, rule: metrics.Rule) -> di
     }
 
 
-def _terms(predictions: LabelledPredictions) -> tuple[Any, Any]:
-    """1 - max probability [N] of the ensemble, and whether it is wrong [N]."""
-    mean = metrics.ensemble_log_probs(predictions.log_probs)
-    return metrics.one_minus_max(mean), mean.argmax(axis=-1) != predictions.targets
-
-
 def _section(
     num_examples: int, num_accepted: int, num_errors: int, is_chosen: bool = False
 ) -> dict[str, Any]:
@@ -94,7 +72,7 @@ def abstention_sentence(sections: Sequence[Mapping[str, Any]]) -> str:
     """What the smallest wanted error that is proved costs; empty where none is.
 
     Args:
-        sections: as `score_abstention` returns them.
+        sections: as `sections.score_abstention` returns them.
     """
     proved = [(metrics.Rule.parse(one["rule"]), one) for one in sections if "reason" not in one]
     for rule, section in sorted(proved, key=lambda pair: pair[0].value):

@@ -10,8 +10,14 @@ from typing import Any
 from ensemble import metrics
 from ensemble.errors import shown
 from ensemble.evaluation import strata
-from ensemble.evaluation.scoring import is_available
-from ensemble.evaluation.sentences import FEW_EXAMPLES, closing, detection, effect, posterior
+from ensemble.evaluation.sentences import (
+    FEW_EXAMPLES,
+    closing,
+    detection,
+    effect,
+    is_available,
+    posterior,
+)
 from ensemble.evaluation.thresholds import abstention_sentence
 from ensemble.likelihoods.classes import gain
 from ensemble.pictures.plot_style import shorten
@@ -65,7 +71,7 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
     """Accuracy and NLL, beside the mean member's.
 
     Args:
-        test: as `scoring.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
         num_members: M.
     """
     accuracy, nll = test["ensemble"]["accuracy"], test["ensemble"]["nll"]
@@ -92,8 +98,8 @@ def balance(test: Mapping[str, Any], classes: Mapping[str, Any]) -> str:
     """What stands beside the accuracy where classes are unequal.
 
     Args:
-        test: as `scoring.score_predictions` returns it.
-        classes: as `scoring.score_classes` returns it.
+        test: as `sections.score_test` returns it.
+        classes: as `classes.score_classes` returns it.
     """
     majority, (low, high) = classes["majority"], classes["interval"]
     rarer, more = majority["wins"]
@@ -120,7 +126,7 @@ def trust(test: Mapping[str, Any], temperature_helps: bool) -> str:
     """Whether confidence and accuracy agree.
 
     Args:
-        test: as `scoring.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
         temperature_helps: whether a temperature is to be used.
     """
     gap, ece = test["ensemble"]["overconfidence"], test["ensemble"]["ece"]
@@ -169,7 +175,7 @@ def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     """Whether to use the temperature, as calibration examples say, and what it does to the test's.
 
     Args:
-        test: as `scoring.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
         section: `temperature` of `scoring.score_calibrated`.
     """
     before, after = test["ensemble"], section["ensemble"]

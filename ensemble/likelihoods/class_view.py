@@ -48,6 +48,13 @@ class MeanOfSoftmax(ClassView):
             mean[lost] = logsumexp(each[:, lost], axis=0) - np.log(len(each))
         return mean
 
+    def with_factor(self, factor: float) -> MeanOfSoftmax:
+        """The mixture at a temperature, which has no members."""
+        # At 1 nothing is better than no temperature, and normalising again would only round.
+        plain = self.log_probs
+        tempered = plain if factor == 1 else metrics.apply_temperature(plain, factor)
+        return MeanOfSoftmax(arrays={LOG_PROBS: tempered[None]}, targets=self.targets)
+
     @property
     def votes(self) -> NDArray:
         found: NDArray = self.shared("votes", lambda one: one.members_log_probs.argmax(axis=-1))

@@ -338,21 +338,6 @@ class Classes:
             ENTROPIES: np.stack([metrics.uncertainty(draws)["aleatoric"] for draws in chains]),
         }
 
-    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
-        """Fits the temperature of `prediction` by NLL.
-
-        Raises:
-            ValueError: as `metrics.fit_temperature`.
-        """
-        return metrics.fit_temperature(metrics.ensemble_log_probs(arrays[LOG_PROBS]), targets)
-
-    def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
-        """1 - max probability [N] of the mean, and whether its class is wrong [N]."""
-        if tolerance is not None:
-            raise ValueError(f"classes are right or wrong: leave @{tolerance:g} out")
-        mean = metrics.ensemble_log_probs(arrays[LOG_PROBS])
-        return metrics.one_minus_max(mean), mean.argmax(axis=-1) != targets
-
     def prediction(
         self, arrays: Arrays, temperature: float | None, threshold: float = metrics.ACCEPT_ALL
     ) -> ClassPrediction:

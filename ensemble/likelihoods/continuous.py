@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.parametric import Parametric
+from ensemble.likelihoods.parametric import Parametric, weighted_mean
 
 _REACH = 1e4  # Scales: no quantile that is asked for lies farther from the location.
 
@@ -55,7 +55,9 @@ class Continuous(Parametric):
 
     # What follows.
 
-    def scaled(self, arrays: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    def scaled(
+        self, arrays: Mapping[str, Any], factor: float, weights: Any = None
+    ) -> dict[str, Any]:
         """The members' distributions, such that their mixture is as wide times a factor.
 
         Its mean stays, and its quantiles move away from there: the distances of all locations from
@@ -67,7 +69,7 @@ class Continuous(Parametric):
         """
         if self.keeps_sums(arrays):
             raise ValueError("chains keep their densities at the targets alone")
-        mean = arrays[LOC].mean(axis=0)
+        mean = weighted_mean(arrays[LOC], weights)
         moved = {LOC: mean + factor * (arrays[LOC] - mean), SCALE: factor * arrays[SCALE]}
         return {**arrays, **moved}
 

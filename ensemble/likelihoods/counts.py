@@ -6,7 +6,7 @@ Probabilities take the place of densities, and sums that of integrals.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import jax
@@ -153,9 +153,10 @@ class CountMixture(MixtureDensity):
         return float(np.mean(below + 1 - cdf[:, -1]))
 
     def held(
-        self, targets: np.ndarray, low: np.ndarray, high: np.ndarray, level: float
+        self, targets: np.ndarray, ends: Callable[[], tuple[np.ndarray, np.ndarray]], level: float
     ) -> np.ndarray:
-        """Whether targets [N] are from `low` to `high` [N], both included: the level or more."""
+        """Whether targets [N] are from the low to the high ends, both included: at the least."""
+        low, high = ends()
         return (targets >= low) & (targets <= high)
 
 

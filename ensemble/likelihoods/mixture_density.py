@@ -7,7 +7,7 @@ left. On the devices it is `ensemble.likelihood.mixture_log_density`.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +22,6 @@ GRID = "grid_cdf"
 """Of a chain, its CDF on a grid, [C, N, G]; predictions that have it are those of chains."""
 NUM_FINE = 400  # Points of the grid on which a mixture without a closed form is scored.
 TAILS = 5e-4  # Probability beyond each end of that grid.
-_OF_GRID = ("crps", "mae", "width", "interval_score")  # Scores of chains that are read off it.
 _MAX_BEYOND = 0.005  # Probability beyond a chain's grid, above which they are not known.
 
 
@@ -146,36 +145,11 @@ class MixtureDensity:
         return regression.grid_crps(grid.T, cdf, targets)
 
     def held(
-        self, targets: np.ndarray, low: np.ndarray, high: np.ndarray, level: float
+        self, targets: np.ndarray, ends: Callable[[], tuple[np.ndarray, np.ndarray]], level: float
     ) -> np.ndarray:
-        """Whether targets [N] are in the central intervals of a level, from `low` to `high` [N]."""
+        """Whether targets [N] are in the central intervals of a level, from and to `ends()`."""
         # A central interval holds a target whose PIT is so near to a half.
         return np.abs(self.pit(targets) - 0.5) <= level / 2
-
-    def scores(self, targets: np.ndarray) -> dict[str, float]:
-        """All scores, by name."""
-        return regression.means(self.terms(targets))
-
-    def terms(self, targets: np.ndarray) -> dict[str, np.ndarray]:
-        """What the scores are means of, [N] by the name of the score: as `regression.means`."""
-        targets = np.asarray(targets, np.float64)
-        mean, noise, disagreement = self.moments()
-        ends = [(1 + sign * level) / 2 for level in regression.LEVELS for sign in (-1, 1)]
-        levels = sorted({0.5, *ends})
-        quantiles = dict(zip(levels, self.quantiles(np.array(levels)), strict=True))
-        of_intervals = regression.interval_terms(quantiles, targets, self.held)
-        terms = {
-            "nll": -regression.mixture_log_density(self.log_densities(targets)),
-            "nll_by_moments": regression.gaussian_nll(mean, noise + disagreement, targets),
-            "rmse": (mean - targets) ** 2,
-            "mae": of_intervals.pop("mae"),
-            "crps": self.crps(targets),
-            **of_intervals,
-        }
-        if self.ends_too_early:
-            unknown = [name for name in terms if name.startswith(_OF_GRID)]
-            terms |= {name: np.full(len(targets), math.nan) for name in unknown}
-        return terms
 
     @property
     def ends_too_early(self) -> bool:

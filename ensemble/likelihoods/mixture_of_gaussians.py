@@ -17,7 +17,7 @@ import scipy.special
 from ensemble.likelihood import Arrays
 from ensemble.likelihood_keys import MAX_COMPONENTS
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.parametric import Parametric, positive
+from ensemble.likelihoods.parametric import Parametric, positive, weighted_mean
 from ensemble.metrics import regression
 
 LOG_WEIGHT = "log_weight"
@@ -103,7 +103,9 @@ class MixtureOfGaussians(Parametric):
         reach = _REACH * parts[SCALE].max(axis=(0, -1))
         return parts[LOC].min(axis=(0, -1)) - reach, parts[LOC].max(axis=(0, -1)) + reach
 
-    def scaled(self, arrays: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    def scaled(
+        self, arrays: Mapping[str, Any], factor: float, weights: Any = None
+    ) -> dict[str, Any]:
         """The members' distributions, such that their mixture is as wide times a factor.
 
         Raises:
@@ -111,7 +113,7 @@ class MixtureOfGaussians(Parametric):
         """
         if self.keeps_sums(arrays):
             return super().scaled(arrays, factor)
-        mean = self.mean(arrays, jnp).mean(axis=0)[..., None]
+        mean = weighted_mean(self.mean(arrays, jnp), weights)[..., None]
         moved = {LOC: mean + factor * (arrays[LOC] - mean), SCALE: factor * arrays[SCALE]}
         return {**arrays, **moved}
 

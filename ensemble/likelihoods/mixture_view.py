@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
 from ensemble.metrics import regression
 from ensemble.metrics.checks import Floats
+from ensemble.metrics.number_calibration import fit_scale
 from ensemble.scoring.view import Arrays, NumberView
 from ensemble.target_rows import CENSORED, ERROR, annotation, values
 
@@ -89,6 +90,77 @@ class MixtureView(NumberView):
         return np.asarray(values(self.targets), np.float64)
 
     @property
+    def measure(self) -> str:
+        return "probability" if self.likelihood.is_of_counts else "density"
+
+    @property
+    def doubt(self) -> Floats:
+        """How wide the 90% interval is, w / (w + scale)."""
+        low, _, high = self._predicted
+        if self.distribution.ends_too_early:
+            raise ValueError("the intervals have no known width")
+        return (high - low) / (high - low + self.likelihood.units[1])
+
+    @cached_property
+    def _predicted(self) -> Floats:
+        """Quantiles [3, N] at 5, 50 and 95%, as they are predicted: without measurement errors."""
+        mixture = self.likelihood.distribution(self.arrays, self.estimator_weights)
+        return mixture.quantiles(np.array([0.05, 0.5, 0.95]))
+
+    def errs(self, tolerance: float | None) -> NDArray:
+        """Whether the median misses the target by more than a tolerance."""
+        if not self.is_known.all():
+            raise ValueError("how wrong predictions of censored targets are is not known")
+        return np.abs(self._predicted[1] - self.y) > self.likelihood.tolerance(tolerance)
+
+    def accepting(self, threshold: float | None, tolerance: float | None) -> dict[str, Any]:
+        """`tolerance`; `max_width`, of the 90% intervals that are accepted, None of all."""
+        found: dict[str, Any] = {"tolerance": self.likelihood.tolerance(tolerance)}
+        if threshold is None:
+            return found
+        width = self.likelihood.widest(threshold)
+        return {**found, "max_width": float(width) if np.isfinite(width) else None}
+
+    def fit_factor(self) -> float:
+        def nll(factor: float) -> float:
+            return -float(np.mean(self.with_factor(factor).log_density))
+
+        return fit_scale(nll)
+
+    def with_factor(self, factor: float) -> MixtureView:
+        if factor == 1:
+            return self
+        arrays = self.likelihood.scaled(self.arrays, factor, self.estimator_weights)
+        return replace(self, arrays=arrays, whole=None, index=slice(None), _shared={})
+
+    def listed(self, chosen: NDArray) -> list[dict[str, Any]]:
+        low, middle, high = self.quantiles([0.05, 0.5, 0.95])
+        _, noise, disagreement = self.distribution.moments()
+        return [
+            {
+                "index": int(n),
+                "target": float(self.y[n]),
+                **({} if self.is_known[n] else {"is_censored": True}),
+                "median": float(middle[n]),
+                "low": float(low[n]),
+                "high": float(high[n]),
+                "noise": float(np.sqrt(noise[n])),
+                "disagreement": float(np.sqrt(disagreement[n])),
+            }
+            for n in chosen
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """What kind of targets these are, and how many are known by more or less than a value."""
+        error, num_censored = annotation(self.targets, ERROR), int((~self.is_known).sum())
+        return {
+            "is_of_counts": self.likelihood.is_of_counts,
+            "distinct_targets": len(np.unique(values(self.targets)[self.is_known])),
+            **({"num_censored": num_censored} if num_censored else {}),
+            **({} if error is None else {"num_measured": int((error > 0).sum())}),
+        }
+
+    @property
     def bands(self) -> Sequence[float]:
         return regression.LEVELS
 
@@ -151,7 +223,7 @@ class MixtureView(NumberView):
         return self._intervals[(1 - band) / 2], self._intervals[(1 + band) / 2]
 
     def held(self, band: float) -> NDArray:
-        return self.distribution.held(self.y, *self.ends(band), band)
+        return self.distribution.held(self.y, lambda: self.ends(band), band)
 
     @cached_property
     def crps(self) -> Floats:  # type: ignore[override]

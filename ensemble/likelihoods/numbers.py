@@ -181,14 +181,6 @@ class Numbers:
         """Of numbers the draws of all chains are one mixture: [C, K, N] to [C * K, N]."""
         return {name: one.reshape(-1, *one.shape[2:]) for name, one in arrays.items()}
 
-    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
-        """Unless a subclass has a scale to calibrate, a `UserError`."""
-        raise UserError(f"config.likelihood={self.name!r} has no scale to calibrate")
-
-    def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
-        """Unless a subclass says how wide intervals are, a `ValueError`."""
-        raise ValueError(f"config.likelihood={self.name!r} says nothing of how unsure it is")
-
 
 def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:
     """Mean, standard deviation, least and largest value of training targets [N].

@@ -32,10 +32,8 @@ from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
 from ensemble.likelihoods.mixture_view import MixtureView, as_measured, row_log_prob
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction, width_90
 from ensemble.likelihoods.numbers import Numbers
-from ensemble.metrics import regression
-from ensemble.metrics.number_calibration import fit_scale
 from ensemble.pictures import intervals
-from ensemble.target_rows import CENSORED, ERROR, annotation, on_devices, values
+from ensemble.target_rows import on_devices, values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -259,14 +257,13 @@ class Parametric(Numbers):
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
         """Draws predictions against targets, and how often intervals hold what they say."""
-        known, targets = observed(self, arrays, source.targets(split))
-        if not len(targets):
+        known = self.view(arrays, source.targets(split)).known
+        if not known.num_rows:
             return {}
-        mixture = self.distribution(known)
-        low, middle, high = mixture.quantiles(np.array([0.05, 0.5, 0.95]))
+        low, middle, high = known.quantiles([0.05, 0.5, 0.95])
         return {
-            "predictions": intervals.predictions(middle, low, high, targets, title),
-            "calibration": intervals.coverage_curve(mixture.pit(targets), title),
+            "predictions": intervals.predictions(middle, low, high, known.y, title),
+            "calibration": intervals.coverage_curve(known.pit, title),
         }
 
     def spread(self, arrays: Arrays) -> tuple[str, np.ndarray]:
@@ -276,20 +273,9 @@ class Parametric(Numbers):
 
     # Of an ensemble as a function.
 
-    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
-        """Fits the factor of `scaled` by NLL.
-
-        Raises:
-            ValueError: as `fit_scale`, or these distributions have no such factor.
-        """
-
-        def nll(factor: float) -> float:
-            moved = self.scaled(arrays, factor)
-            return regression.mixture_nll(row_log_probs(self, moved, targets))
-
-        return fit_scale(nll)
-
-    def scaled(self, arrays: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    def scaled(
+        self, arrays: Mapping[str, Any], factor: float, weights: Any = None
+    ) -> dict[str, Any]:
         """The members' distributions, such that their mixture is as wide times a factor.
 
         Raises:
@@ -300,14 +286,6 @@ class Parametric(Numbers):
     def keeps_sums(self, arrays: Arrays) -> bool:
         """Whether predictions are sums over draws that were not all kept."""
         return GRID in arrays
-
-    def abstention_terms(self, arrays: Arrays, targets: Any, tolerance: Any = None) -> Any:
-        """How wide the 90% interval is, w / (w + scale), and whether the median errs, [N] each."""
-        low, middle, high = self.distribution(arrays).quantiles(np.array([0.05, 0.5, 0.95]))
-        if annotation(targets, CENSORED) is not None:
-            raise ValueError("how wrong predictions of censored targets are is not known")
-        errors = np.abs(middle - values(targets).astype(np.float64)) > self.tolerance(tolerance)
-        return self._doubts(high - low), errors
 
     def tolerance(self, wanted: float | None) -> float:
         """The largest distance from the target that is no error: half a standard deviation."""
@@ -408,6 +386,11 @@ class Parametric(Numbers):
         return jnp.stack([between(level) for level in LEVELS])
 
 
+def weighted_mean(values: Any, weights: Any = None) -> Any:
+    """Mean [N] over the members of values [M, N], of NumPy or of JAX."""
+    return values.mean(axis=0) if weights is None else (weights[:, None] * values).sum(axis=0)
+
+
 def _covered(scores: Mapping[str, Any]) -> str:
     held = scores["coverage_90"]
     if held is None or math.isnan(held):  # From a file, or not.
@@ -427,47 +410,6 @@ def bounded(raw: jax.Array, most: float) -> jax.Array:
 def positive(raw: jax.Array, start: float = 1.0) -> jax.Array:
     """Maps a number to a scale above `MIN_SCALE`, and 0 to `start`: softplus, moved."""
     return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))
-
-
-# What is known of targets, on the host.
-
-
-def with_errors(family: Parametric, arrays: Arrays, targets: np.ndarray) -> Arrays:
-    """Predictions [M, N, ...] of what was measured, where the targets [N] say how well."""
-    error = annotation(targets, ERROR)
-    if error is None:
-        return arrays
-    if GRID in arrays:  # Chains: all but the moments is as measured.
-        return {**arrays, "noise": arrays["noise"] + error**2}
-    return family.with_error(arrays, error)
-
-
-def observed(family: Parametric, arrays: Arrays, targets: np.ndarray) -> tuple[Arrays, np.ndarray]:
-    """The predictions of the targets that are known, as they are measured, and these.
-
-    Args:
-        family: of the members' distributions.
-        arrays: predictions [M, N, ...] of members or chains.
-        targets: [N], of which K <= N are not censored.
-
-    Returns:
-        Predictions [M, K, ...], and the numbers [K].
-    """
-    arrays, censored = with_errors(family, arrays, targets), annotation(targets, CENSORED)
-    if censored is None:
-        return arrays, values(targets)
-    known = ~censored
-    return {name: one[:, known] for name, one in arrays.items()}, values(targets)[known]
-
-
-def row_log_probs(family: Parametric, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-    """`row_log_prob` [M, N] of every member; of chains, what was kept."""
-    if CENSORED not in (targets.dtype.names or ()) or GRID in arrays:
-        known, y = observed(family, arrays, targets)
-        kept = arrays if GRID in arrays else known
-        return family.distribution(kept).log_densities(y)
-    exact = {name: np.asarray(one, np.float64) for name, one in arrays.items()}
-    return np.asarray(row_log_prob(family, exact, targets, np, scipy.special))
 
 
 # One distribution for all targets, whatever the inputs are.

@@ -21,7 +21,6 @@ from ensemble.likelihood_keys import are_levels, parse_levels
 from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.likelihoods.quantile_view import QUANTILES, MeanOfQuantiles
-from ensemble.metrics import regression
 from ensemble.pictures import intervals, member_scores, tabular
 from ensemble.pictures.plot_style import plural
 
@@ -234,42 +233,6 @@ class Quantiles(Numbers):
             member_of=member_of,
             weights=weights,
         )
-
-    def averaged(self, arrays: Arrays) -> np.ndarray:
-        """The ensemble's quantiles [N, Q], from those of its members."""
-        return np.asarray(arrays[QUANTILES], np.float64).mean(axis=0)
-
-    def medians(self, quantiles: np.ndarray) -> np.ndarray:
-        """Those [...] among quantiles [..., Q]."""
-        return quantiles[..., self._middle]
-
-    def crps_terms(self, quantiles: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """CRPS [N] as quantiles [N, Q] tell it: twice the pinball loss, integrated over levels.
-
-        Each level stands for those that are nearer to it than to another (Gneiting and Ranjan 2011,
-        equation 10).
-        """
-        levels, missed = np.array(self.levels), targets[:, None] - quantiles
-        ends = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
-        return 2 * np.maximum(levels * missed, (levels - 1) * missed) @ np.diff(ends)
-
-    def terms(self, quantiles: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
-        """What the scores are means of, [N] by name, as `metrics.regression.means` takes them."""
-        errors = quantiles[:, self._middle] - targets
-        found = {
-            "pinball": self._pinball(quantiles, targets, np),
-            "mae": np.abs(errors),
-            "rmse": errors**2,
-        }
-        for i, j in self.bands:
-            low, high, level = quantiles[:, i], quantiles[:, j], self.levels[j] - self.levels[i]
-            percent = percent_of(level)
-            found[f"coverage_{percent}"] = ((targets >= low) & (targets <= high)).astype(float)
-            found[f"width_{percent}"] = high - low
-            found[f"interval_score_{percent}"] = regression.interval_score(
-                low, high, targets, level
-            )
-        return found
 
     def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers the quantiles of the training targets."""

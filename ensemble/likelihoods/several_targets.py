@@ -223,16 +223,6 @@ class SeveralTargets:
             of=self.of, arrays=arrays, targets=targets, member_of=member_of, weights=weights
         )
 
-    def joint_log_densities(self, arrays: Arrays, targets: np.ndarray) -> np.ndarray:
-        """Log densities [M, N] of the members at all targets; of chains, those that were kept."""
-        if JOINT in arrays:
-            return arrays[JOINT]
-        likelihoods: Any = self.of
-        return sum(
-            one.distribution(of_target(arrays, d)).log_densities(targets[:, d])
-            for d, one in enumerate(likelihoods)
-        )
-
     def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers what the constant of each target does."""
         found = [one.constant(train_targets[:, d]) for d, one in enumerate(self.of)]
@@ -305,14 +295,6 @@ class SeveralTargets:
     def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
         """As of one target: the draws of all chains are one mixture."""
         return self._first.average_of_draws(arrays)
-
-    def fit_temperature(self, arrays: Arrays, targets: np.ndarray) -> float:
-        """Refuses to calibrate."""
-        raise UserError("nothing that all targets share can be fitted to them: train one at a time")
-
-    def abstention_terms(self, arrays: Arrays, targets: Any, *_: Any) -> tuple[np.ndarray, ...]:
-        """Refuses to abstain."""
-        raise ValueError("several targets have no common right and wrong: train one at a time")
 
     def prediction(self, arrays: Arrays, temperature: float | None, threshold: float = 1.0) -> Any:
         """What an ensemble says of the D targets of N inputs."""

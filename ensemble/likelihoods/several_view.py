@@ -38,9 +38,10 @@ class SideBySide(SeveralView):
 
     @cached_property
     def parts(self) -> Sequence[View]:  # type: ignore[override]
+        columns = [None] * len(self.of) if self.targets is None else self.targets.T
         return [
-            one.view(of_target(self.arrays, d), self.targets[:, d], self.member_of, self.weights)
-            for d, one in enumerate(self.of)
+            one.view(of_target(self.arrays, d), column, self.member_of, self.weights)
+            for d, (one, column) in enumerate(zip(self.of, columns, strict=True))
         ]
 
 

@@ -19,19 +19,14 @@ from ensemble.metrics.abstention import (
 from ensemble.metrics.analytic_intervals import (
     bounded_interval,
     mean_interval,
-    mean_intervals,
     num_to_see,
     share_interval,
 )
 from ensemble.metrics.bootstrap import intervals
 from ensemble.metrics.calibration import (
-    ConformalSets,
     apply_temperature,
     calibration_by_chance,
-    conformal_sets,
-    conformal_threshold,
     fit_temperature,
-    nll_change_on_folds,
 )
 from ensemble.metrics.detection import RankedScores, detection_scores, rank
 from ensemble.metrics.mixture import (
@@ -47,7 +42,6 @@ from ensemble.metrics.mixture import (
 from ensemble.metrics.score_intervals import (
     FEW_ERRORS,
     balanced_accuracy_interval,
-    score_intervals,
 )
 from ensemble.metrics.scores import (
     SCORES,
@@ -74,7 +68,6 @@ __all__ = [
     "MAX_ERROR",
     "SCORES",
     "Abstention",
-    "ConformalSets",
     "RankedScores",
     "ReliabilityBins",
     "Rule",
@@ -89,8 +82,6 @@ __all__ = [
     "bounded_interval",
     "brier",
     "calibration_by_chance",
-    "conformal_sets",
-    "conformal_threshold",
     "confusion_matrix",
     "detection_scores",
     "disagreement",
@@ -105,15 +96,12 @@ __all__ = [
     "fit_temperature",
     "intervals",
     "mean_interval",
-    "mean_intervals",
     "nll",
-    "nll_change_on_folds",
     "num_to_see",
     "one_minus_max",
     "rank",
     "recall",
     "reliability_bins",
-    "score_intervals",
     "scores",
     "share_interval",
     "summarise",

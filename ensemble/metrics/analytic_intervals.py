@@ -6,7 +6,6 @@ NLL, has a t-interval that is corrected for skewness.
 """
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -122,11 +121,6 @@ def bounded_interval(
     mean = float(np.mean(shares))
     ends = influence_interval(mean, shares - mean, level=level)
     return (low + (high - low) * ends[0], low + (high - low) * ends[1])
-
-
-def mean_intervals(values: Mapping[str, ArrayLike]) -> dict[str, Interval]:
-    """`mean_interval` of each of several values `[N]`, by name."""
-    return {name: mean_interval(each) for name, each in values.items()}
 
 
 def num_to_see(difference: float, interval: Interval, num_examples: int) -> int:

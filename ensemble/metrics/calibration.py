@@ -14,22 +14,6 @@ TEMPERATURES = (0.05, 20.0)
 """Where a temperature is sought; examples that are all predicted rightly would take it to 0."""
 
 
-class ConformalSets(NamedTuple):
-    """Sets of classes, one for each example.
-
-    Attributes:
-        included: `[N, C]`, whether a class is in the set.
-        coverage: share of the examples whose label is in the set, 0..1.
-        mean_size: classes in a set, 0..C.
-        sizes: `[C + 1]`, how many sets have 0, 1, ..., C classes.
-    """
-
-    included: NDArray[np.bool_]
-    coverage: float
-    mean_size: float
-    sizes: NDArray[np.int64]
-
-
 class ByChance(NamedTuple):
     """What labels that are drawn from the predictions give.
 
@@ -117,42 +101,6 @@ def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
     return float(np.exp(found.x))
 
 
-def nll_change_on_folds(
-    log_probs: ArrayLike,
-    labels: ArrayLike,
-    num_folds: int = 5,
-    groups: ArrayLike | None = None,
-) -> Floats:
-    """What a temperature does to examples that it was not fitted on, by cross-validation.
-
-    Args:
-        log_probs: `[N, C]` log-probabilities on the calibration split.
-        labels: `[N]` integer labels.
-        num_folds: how many times a temperature is fitted, each time on the other folds.
-        groups: `[N]`, of which each lies in one fold; None: of one example each.
-
-    Returns:
-        Change of each example's NLL, `[N]` nats.
-
-    Raises:
-        ValueError: as of `fit_temperature`.
-    """
-    log_probs, labels = as_predictions(log_probs, labels)
-    units = np.arange(len(labels))
-    if groups is not None:
-        units = np.unique(np.asarray(groups), return_inverse=True)[1]
-    order = np.random.default_rng(0).permutation(units.max() + 1)
-    folds = (np.argsort(order) % num_folds)[units]
-    changes = np.empty(len(labels))
-    for fold in range(num_folds):
-        others, own = folds != fold, folds == fold
-        temperature = fit_temperature(log_probs[others], labels[others])
-        after = apply_temperature(log_probs[own], temperature)
-        rows = np.arange(len(after))
-        changes[own] = log_probs[own][rows, labels[own]] - after[rows, labels[own]]
-    return changes
-
-
 def apply_temperature(log_probs: ArrayLike, temperature: float) -> Floats:
     """Returns log softmax(log p / T), `[N, C]`; impossible classes stay impossible.
 
@@ -163,52 +111,3 @@ def apply_temperature(log_probs: ArrayLike, temperature: float) -> Floats:
     if not temperature > 0:
         raise ValueError(f"temperature={temperature} must be positive")
     return log_softmax(as_log_probs(log_probs, ndim=2) / temperature, axis=-1)
-
-
-def conformal_threshold(log_probs: ArrayLike, labels: ArrayLike, level: float = 0.9) -> float:
-    """Surprisal up to which a class belongs to the set: split conformal prediction.
-
-    The ceil((N + 1) level)-th smallest surprisal of the labels (Vovk et al. 2005; the score of
-    Sadinle et al. 2019, arXiv:1609.00451). If calibration and test examples are exchangeable, a set
-    holds the label with at least this probability, whatever the predictor.
-
-    Args:
-        log_probs: `[N, C]` log-probabilities on the calibration split.
-        labels: `[N]` integer labels.
-        level: probability of holding the label, between 0 and 1.
-
-    Returns:
-        Threshold in nats; `inf`, which takes every class in, where N is too small for the level.
-    """
-    if not 0 < level < 1:
-        raise ValueError(f"level={level} must be between 0 and 1")
-    log_probs, labels = as_predictions(log_probs, labels)
-    surprisals = np.sort(-log_probs[np.arange(len(labels)), labels])
-    rank = int(np.ceil((len(surprisals) + 1) * level - 1e-9))
-    return float(surprisals[rank - 1]) if rank <= len(surprisals) else float("inf")
-
-
-def conformal_sets(
-    log_probs: ArrayLike, labels: ArrayLike, threshold: float, nonempty: bool = False
-) -> ConformalSets:
-    """Makes and scores the sets {c: -log p_c <= threshold}.
-
-    Args:
-        log_probs: `[N, C]` log-probabilities.
-        labels: `[N]` integer labels.
-        threshold: as `conformal_threshold` returns it, nats.
-        nonempty: whether every set also gets the most probable class, the lowest index of a tie. It
-            has that class already unless it is empty, so no set but the empty ones changes, and
-            coverage can only rise.
-    """
-    log_probs, labels = as_predictions(log_probs, labels)
-    included = -log_probs <= threshold
-    if nonempty:
-        included[np.arange(len(labels)), log_probs.argmax(axis=-1)] = True
-    sizes = included.sum(axis=-1)
-    return ConformalSets(
-        included=included,
-        coverage=float(included[np.arange(len(labels)), labels].mean()),
-        mean_size=float(sizes.mean()),
-        sizes=np.bincount(sizes, minlength=log_probs.shape[1] + 1),
-    )

@@ -1,7 +1,7 @@
 """Intervals of scores over groups of examples, of which those of a group may be alike."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import scipy.special
@@ -12,14 +12,12 @@ from ensemble.metrics.analytic_intervals import share_interval
 MAX_GROUPS = 500
 """More are put together at random to so many."""
 MIN_GROUPS = 10
-SHARES = ("coverage", "accuracy")
-SIGNED = ("nll", "overconfidence")
 
 
-def group_intervals(
-    statistic: Callable[[NDArray], Mapping[str, float]], groups: ArrayLike, level: float = 0.95
-) -> dict[str, tuple[float, float] | None]:
-    """Intervals of scores over groups: what a test set of other groups might have said.
+def group_interval(
+    statistic: Callable[[NDArray], float], groups: ArrayLike, kind: str, level: float = 0.95
+) -> tuple[float, float] | None:
+    """An interval of a score over groups: what a test set of other groups might have said.
 
     The delete-one-group jackknife with Student's t (Shao and Tu 1995, section 2.1), which needs
     fewer groups than a bootstrap of groups does. The degrees of freedom are those of as many groups
@@ -28,32 +26,14 @@ def group_intervals(
     1998), and no narrower than those of one more group that is all of the other kind.
 
     Args:
-        statistic: of the counts `[N]`, how often each example is in a test set: values by name, of
-            shares those whose name begins with one of `SHARES`.
+        statistic: the score, of the counts `[N]`, how often each example is in a test set.
         groups: `[N]`, of each example.
+        kind: "share", "positive" or "signed".
         level: probability that the interval should cover.
 
     Returns:
-        (low, high) by name; None of fewer than `MIN_GROUPS`, which say too little of others.
-    """
-
-    def one(name: str) -> tuple[float, float] | None:
-        kind = "share" if name.startswith(SHARES) else "signed" if name.startswith(SIGNED) else ""
-        return group_interval(lambda counts: statistic(counts)[name], groups, kind, level)
-
-    return {name: one(name) for name in statistic(np.ones(len(np.asarray(groups)), int))}
-
-
-def group_interval(
-    statistic: Callable[[NDArray], float], groups: ArrayLike, kind: str, level: float = 0.95
-) -> tuple[float, float] | None:
-    """The same of one score.
-
-    Args:
-        statistic: the score, of the counts `[N]`.
-        groups: as of `group_intervals`.
-        kind: "share", "signed", or what is positive.
-        level: as of `group_intervals`.
+        (low, high); None of fewer than `MIN_GROUPS`, which say too little of others, and where a
+        score is not finite.
     """
     _, index = np.unique(np.asarray(groups), return_inverse=True)
     number = int(index.max()) + 1
@@ -81,12 +61,12 @@ def group_interval(
 def mean_over_groups(
     terms: ArrayLike, groups: ArrayLike, level: float = 0.95
 ) -> tuple[float, float] | None:
-    """`group_intervals` of the mean of terms `[N]`, which may be negative.
+    """`group_interval` of the mean of terms `[N]`, which may be negative.
 
     Args:
         terms: `[N]`.
         groups: `[N]`, of each example.
-        level: as of `group_intervals`.
+        level: as of `group_interval`.
     """
     values = np.asarray(terms, np.float64)
     if not np.isfinite(values).all():

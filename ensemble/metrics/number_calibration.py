@@ -5,13 +5,11 @@ conformal intervals hold targets as often as they say whatever the distributions
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
-
-from ensemble.metrics.checks import Floats
 
 FACTORS = (0.05, 20.0)
 """Where a factor of the scale is sought."""
@@ -73,28 +71,6 @@ def pit_uniformity(pit: ArrayLike) -> dict[str, Any]:
     }
 
 
-class Intervals(NamedTuple):
-    """An interval for each example.
-
-    Attributes:
-        low: `[N]`.
-        high: `[N]`; an interval is empty where it lies below `low`.
-    """
-
-    low: Floats
-    high: Floats
-
-    def hold(self, targets: ArrayLike) -> np.ndarray:
-        """Whether the targets `[N]` are inside, bool `[N]`."""
-        targets = np.asarray(targets, np.float64)
-        return (targets >= self.low) & (targets <= self.high)
-
-    @property
-    def widths(self) -> Floats:
-        """`[N]`; 0 of empty ones."""
-        return np.maximum(self.high - self.low, 0)
-
-
 def conformal_quantile(scores: ArrayLike, level: float) -> float:
     """The ceil((N + 1) level)-th smallest of N scores; infinite where N is too small for the level.
 
@@ -104,35 +80,3 @@ def conformal_quantile(scores: ArrayLike, level: float) -> float:
     ordered = np.sort(np.asarray(scores, np.float64))
     rank = int(np.ceil((len(ordered) + 1) * level - 1e-9))
     return float(ordered[rank - 1]) if rank <= len(ordered) else float("inf")
-
-
-def distance_scores(median: ArrayLike, width: ArrayLike, targets: ArrayLike) -> Floats:
-    """Scores `[N]` of split conformal intervals: |y - median| / width (Lei et al. 2018, 5.2)."""
-    median, width, targets = (np.asarray(one, np.float64) for one in (median, width, targets))
-    return np.abs(targets - median) / width
-
-
-def distance_intervals(median: ArrayLike, width: ArrayLike, threshold: float) -> Intervals:
-    """The numbers whose `distance_scores` are at most the threshold."""
-    median, width = np.asarray(median, np.float64), np.asarray(width, np.float64)
-    return Intervals(median - threshold * width, median + threshold * width)
-
-
-def quantile_scores(low: ArrayLike, high: ArrayLike, targets: ArrayLike) -> Floats:
-    """Scores `[N]` of conformalised quantiles: how far y lies outside (Romano et al. 2019, 6).
-
-    Args:
-        low: `[N]`, the predicted lower quantiles.
-        high: `[N]`, the upper ones.
-        targets: `[N]`.
-
-    Returns:
-        max(low - y, y - high), in the targets' units; negative inside.
-    """
-    low, high, targets = (np.asarray(one, np.float64) for one in (low, high, targets))
-    return np.maximum(low - targets, targets - high)
-
-
-def quantile_intervals(low: ArrayLike, high: ArrayLike, threshold: float) -> Intervals:
-    """The numbers whose `quantile_scores` are at most the threshold."""
-    return Intervals(np.asarray(low, float) - threshold, np.asarray(high, float) + threshold)

@@ -5,11 +5,11 @@ on a grid. Units are the target's own; a density has its inverse.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, ndtr, ndtri
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp, ndtr
 
 from ensemble.metrics.checks import Floats
 
@@ -17,15 +17,6 @@ LEVELS = (0.5, 0.9, 0.95)
 """Of the central intervals whose coverage is reported."""
 _BISECTIONS = 60  # Each halves the bracket: far below what float64 resolves.
 _PLATEAU = 1e-9  # Of a CDF: between modes far apart it is flat, up to rounding.
-
-
-def mixture_nll(log_density: ArrayLike) -> float:
-    """Mean of -log of the mixture's density at the target, nats.
-
-    Args:
-        log_density: `[M, N]` of the members at the targets.
-    """
-    return float(-np.mean(mixture_log_density(log_density)))
 
 
 def mixture_log_density(log_density: ArrayLike, weights: ArrayLike | None = None) -> Floats:
@@ -48,80 +39,6 @@ def gaussian_nll(mean: ArrayLike, variance: ArrayLike, targets: ArrayLike) -> Fl
     errors = np.asarray(targets, np.float64) - np.asarray(mean, np.float64)
     squares = errors**2 / variance
     return 0.5 * (squares + np.log(2 * math.pi * variance))
-
-
-def means(terms: Mapping[str, ArrayLike]) -> dict[str, float]:
-    """Scores from their terms.
-
-    Args:
-        terms: `[N]` by the name of the score: it is their mean, of `rmse` the root of their mean.
-    """
-    found = {name: float(np.mean(np.asarray(one))) for name, one in terms.items()}
-    return _with_root(found)
-
-
-def resampled_means(terms: Mapping[str, ArrayLike]) -> Callable[[ArrayLike], dict[str, float]]:
-    """Makes the same a function of the counts `[N]`, how often each example was drawn."""
-    names = list(terms)
-    matrix = np.stack([np.asarray(one, np.float64) for one in terms.values()])
-
-    def scores(counts: ArrayLike) -> dict[str, float]:
-        weights = np.asarray(counts, np.float64)
-        values = (matrix @ weights / weights.sum()).tolist()
-        return _with_root(dict(zip(names, values, strict=True)))
-
-    return scores
-
-
-def _with_root(found: dict[str, float]) -> dict[str, float]:
-    return {name: math.sqrt(one) if name == "rmse" else one for name, one in found.items()}
-
-
-def gaussian_terms(mean: ArrayLike, deviation: ArrayLike, targets: ArrayLike) -> dict[str, Floats]:
-    """Terms of the scores of one Gaussian for each example, as `means` takes them.
-
-    Args:
-        mean: `[N]`.
-        deviation: `[N]`.
-        targets: `[N]`.
-    """
-    mean, deviation, targets = (np.asarray(one, np.float64) for one in (mean, deviation, targets))
-    middle = {0.5: mean}
-    ends = {(1 + sign * one) / 2 for one in LEVELS for sign in (-1, 1)}
-    return {
-        "nll": gaussian_nll(mean, deviation**2, targets),
-        "rmse": (mean - targets) ** 2,
-        "crps": gaussian_mixture_crps(mean[None], deviation[None], targets),
-        **interval_terms(middle | {one: mean + deviation * ndtri(one) for one in ends}, targets),
-    }
-
-
-def _holds(targets: Floats, low: Floats, high: Floats, level: float) -> NDArray[np.bool_]:
-    return (targets >= low) & (targets <= high)
-
-
-def interval_terms(
-    quantiles: Mapping[float, Floats],
-    targets: ArrayLike,
-    held: Callable[[Floats, Floats, Floats, float], NDArray[np.bool_]] = _holds,
-) -> dict[str, Floats]:
-    """Terms of the scores of the median and of central intervals, as `means` takes them.
-
-    Args:
-        quantiles: `[N]` by level, those of all `LEVELS` and 0.5.
-        targets: `[N]`.
-        held: whether targets are in the intervals from low to high ends of a level, `[N]` each,
-            where more is known of it than the ends.
-    """
-    targets = np.asarray(targets, np.float64)
-    terms = {"mae": np.abs(quantiles[0.5] - targets)}
-    for level in LEVELS:
-        low, high = quantiles[(1 - level) / 2], quantiles[(1 + level) / 2]
-        percent = f"{100 * level:.0f}"
-        terms[f"coverage_{percent}"] = held(targets, low, high, level).astype(np.float64)
-        terms[f"width_{percent}"] = high - low
-        terms[f"interval_score_{percent}"] = interval_score(low, high, targets, level)
-    return terms
 
 
 def quantiles(
@@ -269,12 +186,6 @@ def pinball(quantiles: Floats, levels: Floats, targets: Floats) -> Floats:
     """Pinball loss `[..., N]` of quantiles `[..., N, Q]`, mean over their levels `[Q]`."""
     missed = targets[..., None] - quantiles
     return np.maximum(levels * missed, (levels - 1) * missed).mean(axis=-1)
-
-
-def coverage(low: ArrayLike, high: ArrayLike, targets: ArrayLike) -> float:
-    """Share of the targets `[N]` within their intervals."""
-    targets = np.asarray(targets)
-    return float(np.mean((targets >= np.asarray(low)) & (targets <= np.asarray(high))))
 
 
 def interval_score(low: ArrayLike, high: ArrayLike, targets: ArrayLike, level: float) -> Floats:

@@ -45,11 +45,6 @@ class Terms(NamedTuple):
     surprisal: Floats
     squared_error: Floats
 
-    def resampled(self, counts: NDArray) -> Terms:
-        """The terms with the n-th example `counts[n]` times, still in order."""
-        index = np.repeat(np.arange(len(self.order)), counts[self.order])
-        return Terms._make(values[index] for values in self)
-
     def ece(self) -> float:
         """`ece` of `scores` alone."""
         return _ece(_bins(self.confidence, self.hit, NUM_BINS))

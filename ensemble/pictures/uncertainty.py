@@ -115,8 +115,3 @@ def roc_curves(inside: NDArray, outside: Mapping[str, NDArray]) -> Figure:
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     legend(axes, loc="lower right")
     return figure
-
-
-def entropies(log_probs: Mapping[str, NDArray]) -> dict[str, NDArray]:
-    """Entropy [K] of the ensemble by set, from [M, K, C] of the members."""
-    return {name: metrics.uncertainty(values)["total"] for name, values in log_probs.items()}

@@ -34,10 +34,7 @@ def simple_scores(scored: Scored, split: str) -> dict[str, Any]:
     source, normal = scored.dataset, getattr(scored.likelihood, "normal", None)
     if normal is None:
         return {}
-    # The normal distributions are of what was measured, and hold its errors already.
-    known = columns(source.targets(split))
-    targets = joined({name: one for name, one in known.items() if name != ERROR})
-    train = source.targets("train")
+    targets, train = without_errors(source.targets(split)), source.targets("train")
 
     def scores(said: Any) -> dict[str, Any]:
         view = view_of_all(said, targets)
@@ -54,6 +51,11 @@ def simple_scores(scored: Scored, split: str) -> dict[str, Any]:
             return {"simple": found}
         found["least_squares"] = scores(normal(means, np.broadcast_to(residual, means.shape)))
     return {"simple": found}
+
+
+def without_errors(targets: NDArray) -> NDArray:
+    """Targets whose errors are not known: normal distributions of what was measured hold them."""
+    return joined({name: one for name, one in columns(targets).items() if name != ERROR})
 
 
 def has_score(likelihood: Any, view: View, name: str) -> bool:

@@ -351,8 +351,8 @@ def _mean(values: Floats, counts: NDArray | None = None) -> float:
         return math.nan
     if counts is None:
         return float(np.mean(values))
-    with np.errstate(invalid="ignore"):  # An infinite term that does not occur.
-        return float(values @ counts / counts.sum())
+    occurs = counts > 0  # An infinite term may not.
+    return float(values[occurs] @ counts[occurs] / counts.sum())
 
 
 def _order(terms: Floats) -> NDArray:

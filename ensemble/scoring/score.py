@@ -36,6 +36,7 @@ class Score:
         combine: the rule.
         unit: of the score.
         better: what a better score is.
+        under_shift: whether what a shift changes has an interval, and of what.
         of_members: whether it says something of a member by itself.
         each: levels at which this is a score of its own, whose name and title then have the percent
             for `{}`; `terms` and `combine` take the level. None: it is one score.
@@ -48,6 +49,7 @@ class Score:
     combine: Any
     unit: Literal["none", "nats", "share", "target", "target_squared"] = "none"
     better: Literal["lower", "higher", "nearest", "neither"] = "lower"
+    under_shift: Literal["", "difference", "ratio"] = ""
     of_members: bool = True
     each: Callable[[Any], Iterable[float]] | None = None
 
@@ -76,6 +78,29 @@ class Score:
         if groups is None:
             return rule.interval(terms, level)
         return over_groups(rule, terms, groups[has_score], level)
+
+    def change(
+        self, ours: View, theirs: View, level: float = 0.95, groups: NDArray | None = None
+    ) -> Interval | None:
+        """As `difference`, of what is made of one ensemble or of its inputs; over groups if any."""
+        return self._paired(self.combine.change, ours, theirs, level, groups)
+
+    def ratio(
+        self, ours: View, theirs: View, level: float = 0.95, groups: NDArray | None = None
+    ) -> Interval | None:
+        """As `change`, of the second view's score over the first's."""
+        return self._paired(self.combine.ratio, ours, theirs, level, groups)
+
+    def _paired(
+        self,
+        rule: Callable[..., Interval | None],
+        ours: View,
+        theirs: View,
+        level: float,
+        groups: NDArray | None,
+    ) -> Interval | None:
+        (first, has_score), (second, _) = self.known_terms(ours), self.known_terms(theirs)
+        return rule(first, second, level, None if groups is None else groups[has_score])
 
     def difference(self, ours: View, theirs: View, level: float = 0.95) -> Interval | None:
         """Interval of the second view's score less the first's, both of the same examples."""

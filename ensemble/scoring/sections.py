@@ -115,3 +115,9 @@ def _laid_out(view: View, section: Mapping[str, Any]) -> dict[str, Any]:
             if "members" in one:
                 found["members"][name] = one["members"]
     return found
+
+
+def values_of(view: View, names: Collection[str] | None = None) -> dict[str, float]:
+    """The values of the scores of a view, by name."""
+    found = scores_of(view).items()
+    return {name: one.value(view) for name, one in found if names is None or name in names}

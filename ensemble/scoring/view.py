@@ -8,17 +8,55 @@ ensemble's is the mixture of its members, equal unless they have weights.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ensemble.errors import UserError
+from ensemble.metrics.abstention import one_minus_max
+from ensemble.metrics.calibration import fit_temperature
 from ensemble.metrics.checks import Floats
+from ensemble.metrics.mixture import agreement, total_variation
+from ensemble.metrics.score_intervals import FEW_ERRORS
+from ensemble.metrics.scores import SCORES
+
+CONFORMAL_LEVEL = 0.9
+FEW_EXAMPLES = 30
+"""Fewer numbers do not tell whether a factor of their scale helps."""
 
 Arrays = Mapping[str, np.ndarray]
+
+
+class Conformal(NamedTuple):
+    """A conformal predictor, before its threshold is fitted.
+
+    Attributes:
+        name: of the method; empty where there is one.
+        level: that it promises.
+        scores: [N], how little the target conforms.
+        size: how large the predictions [N] are at a threshold; below 0 where they are empty.
+        unit: what is counted: "size" of sets, or "width" of intervals.
+        holds: [N] bool at a threshold; None: where the score is at most that.
+        describe: what more is said of sizes, JSON-ready.
+        may_hold_all: whether a threshold may be infinite.
+        reason: why it cannot be had; empty where it can.
+    """
+
+    name: str
+    level: float
+    scores: Floats
+    size: Callable[[float], Floats]
+    unit: str
+    holds: Callable[[float], NDArray] | None = None
+    describe: Callable[[NDArray], dict[str, Any]] = lambda sizes: {
+        "num_empty": int((sizes < 0).sum())
+    }
+    may_hold_all: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,6 +72,17 @@ class View:
         whole: the view that this one has some of the members of; None: it is whole.
         index: the estimators of `whole` that it has.
     """
+
+    factor_name: ClassVar[str] = ""
+    """What calibrates it."""
+    recipes: ClassVar[Mapping[str, str]] = {}
+    """Scores that decide which of two recipes is better, by the section that says so."""
+    sizes: ClassVar[Sequence[str]] = ()
+    """Scores that are told of ensembles of fewer members, the loss among them."""
+    under_shift: ClassVar[Collection[str] | None] = None
+    """Scores that are told of shifted inputs; None: all."""
+    small_gain: ClassVar[float | None] = 0.01
+    """Who gains less in nats than this may stop; None: a share of the NLL."""
 
     arrays: Arrays
     targets: np.ndarray
@@ -56,7 +105,7 @@ class View:
     @property
     def num_rows(self) -> int:
         """N."""
-        return len(self.targets)
+        return next(iter(self.arrays.values())).shape[1]
 
     @property
     def is_known(self) -> NDArray:
@@ -64,9 +113,14 @@ class View:
         return np.ones(self.num_rows, bool)
 
     @property
-    def has_rows(self) -> bool:
-        """Whether the target of any row is known."""
-        return bool(self.is_known.any())
+    def known(self) -> Self:
+        """The rows whose target is known."""
+        return self if self.is_known.all() else self.rows(self.is_known)
+
+    @property
+    def measure(self) -> str:
+        """What nats are of; those of a density say nothing beside those of a probability."""
+        return "probability"
 
     @property
     def parts(self) -> Sequence[View]:
@@ -83,6 +137,72 @@ class View:
             return None
         of_members = np.ones(len(counts)) if self.weights is None else self.weights
         return (of_members / counts / np.sum(of_members))[self.member_of]
+
+    def uncertainties(self) -> Mapping[str, Floats]:
+        """What tells unfamiliar inputs from others, [N] by name, the headline first."""
+        return {}
+
+    def outside(self) -> dict[str, float]:
+        """What is said of inputs that have no targets."""
+        return {}
+
+    def spreads(self) -> Mapping[str, Floats]:
+        """What stands, as means, beside the scores of shifted inputs: [N] by name."""
+        return {}
+
+    @property
+    def doubt(self) -> Floats:
+        """[N] in 0..1: where predictions are accepted by.
+
+        Raises:
+            ValueError: nothing says how unsure they are.
+        """
+        raise ValueError("nothing says how unsure predictions are")
+
+    def errs(self, tolerance: float | None) -> NDArray:
+        """[N] bool: whether predictions are wrong.
+
+        Args:
+            tolerance: of numbers, the largest distance that is no error; None: the usual one.
+
+        Raises:
+            ValueError: right and wrong are not defined for such targets.
+        """
+        raise ValueError("right and wrong are not defined for such targets")
+
+    def accepting(self, threshold: float | None, tolerance: float | None) -> dict[str, Any]:
+        """What a threshold on `doubt`, or none, and a tolerance stand for, JSON-ready."""
+        return {}
+
+    def conformals(self, is_nonempty: bool = False) -> list[Conformal]:
+        """The conformal predictors that there are."""
+        return []
+
+    def fit_factor(self) -> float:
+        """Fits what calibrates predictions, on these.
+
+        Raises:
+            UserError: nothing can ever be fitted to predictions of such targets.
+            ValueError: nothing can be fitted to these.
+        """
+        raise UserError("nothing can be fitted to what is said of such targets")
+
+    def with_factor(self, factor: float) -> View:
+        """What is said after calibration."""
+        raise ValueError("there is nothing to fit to these predictions")
+
+    @property
+    def tells_factor(self) -> bool:
+        """Whether there are enough of these to tell whether a factor helps."""
+        return False
+
+    def why_not_beside(self, other: View) -> str:
+        """Why another ensemble's scores cannot stand beside these; empty where they can."""
+        return ""
+
+    def beside(self, other: Any) -> dict[str, float]:
+        """How far the predictions of another ensemble are from these."""
+        return {}
 
     def members(self, which: Sequence[int]) -> Self:
         """What the mixture of some members says, by their places; it shares what is computed."""
@@ -149,6 +269,10 @@ class View:
 class ClassView(View):
     """Targets are classes 0..C-1."""
 
+    factor_name, small_gain = "temperature", None
+    recipes: ClassVar[Mapping[str, str]] = {"recipe": "nll"}
+    sizes: ClassVar[Sequence[str]] = SCORES
+
     @property
     def labels(self) -> NDArray:
         """[N]."""
@@ -178,6 +302,80 @@ class ClassView(View):
     def confidence(self) -> Floats:
         """Probability [N] of the most probable class; a rounding excess over 1 is cut."""
         return np.minimum(np.exp(self.log_probs.max(axis=-1)), 1.0)
+
+    def uncertainties(self) -> Mapping[str, Floats]:
+        return {
+            "entropy": self.entropies["total"],
+            # The sum of the others: 1 - p would round confident predictions to ties.
+            "one_minus_max": np.sort(np.exp(self.log_probs), axis=-1)[:, :-1].sum(axis=-1),
+            "mutual_information": self.entropies["epistemic"],
+        }
+
+    def outside(self) -> dict[str, float]:
+        return {"mean_entropy": float(self.entropies["total"].mean())}
+
+    def spreads(self) -> Mapping[str, Floats]:
+        return {"entropy": self.entropies["total"]}
+
+    @property
+    def doubt(self) -> Floats:
+        """1 - max probability."""
+        found: Floats = one_minus_max(self.log_probs)
+        return found
+
+    def errs(self, tolerance: float | None) -> NDArray:
+        if tolerance is not None:
+            raise ValueError(f"classes are right or wrong: leave @{tolerance:g} out")
+        return self.hits == 0
+
+    def conformals(self, is_nonempty: bool = False) -> list[Conformal]:
+        """Sets of the classes whose surprisal is at most a threshold (Sadinle et al. 2019)."""
+        surprisals = -self.log_probs
+        top = np.zeros(surprisals.shape, bool)
+        if is_nonempty:
+            top[np.arange(self.num_rows), self.log_probs.argmax(axis=-1)] = True
+        rows = np.arange(self.num_rows)
+
+        def sets(threshold: float) -> NDArray:
+            return (surprisals <= threshold) | top
+
+        def describe(sizes: NDArray) -> dict[str, Any]:
+            counts = np.bincount(sizes, minlength=surprisals.shape[1] + 1)
+            return {"nonempty": is_nonempty, "sizes": counts.tolist()}
+
+        return [
+            Conformal(
+                "",
+                CONFORMAL_LEVEL,
+                surprisals[rows, self.labels],
+                lambda threshold: sets(threshold).sum(axis=-1),
+                "size",
+                (lambda threshold: sets(threshold)[rows, self.labels]) if is_nonempty else None,
+                describe,
+                may_hold_all=True,
+            )
+        ]
+
+    def fit_factor(self) -> float:
+        return fit_temperature(self.log_probs, self.labels)
+
+    @property
+    def tells_factor(self) -> bool:
+        num_errors = int(np.sum(self.hits == 0))
+        return min(num_errors, self.num_rows - num_errors) >= FEW_ERRORS
+
+    def why_not_beside(self, other: View) -> str:
+        ours, theirs = (one.arrays["log_probs"].shape[1:] for one in (self, other))
+        if ours == theirs:
+            return ""
+        return f"{theirs[0]} test examples of {theirs[1]} classes, not {ours[0]} of {ours[1]}"
+
+    def beside(self, other: Any) -> dict[str, float]:
+        """`agreement` and `total_variation`."""
+        return {
+            "agreement": agreement(other.log_probs, self.log_probs),
+            "total_variation": total_variation(other.log_probs, self.log_probs),
+        }
 
     @cached_property
     def ranked(self) -> Floats:
@@ -229,9 +427,26 @@ class IntervalView(View):
     def held(self, band: float) -> NDArray:
         """[N] bool: whether these hold the targets."""
 
+    @property
+    @abstractmethod
+    def deviation(self) -> Floats:
+        """[N], how far off the point may be: what examples are ranked by."""
+
+    @abstractmethod
+    def listed(self, chosen: NDArray) -> list[dict[str, Any]]:
+        """What a list says of some rows, JSON-ready."""
+
+    def spreads(self) -> Mapping[str, Floats]:
+        return {"disagreement": np.sqrt(self.disagreement)}
+
 
 class NumberView(IntervalView):
     """What is said of a number is a distribution."""
+
+    factor_name = "scale"
+    recipes: ClassVar[Mapping[str, str]] = {"recipe": "crps", "recipe_by_nll": "nll"}
+    sizes: ClassVar[Sequence[str]] = ("nll", "rmse", "crps")
+    under_shift: ClassVar[Collection[str] | None] = ("rmse", "nll", "coverage_90")
 
     @property
     @abstractmethod
@@ -257,6 +472,47 @@ class NumberView(IntervalView):
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """Quantiles [Q, N] of the mixture."""
 
+    @property
+    def deviation(self) -> Floats:
+        return np.sqrt(self.measured_variance)
+
+    def uncertainties(self) -> Mapping[str, Floats]:
+        total = self.noise + self.disagreement
+        return {"epistemic": self.disagreement, "total": total, "aleatoric": self.noise}
+
+    def outside(self) -> dict[str, float]:
+        """The median of the standard deviations."""
+        return {"deviation": float(np.sqrt(np.median(self.noise + self.disagreement)))}
+
+    def spreads(self) -> Mapping[str, Floats]:
+        return {"deviation": self.deviation, "disagreement": np.sqrt(self.disagreement)}
+
+    @property
+    def tells_factor(self) -> bool:
+        return self.num_rows >= FEW_EXAMPLES
+
+    def conformals(self, is_nonempty: bool = False) -> list[Conformal]:
+        """Split conformal on |y - median| / width, and conformalised quantiles."""
+        low, middle, high = self.quantiles(
+            [(1 - CONFORMAL_LEVEL) / 2, 0.5, (1 + CONFORMAL_LEVEL) / 2]
+        )
+        return [
+            of_distance(CONFORMAL_LEVEL, middle, high - low, self.y),
+            of_ends("quantiles", CONFORMAL_LEVEL, low, high, self.y),
+        ]
+
+    def beside(self, other: Any) -> dict[str, float]:
+        """`distance`, root mean square of the means' difference; `overlap` of 90% intervals."""
+        (low, high), (their_low, their_high) = (
+            one.quantiles([0.05, 0.95]) for one in (self, other)
+        )
+        shared = np.maximum(np.minimum(high, their_high) - np.maximum(low, their_low), 0)
+        narrower = np.minimum(high - low, their_high - their_low)
+        return {
+            "distance": float(np.sqrt(np.mean((other.point - self.point) ** 2))),
+            "overlap": float(np.mean(shared / np.maximum(narrower, 1e-300))),
+        }
+
 
 class QuantileView(IntervalView):
     """What is said of a number are quantiles of some levels, and no density.
@@ -268,6 +524,31 @@ class QuantileView(IntervalView):
     levels: Floats
 
     @property
+    def deviation(self) -> Floats:
+        """The distance between the outermost quantiles."""
+        return self.quantiles[:, -1] - self.quantiles[:, 0]
+
+    def uncertainties(self) -> Mapping[str, Floats]:
+        return {"epistemic": self.disagreement, "width": self.deviation}
+
+    def conformals(self, is_nonempty: bool = False) -> list[Conformal]:
+        """Every band, conformalised."""
+        found = []
+        for band in self.bands:
+            found.append(of_ends(f"{100 * band:.4g}", band, *self.ends(band), self.y))
+        return found
+
+    def why_not_beside(self, other: Any) -> str:
+        ours, theirs = (tuple(one.levels.tolist()) for one in (self, other))
+        return "" if ours == theirs else f"the levels {theirs}, not {ours}"
+
+    def listed(self, chosen: NDArray) -> list[dict[str, Any]]:
+        return [
+            {"index": int(n), "target": float(self.y[n]), "quantiles": self.quantiles[n].tolist()}
+            for n in chosen
+        ]
+
+    @property
     @abstractmethod
     def quantiles(self) -> Floats:
         """[N, Q] of the mixture."""
@@ -276,11 +557,40 @@ class QuantileView(IntervalView):
 class SeveralView(View):
     """Several targets of an example, each with a view of its own among `parts`."""
 
+    @property
+    def doubt(self) -> Floats:
+        raise ValueError("several targets have no common right and wrong: train one at a time")
+
+    def fit_factor(self) -> float:
+        raise UserError("nothing that all targets share can be fitted to them: train one at a time")
+
+    def why_not_beside(self, other: View) -> str:
+        ours, theirs = len(self.parts), len(other.parts)
+        return "" if ours == theirs else f"{theirs} targets, not {ours}"
+
 
 class JointView(SeveralView):
     """Several targets that have a density together."""
+
+    recipes: ClassVar[Mapping[str, str]] = {"recipe_by_nll": "nll"}
+    sizes: ClassVar[Sequence[str]] = ("nll",)
 
     @property
     @abstractmethod
     def log_density(self) -> Floats:
         """[N] at all targets of an example, nats."""
+
+
+def of_distance(level: float, median: Floats, width: Floats, y: Floats) -> Conformal:
+    """Split conformal intervals around medians, in proportion to widths (Lei et al. 2018, 5.2)."""
+    if not (width > 0).all():
+        why = "some intervals have no width"
+        return Conformal("distance", level, y, lambda threshold: width, "width", reason=why)
+    scores = np.abs(y - median) / width
+    return Conformal("distance", level, scores, lambda one: 2 * one * width, "width")
+
+
+def of_ends(name: str, level: float, low: Floats, high: Floats, y: Floats) -> Conformal:
+    """Conformalised quantiles (Romano et al. 2019, 6): scores are how far targets lie outside."""
+    scores = np.maximum(low - y, y - high)
+    return Conformal(name, level, scores, lambda one: high - low + 2 * one, "width")

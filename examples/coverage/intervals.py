@@ -13,13 +13,8 @@ import scipy.special
 from numpy.typing import NDArray
 
 from ensemble.draws import diagnostics
-from ensemble.metrics import mean_intervals
-from ensemble.metrics.number_calibration import (
-    Intervals,
-    conformal_quantile,
-    distance_intervals,
-    distance_scores,
-)
+from ensemble.metrics import mean_interval
+from ensemble.metrics.number_calibration import conformal_quantile
 from examples.coverage import known_truth
 from examples.coverage.blocks import Learned, learn
 from examples.coverage.fits import (
@@ -160,6 +155,18 @@ def _find(whole: Learned, split: Learned) -> Found:
     )
 
 
+class Intervals(NamedTuple):
+    """Ends of intervals [S, G]."""
+
+    low: NDArray
+    high: NDArray
+
+    @property
+    def widths(self) -> NDArray:
+        """[S, G]."""
+        return self.high - self.low
+
+
 def _plain(learned: Learned, method: str) -> Intervals:
     """Central intervals [S, G] of what was learned."""
     low, _, high = learned.ends[method][..., : len(POINTS)]
@@ -171,9 +178,10 @@ def _conformal(learned: Learned, method: str) -> Intervals:
     low, middle, high = learned.ends[method]
     width, targets = high - low, learned.fit.curve.targets[:, -NUM_HELD_OUT:]
     num_points = len(POINTS)
-    scores = distance_scores(middle[:, num_points:], width[:, num_points:], targets)
+    scores = np.abs(targets - middle[:, num_points:]) / width[:, num_points:]
     factors = np.array([conformal_quantile(one, LEVEL) for one in scores])[:, None]
-    return distance_intervals(middle[:, :num_points], factors * width[:, :num_points], 1.0)
+    middle, reach = middle[:, :num_points], factors * width[:, :num_points]
+    return Intervals(middle - reach, middle + reach)
 
 
 def _diagnose(learned: list[Fit]) -> dict[str, Any]:
@@ -209,7 +217,7 @@ def report(found: Mapping[str, Found], seed: int) -> dict[str, Any]:
         `level`, `points`, `regions` as distances from zero, and in `truths` by truth, method and
         variant: in `regions` the `coverage`, its 95% `interval` and the `mean_width`, and in
         `by_point` lists of `coverage`,
-        `low` and `high`. Intervals are over data sets, `metrics.mean_intervals`.
+        `low` and `high`. Intervals are over data sets, `metrics.mean_interval`.
     """
     first = next(iter(found.values()))
     return {
@@ -231,7 +239,7 @@ def _report_truth(found: Found) -> dict[str, Any]:
         width = found.width[method, variant]
         by_region = {name: coverage @ weights for name, weights in REGIONS.items()}
         by_point = {str(k): one for k, one in enumerate(coverage.T)}
-        ends = mean_intervals({**by_region, **by_point})
+        ends = {name: mean_interval(one) for name, one in {**by_region, **by_point}.items()}
         methods.setdefault(method, {})[variant] = {
             "regions": {
                 name: {

@@ -37,7 +37,6 @@ PARTS = (
 def outcome(workdir):
     """What programs read of a run: its predictions, of now and as they are stored, its scores."""
     import ensemble
-    from ensemble.evaluation.class_predictions import LabelledPredictions
     from ensemble.evaluation.page import drawable_records
     from ensemble.evaluation.subject import Subject
 
@@ -45,11 +44,14 @@ def outcome(workdir):
     inputs = np.random.default_rng(0).uniform(0, 1, (5, *predictor.dataset.input_shape))
     inputs = inputs.astype(predictor.dataset.input_dtype)
     subject = Subject(str(workdir), num_devices=1)
-    test = LabelledPredictions.of(subject.test)
-    calibration = LabelledPredictions.of(subject.calibration)
+    test, calibration = subject.test, subject.calibration
     drawable_records(subject)
-    stored = {"log_probs": test.log_probs, "targets": test.targets, "members": test.members}
-    stored |= {"calibration": calibration.log_probs, "their_targets": calibration.targets}
+    stored = {
+        "log_probs": test.arrays["log_probs"],
+        "targets": test.targets,
+        "members": test.members,
+    }
+    stored |= {"calibration": calibration.arrays["log_probs"], "their_targets": calibration.targets}
     return {
         **predictor.member_arrays(inputs),
         **{f"stored_{name}": np.asarray(array) for name, array in stored.items()},

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ensemble.evaluation.evaluator import PredictedSets
-from ensemble.evaluation.numbers.known_rows import is_known, known_rows, pit_of
 from ensemble.evaluation.numbers.number_evaluator import SIZE_TITLES
-from ensemble.evaluation.numbers.unfamiliar import DETECTION
 from ensemble.evaluation.page import drawable_records, fill, percent
 from ensemble.evaluation.profile import widest_fan
-from ensemble.evaluation.scoring import is_available
+from ensemble.evaluation.sentences import is_available
 from ensemble.likelihood import Column
 from ensemble.number_likelihood import NumberLikelihood
 from ensemble.pictures import curves, intervals, member_scores, number_plots, uncertainty
@@ -54,7 +52,7 @@ def render(evaluation: Mapping[str, Any], subject: Subject, predicted: Predicted
         CAPTIONS,
         {"percent": percent, "cell": cell, "interval": interval, "short": short},
         titles={name: one.title for name, one in COLUMNS.items()},
-        detection=DETECTION,
+        detection=tuple(subject.view.uncertainties()),
     )
 
 
@@ -62,18 +60,15 @@ def draw(
     evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
 ) -> dict[str, Figure]:
     """Draws every picture that there are data for, by name."""
-    likelihood, test = cast(NumberLikelihood, subject.likelihood), subject.test
-    known = known_rows(likelihood, test)
-    low, middle, high = likelihood.distribution(known.arrays).quantiles(np.array([0.05, 0.5, 0.95]))
-    calibrated, scale = None, evaluation["calibrated"]["scale"]
-    if is_available(scale):
-        arrays = likelihood.scaled(test.arrays, scale["value"])
-        calibrated = pit_of(likelihood, test._replace(arrays=arrays))
+    view: Any = subject.view
+    known = view.known
+    low, middle, high = known.quantiles([0.05, 0.5, 0.95])
+    scale = evaluation["calibrated"]["scale"]
+    after = view.with_factor(scale["value"]) if is_available(scale) else None
+    calibrated = None if after is None else after.pit
     drawn = {
-        "predictions": intervals.predictions(middle, low, high, known.targets, ""),
-        "calibration": intervals.coverage_curve(
-            pit_of(likelihood, test), "", calibrated, ~is_known(test.targets)
-        ),
+        "predictions": intervals.predictions(middle, low, high, known.y, ""),
+        "calibration": intervals.coverage_curve(view.pit, "", calibrated, ~view.is_known),
         "uncertainty": number_plots.errors_against_uncertainty(evaluation["uncertainty"]),
     }
     if len(evaluation["members"]) > 1:
@@ -83,6 +78,7 @@ def draw(
         drawn["shift"] = number_plots.shift_curves(evaluation["shift"])
     drawn |= _draw_unfamiliar(evaluation, subject, predicted)
     if "profile" in predicted and subject.dataset is not None:
+        likelihood = cast(NumberLikelihood, subject.likelihood)
         fan = widest_fan(likelihood, subject.dataset, predicted["profile"].arrays)
         if fan is not None:
             ends = fan.low, fan.high
@@ -97,10 +93,11 @@ def _draw_unfamiliar(
     evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
 ) -> dict[str, Figure]:
     """How far members disagree on the test split, and on what is unlike it."""
-    likelihood = cast(NumberLikelihood, subject.likelihood)
+    likelihood = subject.likelihood
 
     def disagreement(arrays: Any) -> np.ndarray:
-        return np.sqrt(likelihood.distribution(arrays).moments()[2])
+        view: Any = likelihood.view(arrays, None)
+        return np.sqrt(view.disagreement)
 
     outside = {
         name: disagreement(predicted[name].arrays) for name in evaluation["out_of_distribution"]

@@ -11,8 +11,7 @@ import numpy as np
 import scipy.special
 
 from ensemble.evaluation import strata
-from ensemble.evaluation.scoring import is_available
-from ensemble.evaluation.sentences import FEW_EXAMPLES, closing, detection, posterior
+from ensemble.evaluation.sentences import FEW_EXAMPLES, closing, detection, is_available, posterior
 from ensemble.metrics import ACCEPT_ALL, MAX_ERROR, Rule
 from ensemble.pictures.plot_style import plural
 
@@ -73,7 +72,7 @@ def quality(test: Mapping[str, Any], num_members: int) -> str:
     """RMSE, and what the ensemble brings over its mean member.
 
     Args:
-        test: as `number_scores.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
         num_members: M.
     """
     scores, mean = test["ensemble"], test["mean"]
@@ -96,7 +95,7 @@ def beside(test: Mapping[str, Any], simple: Mapping[str, Any]) -> str:
     """The errors of least squares and of a constant.
 
     Args:
-        test: as `number_scores.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
         simple: as `number_scores.score_simple` returns it.
     """
     named = {"least_squares": "least squares", "constant": "the training targets' mean"}
@@ -131,7 +130,7 @@ def trust(test: Mapping[str, Any]) -> str:
     """Whether intervals hold as many targets as they say, and whether the PIT is uniform.
 
     Args:
-        test: as `number_scores.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
     """
     if reason := strata.too_few(test):
         return (
@@ -211,7 +210,7 @@ def annotations(test: Mapping[str, Any]) -> str:
     """How targets are scored that are censored, or measured with errors.
 
     Args:
-        test: as `number_scores.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
     """
     sentences = []
     if "num_measured" in test:
@@ -242,7 +241,7 @@ def advice(test: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     """What the factor of the scale does to the test split.
 
     Args:
-        test: as `number_scores.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
         section: `scale` of `calibrated_numbers.score_calibrated`.
     """
     before, after = test["ensemble"], section["ensemble"]
@@ -269,7 +268,7 @@ def conformal(sections: Mapping[str, Any], test: Mapping[str, Any]) -> str:
 
     Args:
         sections: of `calibrated_numbers.score_calibrated`, by method.
-        test: as `number_scores.score_predictions` returns it.
+        test: as `sections.score_test` returns it.
     """
     found = {name: one for name, one in sections.items() if is_available(one)}
     if not found:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ensemble.evaluation.page import drawable_records, fill, percent
-from ensemble.evaluation.quantiles.quantile_scores import DETECTION
-from ensemble.likelihoods.quantiles import Quantiles, percent_of
 from ensemble.pictures import curves, intervals
+from ensemble.scoring.score import percent_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +44,7 @@ def render(evaluation: Mapping[str, Any], subject: Subject) -> str:
         {"percent": percent, "cell": cell, "interval": interval},
         titles=titles_of(evaluation["test"]),
         simple=_SIMPLE,
-        detection=DETECTION,
+        detection=tuple(subject.view.uncertainties()),
     )
 
 
@@ -82,15 +79,15 @@ def draw_levels(test: Mapping[str, Any]) -> Figure:
 
 
 def _draw(evaluation: Mapping[str, Any], subject: Subject) -> dict[str, Figure]:
-    likelihood, test = cast(Quantiles, subject.likelihood), subject.test
+    view: Any = subject.view
     drawn = {"calibration": draw_levels(evaluation["test"])}
-    for i, j in likelihood.bands[:1]:
-        quantiles = likelihood.averaged(test.arrays)
-        ends = likelihood.medians(quantiles), quantiles[:, i], quantiles[:, j]
-        held = percent_of(likelihood.levels[j] - likelihood.levels[i])
-        drawn["predictions"] = intervals.predictions(*ends, np.asarray(test.targets), "", held)
+    for band in view.bands[:1]:
+        ends = view.ends(band)
+        drawn["predictions"] = intervals.predictions(
+            view.median, ends[0], ends[1], view.y, "", percent_of(band)
+        )
     if records := drawable_records(subject):
-        drawn["training"] = curves.training_curves(records, likelihood.curves())
+        drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
     return drawn
 
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ensemble.evaluation import sentences, strata
-from ensemble.evaluation.scoring import is_available
-from ensemble.evaluation.sentences import FEW_EXAMPLES
+from ensemble.evaluation.sentences import FEW_EXAMPLES, is_available
 from ensemble.pictures.plot_style import plural
 
 

@@ -9,7 +9,14 @@ from ensemble.scoring.score import score
 from ensemble.scoring.view import ClassView
 
 
-@score(of=ClassView, title="accuracy", combine=Share(), unit="share", better="higher")
+@score(
+    of=ClassView,
+    title="accuracy",
+    combine=Share(),
+    unit="share",
+    better="higher",
+    under_shift="difference",
+)
 def accuracy(view):
     """Whether the most probable class is the label; the lowest index wins a tie."""
     return view.hits

@@ -54,7 +54,7 @@ def pinball(view):
     return regression.pinball(view.quantiles, view.levels, view.y)
 
 
-@score(of=IntervalView, title="RMSE", combine=RootMean(), unit="target")
+@score(of=IntervalView, title="RMSE", combine=RootMean(), unit="target", under_shift="ratio")
 def rmse(view):
     """Squared errors of the mean; of quantiles, of the median."""
     return _known(view, (view.point - view.y) ** 2)

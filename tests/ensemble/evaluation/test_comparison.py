@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from test_sections import labelled
 
 from ensemble import metrics
-from ensemble.evaluation.comparison import paired_intervals
+from ensemble.evaluation.comparison import compare_views
 
 
 def test_equal_confidences_have_no_order_in_a_comparison():
@@ -17,8 +18,8 @@ def test_equal_confidences_have_no_order_in_a_comparison():
     both = constant, np.log(probs)
 
     def interval(order):
-        terms = [metrics.terms(one[order], labels[order]) for one in both]
-        return paired_intervals(*terms)["accuracy_at_80"]
+        views = [labelled(one[None, order], labels[order]) for one in both]
+        return compare_views(*views)["interval"]["accuracy_at_80"]
 
     low, high = interval(np.arange(500))
     first, second = (metrics.scores(one, labels)["accuracy_at_80"] for one in both)

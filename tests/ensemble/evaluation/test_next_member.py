@@ -5,10 +5,9 @@ import itertools
 import numpy as np
 import pytest
 from scipy.special import log_softmax
-from test_scoring import make_predictions
+from test_sections import labelled, make_predictions
 
 from ensemble import metrics
-from ensemble.evaluation.class_predictions import LabelledPredictions
 from ensemble.evaluation.next_member import MAX_SUBSETS, score_sizes
 
 
@@ -20,7 +19,8 @@ def test_scores_of_all_subsets_match_brute_force():
     for size in section["sizes"]:
         scored = [
             metrics.scores(
-                metrics.ensemble_log_probs(predictions.log_probs[list(subset)]), predictions.targets
+                metrics.ensemble_log_probs(predictions.arrays["log_probs"][list(subset)]),
+                predictions.targets,
             )
             for subset in itertools.combinations(range(4), size)
         ]
@@ -33,7 +33,7 @@ def test_scores_of_all_subsets_match_brute_force():
 
 def test_probabilities_that_underflow_beside_another_member_survive():
     log_probs = np.array([[[-900.0, 0.0]], [[-901.0, 0.0]], [[0.0, -900.0]]])
-    section = score_sizes(LabelledPredictions(log_probs, np.array([0]), np.arange(3)))
+    section = score_sizes(labelled(log_probs, np.array([0])))
     expected = np.mean([metrics.nll(one, np.array([0])) for one in log_probs])
     assert section["mean"]["nll"][0] == pytest.approx(expected)
     assert expected > 600
@@ -42,7 +42,7 @@ def test_probabilities_that_underflow_beside_another_member_survive():
 def test_impossible_labels_give_infinite_scores_and_say_so():
     with np.errstate(divide="ignore"):
         log_probs = np.log(np.array([[[1.0, 0.0]]] * 3))
-    section = score_sizes(LabelledPredictions(log_probs, np.array([1]), np.arange(3)))
+    section = score_sizes(labelled(log_probs, np.array([1])))
     assert section["mean"]["nll"] == [np.inf] * 3
     assert section["expected_gain"]["nll"] is None
 
@@ -53,8 +53,8 @@ def test_the_expected_gain_in_brier_score_is_what_another_member_brings():
     labels = rng.integers(3, size=4000)
     logits = rng.normal(size=(4000, 3)) + rng.normal(size=(6, 4000, 3))
     log_probs = log_softmax(logits, axis=-1)
-    five = score_sizes(LabelledPredictions(log_probs[:5], labels, np.arange(5)))
-    six = score_sizes(LabelledPredictions(log_probs, labels, np.arange(6)))
+    five = score_sizes(labelled(log_probs[:5], labels))
+    six = score_sizes(labelled(log_probs, labels))
     gained = five["mean"]["brier"][-1] - six["mean"]["brier"][-1]
     assert five["expected_gain"]["brier"] == pytest.approx(gained, rel=0.3)
     assert five["expected_gain"]["nll"] > 0
@@ -62,9 +62,7 @@ def test_the_expected_gain_in_brier_score_is_what_another_member_brings():
 
 def test_copies_of_a_member_bring_nothing():
     predictions = make_predictions(0, num_members=1, num_examples=40)
-    copies = predictions._replace(
-        log_probs=np.repeat(predictions.log_probs, 5, axis=0), members=np.arange(5)
-    )
+    copies = labelled(np.repeat(predictions.arrays["log_probs"], 5, axis=0), predictions.targets)
     section = score_sizes(copies)
     assert section["mean"]["nll"] == pytest.approx([section["mean"]["nll"][0]] * 5)
     assert section["expected_gain"]["nll"] == pytest.approx(0, abs=1e-12)
@@ -72,7 +70,7 @@ def test_copies_of_a_member_bring_nothing():
 
 def test_order_of_members_changes_nothing():
     predictions = make_predictions(0, num_members=8, num_examples=30)
-    shuffled = predictions._replace(log_probs=predictions.log_probs[::-1])
+    shuffled = labelled(predictions.arrays["log_probs"][::-1], predictions.targets)
     ours, theirs = score_sizes(predictions), score_sizes(shuffled)
     for name in metrics.SCORES:
         assert theirs["mean"][name] == pytest.approx(ours["mean"][name])
@@ -84,7 +82,7 @@ def test_of_many_members_a_seeded_sample_of_subsets_is_scored():
     assert section["num_subsets"][0] == section["num_subsets"][-2] == 12
     many = make_predictions(0, num_members=75, num_examples=5)
     section_of_many = score_sizes(many)
-    members = [metrics.nll(one, many.targets) for one in many.log_probs]
+    members = [metrics.nll(one, many.targets) for one in many.arrays["log_probs"]]
     assert section_of_many["mean"]["nll"][0] == pytest.approx(np.mean(members))
     assert max(section["num_subsets"]) == MAX_SUBSETS
     assert section == score_sizes(predictions)
@@ -104,7 +102,7 @@ def test_the_gain_of_one_good_among_poor_members_is_not_known():
     rng, labels = np.random.default_rng(0), np.arange(300) % 3
     logits = rng.normal(size=(3, 300, 3))
     logits[0, np.arange(300), labels] += 8
-    section = score_sizes(LabelledPredictions(log_softmax(logits, axis=-1), labels, np.arange(3)))
+    section = score_sizes(labelled(log_softmax(logits, axis=-1), labels))
     low, high = section["gain_interval"]
     assert low < 0 < high
 

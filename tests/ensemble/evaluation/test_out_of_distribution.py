@@ -1,19 +1,17 @@
 """Inputs unlike the training data, and how well they are told."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
-from run_parts import read_in_blocks_of
+from run_parts import evaluated, read_in_blocks_of
 from scipy.special import log_softmax
+from test_sections import labelled
 
-from ensemble.evaluation.class_predictions import ClassPredictions
-from ensemble.evaluation.out_of_distribution import (
-    constant_inputs,
-    score_detection,
-    uncertainty_scores,
-    uniform_noise,
-)
+from ensemble.evaluation.out_of_distribution import constant_inputs, uniform_noise
+from ensemble.evaluation.sections import score_detections
 
 
 def _noise(*arguments, **keywords):
@@ -70,7 +68,7 @@ def make_log_probs(seed, sharpness, num_examples):
 def test_scores_are_what_they_are_called():
     log_probs = make_log_probs(0, 2.0, 30)
     mean = np.exp(log_probs).mean(axis=0)
-    ours = uncertainty_scores(ClassPredictions(log_probs))
+    ours = labelled(log_probs, None).uncertainties()
     np.testing.assert_allclose(ours["entropy"], scipy.stats.entropy(mean, axis=1))
     np.testing.assert_allclose(ours["one_minus_max"], 1 - mean.max(axis=1))
     members = scipy.stats.entropy(np.exp(log_probs), axis=2).mean(axis=0)
@@ -79,16 +77,17 @@ def test_scores_are_what_they_are_called():
 
 def test_confident_predictions_are_no_ties():
     log_probs = log_softmax(np.array([[[40.0, 0.0], [45.0, 0.0]]]), axis=-1)
-    first, second = uncertainty_scores(ClassPredictions(log_probs))["one_minus_max"]
+    first, second = labelled(log_probs, None).uncertainties()["one_minus_max"]
     assert first > second > 0
 
 
 def test_detection_matches_scikit_learn_and_has_intervals():
     inside, outside = make_log_probs(0, 6.0, 300), make_log_probs(1, 1.0, 100)
-    scores_in = uncertainty_scores(ClassPredictions(inside))
-    section = score_detection(scores_in, ClassPredictions(outside))
+    scores_in = labelled(inside, None).uncertainties()
+    whole = replace(evaluated(labelled(inside, None)), outside={"set": labelled(outside, None)})
+    section = score_detections(whole)["set"]
     assert section["num_examples"] == 100
-    scores_out = uncertainty_scores(ClassPredictions(outside))
+    scores_out = labelled(outside, None).uncertainties()
     assert section["mean_entropy"] == pytest.approx(scores_out["entropy"].mean())
     is_out = np.repeat([0, 1], [300, 100])
     for name, values in scores_in.items():

@@ -7,7 +7,8 @@ import pytest
 from run_parts import strata_of
 
 import ensemble
-from ensemble.evaluation.strata import by_stratum, in_groups, no_promise, sentence, too_few
+from ensemble.evaluation.strata import by_stratum, groups_of, no_promise, sentence, too_few
+from ensemble.scoring.combine import Share, over_groups
 
 
 def test_groups_come_the_largest_first():
@@ -35,29 +36,18 @@ def test_periods_come_in_order_and_keep_equal_times_together():
 
 def test_intervals_of_scores_are_over_groups_and_never_narrower_than_over_rows():
     held = np.repeat([1.0, 0.0, 1.0, 1.0] * 3, 10)
-    section = {"interval": {"coverage_90": (0.6, 0.87), "other": (0.0, 1.0)}}
-
-    def statistic(counts):
-        return {"coverage_90": float(held @ counts / counts.sum())}
-
-    groups = strata_of(np.repeat(list("abcdefghijkl"), 10))
-    found = in_groups(section, statistic, groups)
-    low, high = found["interval"]["coverage_90"]
-    assert 0.2 < low < 0.5
-    assert 0.9 < high < 1
-    assert found["interval"]["other"] == (0, 1)
-    assert found["over_groups"] == "column"
-    alike = in_groups(section, lambda counts: {"other": 0.75}, groups)
-    assert alike["interval"]["other"] == (0, 1)
-    days = strata_of(np.arange(120.0), "time")
-    assert in_groups(section, statistic, days) == section == in_groups(section, statistic, None)
+    low, high = over_groups(Share(), held, np.repeat(list("abcdefghijkl"), 10))
+    assert 0.2 < low < Share().interval(held)[0] < 0.75
+    assert 0.75 < Share().interval(held)[1] < high < 1
+    alone = np.arange(120)
+    few = over_groups(Share(), held, alone)
+    assert few[0] <= Share().interval(held)[0]
+    assert groups_of(strata_of(np.arange(120.0), "time")) is None
 
 
 def test_few_groups_say_nothing_of_others():
-    section = {"interval": {"coverage_90": (0.6, 0.9), "nll": None}}
-    groups = strata_of(np.repeat(list("abcd"), 5))
-    found = in_groups(section, lambda counts: {"coverage_90": 0.8, "nll": 1.0}, groups)
-    assert found["interval"] == {"coverage_90": None, "nll": None}
+    assert over_groups(Share(), np.arange(20) % 5 > 0, np.repeat(list("abcd"), 5)) is None
+    found = {"over_groups": "column"}
     assert all(too_few({**found, "num_groups": number}) for number in (1, 4))
     assert too_few({**found, "num_groups": 10}) == too_few({}) == no_promise({}) == ""
     assert no_promise(found)

@@ -2,26 +2,29 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_scoring import make_predictions
+from run_parts import evaluated
+from test_sections import labelled, make_predictions
 
 import ensemble
 from ensemble import UserError, metrics
-from ensemble.evaluation.thresholds import abstention_sentence, score_abstention
+from ensemble.evaluation.sections import score_abstention
+from ensemble.evaluation.thresholds import abstention_sentence
 
 parse = metrics.Rule.parse
 
 
 def score(test, calibration, *rules):
-    return score_abstention(test, calibration, [parse(one) for one in rules])
+    return score_abstention(replace(evaluated(test, calibration), rules=tuple(map(parse, rules))))
 
 
 def test_thresholds_are_of_the_calibration_split_and_errors_of_the_test_split():
     test, calibration = make_predictions(0), make_predictions(1, num_examples=1000)
     error, coverage = score(test, calibration, "max_error=0.2", "coverage=0.6")
-    mean = metrics.ensemble_log_probs(test.log_probs)
+    mean = test.log_probs
     doubts, wrong = 1 - np.exp(mean.max(axis=1)), mean.argmax(axis=1) != test.targets
     for section in (error, coverage):
         accepted = doubts < section["threshold"]
@@ -50,7 +53,9 @@ def test_what_cannot_be_known_has_a_reason():
 
 def test_where_nothing_of_the_test_split_is_accepted_there_is_no_error():
     calibration = make_predictions(1)
-    unsure = calibration._replace(log_probs=np.full_like(calibration.log_probs, np.log(1 / 5)))
+    unsure = labelled(
+        np.full_like(calibration.arrays["log_probs"], np.log(1 / 5)), calibration.labels
+    )
     (section,) = score(unsure, calibration, "coverage=0.5")
     assert section["test"]["error"] is None
     assert section["test"]["interval"] == (0, 1)

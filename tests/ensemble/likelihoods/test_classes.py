@@ -160,7 +160,7 @@ def test_scores_and_uncertainties_are_those_of_metrics(case):
 def test_a_prediction_is_calibrated_by_the_temperature_alone(case):
     log_probs, labels = case
     arrays = {"log_probs": log_probs}
-    temperature = CLASSES.fit_temperature(arrays, labels)
+    temperature = CLASSES.view(arrays, labels).fit_factor()
     mean = metrics.ensemble_log_probs(log_probs)
     assert temperature == metrics.fit_temperature(mean, labels)
     plain, calibrated = (CLASSES.prediction(arrays, one) for one in (None, temperature))

@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ensemble.evaluation.numbers.number_scores import score_predictions
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.likelihoods.gaussian_split import SHARE, GaussianSplit
-from ensemble.scoring.sections import summary
-from ensemble.storage.predictions import StoredPredictions
+from ensemble.scoring.sections import score_split, summary
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
 SPLIT, PLAIN = GaussianSplit.of_data(TARGETS, ()), Gaussian.of_data(TARGETS, ())
@@ -71,7 +69,7 @@ def test_a_file_without_a_share_is_refused(arrays):
 
 
 def test_it_accepts_what_a_gaussian_accepts(arrays):
-    threshold = float(np.median(SPLIT.abstention_terms(arrays, TARGETS)[0]))
+    threshold = float(np.median(SPLIT.view(arrays, TARGETS).doubt))
     accepted = PLAIN.prediction(arrays, None, threshold).accepted
     assert 0 < accepted.sum() < len(TARGETS)
     np.testing.assert_array_equal(SPLIT.prediction(arrays, None, threshold).accepted, accepted)
@@ -90,10 +88,9 @@ def test_a_factor_changes_both_parts_alike(arrays, factor):
 
 
 def test_scores_and_their_intervals_are_of_the_split(arrays):
-    stored = StoredPredictions(arrays, TARGETS, np.arange(2))
-    found = score_predictions(SPLIT, stored)
+    found = score_split(SPLIT.view(arrays, TARGETS))["scores"]
     for part in ("aleatoric", "epistemic"):
         expected = getattr(SPLIT.prediction(arrays, None), part).mean()
-        assert found["ensemble"][part] == pytest.approx(expected, rel=1e-5)
-        low, high = found["interval"][part]
+        assert found[part]["value"] == pytest.approx(expected, rel=1e-5)
+        low, high = found[part]["interval"]
         assert low < expected < high

@@ -17,7 +17,6 @@ from small_runs import small_config
 import ensemble
 from ensemble import UserError
 from ensemble.likelihoods import described, of_data
-from ensemble.likelihoods.parametric import observed
 from ensemble.report.advantage import beaten
 from ensemble.scoring.sections import member_terms, summary
 from ensemble.target_rows import joined, on_devices
@@ -142,7 +141,7 @@ def test_chains_keep_what_members_would_say_of_such_rows():
         assert of_chain[score] == pytest.approx(of_members[score], rel=1e-4), score
     for score in ("crps", "mae", "width_90"):
         assert of_chain[score] == pytest.approx(of_members[score], abs=spacing), score
-    assert len(observed(likelihood, chain, targets)[1]) == (~targets["censored"]).sum()
+    assert likelihood.view(chain, targets).known.num_rows == (~targets["censored"]).sum()
 
 
 def test_the_description_knows_of_remarks():

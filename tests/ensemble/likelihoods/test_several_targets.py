@@ -164,7 +164,7 @@ def test_what_targets_cannot_be_is_one_line():
     with pytest.raises(UserError, match="is for classes"):
         likelihoods.of_data("categorical", TARGETS, ())
     with pytest.raises(UserError, match="one at a time"):
-        likelihoods.of_data("gaussian", TARGETS, ()).fit_temperature({}, TARGETS)
+        likelihoods.of_data("gaussian", TARGETS, ()).view({}, TARGETS).fit_factor()
     with pytest.raises(UserError, match=r"or \[N, D\]"):
         dataset_from_arrays({"inputs": TARGETS, "targets": TARGETS[:, None]})
 

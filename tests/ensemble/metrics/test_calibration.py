@@ -6,7 +6,10 @@ from scipy.special import log_softmax
 from test_scores import log_of, random_case
 
 from ensemble import metrics
+from ensemble.evaluation.sections import change_on_folds
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.metrics.calibration import TEMPERATURES
+from ensemble.metrics.number_calibration import conformal_quantile
 
 
 def drawn_labels(log_probs, rng):
@@ -73,28 +76,31 @@ def test_a_label_of_probability_zero_cannot_be_mended():
         metrics.apply_temperature(log_of([[1.0, 0.0]]), 0)
 
 
+def conformal_of(log_probs, labels, is_nonempty=False):
+    arrays = {LOG_PROBS: np.asarray(log_probs)[None]}
+    (found,) = MeanOfSoftmax(arrays=arrays, targets=np.asarray(labels)).conformals(is_nonempty)
+    return found
+
+
 def test_conformal_threshold_by_hand():
     probs = np.arange(1, 20) / 20  # Of the label; 19 examples: the 18th smallest surprisal.
-    log_probs = np.log(np.column_stack([probs, 1 - probs]))
-    labels = np.zeros(19, int)
-    assert metrics.conformal_threshold(log_probs, labels) == pytest.approx(-np.log(2 / 20))
-    assert metrics.conformal_threshold(log_probs, labels, level=0.5) == pytest.approx(
-        -np.log(10 / 20)
-    )
-    sets = metrics.conformal_sets(log_probs, labels, -np.log(0.6))
-    assert sets.coverage == pytest.approx(8 / 19)  # .60 to .95
-    assert sets.sizes.tolist() == [3, 16, 0]  # Neither class has .6 where p is .45 to .55.
-    assert sets.mean_size == pytest.approx(16 / 19)
+    sets = conformal_of(np.log(np.column_stack([probs, 1 - probs])), np.zeros(19, int))
+    assert conformal_quantile(sets.scores, 0.9) == pytest.approx(-np.log(2 / 20))
+    assert conformal_quantile(sets.scores, 0.5) == pytest.approx(-np.log(10 / 20))
+    at = -np.log(0.6)
+    assert np.mean(sets.scores <= at) == pytest.approx(8 / 19)  # .60 to .95
+    # Neither class has .6 where p is .45 to .55.
+    assert sets.describe(sets.size(at)) == {"nonempty": False, "sizes": [3, 16, 0]}
 
 
 def test_too_few_examples_take_every_class_in():
     log_probs, labels = np.log([[0.9, 0.1]] * 8), np.zeros(8, int)
-    threshold = metrics.conformal_threshold(log_probs, labels)
-    assert threshold == np.inf
-    sets = metrics.conformal_sets(log_of([[1.0, 0.0]]), np.array([1]), threshold)
-    assert sets.coverage == 1
-    assert sets.mean_size == 2
-    assert metrics.conformal_threshold(*(np.repeat(x, 2, axis=0) for x in (log_probs, labels))) < 1
+    assert conformal_quantile(conformal_of(log_probs, labels).scores, 0.9) == np.inf
+    sets = conformal_of(log_of([[1.0, 0.0]]), np.array([1]))
+    assert sets.may_hold_all
+    assert sets.size(np.inf).tolist() == [2]
+    more = conformal_of(*(np.repeat(x, 2, axis=0) for x in (log_probs, labels)))
+    assert conformal_quantile(more.scores, 0.9) < 1
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
@@ -106,9 +112,8 @@ def test_conformal_coverage_holds_whatever_the_calibration(level, stretch):
     for _ in range(300):
         log_probs = log_softmax(2 * rng.normal(size=(200, 6)), axis=-1)
         labels = drawn_labels(log_probs, rng)
-        predicted = log_softmax(stretch * log_probs, axis=-1)  # Badly calibrated.
-        threshold = metrics.conformal_threshold(predicted[:100], labels[:100], level)
-        coverages.append(metrics.conformal_sets(predicted[100:], labels[100:], threshold).coverage)
+        scores = conformal_of(log_softmax(stretch * log_probs, axis=-1), labels).scores
+        coverages.append(np.mean(scores[100:] <= conformal_quantile(scores[:100], level)))
     standard_error = np.std(coverages) / np.sqrt(len(coverages))
     assert np.mean(coverages) >= level - 4 * standard_error
     assert np.mean(coverages) <= level + 1 / 101 + 4 * standard_error
@@ -122,26 +127,18 @@ def test_sets_that_are_never_empty_cover_no_less(level, sharpness):
     for _ in range(200):
         log_probs = log_softmax(sharpness * rng.normal(size=(200, 6)), axis=-1)
         labels = drawn_labels(log_probs, rng)
-        threshold = metrics.conformal_threshold(log_probs[:100], labels[:100], level)
-        case = log_probs[100:], labels[100:], threshold
-        plain, filled = (metrics.conformal_sets(*case, nonempty) for nonempty in (False, True))
-        is_empty = ~plain.included.any(axis=-1)
-        np.testing.assert_array_equal(filled.included[~is_empty], plain.included[~is_empty])
-        assert (filled.included[is_empty].sum(axis=-1) == 1).all()
-        top = log_probs[100:].argmax(axis=-1)
-        assert filled.included[np.arange(100), top].all()
-        assert filled.sizes.tolist() == [0, plain.sizes[1] + plain.sizes[0], *plain.sizes[2:]]
-        assert filled.coverage >= plain.coverage
-        coverages.append(filled.coverage)
-        num_empty += is_empty.sum()
+        held_out = conformal_of(log_probs[:100], labels[:100])
+        threshold = conformal_quantile(held_out.scores, level)
+        plain, filled = (conformal_of(log_probs[100:], labels[100:], one) for one in (False, True))
+        sizes, held = plain.size(threshold), filled.holds(threshold)
+        np.testing.assert_array_equal(filled.size(threshold), np.maximum(sizes, 1))
+        is_right = log_probs[100:].argmax(axis=-1) == labels[100:]
+        expected = (plain.scores <= threshold) | ((sizes == 0) & is_right)
+        np.testing.assert_array_equal(held, expected)
+        coverages.append(held.mean())
+        num_empty += (sizes == 0).sum()
     assert num_empty > 0
     assert np.mean(coverages) >= level - 4 * np.std(coverages) / np.sqrt(len(coverages))
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 90])
-def test_the_level_is_a_probability(level):
-    with pytest.raises(ValueError, match="must be between 0 and 1"):
-        metrics.conformal_threshold(np.log([[0.5, 0.5]]), np.array([0]), level)
 
 
 def test_on_folds_a_temperature_is_judged_on_examples_that_it_was_not_fitted_on():
@@ -150,24 +147,9 @@ def test_on_folds_a_temperature_is_judged_on_examples_that_it_was_not_fitted_on(
     for _ in range(30):
         log_probs = log_softmax(rng.normal(size=(40, 3)), axis=-1)
         labels = (log_probs + rng.gumbel(size=log_probs.shape)).argmax(axis=-1)
-        changes.append(metrics.nll_change_on_folds(log_probs, labels).mean())
-    assert len(metrics.nll_change_on_folds(log_probs, labels)) == 40
+        view = MeanOfSoftmax(arrays={LOG_PROBS: log_probs[None]}, targets=labels)
+        changes.append(np.mean(change_on_folds(view)))
     assert np.mean(changes) > 0.005
-
-
-def test_folds_hold_whole_groups():
-    rng = np.random.default_rng(0)
-    log_probs = log_softmax(2 * rng.normal(size=(60, 3)), axis=-1)
-    labels = (log_probs + rng.gumbel(size=log_probs.shape)).argmax(axis=-1)
-    groups = np.repeat(["b", "a"], 30)
-    found = metrics.nll_change_on_folds(log_probs, labels, num_folds=2, groups=groups)
-    for own in (groups == "a", groups == "b"):
-        temperature = metrics.fit_temperature(log_probs[~own], labels[~own])
-        after = metrics.apply_temperature(log_probs[own], temperature)
-        change = (log_probs[own] - after)[np.arange(30), labels[own]]
-        np.testing.assert_allclose(found[own], change)
-    alone = metrics.nll_change_on_folds(log_probs, labels, groups=np.arange(60))
-    np.testing.assert_array_equal(alone, metrics.nll_change_on_folds(log_probs, labels))
 
 
 def test_chance_gives_every_calibrated_predictor_any_p_value():

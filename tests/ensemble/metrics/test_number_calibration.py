@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ensemble import metrics
 from ensemble.metrics import number_calibration as calibration
+from ensemble.scoring.view import of_distance, of_ends
 
 
 def test_the_pit_of_the_right_distribution_is_uniform_and_of_a_wrong_one_not():
@@ -40,26 +40,23 @@ def test_a_factor_that_nothing_determines_is_refused():
         calibration.fit_scale(lambda factor: np.inf)
 
 
-def test_the_rank_of_a_conformal_threshold_is_that_of_sets_of_classes():
+def test_the_rank_of_a_conformal_threshold_is_that_of_n_plus_one():
     assert calibration.conformal_quantile(np.arange(1, 20), 0.9) == 18
     assert calibration.conformal_quantile(np.arange(1, 9), 0.9) == np.inf
-    rng = np.random.default_rng(2)
-    log_probs = np.log(rng.dirichlet(np.ones(3), 40))
-    labels = rng.integers(3, size=40)
-    scores = -log_probs[np.arange(40), labels]
-    expected = metrics.conformal_threshold(log_probs, labels)
-    assert calibration.conformal_quantile(scores, 0.9) == expected
 
 
 def test_intervals_hold_exactly_the_numbers_whose_score_is_at_most_the_threshold():
-    rng = np.random.default_rng(3)
-    y, middle = rng.normal(size=(2, 300))
-    low, high = middle - rng.exponential(size=300), middle + rng.exponential(size=300)
-    for threshold in (-0.4, 0.0, 0.7):
-        made = calibration.quantile_intervals(low, high, threshold)
-        expected = calibration.quantile_scores(low, high, y) <= threshold
-        np.testing.assert_array_equal(made.hold(y), expected)
-    assert (calibration.quantile_intervals(low, high, -9).widths == 0).all()  # Empty.
-    made = calibration.distance_intervals(middle, high - low, 0.7)
-    expected = calibration.distance_scores(middle, high - low, y) <= 0.7
-    np.testing.assert_array_equal(made.hold(y), expected)
+    rng = np.random.default_rng(0)
+    low, y = rng.normal(size=(2, 300))
+    high, middle = low + rng.exponential(size=300), low + 0.3
+    for threshold in (-0.2, 0.0, 0.7):
+        ends = of_ends("quantiles", 0.9, low, high, y)
+        held = (y >= low - threshold) & (y <= high + threshold)
+        np.testing.assert_array_equal(ends.scores <= threshold, held)
+        np.testing.assert_allclose(ends.size(threshold), high - low + 2 * threshold)
+    assert ends.describe(ends.size(-9)) == {"num_empty": 300}
+    distance = of_distance(0.9, middle, high - low, y)
+    held = np.abs(y - middle) <= 0.7 * (high - low)
+    np.testing.assert_array_equal(distance.scores <= 0.7, held)
+    np.testing.assert_allclose(distance.size(0.7), 1.4 * (high - low))
+    assert of_distance(0.9, middle, 0 * low, y).reason

@@ -2,17 +2,24 @@
 
 import numpy as np
 import pytest
-from test_scores import log_of, random_case
+from test_scores import intervals, log_of, random_case, view_of
 
 from ensemble import metrics
-from ensemble.metrics.score_intervals import FEW_ERRORS, _aurc
+from ensemble.metrics.score_intervals import FEW_ERRORS
+from ensemble.metrics.scores import aurc_influence, aurc_of
+from ensemble.scoring.score import scores_of
 
 
 def test_intervals_are_about_as_wide_as_a_bootstrap_has_them():
     log_probs, labels = random_case(0, num_members=2, num_examples=800)
-    terms = metrics.terms(metrics.ensemble_log_probs(log_probs), labels)
-    reference = metrics.intervals(lambda counts: terms.resampled(counts).scores(), 800)
-    found = metrics.score_intervals(log_probs, labels)
+    scores = scores_of(view_of(log_probs, labels))
+    both = {
+        name: (one.combine, one.terms(view_of(log_probs, labels))) for name, one in scores.items()
+    }
+    reference = metrics.intervals(
+        lambda counts: {name: rule.value(each, counts) for name, (rule, each) in both.items()}, 800
+    )
+    found = intervals(log_probs, labels)
     for name in ("accuracy", "nll", "brier", "aurc", "accuracy_at_80"):
         low, high = reference[name]
         assert found[name] == pytest.approx((low, high), abs=0.055 * (high - low)), name
@@ -20,7 +27,9 @@ def test_intervals_are_about_as_wide_as_a_bootstrap_has_them():
 
 def test_the_influence_on_aurc_is_what_leaving_an_example_out_changes():
     log_probs, labels = random_case(0, num_members=1, num_examples=120)
-    value, influence = _aurc(metrics.terms(log_probs[0], labels))
+    found = metrics.terms(log_probs[0], labels)
+    influence = aurc_influence(found.confidence, found.hit)
+    value = aurc_of(found.confidence, found.hit)
     order = metrics.terms(log_probs[0], labels).order
     without = [metrics.aurc(np.delete(log_probs[0], i, 0), np.delete(labels, i)) for i in order]
     assert value == pytest.approx(metrics.aurc(log_probs[0], labels))
@@ -32,15 +41,15 @@ def test_the_influence_on_aurc_is_what_leaving_an_example_out_changes():
 def test_calibration_errors_have_no_interval_and_nll_needs_errors():
     probs = np.array([[0.8, 0.2]] * 200)
     labels = np.arange(200) < FEW_ERRORS - 1
-    found = metrics.score_intervals(log_of(probs)[None], labels.astype(int))
+    found = intervals(log_of(probs)[None], labels.astype(int))
     assert found["ece"] is found["adaptive_ece"] is found["nll"] is None
     labels[-1] = True
-    low, high = metrics.score_intervals(log_of(probs)[None], labels.astype(int))["nll"]
+    low, high = intervals(log_of(probs)[None], labels.astype(int))["nll"]
     assert 0 < low < high
 
 
 def test_scores_at_their_ceiling_have_no_point_for_an_interval():
-    found = metrics.score_intervals(log_of([[0.9, 0.1]] * 100)[None], np.zeros(100, int))
+    found = intervals(log_of([[0.9, 0.1]] * 100)[None], np.zeros(100, int))
     for name in ("accuracy", "accuracy_at_80"):
         low, high = found[name]
         assert 0.9 < low < 0.97, name
@@ -73,11 +82,11 @@ def test_examples_of_equal_confidence_have_no_order(confidences):
     labels.sort()  # As in folders of images, one class after the other.
     log_probs = log_of(np.stack([sure, 1 - sure], axis=1))
     scores = metrics.scores(log_probs, labels)
-    found = metrics.score_intervals(log_probs[None], labels)
+    found = intervals(log_probs[None], labels)
     for name in ("aurc", "accuracy_at_80"):
         low, high = found[name]
         assert low < scores[name] < high, name
-    turned = metrics.score_intervals(log_probs[None, ::-1], labels[::-1])
+    turned = intervals(log_probs[None, ::-1], labels[::-1])
     assert turned["aurc"] == pytest.approx(found["aurc"])
     assert turned["accuracy_at_80"] == pytest.approx(found["accuracy_at_80"])
 
@@ -88,7 +97,8 @@ def test_the_influence_on_aurc_is_right_where_confidences_are_equal():
     labels = np.sort(rng.random(300) > sure).astype(int)
     log_probs = log_of(np.stack([sure, 1 - sure], axis=1))
     found = metrics.terms(log_probs, labels)
-    value, influence = _aurc(found)
+    influence = aurc_influence(found.confidence, found.hit)
+    value = aurc_of(found.confidence, found.hit)
     without = [metrics.aurc(np.delete(log_probs, i, 0), np.delete(labels, i)) for i in found.order]
     left_out = 299 * (value - np.array(without))
     assert np.corrcoef(left_out, influence)[0, 1] > 0.99

@@ -10,6 +10,8 @@ import sklearn.metrics
 from scipy.special import log_softmax
 
 from ensemble import metrics
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
+from ensemble.scoring.score import scores_of
 
 
 def random_case(seed, num_members=5, num_examples=200, num_classes=7, scale=2.0):
@@ -25,6 +27,16 @@ def log_of(probs):
     """Logarithm with log 0 = -inf and no warning."""
     probs = np.asarray(probs, np.float64)
     return np.log(probs, out=np.full_like(probs, -np.inf), where=probs > 0)
+
+
+def view_of(log_probs, labels):
+    return MeanOfSoftmax(arrays={LOG_PROBS: np.asarray(log_probs)}, targets=np.asarray(labels))
+
+
+def intervals(log_probs, labels):
+    """95% intervals of all scores, by name."""
+    view = view_of(log_probs, labels)
+    return {name: one.interval(view) for name, one in scores_of(view).items()}
 
 
 def unevenly_calibrated_case(seed, **sizes):
@@ -118,7 +130,7 @@ def test_inputs_are_left_alone():
     log_probs, labels = random_case(0)
     kept = log_probs.copy()
     metrics.summarise(log_probs, labels)
-    metrics.score_intervals(log_probs, labels)
+    intervals(log_probs, labels)
     np.testing.assert_array_equal(log_probs, kept)
 
 
@@ -328,7 +340,7 @@ def test_ensemble_nll_is_never_above_the_mean_members_at_the_edges(edge_case):
 def test_order_of_members_changes_nothing(edge_case):
     log_probs, labels = edge_case
     summary = metrics.summarise(log_probs, labels)
-    interval = metrics.score_intervals(log_probs, labels)
+    interval = intervals(log_probs, labels)
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(log_probs))
         permuted = metrics.summarise(log_probs[order], labels)
@@ -336,7 +348,7 @@ def test_order_of_members_changes_nothing(edge_case):
         for name, values in summary["members"].items():
             assert permuted["members"][name] == [values[k] for k in order]
         assert permuted["diversity"] == pytest.approx(summary["diversity"], abs=1e-12)
-        assert metrics.score_intervals(log_probs[order], labels) == interval
+        assert intervals(log_probs[order], labels) == interval
 
 
 def test_order_of_examples_changes_nothing(edge_case):

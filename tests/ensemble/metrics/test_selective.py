@@ -8,6 +8,8 @@ import sklearn.metrics
 from test_scores import certain_case, log_of, random_case
 
 from ensemble import metrics
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
+from ensemble.scoring.score import scores_of
 
 
 def coarse_case(seed, num_examples=60, num_classes=3):
@@ -113,7 +115,12 @@ def test_a_resample_scores_as_its_examples_do():
     log_probs, labels = coarse_case(3)
     counts = np.random.default_rng(0).integers(0, 4, len(labels))
     repeated = np.repeat(np.arange(len(labels)), counts)
-    ours = metrics.terms(log_probs, labels).resampled(counts).scores()
+    view = MeanOfSoftmax(arrays={LOG_PROBS: log_probs[None]}, targets=labels)
+    scores = scores_of(view)
+    ours = {
+        name: scores[name].combine.value(scores[name].terms(view), counts)
+        for name in metrics.SCORES
+    }
     assert ours == pytest.approx(metrics.scores(log_probs[repeated], labels[repeated]), rel=1e-12)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ensemble.evaluation.strata import calibration_groups
+from ensemble.evaluation.strata import groups_of
 from ensemble.registry import SOURCES
 from ensemble.sources import batches, catalogue, clutter
 
@@ -83,7 +83,7 @@ def test_rows_of_one_digit_are_a_group(rendered, hold_out):
     of_splits = [set(dataset.strata(split).values) for split in dataset.sizes]
     assert len(set.union(*of_splits)) == sum(map(len, of_splits)) == 1797
     if not hold_out:
-        assert calibration_groups(dataset) is None
+        assert groups_of(dataset.strata("calibration")) is None
 
 
 def test_without_held_out_data_all_but_the_test_split_is_trained_on(rendered):

@@ -5,12 +5,11 @@ import re
 import numpy as np
 import pytest
 from conftest import small_config
+from run_parts import evaluated
 
 import ensemble
 from ensemble.evaluation.numbers import number_verdict
-from ensemble.evaluation.numbers.calibrated_numbers import score_calibrated
-from ensemble.evaluation.numbers.known_rows import known_rows
-from ensemble.evaluation.numbers.number_scores import score_predictions
+from ensemble.evaluation.sections import score_conformal, score_factor, score_test
 from ensemble.likelihoods import of_data
 from ensemble.scoring.sections import summary
 from ensemble.storage.predictions import StoredPredictions
@@ -35,6 +34,10 @@ def stored(seed, censored=False, error=0.0):
     return StoredPredictions(arrays, joined(columns), np.arange(2)), y
 
 
+def view_of(likelihood, stored):
+    return likelihood.view(stored.arrays, stored.targets)
+
+
 @pytest.fixture(scope="module")
 def likelihood():
     return of_data("gaussian", np.random.default_rng(0).normal(size=NUM), ())
@@ -42,20 +45,23 @@ def likelihood():
 
 def test_measured_targets_are_scored_as_they_were_measured(likelihood):
     test, _ = stored(0, error=2.0)
-    section = score_predictions(likelihood, test)
+    section = score_test(evaluated(view_of(likelihood, test)))
     assert section["num_measured"] == NUM
     assert section["pit"]["p_value"] > 0.05
     assert abs(section["ensemble"]["coverage_90"] - 0.9) < 0.05
-    plain = score_predictions(likelihood, test._replace(targets=test.targets["targets"]))
+    plain = score_test(
+        evaluated(view_of(likelihood, test._replace(targets=test.targets["targets"])))
+    )
     assert plain["pit"]["p_value"] < 1e-6  # As if all of the error were noise of the target.
-    factor = score_calibrated(likelihood, test, stored(1, error=2.0)[0])
-    assert factor["scale"]["value"] == pytest.approx(1, abs=0.4)
-    assert abs(factor["conformal"]["quantiles"]["coverage"] - 0.9) < 0.05
+    one = evaluated(view_of(likelihood, test), view_of(likelihood, stored(1, error=2.0)[0]))
+    assert score_factor(one)["value"] == pytest.approx(1, abs=0.4)
+    assert abs(score_conformal(one)["quantiles"]["coverage"] - 0.9) < 0.05
 
 
 def test_coverage_of_censored_targets_is_bounded_and_estimated(likelihood):
     test, y = stored(0, censored=True)
-    section = score_predictions(likelihood, test)
+    view = view_of(likelihood, test)
+    section = score_test(evaluated(view))
     num_censored = test.targets["censored"].sum()
     assert section["num_censored"] == num_censored > 50
     held = np.mean(np.abs(y - test.arrays["loc"][0]) < 1.6449)
@@ -64,18 +70,14 @@ def test_coverage_of_censored_targets_is_bounded_and_estimated(likelihood):
     assert section["ensemble"]["coverage_90"] == pytest.approx(held, abs=0.03)
     assert section["interval"]["coverage_90"][0] < low
     assert section["pit"]["p_value"] > 0.05
-    known = known_rows(likelihood, test)
-    naive = likelihood.distribution(known.arrays).pit(known.targets)
-    assert naive.mean() < 0.45  # Targets that are known are lower than others like them.
-    assert section["ensemble"]["nll"] == pytest.approx(
-        summary(likelihood.view(test.arrays, test.targets))["ensemble"]["nll"]
-    )
-    found = score_calibrated(likelihood, test, stored(1, censored=True)[0])
-    assert found["scale"]["value"] == pytest.approx(1, abs=0.15)
-    assert "censored" in found["conformal"]["quantiles"]["reason"]
+    assert view.known.pit.mean() < 0.45  # Targets that are known are lower than others like them.
+    assert section["ensemble"]["nll"] == pytest.approx(summary(view)["ensemble"]["nll"])
+    one = evaluated(view, view_of(likelihood, stored(1, censored=True)[0]))
+    assert score_factor(one)["value"] == pytest.approx(1, abs=0.15)
+    assert "censored" in score_conformal(one)["quantiles"]["reason"]
     assert "Nothing that is known" in number_verdict.trust(section)
     wide = test._replace(arrays={**test.arrays, "scale": 3 * test.arrays["scale"]})
-    assert "not right" in number_verdict.trust(score_predictions(likelihood, wide))
+    assert "not right" in number_verdict.trust(score_test(evaluated(view_of(likelihood, wide))))
 
 
 @pytest.mark.check
@@ -93,7 +95,7 @@ def test_runs_are_evaluated(tmp_path):
     assert found["compare"][0]["difference"]["nll"] == 0
     # The NLL is of all targets, coverage of none that are partly known.
     assert found["compare"][0]["ensemble"]["nll"] == found["test"]["ensemble"]["nll"]
-    assert "coverage_90" not in found["compare"][0]["difference"]
+    assert found["compare"][0]["interval"]["coverage_90"] is None
     assert found["test"]["num_measured"] == found["test"]["num_examples"]
     assert found["shift"]["noisy"]["ensemble"]["rmse"][0] == found["test"]["ensemble"]["rmse"]
     assert "RMSE" in repr(found)

@@ -5,13 +5,14 @@ import pytest
 import scipy.special
 from conftest import small_config
 from markdown_pages import of_evaluations
-from run_parts import strata_of
+from run_parts import evaluated
 
 import ensemble
-from ensemble import UserError, metrics
-from ensemble.evaluation.quantiles import quantile_scores
+from ensemble import UserError
+from ensemble.evaluation.sections import score_conformal, score_test
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
-from ensemble.storage.predictions import StoredPredictions
+from ensemble.scoring.facts import facts_of
+from ensemble.scoring.score import scores_of
 
 NUM = 500
 LEVELS = tuple(np.round(np.arange(0.01, 1, 0.01), 2).tolist())
@@ -24,38 +25,29 @@ def stored(seed, width=1.0):
     z = width * scipy.special.ndtri(LEVELS)
     members = loc[:, None] + z + rng.normal(0, 0.01, (2, NUM, 1))
     arrays = {QUANTILES: members.astype(np.float32)}
-    return StoredPredictions(arrays, loc + rng.normal(size=NUM), np.arange(2))
+    return Quantiles(0.0, 1.0, -3.0, 3.0, LEVELS).view(arrays, loc + rng.normal(size=NUM))
 
 
-@pytest.fixture(scope="module")
-def likelihood():
-    return Quantiles(0.0, 1.0, -3.0, 3.0, LEVELS)
-
-
-def test_quantiles_that_are_right_are_found_right_and_tell_the_crps(likelihood):
+def test_quantiles_that_are_right_are_found_right_and_tell_the_crps():
     test = stored(0)
-    section = quantile_scores.score_predictions(likelihood, test)
+    section = score_test(evaluated(test))
     inside = [one["interval"][0] <= one["level"] <= one["interval"][1] for one in section["levels"]]
     assert np.mean(inside) > 0.9
     low, high = section["interval"]["coverage_90"]
     assert low < 0.9 < high
-    mean = test.arrays[QUANTILES].mean(axis=0)
-    z = (test.targets - likelihood.medians(mean))[:, None]
+    z = (test.targets - test.median)[:, None]
     density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     crps = z * (2 * scipy.special.ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)
     assert section["ensemble"]["crps"] == pytest.approx(crps.mean(), rel=0.01)
 
 
-def test_conformalised_bands_hold_what_they_say(likelihood):
-    found = quantile_scores.score_conformal(likelihood, stored(0, 0.5), stored(1, 0.5), None)
-    section = found["90"]
+def test_conformalised_bands_hold_what_they_say():
+    section = score_conformal(evaluated(stored(0, 0.5), stored(1, 0.5)))["90"]
     low, high = section["coverage_range"]
     assert low <= section["coverage"] <= high
     assert section["threshold"] > 0.3
-    whole = stored(1)
-    few = whole._replace(arrays={QUANTILES: whole.arrays[QUANTILES][:, :20]})
-    few = few._replace(targets=whole.targets[:20])
-    refused = quantile_scores.score_conformal(likelihood, stored(0), few, None)["98"]
+    few = stored(1).rows(np.arange(20))
+    refused = score_conformal(evaluated(stored(0), few))["98"]
     assert "20 calibration examples, and it takes 49" in refused["reason"]
 
 
@@ -84,10 +76,11 @@ def test_runs_are_evaluated(tmp_path):
 
 
 def test_bands_are_doubted_together():
-    held = {f"coverage_{name}": np.arange(200) < 172 for name in ("50", "90", "95")}
-    together = quantile_scores.together(held)
+    test, scores = stored(0), scores_of(stored(0))
+    together = facts_of(test)["together"]
     for name, (low, high) in together.items():
-        alone = metrics.error_interval(172, 200)
-        assert low < alone[0] < alone[1] < high, name
-    few = strata_of(np.repeat(["a", "b"], 100))
-    assert set(quantile_scores.together(held, few).values()) == {None}
+        alone = scores[name].interval(test)
+        assert low <= alone[0] <= alone[1] <= high, name
+        assert low < alone[0] or high > alone[1], name
+    few = np.repeat(["a", "b"], NUM // 2)
+    assert set(facts_of(test, few)["together"].values()) == {None}

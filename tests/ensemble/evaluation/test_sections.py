@@ -1,24 +1,24 @@
 """The sections of one test split, against the metrics they are made of and scikit-learn."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import sklearn.metrics
-from run_parts import strata_of
+from run_parts import evaluated
 from scipy.special import log_softmax
 
 from ensemble import metrics
-from ensemble.evaluation.class_predictions import LabelledPredictions
-from ensemble.evaluation.scoring import (
-    are_unequal,
+from ensemble.evaluation.classes import are_unequal, score_classes, worst_classes
+from ensemble.evaluation.sections import (
     conformal_range,
-    is_available,
-    resampled_scores,
-    score_calibrated,
-    score_classes,
-    score_predictions,
-    worst_classes,
+    score_conformal,
+    score_factor,
+    score_test,
 )
-from ensemble.evaluation.strata import in_groups
+from ensemble.evaluation.sentences import is_available
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
+from ensemble.scoring.sections import score_split
 
 
 def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharpness=2.0):
@@ -26,17 +26,30 @@ def make_predictions(seed, num_members=4, num_examples=300, num_classes=5, sharp
     labels = rng.integers(num_classes, size=num_examples)
     logits = rng.normal(size=(num_members, num_examples, num_classes))
     logits[:, np.arange(num_examples), labels] += 1
-    return LabelledPredictions(log_softmax(sharpness * logits, -1), labels, np.arange(num_members))
+    return labelled(log_softmax(sharpness * logits, -1), labels)
+
+
+def labelled(log_probs, labels):
+    return MeanOfSoftmax(arrays={LOG_PROBS: log_probs}, targets=labels)
+
+
+def score_predictions(view):
+    return score_test(evaluated(view))
+
+
+def score_calibrated(test, calibration, **how):
+    one = evaluated(test, calibration, **how)
+    return {"temperature": score_factor(one), "conformal": score_conformal(one)[""]}
 
 
 def test_every_score_has_its_value_interval_and_members():
     predictions = make_predictions(0)
     section = score_predictions(predictions)
-    summary = metrics.summarise(predictions.log_probs, predictions.targets)
+    summary = metrics.summarise(predictions.arrays[LOG_PROBS], predictions.targets)
     assert section["num_examples"] == 300
     for name in metrics.SCORES:
-        assert section["ensemble"][name] == summary["ensemble"][name]
-        assert section["members"][name] == summary["members"][name]
+        assert section["ensemble"][name] == pytest.approx(summary["ensemble"][name], rel=1e-12)
+        assert section["members"][name] == pytest.approx(summary["members"][name], rel=1e-12)
         assert section["mean"][name] == pytest.approx(np.mean(summary["members"][name]))
         assert section["sd"][name] == pytest.approx(np.std(summary["members"][name], ddof=1))
     for name, value in summary["diversity"].items():
@@ -51,26 +64,19 @@ def test_every_score_has_its_value_interval_and_members():
 def test_over_groups_every_interval_is_of_groups_drawn_anew():
     """Rows of a group are copies of one: over rows, intervals are too narrow by sqrt(10)."""
     one = make_predictions(1, num_examples=60)
-    copies = LabelledPredictions(
-        np.repeat(one.log_probs, 10, axis=1), np.repeat(one.targets, 10), one.members
-    )
-    section, of_one = score_predictions(copies), score_predictions(one)
-    groups = strata_of(np.repeat(np.arange(60), 10))
-    found = in_groups(section, resampled_scores(copies), groups)
-    for name in {*section["interval"]} - {"ece", "adaptive_ece"}:
-        assert resampled_scores(copies)(np.ones(600, int))[name] == pytest.approx(
-            section["ensemble"][name]
-        )
-        (low, high), (least, most) = found["interval"][name], of_one["interval"][name]
+    copies = labelled(np.repeat(one.arrays[LOG_PROBS], 10, axis=1), np.repeat(one.targets, 10))
+    of_one = score_split(one)["scores"]
+    found = score_split(copies, groups=np.repeat(np.arange(60), 10))["scores"]
+    for name in {*found} - {"ece", "adaptive_ece"}:
+        (low, high), (least, most) = found[name]["interval"], of_one[name]["interval"]
         assert high - low > 0.6 * (most - least), name
-        assert low <= section["ensemble"][name] <= high, name
+        assert low <= found[name]["value"] <= high, name
 
 
 def test_overconfidence_is_mean_confidence_less_accuracy():
     for sharpness in (0.3, 5.0):
         predictions = make_predictions(0, num_members=1, sharpness=sharpness)
-        mean = metrics.ensemble_log_probs(predictions.log_probs)
-        confidence = np.exp(mean).max(axis=1).mean()
+        confidence = np.exp(predictions.log_probs).max(axis=1).mean()
         section = score_predictions(predictions)
         expected = confidence - section["ensemble"]["accuracy"]
         assert section["ensemble"]["overconfidence"] == pytest.approx(expected)
@@ -88,7 +94,7 @@ def test_one_member_has_no_spread():
 def test_classes_match_scikit_learn():
     predictions = make_predictions(1)
     section = score_classes(predictions, list("abcde"))
-    predicted = metrics.ensemble_log_probs(predictions.log_probs).argmax(axis=1)
+    predicted = predictions.log_probs.argmax(axis=1)
     labels = predictions.targets
     expected = sklearn.metrics.balanced_accuracy_score(labels, predicted)
     assert section["balanced_accuracy"] == pytest.approx(expected)
@@ -102,7 +108,7 @@ def test_classes_match_scikit_learn():
 
 def test_a_class_without_examples_has_no_recall_and_does_not_count():
     predictions = make_predictions(1)
-    predictions = predictions._replace(targets=np.minimum(predictions.targets, 3))
+    predictions = replace(predictions, targets=np.minimum(predictions.targets, 3))
     section = score_classes(predictions, list("abcde"))
     assert section["counts"][4] == 0
     assert np.isnan(section["recall"][4])
@@ -113,26 +119,23 @@ def test_calibration_is_fitted_on_its_own_split():
     sizes = {"num_members": 1, "sharpness": 6.0}
     test, calibration = make_predictions(2, **sizes), make_predictions(3, **sizes)
     section = score_calibrated(test, calibration)
-    held_out = metrics.ensemble_log_probs(calibration.log_probs)
+    held_out = calibration.log_probs
     temperature = metrics.fit_temperature(held_out, calibration.targets)
     assert section["temperature"]["value"] == temperature
     assert temperature > 1
-    mean = metrics.ensemble_log_probs(test.log_probs)
+    mean = test.log_probs
     calibrated = metrics.apply_temperature(mean, temperature)
-    assert section["temperature"]["ensemble"] == metrics.scores(calibrated, test.targets)
-    assert section["temperature"]["interval"] == metrics.score_intervals(
-        calibrated[None], test.targets
-    )
+    for name, value in metrics.scores(calibrated, test.targets).items():
+        assert section["temperature"]["ensemble"][name] == pytest.approx(value, rel=1e-12)
+    assert section["temperature"]["interval"].keys() == section["temperature"]["ensemble"].keys()
     change = section["temperature"]["ensemble"]["nll"] - metrics.nll(mean, test.targets)
     assert section["temperature"]["nll_change"] == pytest.approx(change)
     low, high = section["temperature"]["nll_change_interval"]
     assert low < change < high < 0
-    assert section["temperature"]["on_folds"] == metrics.mean_interval(
-        metrics.nll_change_on_folds(held_out, calibration.targets)
-    )
     assert section["temperature"]["on_folds"][1] < 0
     conformal = section["conformal"]
-    assert conformal["threshold"] == metrics.conformal_threshold(held_out, calibration.targets)
+    surprisals = np.sort(-held_out[np.arange(300), calibration.targets])
+    assert conformal["threshold"] == surprisals[int(np.ceil(301 * 0.9)) - 1]
     assert sum(conformal["sizes"]) == 300
     assert 0.85 < conformal["coverage"] < 0.95
     low, high = conformal["coverage_range"]
@@ -154,11 +157,11 @@ def test_classes_are_unequal_only_beyond_chance():
 
 
 def test_the_majority_class_stands_beside_the_scores():
-    predictions = make_predictions(1)._replace(targets=np.array([3] * 240 + [1] * 60))
+    predictions = replace(make_predictions(1), targets=np.array([3] * 240 + [1] * 60))
     section = score_classes(predictions, list("abcde"))
     assert section["majority"]["name"] == "d"
     assert section["majority"]["share"] == 0.8
-    hits = metrics.ensemble_log_probs(predictions.log_probs).argmax(axis=1) == predictions.targets
+    hits = predictions.log_probs.argmax(axis=1) == predictions.targets
     wins, losses = hits[240:].sum(), (~hits[:240]).sum()
     assert section["majority"]["wins"] == metrics.error_interval(wins, wins + losses)
     low, high = section["majority"]["excess_interval"]
@@ -178,7 +181,7 @@ def test_the_worst_classes_are_those_of_the_lowest_recall():
 
 def test_a_temperature_that_cannot_be_fitted_stays_one(caplog):
     easy = make_predictions(0, num_examples=6, sharpness=50.0)
-    easy = easy._replace(targets=metrics.ensemble_log_probs(easy.log_probs).argmax(axis=1))
+    easy = replace(easy, targets=easy.log_probs.argmax(axis=1))
     section = score_calibrated(make_predictions(1), easy)["temperature"]
     assert not is_available(section)
     assert section["value"] == 1
@@ -189,7 +192,7 @@ def test_a_temperature_that_cannot_be_fitted_stays_one(caplog):
 
 def test_sets_that_are_never_empty_are_so_in_the_evaluation():
     test, calibration = (
-        one._replace(targets=metrics.ensemble_log_probs(one.log_probs).argmax(axis=1))
+        replace(one, targets=one.log_probs.argmax(axis=1))
         for one in (make_predictions(0), make_predictions(1))
     )  # All right, so that the least certain have empty sets.
     plain = score_calibrated(test, calibration)["conformal"]
@@ -212,8 +215,8 @@ def test_a_label_of_probability_zero_leaves_only_the_temperature_out():
     calibration = make_predictions(0)
     log_probs = np.full((1, 2, 2), -np.inf)
     log_probs[:, :, 0] = 0
-    calibration = LabelledPredictions(log_probs, np.array([0, 1]), np.array([0]))
-    test = LabelledPredictions(log_probs, np.array([0, 0]), np.array([0]))
+    calibration = labelled(log_probs, np.array([0, 1]))
+    test = labelled(log_probs, np.array([0, 0]))
     section = score_calibrated(test, calibration)
     assert "probability 0" in section["temperature"]["reason"]
     assert section["conformal"]["coverage"] == 1
@@ -223,9 +226,9 @@ def test_ece_by_chance_is_that_of_labels_drawn_from_the_prediction():
     predictions = make_predictions(0, num_members=1)
     drawn = []
     for seed in range(100):
-        noise = np.random.default_rng(seed).gumbel(size=predictions.log_probs[0].shape)
-        labels = (predictions.log_probs[0] + noise).argmax(axis=1)
-        drawn.append(metrics.ece(predictions.log_probs[0], labels))
+        noise = np.random.default_rng(seed).gumbel(size=predictions.log_probs.shape)
+        labels = (predictions.log_probs + noise).argmax(axis=1)
+        drawn.append(metrics.ece(predictions.log_probs, labels))
     section = score_predictions(predictions)
     assert section["ece_by_chance"] == pytest.approx(np.quantile(drawn, 0.95), rel=0.15)
 
@@ -237,15 +240,16 @@ def test_p_values_tell_miscalibrated_predictions():
         assert section["calibration_p"] == pytest.approx(
             {"overconfidence": 2 / 401, "ece": 1 / 401}
         )
-    rng, log_probs = np.random.default_rng(0), make_predictions(0, num_members=1).log_probs
+    rng = np.random.default_rng(0)
+    log_probs = make_predictions(0, num_members=1).arrays[LOG_PROBS]
     labels = (log_probs[0] + rng.gumbel(size=log_probs[0].shape)).argmax(axis=1)
-    section = score_predictions(LabelledPredictions(log_probs, labels, np.arange(1)))
+    section = score_predictions(labelled(log_probs, labels))
     assert min(section["calibration_p"].values()) > 0.05
 
 
 def test_easy_calibration_examples_tell_nothing_of_a_temperature():
     easy = make_predictions(3, sharpness=6.0)
-    easy = easy._replace(targets=metrics.ensemble_log_probs(easy.log_probs).argmax(axis=1))
+    easy = replace(easy, targets=easy.log_probs.argmax(axis=1))
     easy.targets[:2] = (easy.targets[:2] + 1) % 5
     assert score_calibrated(make_predictions(0), easy)["temperature"]["on_folds"] is None
 
@@ -253,7 +257,7 @@ def test_easy_calibration_examples_tell_nothing_of_a_temperature():
 def test_infinite_scores_are_counted_and_warn_of_nothing():
     log_probs = np.log(np.full((2, 3, 2), 0.5))
     log_probs[:, 0] = [0, -np.inf]
-    section = score_predictions(LabelledPredictions(log_probs, np.array([1, 0, 1]), np.arange(2)))
+    section = score_predictions(labelled(log_probs, np.array([1, 0, 1])))
     assert section["num_impossible"] == 1
     assert section["ensemble"]["nll"] == np.inf
     assert np.isnan(section["sd"]["nll"])
@@ -282,7 +286,7 @@ def test_the_coverage_range_holds_95_percent_of_simulated_runs():
 @pytest.mark.parametrize("num_classes", [2, 3, 7])
 def test_a_temperature_of_one_changes_nothing_at_all(num_classes):
     log_probs = np.full((1, 40, num_classes), -np.log(num_classes), np.float32)
-    uniform = LabelledPredictions(log_probs, np.arange(40) % num_classes, np.array([0]))
+    uniform = labelled(log_probs, np.arange(40) % num_classes)
     section = score_calibrated(uniform, uniform)["temperature"]
     assert section["value"] == 1
     assert section["nll_change_interval"] == (0, 0)

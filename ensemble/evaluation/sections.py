@@ -1,0 +1,564 @@
+"""The sections of evaluation.json that are made of views, each written once for all targets."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from ensemble import metrics
+from ensemble.errors import UserError
+from ensemble.evaluation import derived
+from ensemble.evaluation.classes import score_classes
+from ensemble.evaluation.next_member import score_sizes
+from ensemble.evaluation.shift import SHIFTS
+from ensemble.evaluation.strata import OVER, OVER_BOTH, OVER_GROUPS, by_stratum, groups_of
+from ensemble.evaluation.table_shift import TABLE_SHIFTS, columns_of, is_table
+from ensemble.evaluation.thresholds import score_rule
+from ensemble.likelihood import view_of_all
+from ensemble.metrics.analytic_intervals import Interval, mean_interval
+from ensemble.metrics.number_calibration import conformal_quantile
+from ensemble.metrics.rank_correlation import rank_correlation_interval
+from ensemble.report.simple_predictors import has_score, least_squares, without_errors
+from ensemble.scoring.facts import facts_of
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.sections import score_split
+from ensemble.scoring.view import (
+    CONFORMAL_LEVEL,
+    ClassView,
+    Conformal,
+    IntervalView,
+    NumberView,
+    View,
+)
+from ensemble.source import Source, SplitInputs, Strata
+
+logger = logging.getLogger("ensemble")
+
+NUM_BINS = 10
+"""Of examples by their predicted uncertainty."""
+NUM_LISTED = 10
+MAX_SHOWN = 12
+"""Columns of an example that are shown."""
+EXCESS_LEVEL = 0.975
+"""Of two intervals, which then hold both differences with 95% confidence (Bonferroni)."""
+_FEW = 20
+"""With fewer examples there are no intervals."""
+_NUM_FOLDS = 5
+_LEVEL = 0.95
+_ABSENT = {"reason": "not available: the run holds no calibration split out"}
+_SHOWN = ("rmse", "mae", "coverage_90", "width_90")
+"""Scores of what is accepted."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What sections are made of.
+
+    Attributes:
+        likelihood: of the run.
+        test: what the live members say of the test split.
+        calibration: the same of the calibration split; None where the run has no such split.
+        outside: the same beside the test split, by the names of `derived.plan`.
+        source: of the run; None where it cannot be had.
+        why_no_data: then.
+        rules: what is wanted of abstention.
+        nonempty_sets: whether every conformal set is to hold the most probable class at least.
+    """
+
+    likelihood: Any
+    test: View
+    calibration: View | None
+    outside: Mapping[str, View]
+    source: Source | None
+    why_no_data: str
+    rules: tuple[metrics.Rule, ...]
+    nonempty_sets: bool = False
+
+    @functools.cached_property
+    def strata(self) -> Strata | None:
+        """What the test rows are split by; None where they are split at random, or not here."""
+        return None if self.source is None else self.source.strata("test")
+
+    @property
+    def groups(self) -> NDArray | None:
+        """Of the test rows [N], where they are split by groups."""
+        return groups_of(self.strata)
+
+    @property
+    def calibration_groups(self) -> NDArray | None:
+        """Of the calibration rows."""
+        return None if self.source is None else groups_of(self.source.strata("calibration"))
+
+    @property
+    def test_as_outside(self) -> View:
+        """The test split, predicted as other inputs are."""
+        return self.outside.get(derived.TEST_AGAIN, self.test)
+
+
+def sections(one: Evaluated) -> dict[str, Any]:
+    """All sections that there are of such targets, by name."""
+    kinds = type(one.test).__mro__
+    return {name: make(one) for name, of, make in _SECTIONS if of in kinds}
+
+
+# The scores.
+
+
+def score_test(one: Evaluated) -> dict[str, Any]:
+    """Scores the ensemble, with 95% intervals over test examples, and every member.
+
+    Returns:
+        `num_examples`; `ensemble`: scores by name; `interval`: (low, high) by the same names, None
+        where it cannot be told, and `interval_over`, what would be drawn anew; `members`: a list
+        [M] by score; `mean` and `sd` of the members by score; and what `facts_of` has. Where rows
+        are split by groups, intervals are over these, `over_groups` is the column that has them,
+        and `num_groups` how many there are.
+    """
+    groups, strata = one.groups, one.strata
+    found = {"num_examples": one.test.num_rows, **facts_of(one.test, groups)}
+    found |= {"interval_over": OVER, **laid_out(score_split(one.test, groups=groups)["scores"])}
+    if groups is None or strata is None:
+        return found
+    return {
+        **found,
+        "interval_over": f"groups of {strata.column}; the members stay as they are",
+        "over_groups": strata.column,
+        "num_groups": len(np.unique(groups)),
+    }
+
+
+def laid_out(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Scores as evaluation.json has them: what is told of each, by the name of the score."""
+    of_members = {name: one for name, one in scores.items() if "members" in one}
+    return {
+        "ensemble": {name: one["value"] for name, one in scores.items()},
+        "interval": {name: one["interval"] for name, one in scores.items()},
+        **{
+            key: {name: one[key] for name, one in of_members.items()}
+            for key in ("members", "mean", "sd")
+        },
+    }
+
+
+def score_simple(one: Evaluated) -> dict[str, Any]:
+    """Scores what any ensemble should beat, on the test split.
+
+    Returns:
+        `constant`, which looks at no input, and `least_squares`, a line through all of the training
+        examples with Gaussian noise. Of each `ensemble` scores and their `interval`, and
+        `excess_interval`, paired, of its headline score less the ensemble's, of `EXCESS_LEVEL`,
+        over groups if there are any, None where it cannot be told; or the `reason` why there are
+        none.
+    """
+    source, likelihood = one.source, one.likelihood
+    if source is None:
+        absent = {"reason": f"not available: {one.why_no_data}"}
+        return {"constant": absent, "least_squares": absent}
+    targets, headline = without_errors(one.test.targets), likelihood.headline[0]
+
+    def scored(said: Any) -> dict[str, Any]:
+        view = view_of_all(said, targets)
+        scores = {
+            name: score
+            for name, score in scores_of(view).items()
+            if score.of_members and has_score(likelihood, view, name)
+        }
+        excess = scores[headline].change(one.test, view, EXCESS_LEVEL, one.groups)
+        return {
+            "ensemble": {name: score.value(view) for name, score in scores.items()},
+            "interval": {name: score.interval(view) for name, score in scores.items()},
+            "interval_over": OVER,
+            "excess_interval": {headline: excess},
+        }
+
+    found = {"constant": scored(likelihood.constant(source.targets("train")).plain)}
+    try:
+        means, deviation = least_squares(source)
+    except UserError as error:
+        return {**found, "least_squares": {"reason": f"{error}"}}
+    said = likelihood.normal(means, np.broadcast_to(deviation, means.shape))
+    return {**found, "least_squares": scored(said)}
+
+
+def _classes(one: Evaluated) -> dict[str, Any]:
+    view: Any = one.test
+    return score_classes(view, one.likelihood.class_names)
+
+
+# Uncertainty.
+
+
+def score_uncertainty(one: Evaluated) -> dict[str, Any]:
+    """Whether predictions that are less certain are worse.
+
+    Returns:
+        `rank_correlation` (Spearman's) of how far off a prediction says it may be and its absolute
+        error, None where either is constant, and its 95% `interval`; `bins` of examples of like
+        uncertainty, the most certain first: their `counts`, the root mean squares of what was
+        predicted, `deviation`, and of the errors, `rmse`.
+    """
+    view: Any = one.test.known
+    deviation, errors = view.deviation, np.abs(view.point - view.y)
+    groups = np.array_split(np.argsort(deviation, kind="stable"), min(NUM_BINS, len(errors)))
+    section: dict[str, Any] = {
+        "bins": {
+            "counts": [len(some) for some in groups],
+            "deviation": [float(np.sqrt(np.mean(deviation[some] ** 2))) for some in groups],
+            "rmse": [float(np.sqrt(np.mean(errors[some] ** 2))) for some in groups],
+        }
+    }
+    if np.ptp(deviation) < 1e-6 * deviation.mean() or np.ptp(errors) == 0:
+        return {**section, "rank_correlation": None, "interval": None}
+    return {
+        **section,
+        "rank_correlation": float(scipy.stats.spearmanr(deviation, errors).statistic),
+        "interval": rank_correlation_interval(deviation, errors),
+        "interval_over": OVER,
+    }
+
+
+def least_certain(one: Evaluated) -> list[dict[str, Any]]:
+    """The examples whose predictions may be farthest off, and their `inputs` if there are few."""
+    view: Any = one.test
+    source, chosen = one.source, np.argsort(-view.deviation, kind="stable")[:NUM_LISTED]
+    inputs: list[Any] | None = None
+    if source is not None and source.table is not None:
+        rows = source.table.rows(source.read("test", chosen).inputs)
+        inputs = rows if len(rows[0]) <= MAX_SHOWN else None
+    elif source is not None and np.prod(source.input_shape) <= MAX_SHOWN:
+        inputs = source.read("test", chosen).inputs.reshape(len(chosen), -1).tolist()
+    listed: list[dict[str, Any]] = view.listed(chosen)
+    if inputs is None:
+        return listed
+    return [{**row, "inputs": inputs[i]} for i, row in enumerate(listed)]
+
+
+def score_abstention(one: Evaluated) -> list[dict[str, Any]]:
+    """Fits on the calibration split which predictions are accepted, and scores the test split.
+
+    Returns:
+        For each rule what `thresholds.score_rule` says, and what `View.accepting` does; of numbers
+        in `test` the `scores` of what is accepted, with their 95% `score_intervals`.
+    """
+    return [_abstention(one, rule) for rule in one.rules]
+
+
+def _abstention(one: Evaluated, rule: metrics.Rule) -> dict[str, Any]:
+    def terms_of(view: View) -> tuple[NDArray, NDArray]:
+        return view.doubt, view.errs(rule.tolerance)
+
+    try:
+        held_out = None if one.calibration is None else terms_of(one.calibration)
+        doubts, errors = terms_of(one.test)
+    except ValueError as error:
+        return {"rule": str(rule), "reason": f"not available: {error}"}
+    section = score_rule((doubts, errors), held_out, rule)
+    section |= one.test.accepting(section.get("threshold"), rule.tolerance)
+    if "reason" in section:
+        return section
+    accepted = doubts < section["threshold"]
+    chosen = {name: score for name, score in scores_of(one.test).items() if name in _SHOWN}
+    if accepted.any() and chosen:
+        some = one.test.rows(accepted)
+        section["test"]["scores"] = {name: score.value(some) for name, score in chosen.items()}
+        section["test"]["score_intervals"] = {
+            name: score.interval(some) for name, score in chosen.items()
+        }
+    return section
+
+
+# Calibration.
+
+
+def score_factor(one: Evaluated) -> dict[str, Any]:
+    """Scores the ensemble after one factor that was fitted on the calibration split.
+
+    Returns:
+        `value`; `ensemble` scores and their `interval`; of numbers `pit`; `nll_change`, nats, and
+        its paired 95% `nll_change_interval` on test examples; `on_folds`, the interval of the
+        change on calibration examples that a factor was not fitted on, which says whether to use
+        one, None where it cannot be told. One that is not available has a `reason` and no numbers,
+        and is 1.
+    """
+    test, calibration = one.test, one.calibration
+    if calibration is None:
+        return dict(_ABSENT)
+    try:
+        factor = calibration.fit_factor()
+    except ValueError as error:
+        logger.warning("The %s stays 1: %s.", test.factor_name, error)
+        return {"value": 1.0, "reason": f"left at 1: {error}"}
+    after, nll = test.with_factor(factor), scores_of(test)["nll"]
+    scores = {
+        name: score
+        for name, score in scores_of(after).items()
+        if score.better != "neither" or after.num_members == test.num_members
+    }
+    return {
+        "value": factor,
+        "num_examples": calibration.num_rows,
+        "ensemble": {name: score.value(after) for name, score in scores.items()},
+        "interval": {name: score.interval(after) for name, score in scores.items()},
+        **{key: each for key, each in facts_of(after).items() if key in ("pit", "coverage_bounds")},
+        "interval_over": OVER,
+        "nll_change": _mean_change(test, after),
+        "nll_change_interval": nll.change(test, after, groups=one.groups),
+        "on_folds": change_on_folds(calibration, one.calibration_groups),
+    }
+
+
+def _mean_change(before: View, after: View) -> float:
+    first, second = (scores_of(each)["nll"].value(each) for each in (before, after))
+    with np.errstate(invalid="ignore"):  # A label of probability 0 stays so: inf - inf.
+        return float(np.subtract(second, first))
+
+
+def change_on_folds(view: View, groups: NDArray | None = None) -> Interval | None:
+    """What a factor brings on other examples, as far as the calibration split can tell.
+
+    Args:
+        view: of the calibration split.
+        groups: of its rows [N], of which each lies in one fold; None: of one row each.
+    """
+    if not view.tells_factor:
+        return None
+    units = np.arange(view.num_rows)
+    if groups is not None:
+        units = np.unique(groups, return_inverse=True)[1]
+    order = np.random.default_rng(0).permutation(units.max() + 1)
+    folds, nll = (np.argsort(order) % _NUM_FOLDS)[units], scores_of(view)["nll"]
+    both: list[list[NDArray]] = [[], []]
+    for k in range(_NUM_FOLDS):
+        try:
+            factor = view.rows(folds != k).fit_factor()
+        except ValueError:
+            return None
+        inside = view.rows(folds == k)
+        for terms, each in zip(both, (inside, inside.with_factor(factor)), strict=True):
+            terms.append(nll.terms(each))
+    before, after = map(np.concatenate, both)
+    order = np.argsort(folds, kind="stable")
+    found: Interval | None = nll.combine.change(
+        before, after, _LEVEL, None if groups is None else np.asarray(groups)[order]
+    )
+    return found
+
+
+def score_conformal(one: Evaluated) -> dict[str, dict[str, Any]]:
+    """Conformal predictions, fitted on the calibration split and scored on the test split.
+
+    Returns:
+        By name of the method `level`, `num_examples` of calibration, `threshold`, `coverage`, the
+        mean size, the 95% `interval` of both, `coverage_range`, which holds the coverage of at
+        least 95% of such pairs of calibration and test splits, and `by_stratum`, the coverage as of
+        `strata.by_stratum`; or the `reason` why there are none.
+    """
+    made = one.test.conformals(one.nonempty_sets)
+    if one.calibration is None:
+        return {each.name: dict(_ABSENT) for each in made}
+    if not (one.calibration.is_known.all() and one.test.is_known.all()):
+        reason = "what censored targets are, and so whether they are held, is unknown"
+        return {each.name: {"reason": f"not available: {reason}"} for each in made}
+    pairs = zip(made, one.calibration.conformals(one.nonempty_sets), strict=True)
+    return {test.name: _conformal(test, held_out, one) for test, held_out in pairs}
+
+
+def _conformal(test: Conformal, held_out: Conformal, one: Evaluated) -> dict[str, Any]:
+    level, number = test.level, len(held_out.scores)
+    needed = math.ceil(level / (1 - level) - 1e-9)
+    if test.reason or held_out.reason:
+        return {"reason": f"not available: {test.reason or held_out.reason}"}
+    if number < needed and not test.may_hold_all:
+        return {"reason": f"not available: {number} calibration examples, and it takes {needed}"}
+    threshold = conformal_quantile(held_out.scores, level)
+    sizes, held = test.size(threshold), test.scores <= threshold
+    coverage_range = conformal_range(held_out.scores, threshold, len(held), level)
+    if test.holds is not None:  # Coverage is no less, and its law not known.
+        held, coverage_range[1] = test.holds(threshold), 1.0
+    if math.isinf(threshold):
+        coverage_range = [1.0, 1.0]  # Everything is held.
+    found = test.describe(sizes)
+    mean, sizes = f"mean_{test.unit}", np.maximum(sizes, 0)
+    finite = bool(np.isfinite(sizes).all())
+    return {
+        **found,
+        "level": level,
+        "num_examples": number,
+        "threshold": threshold,
+        "coverage": float(held.mean()),
+        "coverage_range": coverage_range,
+        mean: float(sizes.mean()),
+        "interval": {
+            "coverage": metrics.error_interval(int(held.sum()), len(held)),
+            mean: mean_interval(sizes) if finite else None,
+        },
+        "interval_over": OVER,
+        "by_stratum": by_stratum(held, one.strata),
+    }
+
+
+def conformal_range(
+    scores: NDArray, threshold: float, num_examples: int, level: float = CONFORMAL_LEVEL
+) -> list[float]:
+    """What holds the coverage of at least 95% of pairs of calibration and test splits.
+
+    The coverage of a test split is beta-binomial (Angelopoulos & Bates 2021, arXiv:2107.07511).
+    Where scores tie at the threshold, as those of counts do, it is higher, by an unknown law: then
+    the upper end is 1.
+
+    Args:
+        scores: [N] of the calibration examples.
+        threshold: that they gave.
+        num_examples: test examples.
+        level: that is promised.
+    """
+    num_held_out = len(scores)
+    rank = min(math.ceil((num_held_out + 1) * level - 1e-9), num_held_out)
+    spread = scipy.stats.betabinom(num_examples, rank, num_held_out + 1 - rank)
+    low, high = (float(spread.ppf(tail)) / num_examples for tail in (0.025, 0.975))
+    return [low, 1.0 if np.sum(scores == threshold) > 1 else high]
+
+
+# Other inputs.
+
+
+def score_shifts(one: Evaluated) -> dict[str, Any]:
+    """Scores by kind of shift.
+
+    Returns:
+        By kind `unit`, `amounts` [5], `ensemble` and `mean` of the members, [6] by score, the first
+        without a shift, and `change` [5] by score, paired intervals: of the RMSE with the shift
+        over that without, and of the accuracy that it costs. At each severity those of all kinds
+        hold together in 95% of cases (Bonferroni).
+    """
+    names_of = {
+        kind: [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
+        for kind in (*SHIFTS, *TABLE_SHIFTS)
+    }
+    kinds = [kind for kind, names in names_of.items() if set(names) <= one.outside.keys()]
+    plain, is_known = one.test_as_outside.known, one.test.is_known
+    groups = None if one.groups is None else one.groups[is_known]
+    level = 1 - (1 - _LEVEL) / max(len(kinds), 1)
+    found, without = {}, _shifted(plain) if kinds else {}
+    for kind in kinds:
+        shift = {**SHIFTS, **TABLE_SHIFTS}[kind]
+        views = [one.outside[name].known for name in names_of[kind]]
+        each = [without, *map(_shifted, views)]
+        found[kind] = {
+            "unit": shift.unit,
+            "amounts": list(shift.amounts),
+            "interval_over": OVER if groups is None else OVER_GROUPS,
+            **{
+                group: {name: [some[group][name] for some in each] for name in without[group]}
+                for group in ("ensemble", "mean")
+            },
+            "change": change_under_shift(plain, views, level, groups),
+        }
+    return found
+
+
+def _shifted(view: View) -> dict[str, dict[str, float]]:
+    """Values of scores, and the members' means."""
+    names, each = view.under_shift, view.each()
+    scores = {
+        name: score
+        for name, score in scores_of(view).items()
+        if score.of_members and (names is None or name in names)
+    }
+    ensemble = {name: score.value(view) for name, score in scores.items()}
+    spreads = {name: float(values.mean()) for name, values in view.spreads().items()}
+    return {
+        "ensemble": {**ensemble, **spreads},
+        "mean": {
+            name: float(np.mean([score.value(member) for member in each]))
+            for name, score in scores.items()
+        },
+    }
+
+
+def change_under_shift(
+    plain: View, shifted: list[View], level: float, groups: NDArray | None = None
+) -> dict[str, list[Interval | None]]:
+    """Intervals of what a shift changes: the ratio of an RMSE, the difference of an accuracy."""
+    scores, found = scores_of(plain), {}
+    for name, score in scores.items():
+        if score.under_shift == "ratio":
+            found[name] = [score.ratio(plain, one, level, groups) for one in shifted]
+        elif score.under_shift == "difference":
+            found[name] = [score.change(plain, one, level) for one in shifted]
+    return found
+
+
+def score_detections(one: Evaluated) -> dict[str, Any]:
+    """How well uncertainties tell each set from the test split.
+
+    Returns:
+        By set `num_examples`, what `View.outside` says of it, and by uncertainty `auroc`, `aupr`
+        and `fpr95`, and the `interval` of each.
+    """
+    inside, found = one.test_as_outside.uncertainties(), {}
+    for name, view in one.outside.items():
+        if name.startswith(f"{derived.SHIFT}/") or name in (derived.TEST_AGAIN, derived.PROFILE):
+            continue
+        section = {"num_examples": view.num_rows, "interval_over": OVER_BOTH, **view.outside()}
+        for key, values in view.uncertainties().items():
+            ranked = metrics.rank(inside[key], values)
+            section[key] = {**ranked.scores(), "interval": ranked.intervals()}
+        found[name] = section
+    return found
+
+
+def score_beyond(one: Evaluated) -> dict[str, Any] | None:
+    """Scores test rows within the range of every training column, and those beyond one.
+
+    Returns:
+        `within` and `beyond`: `num_examples`; where there are any, `ensemble` scores; where there
+        are enough, their `interval`. None of data that are no table, or that cannot be had.
+    """
+    source, view = one.source, one.test.known
+    if source is None or not is_table(source):
+        return None
+    columns, inputs = columns_of(source), SplitInputs(source, "test")[:]
+    inputs = inputs[one.test.is_known]
+    is_beyond = ((inputs < columns.low) | (inputs > columns.high)).any(axis=1)
+    found: dict[str, dict[str, Any]] = {}
+    for name, chosen in (("within", ~is_beyond), ("beyond", is_beyond)):
+        found[name] = {"num_examples": int(chosen.sum())}
+        if not chosen.any():
+            continue
+        some = view.rows(chosen)
+        found[name]["ensemble"] = _shifted(some)["ensemble"]
+        if chosen.sum() >= _FEW:
+            scores = scores_of(some)
+            found[name]["interval"] = {
+                **{key: scores[key].interval(some) for key in some.under_shift or ()},
+                **{key: mean_interval(values) for key, values in some.spreads().items()},
+            }
+    return found
+
+
+_SECTIONS: list[tuple[str, type[View], Callable[[Evaluated], Any]]] = [
+    ("test", View, score_test),
+    ("classes", ClassView, _classes),
+    ("simple", IntervalView, score_simple),
+    ("factor", ClassView, score_factor),
+    ("factor", NumberView, score_factor),
+    ("conformal", ClassView, score_conformal),
+    ("conformal", IntervalView, score_conformal),
+    ("uncertainty", IntervalView, score_uncertainty),
+    ("abstention", ClassView, score_abstention),
+    ("abstention", NumberView, score_abstention),
+    ("next_member", View, lambda one: score_sizes(one.test)),
+    ("beyond", NumberView, score_beyond),
+    ("shift", View, score_shifts),
+    ("out_of_distribution", View, score_detections),
+    ("least_certain", IntervalView, least_certain),
+]
