@@ -124,6 +124,8 @@ class Likelihood(Protocol):
     Attributes:
         takes_logits: whether outputs are logits of classes, so that a network must not end in a
             softmax or sigmoid.
+        is_of_numbers: whether targets are numbers, so that normal distributions and least squares
+            stand beside.
         has_density: whether `log_prob` is of a density or a probability, as posteriors need.
         loss: the score of `columns` that training lowers: `nll`, unless there is no density.
         evaluator: what evaluates runs with it, a class that is an
@@ -133,6 +135,7 @@ class Likelihood(Protocol):
 
     takes_logits: bool
     has_density: bool
+    is_of_numbers: bool
     loss: str
     num_targets: int
     evaluator: str
@@ -270,6 +273,12 @@ class Likelihood(Protocol):
             targets: that they are scored on.
             member_of: [E] int, ascending: the member that each belongs to; None: each is one.
             weights: [M] of the members; None: all the same.
+        """
+
+    def normal(self, mean: Any, deviation: Any) -> tuple[Likelihood, Arrays]:
+        """A likelihood, and what one member predicts by it that says normal distributions [N].
+
+        Only likelihoods of numbers have it.
         """
 
     def constant(self, train_targets: np.ndarray) -> Constant:

@@ -169,7 +169,7 @@ def score_simple(one: Evaluated) -> dict[str, Any]:
         scores = {
             name: score
             for name, score in scores_of(view).items()
-            if score.of_members and has_score(likelihood, view, name)
+            if score.of_members and has_score(one.test.measure, view, name)
         }
         excess = scores[headline].change(one.test, view, EXCESS_LEVEL, one.groups)
         return {

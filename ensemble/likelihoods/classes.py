@@ -109,6 +109,7 @@ class Classes:
     headline = ("accuracy", "nll", "ece")
     progress = "accuracy"
     takes_logits = has_density = True
+    is_of_numbers = False
     loss, num_targets = "nll", 1
     why_not_evaluated = ""
     evaluator = "ensemble.evaluation.class_evaluator:ClassEvaluator"
@@ -253,6 +254,10 @@ class Classes:
     ) -> MeanOfSoftmax:
         """What is scored, from predictions [M, N, C], as of `ensemble.scoring.view.View`."""
         return MeanOfSoftmax(arrays=arrays, targets=targets, member_of=member_of, weights=weights)
+
+    def normal(self, mean: Any, deviation: Any) -> Any:
+        """No normal distribution is one of classes."""
+        raise NotImplementedError
 
     def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers the most frequent class of training, with the frequencies as chances."""

@@ -39,6 +39,7 @@ class Numbers:
     loss = "nll"
     has_density = True
     takes_logits = False
+    is_of_numbers = True
     num_targets = 1
     is_of_counts = False
     can_be_censored: bool = False

@@ -60,7 +60,7 @@ class SeveralTargets:
         if first.has_density:  # And so draws.
             self.draw_scores, self.traced = first.draw_scores, first.traced
             self.relative = first.relative
-        self.is_of_counts = getattr(first, "is_of_counts", False)
+        self.is_of_numbers = first.is_of_numbers
         self.needs_teacher = getattr(first, "needs_teacher", False)
 
     # From the data, and from what a workdir says of them.

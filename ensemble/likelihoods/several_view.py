@@ -36,6 +36,10 @@ class SideBySide(SeveralView):
 
     of: Sequence[Any]
 
+    @property
+    def measure(self) -> str:
+        return self.parts[0].measure
+
     @cached_property
     def parts(self) -> Sequence[View]:  # type: ignore[override]
         columns = [None] * len(self.of) if self.targets is None else self.targets.T

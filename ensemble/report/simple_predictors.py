@@ -31,25 +31,26 @@ def simple_scores(scored: Scored, split: str) -> dict[str, Any]:
         `simple`: by `constant` and, where it can be had, `least_squares`, their scores by name.
         Empty where targets are classes.
     """
-    source, normal = scored.dataset, getattr(scored.likelihood, "normal", None)
-    if normal is None:
+    source, likelihood = scored.dataset, scored.likelihood
+    if not likelihood.is_of_numbers:
         return {}
     targets, train = without_errors(source.targets(split)), source.targets("train")
+    constant = likelihood.constant(train)
+    measure = view_of_all(constant.learned or constant.plain, targets).measure
 
     def scores(said: Any) -> dict[str, Any]:
         view = view_of_all(said, targets)
         found: dict[str, Any] = summary(view)["ensemble"]
-        return {
-            name: one for name, one in found.items() if has_score(scored.likelihood, view, name)
-        }
+        return {name: one for name, one in found.items() if has_score(measure, view, name)}
 
-    found = {"constant": scores(scored.likelihood.constant(train).plain)}
+    found = {"constant": scores(constant.plain)}
     if source.sizes["train"] * np.prod(source.input_shape, dtype=float) ** 2 < _MAX_PRODUCTS:
         try:
             means, residual = least_squares(source, split)
         except UserError:  # Evaluations say why there is none.
             return {"simple": found}
-        found["least_squares"] = scores(normal(means, np.broadcast_to(residual, means.shape)))
+        deviation = np.broadcast_to(residual, means.shape)
+        found["least_squares"] = scores(likelihood.normal(means, deviation))
     return {"simple": found}
 
 
@@ -58,13 +59,18 @@ def without_errors(targets: NDArray) -> NDArray:
     return joined({name: one for name, one in columns(targets).items() if name != ERROR})
 
 
-def has_score(likelihood: Any, view: View, name: str) -> bool:
+def has_score(measure: str, view: View, name: str) -> bool:
     """Whether normal distributions have a score that can stand beside a likelihood's.
 
     Beside probabilities of counts they have no NLL; where targets are censored, whose bounds they
     have learned as if they were values, neither NLL nor coverage.
+
+    Args:
+        measure: of what the likelihood says, as `View.measure`.
+        view: of normal distributions.
+        name: of the score.
     """
-    if name.startswith("nll") and getattr(likelihood, "is_of_counts", False):
+    if name.startswith("nll") and measure != view.measure:
         return False
     return bool(view.is_known.all()) or not name.startswith(("nll", "coverage"))
 
