@@ -67,6 +67,7 @@ def freely(mass, chunks):
     return chains, moves, recorded
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("mass", ["diagonal", pytest.param("dense", marks=pytest.mark.soak)])
 def test_draws_are_those_of_chains_in_lockstep_whatever_the_chunks(mass):
     chains, (info, positions) = in_lockstep(mass)

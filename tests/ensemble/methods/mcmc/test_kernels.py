@@ -84,6 +84,7 @@ def counted_gaussian():
     return counted, count
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("mass", [pytest.param("identity", marks=pytest.mark.soak), "diagonal"])
 def test_mclmc_is_tuned_once_the_same_each_time_and_within_its_budget(mass):
     counted, count = counted_gaussian()

@@ -59,11 +59,9 @@ STARTS = {
 }
 
 
-EVERY = [
-    name if name in ("hmc", "nuts", "mclmc") else pytest.param(name, marks=pytest.mark.soak)
-    for name in SETTINGS
-]
-"""The methods are tested on every save on one target, what else there is by `make soak`."""
+OFTEN = {"hmc": (), "nuts": pytest.mark.check, "mclmc": pytest.mark.check}
+EVERY = [pytest.param(name, marks=OFTEN.get(name, pytest.mark.soak)) for name in SETTINGS]
+"""One method is tested on every save on one target, two by `make check`, all by `make soak`."""
 
 
 @functools.cache

@@ -112,6 +112,7 @@ def volatile(positive):
     return series
 
 
+@pytest.mark.check
 def test_the_first_step_of_a_series_has_latents_and_is_no_part_of_the_prior():
     program = NumPyroProgram(volatile(positive=False), (Y,))
     params = ModelTask(program).starts(KEYS, from_prior=False)
