@@ -131,11 +131,14 @@ def ends(monkeypatch):
         found.append(time.monotonic() - began)
         self.settle()
 
+    # A shell that starts a program in the background lets it ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(signals.Stop, "_end", end)
     monkeypatch.setattr(signals, "_POLL_SECONDS", 0.05)
     monkeypatch.setattr(signals, "_SECOND_SECONDS", 0.05)
     monkeypatch.setattr(signals, "GUARD_SECONDS", 0.3)
-    return found
+    yield found
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_program_that_does_not_answer_is_ended(ends):
