@@ -21,7 +21,9 @@ from simulations.populations import mean_log_probs, population, sample
 from simulations.settings import named, with_more
 from simulations.statement import VERDICT, Outcome, Statement, holds, replication
 
-BOUNDED = ("accuracy", "brier", "aurc", "accuracy_at_80", "overconfidence", "disagreement")
+BOUNDED = (
+    "accuracy", "brier", "spherical", "aurc", "accuracy_at_80", "overconfidence", "disagreement",
+)  # fmt: skip
 ROUNDING = 1e-12
 UNEQUAL = (0.8, 0.15, 0.05)
 """Probabilities of unequal classes."""
@@ -157,8 +159,8 @@ _CALIBRATED = {
 STATEMENTS = (
     Statement(
         name="classes.scores_within_bounds",
-        claim="Accuracy, Brier score, AURC, accuracy at 80%, confidence less accuracy and "
-        "disagreement lie in [low, high]",
+        claim="Accuracy, Brier score, spherical score, AURC, accuracy at 80%, confidence less "
+        "accuracy and disagreement lie in [low, high]",
         over="test examples",
         made_by=(
             "ensemble.scoring.combine.Mean",

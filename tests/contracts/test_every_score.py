@@ -181,6 +181,8 @@ def test_scores_of_classes_by_hand():
     assert values["accuracy"] == pytest.approx(hits.mean())
     assert values["nll"] == pytest.approx(-np.log(probs[rows, labels]).mean())
     assert values["brier"] == pytest.approx(((probs - np.eye(3)[labels]) ** 2).sum(1).mean())
+    spherical = probs[rows, labels] / np.sqrt((probs**2).sum(axis=1))
+    assert values["spherical"] == pytest.approx(spherical.mean())
     order = np.argsort(-probs.max(axis=1))
     risk = np.cumsum(~hits[order]) / (1 + rows)
     assert values["aurc"] == pytest.approx(risk.mean())
@@ -334,20 +336,10 @@ def test_names_are_unique_for_a_type_of_view():
 
 
 def test_a_new_score_is_one_declaration():
+    margin = Score("margin", "margin", ClassView, lambda view: view.confidence, combine.Mean(0, 1))
     view = view_of("categorical")
-    spherical = Score(
-        "spherical",
-        "spherical",
-        ClassView,
-        lambda view: (
-            np.exp(view.log_probs)[np.arange(view.num_rows), view.labels]
-            / np.linalg.norm(np.exp(view.log_probs), axis=1)
-        ),
-        combine.Mean(0, 1),
-        better="higher",
-    )
-    low, high = spherical.interval(view)
-    assert 0 < low < spherical.value(view) < high < 1
+    low, high = margin.interval(view)
+    assert 0 < low < margin.value(view) < high < 1
 
 
 def test_every_likelihood_has_a_view():
