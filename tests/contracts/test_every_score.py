@@ -199,6 +199,8 @@ def test_scores_of_numbers_by_hand():
     values = {key: one["value"] for key, one in score_split(view)["scores"].items()}
     assert values["nll"] == pytest.approx(-np.log(its.pdf(y).mean(axis=0)).mean())
     assert values["rmse"] == pytest.approx(math.sqrt(((its.mean().mean(0) - y) ** 2).mean()))
+    rest = ((its.mean().mean(0) - y) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    assert values["r2"] == pytest.approx(1 - rest)
     held = np.abs(its.cdf(y).mean(axis=0) - 0.5) <= 0.45
     assert values["coverage_90"] == pytest.approx(held.mean())
     low, high = view.ends(0.9)
@@ -223,6 +225,18 @@ def test_scores_of_quantiles_by_hand():
     held = (y >= mean[:, 0]) & (y <= mean[:, -1])
     widest = f"coverage_{100 * (view.levels[-1] - view.levels[0]):.4g}"
     assert scores[widest]["value"] == pytest.approx(held.mean())
+
+
+def test_r2_of_repeated_rows_is_that_of_counts():
+    view = view_of("quantiles, many")
+    r2, terms = scores_of(view)["r2"], scores_of(view)["r2"].terms(view)
+    counts = np.random.default_rng(5).integers(3, size=len(terms))
+    repeated = r2.combine.value(np.repeat(terms, counts, axis=0))
+    assert r2.combine.value(terms, counts) == pytest.approx(repeated)
+    moved = terms + np.array([0, 100])  # Where zero lies does not matter.
+    assert r2.combine.value(moved) == pytest.approx(r2.value(view))
+    assert math.isnan(r2.combine.value(np.ones((5, 2))))
+    assert r2.interval(view) is None
 
 
 # What a first sketch of rules got wrong.
