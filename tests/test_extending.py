@@ -52,13 +52,19 @@ def test_the_tenants_of_the_page_train_and_are_evaluated(extended):
     chosen = [config[key] for key in ("method", "dataset", "likelihood", "model")]
     assert chosen == ["same_start", "waves", "logistic", "sines"]
     assert report["test"]["ensemble"]["rmse"] < 0.4  # The noise has a deviation of 0.18.
-    assert (extended / "runs" / "waves" / "evaluation" / "report.html").is_file()
+    evaluated = extended / "runs" / "waves" / "evaluation"
+    assert (evaluated / "report.html").is_file()
+    test = json.loads((evaluated / "evaluation.json").read_text())["test"]
+    assert test["ensemble"]["bias"] == pytest.approx(report["test"]["ensemble"]["bias"], abs=1e-5)
+    low, high = test["interval"]["bias"]
+    assert low < test["ensemble"]["bias"] < high
+    assert -0.4 < low < high < 0.4
 
 
 def test_the_page_has_a_tenant_of_every_kind():
     first_lines = [block.partition("\n")[0] for block in python_blocks(PAGE)]
     packages = [re.search(r"# (?:ensemble/)?(\w+)", line)[1] for line in first_lines]
-    assert packages == ["likelihoods", "sources", "methods", "train_waves"]
+    assert packages == ["likelihoods", "sources", "methods", "scoring", "train_waves"]
     assert all(block.count("\n") <= 30 for block in python_blocks(PAGE))
 
 
