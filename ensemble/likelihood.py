@@ -342,7 +342,7 @@ class Likelihood(Protocol):
         Args:
             arrays: of the members, or of draws.
             temperature: of calibration; None leaves predictions as they are.
-            threshold: of abstention, on the first of `abstention_terms`; by default it accepts all.
+            threshold: of abstention, on `View.doubt`; by default it accepts all.
         """
 
     def uncertainty(self, prediction: Any) -> np.ndarray:

@@ -66,4 +66,4 @@ class NumberLikelihood(Likelihood, Protocol):
         """The largest distance of a median from its target that is no error."""
 
     def widest(self, threshold: float) -> float:
-        """The width of 90% intervals that a threshold on `abstention_terms` stands for."""
+        """The width of 90% intervals that a threshold on `View.doubt` stands for."""

@@ -292,7 +292,7 @@ class Parametric(Numbers):
         return self.units[1] / 2 if wanted is None else wanted
 
     def widest(self, threshold: float) -> float:
-        """The width of 90% intervals that a threshold on `abstention_terms` stands for."""
+        """The width of 90% intervals that a threshold on `View.doubt` stands for."""
         return self.units[1] * threshold / (1 - threshold) if threshold < 1 else math.inf
 
     def _doubts(self, widths: Any) -> Any:
@@ -306,7 +306,7 @@ class Parametric(Numbers):
         Args:
             arrays: of the members.
             temperature: the factor of `scaled`.
-            threshold: accepted is where the first of `abstention_terms` lies below it.
+            threshold: accepted is where `View.doubt` lies below it.
         """
         mixture, levels = self.distribution(arrays), np.array(LEVELS)
         quantiles = mixture.quantiles(levels)

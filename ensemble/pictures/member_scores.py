@@ -21,7 +21,7 @@ def member_scores(
     """Two scores of every member beside the ensemble's: what the ensemble brings.
 
     Args:
-        summary: what `Likelihood.summarise` returns.
+        summary: what `scoring.sections.summary` returns.
         titles: of the axes, by the names of the two scores.
         shares: those of them that are shares of 1, shown in percent.
 
