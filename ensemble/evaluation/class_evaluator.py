@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensemble.errors import UserError
 from ensemble.evaluation.evaluator import Evaluator, Options, PredictedSets
+from ensemble.evaluation.strata import OVER
 from ensemble.evaluation.thresholds import RULES
 from ensemble.evaluation.verdict import verdict
 from ensemble.pictures import curves, matrices, member_scores
@@ -44,6 +45,7 @@ class ClassEvaluator(Evaluator):
         shift = {
             kind: {
                 **one,
+                "interval_over": f"{OVER}; those of one severity hold together",
                 "ensemble": {name: each[1:] for name, each in one["ensemble"].items()},
                 "mean": {name: each[1:] for name, each in one["mean"].items()},
                 "mean_entropy": one["ensemble"]["entropy"][1:],

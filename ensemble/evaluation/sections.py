@@ -68,7 +68,7 @@ class Evaluated:
         calibration: the same of the calibration split; None where the run has no such split.
         outside: the same beside the test split, by the names of `derived.plan`.
         source: of the run; None where it cannot be had.
-        why_no_data: then.
+        why_no_data: why, where `source` is None.
         rules: what is wanted of abstention.
         nonempty_sets: whether every conformal set is to hold the most probable class at least.
     """
@@ -283,7 +283,7 @@ def score_factor(one: Evaluated) -> dict[str, Any]:
 
     Returns:
         `value`; `ensemble` scores and their `interval`; of numbers `pit`; `nll_change`, nats, and
-        its paired 95% `nll_change_interval` on test examples; `on_folds`, the interval of the
+        its paired 95% `nll_change_interval` over `nll_change_over`; `on_folds`, the interval of the
         change on calibration examples that a factor was not fitted on, which says whether to use
         one, None where it cannot be told. One that is not available has a `reason` and no numbers,
         and is 1.
@@ -300,7 +300,7 @@ def score_factor(one: Evaluated) -> dict[str, Any]:
     scores = {
         name: score
         for name, score in scores_of(after).items()
-        if score.better != "neither" or after.num_members == test.num_members
+        if score.better != "neither" or test.factor_keeps_members
     }
     return {
         "value": factor,
@@ -311,6 +311,7 @@ def score_factor(one: Evaluated) -> dict[str, Any]:
         "interval_over": OVER,
         "nll_change": _mean_change(test, after),
         "nll_change_interval": nll.change(test, after, groups=one.groups),
+        "nll_change_over": OVER if one.groups is None else OVER_GROUPS,
         "on_folds": change_on_folds(calibration, one.calibration_groups),
     }
 
@@ -437,7 +438,7 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
         By kind `unit`, `amounts` [5], `ensemble` and `mean` of the members, [6] by score, the first
         without a shift, and `change` [5] by score, paired intervals: of the RMSE with the shift
         over that without, and of the accuracy that it costs. At each severity those of all kinds
-        hold together in 95% of cases (Bonferroni).
+        hold together in 95% of cases (Bonferroni). All are of the rows whose target is known.
     """
     names_of = {
         kind: [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]

@@ -252,7 +252,13 @@ class Classes:
     def view(
         self, arrays: Arrays, targets: Any, member_of: Any = None, weights: Any = None
     ) -> MeanOfSoftmax:
-        """What is scored, from predictions [M, N, C], as of `ensemble.scoring.view.View`."""
+        """What is scored, from predictions [M, N, C], as of `ensemble.scoring.view.View`.
+
+        Raises:
+            ValueError: a member has several estimators, which must have been reduced to one.
+        """
+        if member_of is not None and len(member_of) > member_of[-1] + 1:
+            raise ValueError("a member of classes has one estimator, the mean over its own")
         return MeanOfSoftmax(arrays=arrays, targets=targets, member_of=member_of, weights=weights)
 
     def normal(self, mean: Any, deviation: Any) -> Any:

@@ -1,17 +1,9 @@
-"""Intervals of a classifier's scores over examples: what another test set might have said.
-
-The members stay as they are: an interval says how much a score would move with another test set of
-this size, not with another training run. The calibration errors have none: chance alone raises
-them, by more than they vary.
-"""
+"""The interval of a classifier's balanced accuracy, and how few errors tell nothing of its NLL."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ensemble.metrics.analytic_intervals import (
-    Interval,
-    share_interval,
-)
+from ensemble.metrics.analytic_intervals import Interval, share_interval
 
 FEW_ERRORS = 5
 """With fewer wrong predictions the interval of a mean of surprisals cannot be told: it is made by

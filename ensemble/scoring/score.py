@@ -1,7 +1,7 @@
 """What a score is: terms of a view, a rule that combines them, and how it is shown.
 
 A file in `ensemble/scoring/scores/` is enough for a new one: whatever it declares by `@score` is
-computed wherever such a view is scored, and shown by its title.
+computed wherever such a view is scored. Both JSON files have it; tables name their own columns.
 """
 
 from __future__ import annotations
@@ -99,13 +99,21 @@ class Score:
         level: float,
         groups: NDArray | None,
     ) -> Interval | None:
-        (first, has_score), (second, _) = self.known_terms(ours), self.known_terms(theirs)
+        first, second, has_score = self._pair(ours, theirs)
         return rule(first, second, level, None if groups is None else groups[has_score])
+
+    def _pair(self, ours: View, theirs: View) -> tuple[Floats, Floats, NDArray]:
+        """Terms of two views of the same examples, and which of these have the score."""
+        (first, has_score), (second, also) = self.known_terms(ours), self.known_terms(theirs)
+        if not np.array_equal(has_score, also):
+            raise ValueError(f"{self.name} is of other examples of one view than of the other")
+        return first, second, has_score
 
     def difference(self, ours: View, theirs: View, level: float = 0.95) -> Interval | None:
         """Interval of the second view's score less the first's, both of the same examples."""
         rule: Combine = self.combine
-        return rule.difference(self.known_terms(ours)[0], self.known_terms(theirs)[0], level)
+        first, second, _ = self._pair(ours, theirs)
+        return rule.difference(first, second, level)
 
 
 def percent_of(level: float) -> str:

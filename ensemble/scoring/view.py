@@ -78,9 +78,11 @@ class View:
     recipes: ClassVar[Mapping[str, str]] = {}
     """Scores that decide which of two recipes is better, by the section that says so."""
     sizes: ClassVar[Sequence[str]] = ()
-    """Scores that are told of ensembles of fewer members, the loss among them."""
+    """Scores that are told of ensembles of fewer members; `nll` must be among them."""
     under_shift: ClassVar[Collection[str] | None] = None
     """Scores that are told of shifted inputs; None: all."""
+    factor_keeps_members: ClassVar[bool] = True
+    """Whether what is calibrated are the members, and not their mixture alone."""
     small_gain: ClassVar[float | None] = 0.01
     """Who gains less in nats than this may stop; None: a share of the NLL."""
 
@@ -152,7 +154,7 @@ class View:
 
     @property
     def doubt(self) -> Floats:
-        """[N] in 0..1: where predictions are accepted by.
+        """How unsure predictions are, [N] in 0..1; abstention accepts those below a threshold.
 
         Raises:
             ValueError: nothing says how unsure they are.
@@ -270,6 +272,7 @@ class ClassView(View):
     """Targets are classes 0..C-1."""
 
     factor_name, small_gain = "temperature", None
+    factor_keeps_members = False
     recipes: ClassVar[Mapping[str, str]] = {"recipe": "nll"}
     sizes: ClassVar[Sequence[str]] = SCORES
 
@@ -364,8 +367,8 @@ class ClassView(View):
         num_errors = int(np.sum(self.hits == 0))
         return min(num_errors, self.num_rows - num_errors) >= FEW_ERRORS
 
-    def why_not_beside(self, other: View) -> str:
-        ours, theirs = (one.arrays["log_probs"].shape[1:] for one in (self, other))
+    def why_not_beside(self, other: Any) -> str:
+        ours, theirs = (one.log_probs.shape for one in (self, other))
         if ours == theirs:
             return ""
         return f"{theirs[0]} test examples of {theirs[1]} classes, not {ours[0]} of {ours[1]}"
@@ -387,7 +390,12 @@ class IntervalView(View):
     """Targets are numbers, of which intervals are said.
 
     Numbers are in the targets' units, those of rows whose target is not known among them.
+
+    Attributes:
+        says: what is said of each number.
     """
+
+    says: ClassVar[str] = ""
 
     @property
     @abstractmethod
@@ -439,11 +447,14 @@ class IntervalView(View):
     def spreads(self) -> Mapping[str, Floats]:
         return {"disagreement": np.sqrt(self.disagreement)}
 
+    def why_not_beside(self, other: Any) -> str:
+        return "" if other.says == self.says else f"{other.says}, not {self.says}"
+
 
 class NumberView(IntervalView):
     """What is said of a number is a distribution."""
 
-    factor_name = "scale"
+    says, factor_name = "distributions", "scale"
     recipes: ClassVar[Mapping[str, str]] = {"recipe": "crps", "recipe_by_nll": "nll"}
     sizes: ClassVar[Sequence[str]] = ("nll", "rmse", "crps")
     under_shift: ClassVar[Collection[str] | None] = ("rmse", "nll", "coverage_90")
@@ -521,6 +532,8 @@ class QuantileView(IntervalView):
         levels: [Q], ascending.
     """
 
+    says = "quantiles"
+
     levels: Floats
 
     @property
@@ -539,6 +552,8 @@ class QuantileView(IntervalView):
         return found
 
     def why_not_beside(self, other: Any) -> str:
+        if why := super().why_not_beside(other):
+            return why
         ours, theirs = (tuple(one.levels.tolist()) for one in (self, other))
         return "" if ours == theirs else f"the levels {theirs}, not {ours}"
 
@@ -566,7 +581,10 @@ class SeveralView(View):
 
     def why_not_beside(self, other: View) -> str:
         ours, theirs = len(self.parts), len(other.parts)
-        return "" if ours == theirs else f"{theirs} targets, not {ours}"
+        if ours != theirs:
+            return f"{theirs} targets, not {ours}"
+        pairs = zip(self.parts, other.parts, strict=True)
+        return next(filter(None, (one.why_not_beside(beside) for one, beside in pairs)), "")
 
 
 class JointView(SeveralView):

@@ -7,6 +7,7 @@ import json
 import math
 import pathlib
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -336,6 +337,35 @@ def test_groups_widen_by_what_a_score_can_be():
     signed = combine.over_groups(combine.Mean(over_groups="signed"), values - 1, groups)
     assert signed[0] < 0
     assert combine.over_groups(combine.Mean(), values, np.repeat(np.arange(5), 40)) is None
+
+
+def test_what_cannot_stand_beside_is_said():
+    numbers, quantiles = view_of("gaussian"), view_of("quantiles")
+    assert numbers.why_not_beside(quantiles) == "quantiles, not distributions"
+    assert quantiles.why_not_beside(numbers) == "distributions, not quantiles"
+    assert "levels" in quantiles.why_not_beside(replace(quantiles, levels=quantiles.levels / 2))
+    assert numbers.why_not_beside(view_of("student_t")) == ""
+    two = view_of("quantiles, two targets")
+    first, second = two.parts
+    assert two.why_not_beside(two) == ""
+    fewer = replace(two, of=two.of[:1], targets=two.targets[:, :1])
+    assert "1 targets, not 2" in two.why_not_beside(fewer)
+    assert "distributions" in two.why_not_beside(view_of("gaussian, two targets"))
+    assert first.why_not_beside(second) == ""
+
+
+def test_estimators_of_classes_are_reduced_to_members():
+    likelihood, arrays, labels = of_classes(0)
+    with pytest.raises(ValueError, match="one estimator"):
+        likelihood.view(arrays, labels, np.array([0, 0, 1, 2]))
+
+
+def test_terms_of_other_rows_are_no_pair():
+    likelihood, arrays, targets = of_numbers("gaussian")
+    censored = joined({"targets": targets, "censored": np.arange(len(targets)) < 9})
+    ours, theirs = (likelihood.view(arrays, one) for one in (targets, censored))
+    with pytest.raises(ValueError, match="other examples"):
+        scores_of(ours)["rmse"].difference(ours, theirs)
 
 
 # What a score is.
