@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy
 from numpy.typing import NDArray
 
 from ensemble import metrics
