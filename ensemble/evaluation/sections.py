@@ -29,7 +29,7 @@ from ensemble.metrics.rank_correlation import rank_correlation_interval
 from ensemble.report.simple_predictors import has_score, least_squares, without_errors
 from ensemble.scoring.facts import facts_of
 from ensemble.scoring.score import scores_of
-from ensemble.scoring.sections import score_split
+from ensemble.scoring.sections import score_view
 from ensemble.scoring.view import (
     CONFORMAL_LEVEL,
     ClassView,
@@ -124,7 +124,7 @@ def score_test(one: Evaluated) -> dict[str, Any]:
     """
     groups, strata = one.groups, one.strata
     found = {"num_examples": one.test.num_rows, **facts_of(one.test, groups)}
-    found |= {"interval_over": OVER, **laid_out(score_split(one.test, groups=groups)["scores"])}
+    found |= {"interval_over": OVER, **laid_out(score_view(one.test, groups=groups)["scores"])}
     if groups is None or strata is None:
         return found
     return {
@@ -282,7 +282,7 @@ def score_factor(one: Evaluated) -> dict[str, Any]:
     """Scores the ensemble after one factor that was fitted on the calibration split.
 
     Returns:
-        `value`; `ensemble` scores and their `interval`; of numbers `pit`; `nll_change`, nats, and
+        `value`; `ensemble` scores and their `interval`; `nll_change`, nats, and
         its paired 95% `nll_change_interval` over `nll_change_over`; `on_folds`, the interval of the
         change on calibration examples that a factor was not fitted on, which says whether to use
         one, None where it cannot be told. One that is not available has a `reason` and no numbers,
@@ -307,13 +307,21 @@ def score_factor(one: Evaluated) -> dict[str, Any]:
         "num_examples": calibration.num_rows,
         "ensemble": {name: score.value(after) for name, score in scores.items()},
         "interval": {name: score.interval(after) for name, score in scores.items()},
-        **{key: each for key, each in facts_of(after).items() if key in ("pit", "coverage_bounds")},
         "interval_over": OVER,
         "nll_change": _mean_change(test, after),
         "nll_change_interval": nll.change(test, after, groups=one.groups),
         "nll_change_over": OVER if one.groups is None else OVER_GROUPS,
         "on_folds": change_on_folds(calibration, one.calibration_groups),
     }
+
+
+def score_scale(one: Evaluated) -> dict[str, Any]:
+    """`score_factor` of numbers, with the `pit` and, beside bounds, the `coverage_bounds` after."""
+    found = score_factor(one)
+    if "reason" in found:
+        return found
+    facts = facts_of(one.test.with_factor(found["value"]))
+    return found | {key: facts[key] for key in ("pit", "coverage_bounds") if key in facts}
 
 
 def _mean_change(before: View, after: View) -> float:
@@ -551,7 +559,7 @@ _SECTIONS: list[tuple[str, type[View], Callable[[Evaluated], Any]]] = [
     ("classes", ClassView, _classes),
     ("simple", IntervalView, score_simple),
     ("factor", ClassView, score_factor),
-    ("factor", NumberView, score_factor),
+    ("factor", NumberView, score_scale),
     ("conformal", ClassView, score_conformal),
     ("conformal", IntervalView, score_conformal),
     ("uncertainty", IntervalView, score_uncertainty),

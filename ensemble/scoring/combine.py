@@ -287,15 +287,15 @@ class Order(_WithoutRatio):
     over_groups: Groups = "positive"
 
     def value(self, terms: Floats, counts: NDArray | None = None) -> float:
-        order = _order(terms)
-        if counts is not None:
-            order = np.repeat(order, counts[order])
-        return self.score(*terms[order].T)
+        if counts is None:
+            return self.score(*_ordered(terms)[1])
+        order, _ = _ordered(terms)
+        return self.score(*terms[np.repeat(order, counts[order])].T)
 
     def interval(self, terms: Floats, level: float = LEVEL) -> Interval | None:
         if self.influence is None:
             return None
-        ordered, weight = terms[_order(terms)].T, self.weight(len(terms))
+        ordered, weight = _ordered(terms)[1], self.weight(len(terms))
         return influence_interval(self.score(*ordered), self.influence(*ordered), weight, level)
 
     def difference(self, ours: Floats, theirs: Floats, level: float = LEVEL) -> Interval | None:
@@ -303,8 +303,8 @@ class Order(_WithoutRatio):
             return None
         found = []
         for terms in (ours, theirs):
-            order, values = _order(terms), np.empty(len(terms))
-            values[order], factor = self.paired(*terms[order].T)
+            (order, ordered), values = _ordered(terms), np.empty(len(terms))
+            values[order], factor = self.paired(*ordered)
             found.append(values)
         low, high = jackknife.share_difference_interval(*found, level=level)
         return low * factor, high * factor
@@ -355,6 +355,17 @@ def _mean(values: Floats, counts: NDArray | None = None) -> float:
     return float(values[occurs] @ counts[occurs] / counts.sum())
 
 
-def _order(terms: Floats) -> NDArray:
-    """Examples [N], the most confident first."""
-    return np.argsort(-terms[:, 0], kind="stable")
+_newest: list[tuple[Floats, NDArray, Floats]] = []
+"""The newest terms that were put into order, with what `_ordered` returned."""
+
+
+def _ordered(terms: Floats) -> tuple[NDArray, Floats]:
+    """Examples [N], the most confident first, and their terms [2, N] in this order.
+
+    Several scores of a view follow each other that have the same terms, so the newest are kept.
+    """
+    if not (_newest and _newest[0][0] is terms):
+        order = np.argsort(-terms[:, 0], kind="stable")
+        _newest[:] = [(terms, order, terms[order].T)]
+    _, order, ordered = _newest[0]
+    return order, ordered

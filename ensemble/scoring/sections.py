@@ -21,7 +21,7 @@ def score_split(
     groups: NDArray | None = None,
     names: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """Scores what an ensemble says of a split.
+    """Scores what an ensemble says of a split, and of each target where there are several.
 
     Args:
         view: of the live members.
@@ -30,22 +30,42 @@ def score_split(
         names: of the scores; None: all that there are.
 
     Returns:
+        What `score_view` does; `targets`, the same of each where there are several.
+    """
+    how: dict[str, Any] = {"intervals": intervals, "groups": groups, "names": names}
+    found = score_view(view, **how)
+    if view.parts:
+        found["targets"] = [score_split(one, **how) for one in view.parts]
+    return found
+
+
+def score_view(
+    view: View,
+    *,
+    intervals: bool = True,
+    groups: NDArray | None = None,
+    names: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """The scores of a view itself; of several targets those that these have together.
+
+    Args:
+        view: as of `score_split`.
+        intervals: likewise.
+        groups: likewise.
+        names: likewise.
+
+    Returns:
         `num_rows`; `scores`, by name `value`, `interval` (None where it cannot be told) and, where
-        members have the score, their `members` [M], `mean` and `sd`; `targets`, the same of each
-        where there are several.
+        members have the score, their `members` [M], `mean` and `sd`.
     """
     chosen = {name: one for name, one in scores_of(view).items() if names is None or name in names}
     each = view.each() if any(one.of_members for one in chosen.values()) else []
-    found: dict[str, Any] = {
+    return {
         "num_rows": view.num_rows,
         "scores": {
             name: _scored(one, view, each, intervals, groups) for name, one in chosen.items()
         },
     }
-    if view.parts:
-        how: dict[str, Any] = {"intervals": intervals, "groups": groups, "names": names}
-        found["targets"] = [score_split(one, **how) for one in view.parts]
-    return found
 
 
 def _scored(
