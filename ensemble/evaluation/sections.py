@@ -443,10 +443,11 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
     """Scores by kind of shift.
 
     Returns:
-        By kind `unit`, `amounts` [5], `ensemble` and `mean` of the members, [6] by score, the first
-        without a shift, and `change` [5] by score, paired intervals: of the RMSE with the shift
-        over that without, and of the accuracy that it costs. At each severity those of all kinds
-        hold together in 95% of cases (Bonferroni). All are of the rows whose target is known.
+        By kind `unit`, `amounts` [5], `ensemble` and, of classes, `mean` of the members, [6] by
+        score, the first without a shift, and `change` [5] by score, paired intervals: of the RMSE
+        with the shift over that without, and of the accuracy that it costs. At each severity those
+        of all kinds hold together in 95% of cases (Bonferroni). All are of the rows whose target is
+        known.
     """
     names_of = {
         kind: [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
@@ -467,7 +468,7 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
             "interval_over": OVER if groups is None else OVER_GROUPS,
             **{
                 group: {name: [some[group][name] for some in each] for name in without[group]}
-                for group in ("ensemble", "mean")
+                for group in without
             },
             "change": change_under_shift(plain, views, level, groups),
         }
@@ -475,8 +476,8 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
 
 
 def _shifted(view: View) -> dict[str, dict[str, float]]:
-    """Values of scores, and the members' means."""
-    names, each = view.under_shift, view.each()
+    """Values of scores and, of some views, the members' means."""
+    names = view.under_shift
     scores = {
         name: score
         for name, score in scores_of(view).items()
@@ -484,13 +485,14 @@ def _shifted(view: View) -> dict[str, dict[str, float]]:
     }
     ensemble = {name: score.value(view) for name, score in scores.items()}
     spreads = {name: float(values.mean()) for name, values in view.spreads().items()}
-    return {
-        "ensemble": {**ensemble, **spreads},
-        "mean": {
+    found = {"ensemble": {**ensemble, **spreads}}
+    if view.members_under_shift:
+        each = view.each()
+        found["mean"] = {
             name: float(np.mean([score.value(member) for member in each]))
             for name, score in scores.items()
-        },
-    }
+        }
+    return found
 
 
 def change_under_shift(

@@ -60,8 +60,8 @@ class Score:
     def known_terms(self, view: View) -> tuple[Floats, NDArray]:
         """The terms [K] or [K, 2] of the rows that have this score, and which these are, [N]."""
         terms = self.terms(view)
-        if not np.isnan(terms).any():
-            return terms, np.ones(len(terms), bool)  # The same array: its order may be known.
+        if view.is_known.all():
+            return terms, view.is_known  # The same array: its order may be known.
         is_nan = np.isnan(terms) if terms.ndim == 1 else np.isnan(terms).any(axis=1)
         has_score = view.is_known | ~is_nan  # NaN of a known target is a fault, and is seen.
         return terms[has_score], has_score

@@ -8,7 +8,7 @@ ensemble's is the mixture of its members, equal unless they have weights.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
@@ -59,6 +59,25 @@ class Conformal(NamedTuple):
     reason: str = ""
 
 
+class _Chosen(Mapping[str, np.ndarray]):
+    """Arrays of some estimators, which are copied where they are asked for.
+
+    Most mixtures of some members are scored by what was computed of all of them.
+    """
+
+    def __init__(self, arrays: Arrays, index: NDArray):
+        self._arrays, self._index = arrays, index
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name][self._index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
     """What M members say of N examples whose targets are known or bounded; it is never changed.
@@ -81,6 +100,8 @@ class View:
     """Scores that are told of ensembles of fewer members; `nll` must be among them."""
     under_shift: ClassVar[Collection[str] | None] = None
     """Scores that are told of shifted inputs; None: all."""
+    members_under_shift: ClassVar[bool] = False
+    """Whether the members' means are told of these too."""
     factor_keeps_members: ClassVar[bool] = True
     """Whether what is calibrated are the members, and not their mixture alone."""
     small_gain: ClassVar[float | None] = 0.01
@@ -97,19 +118,20 @@ class View:
     @cached_property
     def num_estimators(self) -> int:
         """E."""
-        return len(next(iter(self.arrays.values())))
+        return len(next(iter(self.arrays.values()))) if self.whole is None else len(self.index)
 
     @cached_property
     def num_members(self) -> int:
         """M."""
         return self.num_estimators if self.member_of is None else int(self.member_of[-1]) + 1
 
-    @property
+    @cached_property
     def num_rows(self) -> int:
         """N."""
-        return next(iter(self.arrays.values())).shape[1]
+        whole = self if self.whole is None else self.whole
+        return next(iter(whole.arrays.values())).shape[1]
 
-    @property
+    @cached_property
     def is_known(self) -> NDArray:
         """[N] bool: whether the target of a row is known, and not only bounded."""
         return np.ones(self.num_rows, bool)
@@ -220,7 +242,7 @@ class View:
         whole = self if self.whole is None else self.whole
         return replace(
             self,
-            arrays={name: one[index] for name, one in self.arrays.items()},
+            arrays=_Chosen(self.arrays, index),
             member_of=member_of,
             weights=weights,
             whole=whole,
@@ -272,7 +294,7 @@ class ClassView(View):
     """Targets are classes 0..C-1."""
 
     factor_name, small_gain = "temperature", None
-    factor_keeps_members = False
+    factor_keeps_members, members_under_shift = False, True
     recipes: ClassVar[Mapping[str, str]] = {"recipe": "nll"}
     sizes: ClassVar[Sequence[str]] = SCORES
 

@@ -61,7 +61,6 @@ class NumberEvaluator(Evaluator):
         calibrated = {"scale": found.pop("factor"), "conformal": found.pop("conformal")}
         for one in found["shift"].values():
             one["rmse_ratio_interval"] = one.pop("change")["rmse"]
-            del one["mean"]
         return {**found, "calibrated": calibrated}
 
     def verdict(self, evaluation: Mapping[str, Any]) -> list[str]:

@@ -46,7 +46,7 @@ class QuantileEvaluator(Evaluator):
     def laid_out(self, found: dict[str, Any]) -> dict[str, Any]:
         """Without what only shifts of others have."""
         for one in found["shift"].values():
-            del one["mean"], one["change"], one["interval_over"]
+            del one["change"], one["interval_over"]
         del found["next_member"]
         return found
 
