@@ -22,7 +22,7 @@ Keep = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
 PredictFn = Callable[[Any, jax.Array], dict[str, jax.Array]]
 """From the variables of one member and raw inputs [B, ...] to its prediction [B, ...]."""
 _DRAWS_BYTES = 1 << 28
-"""Of predictions of single draws before they are averaged."""
+"""Of predictions of single draws before they are pooled."""
 
 
 def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -78,23 +78,26 @@ def make_predict(
     return predict
 
 
-def predict_averaged(
+def predict_pooled(
     predict: Callable[[Inputs], dict[str, np.ndarray]],
     predict_one: Callable[[jax.Array], dict[str, jax.Array]],
     inputs: Inputs,
     shape: tuple[int, int],
-    average: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
+    pooled: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
     keep: Keep = in_memory,
 ) -> dict[str, np.ndarray]:
-    """Predicts with chains: averages over draws, of so many examples at once as memory holds.
+    """Predicts with chains, with the draws of so many examples at once as memory holds.
 
     Args:
         predict: what all draws say of inputs [N, ...]: arrays [C * K, N, ...].
         predict_one: what one of them says, for the size of it.
         inputs: [N, ...].
         shape: (C, K), chains and draws of each.
-        average: from arrays [C, K, N, ...] to [C, N, ...].
-        keep: where averages are to be.
+        pooled: from arrays [C, K, N, ...] of all draws to those of fewer estimators.
+        keep: where predictions are to be.
+
+    Returns:
+        Arrays [E, N, ...] float32 of the estimators, chain by chain.
     """
     predicted = jax.eval_shape(predict_one, np.asarray(inputs[:1]))
     of_each = sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(predicted))
@@ -105,10 +108,12 @@ def predict_averaged(
         here = slice(start, min(start + size, num_examples))
         arrays = predict(_Part(inputs, here))
         draws = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
-        for name, one in average(draws).items():
+        for name, one in pooled(draws).items():
+            flat = one.reshape(-1, *one.shape[2:])
             if name not in kept:
-                kept[name] = keep(name, (len(one), num_examples, *one.shape[2:]), one.dtype)
-            kept[name][:, here] = one
+                whole = (len(flat), num_examples, *flat.shape[2:])
+                kept[name] = keep(name, whole, np.dtype(np.float32))
+            kept[name][:, here] = flat
     return kept
 
 

@@ -45,7 +45,12 @@ class Calibration:
             identity=work.identity(),
             fingerprint=description["fingerprint"],
         )
-        self._view = likelihood.view(stored.arrays, stored.targets)
+        if stored is None:
+            raise UserError(
+                f"{self._path} keeps sums over draws, as earlier versions did, of which no factor "
+                "can be had; run train.py again with the same --workdir"
+            )
+        self._view = stored.view(likelihood)
 
     def temperature(self) -> float:
         """Fits the temperature; it is 1, with a warning, where the predictions determine none.

@@ -2,8 +2,9 @@
 
 `ensemble.likelihoods` has the implementations, by the name that `config.likelihood` says. A
 member's prediction is a dict of named arrays, the parameters of its predictive distribution,
-[B, ...] on the devices and [M, N, ...] of M members in files. An ensemble's prediction is the
-equally weighted mixture of its members' distributions; a chain is the mixture over its draws.
+[B, ...] on the devices and [E, N, ...] in files, of E estimators: a member has one or, as a chain
+has draws, more. A member's prediction is the equally weighted mixture of its estimators, and an
+ensemble's that of its members.
 """
 
 from __future__ import annotations
@@ -172,10 +173,6 @@ class Likelihood(Protocol):
     def traced(self) -> Sequence[str]:
         """Those of them that are recorded of every draw."""
 
-    @property
-    def relative(self) -> str:
-        """The entry of `draw_terms` that is summed relative to its largest value."""
-
     # From the data, and from what a workdir says of them.
 
     @classmethod
@@ -240,20 +237,17 @@ class Likelihood(Protocol):
             over: the groups of devices that hold other members.
         """
 
-    def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
-        """What is summed over draws, [C, N, ...]; the entry `relative` is a logarithm.
-
-        Args:
-            predicted: [C, N, ...] of one draw of C chains.
-            targets: [N].
-        """
-
     # On the host.
 
-    def average(self, means: Arrays) -> dict[str, np.ndarray]:
-        """Predictions of chains, from the means over draws of `draw_terms`, [C, N, ...] float64.
+    def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
+        """The same mixtures by fewer estimators, where one can stand for several.
 
-        The entry `relative` is the logarithm of the mean.
+        Args:
+            arrays: [M, K, N, ...], of K estimators of each member.
+            counts: [K], how many each of these stands for already.
+
+        Returns:
+            Both, of as many estimators as are left.
         """
 
     def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
@@ -332,9 +326,6 @@ class Likelihood(Protocol):
         """The name and values [N] of the uncertainty whose histogram an evaluation shows."""
 
     # Of an ensemble as a function.
-
-    def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
-        """Predictions [C, N, ...] of chains, from those of K of their draws [C, K, N, ...]."""
 
     def prediction(self, arrays: Arrays, temperature: float | None, threshold: float = ...) -> Any:
         """What an ensemble says of N inputs: a named tuple of arrays.

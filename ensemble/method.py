@@ -168,8 +168,8 @@ class PredictingMethod(Protocol[StateIn]):
     def has_predictions(self, state: StateIn) -> bool:
         """Whether `predict_split` has something to say yet."""
 
-    def predict_split(self, state: StateIn, name: str) -> MemberPredictions:
-        """What the members say of a split."""
+    def predict_split(self, state: StateIn, name: str, draws: Draws) -> MemberPredictions:
+        """What the members say of a split; chains by the draws that were kept so far."""
 
     def predictive(self, state: StateIn, live: Sequence[int], draws: Draws) -> Stacked | None:
         """What the live members predict with; of several processes only the main one needs it."""

@@ -52,9 +52,6 @@ class NumberLikelihood(Likelihood, Protocol):
     def distribution(self, arrays: Arrays) -> NumberDistribution:
         """What an ensemble says, from predictions [M, N, ...] of its members."""
 
-    def keeps_sums(self, arrays: Arrays) -> bool:
-        """Whether predictions are sums over draws that were not all kept."""
-
     def scaled(self, arrays: Arrays, factor: float, weights: Any = None) -> dict[str, np.ndarray]:
         """Predictions of members whose mixture is as wide times a factor.
 

@@ -6,14 +6,15 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ensemble import likelihoods, metrics, registry
-from ensemble.batched_prediction import Keep, in_memory, make_predict, predict_averaged
+from ensemble.batched_prediction import Keep, in_memory, make_predict, predict_pooled
+from ensemble.draws.predictions import member_of
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError, shown, visible
 from ensemble.likelihood import Likelihood
@@ -180,11 +181,11 @@ class Predictor:
         return self.task.dataset.of_raw(checked)
 
     def predict_members(self, inputs: AnyInputs, keep: Keep = in_memory) -> MemberPredictions:
-        """Predicts with each member; with a chain by the average over its draws.
+        """Predicts with each member; with a chain by its draws, which are its estimators.
 
         Args:
             inputs: [N, ...].
-            keep: where predictions [M, N, ...] are to be.
+            keep: where predictions [E, N, ...] are to be.
 
         Raises:
             UserError: as a call.
@@ -192,15 +193,17 @@ class Predictor:
         if self._num_draws == 1:
             return MemberPredictions(self.member_arrays(inputs, keep))
         variables = jax.tree.map(lambda leaf: leaf[0], self.variables)
-        averages = predict_averaged(
+        num_members, counts = len(self.members), np.ones(self._num_draws, int)
+        arrays = predict_pooled(
             functools.partial(self._predict, self._placed_variables()),
             functools.partial(self.task.predict, variables),
             self._seen(inputs),
-            (len(self.members), self._num_draws),
-            self.task.likelihood.average_of_draws,
+            (num_members, self._num_draws),
+            lambda draws: self.task.likelihood.pooled(draws, counts)[0],
             keep,
         )
-        return MemberPredictions(averages)
+        num_estimators = len(next(iter(arrays.values())))
+        return MemberPredictions(arrays, member_of(num_members, num_estimators // num_members))
 
     def _encoded(self, inputs: Any) -> Any:
         """Inputs as the source reads them, of those that a user has."""
@@ -305,6 +308,7 @@ def load(
     num_devices: int | None = None,
     calibrated: bool = False,
     abstain: str | None = None,
+    draws: int | None = None,
 ) -> Predictor:
     """Loads the ensemble of a workdir's newest checkpoint; the workdir is not changed.
 
@@ -316,15 +320,18 @@ def load(
         abstain: fits there what `ClassPrediction.accepted` goes by: `max_error=0.02`, at most
             this error among accepted examples with 95% confidence, or `coverage=0.9`, the share to
             accept; None accepts everything.
+        draws: of a posterior, how many of each chain predict, at most; None: as its configuration
+            says in `num_predictive_draws`, with which the run was scored.
 
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
-            calibrated, or its calibration split does not prove the wanted error.
+            calibrated, or its calibration split does not prove the wanted error, or `draws` is not
+            a positive number, or of a run that has no draws.
     """
     startup.configure(num_devices)
     rule = None if abstain is None else metrics.Rule.parse(abstain)
     work = Workdir(workdir)
-    restored = restore(work)
+    restored = restore(work, draws)
     for line in restored.notes:
         logger.warning("%s: %s", work.path, visible(line))
     temperature = abstention = None
@@ -337,11 +344,15 @@ def load(
     return restored.predictor(num_devices, temperature, abstention)
 
 
-def restore(work: Workdir) -> Restored:
+def restore(work: Workdir, draws: int | None = None) -> Restored:
     """Reads the newest checkpoint of a workdir, and changes nothing there.
 
+    Args:
+        work: of the run.
+        draws: as of `load`.
+
     Raises:
-        UserError: it is no workdir, or has no checkpoint, or no live member.
+        UserError: it is no workdir, or has no checkpoint, or no live member, or not such draws.
     """
     # Brings Orbax, which takes half a second: an ensemble in memory has no checkpoints.
     from ensemble.storage.checkpoint import Checkpointer
@@ -354,15 +365,17 @@ def restore(work: Workdir) -> Restored:
     with work.checkpoint_errors():
         meta = checked_meta(saved[1])
         work.check_belongs(work.checkpoints, meta["identity"])
-        return _restored(work, saved[0], meta)
+        return _restored(work, saved[0], meta, draws)
 
 
-def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
+def _restored(
+    work: Workdir, arrays: dict[str, Any], meta: dict[str, Any], num_draws: int | None
+) -> Restored:
     """What a checkpoint says; raises anything where it was forged."""
     method = registry.METHODS[meta["config"]["method"]]
     if not registry.predicts(meta["config"]):
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
-    arrays, counters = old.checkpoint(arrays, meta["counters"])
+    arrays, counters = old.checkpoint(arrays, meta["counters"], work.path)
     num_members = counters["num_members"]
     report = work.read_report()
     failed = report.get("failed_members", {})
@@ -373,8 +386,8 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     ]
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
-    draws = Draws(work.draws, work.identity())
-    found: Stacked = registry.load(method.predictive)(arrays, counters, live, draws)
+    draws, most = Draws(work.draws, work.identity()), _most(work, meta["config"], num_draws)
+    found: Stacked = registry.load(method.predictive)(arrays, counters, live, draws, most)
     return Restored(
         config=meta["config"],
         likelihood=likelihoods.described(meta["config"]["likelihood"], meta["dataset"]),
@@ -392,6 +405,20 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
         identity=work.identity(),
         notes=report.get("notes", ()),
     )
+
+
+def _most(work: Workdir, config: Mapping[str, Any], wanted: int | None) -> int:
+    """How many draws of each chain predict, at most; of members it is of no use."""
+    if wanted is None:
+        return int(config.get("num_predictive_draws", 1))
+    if "num_predictive_draws" not in config:
+        raise UserError(
+            f"draws={wanted} is for posteriors, and {work.path} has members of "
+            f"config.method={config['method']!r}, which are one prediction each: leave it out"
+        )
+    if type(wanted) is not int or wanted < 1:
+        raise UserError(f"draws={wanted!r} must be a whole number from 1")
+    return wanted
 
 
 def check_is_workdir(work: Workdir) -> None:

@@ -19,9 +19,10 @@ class MethodEntry:
         block: its keys of the configuration, an `ensemble.keys.Block`.
         tasks: what it can learn; the first is meant where the model does not say another.
         requires_prior: whether it needs a prior to do anything; a task has a default one for it.
-        predictive: called as `predictive(arrays, counters, live, draws)` with the arrays and
-            counters of a checkpoint, the numbers of live members and the draws on disk; returns the
-            `ensemble.method.Stacked` variables that predict. Empty where nothing predicts.
+        predictive: called as `predictive(arrays, counters, live, draws, most)` with the arrays and
+            counters of a checkpoint, the numbers of live members, the draws on disk, and how many
+            of a chain predict; returns the `ensemble.method.Stacked` variables that predict. Empty
+            where nothing predicts.
         is_exact: whether it keeps to its target, up to the error of finitely many draws.
         xla_flags: that make its programs faster, by name; a user's own come first.
         one_arena: whether all threads of the process take memory from one arena of malloc. Large

@@ -168,6 +168,7 @@ def draw_clutter(workdir: pathlib.Path) -> Image.Image:
         identity=work.identity(),
         fingerprint=report["dataset"]["fingerprint"],
     )
+    assert stored is not None
     log_probs = stored.arrays["log_probs"]
     return Image.fromarray(figure_to_array(draw_scores(report["test"], log_probs, inputs, labels)))
 

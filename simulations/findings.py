@@ -15,6 +15,7 @@ from ensemble.report import text
 from ensemble.report.advantage import advantage, beaten
 from ensemble.report.findings import findings
 from ensemble.scoring.sections import summary
+from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 from ensemble.tasks.distillation.beside_teacher import nll_over_mean_member
 from simulations.numbers import ERRORS, LIKELIHOOD
@@ -75,7 +76,7 @@ def constant(num_members: int, num_examples: int, **setting: Any) -> Replicate:
             "failed_members": {},
             "test": {"ensemble": summary, "members": members},
         }
-        found = findings(report, scored, {"test": arrays}, {}, "")
+        found = findings(report, scored, {"test": MemberPredictions(arrays)}, {}, "")
         low, high = advantage(
             likelihood.view(arrays, targets), beaten(likelihood, train, targets), "nll"
         ).ensemble
@@ -141,9 +142,10 @@ def student(rng: np.random.Generator, num_members: int, num_examples: int, noise
     logits, labels = _logits(rng, num_examples, 2.0)
     alike = logits + noise * rng.normal(size=(num_members + 1, num_examples, 3))
     log_probs = log_softmax(alike, axis=-1)
-    interval = nll_over_mean_member(
-        {"log_probs": log_probs[:1]}, {"log_probs": log_probs[1:]}, labels, (CLASSES, CLASSES)
+    ours, members = (
+        CLASSES.view({"log_probs": one}, labels) for one in (log_probs[:1], log_probs[1:])
     )
+    interval = nll_over_mean_member(ours, members)
     said = text._beside_member(*interval)
     return {
         "a member does better": "a single member does better (" in said,

@@ -71,7 +71,7 @@ class Averaged(EngineMethod[AveragedState]):
         mean = self.engine.programs.placement.place_members(arrays.pop(MEAN))
         return AveragedState(self.restored(arrays, counters), mean)
 
-    def predict_split(self, state, name):
+    def predict_split(self, state, name, draws=None):
         inputs = inputs_of(self.task.dataset, name)
         return MemberPredictions(self.engine.programs.predict({"params": state.mean}, inputs))
 

@@ -69,7 +69,7 @@ def test_the_notebook_s_protocol_is_as_published():
         "num_warmup": 500,
         "num_burn_in": 500,
         "num_samples": 1000,
-        "thin": 10,
+        "thin": 4,
         "target_acceptance": 0.75,
         "mass": "identity",
     }

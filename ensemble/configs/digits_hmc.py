@@ -31,6 +31,6 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.sampler.num_leapfrog_steps = 50
     config.sampler.num_warmup = 40
     config.sampler.num_samples = 60
-    config.sampler.thin = 4
+    config.sampler.thin = 1
     config.log_every_steps = 10
     return config

@@ -29,5 +29,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.sampler.num_leapfrog_steps = 6
     config.sampler.num_warmup = 200
     config.sampler.num_samples = 1000
+    config.sampler.thin = 1
+    config.num_predictive_draws = 1000
     config.log_every_steps = 100
     return config

@@ -38,6 +38,8 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.sampler.num_leapfrog_steps = 32
     config.sampler.num_warmup = 300
     config.sampler.num_samples = 1000
+    config.sampler.thin = 2
+    config.num_predictive_draws = 500
     config.log_every_steps = 50
     if variant == "seed":
         config.dataset = "movielens/1m-ratings"
@@ -48,6 +50,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
         config.sampler.num_warmup = 800
         config.sampler.num_burn_in = 200
         config.sampler.num_samples = 500
+        config.sampler.thin = 10
         config.sampler.target_acceptance = 0.75
     elif variant:
         raise ValueError(f"variant {variant!r} is unknown; known is 'seed'")

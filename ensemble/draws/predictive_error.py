@@ -27,7 +27,7 @@ _WORTH = 12.0
 
 
 class PredictiveError(NamedTuple):
-    """Of the mixture over all draws, at the targets of n examples.
+    """Of the mixture over draws, at the targets of n examples.
 
     Attributes:
         bound: in 95% of runs, the log predictive densities differ from those of infinitely many
@@ -110,7 +110,7 @@ def _variances(errors: np.ndarray) -> np.ndarray:
 
 
 def predictive_section(
-    scalars: Mapping[str, np.ndarray], found: Diagnostics
+    scalars: Mapping[str, np.ndarray], found: Diagnostics, predicting: np.ndarray
 ) -> dict[str, Any] | None:
     """What a report says of the chains as functions: of their predictions at fixed examples.
 
@@ -118,12 +118,14 @@ def predictive_section(
         scalars: [C, T] each, of the draws that count, of the live chains; those of the log density
             of a target have names that begin with `LOG_PROB`.
         found: the diagnostics of the scalars whose convergence counts.
+        predicting: places of the draws that predict.
 
     Returns:
         `num_examples`; of their log predictive densities `rhat_max`, `rhat_above`: the shares that
-        have a larger R-hat than 1.01 and 1.05, and `ess_bulk_min`; `error`, the bound of
-        `PredictiveError`, `nll` and `nll_interval`, all nats, None where these cannot be told, and
-        `interval_over`. None of a run without predictions.
+        have a larger R-hat than 1.01 and 1.05, and `ess_bulk_min`; of the draws that predict,
+        `num_draws` of each chain: `error`, the bound of `PredictiveError`, `nll` and
+        `nll_interval`, all nats, None where these cannot be told, and `interval_over`. None of a
+        run without predictions.
     """
     names = [name for name in scalars if name.startswith(LOG_PROB)]
     varying = [found.scalars[name] for name in names if name in found.scalars]
@@ -133,9 +135,11 @@ def predictive_section(
     # NaN, of too few draws, is the worst.
     ess = float(np.min([one.ess_bulk for one in varying]))
     is_told = not np.isnan(rhats).any()
-    error = error_of_draws(np.stack([scalars[name] for name in names], axis=-1), ess)
+    log_probs = np.stack([scalars[name][:, predicting] for name in names], axis=-1)
+    error = error_of_draws(log_probs, min(ess, log_probs[..., 0].size))
     return {
         "num_examples": len(names),
+        "num_draws": len(predicting),
         "rhat_max": float(rhats.max()),
         "rhat_above": {
             f"{level:g}": float(np.mean(rhats > level)) if is_told else math.nan

@@ -1,5 +1,6 @@
 """The draws of a run on disk: `draws/FIRST.npz`, appended in whole chunks, read with care."""
 
+import functools
 import io
 import logging
 import re
@@ -23,6 +24,8 @@ logger = logging.getLogger("ensemble")
 
 _FILE_NAME = re.compile("([0-9]{9,}).npz")
 _SCALARS, _POSITIONS = "scalars/", "positions/"
+MAX_BYTES = 1 << 28
+"""Of the variables of all draws that predict."""
 
 
 class _Chunk(NamedTuple):
@@ -153,11 +156,38 @@ class Draws:
             for name in (kept[0].scalars if kept else ())
         }
 
-    def positions(self, max_per_chain: int | None = None) -> tuple[dict[str, Any], np.ndarray]:
-        """Reads the stored positions.
+    @property
+    def kept(self) -> np.ndarray:
+        """Numbers [K] of the draws whose positions are stored, ascending."""
+        return np.concatenate([np.zeros(0, np.int64), *(chunk.numbers for chunk in self._chunks())])
+
+    def predicting(self, most: int) -> np.ndarray:
+        """Numbers of the draws that predict: every s-th of those that are kept.
+
+        As draws are added, s grows seldom, and until then the earlier ones stay.
 
         Args:
-            max_per_chain: evenly spaced ones of them if there are more; None for all.
+            most: of a chain. They are fewer where the variables of all chains would take more than
+                `MAX_BYTES`, and one at the least.
+        """
+        kept = self.kept
+        if not len(kept):
+            return kept
+        spacing = -(-len(kept) // min(most, self.num_that_fit))
+        return kept[spacing - 1 :: spacing]
+
+    @functools.cached_property
+    def num_that_fit(self) -> int:
+        """Draws of all chains whose positions take no more than `MAX_BYTES`, from 1."""
+        chunk = next(one for one in self._chunks() if len(one.numbers))
+        of_draw = sum(leaf[:, 0].nbytes for leaf in _read_positions(chunk, None).values())
+        return max(1, MAX_BYTES // of_draw)
+
+    def positions(self, numbers: np.ndarray | None = None) -> tuple[dict[str, Any], np.ndarray]:
+        """Reads stored positions.
+
+        Args:
+            numbers: of the draws; None: all that are kept.
 
         Returns:
             Nested dict of [C, K, ...] and the numbers [K] of their draws; an empty dict if there
@@ -167,10 +197,7 @@ class Draws:
             UserError: a file is missing, damaged or not of this program.
         """
         chunks = self._chunks()
-        numbers = np.concatenate([np.zeros(0, np.int64), *(chunk.numbers for chunk in chunks)])
-        if max_per_chain is not None and len(numbers) > max_per_chain:
-            middles = (np.arange(max_per_chain) + 0.5) * len(numbers) / max_per_chain
-            numbers = numbers[middles.astype(int)]
+        numbers = self.kept if numbers is None else numbers
         parts: list[dict[str, np.ndarray]] = []
         for chunk in chunks:
             chosen = np.isin(chunk.numbers, numbers)
@@ -311,10 +338,6 @@ def _damaged(path: epath.Path, error: Exception) -> UserError:
     )
 
 
-MAX_DRAWS = 100
-"""Draws that a loaded posterior predicts with, evenly spread over all chains."""
-
-
 LOG_DENSITY, LOG_PROB, VALUE = "log_density", "log_prob_", "value:"
 """The scalars whose convergence counts: this one, and those whose names begin so."""
 
@@ -341,25 +364,29 @@ def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, 
     }
 
 
-def draw_variables(draws: Draws, live: Sequence[int]) -> Stacked:
-    """Reads the parameters of draws that are kept, as members to predict with.
+def draw_variables(draws: Draws, live: Sequence[int], most: int) -> Stacked:
+    """Reads the parameters of the draws that predict.
 
     Args:
         draws: of the run.
         live: numbers of the chains to take them from.
+        most: draws of a chain, as of `Draws.predicting`.
 
     Returns:
-        The draws, chain by chain: at most `MAX_DRAWS` in all, at least one of each chain, and none
-        where none is kept yet.
+        The draws, chain by chain; none where none is kept yet.
     """
-    positions, numbers = draws.positions(max(1, MAX_DRAWS // len(live)))
+    positions, numbers = draws.positions(draws.predicting(most))
     chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
     return Stacked({"params": flat}, len(numbers))
 
 
 def predictive(
-    arrays: Mapping[str, Any], counters: Mapping[str, int], live: Sequence[int], draws: Draws
+    arrays: Mapping[str, Any],
+    counters: Mapping[str, int],
+    live: Sequence[int],
+    draws: Draws,
+    most: int,
 ) -> Stacked:
     """The draws of a run that is on disk: see `ensemble.registry.MethodEntry`.
 
@@ -371,7 +398,7 @@ def predictive(
             f"{draws.directory} has {draws.end} draws of {counters['num_recorded']}: files were "
             "removed; restore them, or sample again in a new --workdir"
         )
-    found = draw_variables(draws, live)
+    found = draw_variables(draws, live, most)
     if not found.num_draws:
         raise UserError(f"{draws.directory} has no draw yet; wait for the end of the warm-up")
     return found

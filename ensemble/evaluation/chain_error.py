@@ -30,8 +30,7 @@ def score_chains(subject: Subject) -> dict[str, Any] | None:
         return None
     if not (posterior.get("ess_bulk_min") or 0) > MIN_ESS:
         return None
-    view = subject.likelihood.view(subject.test.arrays, subject.test.targets)
-    found = error_of_chains(-member_terms(view, subject.likelihood.loss))
+    found = error_of_chains(-member_terms(subject.view, subject.likelihood.loss))
     if found is None:
         return None
     return {

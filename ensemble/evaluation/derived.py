@@ -65,8 +65,6 @@ BOX, OUTSIDE = "box", "outside"
 """Rows of a table: each column by itself, drawn evenly from its training range, or beyond it."""
 PROFILE = "profile"
 """Rows of a table in which one column moves: `numbers.profile`."""
-TEST_AGAIN = "test"
-"""The test split, predicted like other inputs: `Evaluator.predicts_test_again`."""
 _MARGIN = 1.0  # Training ranges to either side that `OUTSIDE` draws from.
 SEVERITIES = range(1, 6)
 
@@ -118,10 +116,6 @@ def plan(subject: Subject, datasets: Sequence[str] | None) -> list[DerivedSet]:
             if datasets is not None or find_entry(name) is None:
                 raise
             logger.warning("%s is left out of the other data: %s", name, error)
-    if found and subject.evaluator.predicts_test_again(subject):
-        split = SplitInputs(subject.dataset, "test")
-        again = DerivedSet(TEST_AGAIN, subject.dataset.fingerprint, len(split), lambda: split)
-        found.insert(0, again)
     return found
 
 
@@ -342,9 +336,8 @@ def _predictions(subject: Subject, one: DerivedSet, keep: Keep) -> MemberPredict
         raise UserError(f"{one.name} cannot be predicted: {in_one_line(error)}") from None
     bad = predictions.have_nan()
     if bad.any():
-        members = subject.test.members.tolist()
-        who = f"member {members[int(np.argmax(bad))]}" if len(bad) == len(members) else "a draw"
-        raise UserError(f"{who} predicts NaN on {one.name}; leave it out of --datasets")
+        member = subject.test.members[int(np.argmax(bad))]
+        raise UserError(f"member {member} predicts NaN on {one.name}; leave it out of --datasets")
     return predictions
 
 
@@ -372,25 +365,23 @@ def _read(
         path: of the file.
         source: of what is wanted.
         num_examples: N of it.
-        test: predictions of the test split: where both have an array, they are of the same M, and
+        test: predictions of the test split: both are of the same M, and where both have an array,
             of the same numbers for an example.
         likelihood: of the run.
     """
     try:
         if not path.exists() or path.stat().length > max_bytes():
             return None
-        arrays = map_predictions(path)
-        if str(arrays.pop("source")) != source:
+        found, entries = map_predictions(path)
+        if str(entries["source"]) != source:
             return None
-        check_predictions(arrays, None, likelihood)
-        num_members = len(next(iter(arrays.values())))
-        if any(one.shape[:2] != (num_members, num_examples) for one in arrays.values()):
+        check_predictions(found, None, likelihood, len(test.members))
+        if any(one.shape[1] != num_examples for one in found.arrays.values()):
             return None
-        if arrays.keys() == test.arrays.keys() and any(
-            (len(one), *one.shape[2:]) != (len(test.arrays[name]), *test.arrays[name].shape[2:])
-            for name, one in arrays.items()
+        if found.arrays.keys() == test.arrays.keys() and any(
+            one.shape[2:] != test.arrays[name].shape[2:] for name, one in found.arrays.items()
         ):
             return None
     except (OSError, ValueError, KeyError):
         return None
-    return MemberPredictions(arrays)
+    return found

@@ -62,11 +62,6 @@ class Evaluator(ABC):
         """
         return [*([derived.SHIFT] if source.has_pictures else []), *others, UNIFORM, CONSTANT]
 
-    def predicts_test_again(self, subject: Subject) -> bool:
-        """Whether stored predictions of the test split cannot be laid beside those of other inputs,
-        which come from other parameters, so that it has to be predicted like these."""
-        return False
-
     def compare(self, subject: Subject, other: Subject) -> dict[str, Any]:
         """Compares two workdirs that were tested on the same examples.
 
@@ -90,7 +85,7 @@ class Evaluator(ABC):
             subject.view,
             subject.calibration_view,
             {
-                name: subject.likelihood.view(one.arrays, targets if has_targets(name) else None)
+                name: one.view(subject.likelihood, targets if has_targets(name) else None)
                 for name, one in predicted.items()
                 if name != derived.PROFILE
             },
@@ -125,4 +120,4 @@ class Evaluator(ABC):
 
 def has_targets(name: str) -> bool:
     """Whether a set beside the test split is made of that, and so has its targets."""
-    return name == derived.TEST_AGAIN or name.startswith(f"{derived.SHIFT}/")
+    return name.startswith(f"{derived.SHIFT}/")

@@ -97,11 +97,6 @@ class Evaluated:
         """Of the calibration rows."""
         return None if self.source is None else groups_of(self.source.strata("calibration"))
 
-    @property
-    def test_as_outside(self) -> View:
-        """The test split, predicted as other inputs are."""
-        return self.outside.get(derived.TEST_AGAIN, self.test)
-
 
 def sections(one: Evaluated) -> dict[str, Any]:
     """All sections that there are of such targets, by name."""
@@ -454,7 +449,7 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
         for kind in (*SHIFTS, *TABLE_SHIFTS)
     }
     kinds = [kind for kind, names in names_of.items() if set(names) <= one.outside.keys()]
-    plain, is_known = one.test_as_outside.known, one.test.is_known
+    plain, is_known = one.test.known, one.test.is_known
     groups = None if one.groups is None else one.groups[is_known]
     level = 1 - (1 - _LEVEL) / max(len(kinds), 1)
     found, without = {}, _shifted(plain) if kinds else {}
@@ -515,9 +510,9 @@ def score_detections(one: Evaluated) -> dict[str, Any]:
         By set `num_examples`, what `View.outside` says of it, and by uncertainty `auroc`, `aupr`
         and `fpr95`, and the `interval` of each.
     """
-    inside, found = one.test_as_outside.uncertainties(), {}
+    inside, found = one.test.uncertainties(), {}
     for name, view in one.outside.items():
-        if name.startswith(f"{derived.SHIFT}/") or name in (derived.TEST_AGAIN, derived.PROFILE):
+        if name.startswith(f"{derived.SHIFT}/") or name == derived.PROFILE:
             continue
         section = {"num_examples": view.num_rows, "interval_over": OVER_BOTH, **view.outside()}
         for key, values in view.uncertainties().items():

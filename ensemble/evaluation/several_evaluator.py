@@ -47,10 +47,6 @@ class SeveralEvaluator(Evaluator):
 
         return NumberEvaluator().default_sets(source, others)
 
-    def predicts_test_again(self, subject: Subject) -> bool:
-        """As of one target."""
-        return _kind(subject.config).predicts_test_again(_each(subject)[0])
-
     def sections(
         self, subject: Subject, predicted: PredictedSets, options: Options
     ) -> dict[str, Any]:
@@ -156,7 +152,10 @@ def _several(subject: Subject) -> SeveralTargets:
 
 def _predicted(predicted: PredictedSets, d: int) -> PredictedSets:
     """Predictions of one target by set."""
-    return {name: MemberPredictions(of_target(one.arrays, d)) for name, one in predicted.items()}
+    return {
+        name: MemberPredictions(of_target(one.arrays, d), one.member_of)
+        for name, one in predicted.items()
+    }
 
 
 def _each(subject: Subject) -> list[Subject]:
@@ -189,7 +188,7 @@ class _OneTarget:
 
     def _of(self, stored: StoredPredictions) -> StoredPredictions:
         arrays = of_target(stored.arrays, self._d)
-        return StoredPredictions(arrays, stored.targets[:, self._d], stored.members)
+        return stored._replace(arrays=arrays, targets=stored.targets[:, self._d])
 
 
 class _OneColumn:

@@ -125,13 +125,13 @@ class Subject:
     @functools.cached_property
     def view(self) -> View:
         """What the live members say of the test split."""
-        return self.likelihood.view(self.test.arrays, self.test.targets)
+        return self.test.view(self.likelihood)
 
     @functools.cached_property
     def calibration_view(self) -> View | None:
         """The same of the calibration split; None where the run has none."""
         stored = self.calibration
-        return None if stored is None else self.likelihood.view(stored.arrays, stored.targets)
+        return None if stored is None else stored.view(self.likelihood)
 
     @functools.cached_property
     def failed_members(self) -> dict[str, str]:
@@ -230,42 +230,50 @@ class Subject:
         return restore(self.work)
 
     def _predictions(self, split: str) -> StoredPredictions:
-        if self.is_finished:
-            stored = read_predictions(
-                self.work.predictions / f"{split}.npz",
-                self.config,
-                self.likelihood,
-                identity=self.work.identity(),
-                fingerprint=self.description["fingerprint"],
-            )
-            if stored.members.tolist() != self.report["live_members"]:
-                raise UserError(
-                    f"{self.work.predictions / split}.npz has the members "
-                    f"{stored.members.tolist()}, report.json {self.report['live_members']}; run "
-                    "train.py again with the same --workdir"
-                )
-            expected = self.description["num_examples"][split]
-            if len(stored.targets) != expected:
-                raise UserError(
-                    f"{self.work.predictions / split}.npz has predictions of "
-                    f"{len(stored.targets)} examples, report.json says {expected}; run train.py "
-                    "again with the same --workdir"
-                )
-            return stored
-        if self.dataset is None:
+        stored = self._stored(split) if self.is_finished else None
+        return self._predicted(split) if stored is None else stored
+
+    def _stored(self, split: str) -> StoredPredictions | None:
+        """What the finished run has said; None where that cannot be scored today."""
+        stored = read_predictions(
+            self.work.predictions / f"{split}.npz",
+            self.config,
+            self.likelihood,
+            identity=self.work.identity(),
+            fingerprint=self.description["fingerprint"],
+        )
+        if stored is None:
+            return None
+        if stored.members.tolist() != self.report["live_members"]:
             raise UserError(
-                f"{self.work.path} is still in training, and needs its data to predict: "
-                f"{self.why_no_data}"
+                f"{self.work.predictions / split}.npz has the members "
+                f"{stored.members.tolist()}, report.json {self.report['live_members']}; run "
+                "train.py again with the same --workdir"
+            )
+        expected = self.description["num_examples"][split]
+        if len(stored.targets) != expected:
+            raise UserError(
+                f"{self.work.predictions / split}.npz has predictions of "
+                f"{len(stored.targets)} examples, report.json says {expected}; run train.py "
+                "again with the same --workdir"
+            )
+        return stored
+
+    def _predicted(self, split: str) -> StoredPredictions:
+        """What the members of the newest checkpoint say."""
+        if self.dataset is None:
+            why = "is still in training" if not self.is_finished else "keeps sums over draws"
+            raise UserError(
+                f"{self.work.path} {why}, and needs its data to predict: {self.why_no_data}"
             )
         predictions = self.predictor.predict_members(SplitInputs(self.dataset, split))
         live = ~predictions.have_nan()
         if not live.any():
             raise UserError(f"{self.work.path} has no member whose predictions are finite")
-        kept = predictions.of_members(np.flatnonzero(live)).arrays
-        members = np.array(self.predictor.members)
-        if len(live) == len(members):  # Else all draws of the chains are one mixture.
-            members = members[live]
-        return StoredPredictions(kept, self.dataset.targets(split), members)
+        kept = predictions.of_members(np.flatnonzero(live))
+        members = np.array(self.predictor.members)[live]
+        targets = self.dataset.targets(split)
+        return StoredPredictions(kept.arrays, targets, members, kept.member_of)
 
     def predict(self, inputs: AnyInputs, keep: Keep = in_memory) -> MemberPredictions:
         """Predicts with the members that `test` has.
@@ -278,7 +286,5 @@ class Subject:
             UserError: as a call of the predictor.
         """
         predictions = self.predictor.predict_members(inputs, keep)
-        if len(predictions.have_nan()) != len(self.predictor.members):
-            return predictions  # All draws of the chains are one mixture.
         rows = [self.predictor.members.index(k) for k in self.test.members.tolist()]
         return predictions.of_members(rows)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import logsumexp
 
 from ensemble import metrics
 from ensemble.errors import UserError
@@ -115,7 +116,6 @@ class Classes:
     evaluator = "ensemble.evaluation.class_evaluator:ClassEvaluator"
     draw_scores = ("accuracy", "nll", "brier")
     traced = ("accuracy", "nll")
-    relative = "probs"
 
     def __init__(self, class_names: Sequence[str]):
         self.class_names = tuple(class_names)
@@ -207,21 +207,26 @@ class Classes:
         mean = mixture_log_density(predicted[LOG_PROBS], live, over)
         return {"nll": -at_labels(mean, targets), "accuracy": is_right(mean, targets)}
 
-    def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
-        """Log-probabilities [C, N, K] and their entropies [C, N] in nats."""
-        log_probs = predicted[LOG_PROBS]
-        probs = jnp.exp(log_probs)
-        entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
-        return {self.relative: log_probs, ENTROPIES: entropy}
-
     # On the host.
 
-    def average(self, means: Arrays) -> dict[str, np.ndarray]:
-        """The model averages of chains, and the mean entropies of their draws."""
-        return {
-            LOG_PROBS: means[self.relative].astype(np.float32),
-            ENTROPIES: means[ENTROPIES].astype(np.float32),
-        }
+    def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
+        """The means [M, 1, N, C] of the estimators' probabilities, and those of their entropies.
+
+        Args:
+            arrays: `LOG_PROBS` [M, K, N, C], and `ENTROPIES` of the first of these, which stand
+                for several.
+            counts: [K], how many each of these stands for.
+        """
+        log_probs = np.asarray(arrays[LOG_PROBS], np.float64)
+        known = arrays.get(ENTROPIES, np.zeros((len(log_probs), 0, log_probs.shape[2])))
+        shares = counts / counts.sum()
+        means, entropies = [], []
+        for each, of_several in zip(log_probs, known, strict=True):
+            means.append(logsumexp(each + np.log(shares)[:, None, None], axis=0))
+            new = [metrics.entropies(one) for one in each[len(of_several) :]]
+            entropies.append(shares @ np.stack([*of_several, *new]))
+        found = {LOG_PROBS: np.stack(means)[:, None], ENTROPIES: np.stack(entropies)[:, None]}
+        return found, counts.sum(keepdims=True)
 
     def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
         """Checks predictions that were read from a file.
@@ -255,7 +260,7 @@ class Classes:
         """What is scored, from predictions [M, N, C], as of `ensemble.scoring.view.View`.
 
         Raises:
-            ValueError: a member has several estimators, which must have been reduced to one.
+            ValueError: a member has several estimators, which must have been pooled.
         """
         if member_of is not None and len(member_of) > member_of[-1] + 1:
             raise ValueError("a member of classes has one estimator, the mean over its own")
@@ -293,7 +298,7 @@ class Classes:
         """Says in one line what averaging draws brings over a single draw."""
         whole = section["ensemble"]["accuracy"]
         return (
-            f"The average over all draws is right on {100 * whole:.2f}% of {split} examples, "
+            f"The average over draws is right on {100 * whole:.2f}% of {split} examples, "
             f"{100 * (whole - average_draw['accuracy']):+.2f} points from the average draw."
         )
 
@@ -339,15 +344,6 @@ class Classes:
         return "entropy", metrics.uncertainty(arrays[LOG_PROBS])["total"]
 
     # Of an ensemble as a function.
-
-    def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
-        """The means of the draws' probabilities, and of their entropies."""
-        chains = arrays[LOG_PROBS]
-        means = [metrics.ensemble_log_probs(draws) for draws in chains]
-        return {
-            LOG_PROBS: np.stack(means).astype(np.float32),
-            ENTROPIES: np.stack([metrics.uncertainty(draws)["aleatoric"] for draws in chains]),
-        }
 
     def prediction(
         self, arrays: Arrays, temperature: float | None, threshold: float = metrics.ACCEPT_ALL

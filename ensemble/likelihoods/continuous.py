@@ -63,12 +63,7 @@ class Continuous(Parametric):
         Its mean stays, and its quantiles move away from there: the distances of all locations from
         their mean, and all scales, are multiplied; where these are of the target's logarithm, so
         are the mean and the width.
-
-        Raises:
-            ValueError: chains keep their densities at the targets alone.
         """
-        if self.keeps_sums(arrays):
-            raise ValueError("chains keep their densities at the targets alone")
         mean = weighted_mean(arrays[LOC], weights)
         moved = {LOC: mean + factor * (arrays[LOC] - mean), SCALE: factor * arrays[SCALE]}
         return {**arrays, **moved}

@@ -17,7 +17,7 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
 from ensemble.likelihoods.mixture_density import NUM_FINE, TAILS, MixtureDensity
-from ensemble.likelihoods.parametric import NUM_GRID_POINTS, Parametric, positive
+from ensemble.likelihoods.parametric import Parametric, positive
 from ensemble.metrics import regression
 
 RATE = "rate"
@@ -26,7 +26,6 @@ MOST = 2**24
 """The largest count: float32 tells no larger ones apart."""
 _REACH = 50.0  # Deviations above the mean; by Cantelli's inequality 1 in 2501 counts lies beyond.
 _SEED = 0  # Of the randomised PIT: the same targets have the same one.
-_ROUNDING = 1e-6  # Of a count that was read off a grid.
 _FROM_SERIES = 10.0  # Where Stirling's series takes over.
 _NEAR = 0.1
 _LARGE_RATE, _LARGE_SIZE = 20.0, 10.0  # From which the normal approximation is good to 1e-4.
@@ -102,13 +101,6 @@ class Counts(Parametric):
         """What an ensemble says of N targets, as of `Parametric.distribution`."""
         return CountMixture(self, arrays, weights)
 
-    @property
-    def grid(self) -> np.ndarray:
-        """[G] counts at which the CDF of a chain is kept."""
-        margin = self.high - self.low
-        low = max(self.low - margin, 0)
-        return np.unique(np.round(np.linspace(low, self.high + margin, NUM_GRID_POINTS)))
-
 
 class CountMixture(MixtureDensity):
     """The equally weighted mixture of members that predict a count.
@@ -128,29 +120,18 @@ class CountMixture(MixtureDensity):
         return super().pit(targets) - share * probability
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Quantiles [Q, N], whole numbers; of chains, up to the grid's spacing."""
-        family = self.family
-        if self.is_of_chains:
-            found = regression.grid_quantiles(family.grid, self.grid_cdf(), levels)
-            return np.ceil(found - _ROUNDING)
-        return regression.count_quantiles(self.cdf, family.bracket(self.arrays, np)[1], levels)
+        """Quantiles [Q, N], whole numbers."""
+        high = self.family.bracket(self.arrays, np)[1]
+        return regression.count_quantiles(self.cdf, high, levels)
 
     def crps(self, targets: np.ndarray) -> np.ndarray:
         """CRPS [N] by sums over counts; where they spread far, over every k-th."""
-        if self.is_of_chains:
-            return regression.count_crps(self.family.grid, self.grid_cdf(), targets)
         low, high = self.quantiles(np.array([TAILS, 1 - TAILS]))
         widest = int((high - low).max()) + 1
         step = -(-widest // NUM_FINE)
         values = low[:, None] + np.arange(0, widest + step, step)  # [N, G]
         cdf = np.stack([self.cdf(column) for column in values.T], axis=1)
         return regression.count_crps(values, cdf, targets)
-
-    def beyond_grid(self) -> float:
-        """Mean probability that chains give to counts beyond the grid: below 0 there are none."""
-        cdf = self.grid_cdf()
-        below = cdf[:, 0] if self.family.grid[0] > 0 else 0
-        return float(np.mean(below + 1 - cdf[:, -1]))
 
     def held(
         self, targets: np.ndarray, ends: Callable[[], tuple[np.ndarray, np.ndarray]], level: float

@@ -106,20 +106,10 @@ class MixtureOfGaussians(Parametric):
     def scaled(
         self, arrays: Mapping[str, Any], factor: float, weights: Any = None
     ) -> dict[str, Any]:
-        """The members' distributions, such that their mixture is as wide times a factor.
-
-        Raises:
-            ValueError: chains keep their densities at the targets alone.
-        """
-        if self.keeps_sums(arrays):
-            return super().scaled(arrays, factor)
+        """The members' distributions, such that their mixture is as wide times a factor."""
         mean = weighted_mean(self.mean(arrays, jnp), weights)[..., None]
         moved = {LOC: mean + factor * (arrays[LOC] - mean), SCALE: factor * arrays[SCALE]}
         return {**arrays, **moved}
-
-    def at_many(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Parts with an axis for the values of a target, before that of the components."""
-        return {name: part[..., None, :] for name, part in parts.items()}
 
     def closed_crps(self, arrays: Arrays, targets: np.ndarray, weights: Any = None) -> np.ndarray:
         """CRPS [N] of the mixture of all members' components."""

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
+from ensemble.likelihoods.mixture_density import MixtureDensity
 from ensemble.metrics import regression
 from ensemble.metrics.checks import Floats
 from ensemble.metrics.number_calibration import fit_scale
@@ -76,8 +76,6 @@ class MixtureView(NumberView):
         error = annotation(self.targets, ERROR)
         if error is None:
             return self.arrays
-        if GRID in self.arrays:  # Chains: all but the moments is as measured.
-            return {**self.arrays, "noise": self.arrays["noise"] + error**2}
         return self.likelihood.with_error(self.arrays, error)
 
     @cached_property
@@ -97,8 +95,6 @@ class MixtureView(NumberView):
     def doubt(self) -> Floats:
         """How wide the 90% interval is, w / (w + scale)."""
         low, _, high = self._predicted
-        if self.distribution.ends_too_early:
-            raise ValueError("the intervals have no known width")
         return (high - low) / (high - low + self.likelihood.units[1])
 
     @cached_property
@@ -207,10 +203,7 @@ class MixtureView(NumberView):
         """Quantiles [N] by level: the median, and the ends of all bands."""
         ends = {(1 + sign * band) / 2 for band in self.bands for sign in (-1, 1)}
         levels = sorted({0.5, *ends})
-        found = self.quantiles(levels)
-        if self.distribution.ends_too_early:
-            found = np.full_like(found, np.nan)
-        return dict(zip(levels, found, strict=True))
+        return dict(zip(levels, self.quantiles(levels), strict=True))
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         return self.distribution.quantiles(np.array(levels))
@@ -227,14 +220,10 @@ class MixtureView(NumberView):
 
     @cached_property
     def crps(self) -> Floats:  # type: ignore[override]
-        if self.distribution.ends_too_early:
-            return np.full(self.num_rows, np.nan)
         return self.distribution.crps(self.y)
 
 
 def _log_densities(view: MixtureView) -> Floats:
-    if GRID in view.arrays:  # Chains have them at what is known of the targets.
-        return view.distribution.log_densities(view.y)
     found = view.distribution.log_densities(view.y)
     if view.is_known.all():
         return found

@@ -144,6 +144,10 @@ class Numbers:
 
     # On the host.
 
+    def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
+        """The same: no single distribution stands for a mixture of several."""
+        return arrays, counts
+
     def constant(self, train_targets: np.ndarray) -> Constant:
         """Always answers the normal distribution of the training targets."""
         learned = np.asarray(values(train_targets), np.float64)
@@ -175,12 +179,6 @@ class Numbers:
         loss = Panel("train", "loss", "Training loss", "loss (nats)")
         nll = Panel("validation", "nll", "Validation NLL (lower is better)", "NLL (nats)")
         return loss, nll, Panel("validation", "rmse", "Validation RMSE (lower is better)", "RMSE")
-
-    # Of an ensemble as a function.
-
-    def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
-        """Of numbers the draws of all chains are one mixture: [C, K, N] to [C * K, N]."""
-        return {name: one.reshape(-1, *one.shape[2:]) for name, one in arrays.items()}
 
 
 def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:

@@ -1,10 +1,7 @@
 """The base of likelihoods of a number whose outputs are the parameters of a distribution.
 
 A subclass says which distribution follows from its outputs: its density, its CDF and its two
-moments.
-A member's prediction is the parameters of its distribution; a chain's is what remains of the
-mixture over its draws: the density and the CDF at the target, two moments, and the CDF on a fixed
-grid.
+moments. What an estimator predicts is the parameters of its distribution.
 """
 
 from __future__ import annotations
@@ -28,8 +25,8 @@ from ensemble.likelihood import (
     Reduce,
     mixture_log_density,
 )
-from ensemble.likelihoods.mixture_density import GRID, MixtureDensity
-from ensemble.likelihoods.mixture_view import MixtureView, as_measured, row_log_prob
+from ensemble.likelihoods.mixture_density import MixtureDensity
+from ensemble.likelihoods.mixture_view import MixtureView, row_log_prob
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction, width_90
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.pictures import intervals
@@ -40,14 +37,11 @@ if TYPE_CHECKING:
 
     from ensemble.source import Source
 
-NUM_GRID_POINTS = 200
-"""Where the CDF of a chain is kept, from a range below the least training target to one above."""
 MIN_SCALE = 1e-3
 """The least scale of a distribution, in standard deviations of the training targets: without it a
 density could grow without bound on a target that repeats."""
 _PLATEAU = 1e-6  # Of a CDF in float32: between modes far apart it is flat, up to rounding.
 _BISECTIONS = 40  # In float32 more change nothing.
-_OF_CHAINS = {"log_density", "cdf", "mean", "noise", "spread", GRID}
 _MOST = 2_000  # Targets that a constant is fitted to, evenly spaced among all.
 
 
@@ -66,7 +60,6 @@ class Parametric(Numbers):
     progress = "squared_error"
     draw_scores = ("squared_error", "nll")
     traced = ("squared_error", "nll")
-    relative = "density"
     parts: tuple[str, ...]
     positive_parts: tuple[str, ...] = ()
     part_ndim = 2
@@ -110,10 +103,6 @@ class Parametric(Numbers):
         """A quantile [N] that was found by halving; of whole numbers, the nearest one."""
         return quantile
 
-    def at_many(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Parts with an axis for the values of a target at which each is evaluated: the last."""
-        return {name: part[..., None] for name, part in parts.items()}
-
     def closed_crps(
         self, arrays: Arrays, targets: np.ndarray, weights: Any = None
     ) -> np.ndarray | None:
@@ -139,15 +128,8 @@ class Parametric(Numbers):
 
     @property
     def units(self) -> tuple[float, float]:
-        """What is taken from a target, and what it is divided by, where moments are summed."""
+        """A typical target, and the size of differences between targets."""
         return self.shift, self.scale
-
-    @property
-    def grid(self) -> np.ndarray:
-        """[G] values of a target at which the CDF of a chain is kept."""
-        low, high = self.to_line(self.low, np), self.to_line(self.high, np)
-        margin = high - low
-        return self.from_line(np.linspace(low - margin, high + margin, NUM_GRID_POINTS), np)
 
     # Pure functions on the devices.
 
@@ -175,35 +157,7 @@ class Parametric(Numbers):
             "squared_error": (mean - values(targets)) ** 2,
         }
 
-    def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
-        """Log density and CDF at the target as measured, CDF on the grid, standardised moments."""
-        special, (shift, scale) = jax.scipy.special, self.units
-        mean = (self.mean(predicted, jnp) - shift) / scale
-        grid = jnp.asarray(self.grid, jnp.float32)
-        measured = as_measured(self, predicted, targets)
-        return {
-            self.relative: row_log_prob(self, predicted, targets, jnp, special),
-            "cdf": self.cdf(measured, values(targets), jnp, special),
-            "mean": mean,
-            "square": mean**2,
-            "noise": self.variance(predicted, jnp, scale),
-            GRID: self.cdf(self.at_many(measured), grid, jnp, special),
-        }
-
     # On the host.
-
-    def average(self, means: Arrays) -> dict[str, np.ndarray]:
-        """The mixtures over the draws of chains, in the target's units."""
-        shift, scale = self.units
-        found = {
-            "log_density": means[self.relative],
-            "cdf": means["cdf"],
-            "mean": shift + scale * means["mean"],
-            "noise": scale**2 * means["noise"],
-            "spread": scale**2 * np.maximum(means["square"] - means["mean"] ** 2, 0),
-            GRID: means[GRID],
-        }
-        return {name: one.astype(np.float32) for name, one in found.items()}
 
     def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
         """Checks predictions that were read from a file.
@@ -211,16 +165,14 @@ class Parametric(Numbers):
         Raises:
             ValueError: they are none of ours, or not finite, or no distributions.
         """
-        names = set(arrays)
-        if names != _OF_CHAINS and not names >= set(self.parts):
-            raise ValueError(f"it has the arrays {', '.join(sorted(names))}, not a distribution's")
+        if not set(arrays) >= set(self.parts):
+            raise ValueError(f"it has the arrays {', '.join(sorted(arrays))}, not a distribution's")
         for name, array in arrays.items():
-            ndim = 2 if names == _OF_CHAINS else self.part_ndim
-            if array.dtype.kind != "f" or array.ndim != (3 if name == GRID else ndim):
-                raise ValueError(f"{name} must be floating-point numbers [M, N]")
-            if not np.isfinite(array).all() and name != "log_density":
+            if array.dtype.kind != "f" or array.ndim != self.part_ndim:
+                raise ValueError(f"{name} must be floating-point numbers [E, N]")
+            if not np.isfinite(array).all():
                 raise ValueError(f"{name} must be finite")
-        for name in names.intersection(self.positive_parts):
+        for name in self.positive_parts:
             if not (arrays[name] > 0).all():
                 raise ValueError(f"{name} must be positive")
         if targets is not None and not np.isfinite(values(targets).astype(np.float64)).all():
@@ -251,7 +203,7 @@ class Parametric(Numbers):
         """Says in one line what averaging draws brings over a single draw."""
         scores = section["ensemble"]
         return (
-            f"The mixture of all draws has an RMSE of {scores['rmse']:.4g} on the {split} split, "
+            f"The mixture of draws has an RMSE of {scores['rmse']:.4g} on the {split} split, "
             f"a single draw {math.sqrt(average_draw['squared_error']):.4g}; {_covered(scores)}"
         )
 
@@ -282,10 +234,6 @@ class Parametric(Numbers):
             ValueError: these distributions have no such factor.
         """
         raise ValueError(f"the distributions of config.likelihood={self.name!r} have no scale")
-
-    def keeps_sums(self, arrays: Arrays) -> bool:
-        """Whether predictions are sums over draws that were not all kept."""
-        return GRID in arrays
 
     def tolerance(self, wanted: float | None) -> float:
         """The largest distance from the target that is no error: half a standard deviation."""

@@ -25,7 +25,7 @@ from ensemble.likelihood import (
     mixture_log_density,
 )
 from ensemble.likelihoods.number_prediction import join_targets
-from ensemble.likelihoods.several_view import JOINT, Product, SideBySide, of_target
+from ensemble.likelihoods.several_view import Product, SideBySide, of_target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,6 @@ class SeveralTargets:
         self.columns, self.headline, self.progress = first.columns, first.headline, first.progress
         if first.has_density:  # And so draws.
             self.draw_scores, self.traced = first.draw_scores, first.traced
-            self.relative = first.relative
         self.is_of_numbers = first.is_of_numbers
         self.needs_teacher = getattr(first, "needs_teacher", False)
 
@@ -181,19 +180,11 @@ class SeveralTargets:
             for name, one in scores.items()
         }
 
-    def draw_terms(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
-        """Those of every target [C, N, ..., D]; `relative` has the joint density behind them."""
-        terms = self._each(lambda one, d: one.draw_terms(of_target(predicted, d), targets[..., d]))
-        log_density = terms[self.relative]
-        joint = log_density.sum(axis=-1, keepdims=True)
-        return {**terms, self.relative: jnp.concatenate([log_density, joint], axis=-1)}
-
     # On the host.
 
-    def average(self, means: Arrays) -> dict[str, np.ndarray]:
-        """The mixtures over the draws of chains, of every target and jointly."""
-        found = self._each(lambda one, d: one.average(of_target(means, d)))
-        return {**found, JOINT: means[self.relative][..., -1].astype(np.float32)}
+    def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
+        """As of one target."""
+        return self._first.pooled(arrays, counts)
 
     def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
         """Checks predictions that were read from a file.
@@ -201,13 +192,10 @@ class SeveralTargets:
         Raises:
             ValueError: they are no predictions [M, N, ..., D], or not of these targets [N, D].
         """
-        shape = next(iter(arrays.values())).shape[:2]
         if targets is not None and targets.shape[1:] != (self.num_targets,):
             raise ValueError(f"targets {targets.shape} must be [N, {self.num_targets}]")
-        if JOINT in arrays and (arrays[JOINT].dtype.kind != "f" or arrays[JOINT].shape != shape):
-            raise ValueError(f"{JOINT} must be floating-point numbers [M, N]")
         for name, one in arrays.items():
-            if name != JOINT and (one.ndim < 3 or one.shape[-1] != self.num_targets):
+            if one.ndim < 3 or one.shape[-1] != self.num_targets:
                 raise ValueError(f"{name} {one.shape} must be [M, N, ..., {self.num_targets}]")
         for d, likelihood in enumerate(self.of):
             likelihood.check_predictions(
@@ -291,10 +279,6 @@ class SeveralTargets:
         return np.mean(scaled, axis=0)
 
     # Of an ensemble as a function.
-
-    def average_of_draws(self, arrays: Arrays) -> dict[str, np.ndarray]:
-        """As of one target: the draws of all chains are one mixture."""
-        return self._first.average_of_draws(arrays)
 
     def prediction(self, arrays: Arrays, temperature: float | None, threshold: float = 1.0) -> Any:
         """What an ensemble says of the D targets of N inputs."""

@@ -11,19 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from ensemble.metrics import regression
 from ensemble.metrics.checks import Floats
 from ensemble.scoring.view import JointView, SeveralView, View
 
-JOINT = "joint_log_density"
-"""Of a chain, its log density at all targets together, [C, N]."""
-
 
 def of_target(arrays: Mapping[str, Any], d: int) -> dict[str, Any]:
     """The arrays [..., D] of target d."""
-    return {name: one[..., d] for name, one in arrays.items() if name != JOINT}
+    return {name: one[..., d] for name, one in arrays.items()}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,8 +60,6 @@ class Product(SideBySide, JointView):
 
 
 def _log_densities(view: Product) -> Floats:
-    if JOINT in view.arrays:
-        return np.asarray(view.arrays[JOINT], np.float64)
     parts: Any = view.parts
     found: Floats = sum(one.log_densities for one in parts)
     return found

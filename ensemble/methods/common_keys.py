@@ -31,6 +31,14 @@ STARTS = {
 
 NUM_CHAINS = Key(4, "chains in all, whatever the number of devices", POSITIVE)
 
+NUM_PREDICTIVE_DRAWS = Key(
+    100,
+    "draws of each chain that predict, at most, evenly spaced among those that are kept",
+    POSITIVE,
+    may_change=True,
+)
+"""They are fewer where their variables would take more than `ensemble.draws.store.MAX_BYTES`."""
+
 STOP_AT = {
     "stop_at.rhat": Key(
         0.0,

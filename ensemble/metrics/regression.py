@@ -15,8 +15,13 @@ from ensemble.metrics.checks import Floats
 
 LEVELS = (0.5, 0.9, 0.95)
 """Of the central intervals whose coverage is reported."""
-_BISECTIONS = 60  # Each halves the bracket: far below what float64 resolves.
 _PLATEAU = 1e-9  # Of a CDF: between modes far apart it is flat, up to rounding.
+_RESOLVED = 1e-13  # Share of a bracket to which quantiles are known,
+_EXACT = 1e-12  # or the distance of their CDF from the level.
+_PATIENCE = 3  # Steps within which a bracket must be halved.
+_MAX_STEPS = 120
+_NEAR = 1e-6  # Share of a bracket within which a CDF that is not flat moves by `_PLATEAU`.
+_NUM_NODES = 32  # Of the rule of Gauss and Legendre, on either side of a target.
 
 
 def mixture_log_density(log_density: ArrayLike, weights: ArrayLike | None = None) -> Floats:
@@ -44,46 +49,64 @@ def gaussian_nll(mean: ArrayLike, variance: ArrayLike, targets: ArrayLike) -> Fl
 def quantiles(
     cdf: Callable[[Floats], Floats], low: ArrayLike, high: ArrayLike, levels: ArrayLike
 ) -> Floats:
-    """Quantiles of N distributions by bisection.
+    """Quantiles of N distributions.
 
     Args:
         cdf: from values `[N]` to the distributions' CDF there, `[N]`.
-        low: `[N]`, below all quantiles that are asked for.
-        high: `[N]`, above them.
+        low: `[N]` or `[Q, N]`, below the quantiles that are asked for.
+        high: likewise, above them.
         levels: `[Q]` in 0..1.
 
     Returns:
         `[Q, N]`; where the CDF is flat at a level, the middle of the flat part.
     """
-
-    def bisect(level: float) -> Floats:
-        below, above = np.array(low, np.float64), np.array(high, np.float64)
-        for _ in range(_BISECTIONS):
-            middle = (below + above) / 2
-            is_below = cdf(middle) < level
-            below, above = np.where(is_below, middle, below), np.where(is_below, above, middle)
-        return (below + above) / 2
-
-    ends = [[bisect(one - _PLATEAU), bisect(one + _PLATEAU)] for one in np.atleast_1d(levels)]
-    return np.mean(ends, axis=1)
-
-
-def grid_quantiles(grid: ArrayLike, cdf: ArrayLike, levels: ArrayLike) -> Floats:
-    """Quantiles of N distributions whose CDF is known on a grid and linear in between.
-
-    Args:
-        grid: `[G]` or `[N, G]`, ascending.
-        cdf: `[N, G]`; what lies beyond the grid counts as its ends.
-        levels: `[Q]` in 0..1.
-
-    Returns:
-        `[Q, N]`.
-    """
-    cdf = np.asarray(cdf, np.float64)
-    points = np.broadcast_to(np.asarray(grid, np.float64), cdf.shape)
-    pairs = zip(np.maximum.accumulate(cdf, axis=1), points, strict=True)
     wanted = np.atleast_1d(np.asarray(levels, np.float64))
-    return np.stack([np.interp(wanted, row, values) for row, values in pairs], axis=1)
+    lows, highs = np.broadcast_arrays(*np.atleast_2d(low, high))
+    shape = (len(wanted), lows.shape[1])
+    lows, highs = np.broadcast_to(lows, shape), np.broadcast_to(highs, shape)
+    return np.stack([_quantile(cdf, *one) for one in zip(lows, highs, wanted, strict=True)])
+
+
+def _quantile(cdf: Callable[[Floats], Floats], low: Floats, high: Floats, level: float) -> Floats:
+    found, near = _root(cdf, low, high, level), _NEAR * (high - low)
+    is_flat = (cdf(found - near) > level - _PLATEAU) | (cdf(found + near) < level + _PLATEAU)
+    if not is_flat.any():
+        return found
+    ends = [_root(cdf, low, high, level + sign * _PLATEAU) for sign in (-1, 1)]
+    return np.where(is_flat, np.mean(ends, axis=0), found)
+
+
+def _root(cdf: Callable[[Floats], Floats], low: Floats, high: Floats, level: float) -> Floats:
+    """Where CDFs reach a level, in brackets: by secants, and halving where these are slow.
+
+    Anderson and Bjoerck 1973, "A new high order method of regula falsi type".
+    """
+    below, above = np.array(low, np.float64), np.array(high, np.float64)
+    of_below, of_above = cdf(below) - level, cdf(above) - level
+    goal, was_below = _RESOLVED * (above - below), np.zeros(below.shape, int)
+    sizes = [above - below] * _PATIENCE
+    for _ in range(_MAX_STEPS):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            tried = (of_above * below - of_below * above) / (of_above - of_below)
+        is_slow = (sizes[-1] > sizes[-_PATIENCE] / 2) & (len(sizes) > _PATIENCE)
+        is_inside = (tried > below) & (tried < above) & ~is_slow
+        tried = np.where(is_inside, tried, (below + above) / 2)
+        value = cdf(tried) - level
+        is_below = value < 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = 1 - value / np.where(is_below, of_below, of_above)
+        share = np.where(share > 0, share, 0.5)
+        again = np.where(is_below, 1, -1) == was_below
+        of_above = np.where(is_below, np.where(again, share * of_above, of_above), value)
+        of_below = np.where(is_below, value, np.where(again, share * of_below, of_below))
+        is_found = np.abs(value) <= _EXACT
+        below = np.where(is_below | is_found, tried, below)
+        above = np.where(is_below & ~is_found, above, tried)
+        was_below = np.where(is_below, 1, -1)
+        sizes.append(above - below)
+        if (sizes[-1] <= goal).all():
+            break
+    return (below + above) / 2
 
 
 def gaussian_mixture_crps(
@@ -133,6 +156,33 @@ def grid_crps(grid: ArrayLike, cdf: ArrayLike, targets: ArrayLike) -> Floats:
     before = _square_integral(cut - left, cdf[:, :-1], at_cut)
     behind = _square_integral(right - cut, 1 - at_cut, 1 - cdf[:, 1:])
     return (before + behind).sum(axis=1) + np.abs(targets - inside[:, 0])
+
+
+def smooth_crps(
+    cdf: Callable[[Floats], Floats],
+    from_line: Callable[[Floats], Floats],
+    ends: tuple[Floats, Floats, Floats],
+    targets: ArrayLike,
+) -> Floats:
+    """CRPS `[N]` of distributions whose CDF is smooth: the integral of `grid_crps` by quadrature.
+
+    Args:
+        cdf: from values `[N]` to the distributions' CDF there, `[N]`.
+        from_line: from numbers `[N]` on a line to values, an increasing function.
+        ends: on the line, `[N]` each: below and above almost all of the distribution, and between
+            them what is nearest to the target.
+        targets: `[N]`.
+    """
+    low, middle, high = ends
+    nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
+    step = 1e-5 * (high - low)
+    found = np.abs(np.asarray(targets, np.float64) - from_line(middle))
+    for first, last, is_reached in ((low, middle, 0.0), (middle, high, 1.0)):
+        for node, weight in zip(nodes, weights, strict=True):
+            at = ((1 - node) * first + (1 + node) * last) / 2
+            slope = (from_line(at + step) - from_line(at - step)) / (2 * step)
+            found += weight * (last - first) / 2 * slope * (cdf(from_line(at)) - is_reached) ** 2
+    return found
 
 
 def count_quantiles(cdf: Callable[[Floats], Floats], high: ArrayLike, levels: ArrayLike) -> Floats:

@@ -50,7 +50,7 @@ def fan(
     band: dict[str, Any] = {"color": ENSEMBLE_COLOR, "linewidth": 0}
     axes.fill_between(values, quantiles[0], quantiles[4], alpha=0.18, label="90%", **band)
     axes.fill_between(values, quantiles[1], quantiles[3], alpha=0.3, label="50%", **band)
-    for one in member_means[:_MAX_MEMBERS]:
+    for one in member_means[:: -(-len(member_means) // _MAX_MEMBERS)]:
         axes.plot(values, one, color=MEMBER_COLOR, linewidth=0.8, alpha=0.7, label="members")
     axes.plot(values, quantiles[2], color=ENSEMBLE_COLOR, linewidth=2, label="median")
     for end in ends:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.likelihood import Arrays
 from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, Beaten, advantage, beaten
 from ensemble.report.results import reported_split
 from ensemble.report.tuning import too_long, untuned
+from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 
 _IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
@@ -23,7 +23,7 @@ _MIN_SWAPPED = 20  # Draws, half of which try each pair.
 def findings(
     report: Mapping[str, Any],
     scored: Scored | None,
-    predictions: Mapping[str, Arrays],
+    predictions: Mapping[str, MemberPredictions],
     losses: Mapping[int, float],
     remedy: str,
     remedy_of_failed: str = "",
@@ -33,7 +33,7 @@ def findings(
     Args:
         report: the content of report.json.
         scored: what predictions are scored by, if there are any.
-        predictions: of the live members, [M, N, ...] by name, by split.
+        predictions: of the live members, by split.
         losses: the last training loss of each member that has one, nats.
         remedy: what to try where training has failed, such as 'lower config.learning_rate=0.1'.
         remedy_of_failed: the same for members that became non-finite; empty: as `remedy`.
@@ -58,7 +58,7 @@ def findings(
         return found + _training(report, scored, losses, remedy)
     likelihood, targets = scored.likelihood, scored.dataset.targets(split)
     constant = beaten(likelihood, scored.dataset.targets("train"), targets)
-    view = likelihood.view(predictions[split], targets)
+    view = predictions[split].view(likelihood, targets)
     gain = advantage(view, constant, likelihood.loss)
     scores = report[split]["ensemble"]
     has_diverged = scores[likelihood.loss] > constant.loss + _MAX_LOST

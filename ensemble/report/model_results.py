@@ -97,7 +97,15 @@ class ModelResults:
             "num_values": self._num_values,
             "information_criteria": _information_criteria(self.sites),
             "posterior": posterior_section(
-                of_live, self.found, config, num_gradients, rate, None, (), num_params
+                of_live,
+                self.found,
+                config,
+                num_gradients,
+                rate,
+                None,
+                (),
+                num_params,
+                np.zeros(0, int),  # It predicts nothing.
             ),
         }
 

@@ -15,7 +15,6 @@ from ensemble.draws.predictive_error import ERROR, OVER, predictive_section
 from ensemble.draws.store import (
     LOG_DENSITY,
     LOG_PROB,
-    MAX_DRAWS,
     VALUE,
     Draws,
     is_diagnostic,
@@ -39,6 +38,7 @@ def posterior_section(
     tracked_split: str | None,
     traced: Sequence[str],
     num_params: int,
+    predicting: np.ndarray,
 ) -> dict[str, Any]:
     """The report's entry `posterior`.
 
@@ -51,6 +51,7 @@ def posterior_section(
         tracked_split: whose scores are among the scalars.
         traced: those scores, by `Likelihood.traced`.
         num_params: of a chain.
+        predicting: places of the draws that predict among those that count.
 
     Returns:
         `converged`, whether no chain is left out, all agree by `judge_chains`, and no draw
@@ -76,7 +77,7 @@ def posterior_section(
             "sd_bias": list(expected_bias(variance, num_params)),
         }
     return {
-        **convergence_section(counted, found, traced, config.num_chains),
+        **convergence_section(counted, found, traced, config.num_chains, predicting),
         "accept": float(counted["acceptance_rate"].mean()),
         "accept_by_chain": counted["acceptance_rate"].mean(axis=1).tolist(),
         "divergences": int(counted["is_divergent"].sum()),
@@ -96,7 +97,11 @@ def posterior_section(
 
 
 def convergence_section(
-    counted: Mapping[str, np.ndarray], found: Diagnostics, traced: Sequence[str], num_chains: int
+    counted: Mapping[str, np.ndarray],
+    found: Diagnostics,
+    traced: Sequence[str],
+    num_chains: int,
+    predicting: np.ndarray,
 ) -> dict[str, Any]:
     """What the report's entry `posterior` has of chains whatever moves them.
 
@@ -105,6 +110,7 @@ def convergence_section(
         found: the diagnostics of those whose convergence counts.
         traced: scores of single draws that are among the scalars.
         num_chains: that were started.
+        predicting: as of `posterior_section`.
 
     Returns:
         As `posterior_section` says; with `predictive`, of `predictive_section`, where there are
@@ -115,7 +121,7 @@ def convergence_section(
     told = judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
     is_whole = len(counted[LOG_DENSITY]) == num_chains
     has_diverged = bool(np.any(counted.get("is_divergent", False)))
-    predictive = predictive_section(counted, found)
+    predictive = predictive_section(counted, found, predicting)
     return {
         "converged": told == AGREE and is_whole and not has_diverged,
         "rhat_max": found.rhat_max,
@@ -143,14 +149,17 @@ def convergence_section(
     }
 
 
-def convergence_scalars(scalars: Mapping[str, np.ndarray], found: Diagnostics) -> dict[str, float]:
+def convergence_scalars(
+    scalars: Mapping[str, np.ndarray], found: Diagnostics, predicting: np.ndarray
+) -> dict[str, float]:
     """What the curves of a run show of convergence; what cannot be told yet is left out.
 
     Args:
         scalars: [C, T] each, whose convergence counts.
         found: their diagnostics.
+        predicting: as of `posterior_section`.
     """
-    section = predictive_section(scalars, found) or {}
+    section = predictive_section(scalars, found, predicting) or {}
     told = {
         "posterior/rhat_max": found.rhat_max,
         "posterior/ess_bulk_min": found.ess_bulk_min,
@@ -223,13 +232,14 @@ def write_posterior(
     temperature: float,
     tracked_split: str | None,
     traced: Sequence[str],
+    most: int,
 ) -> None:
     """Writes the pictures, and the live chains as `posterior.nc` for ArviZ."""
     work.plots.mkdir(parents=True, exist_ok=True)
     for name, figure in posterior_figures(draws, first, live, found, tracked_split, traced).items():
         write_file(work.plots / f"{name}.png", figure_to_png(figure))
     counted = draws.scalars(first)
-    positions, numbers = draws.positions(MAX_DRAWS)
+    positions, numbers = draws.positions(draws.predicting(most))
     data = diagnostics.to_inference_data(
         tracked_scalars(draws, first, live),
         {

@@ -6,6 +6,7 @@ from typing import Any
 import ml_collections
 
 from ensemble.config import FORMAT
+from ensemble.draws.store import Draws
 from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Examined, Info, Method, PredictingMethod, State, Status
 from ensemble.pictures import curves
@@ -22,7 +23,7 @@ REPORTED_SPLITS = ("test", "validation")  # The most telling first.
 
 
 def live_predictions(
-    method: Method[State, Info], state: State, splits: Sequence[str]
+    method: Method[State, Info], state: State, splits: Sequence[str], draws: Draws
 ) -> tuple[dict[str, MemberPredictions], dict[int, Status]]:
     """Predicts splits with the members, and leaves out those that have failed.
 
@@ -32,6 +33,7 @@ def live_predictions(
         method: of the run.
         state: of the method.
         splits: names.
+        draws: that were kept so far.
 
     Returns:
         `(predictions, status)`: of the live members by split, and every member's status.
@@ -41,7 +43,7 @@ def live_predictions(
     """
     predictions = {}
     if isinstance(method, PredictingMethod):
-        predictions = {name: method.predict_split(state, name) for name in splits}
+        predictions = {name: method.predict_split(state, name, draws) for name in splits}
     status = method.status(state)
     for one in predictions.values():
         for k, has_nan in zip(method.indices, one.have_nan(), strict=True):
@@ -106,9 +108,7 @@ def build_report(
         "num_train_examples": num_train_examples,
         **{
             name: {
-                **summary(
-                    scored.likelihood.view(predictions[name].arrays, scored.dataset.targets(name))
-                ),
+                **summary(predictions[name].view(scored.likelihood, scored.dataset.targets(name))),
                 **simple_scores(scored, name),
             }
             for name in REPORTED_SPLITS

@@ -62,7 +62,7 @@ def _scores_table(report: Mapping[str, Any], split: str) -> Table:
     columns = {name: np.array(members[name], float) for name in titles}
     spread = 1 if len(report["live_members"]) > 1 else 0  # Degrees of freedom of the mean.
     is_posterior = "posterior" in report
-    one, whole = ("chain", "all draws") if is_posterior else ("member", "ensemble")
+    one, whole = ("chain", "all chains") if is_posterior else ("member", "ensemble")
 
     def row(label: str, values: Iterable[float]) -> list[str]:
         cells = zip(values, titles.values(), strict=True)

@@ -221,7 +221,7 @@ def report(
     """
     task, work, config = method.task, where.work, method.config
     splits = [name for name in task.sizes if name != "train"]
-    predictions, status = results.live_predictions(method, state, splits)
+    predictions, status = results.live_predictions(method, state, splits, draws)
     timing, scored = clock.timing(), task.scored()
     content = results.build_report(
         config, task.describe(), task.num_train_examples, scored, predictions, status, timing
@@ -236,9 +236,8 @@ def report(
         members = method.predictive(state, live, draws)
     predictor = None
     if processes.is_main():
-        arrays = {name: one.arrays for name, one in predictions.items()}
         losses = last_losses(work.metrics)
-        lines = findings(content, scored, arrays, losses, method.remedy, fault)
+        lines = findings(content, scored, predictions, losses, method.remedy, fault)
         if members is not None:
             learned = cast(Learned, task)  # As a method has it whose members predict.
             lines = stale_statistics(learned, members, config, state.step) + lines

@@ -238,11 +238,10 @@ class Monitor:
             if isinstance(method, Illustrated) and self._draws_now(state):
                 self._write_images(state.step, method.figures(state))
             return
-        predictions, status = results.live_predictions(method, state, [split])
+        predictions, status = results.live_predictions(method, state, [split], self._draws)
         self._note_failures(state.step, status)
-        arrays, likelihood = predictions[split].arrays, scored.likelihood
-        targets = scored.dataset.targets(split)
-        summary = sections.summary(likelihood.view(arrays, targets))
+        likelihood, targets = scored.likelihood, scored.dataset.targets(split)
+        summary = sections.summary(predictions[split].view(likelihood, targets))
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {
             f"{split}/member_{k:02d}/{name}": summary["members"][name][i]

@@ -178,7 +178,7 @@ def restore(work: Workdir, checkpointer: Checkpointer, method: Method[State, Inf
                 f"{work.checkpoints} has members of another configuration: {'; '.join(changed)}; "
                 "restore these values or choose another --workdir"
             )
-        arrays, counters = old.checkpoint(arrays, meta["counters"], resumed=work.path)
+        arrays, counters = old.checkpoint(arrays, meta["counters"], work.path, is_resumed=True)
         check_resumable(method, meta["dataset"], counters, work)
     recall(meta["notes"])
     return Saved(arrays, counters, meta["sizes"], meta["clock"], said())

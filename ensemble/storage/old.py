@@ -24,8 +24,8 @@ NOT_RESUMED = (
     "a run from before exact copies were kept in one split can be evaluated, but not resumed"
 )
 
-_TOLD: set[str] = set()
-"""Workdirs without an identity of which that has been said."""
+_TOLD: set[tuple[os.PathLike[str], str]] = set()
+"""Workdirs, and what has been said of them."""
 
 
 def in_todays_words(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,8 +88,8 @@ def identity_of(content: Mapping[str, Any], where: os.PathLike[str]) -> str:
     """
     if content.get("identity") is not None:
         return identity.read(content["identity"], content["config"])
-    if os.fspath(where) not in _TOLD:
-        _TOLD.add(os.fspath(where))
+    if (where, "identity") not in _TOLD:
+        _TOLD.add((where, "identity"))
         line = "%s is of an earlier version: its parts do not say which run they belong to."
         logger.warning(line, where)
     return identity.UNKNOWN
@@ -120,9 +120,14 @@ def _note(line: str) -> str:
 
 
 def checkpoint(
-    arrays: dict[str, Any], counters: Mapping[str, int], resumed: Any = None
+    arrays: dict[str, Any],
+    counters: Mapping[str, int],
+    where: os.PathLike[str],
+    is_resumed: bool = False,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """The arrays and counters of a checkpoint.
+
+    Chains once predicted by sums over all their draws; these are left out.
 
     Before 1.0 it held members that had not caught up, of an ensemble that grew; the others are at
     `waiting_step`, and they alone are returned. It was never within a period of logging, or cannot
@@ -131,11 +136,13 @@ def checkpoint(
     Args:
         arrays: [M, ...], and sums of metrics.
         counters: beside them, whole numbers.
-        resumed: the workdir of a run that goes on, which is told of members that start again.
+        where: the workdir.
+        is_resumed: whether the run goes on, and is told of members that start again.
 
     Raises:
         ValueError: more members wait than there are.
     """
+    arrays = _without_sums(arrays, where)
     begun = {} if "totals" in arrays else {"begun": counters["step"]}
     counters = {"member_devices": 1, "last_step": MAX_STEPS, **begun, **counters}
     num_waiting, waiting_step = counters.get("num_waiting", 0), counters.get("waiting_step", 0)
@@ -143,8 +150,8 @@ def checkpoint(
         raise ValueError("more members are waiting than there are")
     if counters["step"] >= waiting_step:
         return arrays, counters
-    if resumed is not None:
-        logger.warning("%s was growing: the members that had not joined start again.", resumed)
+    if is_resumed:
+        logger.warning("%s was growing: the members that had not joined start again.", where)
     joined = {
         name: jax.tree.map(lambda leaf: leaf[:num_waiting], tree)
         for name, tree in arrays.items()
@@ -152,6 +159,25 @@ def checkpoint(
     }
     at = {"step": waiting_step, "begun": waiting_step, "num_members": num_waiting}
     return joined, {**at, "member_devices": 1, "last_step": MAX_STEPS}
+
+
+def _without_sums(arrays: dict[str, Any], where: os.PathLike[str]) -> dict[str, Any]:
+    drawn = arrays.get("drawn", {})
+    if "sums" not in arrays and "sums" not in drawn:
+        return arrays
+    if (where, "sums") not in _TOLD:
+        _TOLD.add((where, "sums"))
+        line = "%s is of before kept draws predicted: its report is of all draws, not of these."
+        logger.warning(line, where)
+    found = {name: one for name, one in arrays.items() if name != "sums"}
+    if drawn:
+        found["drawn"] = {name: one for name, one in drawn.items() if name != "sums"}
+    return found
+
+
+def are_of_sums(arrays: Mapping[str, Any]) -> bool:
+    """Whether predictions of numbers are sums over draws, of which no distribution is left."""
+    return "grid_cdf" in arrays
 
 
 def predictions(arrays: dict[str, Any], binding: Mapping[str, str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ensemble import target_rows
 from ensemble.config import differences
 from ensemble.errors import UserError, in_one_line
 from ensemble.likelihood import Arrays, Likelihood
+from ensemble.scoring.view import View
 from ensemble.storage import old
 from ensemble.storage.files import write_by
 from ensemble.storage.identity import check
@@ -25,29 +26,52 @@ _BYTES_PER_PAIR = 64
 """Of members or of classes: a number in an array, in a list, and as text."""
 _COLUMNS = (target_rows.VALUE, *target_rows.ANNOTATIONS)
 _BINDING = ("identity", "split", "fingerprint")
+MEMBER_OF = "member_of"
+"""The entry of a file that has it."""
 
 
 class MemberPredictions(NamedTuple):
     """What members say of N inputs.
 
     Attributes:
-        arrays: [M, N, ...] by name: what the likelihood predicts with a member, or the average of
-            a chain over its draws.
+        arrays: [E, N, ...] by name: what the likelihood predicts with each of E estimators.
+        member_of: [E], ascending from 0: the member that each belongs to; None: each is a member.
     """
 
     arrays: Arrays
+    member_of: np.ndarray | None = None
+
+    @property
+    def members_of(self) -> np.ndarray:
+        """`member_of`, also where it is None."""
+        number = len(next(iter(self.arrays.values())))
+        return np.arange(number) if self.member_of is None else self.member_of
+
+    @property
+    def num_members(self) -> int:
+        """M."""
+        return int(self.members_of[-1]) + 1
+
+    def view(self, likelihood: Likelihood, targets: Any) -> View:
+        """What is scored, beside targets [N], or None."""
+        return likelihood.view(self.arrays, targets, self.member_of)
 
     def of_members(self, chosen: Sequence[int]) -> "MemberPredictions":
-        """Those of some members."""
-        index = list(chosen)
-        if index == list(range(len(next(iter(self.arrays.values()))))):
+        """Those of some members, in ascending order."""
+        if list(chosen) == list(range(self.num_members)):
             return self  # Without a copy.
-        return MemberPredictions({name: array[index] for name, array in self.arrays.items()})
+        where = [np.flatnonzero(self.members_of == k) for k in chosen]
+        index = np.concatenate(where)
+        arrays = {name: array[index] for name, array in self.arrays.items()}
+        if self.member_of is None:
+            return MemberPredictions(arrays)
+        return MemberPredictions(arrays, np.repeat(np.arange(len(where)), [*map(len, where)]))
 
     def have_nan(self) -> np.ndarray:
         """[M] bool: whether a member predicts NaN anywhere."""
         arrays = self.arrays.values()
-        return np.any([[np.isnan(one).any() for one in array] for array in arrays], axis=0)
+        found = np.any([[np.isnan(one).any() for one in array] for array in arrays], axis=0)
+        return np.bincount(self.members_of, found) > 0
 
 
 class StoredPredictions(NamedTuple):
@@ -57,11 +81,17 @@ class StoredPredictions(NamedTuple):
         arrays: as of `MemberPredictions`.
         targets: [N] or [N, D], or as of `ensemble.target_rows`.
         members: int [M], their numbers.
+        member_of: as of `MemberPredictions`.
     """
 
     arrays: Arrays
     targets: np.ndarray
     members: np.ndarray
+    member_of: np.ndarray | None = None
+
+    def view(self, likelihood: Likelihood) -> View:
+        """What is scored."""
+        return likelihood.view(self.arrays, self.targets, self.member_of)
 
 
 def write_predictions(
@@ -109,19 +139,41 @@ def write_arrays(
         save: `np.savez`, or `np.savez_compressed` of what is read from afar.
         **entries: beside the predictions.
     """
+    if predictions.member_of is not None:
+        entries[MEMBER_OF] = predictions.member_of.astype(np.int32)
     write_by(path, lambda file: save(file, **predictions.arrays, **entries))
 
 
-def map_predictions(path: epath.Path) -> dict[str, np.ndarray]:
+def map_predictions(path: epath.Path) -> tuple[MemberPredictions, dict[str, np.ndarray]]:
     """Reads what `write_arrays` wrote by `np.savez`; from a disk arrays are mapped, not loaded.
+
+    Returns:
+        The predictions, and the other entries that are no numbers.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is damaged, or too large.
     """
     if is_remote(path):
-        return read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
-    return map_arrays(path, max_bytes())
+        arrays = read_arrays(io.BytesIO(path.read_bytes()), max_bytes())
+    else:
+        arrays = map_arrays(path, max_bytes())
+    entries = {name: arrays.pop(name) for name in [*arrays] if not arrays[name].ndim}
+    return _of_estimators(arrays), entries
+
+
+def _of_estimators(arrays: dict[str, np.ndarray]) -> MemberPredictions:
+    """Predictions of arrays that were read from a file, with `MEMBER_OF` where it is there."""
+    member_of = arrays.pop(MEMBER_OF, None)
+    if member_of is not None and (
+        member_of.ndim != 1
+        or member_of.dtype.kind not in "iu"
+        or not len(member_of)
+        or member_of[0] != 0
+        or not np.isin(np.diff(member_of), (0, 1)).all()
+    ):
+        raise ValueError(f"{MEMBER_OF} must have the member of each estimator, ascending from 0")
+    return MemberPredictions(arrays, None if member_of is None else member_of.astype(int))
 
 
 def read_predictions(
@@ -131,7 +183,7 @@ def read_predictions(
     *,
     identity: str | None = None,
     fingerprint: str = "",
-) -> StoredPredictions:
+) -> StoredPredictions | None:
     """Reads what `write_predictions` wrote.
 
     Args:
@@ -140,6 +192,10 @@ def read_predictions(
         likelihood: of the run.
         identity: of the run; None: nobody's, and nothing is compared.
         fingerprint: of the data.
+
+    Returns:
+        The predictions; None where these are of before kept draws predicted, and not enough to
+        score by today.
 
     Raises:
         UserError: the file is absent, damaged, empty, or of another run, split or configuration.
@@ -156,6 +212,7 @@ def read_predictions(
         columns = {name: arrays.pop(name) for name in _COLUMNS if name in arrays}
         targets = _checked_targets(columns)
         theirs = checked_config(parse(str(text).encode()))
+        found = _of_estimators(arrays)
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(
             f"{path} is damaged or not of this program ({in_one_line(error)}); remove it and run "
@@ -176,12 +233,14 @@ def read_predictions(
             f"{path} has the predictions of another configuration: {'; '.join(changed)}; remove "
             "it and run train.py again with the same --workdir"
         )
+    if old.are_of_sums(found.arrays):
+        return None
     try:
         of_each = (likelihood.num_targets,) if likelihood.num_targets > 1 else ()
         are_lists = targets.ndim and targets.shape[1:] == of_each and members.ndim == 1
         if not are_lists or members.dtype.kind not in "iu":
             raise ValueError(f"targets {targets.shape} and members {members.shape} must be lists")
-        check_predictions(arrays, targets, likelihood, len(members))
+        check_predictions(found, targets, likelihood, len(members))
     except (ValueError, KeyError) as error:
         raise UserError(
             f"{path}: {in_one_line(error)}; remove it and run train.py again with the same "
@@ -189,7 +248,7 @@ def read_predictions(
         ) from None
     if targets.dtype.kind in "iu":
         targets = targets.astype(np.int32)
-    return StoredPredictions(arrays, targets, members)
+    return StoredPredictions(found.arrays, targets, members, found.member_of)
 
 
 def _checked_targets(columns: dict[str, np.ndarray]) -> np.ndarray:
@@ -214,7 +273,7 @@ def _binding(path: epath.Path, identity: str | None, fingerprint: str) -> dict[s
 
 
 def check_predictions(
-    arrays: Arrays,
+    predictions: MemberPredictions,
     targets: np.ndarray | None,
     likelihood: Likelihood,
     num_members: int | None = None,
@@ -222,7 +281,7 @@ def check_predictions(
     """Checks what was read from a file before it is scored.
 
     Args:
-        arrays: by name.
+        predictions: from the file.
         targets: [N], where they are in the file.
         likelihood: of the run.
         num_members: M, where the file says it.
@@ -230,16 +289,16 @@ def check_predictions(
     Raises:
         ValueError: they are no predictions of one M and one N, or more than an evaluation holds.
     """
+    arrays, member_of = predictions.arrays, predictions.member_of
     for name, array in arrays.items():
         shape = array.shape
-        if (
-            len(shape) < 2
-            or 0 in shape
-            or (num_members is not None and shape[0] != num_members)
-            or (targets is not None and shape[1] != len(targets))
-        ):
+        wrong = len(shape) < 2 or 0 in shape
+        wrong |= targets is not None and shape[1:2] != (len(targets),)
+        wrong |= member_of is not None and shape[:1] != (len(member_of),)
+        wrong |= num_members is not None and predictions.num_members != num_members
+        if wrong:
             raise ValueError(f"{name} {shape} must be [M, N, ...], as targets and members are")
-        most = max(shape[0], *shape[2:], 1)
+        most = max(shape[0] if member_of is None else predictions.num_members, *shape[2:], 1)
         if _BYTES_PER_PAIR * most**2 > max_bytes():
             raise ValueError(f"{name} {shape} are more than an evaluation holds")
     likelihood.check_predictions(arrays, targets)

@@ -233,7 +233,7 @@ def test_draws_on_disk_are_those_that_the_state_counts(run):
 
 
 def test_what_predicts_says_what_the_splits_are_told(run):
-    """From the state, from a checkpoint, and by the task alone: every draw is kept here."""
+    """From the state, from a checkpoint, and by the task alone."""
     method, entry = run.method, registry.METHODS[run.method.config.method]
     if not (isinstance(method, PredictingMethod) and registry.predicts(run.config)):
         assert not registry.predicts(run.config)
@@ -242,10 +242,10 @@ def test_what_predicts_says_what_the_splits_are_told(run):
     live = list(method.indices)
     ours = method.predictive(run.state, live, run.draws)
     arrays, counters = run.saved[-1]
-    theirs = registry.load(entry.predictive)(arrays, counters, live, run.draws)
+    theirs = registry.load(entry.predictive)(arrays, counters, live, run.draws, 100)
     assert ours.num_draws == theirs.num_draws
     jax.tree.map(np.testing.assert_array_equal, ours.variables, theirs.variables)
-    told = method.predict_split(run.state, "test").arrays
+    told = method.predict_split(run.state, "test", run.draws).arrays
     if "log_probs" not in told or registry.task_of(run.config) == "factorisation":
         return
     inputs = method.task.dataset.read("test", slice(None)).inputs

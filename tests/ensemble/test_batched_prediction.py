@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from ensemble.batched_prediction import MAX_BATCH_SIZE, make_predict, predict_averaged
+from ensemble.batched_prediction import MAX_BATCH_SIZE, make_predict, predict_pooled
 from ensemble.sharding.placement import Placement
 
 
@@ -53,8 +53,8 @@ def test_a_batch_is_with_the_devices_while_the_one_before_is_fetched(monkeypatch
     assert programs == ["started", "fetched"] * 3
 
 
-def test_chains_are_averaged_in_pieces(monkeypatch, tmp_path):
-    """Whatever the pieces are, and wherever the averages are kept."""
+def test_chains_are_pooled_in_pieces(monkeypatch, tmp_path):
+    """Whatever the pieces are, and wherever predictions are kept."""
     draws = np.random.default_rng(0).normal(size=(6, 1)).astype(np.float32)
     inputs, sizes = np.arange(3 * MAX_BATCH_SIZE - 5, dtype=np.float32), []
 
@@ -66,12 +66,12 @@ def test_chains_are_averaged_in_pieces(monkeypatch, tmp_path):
         return np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", dtype, shape)
 
     def found(**where):
-        return predict_averaged(
+        return predict_pooled(
             predict,
             lambda one: {"product": one},
             inputs,
             (2, 3),
-            lambda arrays: {"mean": arrays["product"].mean(axis=1)},
+            lambda arrays: {"mean": arrays["product"].mean(axis=1, keepdims=True)},
             **where,
         )["mean"]
 

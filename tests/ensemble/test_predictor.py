@@ -74,6 +74,8 @@ def test_an_error_that_the_calibration_split_cannot_prove_is_refused(blobs_run):
         ensemble.load(blobs_run, abstain="max_error=0.01")
     with pytest.raises(UserError, match="max_error=E or coverage=C"):
         ensemble.load(blobs_run, abstain="0.01")
+    with pytest.raises(UserError, match=r"draws=4 is for posteriors, and .* config\.method='sgd'"):
+        ensemble.load(blobs_run, draws=4)
 
 
 @pytest.mark.parametrize(

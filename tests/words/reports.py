@@ -10,6 +10,7 @@ from ensemble.report.findings import findings
 from ensemble.report.text import agreement, format_table, summary_sentence
 from ensemble.report.tuning import too_long, untuned
 from ensemble.scoring.sections import summary
+from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 
 REMEDY = "lower config.learning_rate=0.1"
@@ -47,7 +48,8 @@ def found_of(log_probs, losses=(), failed=(), likelihood=LIKELIHOOD, targets=LAB
         **entries,
     }
     by_member = dict(enumerate(losses))
-    return findings(report, scored(likelihood, targets), {"test": arrays}, by_member, REMEDY)
+    predictions = {"test": MemberPredictions(arrays)}
+    return findings(report, scored(likelihood, targets), predictions, by_member, REMEDY)
 
 
 def found_without_scores(loss, config):

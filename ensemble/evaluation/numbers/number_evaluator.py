@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ensemble.errors import UserError
 from ensemble.evaluation import derived
@@ -12,7 +12,6 @@ from ensemble.evaluation.numbers.number_verdict import verdict
 from ensemble.evaluation.profile import can_profile
 from ensemble.evaluation.table_shift import is_table
 from ensemble.evaluation.thresholds import NUMBER_RULES
-from ensemble.number_likelihood import NumberLikelihood
 from ensemble.pictures import member_scores
 
 if TYPE_CHECKING:
@@ -51,10 +50,6 @@ class NumberEvaluator(Evaluator):
             return super().default_sets(source, others)
         own = [derived.PROFILE] if can_profile(source) else []
         return [derived.SHIFT, *own, *others, derived.BOX, derived.OUTSIDE]
-
-    def predicts_test_again(self, subject: Subject) -> bool:
-        """Of chains: their sums are over all draws, other inputs are predicted by those kept."""
-        return cast(NumberLikelihood, subject.likelihood).keeps_sums(subject.test.arrays)
 
     def laid_out(self, found: dict[str, Any]) -> dict[str, Any]:
         """The scale and the intervals under `calibrated`; of shifts the ratio of the RMSE."""

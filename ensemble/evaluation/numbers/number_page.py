@@ -93,19 +93,17 @@ def _draw_unfamiliar(
     evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
 ) -> dict[str, Figure]:
     """How far members disagree on the test split, and on what is unlike it."""
-    likelihood = subject.likelihood
 
-    def disagreement(arrays: Any) -> np.ndarray:
-        view: Any = likelihood.view(arrays, None)
+    def disagreement(view: Any) -> np.ndarray:
         return np.sqrt(view.disagreement)
 
     outside = {
-        name: disagreement(predicted[name].arrays) for name in evaluation["out_of_distribution"]
+        name: disagreement(predicted[name].view(subject.likelihood, None))
+        for name in evaluation["out_of_distribution"]
     }
     if not outside:
         return {}
-    again = predicted.get("test")
-    inside = disagreement(subject.test.arrays if again is None else again.arrays)
+    inside = disagreement(subject.view)
     return {
         "disagreement": number_plots.deviations_in_and_out(inside, outside),
         "roc": uncertainty.roc_curves(inside, outside),

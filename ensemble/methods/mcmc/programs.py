@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-from jax.sharding import Sharding
 
 from ensemble import registry
-from ensemble.draws.running_sums import add_draws, evaluate_draws, zero_sums
+from ensemble.draws.predictions import draw_scores
 from ensemble.draws.store import LOG_PROB, VALUE, tracked_examples
-from ensemble.likelihood import Likelihood
+from ensemble.likelihood import Arrays, Likelihood
 from ensemble.methods.mcmc import low_rank_mass
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.kernels import (
@@ -78,7 +77,7 @@ class Programs:
         self.tracked_split = next((k for k in ("validation", "test") if k in self.splits), None)
         self.layout = self.density.layout
         self.padded_shapes = self.layout.padded_shapes(task.params_shapes())
-        self._predict = self.density.predict
+        self._predict = jax.jit(self._predict_draw)
         self._make_metric = None
         if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
             mask, is_identity = (
@@ -118,16 +117,14 @@ class Programs:
 
     def _check_memory(self) -> None:
         config, num_params = self.config, self.num_params
-        sums = jax.eval_shape(
-            lambda: [zero_sums(self.likelihood, 1, split) for split in self.splits.values()]
-        )
-        # Positions and gradients, mass and sums; a checkpoint fetches as much.
+        # Positions and gradients, mass, predictions of a split; a checkpoint fetches less.
+        predicted = max((self.sizes[name] for name in self.splits), default=0)
         state = (
             2 * num_params * self._settings.num_replicas
             + (config.sampler.mass == "dense") * num_params**2
             # Draws and gradients, where a window ends.
             + 2 * max(self.window_ends.values(), default=0) * num_params
-            + sum(leaf.size for leaf in jax.tree.leaves(sums))
+            + (predicted * self.likelihood.num_outputs if predicted else 0)
         )
         num_draws = min(config.log_every_steps, self.num_draws)  # Of a record.
         num_tracked = len(self.tracked_names)
@@ -172,18 +169,13 @@ class Programs:
         return jax.vmap(coordinates.to_params)(chains.state.position)
 
     def shardings(self, state: SamplingState) -> SamplingState:
-        """Where every array of a state lies: chains over their axis, sums over both."""
-
-        def of_sums(leaf: Any) -> Sharding:
-            return named_sharding(self.mesh, "chain", *["example"] * (leaf.ndim > 1))
-
+        """Where every array of a state lies: chains over their axis."""
         return state.replace(
             chains=jax.tree_util.tree_map_with_path(
                 lambda path, _: self.layout.sharding(self.mesh, path, "chain"),
                 state.chains,
             ),
             coordinates=jax.tree.map(lambda _: named_sharding(self.mesh), state.coordinates),
-            sums=jax.tree.map(of_sums, state.sums),
             num_moves=named_sharding(self.mesh, "chain"),
         )
 
@@ -225,15 +217,10 @@ class Programs:
         with mapped_over_networks():
             sampler = self._make_sampler(coordinates, data)
             chains = jax.vmap(sampler.init, spmd_axis_name=ENSEMBLE)(rng_keys, positions)
-        num_chains = self.config.num_chains
         return SamplingState(
             chains=chains,
             coordinates=coordinates,
-            sums={
-                name: zero_sums(self.likelihood, num_chains, split)
-                for name, split in self.splits.items()
-            },
-            num_moves=jnp.zeros(num_chains, jnp.int32),
+            num_moves=jnp.zeros(self.config.num_chains, jnp.int32),
             step=0,
         )
 
@@ -291,7 +278,7 @@ class Programs:
         state: SamplingState,
         record: Record,
         data: Any,
-        splits: dict[str, PlacedSplit],
+        tracked: PlacedSplit | None,
         begun: jax.Array,
         first: jax.Array,
         end: jax.Array,
@@ -302,7 +289,7 @@ class Programs:
             state: without its record; it is used up.
             record: of draws begun..first-1, with places for the new ones.
             data: of the log density.
-            splits: to predict.
+            tracked: the tracked split, which every draw predicts.
             begun: the number of the record's first draw.
             first: of the new draws.
             end: number after the last one.
@@ -323,7 +310,7 @@ class Programs:
                 def draw(
                     t: jax.Array, carry: tuple[SamplingState, Record]
                 ) -> tuple[SamplingState, Record]:
-                    return self._draw(sampler, splits, begun, *carry, t)
+                    return self._draw(sampler, tracked, begun, *carry, t)
 
                 state, record = jax.lax.fori_loop(first, end, draw, (state, record))
             state = jax.lax.with_sharding_constraint(state, self.shardings(state))
@@ -346,7 +333,7 @@ class Programs:
     def _draw(
         self,
         sampler: Sampler,
-        splits: dict[str, PlacedSplit],
+        tracked: PlacedSplit | None,
         begun: jax.Array,
         state: SamplingState,
         record: Record,
@@ -357,25 +344,18 @@ class Programs:
         chains, info = step(state.chains, t)
         params = self.params(chains, state.coordinates)
         counts = t >= self.num_left_out
-        sums, scores = {}, {}
+        scores = dict.fromkeys(self.traced, jnp.full(self.config.num_chains, jnp.nan))
         log_probs = jnp.zeros((self.config.num_chains, 0))
         if isinstance(self.task, Modelled):
             log_probs = jax.vmap(self.task.track)(self.layout.strip(params, axis=1))
-        for name, split in splits.items():
-            likelihood, of_member = self.likelihood, self._predict
-            assert of_member is not None
-            add = functools.partial(add_draws, likelihood)
-            predict = jax.vmap(of_member, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
-            predicted = predict(params, split.inputs)
-            scores[name] = evaluate_draws(likelihood, predicted, split)
-            sums[name] = jax.lax.cond(
-                counts, add, lambda sums, _: sums, state.sums[name], scores[name]
-            )
-            if name == self.tracked_split:
-                examples = self._tracked_examples
-                predicted = {name: one[:, examples] for name, one in predicted.items()}
-                targets = jax.tree.map(operator.itemgetter(examples), split.targets)
-                log_probs = -likelihood.example_scores(predicted, targets)["nll"]
+        if tracked is not None:
+            likelihood, examples = self.likelihood, self._tracked_examples
+            predicted = self._predict_draw(params, tracked.inputs)
+            of_draw = draw_scores(likelihood, predicted, tracked.targets, tracked.mask)
+            scores = {name: of_draw[name] for name in self.traced}
+            predicted = {name: one[:, examples] for name, one in predicted.items()}
+            targets = jax.tree.map(operator.itemgetter(examples), tracked.targets)
+            log_probs = -likelihood.example_scores(predicted, targets)["nll"]
         index = self.num_kept(t) - self.num_kept(begun)
         positions = jax.lax.cond(
             self.num_kept(t + 1) > self.num_kept(t),
@@ -386,15 +366,29 @@ class Programs:
         # A rejection repeats the state, to the last bit of its log density.
         log_density = chains.state.logdensity
         moved = (log_density != state.chains.state.logdensity) & jnp.isfinite(log_density)
-        state = state.replace(
-            chains=chains, sums=sums, num_moves=state.num_moves + (moved & counts)
-        )
-        nothing = dict.fromkeys(self.traced, jnp.full(self.config.num_chains, jnp.nan))
-        of_tracked = scores.get(self.tracked_split or "", nothing)
-        of_draw = Trace(info, {name: of_tracked[name] for name in self.traced}, log_probs)
+        state = state.replace(chains=chains, num_moves=state.num_moves + (moved & counts))
         trace = jax.tree.map(
             lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, t - begun, 0),
             record.trace,
-            of_draw,
+            Trace(info, scores, log_probs),
         )
         return state, Record(trace, positions)
+
+    def _predict_draw(self, params: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+        """What one draw of every chain says of inputs: [C, N, ...] by name."""
+        of_chain = self.density.predict
+        assert of_chain is not None
+        predict = jax.vmap(of_chain, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
+        return predict(params, inputs)
+
+    def predict(self, params: Any, name: str) -> Arrays:
+        """The same of a split, from parameters [C, ...] on the host to arrays there."""
+        padded = self.layout.pad(params, axis=1)
+        shardings = jax.tree_util.tree_map_with_path(
+            lambda path, _: self.layout.sharding(self.mesh, path, "chain"), padded
+        )
+        with mapped_over_networks():
+            predicted = self._predict(transfer.put(padded, shardings), self.splits[name].inputs)
+        num_examples = self.sizes[name]
+        found = transfer.fetch(predicted)
+        return {key: transfer.strip(one, num_examples, axis=1) for key, one in found.items()}

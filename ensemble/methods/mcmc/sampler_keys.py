@@ -21,6 +21,7 @@ from ensemble.methods.common_keys import (
     INIT_FROM,
     INSTEAD_OF_MEMBERS,
     NUM_CHAINS,
+    NUM_PREDICTIVE_DRAWS,
     PRIOR,
     STARTS,
     STOP_AT,
@@ -134,9 +135,7 @@ _SAMPLER = {
     ),
     "num_burn_in": Key(0, "draws after the warm-up that do not count either", NOT_NEGATIVE),
     "num_samples": Key(1000, "draws of each chain that count", POSITIVE, may_change=True),
-    "thin": Key(
-        10, "one draw in so many is kept on disk; all of them count in predictions", POSITIVE
-    ),
+    "thin": Key(10, "one draw in so many is kept on disk, and can predict", POSITIVE),
     "target_acceptance": Key(
         0.8,
         "acceptance rate that the warm-up aims at",
@@ -150,6 +149,7 @@ _SAMPLER = {
 BLOCK = Block(
     {
         "num_chains": NUM_CHAINS,
+        "num_predictive_draws": NUM_PREDICTIVE_DRAWS,
         "init_from": INIT_FROM,
         "temperature": Key(1.0, "what the log likelihood is divided by; 1 is Bayes", POSITIVE),
         **{f"sampler.{name}": key for name, key in _SAMPLER.items()},

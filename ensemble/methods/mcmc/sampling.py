@@ -1,7 +1,7 @@
 """The methods of `SAMPLERS`: chains that sample the posterior, draw by draw.
 
-A step is one draw of every chain, those of the warm-up first. Predictions of draws after it go into
-running sums on the devices; every `config.sampler.thin`-th draw leaves for the disk."""
+A step is one draw of every chain, those of the warm-up first. Of the draws after it every
+`config.sampler.thin`-th leaves for the disk; the chains predict with these."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,10 +10,9 @@ import jax
 import ml_collections
 import numpy as np
 
-from ensemble.draws.running_sums import averages
+from ensemble.draws.predictions import DrawPredictions
 from ensemble.draws.store import Draws, draw_variables, tracked_scalars
 from ensemble.errors import UserError
-from ensemble.likelihood import Arrays
 from ensemble.method import Method, Stacked, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor
 from ensemble.methods.mcmc.programs import Programs
@@ -98,6 +97,13 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         self._diagnose = chain_monitor.Diagnosing(self._first_counted)
         self._results: ModelResults | None = None
         self._compiled: set[int] = set()  # Lengths of records.
+        if not isinstance(task, Modelled):
+            self._predictions = DrawPredictions(
+                self._programs.likelihood,
+                task.dataset,
+                config.num_predictive_draws,
+                self._programs.predict,
+            )
 
     # The protocol of a method.
 
@@ -147,7 +153,8 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         # The programs are the same for every step.
         state = state.replace(step=0, begun=0, record=None)
         numbers = map(np.int32, (begun, first, end))
-        state, record = programs.run_chunk(state, record, data, programs.splits, *numbers)
+        tracked = programs.splits.get(self.tracked_split or "")
+        state, record = programs.run_chunk(state, record, data, tracked, *numbers)
         if end in programs.window_ends:
             state = programs.estimate_mass(state.replace(step=end))
         if end < due:
@@ -221,13 +228,13 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         params = jax.eval_shape(self._programs.params, state.chains, state.coordinates)
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params)
 
-    def predict_split(self, state: SamplingState, name: str) -> MemberPredictions:
-        """The model average of every chain on a split, over its draws so far."""
-        return MemberPredictions(self._averages(state, name)[0])
+    def predict_split(self, state: SamplingState, name: str, draws: Draws) -> MemberPredictions:
+        """What the draws of every chain that are kept so far say of a split."""
+        return self._predictions.of_split(name, draws)
 
     def has_predictions(self, state: SamplingState) -> bool:
-        """Whether there is a draw that counts."""
-        return self._num_sampled(state) > 0
+        """Whether a draw is kept."""
+        return self._programs.num_kept(state.begun) > 0
 
     def monitor_scalars(
         self, state: SamplingState, draws: Draws, member_examples_per_second: float | None
@@ -237,14 +244,16 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         if not self._num_sampled(state) or not live:
             return {}
         scalars = {}
-        if self.tracked_split is not None:
-            _, scores = self._averages(state, self.tracked_split)
+        if self.tracked_split is not None and self.has_predictions(state):
+            scores = self._predictions.average_draw(self.tracked_split, draws)
             for name, value in chain_monitor.mean_scores(scores, live).items():
                 scalars[f"{self.tracked_split}/average_draw/{name}"] = value
         if not processes.is_main():  # Which alone has the draws.
             return scalars
         found = self._diagnose(live, draws)
-        scalars |= convergence_scalars(tracked_scalars(draws, self._first_counted, live), found)
+        scalars |= convergence_scalars(
+            tracked_scalars(draws, self._first_counted, live), found, self._predicting(draws)
+        )
         if member_examples_per_second and "posterior/ess_bulk_min" in scalars:
             seconds = self._num_gradients(draws) / self._gradients(member_examples_per_second)
             scalars["posterior/ess_per_second"] = found.ess_bulk_min / seconds
@@ -272,7 +281,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             self._results = ModelResults(task, draws, self._first_counted, live)
             return sections | self._results.sections(self.config, self._num_gradients(draws), rate)
         average_draw = {
-            name: chain_monitor.mean_scores(self._averages(state, name)[1], live)
+            name: chain_monitor.mean_scores(self._predictions.average_draw(name, draws), live)
             for name in REPORTED_SPLITS
             if name in self._programs.splits
         }
@@ -281,8 +290,10 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             maximum = find_map(task, self._programs.density, task.params_shapes())
         if not processes.is_main():
             return {}
+        self._predictions.note_fewer(draws)
         if own:
-            sections |= own.sections(draw_variables(draws, live).variables["params"], maximum)
+            stacked = draw_variables(draws, live, self.config.num_predictive_draws)
+            sections |= own.sections(stacked.variables["params"], maximum)
         return {
             **sections,
             "average_draw": average_draw,
@@ -295,6 +306,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
                 self.tracked_split,
                 self._programs.traced,
                 self._programs.num_params,
+                self._predicting(draws),
             ),
         }
 
@@ -315,6 +327,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             self.config.temperature,
             self.tracked_split,
             self._programs.traced,
+            self.config.num_predictive_draws,
         )
 
     def inference_data(self) -> Any:
@@ -325,7 +338,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         """The draws that are kept, of the live chains; only the main process's."""
         if isinstance(self.task, Modelled) or not processes.is_main():
             return None
-        return draw_variables(draws, live)
+        return draw_variables(draws, live, self.config.num_predictive_draws)
 
     # To and from the host: what a checkpoint holds.
 
@@ -376,7 +389,6 @@ class Sampling(Method[SamplingState, ChunkInfo]):
     def _live(self, state: SamplingState) -> list[int]:
         return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
 
-    def _averages(self, state: SamplingState, split: str) -> tuple[Arrays, Arrays]:
-        """Predictions of the chains, and mean scores of single draws."""
-        sums, num_sampled = state.sums[split], self._num_sampled(state)
-        return averages(self._programs.likelihood, sums, num_sampled, self.task.sizes[split])
+    def _predicting(self, draws: Draws) -> np.ndarray:
+        """Places of the draws that predict among those that count."""
+        return draws.predicting(self.config.num_predictive_draws) - self._first_counted

@@ -4,14 +4,13 @@ What draws leave stays in a record until it is on disk. A checkpoint holds all o
 padding of the devices.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import serialization, struct
 
-from ensemble.draws.running_sums import PredictiveSums
 from ensemble.draws.store import Draws
 from ensemble.methods.mcmc.coordinates import Coordinates
 from ensemble.methods.mcmc.kernels import Chain, DrawInfo
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
 
 
 class SamplingState(struct.PyTreeNode):
-    """Everything the next draw needs, and the sums over the draws so far.
+    """Everything the next draw needs.
 
     Attributes:
         chains: [C, ...], spread over the axis `ensemble`.
         coordinates: in which the chains move, the same for all.
-        sums: of the predictions, by split.
         num_moves: [C] draws after the warm-up at which a chain was elsewhere than before.
         step: draws taken, those of the warm-up included.
         begun: draws that have been reported; those since then are in the record.
@@ -37,7 +35,6 @@ class SamplingState(struct.PyTreeNode):
 
     chains: Chain
     coordinates: Coordinates
-    sums: dict[str, PredictiveSums]
     num_moves: jax.Array
     step: int = struct.field(pytree_node=False)
     begun: int = struct.field(pytree_node=False, default=0)
@@ -106,12 +103,6 @@ def to_host(programs: "Programs", state: SamplingState) -> dict[str, Any]:
     del arrays["record"]
     if record is not None:
         arrays["record"] = _record_to_host(programs, record, state.begun, state.step)
-    for name, sums in arrays["sums"].items():
-        num_examples = programs.sizes[name]
-        arrays["sums"][name] = jax.tree.map(
-            lambda leaf, n=num_examples: transfer.strip(leaf, n, 1) if leaf.ndim > 1 else leaf,
-            sums,
-        )
     return arrays
 
 
@@ -149,20 +140,13 @@ def from_host(
     if begun > step or (record is not None) != (begun < step):
         raise ValueError(f"it must have a record of draws {begun} to {step - 1}, and no other")
     arrays = {**arrays, "record": None}
-    arrays["sums"] = {
-        name: jax.tree.map(_padder(len(programs.splits[name].mask)), sums)
-        for name, sums in arrays["sums"].items()
-    }
     try:
         state = serialization.from_state_dict(template, arrays)
     except AttributeError as error:  # An array where a tree is expected.
         raise ValueError("its arrays are not arranged as this program does it") from error
     state = state.replace(chains=programs.layout.pad(state.chains, axis=1))
     # Not the warm-up's: an identity counts padding, which depends on the devices.
-    check_shapes(
-        (state.chains.state.position, state.sums),
-        (template.chains.state.position, template.sums),
-    )
+    check_shapes(state.chains.state.position, template.chains.state.position)
     chains = state.chains._replace(rng_key=jax.random.wrap_key_data(state.chains.rng_key))
     state = state.replace(chains=chains, step=step, begun=begun)
     state = transfer.put(state, programs.shardings(state))
@@ -208,9 +192,3 @@ def _record_from_host(
         kept = programs.layout.pad(kept, axis=2)
         positions = jax.tree.map(lambda one, leaf: fill(one, leaf, num_kept), positions, kept)
     return transfer.put(Record(trace, positions), jax.tree.map(lambda leaf: leaf.sharding, empty))
-
-
-def _padder(size: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Pads arrays [C, N, ...] with zeros to as many places for examples; leaves [C] alone."""
-
-    return lambda leaf: transfer.pad(leaf, size, 1) if leaf.ndim > 1 else leaf

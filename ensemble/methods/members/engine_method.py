@@ -126,7 +126,7 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         """Always: members predict from their start on."""
         return True
 
-    def predict_split(self, state: StateT, name: str) -> MemberPredictions:
+    def predict_split(self, state: StateT, name: str, draws: Any = None) -> MemberPredictions:
         """What the members say of a split."""
         return self.engine.predict_split(self.moved(state), name)
 

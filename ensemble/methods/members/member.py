@@ -78,7 +78,7 @@ class TrainState(train_state.TrainState):
 
 
 def predictive(
-    arrays: Mapping[str, Any], counters: Mapping[str, int], live: Sequence[int], draws: Any
+    arrays: Mapping[str, Any], counters: Mapping[str, int], live: Sequence[int], *_: Any
 ) -> Stacked:
     """The variables of members that are on disk: see `ensemble.registry.MethodEntry`."""
     best = arrays["best"]

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ensemble.draws.running_sums import PredictiveSums
 from ensemble.methods.members.engine import ChunkInfo as StepsInfo
 from ensemble.methods.members.engine import EngineState
 from ensemble.methods.minibatch.draw_record import Draw
@@ -15,14 +14,12 @@ class ChainsState(NamedTuple):
 
     Attributes:
         members: the chains, as the engine has them.
-        sums: of the predictions of the draws, by split.
         energy: [2, C] float64, sum and number of the losses of the steps since the last draw.
         counted: [2, C], the part of the engine's own sums that is in `energy` already.
         pending: draws that have not been reported.
     """
 
     members: EngineState
-    sums: dict[str, PredictiveSums]
     energy: np.ndarray
     counted: np.ndarray
     pending: tuple[Draw, ...] = ()

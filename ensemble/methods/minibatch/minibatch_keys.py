@@ -19,6 +19,7 @@ from ensemble.methods.common_keys import (
     INSTEAD_OF_MEMBERS,
     MAP,
     NUM_CHAINS,
+    NUM_PREDICTIVE_DRAWS,
     PATHFINDER,
     PRIOR,
     UNIFORM,
@@ -85,6 +86,7 @@ _SGMCMC = {
 
 _KEYS = {
     "num_chains": NUM_CHAINS,
+    "num_predictive_draws": NUM_PREDICTIVE_DRAWS,
     "init_from": INIT_FROM,
     "temperature": sampler_keys.BLOCK.keys["temperature"],
     **{

@@ -49,6 +49,7 @@ def section(
     steps_per_second: float | None,
     tracked_split: str | None,
     traced: Sequence[str],
+    predicting: np.ndarray,
 ) -> dict[str, Any]:
     """The report's entry `posterior`.
 
@@ -61,6 +62,7 @@ def section(
         steps_per_second: of single chains, summed over them.
         tracked_split: whose scores are among the scalars.
         traced: those scores.
+        predicting: places of the draws that predict.
 
     Returns:
         Convergence as of other chains; `kinetic_temperature`, the mean of what momenta have at the
@@ -71,7 +73,7 @@ def section(
     kinetic = float(counted["kinetic"].mean())
     seconds = num_steps / steps_per_second if steps_per_second else None
     return {
-        **convergence_section(counted, found, traced, config.num_chains),
+        **convergence_section(counted, found, traced, config.num_chains, predicting),
         "kinetic_temperature": kinetic,
         "draw_temperature": temperature(kinetic, decay),
         "learning_rate": float(counted["step_size"][0, -1]),

@@ -1,8 +1,8 @@
 """The methods `sgld` and `sghmc`: chains that an engine moves by batches, and that leave draws.
 
 The optimiser of the engine is a step of Langevin dynamics here. A step is one of every chain. At
-every draw the chains predict the splits, which goes into running sums; the draw itself goes to the
-disk.
+every draw the chains predict the tracked split; the draw goes to the disk, and the chains predict
+with what is there.
 """
 
 import functools
@@ -13,7 +13,7 @@ import jax
 import ml_collections
 import numpy as np
 
-from ensemble.draws.running_sums import averages
+from ensemble.draws.predictions import DrawPredictions
 from ensemble.draws.store import LOG_DENSITY, Draws, draw_variables, tracked_scalars
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays
@@ -26,13 +26,14 @@ from ensemble.methods.members.engine import ChunkInfo as StepsInfo
 from ensemble.methods.members.engine import Engine
 from ensemble.methods.minibatch import draw_record, minibatch_report
 from ensemble.methods.minibatch.chains_state import ChainsState, ChunkInfo
-from ensemble.methods.minibatch.draw_record import Draw, SplitSums
+from ensemble.methods.minibatch.draw_record import Draw, TrackedSplit
 from ensemble.methods.minibatch.langevin import descent_of_chains, temperature
 from ensemble.methods.minibatch.timetable import timetable
 from ensemble.notes import note
 from ensemble.report.posterior import convergence_scalars, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes, transfer
+from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
@@ -68,8 +69,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         self._times = timetable(config)
         self.num_steps = self._times.num_steps
         self.remedy = f"lower config.learning_rate={config.learning_rate}"
-        held_out = [name for name in task.sizes if name != "train"]
-        self.tracked_split = next((k for k in ("validation", "test") if k in held_out), None)
+        self.tracked_split = next((k for k in ("validation", "test") if k in task.sizes), None)
         self._check_memory()
         self._decay = float(config.get("momentum", 0.0))
         self._engine = Engine(
@@ -82,10 +82,13 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         )
         self.indices = self._engine.indices
         self.steps_per_epoch = self._engine.steps_per_epoch
-        self._splits = {
-            name: SplitSums(task.likelihood, task.dataset.targets(name), len(self.indices))
-            for name in held_out
-        }
+        self._tracked = None
+        if self.tracked_split is not None:
+            targets = task.dataset.targets(self.tracked_split)
+            self._tracked = TrackedSplit(task.likelihood, targets)
+        self._predictions = DrawPredictions(
+            task.likelihood, task.dataset, config.num_predictive_draws, self._predict_draw
+        )
         self._has_drawn = False
         self._diagnose = chain_monitor.Diagnosing()
 
@@ -118,8 +121,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
             params = members_of(self.config, self.task, self.task.params_shapes())
         members = self._engine.init(rng_key, {"params": transfer.fetch(params)})
         nothing = np.zeros((2, len(self.indices)))
-        sums = {name: split.zero() for name, split in self._splits.items()}
-        return ChainsState(members, sums, nothing, nothing)
+        return ChainsState(members, nothing, nothing)
 
     def advance(
         self, state: ChainsState, limit: int | None = None
@@ -163,7 +165,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         return state._replace(energy=energy, counted=counted), info
 
     def _drawn(self, state: ChainsState, energy: np.ndarray) -> ChainsState:
-        """Takes a draw: predicts the splits with the chains where they are."""
+        """Takes a draw: predicts the tracked split with the chains where they are."""
         self._has_drawn = True
         members, num_chains = state.members, len(self.indices)
         optimizer_state = members.members.opt_state
@@ -175,15 +177,11 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
             "step_size": np.full(num_chains, rate, np.float32),
             "kinetic": transfer.fetch(optimizer_state.kinetic)[:num_chains],
         }
-        sums = dict(state.sums)
-        for name, split in self._splits.items():
-            predicted = self._engine.predict_split(members, name).arrays
-            sums[name], scores = split.add(sums[name], predicted)
-            if name == self.tracked_split:
-                traced = {name: scores[name] for name in self._traced}
-                scalars |= traced | split.log_probs(predicted)
+        if self._tracked is not None and self.tracked_split is not None:
+            predicted = self._engine.predict_split(members, self.tracked_split).arrays
+            scalars |= self._tracked.scalars(predicted)
         params = self._engine.variables(members, self.indices).variables["params"]
-        return state._replace(sums=sums, pending=(*state.pending, Draw(scalars, params)))
+        return state._replace(pending=(*state.pending, Draw(scalars, params)))
 
     def finished(self, state: ChainsState) -> bool:
         """Whether all steps have been taken."""
@@ -233,32 +231,41 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         """Always: before the first draw by the parameters as they are."""
         return True
 
-    def predict_split(self, state: ChainsState, name: str) -> MemberPredictions:
-        """The model average of every chain on a split, over its draws so far."""
-        if not self._num_drawn(state):
+    def predict_split(self, state: ChainsState, name: str, draws: Draws) -> MemberPredictions:
+        """What the draws of every chain so far say of a split."""
+        if not self.num_recorded(state):
             return self._engine.predict_split(state.members, name)
-        return MemberPredictions(self._averages(state, name)[0])
+        return self._predictions.of_split(name, draws)
+
+    def _predict_draw(self, params: Any, split: str) -> Arrays:
+        """What one draw of every chain, parameters [C, ...], says of a split."""
+        programs = self._engine.programs
+        variables = programs.placement.place_members({"params": params})
+        return programs.predict(variables, SplitInputs(self.task.dataset, split))
 
     def predictive(self, state: ChainsState, live: Sequence[int], draws: Draws) -> Stacked | None:
         """The draws of the live chains; only the main process's."""
-        return draw_variables(draws, live) if processes.is_main() else None
+        if not processes.is_main():
+            return None
+        return draw_variables(draws, live, self.config.num_predictive_draws)
 
     def monitor_scalars(
         self, state: ChainsState, draws: Draws, member_examples_per_second: float | None
     ) -> dict[str, float]:
         """Convergence, and the mean scores of single draws, as named scalars."""
         live = self._live(state)
-        if not self._num_drawn(state) or not live:
+        if not self.num_recorded(state) or not live:
             return {}
         scalars = {}
         if self.tracked_split is not None:
-            _, scores = self._averages(state, self.tracked_split)
+            scores = self._predictions.average_draw(self.tracked_split, draws)
             for name, value in chain_monitor.mean_scores(scores, live).items():
                 scalars[f"{self.tracked_split}/average_draw/{name}"] = value
         if not processes.is_main() or not draws.end:  # It alone has the draws.
             return scalars
         found = self._diagnose(live, draws)
-        return scalars | convergence_scalars(tracked_scalars(draws, 0, live), found)
+        kept = draws.predicting(self.config.num_predictive_draws)
+        return scalars | convergence_scalars(tracked_scalars(draws, 0, live), found, kept)
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """What tells whether the chains are well, and what they are worth."""
@@ -289,12 +296,13 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         """What report.json says beside the scores."""
         live, rate = self._live(state), timing["member_examples_per_second"]
         average_draw = {
-            name: chain_monitor.mean_scores(self._averages(state, name)[1], live)
+            name: chain_monitor.mean_scores(self._predictions.average_draw(name, draws), live)
             for name in REPORTED_SPLITS
-            if name in self._splits
+            if name in self.task.sizes
         }
         if not processes.is_main():
             return {}
+        self._predictions.note_fewer(draws)
         posterior = minibatch_report.section(
             {name: values[live] for name, values in draws.scalars().items()},
             self._diagnose(live, draws),
@@ -304,6 +312,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
             None if rate is None else self._steps(rate),
             self.tracked_split,
             self._traced,
+            draws.predicting(self.config.num_predictive_draws),
         )
         num_examples = self.task.num_train_examples
         for line in minibatch_report.notes(posterior, self.config, num_examples):
@@ -312,11 +321,20 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def write_results(self, state: ChainsState, work: Workdir, draws: Draws) -> None:
         """Writes pictures of the draws, and `posterior.nc` for ArviZ."""
-        live, heat = self._live(state), self.config.temperature
+        live = self._live(state)
         if not processes.is_main():
             return
-        found, split = self._diagnose(live, draws), self.tracked_split
-        write_posterior(work, draws, 0, live, found, heat, split, self._traced)
+        write_posterior(
+            work,
+            draws,
+            0,
+            live,
+            self._diagnose(live, draws),
+            self.config.temperature,
+            self.tracked_split,
+            self._traced,
+            self.config.num_predictive_draws,
+        )
 
     # To and from the host: what a checkpoint holds.
 
@@ -332,7 +350,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         self, state: ChainsState, gather: Callable[[Any], Any]
     ) -> tuple[dict[str, Any], dict[str, int]]:
         arrays, counters = self._engine.saved(state.members, gather)
-        own = draw_record.to_host(state.sums, state.pending)
+        own = draw_record.to_host(state.pending)
         own |= {"energy": state.energy, "counted": state.counted}
         counters |= {
             "num_recorded": self.num_recorded(state),
@@ -348,10 +366,10 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         arrays = {name: leaf for name, leaf in arrays.items() if name != DRAWN}
         members = self._engine.restored(arrays, counters)
         num_pending = self._times.draws_before(counters["step"]) - counters["num_recorded"]
-        sums, pending = draw_record.from_host(own, self._splits, num_pending)
+        pending = draw_record.from_host(own, num_pending)
         energy, counted = own["energy"], own["counted"]
         check_shapes((energy, counted), (np.zeros((2, len(self.indices))),) * 2)
-        return ChainsState(members, sums, energy, counted, pending)
+        return ChainsState(members, energy, counted, pending)
 
     def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
         """Refuses counters of a run that this configuration cannot go on with.
@@ -385,8 +403,3 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
 
     def _live(self, state: ChainsState) -> list[int]:
         return [k for k, status in self.status(state).items() if status == Status.ACTIVE]
-
-    def _averages(self, state: ChainsState, split: str) -> tuple[Arrays, Arrays]:
-        """Predictions of the chains, and mean scores of single draws."""
-        likelihood, num_examples = self.task.likelihood, self.task.sizes[split]
-        return averages(likelihood, state.sums[split], self._num_drawn(state), num_examples)

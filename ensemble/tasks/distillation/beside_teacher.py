@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ensemble.likelihood import Arrays, Likelihood
 from ensemble.metrics.analytic_intervals import Interval, mean_interval
 from ensemble.scoring.sections import member_terms, summary, terms_of
+from ensemble.scoring.view import View
 from ensemble.source import Source, SplitInputs
 from ensemble.tasks.distillation.teacher import Ensemble, num_networks, num_parameters
 
@@ -53,45 +53,28 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
     found["speedup"] = rates["student"] / rates["teacher"]
     if split not in _SPLITS:
         return found
-    targets, uncertainties, predicted = source.targets(split), {}, {}
+    targets, uncertainties, views = source.targets(split), {}, {}
     for name, one in both.items():
-        arrays = predicted[name] = one.predict_members(SplitInputs(source, split)).arrays
-        scored = summary(one.likelihood.view(arrays, targets))
+        said = one.predict_members(SplitInputs(source, split))
+        views[name] = said.view(one.likelihood, targets)
+        scored = summary(views[name])
         found[name]["scores"] = scored["ensemble"]
         if one is teacher:
             members = scored["members"]
             found["mean_member"] = {key: float(np.mean(each)) for key, each in members.items()}
-        prediction = one.likelihood.prediction(arrays, None)
+        prediction = one.likelihood.prediction(said.arrays, None)
         uncertainties[name] = {
             part: getattr(prediction, part) for part in _PARTS if hasattr(prediction, part)
         }
     found["split"] = split
     found["rank_correlation"] = _rank_correlations(**uncertainties)
-    found["nll_over_mean_member"] = nll_over_mean_member(
-        predicted["student"],
-        predicted["teacher"],
-        targets,
-        (student.likelihood, teacher.likelihood),
-    )
+    found["nll_over_mean_member"] = nll_over_mean_member(views["student"], views["teacher"])
     return found
 
 
-def nll_over_mean_member(
-    student: Arrays, teacher: Arrays, targets: np.ndarray, of: tuple[Likelihood, Likelihood]
-) -> Interval:
-    """A paired 95% interval of the student's NLL less that of the teacher's mean member, nats.
-
-    Args:
-        student: predictions [1, N, ...] by name.
-        teacher: the same of its members, [M, N, ...].
-        targets: [N].
-        of: the likelihoods of both.
-    """
-
-    ours, members = (
-        one.view(arrays, targets) for one, arrays in zip(of, (student, teacher), strict=True)
-    )
-    return mean_interval(terms_of(ours, "nll") - member_terms(members, "nll").mean(axis=0))
+def nll_over_mean_member(student: View, teacher: View) -> Interval:
+    """A paired 95% interval of the student's NLL less that of the teacher's mean member, nats."""
+    return mean_interval(terms_of(student, "nll") - member_terms(teacher, "nll").mean(axis=0))
 
 
 def _rank_correlations(

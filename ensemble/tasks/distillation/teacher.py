@@ -12,6 +12,7 @@ from absl import logging
 from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
+from ensemble.scoring.view import View
 from ensemble.source import Source, SplitInputs
 from ensemble.storage.workdir import Workdir
 from ensemble.task import PredictingTask
@@ -27,7 +28,10 @@ class Predictions(Protocol):
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """[M, N, ...] by name."""
+        """[E, N, ...] of the estimators, by name."""
+
+    def view(self, likelihood: Likelihood, targets: np.ndarray) -> View:
+        """What is scored."""
 
 
 class Ensemble(Protocol):

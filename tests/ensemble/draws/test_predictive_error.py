@@ -106,14 +106,25 @@ def test_the_section_is_of_predictions_alone():
         "log_prob_01": np.zeros((4, 400)),  # It says nothing.
         "log_prob_02": drifting,
     }
-    found = predictive_section(scalars, diagnostics.summarise(scalars))
+    kept = np.arange(400)
+    found = predictive_section(scalars, diagnostics.summarise(scalars), kept)
     assert found["num_examples"] == 3
     assert found["rhat_above"] == {"1.01": 0.5, "1.05": 0.5}
     assert found["rhat_max"] == diagnostics.summarise({"": drifting}).rhat_max
     assert found["error"] is None  # So little are the drifting draws worth.
     calm = {**scalars, "log_prob_02": draws[..., 2]}
-    told = predictive_section(calm, diagnostics.summarise(calm))
+    told = predictive_section(calm, diagnostics.summarise(calm), kept)
     assert told["nll_interval"][0] < told["nll"] < told["nll_interval"][1]
     assert told["rhat_above"] == {"1.01": 0.0, "1.05": 0.0}
     only = {"log_density": scalars["log_density"]}
-    assert predictive_section(only, diagnostics.summarise(only)) is None
+    assert predictive_section(only, diagnostics.summarise(only), kept) is None
+
+
+def test_the_error_is_of_the_draws_that_predict():
+    draws = log_normal(np.random.default_rng(0), num_examples=3)
+    scalars = {f"log_prob_{i:02d}": draws[..., i] for i in range(3)}
+    found = diagnostics.summarise(scalars)
+    every, few = (predictive_section(scalars, found, np.arange(s - 1, 400, s)) for s in (1, 8))
+    expected = error_of_draws(draws[:, 7::8], float(draws[:, 7::8, 0].size))
+    assert (few["num_draws"], few["nll"]) == (50, expected.nll)
+    assert few["error"] > 1.5 * every["error"]

@@ -8,16 +8,17 @@ import pytest
 from ensemble.draws.predictive_error import OVER
 from ensemble.evaluation import chain_error
 from ensemble.likelihoods.gaussian import Gaussian
-from ensemble.likelihoods.several_targets import SeveralTargets
 
 
 def make_subject(posterior, is_finished=True):
     losses = np.array([[0.2, 0.4], [0.3, 0.4], [0.2, 0.5]])  # Of three chains.
+    scale = np.exp(losses) / np.sqrt(2 * np.pi)  # Of Gaussians with their means at the targets.
+    likelihood = Gaussian(0.0, 1.0, -1.0, 1.0)
     return types.SimpleNamespace(
         report={} if posterior is None else {"posterior": posterior},
         is_finished=is_finished,
-        test=types.SimpleNamespace(arrays={"joint_log_density": -losses}, targets=losses.T),
-        likelihood=SeveralTargets([Gaussian(0.0, 1.0, -1.0, 1.0)] * 3),
+        view=likelihood.view({"loc": np.zeros((3, 2)), "scale": scale}, np.zeros(2)),
+        likelihood=likelihood,
     )
 
 

@@ -96,30 +96,22 @@ def test_the_mixture_is_the_mean_of_softmax_over_live_members(case, num_devices)
     np.testing.assert_array_equal(found["accuracy"], mean.argmax(axis=-1) == labels)
 
 
-def test_means_over_draws_are_predictions_of_chains(case):
-    log_probs, labels = case
-    terms = CLASSES.draw_terms({"log_probs": log_probs}, labels)
-    relative = np.asarray(terms.pop(CLASSES.relative), np.float64)
-    means = {name: np.asarray(term, np.float64).mean(axis=0) for name, term in terms.items()}
-    means[CLASSES.relative] = scipy.special.logsumexp(relative, axis=0) - np.log(4)
-    expected = CLASSES.average_of_draws({"log_probs": log_probs[None]})
-    found = CLASSES.average({name: one[None] for name, one in means.items()})
-    assert found.keys() == expected.keys() == {"log_probs", "entropies"}
-    for name, one in expected.items():
-        assert found[name].dtype == np.float32
-        np.testing.assert_allclose(found[name], one, rtol=1e-5, atol=1e-6)
-    mean = np.exp(log_probs).mean(axis=0)
-    np.testing.assert_allclose(np.exp(expected["log_probs"][0]), mean, rtol=1e-5)
-    np.testing.assert_allclose(
-        expected["entropies"][0], metrics.uncertainty(log_probs)["aleatoric"], rtol=1e-5
-    )
+def test_estimators_of_a_member_are_pooled_to_one(case):
+    log_probs, _ = case
+    found, counts = CLASSES.pooled({"log_probs": log_probs[None]}, np.ones(4, int))
+    assert counts.tolist() == [4]
+    assert found.keys() == {"log_probs", "entropies"}
+    mean = np.exp(log_probs.astype(np.float64)).mean(axis=0)
+    np.testing.assert_allclose(np.exp(found["log_probs"][0, 0]), mean, rtol=1e-9)
+    entropies = metrics.uncertainty(log_probs)["aleatoric"]
+    np.testing.assert_allclose(found["entropies"][0, 0], entropies, rtol=1e-9)
 
 
 def test_an_impossible_class_has_no_entropy():
     with np.errstate(divide="ignore"):
-        log_probs = np.log(np.array([[[0.5, 0.5, 0.0]]], np.float32))
-    terms = CLASSES.draw_terms({"log_probs": log_probs}, np.array([0]))
-    np.testing.assert_allclose(terms["entropies"], [[np.log(2)]], rtol=1e-6)
+        log_probs = np.log(np.array([[[[0.5, 0.5, 0.0]]]], np.float32))
+    found, _ = CLASSES.pooled({"log_probs": log_probs}, np.ones(1, int))
+    np.testing.assert_allclose(found["entropies"], [[[np.log(2)]]], rtol=1e-6)
 
 
 # On the host.

@@ -5,6 +5,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 from small_runs import regression_config, sampling_config
 
 import ensemble
@@ -13,6 +14,7 @@ from ensemble.export import export
 from ensemble.likelihoods.gaussian import Gaussian, SharedGaussian
 from ensemble.scoring.sections import summary
 from ensemble.sources import dataset_from_arrays
+from ensemble.storage.predictions import MemberPredictions, write_arrays
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
 
@@ -139,26 +141,38 @@ def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood
     )
 
 
-@pytest.mark.soak
-def test_a_posterior_s_report_is_the_mixture_of_all_its_draws(waves, tmp_path):
-    """With every draw kept, the running sums say what the draws as members say."""
+@pytest.mark.check
+def test_the_draws_that_are_reported_are_those_that_are_loaded_and_evaluated(waves, tmp_path):
     config = sampling_config("gaussian_shared", **{"sampler.thin": 1})
-    result = ensemble.train(config, waves, str(tmp_path), show_progress=False)
-    report, predictor = result.report, result.predictor
+    report = ensemble.train(config, waves, str(tmp_path), show_progress=False).report
+    scores = report["test"]["ensemble"]
+    assert report["posterior"]["predictive"]["num_draws"] == 10
+    predictor = ensemble.load(tmp_path)
     assert predictor.description == "20 draws of 2 chains"
-    stored = np.load(tmp_path / "predictions" / "test.npz")
-    assert stored["grid_cdf"].shape[0] == 2
     source = dataset_from_arrays(waves)
     inputs, targets = source.read("test", slice(None))
-    draws = predictor.member_arrays(inputs)
-    scores = summary(predictor.task.likelihood.view(draws, targets))["ensemble"]
-    spacing = np.diff(predictor.task.likelihood.grid)[0]
-    for name in ("nll", "rmse", "nll_by_moments"):
-        assert report["test"]["ensemble"][name] == pytest.approx(scores[name], rel=1e-3)
-    for name in ("crps", "width_90"):
-        assert report["test"]["ensemble"][name] == pytest.approx(scores[name], abs=spacing)
+    said = predictor.predict_members(inputs)
+    assert said.member_of.tolist() == [0] * 10 + [1] * 10
+    loaded = summary(said.view(predictor.likelihood, targets))["ensemble"]
+    found = ensemble.evaluate(tmp_path, datasets=["none"], data=waves)["test"]["ensemble"]
+    for name in ("nll", "rmse", "crps", "width_90", "coverage_90"):
+        assert loaded[name] == pytest.approx(scores[name], rel=1e-5)
+        assert found[name] == scores[name]
     assert report["average_draw"]["test"].keys() == {"squared_error", "nll"}
     assert {"squared_error", "nll"} <= report["posterior"]["monte_carlo"].keys()
+    assert ensemble.load(tmp_path, draws=4).description == "6 draws of 2 chains"
+    with pytest.raises(UserError, match="draws=0 must be a whole number from 1"):
+        ensemble.load(tmp_path, draws=0)
+    # Predictions as earlier versions stored them, of which no distribution is left.
+    path = epath.Path(tmp_path) / "predictions" / "test.npz"
+    with np.load(path) as stored:
+        arrays = {name: one for name, one in stored.items() if name not in ("loc", "member_of")}
+    sums = {"grid_cdf": np.zeros((2, len(targets), 200)), "cdf": np.zeros((2, len(targets)))}
+    write_arrays(path, MemberPredictions(sums), np.savez, **arrays)
+    again = ensemble.evaluate(tmp_path, datasets=["none"], data=waves)["test"]["ensemble"]
+    assert again["crps"] == pytest.approx(scores["crps"], rel=1e-5)
+    with pytest.raises(UserError, match="keeps sums over draws, and needs its data to predict"):
+        ensemble.evaluate(tmp_path, datasets=["none"])
 
 
 def test_numbers_as_classes_and_classes_as_numbers_are_refused(waves, blobs):

@@ -34,6 +34,20 @@ def test_the_crps_is_the_integral_s(name):
     np.testing.assert_allclose(found, simulated, rtol=0.06, atol=0.05)
 
 
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+def test_the_crps_of_many_estimators_needs_no_pairs(name):
+    likelihood, _ = predicted(name)
+    rng, shape = np.random.default_rng(3), (100, len(TARGETS))
+    arrays = {"loc": rng.normal(10, 3, shape), "scale": rng.uniform(1, 4, shape)}
+    weights = rng.dirichlet(np.ones(100))
+    mixture = MixtureDensity(likelihood, arrays, weights)
+    found, grid = mixture.crps(TARGETS), mixture._crps(TARGETS, False)
+    np.testing.assert_allclose(found, grid, rtol=1e-3)
+    exact = likelihood.closed_crps(arrays, TARGETS, weights)
+    if exact is not None:
+        np.testing.assert_allclose(found, exact, rtol=2e-6)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prediction_has_the_mixture_s_moments_and_quantiles(name):
     likelihood, arrays = predicted(name)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-from chains import mixture_of_draws
 from run_parts import ALONE
 from small_runs import small_config
 
@@ -128,20 +127,6 @@ def test_all_but_the_nll_are_scores_of_the_known_targets_as_measured():
     scores = summary(likelihood.view(arrays, hidden))["ensemble"]
     assert np.isfinite(scores.pop("nll"))
     assert np.isnan(list(scores.values())).all()
-
-
-def test_chains_keep_what_members_would_say_of_such_rows():
-    targets = rows("censored", "target_errors")
-    likelihood, arrays = predicted_rows("gaussian", targets)
-    chain = mixture_of_draws(likelihood, arrays, targets)
-    of_chain = summary(likelihood.view(chain, targets))["ensemble"]
-    of_members = summary(likelihood.view(arrays, targets))["ensemble"]
-    spacing = likelihood.grid[1] - likelihood.grid[0]
-    for score in ("nll", "rmse", "nll_by_moments", "coverage_50"):
-        assert of_chain[score] == pytest.approx(of_members[score], rel=1e-4), score
-    for score in ("crps", "mae", "width_90"):
-        assert of_chain[score] == pytest.approx(of_members[score], abs=spacing), score
-    assert likelihood.view(chain, targets).known.num_rows == (~targets["censored"]).sum()
 
 
 def test_the_description_knows_of_remarks():

@@ -13,7 +13,6 @@ from small_runs import small_config
 
 import ensemble
 from ensemble import UserError, likelihoods, networks
-from ensemble.likelihoods.several_targets import JOINT
 from ensemble.report.advantage import beaten
 from ensemble.run.distill import distill
 from ensemble.scoring.sections import member_terms, summary
@@ -94,19 +93,17 @@ def test_predictions_are_those_of_each_target(case):
     assert whole.uncertainty(p).shape == whole.spread(arrays)[1].shape == (NUM,)
 
 
-def test_chains_keep_the_joint_density(case):
+def test_chains_have_the_joint_density_of_their_draws(case):
     whole, _, arrays, _, _ = case
-    terms = whole.draw_terms(arrays, TARGETS)  # Three draws of one chain.
-    relative = np.asarray(terms.pop(whole.relative), np.float64)
-    means = {name: np.asarray(one, np.float64).mean(axis=0)[None] for name, one in terms.items()}
-    means[whole.relative] = (scipy.special.logsumexp(relative, axis=0) - np.log(3))[None]
-    chain = whole.average(means)
-    whole.check_predictions(chain, TARGETS)
-    of_chain, of_members = summary(whole.view(chain, TARGETS)), summary(whole.view(arrays, TARGETS))
-    for name in ("nll", "rmse", "coverage_90"):
-        assert of_chain["ensemble"][name] == pytest.approx(of_members["ensemble"][name], rel=1e-3)
-    with pytest.raises(ValueError, match=JOINT):
-        whole.check_predictions({**chain, JOINT: chain[JOINT][:, :-1]}, TARGETS)
+    members = summary(whole.view(arrays, TARGETS))
+    chain = summary(whole.view(arrays, TARGETS, np.zeros(3, int)))  # Three draws of one.
+    assert chain["ensemble"] == members["ensemble"]
+    assert chain["members"]["nll"] == pytest.approx([members["ensemble"]["nll"]])
+
+
+def test_predictions_of_other_shapes_are_refused(case):
+    whole, _, arrays, _, _ = case
+    whole.check_predictions(arrays, TARGETS)
     with pytest.raises(ValueError, match=r"loc .*\[M, N, ..., 3\]"):
         whole.check_predictions({**arrays, "loc": arrays["loc"][..., :2]}, TARGETS)
     with pytest.raises(ValueError, match=r"must be \[N, 3\]"):

@@ -33,7 +33,7 @@ SAMPLER = {
         ),
         (
             SAMPLER,
-            r"config\.num_chains=1048576 chains of 21 parameters would take 9\.\d GiB, over the "
+            r"config\.num_chains=1048576 chains of 21 parameters would take 4\.\d GiB, over the "
             r"1\.0 of this machine; lower config\.num_chains or config\.log_every_steps",
         ),
         (
@@ -64,7 +64,7 @@ OF_BATCHES = {
     [
         (OF_BATCHES, r"chains of .* would take \d\.\d GiB, over the 0\.\d of the devices here"),
         (small_config(ensemble_size=2**20), r"members of .* would take 0\.6 GiB, over the 0\.1 of"),
-        (SAMPLER, r"chains of .* would take 5\.\d GiB, over the 0\.5 of the devices here; lower c"),
+        (SAMPLER, r"chains of .* would take 3\.\d GiB, over the 0\.5 of the devices here; lower c"),
     ],
 )
 def test_devices_hold_less_than_the_host(config, line, blobs, monkeypatch):

@@ -54,8 +54,8 @@ def upgraded(work):
             for name, one in sorted(found.items())
         }
     assert old.with_notes(report) == report
-    counters = old.checkpoint({}, meta["counters"])[1]
-    assert old.checkpoint({}, counters)[1] == counters
+    counters = old.checkpoint({}, meta["counters"], "runs/mine")[1]
+    assert old.checkpoint({}, counters, "runs/mine")[1] == counters
     return {
         "identity": work.identity(),
         "config": {key: one for key, one in values.items() if key in written},
@@ -88,7 +88,7 @@ def test_a_run_that_cannot_say_which_it_is_says_so_once(work, caplog):
 def test_members_that_had_not_joined_are_left_out_and_said_of_a_run_that_goes_on(caplog):
     arrays = {"params": {"kernel": np.arange(6).reshape(3, 2)}, "totals": np.ones(1)}
     counters = {"step": 5, "ticks": 5, "num_members": 3, "num_waiting": 2, "waiting_step": 8}
-    joined, left = old.checkpoint(arrays, counters)
+    joined, left = old.checkpoint(arrays, counters, "runs/mine")
     assert caplog.messages == []
     np.testing.assert_array_equal(joined.pop("params")["kernel"], [[0, 1], [2, 3]])
     assert joined == {}
@@ -99,13 +99,24 @@ def test_members_that_had_not_joined_are_left_out_and_said_of_a_run_that_goes_on
         "member_devices": 1,
         "last_step": 2**31 - 1,
     }
-    old.checkpoint(arrays, counters, resumed="runs/mine")
+    old.checkpoint(arrays, counters, "runs/mine", is_resumed=True)
     assert caplog.messages == [
         "runs/mine was growing: the members that had not joined start again."
     ]
-    assert "begun" not in old.checkpoint(arrays, {"step": 5})[1]  # Since when the totals are.
+    assert "begun" not in old.checkpoint(arrays, {"step": 5}, "mine")[1]
     with pytest.raises(ValueError, match="more members are waiting"):
-        old.checkpoint(arrays, {**counters, "num_waiting": 3})
+        old.checkpoint(arrays, {**counters, "num_waiting": 3}, "runs/mine")
+
+
+def test_sums_over_draws_are_left_out_and_it_is_said_once(caplog):
+    sums = {"test": {"top": np.zeros(3)}}
+    chains = {"num_moves": np.zeros(2), "sums": sums}
+    assert old.checkpoint(chains, {"step": 5}, "sums/a")[0].keys() == {"num_moves"}
+    by_batches = {"drawn": {"energy": np.zeros(2), "sums": sums}}
+    left, _ = old.checkpoint(by_batches, {"step": 5}, "sums/b")
+    assert left["drawn"].keys() == {"energy"}
+    old.checkpoint(by_batches, {"step": 6}, "sums/b")
+    assert sum("is of before kept draws predicted" in line for line in caplog.messages) == 2
 
 
 def test_targets_of_classes_had_another_name():

@@ -100,9 +100,32 @@ def test_members_are_chosen_and_nan_is_found_in_any_array():
     other[1, 0] = np.nan
     predictions = MemberPredictions({"a": np.arange(24.0).reshape(3, 2, 4), "b": other})
     np.testing.assert_array_equal(predictions.have_nan(), [False, True, False])
-    chosen = predictions.of_members([2, 0])
-    np.testing.assert_array_equal(chosen.arrays["a"][:, 0, 0], [16, 0])
+    chosen = predictions.of_members([0, 2])
+    np.testing.assert_array_equal(chosen.arrays["a"][:, 0, 0], [0, 16])
     assert not chosen.have_nan().any()
+
+
+def test_members_of_several_estimators(path):
+    arrays = {"loc": np.arange(15.0).reshape(5, 3), "scale": np.ones((5, 3))}
+    predictions = MemberPredictions(arrays, np.array([0, 0, 1, 2, 2]))
+    arrays["scale"][1, 2] = np.nan
+    np.testing.assert_array_equal(predictions.have_nan(), [True, False, False])
+    chosen = predictions.of_members([1, 2])
+    np.testing.assert_array_equal(chosen.arrays["loc"][:, 0], [6, 9, 12])
+    assert chosen.member_of.tolist() == [0, 1, 1]
+    targets = np.zeros(3, np.float32)
+    write_predictions(path, chosen, targets, [1, 2], CONFIG)
+    stored = read_predictions(path, CONFIG, NUMBERS)
+    assert stored.member_of.tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(stored.arrays["loc"], chosen.arrays["loc"])
+    assert stored.view(NUMBERS).num_members == 2
+    forgeries = ([0, 2, 2], [1, 1, 2], [0, 1], [0, 0, 0], [[0, 1, 1]], [1, 0, 0])
+    for forged in forgeries:
+        write_predictions(
+            path, chosen._replace(member_of=np.array(forged)), targets, [1, 2], CONFIG
+        )
+        with pytest.raises(UserError, match=r"member_of|\[M, N, \.\.\.\]"):
+            read_predictions(path, CONFIG, NUMBERS)
 
 
 def test_pickled_objects_are_never_loaded(path):
@@ -149,8 +172,8 @@ def test_predictions_are_mapped_and_checked(tmp_path):
     path = epath.Path(tmp_path / "some.npz")
     arrays = {"a": np.arange(24.0).reshape(2, 3, 4), "b": np.arange(6, dtype=np.float32)[None]}
     write_arrays(path, MemberPredictions(arrays), np.savez, source="here")
-    found = map_predictions(path)
-    assert str(found.pop("source")) == "here"
+    (found, member_of), entries = map_predictions(path)
+    assert (str(entries["source"]), member_of) == ("here", None)
     for name, one in arrays.items():
         assert isinstance(found[name].base, np.memmap)
         np.testing.assert_array_equal(found[name], one)

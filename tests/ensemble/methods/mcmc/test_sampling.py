@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import scipy.special
 from conftest import small_config
+from etils import epath
 from run_parts import draws_of, validated
 
 import ensemble
 from ensemble import RunFailed, UserError, metrics
+from ensemble.draws.store import Draws
 from ensemble.method import Status
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.sampling import Sampling
@@ -418,18 +420,19 @@ def test_a_network_is_sampled_and_all_is_learned_from(blobs, tmp_path):
     assert ensemble.load(tmp_path)(blobs["inputs"][:4]).probs.shape == (4, 3)
 
 
-def test_a_chain_that_never_moves_is_named_and_left_out(blobs):
+def test_a_chain_that_never_moves_is_named_and_left_out(blobs, tmp_path):
     config = validated(sampling_config(log_every_steps=10))
     method = Sampling(config, create_task(config, recognise(blobs)))
-    state, _ = method.advance(method.init(jax.random.key(0)))
+    state, draws = method.init(jax.random.key(0)), Draws(epath.Path(tmp_path))
     while not method.finished(state):
-        state, _ = method.advance(state)
+        state, info = method.advance(state)
+        method.record(info, draws)
     assert set(method.status(state).values()) == {Status.ACTIVE}
     stuck = state.replace(num_moves=state.num_moves.at[1].set(0))
     assert method.status(stuck) == {0: Status.ACTIVE, 1: Status.STUCK}
     from ensemble.report.results import build_report, live_predictions
 
-    predictions, status = live_predictions(method, stuck, ["validation", "test"])
+    predictions, status = live_predictions(method, stuck, ["validation", "test"], draws)
     assert predictions["test"].arrays["log_probs"].shape[0] == 1
     timing = {"member_examples_per_second": None}
     task = method.task
