@@ -80,7 +80,7 @@ class Averaged(EngineMethod[AveragedState]):
         return _stacked(mean, [self.indices.index(k) for k in live])
 
 
-def predictive(arrays, counters, live, draws):
+def predictive(arrays, counters, live, *_):
     """What predicts of a checkpoint on disk."""
     return _stacked(arrays[MEAN], live)
 

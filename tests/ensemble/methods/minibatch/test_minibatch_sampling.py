@@ -7,11 +7,14 @@ import jax
 import numpy as np
 import pytest
 from conftest import make_blobs
+from etils import epath
 from run_parts import draws_of, validated
 
 import ensemble
 from ensemble import UserError, networks
+from ensemble.draws.store import Draws
 from ensemble.method import Status
+from ensemble.methods.minibatch.draw_record import append
 from ensemble.methods.minibatch.minibatch_sampling import MinibatchSampling
 from ensemble.priors import parse_prior
 from ensemble.sources import dataset_from_arrays, load_dataset
@@ -42,6 +45,13 @@ def make_method(blobs, **overrides):
     dataset = dataset_from_arrays(blobs)
     network = networks.create(config.model, len(dataset.class_names))
     return MinibatchSampling(config, classification(dataset, network, parse_prior(config.prior)))
+
+
+def on_disk(taken, directory):
+    """Draws that a run has taken, as it leaves them."""
+    draws = Draws(epath.Path(directory))
+    append(draws, 0, taken)
+    return draws
 
 
 def run(method, limits=(None,)):
@@ -78,7 +88,7 @@ def test_interrupted_anywhere_chains_take_the_same_draws(blobs, limits):
         pytest.param(1, 2, marks=pytest.mark.check),
     ],
 )
-def test_the_number_of_devices_changes_no_draw(blobs, num_chains, num_devices):
+def test_the_number_of_devices_changes_no_draw(blobs, num_chains, num_devices, tmp_path):
     method = make_method(blobs, num_chains=num_chains)
     state, taken = run(method)
     other = make_method(blobs, num_chains=num_chains, num_devices=num_devices)
@@ -86,19 +96,20 @@ def test_the_number_of_devices_changes_no_draw(blobs, num_chains, num_devices):
     near = lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)  # noqa: E731
     jax.tree.map(near, [one.params for one in theirs], [one.params for one in taken])
     near(
-        other.predict_split(found, "test").arrays["log_probs"],
-        method.predict_split(state, "test").arrays["log_probs"],
+        other.predict_split(found, "test", on_disk(theirs, tmp_path / "b")).arrays["log_probs"],
+        method.predict_split(state, "test", on_disk(taken, tmp_path / "a")).arrays["log_probs"],
     )
 
 
 @pytest.mark.soak
-def test_the_prediction_is_the_mean_over_the_draws(blobs):
+def test_the_prediction_is_the_mean_over_the_draws(blobs, tmp_path):
     method = make_method(blobs)
     state, taken = run(method)
     inputs = method.task.dataset.read("test", slice(None)).inputs
     predict = jax.vmap(lambda params: method.task.predict({"params": params}, inputs))
     probs = np.mean([np.exp(predict(draw.params)["log_probs"]) for draw in taken], axis=0)
-    found = np.exp(method.predict_split(state, "test").arrays["log_probs"])
+    said = method.predict_split(state, "test", on_disk(taken, tmp_path))
+    found = np.exp(said.arrays["log_probs"])
     np.testing.assert_allclose(found, probs, rtol=1e-4, atol=1e-6)
 
 
