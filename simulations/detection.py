@@ -8,6 +8,7 @@ from scipy.special import ndtr, ndtri
 
 from ensemble import metrics
 from ensemble.evaluation import sentences
+from ensemble.scoring.scores.ranked_class import Ranked
 from simulations.settings import named
 from simulations.statement import VERDICT, Outcome, Replicate, Statement, holds, replication
 
@@ -22,6 +23,33 @@ def detection_intervals(
         outside = distance + scale * rng.normal(size=num_out)
         found = metrics.rank(rng.normal(size=num_in), outside).intervals()
         return {name: holds(found[name], truth[name]) for name in truth}
+
+    return replicate
+
+
+def ranked_class(num_examples: int, share: float, distance: float) -> Replicate:
+    """Whether the intervals hold what a probability of a class does among all examples.
+
+    Scores are normal on either side, and the number of examples of the class is a draw, too.
+
+    Args:
+        num_examples: N.
+        share: of the class among all examples.
+        distance: between the sides.
+    """
+    position = (np.arange(200_000) + 0.5) / 200_000
+    found = distance - ndtri(position)  # Of the class, the highest first.
+    caught, false = share * position, (1 - share) * ndtr(-found)
+    truth = {
+        "auroc": float(ndtr(distance / np.sqrt(2))),
+        "aupr": float(np.mean(caught / (caught + false))),
+    }
+
+    def replicate(rng: np.random.Generator) -> Outcome:
+        is_of_class = rng.uniform(size=num_examples) < share
+        scores = rng.normal(size=num_examples) + distance * is_of_class
+        terms = np.stack([scores, is_of_class], axis=1)
+        return {name: holds(Ranked(name).interval(terms), truth[name]) for name in truth}
 
     return replicate
 
@@ -59,6 +87,7 @@ def detection(
 
 _normal = named("num_in num_out distance scale")
 _sets = named("num_in num_out aurocs")
+_of_class = named("num_examples share distance")
 
 STATEMENTS = (
     Statement(
@@ -80,6 +109,29 @@ STATEMENTS = (
             "1000 and 1000, apart": _normal(1000, 1000, 6.0),
         },
         prepare=detection_intervals,
+        at_least=True,
+    ),
+    Statement(
+        name="classes.ranked_class",
+        claim="AUROC and AUPRC of a class lie in [low, high]",
+        over="test examples",
+        made_by=(
+            "ensemble.metrics.detection.RankedScores.auroc_interval",
+            "ensemble.scoring.scores.ranked_class.Ranked.interval",
+            "ensemble.scoring.scores.ranked_class.average_precision_interval",
+        ),
+        settings={
+            "N = 300, a tenth": _of_class(300, 0.1, 1.5),
+            "N = 300, a tenth, easy": _of_class(300, 0.1, 4.0),
+            "N = 300, half, hard": _of_class(300, 0.5, 0.5),
+            "N = 300, half": _of_class(300, 0.5, 2.5),
+            "N = 1000, 2%": _of_class(1000, 0.02, 1.5),
+            "N = 2000, 1.5%, hard": _of_class(2000, 0.015, 0.5),
+            "N = 2000, 1.5%": _of_class(2000, 0.015, 1.5),
+            "N = 2000, 1.5%, easy": _of_class(2000, 0.015, 4.0),
+            "N = 10,000, 1.5%": _of_class(10_000, 0.015, 2.5),
+        },
+        prepare=ranked_class,
         at_least=True,
     ),
     Statement(

@@ -4,7 +4,7 @@ Works on any workdir, finished or in training, and changes nothing but its own f
 `report.html` to read and `evaluation.json` with every number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -31,12 +31,23 @@ def main(argv: Sequence[str]) -> None:
         nonempty_sets=values.nonempty_sets,
         num_devices=values.num_devices,
         abstain=values.abstain,
+        scores=values.scores,
     )
-    verdict = "\n".join(evaluation["verdict"])
+    verdict = "\n".join([*evaluation["verdict"], *_asked(evaluation)])
     out = out or f"{values.workdir.rstrip('/')}/evaluation"
     out = shown(str(out))
     files = f"{out}/report.html, and every number in {out}/evaluation.json"
     command_line.print_answer(f"\n{verdict}\n\nReport: {files}")
+
+
+def _asked(evaluation: Mapping[str, Any]) -> list[str]:
+    """A line for each score that was asked for."""
+    lines, test = [], evaluation["test"]
+    for name in evaluation["asked"]:
+        ends = test["interval"][name]
+        over = "" if ends is None else f" (95% interval {ends[0]:.4g} to {ends[1]:.4g})"
+        lines.append(f"{shown(name)}: {test['ensemble'][name]:.4g}{over}.")
+    return lines
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
@@ -58,6 +69,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         "Thresholds of abstention to fit, separated by commas: max_error=0.02 for an error among "
         "accepted examples, coverage=0.9 for the share to accept; of numbers max_error=0.1@5, "
         "where an error is to be off by more than 5. By default some of both.",
+    )
+    flags.DEFINE_list(
+        "scores",
+        [],
+        "What to score beside the usual, separated by commas: of classes cost:FILE, a matrix of "
+        "what each decision costs, auprc:CLASS and auroc:CLASS.",
     )
     flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
     flags.DEFINE_string(

@@ -39,6 +39,7 @@ def evaluate(
     num_devices: int | None = None,
     abstain: Sequence[str] | None = None,
     nonempty_sets: bool = False,
+    scores: Sequence[str] = (),
     show_progress: bool = True,
 ) -> Evaluation:
     """Scores an ensemble on its test split, on shifted and on out-of-distribution data.
@@ -61,6 +62,8 @@ def evaluate(
         abstain: what thresholds of abstention to fit, as `ensemble.load` takes each; None: some
             errors and coverages.
         nonempty_sets: whether every conformal set is to hold the most probable class at least.
+        scores: what to score beside the usual: `cost:FILE` and such, by `docs/metrics.md`; or a
+            string of some with commas.
         show_progress: whether to show on stderr, or below a notebook's cell, how far it is.
 
     Returns:
@@ -72,14 +75,16 @@ def evaluate(
     datasets = datasets.split(",") if isinstance(datasets, str) else datasets
     compare = [compare] if isinstance(compare, str | os.PathLike) else compare
     abstain = abstain.split(",") if isinstance(abstain, str) else abstain
+    scores = scores.split(",") if isinstance(scores, str) else scores
     rules = None if abstain is None else [metrics.Rule.parse(one) for one in abstain]
     options = Options(rules, nonempty_sets)
-    subject = Subject(os.fspath(workdir), data_dir, data, num_devices)
+    subject = Subject(os.fspath(workdir), data_dir, data, num_devices, scores)
     evaluator = subject.evaluator
     evaluator.check(subject, options)
+    _ = subject.view  # What is asked for is refused here, before more is predicted.
 
     def compare_with(workdir: str) -> dict[str, Any]:
-        other = Subject(workdir, data_dir, data, num_devices)
+        other = Subject(workdir, data_dir, data, num_devices, scores)
         _check_same_kind(subject, other)
         return evaluator.compare(subject, other)
 
@@ -125,6 +130,7 @@ def score(
         "failed_members": subject.failed_members,
         "notes": [*subject.report.get("notes", []), *beside.notes],
         "dataset": subject.description,
+        "asked": {one.name: one.setting for one in subject.view.asked},
         **subject.evaluator.sections(subject, predicted, options),
         "compare": beside.comparisons,
         "config": subject.config,

@@ -74,7 +74,7 @@ class ClassEvaluator(Evaluator):
     def table(self, evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         """Each score of the ensemble, its interval, and the members' mean."""
         # Imported here, as by `evaluate`: it imports Matplotlib.
-        from ensemble.evaluation.page import TITLES, interval, number, percent
+        from ensemble.evaluation.page import interval, number, percent, titles_of
 
         test = evaluation["test"]
         over = "groups" if "over_groups" in test else "examples"
@@ -82,10 +82,11 @@ class ClassEvaluator(Evaluator):
         def row(name: str) -> list[str]:
             show = percent if "accuracy" in name else number
             low_high = interval(test["interval"][name], name)
-            return [TITLES[name], show(test["ensemble"][name]), low_high, show(test["mean"][name])]
+            return [titles[name], show(test["ensemble"][name]), low_high, show(test["mean"][name])]
 
-        names = [name for name in TITLES if name in test["ensemble"]]
-        return ["test", "ensemble", f"95% over {over}", "mean of members"], [row(n) for n in names]
+        titles = titles_of(evaluation)
+        heading = ["test", "ensemble", f"95% over {over}", "mean of members"]
+        return heading, [row(name) for name in titles]
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Scores against members, shifts, and the confusion of few classes."""

@@ -6,6 +6,7 @@ from the workdir to the two files, is in `assembly.py`.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -85,7 +86,10 @@ class Evaluator(ABC):
             subject.view,
             subject.calibration_view,
             {
-                name: one.view(subject.likelihood, targets if has_targets(name) else None)
+                name: dataclasses.replace(
+                    one.view(subject.likelihood, targets if has_targets(name) else None),
+                    asked=subject.view.asked,
+                )
                 for name, one in predicted.items()
                 if name != derived.PROFILE
             },

@@ -23,6 +23,8 @@ from ensemble.evaluation.derived import SHIFT
 from ensemble.evaluation.sentences import is_available
 from ensemble.pictures import curves, examples, matrices, member_scores, reliability, uncertainty
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.scores.ranked_class import sides_of
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import check_size
 
@@ -41,7 +43,16 @@ TITLES = {
     "adaptive_ece": "adaptive ECE",
     "aurc": "AURC",
     "accuracy_at_80": "accuracy at 80%",
+    "auroc": "AUROC",
 }
+
+
+def titles_of(evaluation: Mapping[str, Any]) -> dict[str, str]:
+    """Titles of the scores that tables show, by name; those that were asked for among them."""
+    names = evaluation["classes"]["names"]
+    found = {**TITLES, **{f"auprc:{c}": f"AUPRC of {name}" for c, name in enumerate(names)}}
+    found |= {name: name for name in evaluation["asked"] if name not in found}
+    return {name: title for name, title in found.items() if name in evaluation["test"]["ensemble"]}
 
 
 def render(evaluation: Mapping[str, Any], subject: Subject, outside: Mapping[str, Any]) -> str:
@@ -59,7 +70,7 @@ def render(evaluation: Mapping[str, Any], subject: Subject, outside: Mapping[str
         draw(evaluation, subject, outside),
         CAPTIONS,
         {"percent": percent, "number": number, "interval": interval},
-        titles=TITLES,
+        titles=titles_of(evaluation),
         few_errors=metrics.FEW_ERRORS,
         all_classes=list(range(len(classes["names"]))),
         shown_classes=_shown_classes(classes),
@@ -138,6 +149,13 @@ def draw(
         drawn["roc"] = uncertainty.roc_curves(inside, entropies)
     if evaluation["shift"]:
         drawn["shift"] = curves.shift_curves(evaluation["shift"], test)
+    ranked = {
+        classes["names"][score.setting]: sides_of(view, score.setting)
+        for name, score in scores_of(view).items()
+        if name.partition(":")[0] == "auprc" and not math.isnan(test["ensemble"][name])
+    }
+    if ranked:
+        drawn["precision_recall"] = uncertainty.precision_recall(ranked)
     drawn |= _draw_examples(subject)
     if records := drawable_records(subject):
         drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
@@ -250,6 +268,8 @@ CAPTIONS = {
     "reliability": "Accuracy against confidence; below the diagonal it is overconfident.",
     "sizes": "What each further member brings: scores of ensembles of 1 to M of these members.",
     "entropy": "Entropy of the predictions on the test split and on inputs unlike it.",
+    "precision_recall": "Precision against recall of a class, called by its probability; a line of "
+    "dashes is the share of its examples, which is the precision of calling all.",
     "roc": "Telling out-of-distribution inputs from the test split by the entropy.",
     "shift": "The test split, shifted more and more.",
     "disagreement": "Percent of test examples on which two members predict different classes.",

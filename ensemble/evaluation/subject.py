@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ensemble.batched_prediction import Keep, in_memory
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
 from ensemble.predictor import check_is_workdir, restore
+from ensemble.scoring.score import asked_for
 from ensemble.scoring.view import View
 from ensemble.sharding import startup
 from ensemble.source import AnyInputs, Request, Source, SplitInputs
@@ -50,6 +52,7 @@ class Subject:
             else as `ensemble.sources.catalogue.load_dataset` has it. No set is prepared.
         data: the arrays that the run was given, if it was given arrays.
         num_devices: to predict on; None for all.
+        scores: that are asked for beside the usual ones, as of `asked_for`.
 
     Raises:
         UserError: it is no workdir, or has nothing to evaluate.
@@ -70,8 +73,10 @@ class Subject:
         data_dir: str | None = None,
         data: Any = None,
         num_devices: int | None = None,
+        scores: Sequence[str] = (),
     ):
         self.work = Workdir(workdir)
+        self._scores = scores
         self._data_dir = data_dir
         self._data = data
         self._num_devices = num_devices
@@ -124,8 +129,14 @@ class Subject:
 
     @functools.cached_property
     def view(self) -> View:
-        """What the live members say of the test split."""
-        return self.test.view(self.likelihood)
+        """What the live members say of the test split, with the scores that are asked for.
+
+        Raises:
+            UserError: there is no such score.
+        """
+        view = self.test.view(self.likelihood)
+        asked = asked_for(self._scores, view, getattr(self.likelihood, "class_names", ()))
+        return dataclasses.replace(view, asked=asked)
 
     @functools.cached_property
     def calibration_view(self) -> View | None:

@@ -53,7 +53,9 @@ class MeanOfSoftmax(ClassView):
         # At 1 nothing is better than no temperature, and normalising again would only round.
         plain = self.log_probs
         tempered = plain if factor == 1 else metrics.apply_temperature(plain, factor)
-        return MeanOfSoftmax(arrays={LOG_PROBS: tempered[None]}, targets=self.targets)
+        return MeanOfSoftmax(
+            arrays={LOG_PROBS: tempered[None]}, targets=self.targets, asked=self.asked
+        )
 
     @property
     def votes(self) -> NDArray:

@@ -67,6 +67,10 @@ class RankedScores(NamedTuple):
         threshold lies between two of the scores by a binomial law, and the rate at each of them has
         an exact interval; with fewer than some 85 out-of-distribution examples its upper end is 1.
         """
+        return {"auroc": self.auroc_interval(), "fpr95": self._fpr95_interval()}
+
+    def auroc_interval(self, level: float = LEVEL) -> Interval:
+        """Of the area under the ROC curve; both sides have two examples or more."""
         groups = np.cumsum(np.append(False, self.last[:-1]))
         is_out = self.order >= self.num_in
         num_out = len(is_out) - self.num_in
@@ -81,12 +85,8 @@ class RankedScores(NamedTuple):
         beaten = (1 - higher_in - here_in / 2)[groups[is_out]]
         beating = (higher_out + here_out / 2)[groups[~is_out]]
         variance = _variance(beaten) + _variance(beating)
-        return {
-            "auroc": share_interval(
-                self.scores()["auroc"], variance, 1 / min(self.num_in, num_out)
-            ),
-            "fpr95": self._fpr95_interval(),
-        }
+        area = self.scores()["auroc"]
+        return share_interval(area, variance, 1 / min(self.num_in, num_out), level)
 
     def _fpr95_interval(self) -> Interval:
         is_out = self.order >= self.num_in

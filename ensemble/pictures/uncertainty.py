@@ -115,3 +115,25 @@ def roc_curves(inside: NDArray, outside: Mapping[str, NDArray]) -> Figure:
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     legend(axes, loc="lower right")
     return figure
+
+
+def precision_recall(classes: Mapping[str, tuple[NDArray, NDArray]]) -> Figure:
+    """Precision against recall where the examples of a class are called by its probability.
+
+    Args:
+        classes: by name, what is called positive above a threshold: values of the other examples,
+            and of those of the class.
+    """
+    figure = new_figure("", width=5.6, height=5.0)
+    axes = figure.subplots()
+    for i, (name, sides) in enumerate(classes.items()):
+        color, ranked = PALETTE[i % len(PALETTE)], metrics.rank(*sides)
+        _, recall, precision = ranked.rates()
+        share = len(sides[1]) / len(ranked.order)
+        label = f"{literal(shorten(name))}, AUPRC {ranked.scores()['aupr']:.3f}"
+        axes.step(recall, precision, where="pre", color=color, label=label)
+        axes.axhline(share, linestyle="--", color=color, linewidth=1)
+    style(axes, xlabel="recall", ylabel="precision")
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    legend(axes, loc="best")
+    return figure

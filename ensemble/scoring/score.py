@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ensemble.errors import UserError
 from ensemble.metrics.analytic_intervals import Interval
 from ensemble.metrics.checks import Floats
 from ensemble.scoring import scores as _folder
@@ -38,8 +39,15 @@ class Score:
         better: what a better score is.
         under_shift: whether what a shift changes has an interval, and of what.
         of_members: whether it says something of a member by itself.
-        each: levels at which this is a score of its own, whose name and title then have the percent
-            for `{}`; `terms` and `combine` take the level. None: it is one score.
+        each: settings of a view with which this is a score of its own, such as levels, whose
+            percent is then in the name and the title for `{}`. None: it is one score. Of one that
+            has `settings` too: those that are told unasked, by name.
+        settings: what else it may be told where it is asked for by `NAME:TEXT`: called as
+            `settings(text, class_names)`, it returns them, JSON-ready, or raises UserError. None:
+            nothing.
+        takes: what the text is, such as "FILE".
+        setting: that this score has; None: it has none. Else `terms` and `combine` were called with
+            it.
     """
 
     name: str
@@ -51,11 +59,35 @@ class Score:
     better: Literal["lower", "higher", "nearest", "neither"] = "lower"
     under_shift: Literal["", "difference", "ratio"] = ""
     of_members: bool = True
-    each: Callable[[Any], Iterable[float]] | None = None
+    each: Callable[[Any], Any] | None = None
+    settings: Callable[[str, Sequence[str]], Any] | None = None
+    takes: str = ""
+    setting: Any = None
 
     def at(self, view: View) -> list[Score]:
-        """The scores of a view that this stands for."""
-        return [self] if self.each is None else [_at_level(self, one) for one in self.each(view)]
+        """The scores of a view that this stands for, unasked."""
+        if self.each is None:
+            return [] if self.settings else [self]
+        if self.settings:
+            return [self.having(one, name, self.title) for name, one in self.each(view).items()]
+        return [self._at_level(one) for one in self.each(view)]
+
+    def having(self, setting: Any, name: str, title: str) -> Score:
+        """The score with one of its settings."""
+        return replace(
+            self,
+            name=name,
+            title=title,
+            terms=lambda view: self.terms(view, setting),
+            combine=self.combine(setting),
+            each=None,
+            settings=None,
+            setting=setting,
+        )
+
+    def _at_level(self, level: float) -> Score:
+        percent = percent_of(level)
+        return self.having(level, self.name.format(percent), self.title.format(percent))
 
     def known_terms(self, view: View) -> tuple[Floats, NDArray]:
         """The terms [K] or [K, 2] of the rows that have this score, and which these are, [N]."""
@@ -123,18 +155,6 @@ def percent_of(level: float) -> str:
     return f"{100 * level:.4g}"
 
 
-def _at_level(score: Score, level: float) -> Score:
-    percent = percent_of(level)
-    return replace(
-        score,
-        name=score.name.format(percent),
-        title=score.title.format(percent),
-        terms=lambda view: score.terms(view, level),
-        combine=score.combine(level),
-        each=None,
-    )
-
-
 _declared: list[Score] = []
 
 
@@ -172,6 +192,41 @@ def declared() -> tuple[Score, ...]:
 
 
 def scores_of(view: View) -> Mapping[str, Score]:
-    """The scores of a view, by name."""
+    """The scores of a view, by name: those that all such views have, and those asked for."""
     kinds = type(view).__mro__
-    return {one.name: one for made in declared() if made.of in kinds for one in made.at(view)}
+    found = {one.name: one for made in declared() if made.of in kinds for one in made.at(view)}
+    return {**found, **{one.name: one for one in view.asked}}
+
+
+def asked_for(texts: Iterable[str], view: View, class_names: Sequence[str]) -> tuple[Score, ...]:
+    """The scores that a user asks for beside those that all such views have.
+
+    Args:
+        texts: `NAME:TEXT` of scores that have settings, as these are then named; or the name alone
+            of one that is told anyway.
+        view: that is scored.
+        class_names: of its targets; empty where they are no classes.
+
+    Raises:
+        UserError: there is no such score of such a view, or it has no such settings.
+    """
+    found, kinds = [], type(view).__mro__
+    of_view = {one.name: one for one in declared() if one.of in kinds}
+    for text in texts:
+        name, _, rest = text.partition(":")
+        if text in scores_of(view):
+            continue
+        if name not in of_view:
+            known = sorted(one.name for one in of_view.values() if one.settings)
+            raise UserError(
+                f"--scores={text}: {name} is no score of such predictions that could be asked for; "
+                f"choose from {', '.join(known) or 'none, there are none of such targets'}"
+            )
+        score = of_view[name]
+        if score.settings is None:
+            raise UserError(f"--scores={text}: {name} has no settings; it is told without asking")
+        if not rest:
+            raise UserError(f"--scores={text}: say which; write {name}:{score.takes}")
+        setting = score.settings(rest, class_names)
+        found.append(score.having(setting, text, f"{score.title} ({rest})"))
+    return tuple(found)

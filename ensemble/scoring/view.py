@@ -88,6 +88,7 @@ class View:
         member_of: [E], ascending from 0: the member that each estimator belongs to; None: each is
             a member.
         weights: [M] of the members, positive; None: all the same.
+        asked: `ensemble.scoring.score.Score`s that were asked for, beside those of all such views.
         whole: the view that this one has some of the members of; None: it is whole.
         index: the estimators of `whole` that it has.
     """
@@ -111,6 +112,7 @@ class View:
     targets: np.ndarray
     member_of: NDArray | None = None
     weights: Floats | None = None
+    asked: tuple[Any, ...] = ()
     whole: Self | None = None
     index: Any = field(default_factory=lambda: slice(None))
     _shared: dict[str, Any] = field(default_factory=dict)

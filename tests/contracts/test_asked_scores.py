@@ -1,0 +1,166 @@
+"""Scores that a user asks for, with settings: by hand, and refused in one line."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import sklearn.metrics
+from scored_sets import of_classes, of_numbers
+
+import ensemble
+from ensemble import UserError
+from ensemble.scoring.score import asked_for, scores_of
+from ensemble.scoring.scores.ranked_class import Ranked
+
+NAMES = ("legal", "fraud", "odd")
+
+
+def view_of(num_classes, num_rows=150):
+    likelihood, arrays, labels = of_classes(3, num_rows, num_classes)
+    return likelihood.view(arrays, labels)
+
+
+def asked(view, *texts, names=NAMES):
+    return dataclasses.replace(view, asked=asked_for(texts, view, names))
+
+
+def sides(view, number):
+    probs = np.exp(view.log_probs)
+    return view.labels == number, probs[:, number]
+
+
+def test_of_two_classes_both_are_ranked_unasked():
+    view = view_of(2)
+    is_second, probs = sides(view, 1)
+    found = scores_of(view)
+    expected = sklearn.metrics.roc_auc_score(is_second, probs)
+    assert found["auroc"].value(view) == pytest.approx(expected, rel=1e-12)
+    for c, name in enumerate(("auprc:0", "auprc:1")):
+        expected = sklearn.metrics.average_precision_score(*sides(view, c))
+        assert found[name].value(view) == pytest.approx(expected, rel=1e-12)
+    for name in ("auroc", "auprc:0", "auprc:1"):
+        low, high = found[name].interval(view)
+        assert 0 < low < found[name].value(view) < high < 1
+    assert "cost" not in found
+
+
+def test_of_more_classes_one_is_asked_for_by_name_or_number():
+    plain = view_of(3)
+    assert "auroc" not in scores_of(plain)
+    view = asked(plain, "auprc:fraud", "auroc:2", "accuracy")
+    found = scores_of(view)
+    of_class = sklearn.metrics.average_precision_score(*sides(view, 1))
+    assert found["auprc:fraud"].value(view) == pytest.approx(of_class, rel=1e-12)
+    of_class = sklearn.metrics.roc_auc_score(*sides(view, 2))
+    assert found["auroc:2"].value(view) == pytest.approx(of_class, rel=1e-12)
+    assert [one.setting for one in view.asked] == [1, 2]
+    for other in (view.members([0, 2]), view.rows(np.arange(90)), view.with_factor(1.5)):
+        assert "auprc:fraud" in scores_of(other)
+
+
+def test_ties_and_repeated_examples_count_as_they_should():
+    rng = np.random.default_rng(0)
+    values, is_one = np.round(rng.normal(size=80), 1), rng.integers(2, size=80)
+    terms, counts = np.stack([values, is_one], axis=1), rng.integers(0, 3, 80)
+    again = np.repeat(terms, counts, axis=0)
+    for name, of_scikit_learn in (
+        ("auroc", sklearn.metrics.roc_auc_score),
+        ("aupr", sklearn.metrics.average_precision_score),
+    ):
+        rule = Ranked(name)
+        expected = of_scikit_learn(again[:, 1], again[:, 0])
+        assert rule.value(terms, counts) == pytest.approx(expected, rel=1e-12)
+        assert rule.value(again) == pytest.approx(expected, rel=1e-12)
+        assert np.isnan(rule.value(terms[is_one == 1]))
+        assert rule.interval(terms[is_one == 1]) is None
+
+
+def test_an_average_precision_of_few_or_of_all_first():
+    values = np.arange(100.0)
+    few = np.stack([values, values >= 86], axis=1)  # Fourteen, all of them first.
+    assert Ranked("aupr").interval(few) is None
+    more = np.stack([values, values >= 85], axis=1)
+    low, high = Ranked("aupr").interval(more)
+    assert 0.5 < low < high == 1
+
+
+def write(path, text):
+    path.write_text(text)
+    return f"cost:{path}"
+
+
+def test_the_cheapest_decision_is_made_and_paid_for(tmp_path):
+    view = view_of(3)  # The fourth decision is to ask a person.
+    text = write(tmp_path / "costs.csv", "0,1,4,0.5\n5,0,1,0.5\n2,3,0,0.5\n")
+    view = asked(view, text)
+    costs = np.array([[0, 1, 4, 0.5], [5, 0, 1, 0.5], [2, 3, 0, 0.5]])
+    decisions = (np.exp(view.log_probs) @ costs).argmin(axis=1)
+    paid = costs[view.labels, decisions]
+    score = scores_of(view)[text]
+    assert score.value(view) == pytest.approx(paid.mean())
+    assert score.setting == costs.tolist()
+    low, high = score.interval(view)
+    assert 0 <= low < paid.mean() < high <= 5
+    assert (decisions == 3).any()
+    named = write(tmp_path / "named.csv", "fraud,legal,odd\n0,5,1\n1,0,4\n3,2,0\n")
+    assert asked(view, named).asked[0].setting == costs[:, :3].tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "it cannot be read"),
+        ("", r"shape \(0,\); give a row for each of the 3 classes"),
+        ("0,1\n1,0\n", r"shape \(2, 2\); give a row for each of the 3 classes"),
+        ("0,1,2\n1,0,2\n1,x,0\n", "costs must be numbers"),
+        ("0,1,2\n1,0\n1,2,0\n", "costs must be numbers, in rows of one length"),
+        ("1,1,1\n1,1,1\n1,1,1\n", "must be finite, and not all the same"),
+        ("0,1,2\n1,nan,2\n1,2,0\n", "must be finite"),
+    ],
+)
+def test_what_is_no_matrix_of_costs_is_one_line(tmp_path, content, says):
+    path = tmp_path / "costs.csv"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError, match=says):
+        asked(view_of(3), f"cost:{path}")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("cost", "say which; write cost:FILE"),
+        ("auprc", "say which; write auprc:CLASS"),
+        ("auprc:fruad", r"none of the 3 classes; choose from legal, fraud, odd"),
+        ("accuracy:3", "accuracy has no settings; it is told without asking"),
+        ("profit:x", "is no score .* choose from auprc, auroc, cost"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_one_line(text, says):
+    with pytest.raises(UserError, match=says):
+        asked(view_of(3), text)
+
+
+def test_numbers_have_no_costs():
+    likelihood, arrays, targets = of_numbers("gaussian")
+    with pytest.raises(UserError, match="cost is no score of such predictions"):
+        asked(likelihood.view(arrays, targets), "cost:x.csv", names=())
+
+
+def test_an_evaluation_says_what_was_asked_for(blobs_run, blobs, tmp_path):
+    names = json.loads((blobs_run / "report.json").read_text())["dataset"]["class_names"]
+    lines = [",".join("0" if i == j else "1" for j in range(len(names))) for i in range(len(names))]
+    costs = write(tmp_path / "costs.csv", "\n".join(lines))
+    how = {"out": tmp_path / "out", "data": blobs, "datasets": ["none"], "show_progress": False}
+    found = ensemble.evaluate(blobs_run, scores=[costs, "auprc:1"], compare=[blobs_run], **how)
+    test = found["test"]
+    assert test["ensemble"][costs] == pytest.approx(1 - test["ensemble"]["accuracy"])
+    assert found["asked"].keys() == {costs, "auprc:1"}
+    assert found["compare"][0]["ensemble"][costs] == test["ensemble"][costs]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "figure-precision_recall" in page
+    assert f"AUPRC of {names[1]}" in page
+    assert f"AUPRC of {names[1]}" in repr(found)
+    with pytest.raises(UserError, match="--scores=cost"):
+        ensemble.evaluate(blobs_run, scores="cost", **how)
