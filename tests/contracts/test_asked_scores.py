@@ -164,3 +164,16 @@ def test_an_evaluation_says_what_was_asked_for(blobs_run, blobs, tmp_path):
     assert f"AUPRC of {names[1]}" in repr(found)
     with pytest.raises(UserError, match="--scores=cost"):
         ensemble.evaluate(blobs_run, scores="cost", **how)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_correlation_of_classes_is_that_of_scikit_learn(num_classes):
+    view = view_of(num_classes)
+    found, predicted = scores_of(view)["matthews"], view.log_probs.argmax(axis=-1)
+    expected = sklearn.metrics.matthews_corrcoef(view.labels, predicted)
+    assert found.value(view) == pytest.approx(expected, rel=1e-12)
+    counts = np.random.default_rng(0).integers(0, 3, view.num_rows)
+    repeated = (np.repeat(one, counts) for one in (view.labels, predicted))
+    expected = sklearn.metrics.matthews_corrcoef(*repeated)
+    assert found.combine.value(found.terms(view), counts) == pytest.approx(expected, rel=1e-12)
+    assert found.value(view.rows(view.labels == 1)) == 0
