@@ -195,7 +195,7 @@ and on ten others.
   published one). Inputs and targets are standardised on the training rows, and scores are in these
   units. Mean ± standard deviation over model seeds.
 - NLL by moments scores a normal distribution with the mean and the variance of the prediction, as
-  the published table does. NLL is of the prediction itself, a mixture over all draws.
+  the published table does. NLL is of the prediction itself, a mixture over draws.
 - Our posterior is ten chains of MCLMC from the members of our ensemble. Its seconds are those of
   both. The first 8,000 of 24,000 steps are left out, of 8,000 steps the first 4,000.
 - R-hat is the largest of our posterior's scalars, from the seed with the smallest to that with the

@@ -47,8 +47,8 @@ class Calibration:
         )
         if stored is None:
             raise UserError(
-                f"{self._path} keeps sums over draws, as earlier versions did, of which no factor "
-                "can be had; run train.py again with the same --workdir"
+                f"{self._path} keeps sums over draws, as earlier versions did, to which nothing "
+                "can be fitted; run train.py again with the same --workdir"
             )
         self._view = stored.view(likelihood)
 

@@ -20,7 +20,7 @@ older ones in one line: export the workdir again.
 
 The file holds StableHLO for CPU, CUDA and TPU, with the variables of all members as constants: its
 size is theirs, 4 bytes a parameter and member (eight CNNs of MNIST: 26 MB), at most 2 GB. Of a
-posterior the members are draws, at most 100, evenly spread over its chains.
+posterior the members are draws, at most `config.num_predictive_draws` of each chain.
 
 An ensemble of a table takes the inputs [N, F] that its columns become. What these are is written
 beside the file as `model.bin.table.json`, with the program that makes them, `read_table.py`, which

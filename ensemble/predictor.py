@@ -320,8 +320,8 @@ def load(
         abstain: fits there what `ClassPrediction.accepted` goes by: `max_error=0.02`, at most
             this error among accepted examples with 95% confidence, or `coverage=0.9`, the share to
             accept; None accepts everything.
-        draws: of a posterior, how many of each chain predict, at most; None: as its configuration
-            says in `num_predictive_draws`, with which the run was scored.
+        draws: of a posterior, how many of each chain predict, at most, if these are fewer than its
+            configuration says in `num_predictive_draws`, with which the run was scored; None: those.
 
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
@@ -386,7 +386,7 @@ def _restored(
     ]
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
-    draws, most = Draws(work.draws, work.identity()), _most(work, meta["config"], num_draws)
+    draws, most = Draws(work.draws, work.identity()), _most(work, num_draws)
     found: Stacked = registry.load(method.predictive)(arrays, counters, live, draws, most)
     return Restored(
         config=meta["config"],
@@ -407,8 +407,9 @@ def _restored(
     )
 
 
-def _most(work: Workdir, config: Mapping[str, Any], wanted: int | None) -> int:
+def _most(work: Workdir, wanted: int | None) -> int:
     """How many draws of each chain predict, at most; of members it is of no use."""
+    config = work.read_config() or {}  # A checkpoint's may be older than the run's report.
     if wanted is None:
         return int(config.get("num_predictive_draws", 1))
     if "num_predictive_draws" not in config:
@@ -418,7 +419,7 @@ def _most(work: Workdir, config: Mapping[str, Any], wanted: int | None) -> int:
         )
     if type(wanted) is not int or wanted < 1:
         raise UserError(f"draws={wanted!r} must be a whole number from 1")
-    return wanted
+    return int(min(wanted, config["num_predictive_draws"]))
 
 
 def check_is_workdir(work: Workdir) -> None:

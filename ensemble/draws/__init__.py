@@ -1,1 +1,1 @@
-"""What chains leave: draws on disk, running sums, diagnostics."""
+"""What chains leave: draws on disk, what these predict, diagnostics."""

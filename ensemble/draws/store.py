@@ -3,6 +3,7 @@
 import functools
 import io
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -162,19 +163,23 @@ class Draws:
         return np.concatenate([np.zeros(0, np.int64), *(chunk.numbers for chunk in self._chunks())])
 
     def predicting(self, most: int) -> np.ndarray:
-        """Numbers of the draws that predict: every s-th of those that are kept.
+        """Numbers of the draws that predict: evenly spaced ones of those that are kept.
 
-        As draws are added, s grows seldom, and until then the earlier ones stay.
+        As draws are added, the spacing grows by a quarter of a power of two, 1, 1.25, 1.5, ..., 2,
+        2.5, ..., and until it does the earlier ones stay.
 
         Args:
-            most: of a chain. They are fewer where the variables of all chains would take more than
-                `MAX_BYTES`, and one at the least.
+            most: of a chain; of many draws four fifths of so many predict at the least. They are
+                fewer where the variables of all chains would take more than `MAX_BYTES`.
         """
         kept = self.kept
         if not len(kept):
             return kept
-        spacing = -(-len(kept) // min(most, self.num_that_fit))
-        return kept[spacing - 1 :: spacing]
+        ratio = max(1.0, len(kept) / min(most, self.num_that_fit))
+        power = 2.0 ** math.floor(math.log2(ratio))
+        spacing = power * math.ceil(4 * ratio / power) / 4
+        places = np.arange(1, int(len(kept) / spacing) + 1) * spacing
+        return kept[places.astype(int) - 1]
 
     @functools.cached_property
     def num_that_fit(self) -> int:

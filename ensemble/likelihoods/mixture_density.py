@@ -19,6 +19,7 @@ LOC, SCALE = "loc", "scale"
 """Parameters that every distribution of a number has, [M, N]."""
 NUM_FINE = 400  # Points of the grid on which a mixture without a closed form is scored.
 TAILS = 5e-4  # Probability beyond each end of that grid.
+_CUTS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)  # Levels of quantiles.
 _MAX_PAIRED = 64  # Estimators, of which a closed form goes through all pairs.
 _MARGIN = 1.01  # For rounding.
 _PIECE = 1 << 16  # Numbers of an array that the caches hold beside others.
@@ -144,12 +145,13 @@ class MixtureDensity:
 
     def _crps(self, targets: np.ndarray, is_large: bool) -> np.ndarray:
         family = self.family
-        low, high = family.to_line(self._quantiles(np.array([TAILS, 1 - TAILS])), np)
         if is_large:  # Its CDF is smooth, and few values tell it.
-            middle = np.clip(family.to_line(targets, np), low, high)
+            ends = family.to_line(self._quantiles(np.array([TAILS, *_CUTS, 1 - TAILS])), np)
+            middle = np.clip(family.to_line(targets, np), ends[0], ends[-1])
             return regression.smooth_crps(
-                self.cdf, lambda u: family.from_line(u, np), (low, middle, high), targets
+                self.cdf, lambda u: family.from_line(u, np), ends, middle, targets
             )
+        low, high = family.to_line(self._quantiles(np.array([TAILS, 1 - TAILS])), np)
         grid = family.from_line(np.linspace(low, high, NUM_FINE), np)  # [G, N]
         cdf = np.stack([self.cdf(values) for values in grid], axis=1)
         return regression.grid_crps(grid.T, cdf, targets)

@@ -21,7 +21,7 @@ _EXACT = 1e-12  # or the distance of their CDF from the level.
 _PATIENCE = 3  # Steps within which a bracket must be halved.
 _MAX_STEPS = 120
 _NEAR = 1e-6  # Share of a bracket within which a CDF that is not flat moves by `_PLATEAU`.
-_NUM_NODES = 32  # Of the rule of Gauss and Legendre, on either side of a target.
+_NUM_NODES = 12  # Of the rule of Gauss and Legendre, between two quantiles.
 
 
 def mixture_log_density(log_density: ArrayLike, weights: ArrayLike | None = None) -> Floats:
@@ -161,7 +161,8 @@ def grid_crps(grid: ArrayLike, cdf: ArrayLike, targets: ArrayLike) -> Floats:
 def smooth_crps(
     cdf: Callable[[Floats], Floats],
     from_line: Callable[[Floats], Floats],
-    ends: tuple[Floats, Floats, Floats],
+    ends: Floats,
+    middle: Floats,
     targets: ArrayLike,
 ) -> Floats:
     """CRPS `[N]` of distributions whose CDF is smooth: the integral of `grid_crps` by quadrature.
@@ -169,15 +170,18 @@ def smooth_crps(
     Args:
         cdf: from values `[N]` to the distributions' CDF there, `[N]`.
         from_line: from numbers `[N]` on a line to values, an increasing function.
-        ends: on the line, `[N]` each: below and above almost all of the distribution, and between
-            them what is nearest to the target.
+        ends: on the line, `[P, N]`, ascending: quantiles, from below almost all of the distribution
+            to above it. The integral is cut there, so that narrow parts are not passed over.
+        middle: on the line, `[N]`, what is nearest to the target between the first end and the
+            last; there it is cut, too.
         targets: `[N]`.
     """
-    low, middle, high = ends
     nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
-    step = 1e-5 * (high - low)
+    cuts = np.sort(np.concatenate([ends, middle[None]]), axis=0)
     found = np.abs(np.asarray(targets, np.float64) - from_line(middle))
-    for first, last, is_reached in ((low, middle, 0.0), (middle, high, 1.0)):
+    for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+        is_reached = (first + last) / 2 > middle
+        step = np.maximum(1e-5 * (last - first), 1e-9 * (cuts[-1] - cuts[0]))
         for node, weight in zip(nodes, weights, strict=True):
             at = ((1 - node) * first + (1 + node) * last) / 2
             slope = (from_line(at + step) - from_line(at - step)) / (2 * step)

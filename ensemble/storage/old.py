@@ -167,7 +167,7 @@ def _without_sums(arrays: dict[str, Any], where: os.PathLike[str]) -> dict[str, 
         return arrays
     if (where, "sums") not in _TOLD:
         _TOLD.add((where, "sums"))
-        line = "%s is of before kept draws predicted: its report is of all draws, not of these."
+        line = "%s was begun before kept draws predicted: it predicts with those that it kept."
         logger.warning(line, where)
     found = {name: one for name, one in arrays.items() if name != "sums"}
     if drawn:

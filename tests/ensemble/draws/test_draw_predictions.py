@@ -107,16 +107,17 @@ def test_each_draw_predicts_once_and_when_it_does_changes_no_bit(tmp_path):
         np.testing.assert_array_equal(found[name], one)
 
 
-def test_of_more_draws_than_are_asked_for_every_sth_predicts(tmp_path):
+def test_of_more_draws_than_are_asked_for_evenly_spaced_ones_predict(tmp_path):
     log_probs = log_probs_of(20)
     chains = of_chains(tmp_path, log_probs[:, :6], most=8)
     chains.predictions.of_split("test", chains.draws)
     chains.keep(log_probs[:, 6:])
-    assert chains.draws.predicting(8).tolist() == [2, 5, 8, 11, 14, 17]
+    chosen = [1, 4, 6, 9, 11, 14, 16, 19]
+    assert chains.draws.predicting(8).tolist() == chosen
     found = chains.predictions.of_split("test", chains.draws).arrays["log_probs"]
-    mean = np.exp(log_probs[:, 2::3].astype(np.float64)).mean(axis=1)
+    mean = np.exp(log_probs[:, chosen].astype(np.float64)).mean(axis=1)
     np.testing.assert_allclose(np.exp(found), mean, rtol=1e-6)
-    assert chains.num_predicted == 12
+    assert chains.num_predicted == 6 + 8
 
 
 def test_draws_of_numbers_stay_estimators(tmp_path):
@@ -143,7 +144,7 @@ def test_draws_that_would_take_too_much_memory_are_left_out_and_it_is_said(tmp_p
     log_probs = log_probs_of(10)
     monkeypatch.setattr(store, "MAX_BYTES", 4 * log_probs[:, 0].nbytes)
     chains = of_chains(tmp_path, log_probs)
-    assert chains.draws.predicting(100).tolist() == [2, 5, 8]
+    assert chains.draws.predicting(100).tolist() == [1, 4, 6, 9]
     with notes.collected() as said:
         chains.predictions.note_fewer(chains.draws)
-    assert "3 of the 10 draws" in said[0]
+    assert "4 of the 10 draws" in said[0]

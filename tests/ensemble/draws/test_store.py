@@ -88,6 +88,26 @@ def test_some_positions_are_evenly_spaced(directory):
         assert_same(tree, positions(numbers))
 
 
+def test_many_positions_are_mostly_as_many_as_are_asked_for(directory):
+    draws = Draws(directory)
+    draws.append(0, 400, {"x": np.zeros((1, 400))}, {"a": np.zeros((1, 400))}, np.arange(400))
+    before, num_changes = np.zeros(0), 0
+    for most in (100, 90, 80, 70):
+        found = draws.predicting(most)
+        assert 0.8 * most <= len(found) <= most
+        assert np.ptp(np.diff(found)) <= 1
+    for number in range(10, 401):  # As if so many had been kept.
+        some = Draws(directory / str(number))
+        some.append(
+            0, number, {"x": np.zeros((1, number))}, {"a": np.zeros((1, number))}, range(number)
+        )
+        found = some.predicting(50)
+        assert min(number, 40) <= len(found) <= 50
+        num_changes += before.tolist() != found[: len(before)].tolist()
+        before = found
+    assert num_changes <= 12
+
+
 def test_scalars_are_read_once(directory):
     append_all(directory)
     draws = Draws(directory)

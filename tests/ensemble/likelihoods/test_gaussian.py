@@ -160,9 +160,16 @@ def test_the_draws_that_are_reported_are_those_that_are_loaded_and_evaluated(wav
         assert found[name] == scores[name]
     assert report["average_draw"]["test"].keys() == {"squared_error", "nll"}
     assert {"squared_error", "nll"} <= report["posterior"]["monte_carlo"].keys()
-    assert ensemble.load(tmp_path, draws=4).description == "6 draws of 2 chains"
+    assert ensemble.load(tmp_path, draws=4).description == "8 draws of 2 chains"
+    assert ensemble.load(tmp_path, draws=1000).description == "20 draws of 2 chains"
     with pytest.raises(UserError, match="draws=0 must be a whole number from 1"):
         ensemble.load(tmp_path, draws=0)
+    # A finished run that is scored again, with fewer.
+    again = {**config, "num_predictive_draws": 4}
+    report = ensemble.train(again, waves, str(tmp_path), show_progress=False).report
+    assert report["posterior"]["predictive"]["num_draws"] == 4
+    assert ensemble.load(tmp_path).description == "8 draws of 2 chains"
+    scores = report["test"]["ensemble"]
     # Predictions as earlier versions stored them, of which no distribution is left.
     path = epath.Path(tmp_path) / "predictions" / "test.npz"
     with np.load(path) as stored:

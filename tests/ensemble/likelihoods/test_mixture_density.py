@@ -48,6 +48,17 @@ def test_the_crps_of_many_estimators_needs_no_pairs(name):
         np.testing.assert_allclose(found, exact, rtol=2e-6)
 
 
+@pytest.mark.parametrize(("stray", "tolerance"), [((50.0, 0.1), 0.005), ((0.0, 20.0), 0.001)])
+def test_the_crps_of_many_estimators_knows_a_stray_one(stray, tolerance):
+    likelihood, _ = predicted("gaussian")
+    rng, shape = np.random.default_rng(3), (100, len(TARGETS))
+    arrays = {"loc": 0.1 * rng.normal(size=shape), "scale": np.full(shape, 0.1)}
+    arrays["loc"][0], arrays["scale"][0] = stray
+    targets = 0.1 * rng.normal(size=len(TARGETS))
+    found = MixtureDensity(likelihood, arrays).crps(targets)
+    np.testing.assert_allclose(found, likelihood.closed_crps(arrays, targets), rtol=tolerance)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prediction_has_the_mixture_s_moments_and_quantiles(name):
     likelihood, arrays = predicted(name)

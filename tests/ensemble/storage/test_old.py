@@ -116,7 +116,7 @@ def test_sums_over_draws_are_left_out_and_it_is_said_once(caplog):
     left, _ = old.checkpoint(by_batches, {"step": 5}, "sums/b")
     assert left["drawn"].keys() == {"energy"}
     old.checkpoint(by_batches, {"step": 6}, "sums/b")
-    assert sum("is of before kept draws predicted" in line for line in caplog.messages) == 2
+    assert sum("was begun before kept draws predicted" in line for line in caplog.messages) == 2
 
 
 def test_targets_of_classes_had_another_name():
