@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -320,8 +320,8 @@ def load(
         abstain: fits there what `ClassPrediction.accepted` goes by: `max_error=0.02`, at most
             this error among accepted examples with 95% confidence, or `coverage=0.9`, the share to
             accept; None accepts everything.
-        draws: of a posterior, how many of each chain predict, at most, if these are fewer than its
-            configuration says in `num_predictive_draws`, with which the run was scored; None: those.
+        draws: of a posterior, how many of each chain predict at most, if these are fewer than
+            its configuration says in `num_predictive_draws`; None: as many as it was scored with.
 
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be

@@ -4,6 +4,7 @@ A predictive distribution comes as its density or its CDF at the target, as mome
 on a grid. Units are the target's own; a density has its inverse.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -179,7 +180,7 @@ def smooth_crps(
     nodes, weights = np.polynomial.legendre.leggauss(_NUM_NODES)
     cuts = np.sort(np.concatenate([ends, middle[None]]), axis=0)
     found = np.abs(np.asarray(targets, np.float64) - from_line(middle))
-    for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+    for first, last in itertools.pairwise(cuts):
         is_reached = (first + last) / 2 > middle
         step = np.maximum(1e-5 * (last - first), 1e-9 * (cuts[-1] - cuts[0]))
         for node, weight in zip(nodes, weights, strict=True):
