@@ -20,7 +20,6 @@ from ensemble.evaluation.sentences import is_available
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.scoring.sections import score_split
 
-
 WITHOUT_INTERVAL = {"ece", "adaptive_ece", "matthews"}
 """Chance alone raises the first two; of the last none was simulated."""
 
