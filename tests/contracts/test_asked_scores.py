@@ -107,6 +107,14 @@ def test_the_cheapest_decision_is_made_and_paid_for(tmp_path):
     assert asked(view, named).asked[0].setting == costs[:, :3].tolist()
 
 
+def test_classes_that_are_named_as_numbers_are_no_costs(tmp_path):
+    view, names = view_of(2), ("0", "1")
+    plain = write(tmp_path / "plain.csv", "0,1\n5,0\n")
+    named = write(tmp_path / "named.csv", "\ufeff1,0\n0,5\n1,0\n")
+    for text in (plain, named):
+        assert asked(view, text, names=names).asked[0].setting == [[0, 1], [5, 0]]
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

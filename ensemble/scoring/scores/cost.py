@@ -34,12 +34,14 @@ def read_costs(path: str, class_names: Sequence[str]) -> Costs:
         file = epath.Path(path).expanduser()
         if file.stat().length > _MOST_BYTES:
             raise UserError(f"{where}: it is too large for a matrix of costs")
-        rows = [row for row in csv.reader(io.StringIO(file.read_text())) if row]
+        text = file.read_text().removeprefix("\ufeff")  # As spreadsheets begin their files.
+        rows = [row for row in csv.reader(io.StringIO(text)) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{where}: it cannot be read as CSV: {error}") from None
+        raise UserError(f"{where}: it cannot be read ({error}); give a CSV file") from None
     number, order = len(class_names), np.arange(len(class_names))
     header = [one.strip() for one in rows[0]] if rows else []
-    if sorted(header) == sorted(class_names):
+    # Numbers in the first of as many lines as classes are costs, even if classes are so named.
+    if len(rows) > number and sorted(header) == sorted(class_names):
         order, rows = np.array([header.index(name) for name in class_names]), rows[1:]
     try:
         costs = np.array([[float(one) for one in row] for row in rows], np.float64)

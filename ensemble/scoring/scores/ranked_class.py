@@ -114,7 +114,7 @@ def class_of(name: str, class_names: Sequence[str]) -> int:
         return int(name)
     known = ", ".join(map(shown, class_names[:10]))
     raise UserError(
-        f"--scores=...:{shown(name)} is none of the {len(class_names)} classes; choose from "
+        f"--scores: {shown(name)} is none of the {len(class_names)} classes; choose from "
         f"{known}{', ...' if len(class_names) > 10 else ''}"
     )
 
