@@ -26,7 +26,7 @@ def report(tmp_path_factory):
     config = small_config(dataset=f"npz:{folder}/data.npz", num_epochs=2)
     for name, rate in (("run", 0.1), ("other", 0.02)):
         ensemble.train({**config, "learning_rate": rate}, workdir=str(folder / name))
-    ensemble.evaluate(folder / "run", compare=[folder / "other"])
+    ensemble.evaluate(folder / "run", compare=[folder / "other"], scores=["auprc:0"])
     return folder / "run" / "evaluation" / "report.html"
 
 
