@@ -34,10 +34,11 @@ class _Predicted(NamedTuple):
 
 
 class DrawPredictions:
-    """Predictions of splits by the draws on disk, each of which predicts once.
+    """Predictions of splits by the draws on disk.
 
-    As draws are added, those that have predicted are not asked again, unless fewer of them predict.
-    Every process must ask; the main one reads the draws.
+    As draws are added, those that have predicted are not asked again until their spacing grows, as
+    of `Draws.predicting`: then all predict anew. Every process must ask; the main one reads the
+    draws.
 
     Args:
         likelihood: of the task.

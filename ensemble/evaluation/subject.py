@@ -135,7 +135,7 @@ class Subject:
             UserError: there is no such score.
         """
         view = self.test.view(self.likelihood)
-        asked = asked_for(self._scores, view, getattr(self.likelihood, "class_names", ()))
+        asked = asked_for(self._scores, view, self.description.get("class_names", ()))
         return dataclasses.replace(view, asked=asked)
 
     @functools.cached_property

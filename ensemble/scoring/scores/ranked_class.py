@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -137,15 +137,21 @@ def ranked_by(view: ClassView, number: int) -> Floats:
     return np.stack([odds, view.labels == number], axis=1)
 
 
+_HOW: dict[str, Any] = {
+    "of": ClassView,
+    "unit": "share",
+    "better": "higher",
+    "settings": class_of,
+    "takes": "CLASS",
+}
+"""What both scores have in common."""
+
+
 @score(
-    of=ClassView,
+    **_HOW,
     title="AUROC",
     combine=lambda number: Ranked("auroc"),
-    unit="share",
-    better="higher",
     each=lambda view: {"auroc": 1} if _is_of_two(view) else {},  # Of both it is the same.
-    settings=class_of,
-    takes="CLASS",
 )
 def auroc(view, number):
     """Probability that an example of the class has more of it than another (Bamber 1975)."""
@@ -153,14 +159,10 @@ def auroc(view, number):
 
 
 @score(
-    of=ClassView,
+    **_HOW,
     title="AUPRC",
     combine=lambda number: Ranked("aupr"),
-    unit="share",
-    better="higher",
     each=lambda view: {"auprc:0": 0, "auprc:1": 1} if _is_of_two(view) else {},
-    settings=class_of,
-    takes="CLASS",
 )
 def auprc(view, number):
     """Average precision: precision at each threshold, weighted by the step of recall there."""
