@@ -59,8 +59,10 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/requirements: requirements.txt requirements-wheel.txt requirements-tfds.txt | $(BIN)/python
+# The checkout itself, too: so are `ensemble` on the terminal and `import ensemble` anywhere.
+$(VENV)/requirements: requirements.txt requirements-wheel.txt requirements-tfds.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 $(VENV)/requirements-dev: requirements-dev.txt $(VENV)/requirements

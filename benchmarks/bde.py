@@ -32,6 +32,8 @@ import side_by_side
 import tables_data
 from rows import Results
 
+from ensemble.scoring.sections import values_in
+
 POSTERIORS = {"posterior_8000": ("num_burn_in=200", "num_samples=200"), "posterior_24000": ()}
 """Our posteriors by their steps, and what is not as in the configuration; a draw has 20 steps."""
 ENSEMBLES = {"ensemble": 10, "ensemble_300": 300}
@@ -139,7 +141,7 @@ def measure(cell: Cell, packages: str, bde_python: str) -> dict[str, Any]:
         if cell.method in (*ENSEMBLES, *POSTERIORS):
             _, cost = run(our_commands(cell, data, folder))
             report = json.loads((folder / cell.method / "report.json").read_text())
-            test = report["test"]["ensemble"]
+            test = values_in(report["test"])
             row = {name: test[name] for name in ("rmse", "nll_by_moments", "nll")}
             if "posterior" in report:
                 row |= {name: report["posterior"][name] for name in ("rhat_max", "num_gradients")}

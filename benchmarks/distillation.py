@@ -63,7 +63,7 @@ def train(*command: str) -> None:
 def table(results: dict[str, dict[str, Any]]) -> list[str]:
     """The scores, sizes and rates as a Markdown table, and whether each loss is small enough."""
     first = next(iter(results.values()))
-    rows = [("teacher", first["teacher"]), ("its mean member", {"scores": first["mean_member"]})]
+    rows = [("teacher", first["teacher"]), ("its average member", {"scores": first["mean_member"]})]
     rows += [(name, one["student"]) for name, one in results.items()]
     cells = []
     for name, row in rows:

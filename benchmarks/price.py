@@ -36,6 +36,7 @@ from tables_data import held_out
 from tables_ours import NO_LOGS
 
 import ensemble
+from ensemble.scoring.sections import values_in
 
 TABLES = ("yacht", "energy", "concrete")
 MAX_MEMBERS = 100
@@ -97,7 +98,7 @@ class Split:
         report = ensemble.train(config, data, workdir=str(workdir), show_progress=False).report
         if row:  # Its workdir was lost; its own seconds count.
             return row
-        scores, posterior = report["test"]["ensemble"], report.get("posterior") or {}
+        scores, posterior = values_in(report["test"]), report.get("posterior") or {}
         found = {
             "scores": {one: value for one, value in scores.items() if isinstance(value, float)},
             "seconds": time.perf_counter() - clock,
@@ -197,10 +198,12 @@ class Split:
             data=self._data["final"],
             show_progress=False,
         )
-        kept = ("ensemble", "difference", "num_members", "recipe", "recipe_by_nll")
+        kept = ("num_members", "recipe", "recipe_by_nll")
         against = {
             pathlib.Path(one["workdir"]).name.removeprefix("final_"): {
-                name: one[name] for name in kept if name in one
+                "ensemble": values_in(one),
+                "difference": values_in(one, "difference"),
+                **{name: one[name] for name in kept if name in one},
             }
             for one in found["compare"]
         }
@@ -210,11 +213,11 @@ class Split:
         sizes = {name: len(one) for name, one in self._data["final"].items() if "inputs" in name}
         row = {"name": "posterior", "chosen": chosen, "best_network": best, "sizes": sizes}
         row |= {
-            "scores": found["test"]["ensemble"],
+            "scores": values_in(found["test"]),
             "rhat_max": found["posterior"]["predictive"]["rhat_max"],
             "share_of_seconds": shares,
         }
-        verdict = [line for line in found["verdict"] if "starts from" in line]
+        verdict = [one["text"] for one in found["findings"] if one["code"].startswith("start.")]
         self._add(key, {**row, "against": against, "verdict": verdict})
 
 

@@ -26,6 +26,7 @@ from tables_ours import NO_LOGS
 import ensemble
 from ensemble.config import flatten
 from ensemble.configs import tabular
+from ensemble.scoring.sections import values_in
 
 FOLDER = side_by_side.ROOT.parent / "shared" / "tables"
 MAX_ROWS = 1_000
@@ -73,7 +74,8 @@ def score(data: dict[str, np.ndarray], kind: str, keys: Mapping[str, Any]) -> di
     likelihood = "categorical" if kind == "labels" else "gaussian"
     own = {"num_devices": 1, "hold_out": False, "likelihood": likelihood}
     config = {**flatten(tabular.get_config()), **own, **NO_LOGS, **keys}
-    return ensemble.train(config, data, show_progress=False).report["test"]["ensemble"]
+    report = ensemble.train(config, data, show_progress=False).report
+    return values_in(report["test"])
 
 
 def run(method: str, table: str, split: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ from typing import Any
 import tables_data
 
 import ensemble
-from ensemble.scoring.sections import summary
+from ensemble.scoring.sections import values_of
 
 RECIPE = {
     "likelihood": "gaussian",
@@ -55,7 +55,7 @@ def score(
         regressor.fit(split.train_inputs, split.train_targets)
         predictor = regressor.predictor_
         arrays = predictor.member_arrays(split.test_inputs)
-        scores = summary(predictor.likelihood.view(arrays, split.test_targets))["ensemble"]
+        scores = values_of(predictor.likelihood.view(arrays, split.test_targets))
         return {name: scores[name] for name in SCORES}
     keys: dict[str, Any] = {}
     for key, value in (one.removeprefix("--").split("=", 1) for one in others):
@@ -66,7 +66,7 @@ def score(
         own = {"mlp.widths": "100"}
     config = RECIPE | NO_LOGS | own | keys
     result = ensemble.train(config, split._asdict(), show_progress=False)
-    return {name: result.report["test"]["ensemble"][name] for name in SCORES}
+    return {name: result.report["test"]["scores"][name]["value"] for name in SCORES}
 
 
 if __name__ == "__main__":

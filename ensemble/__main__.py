@@ -1,4 +1,7 @@
-"""The programs, wherever the package is installed: `python -m ensemble COMMAND ...`."""
+"""The programs, wherever the package is installed: `ensemble COMMAND ...`.
+
+`python -m ensemble COMMAND ...` is the same, where the command is on no path.
+"""
 
 import importlib
 import sys
@@ -19,11 +22,13 @@ COMMANDS = {
 
 def main() -> int:
     """Runs the command that the command line names; returns the exit status."""
+    is_module = sys.argv[0].endswith("__main__.py")
+    program = "python -m ensemble" if is_module else "ensemble"
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "help"):
         width = max(map(len, COMMANDS))
         rows = [f"  {command:<{width}}  {text}" for command, text in COMMANDS.items()]
-        usage = "python -m ensemble COMMAND --help, or --version"
+        usage = f"{program} COMMAND --help, or --version"
         print("\n".join([usage, "", *rows]))
         return 0
     if name == "--version":
@@ -35,7 +40,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    sys.argv[:2] = [f"python -m ensemble {name}"]
+    sys.argv[:2] = [f"{program} {name}"]
     return run(name, f"ensemble {name}")
 
 

@@ -1,7 +1,6 @@
 """Predictions of members on the devices: forward passes only, batched, padded and masked."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,9 +19,9 @@ MAX_BATCH_SIZE = 256
 Keep = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
 """Where predictions are to be: makes an array of a name, a shape and a type, perhaps on disk."""
 PredictFn = Callable[[Any, jax.Array], dict[str, jax.Array]]
-"""From the variables of one member and raw inputs [B, ...] to its prediction [B, ...]."""
+"""From one set and raw inputs [B, ...] to its prediction [B, ...], or [B, K, ...] of K passes."""
 _DRAWS_BYTES = 1 << 28
-"""Of predictions of single draws before they are pooled."""
+"""Of predictions of single estimators before they are pooled."""
 
 
 def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -31,18 +30,19 @@ def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def make_predict(
-    predict_fn: PredictFn, placement: Placement
+    predict_fn: PredictFn, placement: Placement, num_passes: int = 1
 ) -> Callable[..., dict[str, np.ndarray]]:
-    """Returns `predict(variables, inputs, keep=in_memory)`, compiled once per batch shape.
+    """Returns `predict(sets, inputs, keep=in_memory)`, compiled once per batch shape.
 
     Args:
-        predict_fn: `PredictingTask.predict` of a task.
-        placement: of the members.
+        predict_fn: what one set says, in all its passes.
+        placement: of the sets.
+        num_passes: K.
 
-    The returned function takes `variables` on the devices, [num_places, ...], and raw `inputs`
+    The returned function takes `sets` on the devices, [num_places, ...], and raw `inputs`
     [N, ...] with N > 0, of which it reads one batch at a time, and the next one before it fetches
-    what is predicted for the last. It returns what the likelihood predicts with each member, named
-    arrays [M, N, ...] float32.
+    what is predicted for the last. It returns what the likelihood predicts with each estimator, set
+    by set, named arrays [S * K, N, ...] float32.
     """
     predict_batch = placement.map_devices(
         placement.map_slots(predict_fn, in_axes=(0, None)),
@@ -50,13 +50,16 @@ def make_predict(
         spec("member", "example"),
     )
 
-    def predict(variables: Any, inputs: Inputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
+    def predict(sets: Any, inputs: Inputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
         num_examples = len(inputs)
         batch_size = min(MAX_BATCH_SIZE, 1 << max(num_examples - 1, 0).bit_length())
         kept: dict[str, np.ndarray] = {}
 
         def keep_batch(here: slice, predicted: dict[str, jax.Array]) -> None:
             for name, one in placement.gather_members(predicted).items():
+                if num_passes > 1:  # [S, B, K, ...]
+                    one = np.moveaxis(one, 2, 1)
+                    one = one.reshape(-1, *one.shape[2:])
                 if name not in kept:
                     kept[name] = keep(name, (len(one), num_examples, *one.shape[2:]), one.dtype)
                 # The slices may have padded the batch.
@@ -70,7 +73,7 @@ def make_predict(
             if before is not None:
                 keep_batch(*before)
             # Only now: CPUs would run two programs at once, in twice the memory.
-            before = here, predict_batch(variables, placed)
+            before = here, predict_batch(sets, placed)
         assert before is not None
         keep_batch(*before)
         return kept
@@ -80,35 +83,32 @@ def make_predict(
 
 def predict_pooled(
     predict: Callable[[Inputs], dict[str, np.ndarray]],
-    predict_one: Callable[[jax.Array], dict[str, jax.Array]],
     inputs: Inputs,
     shape: tuple[int, int],
     pooled: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
     keep: Keep = in_memory,
 ) -> dict[str, np.ndarray]:
-    """Predicts with chains, with the draws of so many examples at once as memory holds.
+    """Predicts with estimators of members, of so many examples at once as memory holds.
 
     Args:
-        predict: what all draws say of inputs [N, ...]: arrays [C * K, N, ...].
-        predict_one: what one of them says, for the size of it.
+        predict: what all estimators say of inputs [N, ...]: arrays [M * K, N, ...].
         inputs: [N, ...].
-        shape: (C, K), chains and draws of each.
-        pooled: from arrays [C, K, N, ...] of all draws to those of fewer estimators.
+        shape: (M, K), members and estimators of each.
+        pooled: from arrays [M, K, N, ...] of all estimators to those of fewer.
         keep: where predictions are to be.
 
     Returns:
-        Arrays [E, N, ...] float32 of the estimators, chain by chain.
+        Arrays [E, N, ...] float32 of the estimators that are left, member by member.
     """
-    predicted = jax.eval_shape(predict_one, np.asarray(inputs[:1]))
-    of_each = sum(one.size * one.dtype.itemsize for one in jax.tree.leaves(predicted))
-    batches = _DRAWS_BYTES // (of_each * math.prod(shape) * MAX_BATCH_SIZE)
-    size, num_examples = MAX_BATCH_SIZE * max(1, batches), len(inputs)
+    start, size, num_examples = 0, MAX_BATCH_SIZE, len(inputs)
     kept: dict[str, np.ndarray] = {}
-    for start in range(0, num_examples, size):
+    while start < num_examples:
         here = slice(start, min(start + size, num_examples))
         arrays = predict(_Part(inputs, here))
-        draws = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
-        for name, one in pooled(draws).items():
+        of_batch = sum(one[:, :1].nbytes for one in arrays.values()) * MAX_BATCH_SIZE
+        start, size = here.stop, MAX_BATCH_SIZE * max(1, _DRAWS_BYTES // of_batch)
+        single = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
+        for name, one in pooled(single).items():
             flat = one.reshape(-1, *one.shape[2:])
             if name not in kept:
                 whole = (len(flat), num_examples, *flat.shape[2:])

@@ -7,6 +7,7 @@ from typing import Any
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
+from ensemble.scoring.folds import change_on_folds
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir
 
@@ -48,7 +49,7 @@ class Calibration:
         if stored is None:
             raise UserError(
                 f"{self._path} keeps sums over draws, as earlier versions did, to which nothing "
-                "can be fitted; run train.py again with the same --workdir"
+                "can be fitted; train again with the same --workdir"
             )
         self._view = stored.view(likelihood)
 
@@ -59,12 +60,26 @@ class Calibration:
             UserError: the likelihood has no temperature.
         """
         try:
-            return self._view.fit_factor()
+            factor = self._view.fit_factor()
         except UserError as error:  # Before ValueError, which it is one of.
             raise UserError(f"{self._path} gives no temperature: {error}") from None
         except ValueError as error:
             logger.warning("%s gives no temperature: %s. It stays 1.", self._path, error)
             return 1.0
+        self._warn_of(factor)
+        return factor
+
+    def _warn_of(self, factor: float) -> None:
+        """Says where these examples do not show that the factor helps, as an evaluation does."""
+        change = change_on_folds(self._view)
+        if change is not None and change[1] < 0:
+            return
+        why = "are too few to show that it helps"
+        if change is not None:
+            why = f"do not show that it helps (NLL {change[0]:+.3g} to {change[1]:+.3g} nats)"
+        name, number = self._view.factor_name, self._view.num_rows
+        line = "A %s of %.3g is applied, though the %d examples that it was fitted on %s."
+        logger.warning(line, name, factor, number, why)
 
     def abstention(self, rule: metrics.Rule) -> metrics.Abstention:
         """Fits the threshold of a rule.

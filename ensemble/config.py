@@ -147,7 +147,7 @@ def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> N
 def default_config() -> ml_collections.ConfigDict:
     """Returns every key of every method, task, model and likelihood with its default value.
 
-    A run keeps those of its own. `python train.py --config=... --explain`
+    A run keeps those of its own. `ensemble train --config=... --explain`
     lists them with their meanings.
     """
     return blank(all_keys())

@@ -1,6 +1,8 @@
-"""Every key of a configuration in words: `train.py --explain`, and the table of the docs."""
+"""Every key of a configuration in words: `ensemble train --explain`, and the table of the docs."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from ensemble import registry
@@ -16,12 +18,16 @@ from ensemble.config import (
 from ensemble.config_rules import Checked
 from ensemble.keys import Key
 
-_TITLES = ("key", "value", "meaning", "rule")
+_WIDTH = 100
+_INDENT = " " * 6
 _MAY_CHANGE = "may change on resumption"
 
 
 def table(checked: Checked) -> str:
-    """Returns every key of a run with its value, its meaning and its rule, in aligned columns."""
+    """Returns every key of a run with its value and, below it, its meaning and its rule.
+
+    Lines are as long as the terminal is wide, and keys that differ from their default are marked.
+    """
     values = flatten(checked.config)
     sections = {
         "every run": RUN,
@@ -32,19 +38,21 @@ def table(checked: Checked) -> str:
         sections[f"config.model={checked.config.model}"] = block
     if (block := likelihood_block(checked.config.get("likelihood"))).keys:
         sections[f"config.likelihood={checked.config.likelihood}"] = block
-    rows = {
-        title: [
-            (name, _shown(values[name]), key.meaning, _rule(key, block.rules.get(name)))
-            for name, key in block.keys.items()
-        ]
-        for title, block in sections.items()
-    }
-    cells = [_TITLES, *(row for section in rows.values() for row in section)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_TITLES))]
-    lines = [_line(_TITLES, widths), "-" * (sum(widths) + 2 * (len(widths) - 1))]
-    for title, section in rows.items():
-        lines += ["", f"Of {title}:", *(_line(row, widths) for row in section)]
+    width = min(shutil.get_terminal_size(fallback=(_WIDTH, 0)).columns, _WIDTH)
+    lines = ["* differs from its default"]
+    for title, block in sections.items():
+        lines += ["", f"Of {title}:"]
+        for name, key in block.keys.items():
+            mark = " " if _shown(values[name]) == _shown(_as_json(key.default)) else "*"
+            lines.append(f"{mark} {name} = {_shown(values[name])}")
+            text = f"{key.meaning}; {_rule(key, block.rules.get(name))}"
+            lines += textwrap.wrap(text, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
     return "\n".join(lines)
+
+
+def _as_json(value: Any) -> Any:
+    """A value as `flatten` returns it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def pages() -> str:
@@ -70,6 +78,9 @@ def _owners(name: str) -> str:
     if own:
         return f"Likelihood {' or '.join(own)}"
     methods = [method for method in registry.METHODS if name in method_block(method).keys]
+    others = [method for method in registry.METHODS if method not in methods]
+    if len(others) < len(methods) / 2:
+        return f"Every method but {' and '.join(others)}"
     return f"Method {' or '.join(methods)}"
 
 
@@ -88,7 +99,3 @@ def _rule(key: Key, own: str | None = None) -> str:
 
 def _shown(value: Any) -> str:
     return "''" if value == "" else str(value)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,6 +1,6 @@
 """Writes an ensemble as one file that runs anywhere, without this project.
 
-    python -m ensemble export --workdir=runs/digits --out=model.bin
+    ensemble export --workdir=runs/digits --out=model.bin
 
 Whoever has the file needs `pip install jax flatbuffers` and these lines:
 
@@ -57,7 +57,7 @@ def export(predictor: Predictor) -> bytes:
     """
     if importlib.util.find_spec("flatbuffers") is None:
         raise UserError("exports need flatbuffers, which is not installed: pip install flatbuffers")
-    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(predictor.variables))
+    num_bytes = predictor.fitted.num_bytes
     if num_bytes > _MAX_BYTES:
         raise UserError(
             f"the {predictor.description} take {num_bytes / 1e9:.1f} GB, an export holds "

@@ -9,6 +9,7 @@ ensemble's that of its members.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -24,22 +25,6 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, np.ndarray]
 """Predictions on the host, by name: [M, N, ...]."""
-
-
-class Column(NamedTuple):
-    """How a score is shown.
-
-    Attributes:
-        title: of the column of a table.
-        factor: that the score is multiplied by, such as 100 for percent.
-        digits: after the decimal point.
-        has_units: whether it is in the targets' units, and shown with six significant digits.
-    """
-
-    title: str
-    factor: float = 1.0
-    digits: int = 4
-    has_units: bool = False
 
 
 class Panel(NamedTuple):
@@ -91,6 +76,13 @@ def view_of_all(said: tuple[Likelihood, Arrays], targets: Any) -> View:
         for name, one in arrays.items()
     }
     return likelihood.view(arrays, targets)
+
+
+def compared(loss: float, other: float) -> str:
+    """How much lower or higher a positive loss is than another, such as "1.2% lower"."""
+    if math.isinf(other):
+        return "as high" if math.isinf(loss) else "lower"
+    return f"{abs(1 - loss / other):.1%} {'higher' if loss > other else 'lower'}"
 
 
 class Reduce(NamedTuple):
@@ -150,8 +142,8 @@ class Likelihood(Protocol):
         """K, numbers that the network puts out for an example."""
 
     @property
-    def columns(self) -> Mapping[str, Column]:
-        """The scores that tables show, by name."""
+    def columns(self) -> Sequence[str]:
+        """The scores that the table of a training shows."""
 
     @property
     def headline(self) -> Sequence[str]:
@@ -163,7 +155,7 @@ class Likelihood(Protocol):
 
     @property
     def why_not_evaluated(self) -> str:
-        """What `evaluate.py` says of a run with it, after the workdir; empty: it is evaluated."""
+        """What an evaluation of a run with it says, after the workdir; empty: it is evaluated."""
 
     @property
     def draw_scores(self) -> Sequence[str]:
@@ -279,10 +271,10 @@ class Likelihood(Protocol):
         """What always says the same, made of training targets [N]."""
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
-        """Says in one line what the ensemble brings over its mean member.
+        """Says in one line what the ensemble brings over its average member.
 
         Args:
-            section: of `ensemble.scoring.sections.summary`.
+            section: of `ensemble.scoring.sections.score_split`.
             split: that was scored.
             num_members: M.
         """
@@ -293,7 +285,7 @@ class Likelihood(Protocol):
         """Says in one line what averaging draws brings over a single draw.
 
         Args:
-            section: of `ensemble.scoring.sections.summary`.
+            section: of `ensemble.scoring.sections.score_split`.
             average_draw: mean `draw_scores` of single draws.
             split: that was scored.
         """
@@ -316,7 +308,7 @@ class Likelihood(Protocol):
         Args:
             arrays: of the members.
             targets: [N] of the same split.
-            section: of `ensemble.scoring.sections.summary`.
+            section: of `ensemble.scoring.sections.score_split`.
         """
 
     def curves(self) -> Sequence[Panel]:

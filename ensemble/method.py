@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ensemble.errors import UserError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ensemble.draws.store import Draws
+    from ensemble.fitted import Fitted
     from ensemble.storage.predictions import MemberPredictions
     from ensemble.storage.workdir import Workdir
     from ensemble.task import Task
@@ -74,6 +75,7 @@ class Method(Protocol[StateT, InfoT]):
         indices: numbers of the members.
         noun: what a member is called: a sampler's is a chain.
         remedy: what to try when all members fail.
+        may_end_early: whether a run may end before the goal, as its configuration says.
     """
 
     config: ml_collections.FrozenConfigDict
@@ -84,6 +86,7 @@ class Method(Protocol[StateT, InfoT]):
     indices: tuple[int, ...]
     noun: str
     remedy: str
+    may_end_early: bool = False
 
     def init(self, rng_key: jax.Array) -> StateT:
         """Starts all members, member k from `fold_in(rng_key, k)`."""
@@ -136,20 +139,6 @@ class Method(Protocol[StateT, InfoT]):
 # What a method may have beside: the loop, the monitor and the report ask with `isinstance`.
 
 
-class Stacked(NamedTuple):
-    """The variables that predict.
-
-    Attributes:
-        variables: host tree [M * K, ...], member by member.
-        num_draws: K, draws of each member; 1 where a member is one set of variables.
-        member_devices: over which a member was split in training.
-    """
-
-    variables: Any
-    num_draws: int = 1
-    member_devices: int = 1
-
-
 @runtime_checkable
 class Spread(Protocol[StateIn]):
     """A method whose state no process needs to have whole, not even at a checkpoint."""
@@ -171,12 +160,22 @@ class PredictingMethod(Protocol[StateIn]):
     def predict_split(self, state: StateIn, name: str, draws: Draws) -> MemberPredictions:
         """What the members say of a split; chains by the draws that were kept so far."""
 
-    def predictive(self, state: StateIn, live: Sequence[int], draws: Draws) -> Stacked | None:
+    def fitted(self, state: StateIn, live: Sequence[int], draws: Draws) -> Fitted | None:
         """What the live members predict with; of several processes only the main one needs it."""
 
 
 @runtime_checkable
-class Diagnosed(Protocol[StateIn]):
+class Reporting(Protocol[StateIn]):
+    """A method that has something of its own to report."""
+
+    def report_sections(
+        self, state: StateIn, draws: Draws, timing: Mapping[str, float | None]
+    ) -> dict[str, Any]:
+        """Entries of report.json that are this method's own."""
+
+
+@runtime_checkable
+class Diagnosed(Reporting[StateIn], Protocol[StateIn]):
     """A method that says how far its members are from having converged."""
 
     def monitor_scalars(
@@ -189,11 +188,6 @@ class Diagnosed(Protocol[StateIn]):
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
         """Whether `monitor_scalars` say that the run may end."""
-
-    def report_sections(
-        self, state: StateIn, draws: Draws, timing: Mapping[str, float | None]
-    ) -> dict[str, Any]:
-        """Entries of report.json that are this method's own."""
 
     def write_results(self, state: StateIn, work: Workdir, draws: Draws) -> None:
         """Writes files that are this method's own."""
@@ -213,6 +207,14 @@ class Examined(Protocol[StateIn]):
 
     def fault(self, state: StateIn) -> str:
         """What is at fault, and a remedy; empty where nothing but the method's settings is."""
+
+
+@runtime_checkable
+class StoppingEarly(Protocol[StateIn]):
+    """A method whose members may stop before the others, each at its best."""
+
+    def stopped_at(self, state: StateIn) -> dict[int, int]:
+        """The steps that members have taken who stopped early, by number."""
 
 
 @runtime_checkable

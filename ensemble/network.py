@@ -38,6 +38,8 @@ class Network(Protocol):
     none that it can predict with the parameters [M, ...] of members. It may have a `backbone`, a
     `Backbone`: its inputs are then the features that this makes of the raw ones. It may have
     `annotations(input_shape)`, which says how its parameters are split over a member's devices.
+    It may have `in_training(variables, inputs, rng_key)`, which returns the outputs of training by
+    statistics that do not move: `differs_in_training` looks whether noise is all that they have.
     """
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
@@ -63,8 +65,9 @@ class Network(Protocol):
         Args:
             variables: of `init`, or of training since.
             inputs: [B, *input_shape] float32, normalised.
-            train: whether this is a training step: dropout drops, batch statistics move. Static.
-            rng_key: of the noise in training; not used otherwise.
+            train: whether this is a training step: batch statistics move, dropout drops. Static.
+            rng_key: of the noise, such as dropout; without `train` noise is drawn only where it is
+                given.
 
         Returns:
             Outputs [B, K], and the collections beside `params` after the call; without `train` they
@@ -118,9 +121,7 @@ def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
         network: any.
         input_shape: of one example.
     """
-    rng_key = jax.eval_shape(jax.random.key, 0)
-    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
-    variables = jax.eval_shape(network.init, rng_key, inputs)
+    rng_key, inputs, variables = _shapes(network, input_shape)
     train_step = jax.make_jaxpr(lambda *args: network.apply(args[0], args[1], True, args[2]))
     jaxpr = train_step(variables, inputs, rng_key).jaxpr
     return Traits(
@@ -153,6 +154,42 @@ def _needed(jaxpr: Jaxpr) -> set[Var]:
     return needed
 
 
+def draws_noise(network: Network, input_shape: tuple[int, ...]) -> bool:
+    """Whether predictions depend on a key that they are given, by tracing.
+
+    Args:
+        network: any.
+        input_shape: of one example.
+    """
+    rng_key, inputs, variables = _shapes(network, input_shape)
+    predict = jax.make_jaxpr(lambda *args: network.apply(args[0], args[1], False, args[2])[0])
+    jaxpr = predict(variables, inputs, rng_key).jaxpr
+    return jaxpr.invars[-1] in _needed(jaxpr)
+
+
+def differs_in_training(network: Network, input_shape: tuple[int, ...]) -> bool:
+    """Whether training changes more than noise and statistics, by tracing.
+
+    Args:
+        network: any; of one without `in_training` it is not known, and said to be False.
+        input_shape: of one example.
+    """
+    if not hasattr(network, "in_training"):
+        return False
+    rng_key, inputs, variables = _shapes(network, input_shape)
+    predict = jax.make_jaxpr(lambda *args: network.apply(args[0], args[1], False, args[2])[0])
+    learn = jax.make_jaxpr(network.in_training)
+    programs = {str(one(variables, inputs, rng_key)) for one in (predict, learn)}
+    return len(programs) > 1
+
+
+def _shapes(network: Network, input_shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """A key, inputs of two examples and variables, without values."""
+    rng_key = jax.eval_shape(jax.random.key, 0)
+    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
+    return rng_key, inputs, jax.eval_shape(network.init, rng_key, inputs)
+
+
 def last_activation(network: Network, input_shape: tuple[int, ...]) -> str:
     """Whether outputs come out of a 'softmax' or a 'sigmoid', '' if neither, by tracing.
 
@@ -160,9 +197,7 @@ def last_activation(network: Network, input_shape: tuple[int, ...]) -> str:
         network: any.
         input_shape: of one example.
     """
-    rng_key = jax.eval_shape(jax.random.key, 0)
-    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
-    variables = jax.eval_shape(network.init, rng_key, inputs)
+    _, inputs, variables = _shapes(network, input_shape)
     jaxpr = jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
     equation, _, makers = _maker(jaxpr, jaxpr.outvars[0])
     if equation is None:
@@ -197,9 +232,7 @@ def is_dense_layer(network: Network, input_shape: tuple[int, ...]) -> bool:
         Whether it is so, and the parameters are `{NAME: {"kernel": [F, K], "bias": [K]}}` of any
         name.
     """
-    rng_key = jax.eval_shape(jax.random.key, 0)
-    inputs = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
-    variables = jax.eval_shape(network.init, rng_key, inputs)
+    _, inputs, variables = _shapes(network, input_shape)
     name = next(iter(variables["params"]), None)
     if jax.tree.map(lambda leaf: 0, variables) != {"params": {name: {"kernel": 0, "bias": 0}}}:
         return False
@@ -218,6 +251,48 @@ def is_dense_layer(network: Network, input_shape: tuple[int, ...]) -> bool:
         and _made_by(traced, right, _CASTS) is kernel
         and _made_by(traced, total.invars[1], _FLATTENS | {"broadcast_in_dim"}) is bias
     )
+
+
+def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Path] | None:
+    """The dense layer that puts the outputs out, by tracing.
+
+    Args:
+        network: any.
+        input_shape: of one example.
+
+    Returns:
+        The paths in `params` of its `kernel` [F, K], and of its `bias` [K] where it has one; None
+        where the outputs come out of something else.
+    """
+    _, inputs, variables = _shapes(network, input_shape)
+    traced = jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
+    leaves = jax.tree.leaves_with_path(variables)
+    paths = {var: path for var, (path, _) in zip(traced.invars, leaves, strict=False)}
+    found: dict[str, Path] = {}
+    product = _made_by(traced, traced.outvars[0], _CASTS)
+    if isinstance(product, JaxprEqn) and product.primitive.name == "add":
+        made = [_made_by(traced, var, _FLATTENS | {"broadcast_in_dim"}) for var in product.invars]
+        biases = [one for one in made if isinstance(one, Var) and one in paths]
+        products = [one for one in made if isinstance(one, JaxprEqn)]
+        if len(biases) != 1 or len(products) != 1:
+            return None
+        found["bias"] = paths[biases[0]]
+        product = products[0]
+    if not isinstance(product, JaxprEqn) or product.primitive.name != "dot_general":
+        return None
+    kernel = _made_by(traced, product.invars[1], _CASTS)
+    if kernel not in paths or product.params["dimension_numbers"] != _ROWS_BY_COLUMNS:
+        return None
+    shapes = {path: leaf.shape for path, leaf in leaves}
+    found["kernel"] = paths[kernel]
+    if "bias" in found and shapes[found["bias"]] != shapes[found["kernel"]][1:]:
+        return None
+    of_params = [path[0].key == "params" for path in found.values()]
+    return {name: path[1:] for name, path in found.items()} if all(of_params) else None
+
+
+Path = tuple[Any, ...]
+"""Of a leaf of a tree, as JAX has it."""
 
 
 def _made_by(jaxpr: Jaxpr, var: Any, through: set[str]) -> Any:

@@ -27,6 +27,14 @@ def _are_widths(text: str) -> bool:
     return len(widths) <= MAX_LAYERS and all(1 <= width <= MAX_WIDTH for width in widths)
 
 
+def _dropout(where: str) -> Key:
+    return Key(0.0, f"share of the units that training drops, {where}", BELOW_ONE)
+
+
+CNN = Block({"cnn.dropout": _dropout("before each dense layer")})
+
+RESNET20 = Block({"resnet20.dropout": _dropout("between the convolutions of each block")})
+
 MLP = Block(
     {
         "mlp.widths": Key(
@@ -39,6 +47,7 @@ MLP = Block(
             ),
         ),
         "mlp.activation": Key("relu", "what follows each hidden layer", one_of(*ACTIVATIONS)),
+        "mlp.dropout": _dropout("after each hidden layer"),
     }
 )
 

@@ -13,12 +13,13 @@ import jax
 import numpy as np
 
 from ensemble import likelihoods, metrics, registry
-from ensemble.batched_prediction import Keep, in_memory, make_predict, predict_pooled
-from ensemble.draws.predictions import member_of
+from ensemble.batched_prediction import Keep, in_memory, make_predict
+from ensemble.draws.predictions import predict_in_passes
 from ensemble.draws.store import Draws
 from ensemble.errors import UserError, shown, visible
+from ensemble.fitted import Fitted, OnDisk
 from ensemble.likelihood import Likelihood
-from ensemble.method import FAILURES, Stacked, Status
+from ensemble.method import FAILURES, Status
 from ensemble.pictures.plot_style import plural
 from ensemble.sharding import startup
 from ensemble.sharding.placement import Placement
@@ -39,18 +40,16 @@ class Predictor:
 
     Args:
         task: what the members have learned.
-        variables: host tree [M, ...] of the live members' variables.
-        members: their numbers.
+        fitted: the live members.
+        members: [M], their numbers.
         num_devices: to use; None for all.
         temperature: that calibrates `ClassPrediction.probs`; None leaves them as they are.
-        num_draws: K: of a posterior, `variables` are [M * K, ...], K draws of every chain.
         identity: of the run whose ensemble it is.
         abstention: what `ClassPrediction.accepted` goes by; None accepts everything.
-        member_devices: over which a member was split; it is again, over as many as divide these.
 
     Attributes:
         task: as given.
-        variables: as given.
+        fitted: as given.
         members: as given.
         temperature: as given.
         identity: as given.
@@ -60,30 +59,26 @@ class Predictor:
     def __init__(
         self,
         task: PredictingTask,
-        variables: Any,
+        fitted: Fitted,
         members: Sequence[int],
         num_devices: int | None = None,
         temperature: float | None = None,
-        num_draws: int = 1,
         identity: str = UNKNOWN,
         abstention: metrics.Abstention | None = None,
-        member_devices: int = 1,
     ):
         self.task = task
         self.identity = identity
         self.abstention = abstention
-        self.variables = variables
+        self.fitted = fitted
         self.members = tuple(members)
         self.temperature = temperature
-        self._num_draws = num_draws
         # This process's: it may predict when others do not.
         devices = jax.local_devices()[:num_devices]
-        self._member_devices = math.gcd(member_devices, len(devices))
-        placement = Placement.create(
-            len(self.members) * num_draws, devices, member_devices=self._member_devices
-        )
-        self._predict = make_predict(task.predict, placement)
-        self._placed_variables = functools.cache(lambda: placement.place_members(variables))
+        # A member is split again, over as many as divide these.
+        member_devices = math.gcd(fitted.member_devices, len(devices))
+        placement = Placement.create(fitted.num_sets, devices, member_devices=member_devices)
+        self._predict = make_predict(fitted.of_set(task), placement, fitted.num_passes)
+        self._placed_sets = functools.cache(lambda: placement.place_members(fitted.sets))
 
     def __repr__(self) -> str:
         return f"<Predictor: {self.description}, trained on {shown(self.dataset.name)}>"
@@ -91,10 +86,9 @@ class Predictor:
     @property
     def description(self) -> str:
         """What predicts, in words."""
-        num_members = len(self.members)
-        if self._num_draws == 1:
-            return plural(num_members, "member")
-        return f"{num_members * self._num_draws} draws of {plural(num_members, 'chain')}"
+        number, (member, one) = self.fitted.num_estimators, self.fitted.nouns
+        members = plural(len(self.members), member)
+        return members if number == len(self.members) else f"{number} {one}s of {members}"
 
     @property
     def dataset(self) -> Source:
@@ -112,22 +106,17 @@ class Predictor:
 
     def function(self, inputs: jax.Array) -> dict[str, jax.Array]:
         """The same as a call, pure and without a look at the inputs [B, ...], for `jax.export`."""
-        # A loop over members: the file and its compilation hold one member's program, whatever M,
-        # and on CPU it runs as fast as M programs. vmap would make grouped convolutions, which
-        # XLA:CPU has no fast kernel for.
         seen = self.task.dataset.of_raw_traced(inputs)
-        predicted = jax.lax.map(lambda member: self.task.predict(member, seen), self.variables)
+        predicted = self.fitted.all_estimators(self.task, seen)
         return self.task.likelihood.exported(predicted, self.temperature, self._threshold)
 
     def without_examples(self) -> dict[str, Any]:
         """The arguments that build it again, on any devices: none of them holds training data."""
         return {
             "task": self.task.without_examples(),
-            "variables": self.variables,
+            "fitted": self.fitted,
             "members": self.members,
-            "num_draws": self._num_draws,
             "identity": self.identity,
-            "member_devices": self._member_devices,
         }
 
     def __call__(self, inputs: np.ndarray) -> Any:
@@ -159,14 +148,14 @@ class Predictor:
         return self.task.likelihood.prediction(arrays, self.temperature, self._threshold)
 
     def member_arrays(self, inputs: AnyInputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
-        """Returns what every member, or draw, predicts: named arrays [M, N, ...].
+        """Returns what every estimator predicts: named arrays [E, N, ...].
 
         Arrays are as of `of_inputs`.
 
         Raises:
             UserError: as a call.
         """
-        return self._predict(self._placed_variables(), self._seen(inputs), keep)
+        return self._predict(self._placed_sets(), self._seen(inputs), keep)
 
     def _seen(self, inputs: AnyInputs) -> Inputs:
         """Checked inputs as the network sees them, which are read in slices."""
@@ -181,7 +170,7 @@ class Predictor:
         return self.task.dataset.of_raw(checked)
 
     def predict_members(self, inputs: AnyInputs, keep: Keep = in_memory) -> MemberPredictions:
-        """Predicts with each member; with a chain by its draws, which are its estimators.
+        """Predicts with each member by all its estimators, such as the draws of a chain.
 
         Args:
             inputs: [N, ...].
@@ -190,20 +179,16 @@ class Predictor:
         Raises:
             UserError: as a call.
         """
-        if self._num_draws == 1:
+        fitted, num_members = self.fitted, len(self.members)
+        if fitted.num_estimators == num_members:
             return MemberPredictions(self.member_arrays(inputs, keep))
-        variables = jax.tree.map(lambda leaf: leaf[0], self.variables)
-        num_members, counts = len(self.members), np.ones(self._num_draws, int)
-        arrays = predict_pooled(
-            functools.partial(self._predict, self._placed_variables()),
-            functools.partial(self.task.predict, variables),
+        return predict_in_passes(
+            functools.partial(self._predict, self._placed_sets()),
             self._seen(inputs),
-            (num_members, self._num_draws),
-            lambda draws: self.task.likelihood.pooled(draws, counts)[0],
+            (num_members, fitted.num_estimators // num_members),
+            self.task.likelihood.pooled,
             keep,
         )
-        num_estimators = len(next(iter(arrays.values())))
-        return MemberPredictions(arrays, member_of(num_members, num_estimators // num_members))
 
     def _encoded(self, inputs: Any) -> Any:
         """Inputs as the source reads them, of those that a user has."""
@@ -224,7 +209,7 @@ class Predictor:
             )
         if inputs.dtype.kind not in "buif":
             raise UserError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
-        self.task.check_inputs(inputs, self.variables["params"])
+        self.task.check_inputs(inputs, self.fitted.sets["params"])
         # JAX takes the machine's byte order only, and would wrap whole numbers around at 2**31.
         if inputs.dtype.kind == "f" or dataset.input_dtype == np.float32:
             with np.errstate(over="ignore"):
@@ -256,11 +241,9 @@ class Restored(NamedTuple):
         likelihood: of the run.
         description: of the data that the run learned, by `Task.describe`.
         step: that the members in training had taken.
-        variables: host tree [M, ...] of the live members; of a posterior [M * K, ...].
+        fitted: the live members.
         members: [M], their numbers.
         failed_members: numbers of those that are not live, and why.
-        num_draws: K draws of every chain; 1 for members.
-        member_devices: over which a member was split.
         identity: of the run.
         notes: of the report, where the run has finished.
     """
@@ -269,11 +252,9 @@ class Restored(NamedTuple):
     likelihood: Likelihood
     description: dict[str, Any]
     step: int
-    variables: Any
+    fitted: Fitted
     members: list[int]
     failed_members: dict[int, str]
-    num_draws: int = 1
-    member_devices: int = 1
     identity: str = UNKNOWN
     notes: Sequence[str] = ()
 
@@ -289,17 +270,10 @@ class Restored(NamedTuple):
             UserError: the network's name is not registered here, or it has other parameters.
         """
         entry = registry.TASKS[registry.task_of(self.config)]
-        task = registry.load(entry.restore)(self.config, self.description, self.variables["params"])
+        params = self.fitted.sets["params"]
+        task = registry.load(entry.restore)(self.config, self.description, params)
         return Predictor(
-            task,
-            self.variables,
-            self.members,
-            num_devices,
-            temperature,
-            self.num_draws,
-            self.identity,
-            abstention,
-            self.member_devices,
+            task, self.fitted, self.members, num_devices, temperature, self.identity, abstention
         )
 
 
@@ -325,8 +299,8 @@ def load(
 
     Raises:
         UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
-            calibrated, or its calibration split does not prove the wanted error, or `draws` is not
-            a positive number, or of a run that has no draws.
+            calibrated, or its calibration split does not prove the target error rate, or `draws` is
+            not a positive number, or of a run that has no draws.
     """
     startup.configure(num_devices)
     rule = None if abstain is None else metrics.Rule.parse(abstain)
@@ -386,40 +360,39 @@ def _restored(
     ]
     if not live:
         raise UserError(f"{work.path} has no live member; train again with another configuration")
-    draws, most = Draws(work.draws, work.identity()), _most(work, num_draws)
-    found: Stacked = registry.load(method.predictive)(arrays, counters, live, draws, most)
+    # A checkpoint's configuration may be older than the run's report.
+    config = _with_draws(work.read_config() or meta["config"], num_draws, work.path)
+    saved = OnDisk(config, arrays, counters, live, Draws(work.draws, work.identity()))
+    fitted: Fitted = registry.load(method.fitted)(saved)
     return Restored(
         config=meta["config"],
         likelihood=likelihoods.described(meta["config"]["likelihood"], meta["dataset"]),
         description=meta["dataset"],
         step=counters["step"],
-        variables=found.variables,
+        fitted=fitted,
         members=live,
         failed_members={
             k: FAILURES.get(Status(arrays["status"][k]), "non-finite")
             for k in range(num_members)
             if k not in live
         },
-        num_draws=found.num_draws,
-        member_devices=found.member_devices,
         identity=work.identity(),
         notes=report.get("notes", ()),
     )
 
 
-def _most(work: Workdir, wanted: int | None) -> int:
-    """How many draws of each chain predict, at most; of members it is of no use."""
-    config = work.read_config() or {}  # A checkpoint's may be older than the run's report.
+def _with_draws(config: dict[str, Any], wanted: int | None, where: Any) -> dict[str, Any]:
+    """A configuration, by which at most the wanted number of draws of each chain predict."""
     if wanted is None:
-        return int(config.get("num_predictive_draws", 1))
+        return config
     if "num_predictive_draws" not in config:
         raise UserError(
-            f"draws={wanted} is for posteriors, and {work.path} has members of "
-            f"config.method={config['method']!r}, which are one prediction each: leave it out"
+            f"draws={wanted} is for posteriors, and {where} has members of "
+            f"config.method={config['method']!r}, which keep no draws: leave it out"
         )
     if type(wanted) is not int or wanted < 1:
         raise UserError(f"draws={wanted!r} must be a whole number from 1")
-    return int(min(wanted, config["num_predictive_draws"]))
+    return {**config, "num_predictive_draws": min(wanted, config["num_predictive_draws"])}
 
 
 def check_is_workdir(work: Workdir) -> None:

@@ -19,10 +19,8 @@ class MethodEntry:
         block: its keys of the configuration, an `ensemble.keys.Block`.
         tasks: what it can learn; the first is meant where the model does not say another.
         requires_prior: whether it needs a prior to do anything; a task has a default one for it.
-        predictive: called as `predictive(arrays, counters, live, draws, most)` with the arrays and
-            counters of a checkpoint, the numbers of live members, the draws on disk, and how many
-            of a chain predict; returns the `ensemble.method.Stacked` variables that predict. Empty
-            where nothing predicts.
+        fitted: called with the `ensemble.fitted.OnDisk` of a run; returns the `Fitted` that
+            predicts. Empty where nothing does.
         is_exact: whether it keeps to its target, up to the error of finitely many draws.
         xla_flags: that make its programs faster, by name; a user's own come first.
         one_arena: whether all threads of the process take memory from one arena of malloc. Large
@@ -33,7 +31,7 @@ class MethodEntry:
     block: str
     tasks: tuple[str, ...]
     requires_prior: bool = False
-    predictive: str = ""
+    fitted: str = ""
     is_exact: bool = True
     xla_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
     one_arena: bool = True
@@ -41,7 +39,7 @@ class MethodEntry:
     @property
     def predicts(self) -> bool:
         """Whether there is something that predicts, with members and their statuses."""
-        return bool(self.predictive)
+        return bool(self.fitted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +103,7 @@ class SourceEntry:
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
 _CHAINS = "ensemble.methods.mcmc.sampler_keys:BLOCK"
 _MINIBATCH = "ensemble.methods.minibatch.minibatch_sampling:MinibatchSampling"
-_DRAWS = "ensemble.draws.store:predictive"
+_DRAWS = "ensemble.draws.store:fitted"
 # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one before
 # it, and takes longer to make them. Sampling by all the data is faster with it: decision 0005.
 # jaxlib 0.11.2 and later have the newer way alone.
@@ -119,8 +117,35 @@ METHODS: Mapping[str, MethodEntry] = {
         "ensemble.methods.members.sgd:SGD",
         "ensemble.methods.members.sgd_keys:BLOCK",
         tasks=("supervised", "distillation"),
-        predictive="ensemble.methods.members.member:predictive",
+        fitted="ensemble.methods.members.member:fitted",
         xla_flags=_OF_STEPS,
+    ),
+    "snapshots": MethodEntry(
+        "ensemble.methods.members.snapshots:Snapshots",
+        "ensemble.methods.members.snapshot_keys:BLOCK",
+        tasks=("supervised",),
+        fitted="ensemble.methods.members.snapshots:fitted",
+        xla_flags=_OF_STEPS,
+    ),
+    "swag": MethodEntry(
+        "ensemble.methods.members.swag:SWAG",
+        "ensemble.methods.members.swag_keys:BLOCK",
+        tasks=("supervised",),
+        fitted="ensemble.methods.members.swag:fitted",
+        xla_flags=_OF_STEPS,
+    ),
+    "mc_dropout": MethodEntry(
+        "ensemble.methods.members.mc_dropout:MCDropout",
+        "ensemble.methods.members.mc_dropout_keys:BLOCK",
+        tasks=("supervised",),
+        fitted="ensemble.methods.members.mc_dropout:fitted",
+        xla_flags=_OF_STEPS,
+    ),
+    "laplace": MethodEntry(
+        "ensemble.methods.members.laplace:Laplace",
+        "ensemble.methods.members.laplace_keys:BLOCK",
+        tasks=("supervised",),
+        fitted="ensemble.methods.members.laplace:fitted",
     ),
     "hmc": MethodEntry(
         _SAMPLING,
@@ -234,7 +259,9 @@ _MOVIELENS = SourceEntry(
 
 SOURCES: Mapping[str, SourceEntry] = {
     "digits": SourceEntry("ensemble.sources.digits:load_digits", (8, 8, 1)),
-    "clutter": SourceEntry("ensemble.sources.clutter:load_clutter", (20, 20, 1)),
+    # Without their shape: neither is a set unlike the other, to tell it from.
+    "clutter": SourceEntry("ensemble.sources.clutter:load_clutter"),
+    "grouped_clutter": SourceEntry("ensemble.sources.clutter:load_grouped_clutter"),
     "mnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
     "fashion_mnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
     "kmnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
@@ -288,6 +315,8 @@ NETWORKS: Mapping[str, str] = {
 """Factories of the networks that are there, which `ensemble.networks.register` adds to."""
 
 MODELS: Mapping[str, str] = {
+    "cnn": "ensemble.network_keys:CNN",
+    "resnet20": "ensemble.network_keys:RESNET20",
     "mlp": "ensemble.network_keys:MLP",
     "vit": "ensemble.network_keys:VIT",
 }

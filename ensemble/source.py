@@ -57,6 +57,11 @@ class Strata(NamedTuple):
     values: np.ndarray
     has_dates: bool = False
 
+    @property
+    def groups(self) -> np.ndarray | None:
+        """The group of each row [N]; None of times."""
+        return self.values if self.kind == "group" else None
+
     def at(self, rows: np.ndarray | None) -> Strata:
         """Those of some rows; None: of all."""
         return self if rows is None else self._replace(values=self.values[rows])

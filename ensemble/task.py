@@ -97,10 +97,13 @@ class PredictingTask(Protocol):
     def describe(self) -> dict[str, Any]:
         """As of `Task`."""
 
-    def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
         """The predictive distribution of one member for raw inputs [B, ...]: `Likelihood.predict`.
 
-        It is pure, and can be vmapped over members and exported.
+        It is pure, and can be vmapped over members and exported. Where a key is given, the network
+        draws its noise once, and all inputs share it.
         """
 
     def without_examples(self) -> PredictingTask:
@@ -195,6 +198,9 @@ class Learned(Task, PredictingTask, Protocol):
 
     def params_shapes(self) -> Any:
         """The shapes of one member's parameters."""
+
+    def why_no_noise(self) -> str:
+        """Why predictions with a key are none of a network with noise; empty where they are."""
 
     def fault(self, variables: Variables | None) -> str:
         """What makes a member non-finite that is no fault of the method, and a remedy.
@@ -348,6 +354,10 @@ class Defaults:
     def fault(self, variables: Variables | None) -> str:
         """None is known."""
         return ""
+
+    def why_no_noise(self) -> str:
+        """There is none."""
+        return "draws no noise"
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
         """The plain sum will do."""

@@ -60,7 +60,7 @@ def draw_scores(
     """Members' scores and reliability beside the ensemble's, and what it is sure and unsure of.
 
     Args:
-        summary: what `metrics.summarise` returns.
+        summary: of the scores, as `score_split` returns them.
         log_probs: `[M, N, C]` log-probabilities of the members.
         inputs: `[N, H, W, 1]` images.
         labels: `[N]` integer labels.
@@ -84,8 +84,8 @@ def draw_scores(
 
 def _draw_scores(axes, summary, score: str, scale: float, ylabel: str, number: str) -> None:
     """Dots for the members, a dashed line for their mean, a bold one for the ensemble."""
-    members = scale * np.asarray(summary["members"][score])
-    whole = scale * summary["ensemble"][score]
+    members = scale * np.asarray(summary["scores"][score]["members"])
+    whole = scale * summary["scores"][score]["value"]
     axes.axhline(members.mean(), color=MEMBER_COLOR, linestyle="--", linewidth=1)
     axes.axhline(whole, color=ENSEMBLE_COLOR, linewidth=2.5)
     axes.plot(members, "o", color=MEMBER_COLOR, markersize=8, markeredgecolor="w", zorder=3)
@@ -95,7 +95,7 @@ def _draw_scores(axes, summary, score: str, scale: float, ylabel: str, number: s
     axes.set_xticks([])
     for value, name, color in (
         (whole, "ensemble", ENSEMBLE_COLOR),
-        (members.mean(), "mean member", "#6E6E6E"),
+        (members.mean(), "average member", "#6E6E6E"),
     ):
         axes.annotate(
             f"{name}\n{number.format(value)}",

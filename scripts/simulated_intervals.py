@@ -25,9 +25,7 @@ _WRITES = "writes an interval that another function made"
 _DRAWN = "drawn in a picture, and no sentence is about it"
 NO_STATEMENTS: dict[str, str] = {
     "ensemble.metrics.bootstrap.intervals": "for users of ensemble.metrics; no report has it",
-    "ensemble.evaluation.page.interval": _WRITES,
-    "ensemble.evaluation.numbers.number_page.interval": _WRITES,
-    "ensemble.evaluation.quantiles.quantile_page.interval": _WRITES,
+    "ensemble.evaluation.score_table.interval": _WRITES,
     "ensemble.metrics.regression.interval_score": _PREDICTED,
     "ensemble.scoring.scores.numbers.interval_score": _PREDICTED,
     "ensemble.likelihoods.mixture_view.MixtureView._intervals": _PREDICTED,

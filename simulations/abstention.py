@@ -1,12 +1,12 @@
 """Thresholds of abstention, where the true error among accepted inputs is known."""
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation import thresholds
+from ensemble.evaluation.questions import doubts
+from ensemble.scoring.view import ClassView
 from simulations.settings import named
 from simulations.statement import VERDICT, Outcome, Replicate, Statement
 
@@ -107,19 +107,17 @@ def promise(spread: str, shape: str, sizes: tuple[tuple[float, int], ...] = SIZE
 
 
 def sentence(spread: str, shape: str, max_error: float, num_examples: int) -> Replicate:
-    """Whether the error that the verdict promises, the least that is proved, is exceeded."""
+    """Whether the error rate that is guaranteed, the least that is proved, is exceeded."""
     inputs = _Inputs(spread, shape, max_error)
-    rules = [metrics.Rule.parse(rule) for rule in thresholds.RULES]
+    rules = [metrics.Rule.parse(rule) for rule in ClassView.rules]
 
     def replicate(rng: np.random.Generator) -> Outcome:
         held_out, test = (inputs.draw(rng, num_examples) for _ in range(2))
         sections = [thresholds.score_rule(test, held_out, rule) for rule in rules]
-        promised = re.search(
-            r"err on at most ([\d.]+)% of", thresholds.abstention_sentence(sections)
-        )
-        if promised is None:
+        found = doubts.abstention({}, sections)
+        if found.code == "abstention.none_proved":
             return {"promise": None}
-        wanted = float(promised[1]) / 100
+        wanted = float(str(found.numbers["max_error"]))
         (chosen,) = [one for one in sections if one["rule"] == f"{metrics.MAX_ERROR}={wanted:g}"]
         return {"promise": inputs.error_below(chosen["threshold"]) > wanted}
 
@@ -147,7 +145,7 @@ STATEMENTS = (
         name="abstention.sentence",
         claim="With 95% confidence it errs on at most the least wanted share that is proved",
         over="calibration examples",
-        made_by=("ensemble.evaluation.thresholds.abstention_sentence",),
+        made_by=("ensemble.evaluation.questions.doubts.abstention",),
         settings={
             "150 examples, calibrated": _cases("easy", "calibrated", 0.05, 150),
             "150 examples, 5% everywhere": _cases("even", SHAPES[2], 0.05, 150),

@@ -1,13 +1,15 @@
-"""What the verdict concludes of predicted classes, where it is known to be wrong or right."""
+"""What is found of predicted classes, where it is known to be wrong or right."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ensemble import metrics
-from ensemble.evaluation import sections, sentences, strata, verdict
+from ensemble.evaluation import sections, strata
 from ensemble.evaluation.classes import score_classes
+from ensemble.evaluation.questions import calibration, inputs, quality
 from ensemble.likelihoods.class_view import MeanOfSoftmax
 from ensemble.scoring.score import scores_of
 from ensemble.source import Strata
@@ -25,7 +27,7 @@ def temperature(rng: np.random.Generator, num_examples: int, **setting: Any) -> 
     everything = population(**setting)
     test, held_out = (sample(rng, everything, size) for size in (100, num_examples))
     section = sections.score_factor(evaluated(test, held_out))
-    effect = sentences.effect(section)
+    effect = calibration.effect(section)
     if not effect:
         return {"use it": None, "leave it out": None}
     change = nll_change(section["value"], **setting)
@@ -42,12 +44,12 @@ def majority(
     """Whether the most frequent class is wrongly said to be better than the ensemble, or worse."""
     predictions, classes = _classes(rng, num_examples, prior, recalls)
     accuracy = scores_of(predictions)["accuracy"].interval(predictions)
-    test = {"num_examples": num_examples, "interval": {"accuracy": accuracy}}
-    sentence = verdict.balance(test, classes)
-    if "may be chance" in sentence:
+    test = {"num_rows": num_examples, "scores": {"accuracy": {"interval": accuracy}}}
+    code = quality.majority(test, {**classes, "are_unequal": True}).code
+    if code == "majority.inconclusive":
         return {"sentence": None}
     excess = _accuracy(prior, recalls) - np.array(prior)[int(classes["majority"]["name"])]
-    is_better = "which is better" in sentence
+    is_better = code == "majority.better"
     return {"sentence": excess >= -ROUNDING if is_better else excess <= ROUNDING}
 
 
@@ -112,20 +114,21 @@ def shift(
     found = {}
     for name, cost in zip(names, costs, strict=True):
         shifted = draw_hits(rng, hits, accuracy, cost, churn)
-        interval = cost_interval(1.0 * hits, 1.0 * shifted, len(costs))
+        low, high = cost_interval(1.0 * hits, 1.0 * shifted, len(costs))
         found[name] = {
-            "ensemble": {"accuracy": [shifted.mean()] * 5, "ece": [0.0] * 5},
-            "accuracy_cost_interval": [interval] * 5,
+            "scores": {"accuracy": [shifted.mean()] * 6, "ece": [0.0] * 6},
+            "change": {"accuracy": [(-high, -low)] * 5},
         }
-    sentence = verdict.shift(found)
-    most = next(name for name in (*names, "") if f"{name} hurts most" in sentence or not name)
-    lowest = next(name for name in names if name in sentence or "none of" in sentence)
-    known = sentence.rstrip(".").partition("Known to cost accuracy: ")[2]
-    costly = known.split(", ") if known else [lowest] * sentence.startswith("Of ")
-    is_harmless = "half a point" in sentence
+    said = inputs.accuracy_under_shift({}, found)
+    lowest, known = str(said.numbers.get("kind", "")), str(said.numbers.get("known", ""))
+    most = lowest if said.code == "shift.worst" else ""
+    costly = known.split(", ") if known else []
+    if said.code in ("shift.worst", "shift.lowest"):
+        costly = [lowest]
+    is_harmless = said.code == "shift.harmless"
     is_free = any(costs[names.index(one)] <= 0 for one in costly)
     return {
-        "none costs more than half a point": max(costs) > verdict.HARMLESS if is_harmless else None,
+        "none costs more than half a point": max(costs) > inputs.HARMLESS if is_harmless else None,
         "it costs accuracy": is_free if costly else None,
         "it hurts most": hurts_most != [most] if most else None,
     }
@@ -137,7 +140,8 @@ def groups(rng: np.random.Generator, sizes: Sequence[int], shares: Sequence[floa
     names = np.repeat([f"group {i}" for i in range(len(sizes))], sizes)
     held = rng.random(len(names)) < np.repeat(shares, sizes)
     found = strata.by_stratum(held, Strata("group", "group", names))
-    is_said = "which is more than chance" in strata.sentence(found, "group:group")
+    section = {"conformal": {"sets": {"by_stratum": found}}, "config": {"split": "group:group"}}
+    is_said = calibration.strata(section).code == "strata.groups_differ"
     return {"they differ": len(set(shares)) == 1 if is_said else None}
 
 
@@ -165,8 +169,10 @@ def conformal(
     """
     everything = population(**setting)
     held_out, test = (sample(rng, everything, n) for n in (num_held_out, num_examples))
-    section = sections.score_conformal(evaluated(test, held_out))[""]
-    (sets,) = everything.conformals()
+    # Without empty sets the range has no upper end.
+    exact = dataclasses.replace(evaluated(test, held_out), exact_sets=True)
+    section = sections.score_conformal(exact)["sets"]
+    (sets,) = everything.conformals(is_exact=True)
     sizes, held = sets.size(section["threshold"]), sets.scores <= section["threshold"]
     found = {"range": (section["coverage_range"], section["coverage"])}
     for name, truth in (("coverage", float(held.mean())), ("mean_size", float(sizes.mean()))):
@@ -202,8 +208,8 @@ STATEMENTS = (
         claim="A temperature makes probabilities better, or worse",
         over="calibration examples",
         made_by=(
-            "ensemble.evaluation.sections.change_on_folds",
-            "ensemble.evaluation.sentences.effect",
+            "ensemble.scoring.folds.change_on_folds",
+            "ensemble.evaluation.questions.calibration.effect",
         ),
         settings={
             "N = 60": _sized(60, sharpness=0.8),
@@ -221,7 +227,7 @@ STATEMENTS = (
         name="classes.majority",
         claim="Always answering the most frequent class is better, or worse",
         over="test examples",
-        made_by=("ensemble.evaluation.verdict.balance",),
+        made_by=("ensemble.evaluation.questions.quality.majority",),
         settings={
             "N = 30": _majority(30, (0.7, 0.2, 0.1), (0.8, 0.5, 0.4)),
             "N = 100": _majority(100, (0.9, 0.1), (0.95, 0.45)),
@@ -275,7 +281,7 @@ STATEMENTS = (
         name="classes.groups",
         claim="Conformal sets hold the label in some groups more often than in others",
         over="test examples",
-        made_by=("ensemble.evaluation.strata.sentence",),
+        made_by=("ensemble.evaluation.questions.calibration.strata",),
         settings={
             "2 groups of 20": _shares((20, 20), (0.9, 0.9)),
             "5 groups of 20 to 100": _shares((20, 40, 60, 80, 100), (0.9,) * 5),

@@ -1,16 +1,16 @@
 """Scores of predicted classes: do their intervals hold the scores of the whole population?"""
 
 import functools
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ensemble import metrics
-from ensemble.evaluation import sections, verdict
+from ensemble.evaluation import sections
 from ensemble.evaluation.classes import score_classes
-from ensemble.evaluation.sentences import is_available
+from ensemble.evaluation.questions import calibration
+from ensemble.evaluation.questions.calibration import is_available
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.metrics.analytic_intervals import Interval
 from ensemble.scoring.facts import facts_of
@@ -107,14 +107,12 @@ def trust(rng: np.random.Generator, num_examples: int, gap: float, **setting: An
     is not is said to be to be taken as it is, to within fewer points than it is off.
     """
     view = sample(rng, population(**setting), num_examples, gap)
-    told = sections.laid_out(score_split(view)["scores"])
-    test = {"num_examples": num_examples, **facts_of(view), **told}
-    sentence = verdict.trust(test, temperature_helps=False)
-    if sentence.startswith(("With", "The test split")):
+    found = calibration.confidence(score_split(view), facts_of(view))
+    if found.code in ("calibration.few_examples", "calibration.too_small"):
         return {"sentence": None}
-    within = re.search(r"are right to within ([\d.]+) point", sentence)
-    if within:
-        return {"sentence": float(within[1]) / 100 < gap}
+    if found.code == "calibration.consistent":
+        margin: Any = found.numbers["margin"]
+        return {"sentence": margin / 100 < gap}
     return {"sentence": not gap}
 
 
@@ -241,7 +239,7 @@ STATEMENTS = (
         claim="It is overconfident, or underconfident, or not right level by level, or to be taken "
         "as it is",
         over="test examples",
-        made_by=("ensemble.evaluation.verdict.trust",),
+        made_by=("ensemble.evaluation.questions.calibration.confidence",),
         settings={
             **with_more(_CALIBRATED, gap=0.0),
             "N = 2000, 1 point too sure": _gap(2000, 0.01),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
 from ensemble.evaluation import comparison, recipe
+from ensemble.evaluation.questions import others
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.scoring.score import scores_of
 from ensemble.scoring.sections import values_of
@@ -27,14 +28,12 @@ def is_wrong(section: Mapping[str, Any], truth: float) -> bool | None:
         section: as `recipe.score_recipes` returns it.
         truth: the score of the other recipe's ensembles less that of ours.
     """
-    sentence = recipe.sentence(
-        {"recipe": section, "workdir": "it", "interval": {}, "difference": {}}
-    )
-    if "is better:" in sentence:
+    code = others.comparison({"recipe": section, "workdir": "it"}).code
+    if code == "comparison.better":
         return truth >= 0
-    if "is worse:" in sentence:
+    if code == "comparison.worse":
         return truth <= 0
-    return truth > section["margin"] if "no worse than by" in sentence else None
+    return truth > section["margin"] if code == "comparison.no_worse" else None
 
 
 class World(NamedTuple):

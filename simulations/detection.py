@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ensemble import metrics
-from ensemble.evaluation import sentences
+from ensemble.evaluation.questions import inputs
 from ensemble.scoring.scores.ranked_class import Ranked
 from simulations.settings import named
 from simulations.statement import VERDICT, Outcome, Replicate, Statement, holds, replication
@@ -75,10 +75,10 @@ def detection(
     for i, distance in enumerate(np.sqrt(2) * ndtri(np.array(aurocs))):
         ranked = metrics.rank(inside, distance + rng.normal(size=num_out))
         found = {**ranked.scores(), "interval": ranked.intervals()}
-        sections[f"set {i}"] = {"num_examples": num_out, "entropy": found}
-    sentence = sentences.detection(sections, "entropy", "entropy")
-    is_all, is_lower = "recognises all" in sentence, "is lower on" in sentence
-    worst = next(i for i in range(len(aurocs)) if f"set {i} " in sentence)
+        sections[f"set {i}"] = {"num_rows": num_out, "entropy": found}
+    said = inputs.detection(sections, "entropy")
+    worst = list(sections).index(str(said.numbers["set"]))
+    is_all, is_lower = (said.code == f"detection.{one}" for one in ("all", "inverted"))
     return {
         "all are recognised": min(aurocs) < 0.99 if is_all else None,
         "its entropy is lower": aurocs[worst] >= 0.5 if is_lower else None,
@@ -138,7 +138,7 @@ STATEMENTS = (
         name="classes.detection",
         claim="Its entropy recognises all unfamiliar inputs, or is lower on some",
         over="test examples and unfamiliar ones",
-        made_by=("ensemble.evaluation.sentences.detection",),
+        made_by=("ensemble.evaluation.questions.inputs.detection",),
         settings={
             "30 and 20, chance": _sets(30, 20, (0.5,) * 4),
             "300 and 17, chance": _sets(300, 17, (0.5,) * 8),

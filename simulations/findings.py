@@ -2,7 +2,6 @@
 
 import math
 import types
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.report import text
 from ensemble.report.advantage import advantage, beaten
 from ensemble.report.findings import findings
-from ensemble.scoring.sections import summary
+from ensemble.scoring.sections import values_of
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 from ensemble.tasks.distillation.beside_teacher import nll_over_mean_member
@@ -68,13 +67,17 @@ def constant(num_members: int, num_examples: int, **setting: Any) -> Replicate:
         arrays, targets = draw(rng, num_members, num_examples, **setting)
         splits = {"train": train, "test": targets}
         scored = Scored(types.SimpleNamespace(targets=splits.get, train_weights=None), likelihood)  # type: ignore[arg-type]
-        summary = _summary(likelihood, arrays, targets)
-        members = {name: [value] * num_members for name, value in summary.items()}
+        # The two scores that findings are about, without those that take long.
+        summary = values_of(likelihood.view(arrays, targets), _TOLD)
+        scores = {
+            name: {"value": value, "members": [value] * num_members}
+            for name, value in summary.items()
+        }
         report = {
             "num_members": num_members,
             "live_members": list(range(num_members)),
             "failed_members": {},
-            "test": {"ensemble": summary, "members": members},
+            "test": {"scores": scores},
         }
         found = findings(report, scored, {"test": MemberPredictions(arrays)}, {}, "")
         low, high = advantage(
@@ -87,12 +90,6 @@ def constant(num_members: int, num_examples: int, **setting: Any) -> Replicate:
 
 
 _TOLD = ("accuracy", "rmse", "nll")
-
-
-def _summary(likelihood: Any, arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, float]:
-    """The two scores that findings are about, without those that take long."""
-    scores: dict[str, float] = summary(likelihood.view(arrays, targets), _TOLD)["ensemble"]
-    return scores
 
 
 def _logits(rng: np.random.Generator, number: int, signal: float) -> tuple[NDArray, NDArray]:

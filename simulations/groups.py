@@ -4,13 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from ensemble.evaluation import recipe, sentences
+from ensemble.evaluation import recipe
 from ensemble.evaluation.comparison import leave_one_out
-from ensemble.evaluation.quantiles import quantile_verdict
-from ensemble.evaluation.sections import change_on_folds
+from ensemble.evaluation.questions import calibration
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.metrics import grouped
 from ensemble.scoring.combine import Combine, Mean, RootMean, Share, over_groups
+from ensemble.scoring.folds import change_on_folds
 from simulations import number_comparisons, number_sentences, quantile_sentences
 from simulations.comparisons import is_wrong
 from simulations.number_comparisons import Kind
@@ -89,16 +89,16 @@ def sentences_of_equals(
     shift = number_sentences.shift_sentence(squares(2), groups)
     return {
         "better or worse": beside,
-        "the shift changes": "The shift changes" in shift,
+        "the shift changes": shift in number_sentences.CHANGED,
         "bands are wrong": _said_of_bands(_normal(rng, groups, alike), groups),
     }
 
 
 def _said_of_bands(errors: NDArray, groups: NDArray) -> bool:
     terms = {f"coverage_{name}": np.abs(errors) < end for name, end in _BANDS.items()}
-    test = quantile_sentences.bands_section(terms, groups)
+    test, facts = quantile_sentences.bands_section(terms, groups)
     test |= {"num_groups": len(np.unique(groups)), "over_groups": "site"}
-    return "Some of its bands" in quantile_verdict._trust(test)
+    return calibration.bands(test, facts).code.startswith("bands.too_")
 
 
 @replication
@@ -130,7 +130,7 @@ def _said_of_temperature(rng: np.random.Generator, luck: NDArray, groups: NDArra
     log_probs = np.log(np.stack([sure, 1 - sure], axis=1))
     view = MeanOfSoftmax(arrays={LOG_PROBS: log_probs[None]}, targets=labels)
     folds = change_on_folds(view, groups)
-    return sentences.effect({"nll_change_interval": (0.0, 0.0), "on_folds": folds}) < 0
+    return calibration.effect({"nll_change_interval": (0.0, 0.0), "on_folds": folds}) < 0
 
 
 @replication

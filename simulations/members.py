@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
 from ensemble.evaluation import next_member
+from ensemble.evaluation.questions import others
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from simulations import real_members
 from simulations.settings import named, with_more
@@ -102,9 +103,10 @@ def next_verdict(rng: np.random.Generator, drawn: Drawn) -> Outcome:
     log_probs, labels, _ = drawn(rng)
     gain = _gain(log_probs, labels)
     found = _stated(log_probs[:-1], labels)
-    if "stop here" in found["sentence"]:
+    code = others.next_member(found).code
+    if code == "next_member.stop_share":
         return {"sentence": gain >= next_member.SMALL_SHARE * found["mean"]["nll"][-1]}
-    return {"sentence": gain <= 0 if "members pay" in found["sentence"] else None}
+    return {"sentence": gain <= 0 if code == "next_member.pays_share" else None}
 
 
 _setting = named("drawn")

@@ -1,7 +1,7 @@
 """Sentences about predicted numbers: how often is one wrong?"""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from ensemble import metrics
 from ensemble.evaluation import sections
-from ensemble.evaluation.numbers import number_verdict
-from ensemble.evaluation.sections import laid_out
+from ensemble.evaluation.questions import calibration, doubts, inputs, quality
 from ensemble.likelihoods.counts import RATE
 from ensemble.likelihoods.mixture_view import MixtureView
 from ensemble.likelihoods.poisson import Poisson
 from ensemble.metrics.analytic_intervals import LEVEL
+from ensemble.report.simple_predictors import EXCESS_LEVEL
 from ensemble.scoring.combine import RootMean
 from ensemble.scoring.facts import pit_of
+from ensemble.scoring.folds import change_on_folds
 from ensemble.scoring.sections import score_split
 from ensemble.scoring.view import CONFORMAL_LEVEL
 from simulations.class_scores import evaluated
@@ -26,17 +27,10 @@ from simulations.statement import VERDICT, Interval, Outcome, Replicate, Stateme
 _COUNTS = Poisson.of_data(np.arange(100.0), ())
 
 
-def _tested(arrays: Mapping[str, NDArray], targets: NDArray) -> dict[str, Any]:
-    """What sentences are about the test split, without what takes quantiles."""
-    view = LIKELIHOOD.view(arrays, targets)
-    told = laid_out(score_split(view, names=view.under_shift)["scores"])
-    return {"num_examples": len(targets), "pit": pit_of(view), **told}
-
-
 def simple_predictors(score: str, found: Iterable[tuple[float, Interval]]) -> dict[str, Any]:
     """Sections of least squares and a constant, by their scores and the intervals of the excess."""
     return {
-        name: {"ensemble": {score: value}, "excess_interval": {score: interval}}
+        name: {"scores": {score: {"value": value}}, "excess_interval": {score: interval}}
         for name, (value, interval) in zip(("least_squares", "constant"), found, strict=True)
     }
 
@@ -44,57 +38,63 @@ def simple_predictors(score: str, found: Iterable[tuple[float, Interval]]) -> di
 def tells_apart(squares: Iterable[NDArray], groups: NDArray | None = None) -> bool:
     """Whether the first of three predictors is called better or worse, by squared errors [N]."""
     ours, *others = squares
-    level = sections.EXCESS_LEVEL
+    level = EXCESS_LEVEL
     found = ((1.0, RootMean().change(ours, one, level, groups)) for one in others)
-    said = number_verdict.beside({"num_examples": len(ours)}, simple_predictors("rmse", found))
-    return "is better" in said or "is worse" in said
+    simple = simple_predictors("rmse", found)
+    said = quality.baseline({"num_rows": len(ours)}, simple, "rmse").code
+    return said in ("baseline.better", "baseline.worse")
+
+
+CHANGED = ("shift.error_higher", "shift.error_lower")
+"""What is found where a shift changes the RMSE."""
 
 
 def shift_sentence(squares: Iterable[NDArray], groups: NDArray | None = None) -> str:
-    """What is said of shifts, by squared errors [N] without them and with each."""
+    """What is found of shifts, as a code, by squared errors [N] without them and with each."""
     plain, *shifted = squares
     level = 1 - (1 - LEVEL) / len(shifted)
     found = {}
     for k, one in enumerate(shifted):
         interval = RootMean().ratio(plain, one, level, groups)
         scores = {"rmse": [math.sqrt(one.mean())] * 6, "coverage_90": [0.9] * 6}
-        found[f"{k}"] = {"ensemble": scores, "rmse_ratio_interval": [interval] * 5}
-    return number_verdict.shift(found)
+        found[f"{k}"] = {"scores": scores, "change": {"rmse": [interval] * 5}}
+    return inputs.error_under_shift({}, found).code
 
 
 def is_advised(value: float, held_out: MixtureView, groups: NDArray | None = None) -> bool:
     """Whether a factor is advised, by what it brings on folds of calibration examples."""
-    folds = sections.change_on_folds(held_out, groups)
-    scores = {"nll": 0.0, "coverage_90": 0.9}
-    section = {"value": value, "on_folds": folds, "ensemble": scores}
-    return "use it" in number_verdict.advice({"ensemble": scores}, section)
+    folds = change_on_folds(held_out, groups)
+    scores = {"nll": {"value": 0.0}, "coverage_90": {"value": 0.9}}
+    section = {"factor": "scale", "value": value, "on_folds": folds, "scores": scores}
+    section |= {"num_rows": held_out.num_rows, "nll_change_interval": None}
+    return calibration.recalibration({"scores": scores}, section).code.endswith("_helps")
 
 
 @replication
 def trust(rng: np.random.Generator, num_examples: int, **settings: Any) -> Outcome:
     """Whether distributions that are right are called wrong."""
-    said = number_verdict.trust(_tested(*World(**settings).draw(rng, num_examples)))
-    words = ("is too sure: ", "too cautious: ", "not right: ")
-    return {"calibrated": any(one in said for one in words)}
+    view = LIKELIHOOD.view(*World(**settings).draw(rng, num_examples))
+    test = score_split(view, names=view.under_shift)  # The others take quantiles.
+    said = calibration.coverage(test, {"pit": pit_of(view)}).code
+    wrong = ("coverage.too_narrow", "coverage.too_wide", "coverage.wrong_shape")
+    return {"calibrated": said in wrong}
 
 
 def power(num_examples: int) -> Replicate:
     """Whether a coverage is noticed that would be in four of five cases."""
-    coverage = number_verdict.visible_coverage(num_examples)
+    coverage = calibration.visible_coverage(num_examples)
 
     def replicate(rng: np.random.Generator) -> Outcome:
         if not coverage:
             return {"coverage": None}
         num_held = int(rng.binomial(num_examples, coverage))
-        said = number_verdict.trust(
-            {
-                "num_examples": num_examples,
-                "ensemble": {"coverage_90": num_held / num_examples},
-                "interval": {"coverage_90": metrics.error_interval(num_held, num_examples)},
-                "pit": {"distance": 0.0, "p_value": 1.0},
-            }
+        interval = metrics.error_interval(num_held, num_examples)
+        told = {"value": num_held / num_examples, "interval": interval}
+        said = calibration.coverage(
+            {"num_rows": num_examples, "scores": {"coverage_90": told}},
+            {"pit": {"distance": 0.0, "p_value": 1.0}},
         )
-        return {"coverage": "too sure: " in said}
+        return {"coverage": said.code == "coverage.too_narrow"}
 
     return replicate
 
@@ -125,8 +125,9 @@ def factor(num_held_out: int, **settings: Any) -> Replicate:
 
 def _may_differ(held_out: MixtureView, test: MixtureView) -> Outcome:
     found = sections.score_conformal(evaluated(test, held_out))
-    said = number_verdict.conformal(found, {"ensemble": {"width_90": 1.0}})
-    return {"may differ": "may differ" in said if said else None}
+    said = calibration.conformal(found, {}).code
+    is_told = said != "conformal.none"
+    return {"may differ": said == "conformal.intervals_outside" if is_told else None}
 
 
 @replication
@@ -198,8 +199,8 @@ def uncertainty(rng: np.random.Generator, num_examples: int, errors: str) -> Out
     scale = rng.permuted(arrays["scale"], axis=1)
     view = LIKELIHOOD.view({**arrays, "scale": scale}, targets)
     section = sections.score_uncertainty(evaluated(view, None))
-    said = number_verdict.uncertainty(section)
-    return {"errs more or less": "errs more:" in said or "errs less," in said}
+    said = doubts.ranking({"num_rows": num_examples}, section).code
+    return {"errs more or less": said in ("ranking.right", "ranking.inverted")}
 
 
 @replication
@@ -237,8 +238,8 @@ def shift(num_examples: int, num_kinds: int, errors: str, noise: float) -> Repli
     def replicate(rng: np.random.Generator) -> Outcome:
         residuals = world.residuals(rng, num_examples)
         return {
-            "changes the RMSE": "The shift changes" in sentence(residuals, rng, 0.0),
-            "none raises it": "none of" in sentence(residuals, rng, harm),
+            "changes the RMSE": sentence(residuals, rng, 0.0) in CHANGED,
+            "none raises it": sentence(residuals, rng, harm) == "shift.error_harmless",
         }
 
     return replicate
@@ -283,7 +284,7 @@ STATEMENTS = (
         name="numbers.trust",
         claim="It is too sure (too cautious; its distributions are not right)",
         over="examples",
-        made_by=("ensemble.evaluation.numbers.number_verdict.trust",),
+        made_by=("ensemble.evaluation.questions.calibration.coverage",),
         settings=_titled(*({**one, "is_mixture": True} for one in _RIGHT)),
         prepare=trust,
         kind=VERDICT,
@@ -292,7 +293,7 @@ STATEMENTS = (
         name="numbers.power",
         claim="With so many examples a coverage of 80% would be noticed in 80% of cases",
         over="examples",
-        made_by=("ensemble.evaluation.numbers.number_verdict.visible_coverage",),
+        made_by=("ensemble.evaluation.questions.calibration.visible_coverage",),
         settings=_titled(*({"num_examples": one} for one in (30, 60, 100, 300, 1000, 5000))),
         prepare=power,
         level=0.8,
@@ -304,8 +305,8 @@ STATEMENTS = (
         over="calibration and test examples",
         made_by=(
             "ensemble.evaluation.sections.score_factor",
-            "ensemble.evaluation.sections.change_on_folds",
-            "ensemble.evaluation.numbers.number_verdict.advice",
+            "ensemble.scoring.folds.change_on_folds",
+            "ensemble.evaluation.questions.calibration.recalibration",
         ),
         settings=_titled(
             {"num_held_out": 30},
@@ -325,7 +326,7 @@ STATEMENTS = (
         over="calibration and test examples",
         made_by=(
             "ensemble.evaluation.sections._conformal",
-            "ensemble.evaluation.numbers.number_verdict.conformal",
+            "ensemble.evaluation.questions.calibration.conformal",
         ),
         settings=_titled(*_CONFORMAL),
         prepare=conformal,
@@ -338,7 +339,7 @@ STATEMENTS = (
         made_by=(
             "ensemble.evaluation.sections._conformal",
             "ensemble.evaluation.sections.conformal_range",
-            "ensemble.evaluation.numbers.number_verdict.conformal",
+            "ensemble.evaluation.questions.calibration.conformal",
         ),
         settings=_titled(
             {"num_held_out": 30, "num_examples": 100, "rate": 2.0},
@@ -380,7 +381,7 @@ STATEMENTS = (
         name="numbers.uncertainty",
         claim="Where it is less certain, it errs more (less)",
         over="examples",
-        made_by=("ensemble.evaluation.numbers.number_verdict.uncertainty",),
+        made_by=("ensemble.evaluation.questions.doubts.ranking",),
         settings=_titled(
             *({key: one[key] for key in ("num_examples", "errors")} for one in _EQUAL)
         ),
@@ -391,7 +392,7 @@ STATEMENTS = (
         name="numbers.beside",
         claim="The ensemble is better (worse) than the better of least squares and a constant",
         over="examples",
-        made_by=("ensemble.evaluation.numbers.number_verdict.beside",),
+        made_by=("ensemble.evaluation.questions.quality.baseline",),
         settings=_titled(*_EQUAL),
         prepare=beside,
         kind=VERDICT,
@@ -403,7 +404,7 @@ STATEMENTS = (
         made_by=(
             "ensemble.scoring.combine.RootMean",
             "ensemble.evaluation.sections.score_shifts",
-            "ensemble.evaluation.numbers.number_verdict.shift",
+            "ensemble.evaluation.questions.inputs.error_under_shift",
         ),
         settings=_titled(
             *({**one, "num_kinds": k} for one, k in zip(_EQUAL, (4, 1, 4, 8, 4, 8), strict=True))

@@ -226,7 +226,7 @@ STATEMENTS = (
         over="examples",
         made_by=(
             "ensemble.scoring.combine.RootMean",
-            "ensemble.evaluation.sections.score_simple",
+            "ensemble.report.simple_predictors.score_simple",
         ),
         settings={
             "N = 30, equal": _excess(30, "normal", 0.0, 0.1),

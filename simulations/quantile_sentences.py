@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.evaluation.quantiles import quantile_verdict
-from ensemble.evaluation.sections import EXCESS_LEVEL
+from ensemble.evaluation.questions import calibration, quality
 from ensemble.metrics.analytic_intervals import LEVEL
+from ensemble.report.simple_predictors import EXCESS_LEVEL
 from ensemble.scoring.combine import Mean, Share, over_groups
 from simulations.number_sentences import simple_predictors
 from simulations.numbers import ERRORS, MANY
@@ -50,8 +50,10 @@ def scores(num_examples: int, errors: str) -> Replicate:
     return replicate
 
 
-def bands_section(held: dict[str, NDArray], groups: NDArray | None) -> dict[str, Any]:
-    """What sentences are about the bands of a test split, by whether they held targets [N]."""
+def bands_section(
+    held: dict[str, NDArray], groups: NDArray | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`test` and `facts` about the bands of a test split, by whether they held targets [N]."""
     terms = {name: one.astype(float) for name, one in held.items()}
 
     def intervals(level: float) -> dict[str, Any]:
@@ -59,12 +61,12 @@ def bands_section(held: dict[str, NDArray], groups: NDArray | None) -> dict[str,
             return {name: Share().interval(one, level) for name, one in terms.items()}
         return {name: over_groups(Share(), one, groups, level) for name, one in terms.items()}
 
-    return {
-        "num_examples": len(next(iter(terms.values()))),
-        "ensemble": {name: float(one.mean()) for name, one in terms.items()},
-        "interval": intervals(LEVEL),
-        "together": intervals(1 - (1 - LEVEL) / len(terms)),
+    found = intervals(LEVEL)
+    scores = {
+        name: {"value": float(one.mean()), "interval": found[name]} for name, one in terms.items()
     }
+    test = {"num_rows": len(next(iter(terms.values()))), "scores": scores}
+    return test, {"together": intervals(1 - (1 - LEVEL) / len(terms))}
 
 
 @replication
@@ -80,15 +82,16 @@ def sentences(rng: np.random.Generator, num_examples: int, errors: str, noise: f
     law = ERRORS[errors]
     quantiles = law.ppf(LEVELS)
     drawn = law.ppf(rng.uniform(size=num_examples))
-    test = bands_section(_held(drawn, quantiles), None)
+    test, facts = bands_section(_held(drawn, quantiles), None)
     ours, *others = (
         _pinball(drawn + noise * rng.normal(size=num_examples), quantiles) for _ in range(3)
     )
     found = [(one.mean(), Mean().change(ours, one, EXCESS_LEVEL)) for one in others]
-    beside = quantile_verdict._beside(test, simple_predictors("pinball", found))
+    simple = simple_predictors("pinball", found)
+    beside = quality.baseline(test, simple, "pinball").code
     return {
-        "bands are wrong": "Some of its bands" in quantile_verdict._trust(test),
-        "better or worse": "ensemble is better" in beside or "ensemble is worse" in beside,
+        "bands are wrong": calibration.bands(test, facts).code.startswith("bands.too_"),
+        "better or worse": beside in ("baseline.better", "baseline.worse"),
     }
 
 
@@ -121,7 +124,7 @@ STATEMENTS = (
         over="examples",
         made_by=(
             "ensemble.scoring.combine.Share",
-            "ensemble.evaluation.sections.score_simple",
+            "ensemble.report.simple_predictors.score_simple",
         ),
         settings=with_each(_SETTINGS, "noise", (0.5, 0.3, 0.1, 1.0, 0.1, 0.3)),
         prepare=sentences,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.evaluation import recipe
+from ensemble.evaluation.questions import others
 from ensemble.metrics import regression
 from ensemble.scoring.view import NumberView
 from simulations.comparisons import World, setting
@@ -75,10 +76,11 @@ def _section(pair: list[NDArray]) -> dict[str, Any]:
 
 def is_wrong(section: Mapping[str, Any], truth: float) -> bool | None:
     """Whether the sentence on a posterior and its start is wrong, as `comparisons.is_wrong`."""
-    sentence = recipe.sentence({"is_start": True, "recipe_by_nll": section, "workdir": "it"})
-    if sentence.startswith("The posterior is better"):
+    one = {"is_start": True, "recipe_by_nll": section, "workdir": "it"}
+    code = others.comparison(one).code
+    if code == "start.better":
         return truth <= 0
-    return truth >= 0 if sentence.startswith("The posterior is worse") else None
+    return truth >= 0 if code == "start.worse" else None
 
 
 _WORLD = World(

@@ -14,7 +14,7 @@ from small_runs import make_blobs, small_config
 
 import ensemble
 from ensemble import registry
-from ensemble.method import Stacked
+from ensemble.fitted import Fitted
 from ensemble.methods.members.engine import Engine, EngineState
 from ensemble.methods.members.engine_method import EngineMethod, duration
 from ensemble.methods.members.optimizers import create_descent
@@ -38,7 +38,7 @@ class AveragedState(NamedTuple):
 class Averaged(EngineMethod[AveragedState]):
     """The mean over the ends of epochs, of SGD at the configured rate."""
 
-    remedy = "lower config.learning_rate"
+    num_kept = 1
 
     def make_engine(self, others):
         config, task = self.config, self.task
@@ -75,25 +75,26 @@ class Averaged(EngineMethod[AveragedState]):
         inputs = inputs_of(self.task.dataset, name)
         return MemberPredictions(self.engine.programs.predict({"params": state.mean}, inputs))
 
-    def predictive(self, state, live, draws):
+    def fitted(self, state, live, draws):
         mean = self.engine.programs.placement.gather_members(state.mean)
-        return _stacked(mean, [self.indices.index(k) for k in live])
+        return _fitted(mean, [self.indices.index(k) for k in live])
 
 
-def predictive(arrays, counters, live, *_):
+def fitted(saved):
     """What predicts of a checkpoint on disk."""
-    return _stacked(arrays[MEAN], live)
+    return _fitted(saved.arrays[MEAN], saved.live)
 
 
-def _stacked(mean, rows):
-    return Stacked({"params": jax.tree.map(lambda leaf: np.asarray(leaf)[list(rows)], mean)})
+def _fitted(mean, rows):
+    params = jax.tree.map(lambda leaf: np.asarray(leaf)[list(rows)], mean)
+    return Fitted.one_each({"params": params})
 
 
 ENTRY = registry.MethodEntry(
     "averaged_method:Averaged",
     "ensemble.methods.members.sgd_keys:BLOCK",
     tasks=("supervised",),
-    predictive="averaged_method:predictive",
+    fitted="averaged_method:fitted",
 )
 
 

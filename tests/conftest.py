@@ -8,9 +8,12 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 
+# What a shell starts in the background ignores Ctrl-C, and so would the programs tested here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()  # Until all is imported and collected: it would look at all of it again and again.
 
 # Programs run for milliseconds here, and compile for seconds: compile them lightly, and once.
@@ -36,6 +39,7 @@ import jax
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from public.runs import train_members
 from run_parts import workdir_of
 from small_runs import leave_pictures_blank, make_blobs, small_config
 from written_runs import runs
@@ -49,6 +53,12 @@ __all__ = ["make_blobs", "runs", "small_config"]
 os.environ["XLA_FLAGS"] = " ".join(known_flags(XLA_FLAGS))  # Read when JAX starts, below.
 jax.config.update("jax_num_cpu_devices", 8)
 assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Trains members for a method that is around some, before any fixture runs."""
+    if hasattr(item, "callspec") and "laplace" in item.callspec.id.split("-"):
+        train_members()
 
 
 _RESERVED = contextlib.ExitStack()

@@ -58,6 +58,13 @@ SMALL = {
 }
 """By task: what its methods set, of which each takes the keys that it has; they save often."""
 
+OF_METHODS = {
+    "swag": {"swag.num_iterates": 4, "swag.num_draws": 3},
+    "mc_dropout": {"model": "mlp", "mlp.dropout": 0.2, "mc_dropout.num_passes": 3},
+    "laplace": {"init_from": "members", "laplace.structure": "kronecker"},
+}
+"""What some methods set beside; `members` is a run that is made first."""
+
 MODEL = "numpyro_model"
 """A run of `small_model.py`, beside those of the methods."""
 OF_MODEL = {
@@ -76,10 +83,10 @@ OF_MODEL = {
 }
 
 
-def every_method():
+def every_method(root):
     """For each registered method a configuration and data, of the first task that it can learn.
 
-    And those of a NumPyro model.
+    And those of a NumPyro model. `members` in `root` are those of `train_members`.
     """
     import ensemble
 
@@ -87,11 +94,24 @@ def every_method():
     for method, entry in ensemble.registry.METHODS.items():
         task = entry.tasks[0]
         config = ensemble.default_config()  # What a method has no use for is left out.
-        config.update_from_flattened_dict({**SMALL[task], "method": method})
+        own = OF_METHODS.get(method, {})
+        config.update_from_flattened_dict({**SMALL[task], "method": method, **own})
+        if "init_from" in own:
+            config.init_from = str(pathlib.Path(root) / own["init_from"])
         found[method] = config, make_blobs() if task == "supervised" else None
     config = ensemble.default_config()
     config.update_from_flattened_dict(OF_MODEL)
     return {**found, MODEL: (config, None)}
+
+
+def train_members(root, **changes):
+    """Trains those that some methods begin with."""
+    import ensemble
+
+    config, data = every_method(root)["sgd"]
+    config.update_from_flattened_dict(changes)
+    data = None if "dataset" in changes else data
+    ensemble.train(config, data, str(root / "members"), show_progress=False)
 
 
 def train_methods(root, names):
@@ -102,7 +122,9 @@ def train_methods(root, names):
     with processes.losses_noticed():
         for folder in (root / "killed", root / "whole"):
             for method in names:
-                config, data = every_method()[method]
+                config, data = every_method(root)[method]
+                if method == "laplace" and not (root / "members" / "report.json").exists():
+                    train_members(root)
                 if not (folder / method / "report.json").exists():
                     ensemble.train(config, data, str(folder / method), show_progress=False)
 

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
+from formulas import summarise
 
 from ensemble import config_rules, likelihoods
 from ensemble.draws.store import Draws
@@ -174,3 +175,21 @@ def evaluated(test, calibration=None, likelihood=None, source=None, **how):
     from ensemble.evaluation.sections import Evaluated
 
     return Evaluated(likelihood, test, calibration, {}, source, "", (), **how)
+
+
+def scores_told(values, **others):
+    """The entry `scores` of a section, from values by name, and others by what they are."""
+    return {
+        name: {"value": value, **{key: one[name] for key, one in others.items() if name in one}}
+        for name, value in values.items()
+    }
+
+
+def check_scores(section, log_probs, labels, entropies=None):
+    """Compares a section of the scores of classes with what `metrics` says of the arrays."""
+    said = summarise(log_probs, labels, entropies)
+    scores = section["scores"]
+    for name, value in {**said["ensemble"], **said["diversity"]}.items():
+        np.testing.assert_allclose(scores[name]["value"], value, rtol=1e-12)
+    for name, values in said["members"].items():
+        np.testing.assert_allclose(scores[name]["members"], values, rtol=1e-12)

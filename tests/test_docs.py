@@ -138,7 +138,7 @@ def test_your_data(page):
     exec(training, namespace)
     exec(mapping, namespace)
     assert load_dataset("npy:big").sizes["train"] == 140
-    assert set(namespace["result"].report["test"]["ensemble"]) >= {"accuracy", "nll", "ece"}
+    assert set(namespace["result"].report["test"]["scores"]) >= {"accuracy", "nll", "ece"}
 
 
 @pytest.mark.soak

@@ -51,13 +51,15 @@ def test_the_tenants_of_the_page_train_and_are_evaluated(extended):
     config = report["config"]
     chosen = [config[key] for key in ("method", "dataset", "likelihood", "model")]
     assert chosen == ["same_start", "waves", "logistic", "sines"]
-    assert report["test"]["ensemble"]["rmse"] < 0.4  # The noise has a deviation of 0.18.
+    assert report["test"]["scores"]["rmse"]["value"] < 0.4  # The noise has a deviation of 0.18.
     evaluated = extended / "runs" / "waves" / "evaluation"
     assert (evaluated / "report.html").is_file()
     test = json.loads((evaluated / "evaluation.json").read_text())["test"]
-    assert test["ensemble"]["bias"] == pytest.approx(report["test"]["ensemble"]["bias"], abs=1e-5)
-    low, high = test["interval"]["bias"]
-    assert low < test["ensemble"]["bias"] < high
+    assert test["scores"]["bias"]["value"] == pytest.approx(
+        report["test"]["scores"]["bias"]["value"], abs=1e-5
+    )
+    low, high = test["scores"]["bias"]["interval"]
+    assert low < test["scores"]["bias"]["value"] < high
     assert -0.4 < low < high < 0.4
 
 

@@ -11,13 +11,13 @@ from numpyro.infer.util import log_density
 from run_parts import mesh_of, over_chains, validated
 from sketches.batch_ensemble import BatchEnsemble
 from sketches.generated_source import Waves
-from sketches.last_layer_laplace import LastLayerLaplace
 from sketches.numpyro_model import NumPyroModel, logistic
 from sketches.own_density import Ring
 from sketches.sgd_with_state import step
 
 import ensemble
 from ensemble import networks, registry
+from ensemble.fitted import Fitted
 from ensemble.methods.mcmc.log_density import make_log_density
 from ensemble.methods.walk.random_walk import RandomWalk
 from ensemble.networks.linen import LinenNetwork
@@ -78,7 +78,7 @@ def test_a_numpyro_model_is_sampled_on_many_devices(dataset):
     values = {"scale": jnp.exp(one["scale"]), "kernel": one["kernel"]}
     expected, _ = log_density(logistic, tuple(map(jnp.asarray, split)), {}, values)
     np.testing.assert_allclose(found[1], expected + one["scale"], rtol=1e-5)
-    predictor = Predictor(task, {"params": params}, (0, 1))
+    predictor = Predictor(task, Fitted.one_each({"params": params}), (0, 1))
     assert predictor(split.inputs[:7]).probs.shape == (7, 3)
 
 
@@ -103,7 +103,7 @@ def test_a_line_of_the_registry_makes_a_task_of_a_file(blobs, tmp_path, monkeypa
         "sampler": {"num_warmup": 40, "num_samples": 40, "thin": 10, "num_leapfrog_steps": 4},
     }
     result = ensemble.train(config, blobs, str(tmp_path), show_progress=False)
-    assert result.report["test"]["ensemble"]["accuracy"] > 0.6
+    assert result.report["test"]["scores"]["accuracy"]["value"] > 0.6
     found = ensemble.load(tmp_path)(blobs["inputs"][:9]).probs
     np.testing.assert_allclose(found, result.predictor(blobs["inputs"][:9]).probs, atol=1e-6)
 
@@ -141,24 +141,6 @@ def test_examples_that_are_made_when_they_are_read_are_learned():
     assert losses[-1] < losses[0]
 
 
-def test_a_laplace_approximation_of_the_last_layer_predicts(dataset):
-    task = classification(dataset, networks.create("tiny", 3))
-    laplace = LastLayerLaplace(task, "Dense_1")
-    variables = jax.vmap(task.init_variables)(jax.random.split(KEY, 2))
-    inputs = in_memory(dataset, "test").inputs
-    plain = Predictor(task, variables, (0, 1)).member_arrays(inputs)["log_probs"]
-
-    def predicted(sd):
-        root = jnp.tile(sd * jnp.eye(24), (2, 1, 1))
-        one = Predictor(laplace, {**variables, "laplace": {"root": root}}, (0, 1))
-        return one.member_arrays(inputs)["log_probs"]
-
-    np.testing.assert_allclose(predicted(0.0), plain, atol=1e-5)
-    np.testing.assert_allclose(np.exp(predicted(1.0)).sum(axis=-1), 1, atol=1e-5)
-    # Less sure, for the weights are not known.
-    assert predicted(3.0).max(axis=-1).mean() < plain.max(axis=-1).mean()
-
-
 def test_members_that_share_their_weights_predict(dataset):
     task = classification(dataset, networks.create("logistic_regression", 3))
     shared = jax.random.normal(KEY, (6, 3))
@@ -166,7 +148,8 @@ def test_members_that_share_their_weights_predict(dataset):
     own["r"] = own["r"].at[1].set(-1)
     ensemble = BatchEnsemble(task, shared)
     inputs = in_memory(dataset, "test").inputs
-    found = Predictor(ensemble, {"params": own}, (0, 1)).member_arrays(inputs)["log_probs"]
+    predictor = Predictor(ensemble, Fitted.one_each({"params": own}), (0, 1))
+    found = predictor.member_arrays(inputs)["log_probs"]
     for k, sign in enumerate((1, -1)):
         layer = {"kernel": sign * shared, "bias": jnp.zeros(3)}
         expected = task.predict({"params": {"Dense_0": layer}}, jnp.asarray(inputs))["log_probs"]

@@ -87,9 +87,8 @@ class Stage:
         )
 
     def start(self, *arguments):
-        # A SIGINT that the tests' own parent ignores could not be trapped.
         return subprocess.Popen(
-            ["env", "--default-signal=INT", "scripts/launch_tpu_pod.sh", *arguments],
+            ["scripts/launch_tpu_pod.sh", *arguments],
             cwd=self.repo,
             env=self.env,
             stdout=subprocess.PIPE,

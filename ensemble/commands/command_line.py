@@ -47,6 +47,8 @@ def run(
     """
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_is_worth_showing)
+    if sys.stderr is not None and sys.stderr.isatty():  # Who logged it when, is for files.
+        logging.get_absl_handler().setFormatter(_OnTerminal())
     sys.unraisablehook = _print_unraisable
     warnings.filterwarnings("ignore", _OF_LARGE_IMAGES)
     try:
@@ -231,7 +233,7 @@ def run_config_file(path: str | None) -> None:
     """Executes a config file, so that the networks which it registers are known.
 
     Args:
-        path: as `train.py` takes it, a variant after a colon included; None does nothing.
+        path: as `ensemble train` takes it, a variant after a colon included; None does nothing.
 
     Raises:
         UserError: it cannot be executed.
@@ -299,6 +301,14 @@ def _print_unraisable(args: Any) -> None:
     is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG)
     if not is_full and str(error) != "Event loop is closed":
         sys.__unraisablehook__(args)
+
+
+class _OnTerminal(std_logging.Formatter):
+    """The message alone; a warning says that it is one."""
+
+    def format(self, record: std_logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno < std_logging.WARNING else f"Warning: {text}"
 
 
 def _is_worth_showing(record: std_logging.LogRecord) -> bool:

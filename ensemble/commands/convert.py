@@ -1,9 +1,9 @@
 """Writes data as a folder of records, which `config.dataset=records:FOLDER` reads in batches.
 
-    python -m ensemble convert pictures/ records/ --resize=64
-    python -m ensemble convert table.parquet records/ --target=price
-    python -m ensemble convert records:records/ new/ --skip_damaged
-    python -m ensemble convert tfds:beans gs://bucket/records --resize=64
+    ensemble convert pictures/ records/ --resize=64
+    ensemble convert table.parquet records/ --target=price
+    ensemble convert records:records/ new/ --skip_damaged
+    ensemble convert tfds:beans gs://bucket/records --resize=64
 
 SOURCE is an npz file, a folder of npy files, a folder of images per class, `tfds:NAME`, a Parquet
 file of numbers, or records. FOLDER must not be there yet; it may be in a bucket.

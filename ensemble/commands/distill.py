@@ -1,4 +1,4 @@
-"""Trains one network to an ensemble: `python -m ensemble distill --workdir=W --out=W2`.
+"""Trains one network to an ensemble: `ensemble distill --workdir=W --out=W2`.
 
 The network has the ensemble's configuration. `--config.KEY=VALUE` sets what is to differ, such as
 `--config.model=mlp`, `--config.num_epochs=20`, or `--config.likelihood=dirichlet`, which learns the

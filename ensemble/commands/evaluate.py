@@ -1,4 +1,4 @@
-"""Scores a trained ensemble: `python evaluate.py --workdir=runs/digits`.
+"""Scores a trained ensemble: `ensemble evaluate --workdir=runs/digits`.
 
 Works on any workdir, finished or in training, and changes nothing but its own folder, which gets
 `report.html` to read and `evaluation.json` with every number.
@@ -12,12 +12,13 @@ from absl import flags
 import ensemble
 from ensemble.commands import command_line
 from ensemble.errors import shown
+from ensemble.evaluation.summary import lines_of
 from ensemble.sources.own_arrays import read_npz
 from ensemble.storage.paths import user_path
 
 
 def main(argv: Sequence[str]) -> None:
-    """Evaluates what the flags say, and prints the verdict."""
+    """Evaluates what the flags say, and prints what is found."""
     values: Any = flags.FLAGS
     out = user_path(values.out, "--out") if values.out else None  # Said before the work.
     command_line.run_config_file(values.config)
@@ -28,25 +29,25 @@ def main(argv: Sequence[str]) -> None:
         values.compare,
         data_dir=values.data_dir,
         data=read_npz(values.data) if values.data else None,
-        nonempty_sets=values.nonempty_sets,
+        exact_sets=values.exact_sets,
         num_devices=values.num_devices,
         abstain=values.abstain,
         scores=values.scores,
     )
-    verdict = "\n".join([*evaluation["verdict"], *_asked(evaluation)])
+    found = "\n".join([*lines_of(evaluation), *_asked(evaluation)])
     out = out or f"{values.workdir.rstrip('/')}/evaluation"
     out = shown(str(out))
     files = f"{out}/report.html, and every number in {out}/evaluation.json"
-    command_line.print_answer(f"\n{verdict}\n\nReport: {files}")
+    command_line.print_answer(f"\n{found}\n\nReport: {files}")
 
 
 def _asked(evaluation: Mapping[str, Any]) -> list[str]:
     """A line for each score that was asked for."""
-    lines, test = [], evaluation["test"]
+    lines, scores = [], evaluation["test"]["scores"]
     for name in evaluation["asked"]:
-        ends = test["interval"][name]
+        ends = scores[name]["interval"]
         over = "" if ends is None else f" (95% interval {ends[0]:.4g} to {ends[1]:.4g})"
-        lines.append(f"{shown(name)}: {test['ensemble'][name]:.4g}{over}.")
+        lines.append(f"{shown(name)}: {scores[name]['value']:.4g}{over}.")
     return lines
 
 
@@ -83,7 +84,9 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         "An npz file of the arrays that the run learned, if a program gave it arrays.",
     )
     flags.DEFINE_bool(
-        "nonempty_sets", False, "Let every conformal set hold the most probable class at least."
+        "exact_sets",
+        False,
+        "Let conformal sets be empty, for a coverage no higher than is guaranteed.",
     )
     flags.DEFINE_integer("num_devices", None, "To predict on; by default all.", lower_bound=1)
     command_line.define_config_flag()

@@ -1,10 +1,10 @@
 """Predicts with a trained ensemble, and says how sure it is; the least certain come first.
 
-    python predict.py --workdir=runs/digits picture.png
-    python predict.py --workdir=runs/digits pictures
-    python predict.py --workdir=runs/digits new.npz --json
-    python predict.py --workdir=runs/digits pictures --abstain=max_error=0.05
-    python predict.py --workdir=runs/digits records:new --out=predictions.jsonl
+    ensemble predict --workdir=runs/digits picture.png
+    ensemble predict --workdir=runs/digits pictures
+    ensemble predict --workdir=runs/digits new.npz --json
+    ensemble predict --workdir=runs/digits pictures --abstain=max_error=0.05
+    ensemble predict --workdir=runs/digits records:new --out=predictions.jsonl
 
 The inputs are image files and folders of images (or of folders with images), as many as one likes;
 one npz file with `inputs` or a single array; one table, a CSV or Parquet file whose columns are

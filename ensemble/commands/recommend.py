@@ -1,7 +1,7 @@
 """Recommends movies to a user, with how sure the posterior is.
 
-    python recommend.py --workdir=runs/movielens --user=u7
-    python recommend.py --workdir=runs/movielens --user=u7 --top=5 --json
+    ensemble recommend --workdir=runs/movielens --user=u7
+    ensemble recommend --workdir=runs/movielens --user=u7 --top=5 --json
 
 The probability is that of watching, its mean over draws, with the range between 5% and 95% of them;
 the share is that of the draws which recommend the movie first.
@@ -65,7 +65,7 @@ def answer(
         raise UserError(
             f"{workdir} has learned other data than {dataset.name} has now; restore the data"
         )
-    params = restored.variables["params"]
+    params = restored.fitted.sets["params"]
     restore_of_size(config, restored.description, params, *dataset.observed.shape)
     user = find_user(dataset, user_id)
     movies = recommend(params, dataset, user, top)

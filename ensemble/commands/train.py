@@ -1,6 +1,7 @@
-"""Trains an ensemble: `python train.py --config=configs/digits_ensemble.py --workdir=runs/digits`.
+"""Trains an ensemble: `ensemble train --config=digits_ensemble --workdir=runs/digits`.
 
-`--explain` prints every key of the experiment with its value, meaning and rule, and trains nothing.
+`--config.KEY=VALUE` sets a key of the experiment, such as `--config.num_epochs=20`. `--explain`
+prints every key with its value, meaning and rule, and trains nothing.
 The same command resumes a run that was interrupted, and enlarges a finished one whose
 configuration asks for more members or epochs.
 """
@@ -125,7 +126,7 @@ def define_experiment(argv: Sequence[str], needs_file: bool) -> None:
     known = all_keys()
     overridden = re.findall(r"^--?config\.([\w.]+)", "\n".join(argv), re.MULTILINE)
     refuse([unknown_key(key, known) for key in dict.fromkeys(overridden) if key not in known])
-    what = "The experiment: a file, or the name of a bundled one."
+    what = "This is the experiment: a file, or the name of a bundled one."
     if needs_file:
         config_flags.DEFINE_config_file("config", None, what, lock_config=True)
         flag = flags.FLAGS["config"]
@@ -136,14 +137,18 @@ def define_experiment(argv: Sequence[str], needs_file: bool) -> None:
 
 def _define_flags() -> None:
     # Not at import: a program that imports this module may have flags of these names.
-    flags.DEFINE_bool("explain", False, "Print every key of the experiment, and do not train.")
-    flags.DEFINE_string(
-        "coordinator_address", None, "HOST:PORT of process 0, of several processes."
+    flags.DEFINE_bool(
+        "explain", False, "This prints every key of the experiment, and trains nothing."
     )
-    flags.DEFINE_integer("num_processes", None, "How many processes there are.")
-    flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
-    flags.DEFINE_float("join_seconds", 50.0, "How long to wait for the others.")
-    flags.DEFINE_string("workdir", None, "Where the run lives: checkpoints, metrics, results.")
+    flags.DEFINE_string(
+        "coordinator_address", None, "Of several processes, number 0 listens at this HOST:PORT."
+    )
+    flags.DEFINE_integer("num_processes", None, "So many processes train together.")
+    flags.DEFINE_integer("process_id", None, "This is the process's number, from 0.")
+    flags.DEFINE_float("join_seconds", 50.0, "Processes wait so long for each other.")
+    flags.DEFINE_string(
+        "workdir", None, "The run keeps its checkpoints, metrics and results in this folder."
+    )
 
 
 def parse_experiment(argv: Sequence[str], example: str, required: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Your own table: eight MLPs on feature vectors, stopped early.
 
-    python train.py --config=configs/arrays.py --workdir=runs/mine --config.dataset=npz:mine.npz
+    ensemble train --config=arrays --workdir=runs/mine --config.dataset=npz:mine.npz
 
 The file has `inputs` [N, F] and `labels` [N]; for numbers it has `targets` in place of `labels`,
 and the command adds `--config.likelihood=gaussian`. `ensemble.train(config, data=...)` has the same

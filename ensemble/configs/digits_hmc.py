@@ -1,8 +1,8 @@
 """Digits: the posterior of the small CNN, by HMC from the members of a trained ensemble.
 
-    python train.py --config=configs/digits_ensemble.py --workdir=runs/digits  # Starts the chains.
-    python train.py --config=configs/digits_hmc.py --workdir=runs/digits_hmc
-    python evaluate.py --workdir=runs/digits --compare=runs/digits_hmc,runs/digits_mclmc
+    ensemble train --config=digits_ensemble --workdir=runs/digits  # Starts the chains.
+    ensemble train --config=digits_hmc --workdir=runs/digits_hmc
+    ensemble evaluate --workdir=runs/digits --compare=runs/digits_hmc,runs/digits_mclmc
 
 Two CPU cores, shared with other work: 40 minutes for 19,728 gradients of the 1,197 images, 83%
 accepted. Weights of a network are not identified and its modes are many: convergence is reported,

@@ -1,6 +1,6 @@
 """A mixture of four normals: a billion samples by random-walk Metropolis, and nothing stored.
 
-    python train.py --config=configs/mixture_rwm.py --workdir=runs/mixture
+    ensemble train --config=mixture_rwm --workdir=runs/mixture
 
 The mixture of "Massively parallel MCMC with JAX" (R. Louf), 1,000 chains in its text, 16,384 here.
 A density of your own: `ensemble.tasks.densities.register`. On two cores the whole command took

@@ -1,8 +1,8 @@
 """MNIST: the posterior of the how-to's CNN on 50,000 images, by SGHMC with cyclical steps.
 
-    python train.py --config=configs/mnist_ensemble.py --workdir=runs/mnist
-    python train.py --config=configs/mnist_sghmc.py --workdir=runs/mnist_sghmc
-    python evaluate.py --workdir=runs/mnist --compare=runs/mnist_sghmc
+    ensemble train --config=mnist_ensemble --workdir=runs/mnist
+    ensemble train --config=mnist_sghmc --workdir=runs/mnist_sghmc
+    ensemble evaluate --workdir=runs/mnist --compare=runs/mnist_sghmc
 
 Four chains of four cycles, from members of `runs/mnist`. Each cycle descends for eight epochs and
 then draws eight times in two epochs. The whole run, some 40 minutes on two CPU cores by its number
@@ -16,7 +16,7 @@ these start from members. No test images were looked at.
 
 `:small` has two chains of one cycle of two epochs, from the members of `runs/mnist_small`:
 
-    python train.py --config=configs/mnist_sghmc.py:small --workdir=runs/mnist_sghmc_small
+    ensemble train --config=mnist_sghmc:small --workdir=runs/mnist_sghmc_small
 """
 
 import ml_collections

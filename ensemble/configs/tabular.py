@@ -1,6 +1,6 @@
 """Your own table: eight MLPs learn a column from the others, classes or numbers by what it holds.
 
-    python train.py --config=configs/tabular.py --workdir=runs/mine --config.dataset=csv:mine.csv \\
+    ensemble train --config=tabular --workdir=runs/mine --config.dataset=csv:mine.csv \\
         --config.target=price
 
 The file's first line names the columns: numbers, truth values, dates, categories, with missing

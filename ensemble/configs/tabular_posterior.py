@@ -1,8 +1,8 @@
 """Your own table: the posterior of small networks, by MCLMC from the members of an ensemble.
 
-    python train.py --config=configs/tabular_posterior.py:start --workdir=runs/start \\
+    ensemble train --config=tabular_posterior:start --workdir=runs/start \\
         --config.dataset=csv:mine.csv --config.target=price
-    python train.py --config=configs/tabular_posterior.py --workdir=runs/posterior \\
+    ensemble train --config=tabular_posterior --workdir=runs/posterior \\
         --config.dataset=csv:mine.csv --config.target=price --config.init_from=runs/start
 
 `:start` trains the ensemble: ten networks, one for each chain. It is for a column of numbers and up

@@ -230,7 +230,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
         values: [C, T].
 
     Returns:
-        Its ends; None where it cannot be told: of a constant, of fewer than 8 draws of a chain, or
+        Its ends; None where it is not known: of a constant, of fewer than 8 draws of a chain, or
         of a bulk ESS of 100 or less.
     """
     is_short = values.shape[1] < max(MIN_DRAWS, _MIN_BATCHES)

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble import target_rows
+from ensemble.batched_prediction import Keep, in_memory, predict_pooled
 from ensemble.draws.store import MAX_BYTES, Draws
 from ensemble.likelihood import Arrays, Likelihood
 from ensemble.notes import note
 from ensemble.sharding import processes
-from ensemble.source import Source
+from ensemble.source import Inputs, Source
 from ensemble.storage.predictions import MemberPredictions
 
 
@@ -108,6 +109,31 @@ class DrawPredictions:
                 own = {key: np.concatenate([arrays[key], one], 1) for key, one in own.items()}
             arrays, counts = self._likelihood.pooled({**arrays, **own}, np.append(counts, 1))
         return _Predicted(before.numbers + new, arrays, counts, scores)
+
+
+def predict_in_passes(
+    predict: Callable[[Inputs], dict[str, np.ndarray]],
+    inputs: Inputs,
+    shape: tuple[int, int],
+    pooled: Callable[[Arrays, np.ndarray], tuple[Arrays, np.ndarray]],
+    keep: Keep = in_memory,
+) -> MemberPredictions:
+    """What members say of inputs by their estimators, pooled for some examples at a time.
+
+    Args:
+        predict: of inputs [N, ...], arrays [M * K, N, ...].
+        inputs: [N, ...].
+        shape: (M, K), members and estimators of each.
+        pooled: `Likelihood.pooled`.
+        keep: where predictions are to be, if there are several estimators of a member.
+    """
+    num_members, num_each = shape
+    if num_each == 1:
+        return MemberPredictions(predict(inputs))
+    counts = np.ones(num_each, int)
+    arrays = predict_pooled(predict, inputs, shape, lambda one: pooled(one, counts)[0], keep)
+    num_estimators = len(next(iter(arrays.values())))
+    return MemberPredictions(arrays, member_of(num_members, num_estimators // num_members))
 
 
 def draw_scores(

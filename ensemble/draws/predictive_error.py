@@ -52,7 +52,7 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
         ess: the least bulk ESS over the examples, which says how long batches must be.
 
     Returns:
-        The error; None where it cannot be told: of fewer than 8 draws of a chain, a bulk ESS of 100
+        The error; None where it is not known: of fewer than 8 draws of a chain, a bulk ESS of 100
         or less, or of densities that are not finite, or zero in all draws.
     """
     num_chains, num_draws, _ = log_probs.shape
@@ -124,7 +124,7 @@ def predictive_section(
         `num_examples`; of their log predictive densities `rhat_max`, `rhat_above`: the shares that
         have a larger R-hat than 1.01 and 1.05, and `ess_bulk_min`; of the draws that predict,
         `num_draws` of each chain: `error`, the bound of `PredictiveError`, `nll` and
-        `nll_interval`, all nats, None where these cannot be told, and `interval_over`. None of a
+        `nll_interval`, all nats, None where these are not known, and `interval_over`. None of a
         run without predictions.
     """
     names = [name for name in scalars if name.startswith(LOG_PROB)]

@@ -14,7 +14,7 @@ from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from ensemble.errors import UserError, first_line
-from ensemble.method import Stacked
+from ensemble.fitted import Fitted, OnDisk
 from ensemble.storage import old
 from ensemble.storage.files import write_file
 from ensemble.storage.identity import check
@@ -369,7 +369,7 @@ def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, 
     }
 
 
-def draw_variables(draws: Draws, live: Sequence[int], most: int) -> Stacked:
+def fitted_draws(draws: Draws, live: Sequence[int], most: int) -> Fitted:
     """Reads the parameters of the draws that predict.
 
     Args:
@@ -383,27 +383,23 @@ def draw_variables(draws: Draws, live: Sequence[int], most: int) -> Stacked:
     positions, numbers = draws.positions(draws.predicting(most))
     chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
-    return Stacked({"params": flat}, len(numbers))
+    member_of = np.repeat(np.arange(len(live)), len(numbers))
+    return Fitted({"params": flat}, member_of, nouns=("chain", "draw"))
 
 
-def predictive(
-    arrays: Mapping[str, Any],
-    counters: Mapping[str, int],
-    live: Sequence[int],
-    draws: Draws,
-    most: int,
-) -> Stacked:
+def fitted(saved: OnDisk) -> Fitted:
     """The draws of a run that is on disk: see `ensemble.registry.MethodEntry`.
 
     Raises:
         UserError: there are fewer draws than the checkpoint says, or none yet.
     """
-    if draws.end < counters.get("num_recorded", 0):
+    draws, num_recorded = saved.draws, saved.counters.get("num_recorded", 0)
+    if draws.end < num_recorded:
         raise UserError(
-            f"{draws.directory} has {draws.end} draws of {counters['num_recorded']}: files were "
-            "removed; restore them, or sample again in a new --workdir"
+            f"{draws.directory} has {draws.end} draws of {num_recorded}: files were removed; "
+            "restore them, or sample again in a new --workdir"
         )
-    found = draw_variables(draws, live, most)
-    if not found.num_draws:
+    found = fitted_draws(draws, saved.live, saved.config["num_predictive_draws"])
+    if not found.num_sets:
         raise UserError(f"{draws.directory} has no draw yet; wait for the end of the warm-up")
     return found

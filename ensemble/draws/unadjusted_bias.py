@@ -13,9 +13,9 @@ OF_MEAN = 0.13
 OF_WORST = 0.35
 """The same in the worst direction, where one alone has all of the energy's variance."""
 NEAR_LIMIT = 0.1
-"""Variance of the energy in all directions, nats^2, above which the worst cannot be told."""
+"""Variance of the energy in all directions, nats^2, above which the worst is not known."""
 MEAN_LIMIT = 2e-3
-"""The same per direction: above both limits the mean cannot be told either. There simulated widths
+"""The same per direction: above both limits the mean is not known either. There simulated widths
 of 100 directions err by more than the formula says, and near the limit of stability by anything."""
 
 
@@ -23,8 +23,8 @@ class Bias(NamedTuple):
     """Of standard deviations, relative: .01 is one percent of a posterior standard deviation.
 
     Attributes:
-        mean: over directions; None where it cannot be told.
-        worst: the largest that one direction may have; None where it cannot be told.
+        mean: over directions; None where it is not known.
+        worst: the largest that one direction may have; None where it is not known.
     """
 
     mean: float | None

@@ -1,25 +1,30 @@
 """One evaluation, from a workdir to `evaluation.json` and `report.html`."""
 
+import dataclasses
 import datetime
 import importlib.metadata
 import logging
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
 from ensemble import metrics
-from ensemble.config import FORMAT
 from ensemble.errors import UserError
-from ensemble.evaluation import chain_error, derived
+from ensemble.evaluation import chain_error, derived, page
 from ensemble.evaluation.beside import Beside, lay_beside
+from ensemble.evaluation.comparison import compare as compare_runs
 from ensemble.evaluation.evaluation import Evaluation
-from ensemble.evaluation.evaluator import Options, PredictedSets
+from ensemble.evaluation.sections import Evaluated, sections
 from ensemble.evaluation.subject import Subject
+from ensemble.evaluation.words import say
+from ensemble.scoring.sections import VERSION
+from ensemble.scoring.view import View
 from ensemble.storage.files import write_file, write_together
 from ensemble.storage.paths import is_remote
+from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.schema import to_json
 from ensemble.storage.workdir import Workdir, check_links
 
@@ -38,7 +43,7 @@ def evaluate(
     data: Any = None,
     num_devices: int | None = None,
     abstain: Sequence[str] | None = None,
-    nonempty_sets: bool = False,
+    exact_sets: bool = False,
     scores: Sequence[str] = (),
     show_progress: bool = True,
 ) -> Evaluation:
@@ -61,7 +66,7 @@ def evaluate(
         num_devices: to predict on; None for all.
         abstain: what thresholds of abstention to fit, as `ensemble.load` takes each; None: some
             errors and coverages.
-        nonempty_sets: whether every conformal set is to hold the most probable class at least.
+        exact_sets: whether conformal sets may be empty, to cover no more than is guaranteed.
         scores: what to score beside the usual: `cost:FILE` and such, by `docs/metrics.md`; or a
             string of some with commas.
         show_progress: whether to show on stderr, or below a notebook's cell, how far it is.
@@ -77,48 +82,73 @@ def evaluate(
     abstain = abstain.split(",") if isinstance(abstain, str) else abstain
     scores = scores.split(",") if isinstance(scores, str) else scores
     rules = None if abstain is None else [metrics.Rule.parse(one) for one in abstain]
-    options = Options(rules, nonempty_sets)
     subject = Subject(os.fspath(workdir), data_dir, data, num_devices, scores)
-    evaluator = subject.evaluator
-    evaluator.check(subject, options)
-    _ = subject.view  # What is asked for is refused here, before more is predicted.
+    for view in subject.view.parts or [subject.view]:  # Before more is predicted.
+        _check(subject, view, rules, exact_sets)
 
     def compare_with(workdir: str) -> dict[str, Any]:
         other = Subject(workdir, data_dir, data, num_devices, scores)
         _check_same_kind(subject, other)
-        return evaluator.compare(subject, other)
+        return compare_runs(subject, other)
 
     beside = lay_beside(subject, [os.fspath(one) for one in compare], compare_with)
     sets = derived.plan(subject, datasets)
     directory = _output_directory(subject, out)
     predictions = derived.predict(subject, sets, directory / "predictions", show_progress)
-    evaluation = Evaluation(score(subject, predictions, beside, options))
-    page = evaluator.render(evaluation, subject, predictions)
+    evaluated = _evaluated(subject, predictions, rules, exact_sets)
+    evaluation = Evaluation(score(subject, evaluated, beside))
+    html = page.render(evaluation, evaluated, subject)
     with derived.write_errors(directory):
         write_together(
-            {directory / "report.html": page, directory / "evaluation.json": to_json(evaluation)}
+            {directory / "report.html": html, directory / "evaluation.json": to_json(evaluation)}
         )
     return evaluation
 
 
-def score(
+def _evaluated(
     subject: Subject,
-    predicted: PredictedSets,
-    beside: Beside,
-    options: Options,
-) -> dict[str, Any]:
-    """Computes every number of an evaluation; this is the content of evaluation.json.
+    predicted: Mapping[str, MemberPredictions],
+    rules: Sequence[metrics.Rule] | None,
+    exact_sets: bool,
+) -> Evaluated:
+    """What sections are made of.
 
     Args:
         subject: of the evaluation.
         predicted: of the members beside the test split, by the names of `derived.plan`.
+        rules: as of `Evaluated`.
+        exact_sets: likewise.
+    """
+    view = subject.view
+
+    def outside(name: str, said: MemberPredictions) -> View:
+        targets = view.targets if name.startswith(f"{derived.SHIFT}/") else None
+        return dataclasses.replace(said.view(subject.likelihood, targets), asked=view.asked)
+
+    return Evaluated(
+        subject.likelihood,
+        view,
+        subject.calibration_view,
+        {name: outside(name, said) for name, said in predicted.items()},
+        subject.dataset,
+        subject.why_no_data,
+        rules,
+        exact_sets,
+    )
+
+
+def score(subject: Subject, evaluated: Evaluated, beside: Beside) -> dict[str, Any]:
+    """Computes every number of an evaluation; this is the content of evaluation.json.
+
+    Args:
+        subject: of the evaluation.
+        evaluated: what its members say.
         beside: other workdirs.
-        options: what was asked for.
     """
     num_members, num_examples = len(subject.test.members), len(subject.test.targets)
     logger.info("Scoring %d members on %d examples.", num_members, num_examples)
     evaluation = {
-        "format": FORMAT,
+        "version": VERSION,
         "workdir": str(subject.work.path),
         "name": subject.name,
         "is_finished": subject.is_finished,
@@ -131,12 +161,55 @@ def score(
         "notes": [*subject.report.get("notes", []), *beside.notes],
         "dataset": subject.description,
         "asked": {one.name: one.setting for one in subject.view.asked},
-        **subject.evaluator.sections(subject, predicted, options),
+        **sections(evaluated),
+        **_known_groups(subject),
         "compare": beside.comparisons,
         "config": subject.config,
         "environment": _environment(),
     }
-    return {**evaluation, "verdict": subject.evaluator.verdict(evaluation)}
+    found = subject.evaluator.findings(evaluation)
+    return {**evaluation, "findings": [one.to_json(say(one)) for one in found]}
+
+
+def _known_groups(subject: Subject) -> dict[str, Any]:
+    """The report's test section where that knows groups, and the data that tell them are gone."""
+    report, asked = subject.report, subject.view.asked
+    if subject.dataset is not None or report.get("version") != VERSION:
+        return {}
+    if "over_groups" not in report.get("test", {}):
+        return {}
+    of_asked = {one.name: {"value": one.value(subject.view), "interval": None} for one in asked}
+    test = report["test"]
+    return {"test": {**test, "scores": {**of_asked, **test["scores"]}}}
+
+
+def _check(
+    subject: Subject, view: View, rules: Sequence[metrics.Rule] | None, exact_sets: bool
+) -> None:
+    """Refuses what was asked for and is not for such targets, and targets that nobody knows.
+
+    Raises:
+        UserError: as said.
+    """
+    if not view.is_known.any():
+        raise UserError(
+            f"{subject.work.path} has censored targets alone in its test split, of which there are "
+            "no scores but the NLL in report.json"
+        )
+    if exact_sets and not view.has_sets:
+        raise UserError(
+            "exact_sets is for sets of classes, and the targets are numbers: leave it out"
+        )
+    if rules and not view.rules:
+        raise UserError(
+            f"{subject.work.path} has learned quantiles, which have no threshold of abstention: "
+            "leave --abstain out"
+        )
+    for rule in rules or ():
+        try:
+            view.errs(rule.tolerance)
+        except ValueError as error:
+            raise UserError(f"abstain={rule}: {error}") from None
 
 
 def _check_same_kind(subject: Subject, other: Subject) -> None:

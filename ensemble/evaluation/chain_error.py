@@ -4,7 +4,6 @@ Here it is of the whole test split, by the means of the chains alone; a report h
 examples, by batches of their draws too.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from ensemble.draws.diagnostics import MIN_ESS
@@ -39,18 +38,3 @@ def score_chains(subject: Subject) -> dict[str, Any] | None:
         "error": found.bound,
         "interval_over": OVER,
     }
-
-
-def sentence(section: Mapping[str, Any] | None) -> str:
-    """Says how far the test NLL is known.
-
-    Args:
-        section: of `score_chains`.
-    """
-    if section is None:
-        return ""
-    low, high = section["nll_interval"]
-    return (
-        f"Infinitely many draws would bring the test NLL from {section['nll']:.4f} to between "
-        f"{low:.4f} and {high:.4f} nats (95% over {section['interval_over']})."
-    )

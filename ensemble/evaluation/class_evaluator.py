@@ -1,21 +1,25 @@
-"""What an evaluation of classes refuses, says and shows."""
+"""What an evaluation of classes asks and draws."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ensemble.errors import UserError
-from ensemble.evaluation.evaluator import Evaluator, Options, PredictedSets
-from ensemble.evaluation.strata import OVER
-from ensemble.evaluation.thresholds import RULES
-from ensemble.evaluation.verdict import verdict
-from ensemble.pictures import curves, matrices, member_scores
+from ensemble.evaluation.classes import worst_classes
+from ensemble.evaluation.derived import SHIFT
+from ensemble.evaluation.evaluator import Evaluator
+from ensemble.evaluation.questions import calibration, doubts, inputs, others, quality
+from ensemble.evaluation.questions.calibration import is_available
+from ensemble.pictures import curves, examples, matrices, member_scores, reliability, uncertainty
+from ensemble.scoring.finding import Finding
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.scores.ranked_class import sides_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ensemble.evaluation.subject import Subject
+    from ensemble.evaluation.sections import Evaluated
 
 _MAX_CLASSES = 20
 """Of which a matrix of counts can be read in a cell."""
@@ -24,80 +28,123 @@ _MAX_CLASSES = 20
 class ClassEvaluator(Evaluator):
     """Evaluates runs whose targets are classes."""
 
-    rules = RULES
+    under_shift = ("accuracy", "ece")
+    captions: ClassVar[Mapping[str, str]] = {
+        "reliability": "Accuracy against confidence; below the diagonal it is overconfident.",
+        "sizes": "What each further member brings: scores of ensembles of 1 to M of these members.",
+        "entropy": "Entropy of the predictions on the test split and on inputs unlike it.",
+        "precision_recall": "Precision against recall of a class, called by its probability; a "
+        "line of dashes is the share of its examples, which is the precision of calling all.",
+        "roc": "Telling out-of-distribution inputs from the test split by the entropy.",
+        "shift": "The test split, shifted more and more.",
+        "disagreement": "Percent of test examples on which two members predict different classes.",
+        "confusion": "Labels and predictions of the ensemble on the test split.",
+        "least_certain": "The least certain: the highest entropy.",
+        "confidently_wrong": "The most confidently wrong. Bars: the ensemble; dots: its members.",
+    }
 
-    def check(self, subject: Subject, options: Options) -> None:
-        """Refuses rules of abstention that are for numbers.
-
-        Raises:
-            UserError: as said.
-        """
-        for rule in options.abstain or ():
-            if rule.tolerance is not None:
-                raise UserError(
-                    f"abstain={rule} has a tolerance, which is for numbers; classes are right or "
-                    f"wrong: leave @{rule.tolerance:g} out"
-                )
-
-    def laid_out(self, found: dict[str, Any]) -> dict[str, Any]:
-        """The temperature and the sets under `calibrated`; shifts without the plain test split."""
-        calibrated = {"temperature": found.pop("factor"), "conformal": found.pop("conformal")[""]}
-        shift = {
-            kind: {
-                **one,
-                "interval_over": f"{OVER}; those of one severity hold together",
-                "ensemble": {name: each[1:] for name, each in one["ensemble"].items()},
-                "mean": {name: each[1:] for name, each in one["mean"].items()},
-                "mean_entropy": one["ensemble"]["entropy"][1:],
-                "accuracy_cost_interval": [
-                    (-high, -low) for low, high in one["change"]["accuracy"]
-                ],
-            }
-            for kind, one in found["shift"].items()
-        }
-        for one in shift.values():
-            del one["ensemble"]["entropy"], one["change"]
-        return {**found, "calibrated": calibrated, "shift": shift}
-
-    def verdict(self, evaluation: Mapping[str, Any]) -> list[str]:
-        """Sums an evaluation up, as `verdict.verdict` says."""
-        return verdict(evaluation)
-
-    def render(
-        self, evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
-    ) -> str:
-        """The page of an evaluation."""
-        from ensemble.evaluation.page import render  # It imports Matplotlib: a second.
-
-        return render(evaluation, subject, self.evaluated(subject, predicted, Options()).outside)
-
-    def table(self, evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-        """Each score of the ensemble, its interval, and the members' mean."""
-        # Imported here, as by `evaluate`: it imports Matplotlib.
-        from ensemble.evaluation.page import interval, number, percent, titles_of
-
-        test = evaluation["test"]
-        over = "groups" if "over_groups" in test else "examples"
-
-        def row(name: str) -> list[str]:
-            show = percent if "accuracy" in name else number
-            low_high = interval(test["interval"][name], name)
-            return [titles[name], show(test["ensemble"][name]), low_high, show(test["mean"][name])]
-
-        titles = titles_of(evaluation)
-        heading = ["test", "ensemble", f"95% over {over}", "mean of members"]
-        return heading, [row(name) for name in titles]
+    def findings(self, evaluation: Mapping[str, Any]) -> list[Finding]:
+        """Quality, chains, calibration, groups, abstention, other inputs, and what others bring."""
+        test, facts, classes = (evaluation[name] for name in ("test", "facts", "classes"))
+        members = len(evaluation["members"]), others.noun_of(evaluation)
+        return [
+            quality.quality(test, "accuracy", *members),
+            quality.impossible(facts, test["scores"]["nll"]["value"]),
+            quality.gain(test, "accuracy", *members),
+            quality.majority(test, classes),
+            quality.balance(test, classes),
+            *others.of_chains(evaluation),
+            calibration.confidence(test, facts),
+            calibration.weights(evaluation["config"]),
+            calibration.recalibration(test, evaluation["calibrated"]),
+            calibration.conformal(evaluation["conformal"], test),
+            calibration.strata(evaluation),
+            doubts.abstention(test, evaluation["abstention"]),
+            inputs.accuracy_under_shift(test, evaluation["shift"]),
+            inputs.detection(evaluation["out_of_distribution"], "entropy"),
+            *others.of_others(evaluation),
+        ]
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Scores against members, shifts, and the confusion of few classes."""
         drawn = {}
         if len(evaluation["members"]) > 1:
-            drawn["sizes"] = member_scores.score_against_size(evaluation["next_member"])
+            drawn["sizes"] = member_scores.score_against_size(
+                evaluation["next_member"], others.noun_of(evaluation)
+            )
         if evaluation["shift"]:
-            drawn["shift"] = curves.shift_curves(evaluation["shift"], evaluation["test"])
+            drawn["shift"] = curves.shift_curves(evaluation["shift"])
         classes = evaluation["classes"]
         if len(classes["names"]) <= _MAX_CLASSES:
             drawn["confusion"] = matrices.confusion_matrix(
                 classes["confusion"], classes["names"], range(len(classes["names"]))
             )
         return drawn
+
+    def draw(self, evaluation: Mapping[str, Any], one: Evaluated) -> dict[str, Figure]:
+        """Reliability, what tells members apart, shifts, other inputs, classes, and examples."""
+        view: Any = one.test
+        calibrated, classes = evaluation["calibrated"], evaluation["classes"]
+        scores, value = {"ece": evaluation["test"]["scores"]["ece"]["value"]}, None
+        if is_available(calibrated):
+            scores["calibrated_ece"] = calibrated["scores"]["ece"]["value"]
+            value = calibrated["value"]
+        drawn = {
+            **self.figures(evaluation),
+            "reliability": reliability.tempered_diagram(view.log_probs, view.labels, value, scores),
+            "confusion": matrices.confusion_matrix(
+                classes["confusion"], classes["names"], shown_classes(classes)
+            ),
+        }
+        if len(evaluation["members"]) > 1:
+            drawn["disagreement"] = member_scores.disagreement_dots(
+                evaluation["facts"]["disagreement_matrix"],
+                evaluation["members"],
+                others.noun_of(evaluation),
+            )
+        outside: dict[str, Any] = {
+            name: each for name, each in one.outside.items() if not name.startswith(f"{SHIFT}/")
+        }
+        if outside:
+            entropies = {name: each.entropies["total"] for name, each in outside.items()}
+            inside, num_classes = view.entropies["total"], view.log_probs.shape[1]
+            drawn["entropy"] = uncertainty.entropies_in_and_out(inside, entropies, num_classes)
+            drawn["roc"] = uncertainty.roc_curves(inside, entropies)
+        return drawn | _draw_ranked(view, classes["names"]) | _draw_examples(one)
+
+
+def shown_classes(classes: Mapping[str, Any]) -> list[int]:
+    """All classes or, of more than there is room for, those of the lowest recall."""
+    if len(classes["names"]) <= matrices.MAX_NUMBERED:
+        return list(range(len(classes["names"])))
+    return worst_classes(classes, matrices.MAX_NUMBERED)
+
+
+def _draw_ranked(view: Any, names: list[str]) -> dict[str, Figure]:
+    """Precision against recall of the classes whose average precision is scored."""
+    ranked = {
+        names[score.setting]: sides_of(view, score.setting)
+        for name, score in scores_of(view).items()
+        if name.partition(":")[0] == "auprc" and not math.isnan(score.value(view))
+    }
+    return {"precision_recall": uncertainty.precision_recall(ranked)} if ranked else {}
+
+
+def _draw_examples(one: Evaluated) -> dict[str, Figure]:
+    """The least certain pictures, and those that are wrong and most certain."""
+    source = one.source
+    if source is None or not source.has_pictures:
+        return {}
+    log_probs, labels = one.test.arrays["log_probs"], one.test.targets
+    chosen = {
+        "least_certain": examples.least_certain(log_probs),
+        "confidently_wrong": examples.confidently_wrong(log_probs, labels),
+    }
+    names = one.likelihood.class_names
+    return {
+        name: examples.examples(
+            source.read("test", indices).inputs, log_probs, labels, names, indices
+        )
+        for name, indices in chosen.items()
+        if len(indices)
+    }

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import metrics
-from ensemble.evaluation.strata import OVER
+from ensemble.scoring.sections import OVER
 from ensemble.scoring.view import ClassView
 
 NOTABLE_SHARE = 0.2

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ensemble.errors import UserError
 from ensemble.evaluation import recipe
-from ensemble.evaluation.strata import groups_of
 from ensemble.evaluation.subject import Subject
 from ensemble.metrics import jackknife
 from ensemble.scoring.score import scores_of
@@ -44,7 +43,8 @@ def compare(subject: Subject, other: Subject) -> dict[str, Any]:
         )
     check_comparable(subject, other)
     strata = None if subject.dataset is None else subject.dataset.strata("test")
-    members, groups = members_of(subject, other), groups_of(strata)
+    groups = None if strata is None else strata.groups
+    members = members_of(subject, other)
     found = {
         "workdir": str(other.work.path),
         "method": other.config["method"],
@@ -72,24 +72,24 @@ def compare_views(
         groups: of the examples [N], where they are split by groups.
 
     Returns:
-        `ensemble` scores of the other; `difference`: its score less ours; `interval`: its 95%
-        interval over examples, None where there is none; `interval_over`, in words; what
-        `View.beside` says; and by `View.recipes` what `recipe.score_recipes` says. Nats of a
-        density have no difference from those of a probability.
+        `scores` of the other, by name `value` and, of scores that both have, its `difference` from
+        ours and the 95% `interval` of that over examples, None where there is none;
+        `interval_over`, in words; what `View.beside` says; and by `View.recipes` what
+        `recipe.score_recipes` says. Nats of a density have no difference from those of a
+        probability.
     """
     before = {name: one for name, one in scores_of(ours).items() if one.of_members}
     after = {name: one for name, one in scores_of(theirs).items() if one.of_members}
     is_alike = ours.measure == theirs.measure
     both = [name for name in before if name in after and (is_alike or before[name].unit != "nats")]
-    values = {name: one.value(theirs) for name, one in after.items()}
-    with np.errstate(invalid="ignore"):  # Two infinite NLLs.
-        difference = {
-            name: float(np.subtract(values[name], before[name].value(ours))) for name in both
-        }
+    scores: dict[str, Any] = {name: {"value": one.value(theirs)} for name, one in after.items()}
+    for name in both:
+        with np.errstate(invalid="ignore"):  # Two infinite NLLs.
+            change = float(np.subtract(scores[name]["value"], before[name].value(ours)))
+        interval = before[name].difference(ours, theirs)
+        scores[name] |= {"difference": change, "interval": interval}
     found = {
-        "ensemble": values,
-        "difference": difference,
-        "interval": {name: before[name].difference(ours, theirs) for name in both},
+        "scores": scores,
         "interval_over": OVER if groups is None else OVER_ROWS,
         **ours.known.beside(theirs.known),
     }

@@ -18,7 +18,7 @@ from etils import epath
 from ensemble.batched_prediction import Keep
 from ensemble.errors import UserError, in_one_line
 from ensemble.evaluation import out_of_distribution as ood
-from ensemble.evaluation.profile import MARGIN, NUM_POINTS, profile_inputs
+from ensemble.evaluation.profile import MARGIN, NUM_POINTS, can_profile, profile_inputs
 from ensemble.evaluation.shift import SHIFTS, shifted_pieces
 from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.table_shift import (
@@ -202,11 +202,15 @@ def _digest_of(inputs: np.ndarray | SplitInputs) -> str:
 
 
 def _default_names(subject: Subject) -> list[str]:
-    assert subject.dataset is not None
-    shape, own_name = subject.dataset.input_shape, subject.dataset.name
+    source = subject.dataset
+    assert source is not None
+    shape, own_name = source.input_shape, source.name
     found = sets_of_shape(shape, subject.data_dir(own_name))
     others = [name for name in found if name != set_name(own_name)]
-    return subject.evaluator.default_sets(subject.dataset, others)
+    made = subject.view.made_rows
+    if made and is_table(source):
+        return [SHIFT, *others, *(one for one in made if one != PROFILE or can_profile(source))]
+    return [*([SHIFT] if source.has_pictures else []), *others, ood.UNIFORM, ood.CONSTANT]
 
 
 def _other_dataset(subject: Subject, name: str) -> SplitInputs | np.ndarray:

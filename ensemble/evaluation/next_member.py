@@ -41,13 +41,13 @@ def score_sizes(view: View) -> dict[str, Any]:
         subsets (the band from 5% to 95%; the single subset of all M has none); `expected_gain` of
         one more member by score, positive for better, None where it cannot be said;
         `gain_interval`, which holds the gain in NLL, nats, on these test examples, of 95% of single
-        further members, None where it cannot be said; `gain_over`, what it is over; `sentence`.
-        Where there is no NLL, the sentence alone, and it is empty.
+        further members, None where it cannot be said; `gain_over`, what it is over; `small_gain`,
+        nats: who gains less may stop; None: `SMALL_SHARE` of the NLL. Empty where there is no NLL.
     """
     num_members, number = view.num_members, view.num_rows
     scores = {name: one for name, one in scores_of(view).items() if name in view.sizes}
     if not scores:
-        return {"sentence": ""}
+        return {}
     by_size = [
         [
             {name: one.value(some) for name, one in scores.items()}
@@ -71,7 +71,7 @@ def score_sizes(view: View) -> dict[str, Any]:
         "expected_gain": gain,
         "gain_interval": interval,
         "gain_over": OVER,
-        "sentence": _sentence(num_members, gain["nll"], interval, mean["nll"][-1], view.small_gain),
+        "small_gain": view.small_gain,
     }
 
 
@@ -124,42 +124,3 @@ def _gain_interval(view: View) -> tuple[float, float]:
 def _quantiles(curve: list[NDArray], level: float) -> list[float]:
     """Of each size's values; an infinite one stays infinite."""
     return [float(np.quantile(values, level, method="inverted_cdf")) for values in curve]
-
-
-def _sentence(
-    num_members: int,
-    gain: float | None,
-    interval: tuple[float, float] | None,
-    nll: float,
-    small: float | None = None,
-) -> str:
-    if num_members == 1:
-        return f"One member says nothing of what a second would bring: train at least {FEWEST}."
-    if num_members < FEWEST:
-        return "The gain of a third member cannot be known from two: train one more to be told."
-    if gain is None or interval is None:
-        return (
-            "What one more member would bring cannot be said: there is one test example, or with "
-            "fewer members the NLL is infinite."
-        )
-    low, high = interval
-    who = f"Member {num_members + 1}"
-    share = f" ({gain / nll:.1%})" if nll > 0 and small is None else ""  # Of a density it is none.
-    what = f"{plain(gain)} nats{share}"
-    least = f"{SMALL_SHARE:.0%}" if small is None else f"{plain(small)} nats"
-    spread = f"[{plain(low)}, {plain(high)}] for a single further member on these examples"
-    if high < (SMALL_SHARE * nll if small is None else small):
-        return f"{who} would lower the NLL by less than {least} ({spread}): stop here."
-    if low > 0:
-        return f"{who} would lower the NLL by {what} on average ({spread}): more members pay."
-    return (
-        f"{who} would lower the NLL by {what} on average, but whether a single one would "
-        f"cannot be told ({spread})."
-    )
-
-
-def plain(value: float, digits: int = 2) -> str:
-    """A number with so many significant digits, never in powers of ten."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"

@@ -2,99 +2,123 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import inspect
 import io
-import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
 import markupsafe
-import matplotlib
+from etils import epath
 
 from ensemble import metrics
 from ensemble.config import flatten
 from ensemble.errors import UserError, in_one_line, visible
-from ensemble.evaluation import recipe
-from ensemble.evaluation.classes import worst_classes
-from ensemble.evaluation.derived import SHIFT
-from ensemble.evaluation.sentences import is_available
-from ensemble.pictures import curves, examples, matrices, member_scores, reliability, uncertainty
+from ensemble.evaluation import score_table
+from ensemble.evaluation.class_evaluator import shown_classes
+from ensemble.evaluation.evaluator import Evaluator
+from ensemble.evaluation.questions import others
+from ensemble.evaluation.questions.calibration import is_available
+from ensemble.evaluation.several_evaluator import evaluator_of_one, parts_of
+from ensemble.evaluation.strata import NUM_PERIODS, stratified
+from ensemble.evaluation.summary import lines_of, text_of, texts_of
+from ensemble.evaluation.tiles import tiles_of
+from ensemble.evaluation.words import say
+from ensemble.pictures import curves, intervals
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
-from ensemble.scoring.score import scores_of
-from ensemble.scoring.scores.ranked_class import sides_of
+from ensemble.scoring.score import declared, digits, percent
+from ensemble.scoring.view import View
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import check_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ensemble.evaluation.sections import Evaluated
     from ensemble.evaluation.subject import Subject
 
 _MAX_DRAWN = 1e30  # Of a learning curve; Matplotlib fails near the end of its numbers.
-
-TITLES = {
-    "accuracy": "accuracy",
-    "nll": "NLL",
-    "brier": "Brier",
-    "ece": "ECE",
-    "adaptive_ece": "adaptive ECE",
-    "aurc": "AURC",
-    "accuracy_at_80": "accuracy at 80%",
-    "auroc": "AUROC",
+_TRAINING = "How the members learned."
+_GROUPS = "How many groups have which coverage."
+_OF_CHAINS = {
+    "traces": "Draws of every chain, one after the other.",
+    "ranks": "Ranks of each chain's draws among all: flat where chains agree.",
 }
+"""Pictures that the run drew, by their names in its plots."""
+_MOST_BYTES = 4 << 20
+WORDS = {
+    "agreement": "agreement",
+    "total_variation": "total variation",
+    "distance": "distance of the means",
+    "overlap": "overlap of 90% intervals",
+    "entropy": "entropy",
+    "one_minus_max": "1 \N{MINUS SIGN} max probability",
+    "mutual_information": "mutual information",
+    "epistemic": "members' disagreement",
+    "total": "total variance",
+    "aleatoric": "members' noise",
+    "width": "width",
+    "deviation": "predicted sd",
+    "disagreement": "members' disagreement (sd)",
+}
+"""What stands for keys of evaluation.json that are no scores."""
+METHODS = {
+    "sets": "sets of classes",
+    "distance": "split conformal, by |y \N{MINUS SIGN} median| / width",
+    "quantiles": "conformalised quantiles",
+}
+"""The same of conformal predictions."""
 
 
-def titles_of(evaluation: Mapping[str, Any]) -> dict[str, str]:
-    """Titles of the scores that tables show, by name; those that were asked for among them."""
-    names = evaluation["classes"]["names"]
-    found = {**TITLES, **{f"auprc:{c}": f"AUPRC of {name}" for c, name in enumerate(names)}}
-    found |= {name: name for name in evaluation["asked"] if name not in found}
-    return {name: title for name, title in found.items() if name in evaluation["test"]["ensemble"]}
+class Part(NamedTuple):
+    """What a page shows of all targets, or of one.
+
+    Attributes:
+        id: that identifiers of HTML begin with; empty of all.
+        evaluation: of it.
+        figures: by name, as SVG.
+        captions: of these.
+        under_shift: scores that the table of shifts shows.
+    """
+
+    id: str
+    evaluation: Mapping[str, Any]
+    figures: Mapping[str, str]
+    captions: Mapping[str, str]
+    under_shift: Sequence[str]
 
 
-def render(evaluation: Mapping[str, Any], subject: Subject, outside: Mapping[str, Any]) -> str:
+def render(evaluation: Mapping[str, Any], evaluated: Evaluated, subject: Subject) -> str:
     """Returns the page as HTML; whatever comes from data or paths is escaped.
 
     Args:
         evaluation: the content of evaluation.json.
+        evaluated: what it was made of.
         subject: of the evaluation.
-        outside: views of shifted and out-of-distribution data, by name.
     """
-    classes = evaluation["classes"]
-    return fill(
-        "report.html",
-        evaluation,
-        draw(evaluation, subject, outside),
-        CAPTIONS,
-        {"percent": percent, "number": number, "interval": interval},
-        titles=titles_of(evaluation),
-        few_errors=metrics.FEW_ERRORS,
-        all_classes=list(range(len(classes["names"]))),
-        shown_classes=_shown_classes(classes),
-    )
-
-
-def fill(
-    template: str,
-    evaluation: Mapping[str, Any],
-    figures: Mapping[str, Figure],
-    captions: Mapping[str, str],
-    filters: Mapping[str, Callable[..., str]],
-    **content: Any,
-) -> str:
-    """Fills a template; whatever comes from data or paths is escaped.
-
-    Args:
-        template: its name.
-        evaluation: the content of evaluation.json.
-        figures: by name.
-        captions: of the figures, by name.
-        filters: of values, by name.
-        **content: whatever else the template needs.
-    """
+    whole = _part("", evaluation, evaluated, subject.evaluator)
+    if records := drawable_records(subject):
+        training = curves.training_curves(records, subject.likelihood.curves())
+        figures = {**whole.figures, "training": _svg(training, "training", _TRAINING)}
+        captions = {**whole.captions, "training": _TRAINING}
+        whole = whole._replace(figures=figures, captions=captions)
+    if evaluation["posterior"] is not None:
+        drawn = {
+            name: _png(subject.work.plots / f"{name}.png", caption)
+            for name, caption in _OF_CHAINS.items()
+        }
+        figures = {**whole.figures, **{name: one for name, one in drawn.items() if one}}
+        whole = whole._replace(figures=figures, captions={**whole.captions, **_OF_CHAINS})
+    parts = []
+    if evaluated.parts:
+        kind = evaluator_of_one(evaluation)
+        for d, content in enumerate(parts_of(evaluation)):
+            content["findings"] = [one.to_json(say(one)) for one in kind.findings(content)]
+            parts.append(_part(f"target-{d}-", content, evaluated.parts[d], kind))
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ensemble.evaluation", "templates"),
         autoescape=True,
@@ -103,70 +127,74 @@ def fill(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= filters
-    return environment.get_template(template).render(
+    environment.filters |= {
+        "number": digits,
+        "numbers": _pair_of(digits),
+        "percent": percent,
+        "percents": _pair_of(percent),
+        "score": score_table.shown,
+        "interval": score_table.interval,
+    }
+    one = (parts or [whole])[0].evaluation
+    return environment.get_template("report.html").render(
         evaluation=evaluation,
-        figures={name: _svg(figure, name, captions[name]) for name, figure in figures.items()},
-        captions=captions,
+        whole=whole,
+        parts=parts,
         config=flatten(evaluation["config"]),
         is_available=is_available,
-        recipe_sentence=recipe.sentence,
-        recipe_power=recipe.power,
-        **content,
+        few_errors=metrics.FEW_ERRORS,
+        names_of=score_table.names_of,
+        columns_of=score_table.columns_of,
+        title_of=score_table.title_of,
+        targets_table=score_table.score_table(evaluation) if parts else None,
+        shown_classes=shown_classes,
+        lines_of=lines_of,
+        tiles_of=tiles_of,
+        noun=others.noun_of(evaluation),
+        stratified=stratified,
+        text_of=text_of,
+        texts_of=texts_of,
+        power_of=lambda one: say(others.power(one)),
+        definitions=definitions((evaluated.parts or [evaluated])[0].test),
+        defined=one,
+        words=WORDS,
+        methods=METHODS,
     )
 
 
-def draw(
-    evaluation: Mapping[str, Any], subject: Subject, outside: Mapping[str, Any]
-) -> dict[str, Figure]:
-    """Draws every picture that there are data for, by name."""
-    test, classes = evaluation["test"], evaluation["classes"]
-    view: Any = subject.view
-    mean, labels = view.log_probs, view.labels
-    temperature = evaluation["calibrated"]["temperature"]
-    scores, value = {"ece": test["ensemble"]["ece"]}, None
-    if is_available(temperature):
-        scores["calibrated_ece"], value = temperature["ensemble"]["ece"], temperature["value"]
-    drawn = {
-        "reliability": reliability.tempered_diagram(mean, labels, value, scores),
-        "confusion": matrices.confusion_matrix(
-            classes["confusion"], classes["names"], _shown_classes(classes)
-        ),
+def _part(id: str, content: Mapping[str, Any], one: Evaluated, evaluator: Evaluator) -> Part:
+    captions = evaluator.captions
+    figures = {
+        name: _svg(figure, f"{id}{name}", captions[name])
+        for name, figure in evaluator.draw(content, one).items()
     }
-    if len(evaluation["members"]) > 1:
-        drawn["sizes"] = member_scores.score_against_size(evaluation["next_member"])
-        drawn["disagreement"] = matrices.disagreement_matrix(
-            test["disagreement_matrix"], evaluation["members"]
-        )
-    entropies = {
-        name: each.entropies["total"]
-        for name, each in outside.items()
-        if not name.startswith(f"{SHIFT}/")
-    }
-    if entropies:
-        inside = view.entropies["total"]
-        drawn["entropy"] = uncertainty.entropies_in_and_out(inside, entropies, mean.shape[1])
-        drawn["roc"] = uncertainty.roc_curves(inside, entropies)
-    if evaluation["shift"]:
-        drawn["shift"] = curves.shift_curves(evaluation["shift"], test)
-    ranked = {
-        classes["names"][score.setting]: sides_of(view, score.setting)
-        for name, score in scores_of(view).items()
-        if name.partition(":")[0] == "auprc" and not math.isnan(test["ensemble"][name])
-    }
-    if ranked:
-        drawn["precision_recall"] = uncertainty.precision_recall(ranked)
-    drawn |= _draw_examples(subject)
-    if records := drawable_records(subject):
-        drawn["training"] = curves.training_curves(records, subject.likelihood.curves())
-    return drawn
+    _, told_by = stratified(content)
+    if len(groups := told_by.get("by_stratum", ())) > NUM_PERIODS:
+        shares, captions = [group["share"] for group in groups], {**captions, "strata": _GROUPS}
+        figure = intervals.coverage_of_groups(shares, told_by["level"])
+        figures["strata"] = _svg(figure, f"{id}strata", _GROUPS)
+    return Part(id, content, figures, captions, evaluator.under_shift)
 
 
-def _shown_classes(classes: Mapping[str, Any]) -> list[int]:
-    """All classes or, of more than there is room for, those of the lowest recall."""
-    if len(classes["names"]) <= matrices.MAX_NUMBERED:
-        return list(range(len(classes["names"])))
-    return worst_classes(classes, matrices.MAX_NUMBERED)
+_UNITS = {"nats": "In nats", "target": "In the targets' units", "target_squared": "In their square"}
+_BETTER = {"lower": "lower is better", "higher": "higher is better"}
+
+
+def definitions(view: View) -> dict[str, str]:
+    """What the scores of a view are, by their titles: as the functions of their terms say.
+
+    Args:
+        view: of the test split.
+    """
+    kinds, asked = type(view).__mro__, {one.name.partition(":")[0] for one in view.asked}
+    found = {}
+    for one in declared():
+        if one.of in kinds and (one.name in asked or one.at(view)):
+            text = " ".join((inspect.getdoc(one.terms) or "").split())
+            more = ", ".join(filter(None, [_UNITS.get(one.unit), _BETTER.get(one.better)]))
+            text += f" {more[0].upper()}{more[1:]}." if more else ""
+            found[one.title.replace("{}", "P")] = text
+    return found
 
 
 def _visible(value: Any) -> Any:
@@ -203,33 +231,23 @@ def _is_drawable(record: Mapping[str, Any]) -> bool:
     )
 
 
-def _draw_examples(subject: Subject) -> dict[str, Figure]:
-    if subject.dataset is None or not subject.dataset.has_pictures:
-        return {}
-    log_probs, labels = subject.test.arrays["log_probs"], subject.test.targets
-    chosen = {
-        "least_certain": examples.least_certain(log_probs),
-        "confidently_wrong": examples.confidently_wrong(log_probs, labels),
-    }
-    names = subject.description["class_names"]
-    read = subject.dataset.read
-    return {
-        name: examples.examples(read("test", indices).inputs, log_probs, labels, names, indices)
-        for name, indices in chosen.items()
-        if len(indices)
-    }
-
-
 def _svg(figure: Figure, name: str, caption: str) -> str:
     """A figure as SVG to stand in a page: its neutral colours follow the page's light or dark.
 
     Identifiers get the figure's name, for all figures share one document.
     """
+    # As in `plot_style.new_figure`.
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     content = io.StringIO()
     style: Any = {"svg.hashsalt": name, "svg.fonttype": "none"}  # The browser has all glyphs.
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set(facecolor="none", edgecolor="none")
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})
+        # Matplotlib's `savefig` draws twice.
+        FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None})
     svg = visible(content.getvalue())
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
@@ -242,39 +260,15 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
-def percent(value: float | None, digits: int = 2) -> str:
-    """A share as percent; a dash where there is none."""
-    return "-" if _missing(value) else f"{100 * value:.{digits}f}%"  # type: ignore[operator]
+def _png(path: epath.Path, caption: str) -> str:
+    """A picture to stand in a page; empty where there is none."""
+    if not path.exists():
+        return ""
+    check_size(path, _MOST_BYTES)
+    content, label = base64.b64encode(path.read_bytes()).decode(), html.escape(caption, quote=True)
+    return f'<img alt="{label}" src="data:image/png;base64,{content}">'
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A number with so many digits; a dash where there is none."""
-    return "-" if _missing(value) else f"{value:.{digits}f}"
-
-
-def interval(pair: Sequence[float] | None, score: str = "") -> str:
-    """`[low, high]`, as percent for accuracies; a dash where it cannot be told."""
-    if pair is None or (pair[0] <= 0 and math.isinf(pair[1])):
-        return "-"
-    show = percent if "accuracy" in score else number
-    return f"[{show(pair[0])}, {show(pair[1])}]"
-
-
-def _missing(value: float | None) -> bool:
-    return value is None or value != value
-
-
-CAPTIONS = {
-    "reliability": "Accuracy against confidence; below the diagonal it is overconfident.",
-    "sizes": "What each further member brings: scores of ensembles of 1 to M of these members.",
-    "entropy": "Entropy of the predictions on the test split and on inputs unlike it.",
-    "precision_recall": "Precision against recall of a class, called by its probability; a line of "
-    "dashes is the share of its examples, which is the precision of calling all.",
-    "roc": "Telling out-of-distribution inputs from the test split by the entropy.",
-    "shift": "The test split, shifted more and more.",
-    "disagreement": "Percent of test examples on which two members predict different classes.",
-    "confusion": "Labels and predictions of the ensemble on the test split.",
-    "least_certain": "The least certain: the highest entropy.",
-    "confidently_wrong": "The most confidently wrong. Bars: the ensemble; dots: its members.",
-    "training": "How the members learned.",
-}
+def _pair_of(shown: Callable[[float | None], str]) -> Callable[[Sequence[float] | None], str]:
+    """What shows an interval, of what shows a number; a dash where there is none."""
+    return lambda pair: "-" if pair is None else f"[{shown(pair[0])}, {shown(pair[1])}]"

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.evaluation.table_shift import columns_of, is_table
-from ensemble.likelihood import Arrays
-from ensemble.number_likelihood import NumberLikelihood
+from ensemble.scoring.view import NumberView
 from ensemble.source import Feature, Source, in_memory
 
 NUM_POINTS = 41
@@ -54,20 +53,18 @@ def profile_inputs(source: Source) -> np.ndarray:
     return rows.astype(source.input_dtype)
 
 
-def widest_fan(likelihood: NumberLikelihood, source: Source, arrays: Arrays) -> Fan | None:
+def widest_fan(view: NumberView, source: Source) -> Fan | None:
     """The fan of the column along which the median moves most within the training range.
 
     Args:
-        likelihood: of the run.
+        view: of `profile_inputs`.
         source: of the run.
-        arrays: predictions of `profile_inputs`.
 
     Returns:
         The fan; None where no prediction moves. An input that is only a part of what a table's
         column became does not move by itself.
     """
-    distribution, columns = likelihood.distribution(arrays), columns_of(source)
-    quantiles = distribution.quantiles(np.array(LEVELS))
+    columns, quantiles = columns_of(source), view.quantiles(LEVELS)
     medians = quantiles[LEVELS.index(0.5)].reshape(-1, NUM_POINTS)
     values = np.stack([_values(*ends) for ends in zip(columns.low, columns.high, strict=True)])
     inside = (values >= columns.low[:, None]) & (values <= columns.high[:, None])
@@ -88,7 +85,7 @@ def widest_fan(likelihood: NumberLikelihood, source: Source, arrays: Arrays) -> 
         float(columns.low[column]) * scale + shift,
         float(columns.high[column]) * scale + shift,
         quantiles[:, where],
-        distribution.member_means()[:, where],
+        np.stack([one.point[where] for one in view.each()]),
     )
 
 

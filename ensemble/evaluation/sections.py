@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,22 +14,21 @@ import scipy
 from numpy.typing import NDArray
 
 from ensemble import metrics
-from ensemble.errors import UserError
 from ensemble.evaluation import derived
 from ensemble.evaluation.classes import score_classes
 from ensemble.evaluation.next_member import score_sizes
 from ensemble.evaluation.shift import SHIFTS
-from ensemble.evaluation.strata import OVER, OVER_BOTH, OVER_GROUPS, by_stratum, groups_of
+from ensemble.evaluation.strata import OVER_BOTH, OVER_GROUPS, by_stratum
 from ensemble.evaluation.table_shift import TABLE_SHIFTS, columns_of, is_table
 from ensemble.evaluation.thresholds import score_rule
-from ensemble.likelihood import view_of_all
 from ensemble.metrics.analytic_intervals import Interval, mean_interval
 from ensemble.metrics.number_calibration import conformal_quantile
 from ensemble.metrics.rank_correlation import rank_correlation_interval
-from ensemble.report.simple_predictors import has_score, least_squares, without_errors
+from ensemble.report.simple_predictors import score_simple
 from ensemble.scoring.facts import facts_of
-from ensemble.scoring.score import scores_of
-from ensemble.scoring.sections import score_view
+from ensemble.scoring.folds import change_on_folds
+from ensemble.scoring.score import Score, scores_of
+from ensemble.scoring.sections import OVER, score_split
 from ensemble.scoring.view import (
     CONFORMAL_LEVEL,
     ClassView,
@@ -47,11 +46,8 @@ NUM_BINS = 10
 NUM_LISTED = 10
 MAX_SHOWN = 12
 """Columns of an example that are shown."""
-EXCESS_LEVEL = 0.975
-"""Of two intervals, which then hold both differences with 95% confidence (Bonferroni)."""
 _FEW = 20
 """With fewer examples there are no intervals."""
-_NUM_FOLDS = 5
 _LEVEL = 0.95
 _ABSENT = {"reason": "not available: the run holds no calibration split out"}
 _SHOWN = ("rmse", "mae", "coverage_90", "width_90")
@@ -69,8 +65,9 @@ class Evaluated:
         outside: the same beside the test split, by the names of `derived.plan`.
         source: of the run; None where it cannot be had.
         why_no_data: why, where `source` is None.
-        rules: what is wanted of abstention.
-        nonempty_sets: whether every conformal set is to hold the most probable class at least.
+        rules: what is wanted of abstention; None: what is usual of such targets.
+        exact_sets: whether conformal sets may be empty, to cover no more than is guaranteed.
+        target: the number of this target, of one of several.
     """
 
     likelihood: Any
@@ -79,8 +76,9 @@ class Evaluated:
     outside: Mapping[str, View]
     source: Source | None
     why_no_data: str
-    rules: tuple[metrics.Rule, ...]
-    nonempty_sets: bool = False
+    rules: Sequence[metrics.Rule] | None = None
+    exact_sets: bool = False
+    target: int | None = None
 
     @functools.cached_property
     def strata(self) -> Strata | None:
@@ -90,97 +88,54 @@ class Evaluated:
     @property
     def groups(self) -> NDArray | None:
         """Of the test rows [N], where they are split by groups."""
-        return groups_of(self.strata)
+        return None if self.strata is None else self.strata.groups
 
     @property
     def calibration_groups(self) -> NDArray | None:
         """Of the calibration rows."""
-        return None if self.source is None else groups_of(self.source.strata("calibration"))
+        strata = None if self.source is None else self.source.strata("calibration")
+        return None if strata is None else strata.groups
+
+    @functools.cached_property
+    def parts(self) -> list[Evaluated]:
+        """Of several targets, the same of each; empty of a single one."""
+        return [
+            replace(
+                self,
+                likelihood=self.likelihood.of[d],
+                test=part,
+                calibration=None if self.calibration is None else self.calibration.parts[d],
+                outside={name: one.parts[d] for name, one in self.outside.items()},
+                target=d,
+            )
+            for d, part in enumerate(self.test.parts)
+        ]
 
 
 def sections(one: Evaluated) -> dict[str, Any]:
-    """All sections that there are of such targets, by name."""
-    kinds = type(one.test).__mro__
-    return {name: make(one) for name, of, make in _SECTIONS if of in kinds}
+    """The scores of the test split, and all other sections that there are, by name."""
+    return {"test": score_split(one.test, strata=one.strata), **_beside_scores(one)}
+
+
+def _beside_scores(one: Evaluated) -> dict[str, Any]:
+    """All sections of such targets but their scores; of several, `targets` has those of each."""
+    kind = type(one.test)
+    found = {name: make(one) for name, of, make in _SECTIONS if issubclass(kind, of)}
+    if one.parts:
+        found["targets"] = [_beside_scores(part) for part in one.parts]
+    return found
 
 
 # The scores.
 
 
-def score_test(one: Evaluated) -> dict[str, Any]:
-    """Scores the ensemble, with 95% intervals over test examples, and every member.
-
-    Returns:
-        `num_examples`; `ensemble`: scores by name; `interval`: (low, high) by the same names, None
-        where it cannot be told, and `interval_over`, what would be drawn anew; `members`: a list
-        [M] by score; `mean` and `sd` of the members by score; and what `facts_of` has. Where rows
-        are split by groups, intervals are over these, `over_groups` is the column that has them,
-        and `num_groups` how many there are.
-    """
-    groups, strata = one.groups, one.strata
-    found = {"num_examples": one.test.num_rows, **facts_of(one.test, groups)}
-    found |= {"interval_over": OVER, **laid_out(score_view(one.test, groups=groups)["scores"])}
-    if groups is None or strata is None:
-        return found
-    return {
-        **found,
-        "interval_over": f"groups of {strata.column}; the members stay as they are",
-        "over_groups": strata.column,
-        "num_groups": len(np.unique(groups)),
-    }
-
-
-def laid_out(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Scores as evaluation.json has them: what is told of each, by the name of the score."""
-    of_members = {name: one for name, one in scores.items() if "members" in one}
-    return {
-        "ensemble": {name: one["value"] for name, one in scores.items()},
-        "interval": {name: one["interval"] for name, one in scores.items()},
-        **{
-            key: {name: one[key] for name, one in of_members.items()}
-            for key in ("members", "mean", "sd")
-        },
-    }
-
-
-def score_simple(one: Evaluated) -> dict[str, Any]:
-    """Scores what any ensemble should beat, on the test split.
-
-    Returns:
-        `constant`, which looks at no input, and `least_squares`, a line through all of the training
-        examples with Gaussian noise. Of each `ensemble` scores and their `interval`, and
-        `excess_interval`, paired, of its headline score less the ensemble's, of `EXCESS_LEVEL`,
-        over groups if there are any, None where it cannot be told; or the `reason` why there are
-        none.
-    """
-    source, likelihood = one.source, one.likelihood
-    if source is None:
+def _simple(one: Evaluated) -> dict[str, Any]:
+    if one.source is None:
         absent = {"reason": f"not available: {one.why_no_data}"}
         return {"constant": absent, "least_squares": absent}
-    targets, headline = without_errors(one.test.targets), likelihood.headline[0]
-
-    def scored(said: Any) -> dict[str, Any]:
-        view = view_of_all(said, targets)
-        scores = {
-            name: score
-            for name, score in scores_of(view).items()
-            if score.of_members and has_score(one.test.measure, view, name)
-        }
-        excess = scores[headline].change(one.test, view, EXCESS_LEVEL, one.groups)
-        return {
-            "ensemble": {name: score.value(view) for name, score in scores.items()},
-            "interval": {name: score.interval(view) for name, score in scores.items()},
-            "interval_over": OVER,
-            "excess_interval": {headline: excess},
-        }
-
-    found = {"constant": scored(likelihood.constant(source.targets("train")).plain)}
-    try:
-        means, deviation = least_squares(source)
-    except UserError as error:
-        return {**found, "least_squares": {"reason": f"{error}"}}
-    said = likelihood.normal(means, np.broadcast_to(deviation, means.shape))
-    return {**found, "least_squares": scored(said)}
+    return score_simple(
+        one.likelihood, one.source, "test", one.test, target=one.target, groups=one.groups
+    )
 
 
 def _classes(one: Evaluated) -> dict[str, Any]:
@@ -241,9 +196,10 @@ def score_abstention(one: Evaluated) -> list[dict[str, Any]]:
 
     Returns:
         For each rule what `thresholds.score_rule` says, and what `View.accepting` does; of numbers
-        in `test` the `scores` of what is accepted, with their 95% `score_intervals`.
+        in `test` the `scores` of what is accepted.
     """
-    return [_abstention(one, rule) for rule in one.rules]
+    usual = map(metrics.Rule.parse, one.test.rules)
+    return [_abstention(one, rule) for rule in (usual if one.rules is None else one.rules)]
 
 
 def _abstention(one: Evaluated, rule: metrics.Rule) -> dict[str, Any]:
@@ -263,11 +219,16 @@ def _abstention(one: Evaluated, rule: metrics.Rule) -> dict[str, Any]:
     chosen = {name: score for name, score in scores_of(one.test).items() if name in _SHOWN}
     if accepted.any() and chosen:
         some = one.test.rows(accepted)
-        section["test"]["scores"] = {name: score.value(some) for name, score in chosen.items()}
-        section["test"]["score_intervals"] = {
-            name: score.interval(some) for name, score in chosen.items()
-        }
+        section["test"]["scores"] = _scored(some, chosen)
     return section
+
+
+def _scored(view: View, scores: Mapping[str, Score]) -> dict[str, dict[str, Any]]:
+    """By name `value` and 95% `interval`."""
+    return {
+        name: {"value": one.value(view), "interval": one.interval(view)}
+        for name, one in scores.items()
+    }
 
 
 # Calibration.
@@ -277,20 +238,21 @@ def score_factor(one: Evaluated) -> dict[str, Any]:
     """Scores the ensemble after one factor that was fitted on the calibration split.
 
     Returns:
-        `value`; `ensemble` scores and their `interval`; `nll_change`, nats, and
+        `factor`, what it is called, and its `value`; `scores`; `nll_change`, nats, and
         its paired 95% `nll_change_interval` over `nll_change_over`; `on_folds`, the interval of the
         change on calibration examples that a factor was not fitted on, which says whether to use
-        one, None where it cannot be told. One that is not available has a `reason` and no numbers,
+        one, None where it is not known. One that is not available has a `reason` and no numbers,
         and is 1.
     """
     test, calibration = one.test, one.calibration
+    found: dict[str, Any] = {"factor": test.factor_name}
     if calibration is None:
-        return dict(_ABSENT)
+        return found | _ABSENT
     try:
         factor = calibration.fit_factor()
     except ValueError as error:
         logger.warning("The %s stays 1: %s.", test.factor_name, error)
-        return {"value": 1.0, "reason": f"left at 1: {error}"}
+        return {**found, "value": 1.0, "reason": f"left at 1: {error}"}
     after, nll = test.with_factor(factor), scores_of(test)["nll"]
     scores = {
         name: score
@@ -298,10 +260,10 @@ def score_factor(one: Evaluated) -> dict[str, Any]:
         if score.better != "neither" or test.factor_keeps_members
     }
     return {
+        **found,
         "value": factor,
-        "num_examples": calibration.num_rows,
-        "ensemble": {name: score.value(after) for name, score in scores.items()},
-        "interval": {name: score.interval(after) for name, score in scores.items()},
+        "num_rows": calibration.num_rows,
+        "scores": _scored(after, scores),
         "interval_over": OVER,
         "nll_change": _mean_change(test, after),
         "nll_change_interval": nll.change(test, after, groups=one.groups),
@@ -325,53 +287,22 @@ def _mean_change(before: View, after: View) -> float:
         return float(np.subtract(second, first))
 
 
-def change_on_folds(view: View, groups: NDArray | None = None) -> Interval | None:
-    """What a factor brings on other examples, as far as the calibration split can tell.
-
-    Args:
-        view: of the calibration split.
-        groups: of its rows [N], of which each lies in one fold; None: of one row each.
-    """
-    if not view.tells_factor:
-        return None
-    units = np.arange(view.num_rows)
-    if groups is not None:
-        units = np.unique(groups, return_inverse=True)[1]
-    order = np.random.default_rng(0).permutation(units.max() + 1)
-    folds, nll = (np.argsort(order) % _NUM_FOLDS)[units], scores_of(view)["nll"]
-    both: list[list[NDArray]] = [[], []]
-    for k in range(_NUM_FOLDS):
-        try:
-            factor = view.rows(folds != k).fit_factor()
-        except ValueError:
-            return None
-        inside = view.rows(folds == k)
-        for terms, each in zip(both, (inside, inside.with_factor(factor)), strict=True):
-            terms.append(nll.terms(each))
-    before, after = map(np.concatenate, both)
-    order = np.argsort(folds, kind="stable")
-    found: Interval | None = nll.combine.change(
-        before, after, _LEVEL, None if groups is None else np.asarray(groups)[order]
-    )
-    return found
-
-
 def score_conformal(one: Evaluated) -> dict[str, dict[str, Any]]:
     """Conformal predictions, fitted on the calibration split and scored on the test split.
 
     Returns:
-        By name of the method `level`, `num_examples` of calibration, `threshold`, `coverage`, the
+        By name of the method `level`, `num_rows` of calibration, `threshold`, `coverage`, the
         mean size, the 95% `interval` of both, `coverage_range`, which holds the coverage of at
         least 95% of such pairs of calibration and test splits, and `by_stratum`, the coverage as of
         `strata.by_stratum`; or the `reason` why there are none.
     """
-    made = one.test.conformals(one.nonempty_sets)
+    made = one.test.conformals(one.exact_sets)
     if one.calibration is None:
         return {each.name: dict(_ABSENT) for each in made}
     if not (one.calibration.is_known.all() and one.test.is_known.all()):
         reason = "what censored targets are, and so whether they are held, is unknown"
         return {each.name: {"reason": f"not available: {reason}"} for each in made}
-    pairs = zip(made, one.calibration.conformals(one.nonempty_sets), strict=True)
+    pairs = zip(made, one.calibration.conformals(one.exact_sets), strict=True)
     return {test.name: _conformal(test, held_out, one) for test, held_out in pairs}
 
 
@@ -395,7 +326,7 @@ def _conformal(test: Conformal, held_out: Conformal, one: Evaluated) -> dict[str
     return {
         **found,
         "level": level,
-        "num_examples": number,
+        "num_rows": number,
         "threshold": threshold,
         "coverage": float(held.mean()),
         "coverage_range": coverage_range,
@@ -422,7 +353,7 @@ def conformal_range(
         scores: [N] of the calibration examples.
         threshold: that they gave.
         num_examples: test examples.
-        level: that is promised.
+        level: that is guaranteed.
     """
     num_held_out = len(scores)
     rank = min(math.ceil((num_held_out + 1) * level - 1e-9), num_held_out)
@@ -438,11 +369,11 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
     """Scores by kind of shift.
 
     Returns:
-        By kind `unit`, `amounts` [5], `ensemble` and, of classes, `mean` of the members, [6] by
-        score, the first without a shift, and `change` [5] by score, paired intervals: of the RMSE
-        with the shift over that without, and of the accuracy that it costs. At each severity those
-        of all kinds hold together in 95% of cases (Bonferroni). All are of the rows whose target is
-        known.
+        By kind `unit`, `amounts` [5]; `scores` and `spreads`, by name the values [6] of the
+        ensemble, the first without a shift, and of classes `mean`, those of the average member;
+        `change` [5] by score, paired intervals of the RMSE with the shift over that without, and of
+        the accuracy with it less that without. At each severity those of all kinds hold together in
+        95% of cases (Bonferroni). All are of the rows whose target is known.
     """
     names_of = {
         kind: [f"{derived.SHIFT}/{kind}/{severity}" for severity in derived.SEVERITIES]
@@ -453,6 +384,7 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
     groups = None if one.groups is None else one.groups[is_known]
     level = 1 - (1 - _LEVEL) / max(len(kinds), 1)
     found, without = {}, _shifted(plain) if kinds else {}
+    over = OVER if groups is None else OVER_GROUPS
     for kind in kinds:
         shift = {**SHIFTS, **TABLE_SHIFTS}[kind]
         views = [one.outside[name].known for name in names_of[kind]]
@@ -460,7 +392,7 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
         found[kind] = {
             "unit": shift.unit,
             "amounts": list(shift.amounts),
-            "interval_over": OVER if groups is None else OVER_GROUPS,
+            "interval_over": f"{over}; those of one severity hold together",
             **{
                 group: {name: [some[group][name] for some in each] for name in without[group]}
                 for group in without
@@ -471,16 +403,17 @@ def score_shifts(one: Evaluated) -> dict[str, Any]:
 
 
 def _shifted(view: View) -> dict[str, dict[str, float]]:
-    """Values of scores and, of some views, the members' means."""
+    """Values of scores, means of spreads and, of some views, the average member's."""
     names = view.under_shift
     scores = {
         name: score
         for name, score in scores_of(view).items()
         if score.of_members and (names is None or name in names)
     }
-    ensemble = {name: score.value(view) for name, score in scores.items()}
-    spreads = {name: float(values.mean()) for name, values in view.spreads().items()}
-    found = {"ensemble": {**ensemble, **spreads}}
+    found = {
+        "scores": {name: score.value(view) for name, score in scores.items()},
+        "spreads": {name: float(values.mean()) for name, values in view.spreads().items()},
+    }
     if view.members_under_shift:
         each = view.each()
         found["mean"] = {
@@ -499,7 +432,7 @@ def change_under_shift(
         if score.under_shift == "ratio":
             found[name] = [score.ratio(plain, one, level, groups) for one in shifted]
         elif score.under_shift == "difference":
-            found[name] = [score.change(plain, one, level) for one in shifted]
+            found[name] = [score.change(plain, one, level, groups) for one in shifted]
     return found
 
 
@@ -507,14 +440,14 @@ def score_detections(one: Evaluated) -> dict[str, Any]:
     """How well uncertainties tell each set from the test split.
 
     Returns:
-        By set `num_examples`, what `View.outside` says of it, and by uncertainty `auroc`, `aupr`
+        By set `num_rows`, what `View.outside` says of it, and by uncertainty `auroc`, `aupr`
         and `fpr95`, and the `interval` of each.
     """
     inside, found = one.test.uncertainties(), {}
     for name, view in one.outside.items():
         if name.startswith(f"{derived.SHIFT}/") or name == derived.PROFILE:
             continue
-        section = {"num_examples": view.num_rows, "interval_over": OVER_BOTH, **view.outside()}
+        section = {"num_rows": view.num_rows, "interval_over": OVER_BOTH, **view.outside()}
         for key, values in view.uncertainties().items():
             ranked = metrics.rank(inside[key], values)
             section[key] = {**ranked.scores(), "interval": ranked.intervals()}
@@ -526,8 +459,8 @@ def score_beyond(one: Evaluated) -> dict[str, Any] | None:
     """Scores test rows within the range of every training column, and those beyond one.
 
     Returns:
-        `within` and `beyond`: `num_examples`; where there are any, `ensemble` scores; where there
-        are enough, their `interval`. None of data that are no table, or that cannot be had.
+        `within` and `beyond`: `num_rows`; where there are any, `scores`, by name `value` and, where
+        there are enough rows, `interval`. None of data that are no table, or that cannot be had.
     """
     source, view = one.source, one.test.known
     if source is None or not is_table(source):
@@ -537,34 +470,35 @@ def score_beyond(one: Evaluated) -> dict[str, Any] | None:
     is_beyond = ((inputs < columns.low) | (inputs > columns.high)).any(axis=1)
     found: dict[str, dict[str, Any]] = {}
     for name, chosen in (("within", ~is_beyond), ("beyond", is_beyond)):
-        found[name] = {"num_examples": int(chosen.sum())}
+        found[name] = {"num_rows": int(chosen.sum())}
         if not chosen.any():
             continue
-        some = view.rows(chosen)
-        found[name]["ensemble"] = _shifted(some)["ensemble"]
-        if chosen.sum() >= _FEW:
-            scores = scores_of(some)
-            found[name]["interval"] = {
-                **{key: scores[key].interval(some) for key in some.under_shift or ()},
-                **{key: mean_interval(values) for key, values in some.spreads().items()},
-            }
+        some, is_enough = view.rows(chosen), chosen.sum() >= _FEW
+        scores, found[name]["scores"] = scores_of(some), {}
+        for key in some.under_shift or ():
+            found[name]["scores"][key] = {"value": scores[key].value(some)}
+            if is_enough:
+                found[name]["scores"][key]["interval"] = scores[key].interval(some)
+        for key, values in some.spreads().items():
+            found[name]["scores"][key] = {"value": float(values.mean())}
+            if is_enough:
+                found[name]["scores"][key]["interval"] = mean_interval(values)
     return found
 
 
-_SECTIONS: list[tuple[str, type[View], Callable[[Evaluated], Any]]] = [
-    ("test", View, score_test),
+_SINGLE = (ClassView, IntervalView)
+_SECTIONS: list[tuple[str, type[View] | tuple[type[View], ...], Callable[[Evaluated], Any]]] = [
+    ("facts", _SINGLE, lambda one: facts_of(one.test, one.groups)),
     ("classes", ClassView, _classes),
-    ("simple", IntervalView, score_simple),
-    ("factor", ClassView, score_factor),
-    ("factor", NumberView, score_scale),
-    ("conformal", ClassView, score_conformal),
-    ("conformal", IntervalView, score_conformal),
+    ("simple", IntervalView, _simple),
+    ("calibrated", ClassView, score_factor),
+    ("calibrated", NumberView, score_scale),
+    ("conformal", _SINGLE, score_conformal),
     ("uncertainty", IntervalView, score_uncertainty),
-    ("abstention", ClassView, score_abstention),
-    ("abstention", NumberView, score_abstention),
+    ("abstention", (ClassView, NumberView), score_abstention),
     ("next_member", View, lambda one: score_sizes(one.test)),
     ("beyond", NumberView, score_beyond),
-    ("shift", View, score_shifts),
-    ("out_of_distribution", View, score_detections),
+    ("shift", _SINGLE, score_shifts),
+    ("out_of_distribution", _SINGLE, score_detections),
     ("least_certain", IntervalView, least_certain),
 ]

@@ -258,14 +258,14 @@ class Subject:
         if stored.members.tolist() != self.report["live_members"]:
             raise UserError(
                 f"{self.work.predictions / split}.npz has the members "
-                f"{stored.members.tolist()}, report.json {self.report['live_members']}; run "
-                "train.py again with the same --workdir"
+                f"{stored.members.tolist()}, report.json {self.report['live_members']}; train "
+                "again with the same --workdir"
             )
         expected = self.description["num_examples"][split]
         if len(stored.targets) != expected:
             raise UserError(
                 f"{self.work.predictions / split}.npz has predictions of "
-                f"{len(stored.targets)} examples, report.json says {expected}; run train.py "
+                f"{len(stored.targets)} examples, report.json says {expected}; train "
                 "again with the same --workdir"
             )
         return stored

@@ -17,16 +17,17 @@ from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.likelihood import (
     Arrays,
-    Column,
     Constant,
     Panel,
     Reduce,
+    compared,
     mixture_log_density,
 )
 from ensemble.likelihoods.class_view import ENTROPIES, LOG_PROBS, MeanOfSoftmax
 from ensemble.metrics.checks import as_log_probs
 from ensemble.pictures import examples, member_scores, reliability, uncertainty
 from ensemble.pictures.plot_style import plural
+from ensemble.scoring.sections import values_in
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,12 +102,7 @@ class Classes:
 
     name: str
     num_outputs: int
-    columns: Mapping[str, Column] = {
-        "accuracy": Column("accuracy %", 100, 2),
-        "nll": Column("NLL nats"),
-        "brier": Column("Brier"),
-        "ece": Column("ECE"),
-    }
+    columns = ("accuracy", "nll", "brier", "ece")
     headline = ("accuracy", "nll", "ece")
     progress = "accuracy"
     takes_logits = has_density = True
@@ -217,13 +213,14 @@ class Classes:
                 for several.
             counts: [K], how many each of these stands for.
         """
-        log_probs = np.asarray(arrays[LOG_PROBS], np.float64)
+        log_probs = arrays[LOG_PROBS]
         known = arrays.get(ENTROPIES, np.zeros((len(log_probs), 0, log_probs.shape[2])))
         shares = counts / counts.sum()
         means, entropies = [], []
-        for each, of_several in zip(log_probs, known, strict=True):
+        for one, of_several in zip(log_probs, known, strict=True):
+            each = np.asarray(one, np.float64)  # Of one member at a time: they may be many.
             means.append(logsumexp(each + np.log(shares)[:, None, None], axis=0))
-            new = [metrics.entropies(one) for one in each[len(of_several) :]]
+            new = [metrics.entropies(single) for single in each[len(of_several) :]]
             entropies.append(shares @ np.stack([*of_several, *new]))
         found = {LOG_PROBS: np.stack(means)[:, None], ENTROPIES: np.stack(entropies)[:, None]}
         return found, counts.sum(keepdims=True)
@@ -278,28 +275,28 @@ class Classes:
         return Constant(what, "accuracy", (self, {LOG_PROBS: log_probs[None, None]}))
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
-        """Says in one line what the ensemble brings over its mean member."""
-        scores, members = section["ensemble"], section["members"]
+        """Says in one line what the ensemble brings over its average member."""
+        scores, mean = values_in(section), values_in(section, "mean")
         if num_members == 1:
             return (
                 f"One member is right on {100 * scores['accuracy']:.2f}% of {split} examples, at "
                 f"an NLL of {scores['nll']:.4f} nats."
             )
-        saving = 100 * (1 - scores["nll"] / float(np.mean(members["nll"])))
-        gained = gain(scores["accuracy"], float(np.mean(members["accuracy"])))
+        gained = gain(scores["accuracy"], mean["accuracy"])
         return (
             f"The ensemble of {num_members} is right on {100 * scores['accuracy']:.2f}% of {split} "
-            f"examples, {gained}, at {saving:.0f}% less NLL."
+            f"examples, {gained} than its average member. "
+            f"Its NLL is {compared(scores['nll'], mean['nll'])}."
         )
 
     def posterior_sentence(
         self, section: Mapping[str, Any], average_draw: Mapping[str, float], split: str
     ) -> str:
         """Says in one line what averaging draws brings over a single draw."""
-        whole = section["ensemble"]["accuracy"]
+        whole = section["scores"]["accuracy"]["value"]
         return (
             f"The average over draws is right on {100 * whole:.2f}% of {split} examples, "
-            f"{100 * (whole - average_draw['accuracy']):+.2f} points from the average draw."
+            f"{gain(whole, average_draw['accuracy'])} than a single draw on average."
         )
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
@@ -420,8 +417,9 @@ class Classes:
 
 
 def gain(accuracy: float, mean_accuracy: float) -> str:
-    """What an ensemble's accuracy is beside its mean member's, shares of 1."""
-    return f"{100 * (accuracy - mean_accuracy):+.2f} points from its mean member"
+    """How much larger or smaller an ensemble's accuracy is than another, shares of 1."""
+    points = 100 * (accuracy - mean_accuracy)
+    return f"{abs(points):.2f} points {'less' if points < 0 else 'more'}"
 
 
 # Functions of log-probabilities [..., B, C] on the devices.

@@ -20,9 +20,9 @@ from jax.flatten_util import ravel_pytree
 
 from ensemble.likelihood import (
     Arrays,
-    Column,
     Constant,
     Reduce,
+    compared,
     mixture_log_density,
 )
 from ensemble.likelihoods.mixture_density import MixtureDensity
@@ -30,6 +30,7 @@ from ensemble.likelihoods.mixture_view import MixtureView, row_log_prob
 from ensemble.likelihoods.number_prediction import LEVELS, NumberPrediction, width_90
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.pictures import intervals
+from ensemble.scoring.sections import values_in
 from ensemble.target_rows import on_devices, values
 
 if TYPE_CHECKING:
@@ -49,13 +50,7 @@ class Parametric(Numbers):
     """A subclass maps K outputs to the parameters of a distribution in the target's units."""
 
     num_outputs: int
-    columns: Mapping[str, Column] = {
-        "rmse": Column("RMSE", has_units=True),
-        "nll": Column("NLL nats"),
-        "crps": Column("CRPS", has_units=True),
-        "coverage_90": Column("in 90% %", 100, 1),
-        "width_90": Column("90% width", has_units=True),
-    }
+    columns = ("rmse", "nll", "crps", "coverage_90", "width_90")
     headline = ("rmse", "nll", "crps")
     progress = "squared_error"
     draw_scores = ("squared_error", "nll")
@@ -184,31 +179,31 @@ class Parametric(Numbers):
         return found._replace(learned=(self, best_constant(self, train_targets)))
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
-        """Says in one line what the ensemble brings over its mean member."""
-        scores, members = section["ensemble"], section["members"]
+        """Says in one line what the ensemble brings over its average member."""
+        scores, mean = values_in(section), values_in(section, "mean")
         rmse = f"has an RMSE of {scores['rmse']:.4g} on the {split} split"
         covered = _covered(scores)
         if num_members == 1:
             return f"One member {rmse}, and an NLL of {scores['nll']:.3f} nats; {covered}"
-        saving = 100 * (1 - scores["rmse"] / float(np.mean(members["rmse"])))
-        gained = float(np.mean(members["nll"])) - scores["nll"]
+        nats = scores["nll"] - mean["nll"]
         return (
-            f"The ensemble of {num_members} {rmse}, {-saving:+.1f}% from its mean member, and an "
-            f"NLL of {-gained:+.3f} nats from it; {covered}"
+            f"The ensemble of {num_members} {rmse}, {compared(scores['rmse'], mean['rmse'])} than "
+            f"its average member. Its NLL is {abs(nats):.3f} nats "
+            f"{'higher' if nats > 0 else 'lower'}; {covered}"
         )
 
     def posterior_sentence(
         self, section: Mapping[str, Any], average_draw: Mapping[str, float], split: str
     ) -> str:
         """Says in one line what averaging draws brings over a single draw."""
-        scores = section["ensemble"]
+        scores = values_in(section)
         return (
             f"The mixture of draws has an RMSE of {scores['rmse']:.4g} on the {split} split, "
             f"a single draw {math.sqrt(average_draw['squared_error']):.4g}; {_covered(scores)}"
         )
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
-        """Draws predictions against targets, and how often intervals hold what they say."""
+        """Draws predictions against targets, and how often intervals cover them."""
         known = self.view(arrays, source.targets(split)).known
         if not known.num_rows:
             return {}
@@ -342,8 +337,8 @@ def weighted_mean(values: Any, weights: Any = None) -> Any:
 def _covered(scores: Mapping[str, Any]) -> str:
     held = scores["coverage_90"]
     if held is None or math.isnan(held):  # From a file, or not.
-        return "how many targets its 90% intervals hold is unknown, since too many are censored."
-    return f"its 90% intervals hold {100 * held:.0f}% of the targets."
+        return "how many targets its 90% intervals cover is unknown, since too many are censored."
+    return f"its 90% intervals cover {100 * held:.0f}% of the targets."
 
 
 # How an output becomes the scale of a distribution.

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.likelihood import Arrays, Column, Constant, Panel, Reduce
+from ensemble.likelihood import Arrays, Constant, Panel, Reduce, compared
 from ensemble.likelihood_keys import are_levels, parse_levels
 from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.likelihoods.quantile_view import QUANTILES, MeanOfQuantiles
 from ensemble.pictures import intervals, member_scores, tabular
 from ensemble.pictures.plot_style import plural
+from ensemble.scoring.sections import values_in
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,16 +126,12 @@ class Quantiles(Numbers):
         return len(self.levels)
 
     @property
-    def columns(self) -> Mapping[str, Column]:
-        """The scores that tables show; the interval is the widest central one."""
-        found = {
-            "pinball": Column("pinball", has_units=True),
-            "mae": Column("MAE", has_units=True),
-        }
+    def columns(self) -> Sequence[str]:
+        """The scores that the table of a training shows; the interval is the widest central one."""
+        found = ["pinball", "mae"]
         for low, high in self.bands[:1]:
             percent = percent_of(self.levels[high] - self.levels[low])
-            found[f"coverage_{percent}"] = Column(f"in {percent}% %", 100, 1)
-            found[f"width_{percent}"] = Column(f"{percent}% width", has_units=True)
+            found += [f"coverage_{percent}", f"width_{percent}"]
         return found
 
     @property
@@ -247,18 +244,18 @@ class Quantiles(Numbers):
         return self, {QUANTILES: mean + deviation * scipy.special.ndtri(self.levels)}
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
-        """Says in one line what the ensemble brings over its mean member."""
-        scores, members = section["ensemble"], section["members"]
+        """Says in one line what the ensemble brings over its average member."""
+        scores, mean = values_in(section), values_in(section, "mean")
         text = f"has a pinball loss of {scores['pinball']:.4g} on the {split} split"
         if num_members == 1:
             text = f"One member {text}"
         else:
-            saving = 100 * (1 - scores["pinball"] / float(np.mean(members["pinball"])))
-            text = f"The ensemble of {num_members} {text}, {-saving:+.1f}% from its mean member"
+            than = f"{compared(scores['pinball'], mean['pinball'])} than its average member"
+            text = f"The ensemble of {num_members} {text}, {than}"
         for i, j in self.bands[:1]:
             percent = percent_of(self.levels[j] - self.levels[i])
             held = 100 * scores[f"coverage_{percent}"]
-            text += f"; its {percent}% intervals hold {held:.0f}% of the targets"
+            text += f"; its {percent}% intervals cover {held:.0f}% of the targets"
         return f"{text}."
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:
@@ -266,7 +263,8 @@ class Quantiles(Numbers):
         quantiles = np.asarray(arrays[QUANTILES], np.float64).mean(axis=0)
         targets = source.targets(split)
         shares = np.mean(targets[:, None] <= quantiles, axis=0)
-        found = {"calibration": intervals.quantile_curve(self.levels, shares, len(targets), title)}
+        asked = f"{title}: do quantiles hold what they say?"
+        found = {"calibration": intervals.quantile_curve(self.levels, shares, len(targets), asked)}
         for i, j in self.bands[:1]:
             percent = percent_of(self.levels[j] - self.levels[i])
             middle, low, high = (quantiles[:, k] for k in (self._middle, i, j))

@@ -26,6 +26,7 @@ from ensemble.likelihood import (
 )
 from ensemble.likelihoods.number_prediction import join_targets
 from ensemble.likelihoods.several_view import Product, SideBySide, of_target
+from ensemble.scoring.score import named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -231,7 +232,7 @@ class SeveralTargets:
         return SeveralTargets([one for one, _ in found]), arrays
 
     def sentence(self, section: Mapping[str, Any], split: str, num_members: int) -> str:
-        """Says in one line what the ensemble brings over its mean member, in the mean target."""
+        """Says in one line what the ensemble brings over its average member, in the mean target."""
         said = self._first.sentence(section, split, num_members)
         return f"{said} {self._by_target(section)}"
 
@@ -244,9 +245,10 @@ class SeveralTargets:
 
     def _by_target(self, section: Mapping[str, Any]) -> str:
         score = self.headline[0]
-        shown = ", ".join(f"{one[score]:.4g}" for one in section[TARGETS][:_MAX_DRAWN])
+        first = [one["scores"][score]["value"] for one in section[TARGETS][:_MAX_DRAWN]]
+        shown = ", ".join(f"{value:.4g}" for value in first)
         rest = ", ..." if self.num_targets > _MAX_DRAWN else ""
-        title = self.columns[score].title
+        title = named(score).title
         return f"All but the NLL are means over {self.num_targets} targets ({title} {shown}{rest})."
 
     def figures(self, arrays: Arrays, source: Source, split: str, title: str) -> dict[str, Figure]:

@@ -35,7 +35,6 @@ from ensemble.metrics.mixture import (
     disagreement_matrix,
     disagreements,
     ensemble_log_probs,
-    summarise,
     total_variation,
     uncertainty,
 )
@@ -104,7 +103,6 @@ __all__ = [
     "reliability_bins",
     "scores",
     "share_interval",
-    "summarise",
     "terms",
     "total_variation",
     "uncertainty",

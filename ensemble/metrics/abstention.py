@@ -104,13 +104,14 @@ def one_minus_max(log_probs: Any, xp: Any = np) -> Any:
 def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstention:
     """Fits the threshold of a rule.
 
-    A wanted error is tested at fixed coverages from the strictest on, as long as the exact binomial
-    test rejects a larger error at 5% (fixed-sequence testing; Angelopoulos et al. 2021, "Learn then
-    Test", arXiv:2110.01052; the aim is that of Geifman & El-Yaniv 2017, arXiv:1705.08500). The
-    examples above the confidence of the (k+1)-th are independent draws of those that its threshold
-    accepts, so the test is exact for thresholds that are examples' own confidences, too. With
-    probability 95% over calibration splits the error among accepted new examples is at most the
-    wanted one, if new examples are like those of the split; nothing is assumed of the confidences.
+    A target error rate is tested at fixed coverages from the strictest on, as long as the exact
+    binomial test rejects a larger error at 5% (fixed-sequence testing; Angelopoulos et al. 2021,
+    "Learn then Test", arXiv:2110.01052; the aim is that of Geifman & El-Yaniv 2017,
+    arXiv:1705.08500). The examples above the confidence of the (k+1)-th are independent draws of
+    those that its threshold accepts, so the test is exact for thresholds that are examples' own
+    confidences, too. With probability 95% over calibration splits the error among accepted new
+    examples is at most the target, if new examples are like those of the split; nothing is assumed
+    of the confidences.
 
     Args:
         rule: what is wanted.
@@ -118,7 +119,7 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
         errors: `[N]` bool, whether the most probable class is wrong.
 
     Raises:
-        ValueError: no threshold is proved to have the wanted error; the message says what is.
+        ValueError: no threshold is proved to have the target error rate; the message says what is.
     """
     ranked, num_errors = _ranked(doubts, errors)
     fit = _max_error_threshold if rule.name == MAX_ERROR else _coverage_threshold
@@ -175,10 +176,13 @@ def _max_error_threshold(ranked: NDArray, num_errors: NDArray, max_error: float)
     num_examples, needed = len(ranked), num_needed(max_error)
     best = smallest_provable_error(num_examples)
     if num_examples < needed:
+        larger = f"a larger {MAX_ERROR}"
+        if not num_errors[-1]:
+            larger = f"{MAX_ERROR}={math.ceil(1000 * best) / 1000:g} at least"
         raise ValueError(
-            f"{num_examples} calibration examples without a single error prove {best:.2%} at best, "
-            f"with {LEVEL:.0%} confidence; {max_error:.3g} takes {needed:,}: hold out more, or ask "
-            f"for {MAX_ERROR}={math.ceil(1000 * best) / 1000:g} or more"
+            f"{num_examples} calibration examples without a single error would prove {best:.2%} at "
+            f"best, with {LEVEL:.0%} confidence; {max_error:.3g} takes {needed:,}: hold out more, "
+            f"or ask for {larger}"
         )
     counts = -(-np.arange(1, _STEPS + 1) * num_examples // _STEPS)
     # With fewer than needed no test can succeed; among twice as many an error is allowed, which in

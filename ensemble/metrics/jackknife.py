@@ -199,7 +199,7 @@ def needed(found: TwoWay, size: float, fewest: int = 3) -> Needed:
     Args:
         found: by `two_way`, of ensembles of the same kind.
         size: of the difference, positive.
-        fewest: members of which anything can be told.
+        fewest: members that are enough to say anything.
     """
     quantiles = [float(scipy.stats.norm.ppf(one)) for one in (_TAIL, POWER)]
     wanted = (size / sum(quantiles)) ** 2

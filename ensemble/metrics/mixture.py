@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from ensemble.metrics.checks import Floats, as_log_probs
-from ensemble.metrics.scores import entropies, scores
+from ensemble.metrics.scores import entropies
 
 
 def ensemble_log_probs(log_probs: ArrayLike) -> Floats:
@@ -130,36 +130,6 @@ def total_variation(log_probs: ArrayLike, reference: ArrayLike) -> float:
     """
     p, q = _same_shape(log_probs, reference)
     return float(np.mean(np.abs(np.exp(p) - np.exp(q)).sum(axis=-1) / 2))
-
-
-def summarise(
-    log_probs: ArrayLike, labels: ArrayLike, member_entropies: ArrayLike | None = None
-) -> dict[str, dict]:
-    """All scores of an ensemble and its members, as plain floats ready for JSON.
-
-    Args:
-        log_probs: `[M, N, C]` log-probabilities of the members.
-        labels: `[N]` integer labels.
-        member_entropies: as for `uncertainty`.
-
-    Returns:
-        `ensemble`: the `scores` of the members' mean; `members`: the same names, a list of M values
-        each; `diversity`: `disagreement`, and `total`, `aleatoric` and `epistemic` uncertainty in
-        nats, means over the examples.
-    """
-    log_probs = as_log_probs(log_probs, ndim=3)
-    member_scores = [scores(member, labels) for member in log_probs]
-    return {
-        "ensemble": scores(ensemble_log_probs(log_probs), labels),
-        "members": {name: [one[name] for one in member_scores] for name in member_scores[0]},
-        "diversity": {
-            "disagreement": disagreement(log_probs),
-            **{
-                name: float(np.mean(each))
-                for name, each in uncertainty(log_probs, member_entropies).items()
-            },
-        },
-    }
 
 
 def _same_shape(log_probs: ArrayLike, reference: ArrayLike) -> tuple[NDArray, NDArray]:

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from ensemble.metrics.analytic_intervals import Interval, share_interval
 
 FEW_ERRORS = 5
-"""With fewer wrong predictions the interval of a mean of surprisals cannot be told: it is made by
+"""With fewer wrong predictions the interval of a mean of surprisals is not known: it is made by
 the few that are surprising, and those that were not drawn may be worse."""
 
 

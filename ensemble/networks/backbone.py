@@ -124,6 +124,12 @@ class HeadNetwork:
         """Maps features [B, F] to outputs."""
         return self.head.apply(variables, inputs, train, rng_key)
 
+    def in_training(self, variables: Variables, inputs: jax.Array, rng_key: jax.Array) -> jax.Array:
+        """The head's outputs of training, by statistics that do not move."""
+        if hasattr(self.head, "in_training"):
+            return self.head.in_training(variables, inputs, rng_key)
+        return self.head.apply(variables, inputs, False, rng_key)[0]
+
     def annotations(self, input_shape: tuple[int, ...]) -> Annotations:
         """What the head says of its parameters."""
         said = getattr(self.head, "annotations", None)

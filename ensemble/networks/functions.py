@@ -11,12 +11,16 @@
     )
 
 The parameters may be any tree of arrays, such as a list of pairs. Checkpoints and priors know an
-array by its path in the tree, such as `0/1` for the second of the first pair. A network that draws
-noise in training or has state needs more than two such functions: see `ensemble.network.Network`.
+array by its path in the tree, such as `0/1` for the second of the first pair.
+
+Where `apply` has an argument `rng_key`, it is given the key of a training step's noise, and None
+in predictions without noise. A network that has state needs more than two such functions: see
+`ensemble.network.Network`.
 """
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -27,21 +31,23 @@ from ensemble.errors import UserError
 from ensemble.network import Variables, check_outputs
 
 Init = Callable[[jax.Array, jax.Array], Any]
-Apply = Callable[[Any, jax.Array], jax.Array]
+Apply = Callable[..., jax.Array]
 Path = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class FunctionNetwork:
-    """A pair of functions without state and noise; see `from_functions`.
+    """A pair of functions without state; see `from_functions`.
 
     Attributes:
         init_params: from a key and inputs [1, ...] to a tree of parameters.
         forward: from such a tree and inputs [B, ...] to outputs [B, K].
+        takes_key: whether it has an argument `rng_key`.
     """
 
     init_params: Init
     forward: Apply
+    takes_key: bool = False
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
         """Starts the parameters, as nested dicts; the function takes the key as it is."""
@@ -61,12 +67,13 @@ class FunctionNetwork:
         train: bool = False,
         rng_key: jax.Array | None = None,
     ) -> tuple[jax.Array, Variables]:
-        """Maps inputs to outputs, in training as otherwise."""
+        """Maps inputs to outputs, in training as otherwise; noise is drawn where a key is given."""
         paths, structure = _structure(self.init_params, inputs.shape[1:])
         leaves = [
             functools.reduce(lambda x, key: x[key], path, variables["params"]) for path in paths
         ]
-        return check_outputs(self.forward(structure.unflatten(leaves), inputs)), {}
+        noise = {"rng_key": rng_key} if self.takes_key else {}
+        return check_outputs(self.forward(structure.unflatten(leaves), inputs, **noise)), {}
 
 
 def from_functions(init: Init, apply: Apply) -> FunctionNetwork:
@@ -76,7 +83,8 @@ def from_functions(init: Init, apply: Apply) -> FunctionNetwork:
         init: called as `init(rng_key, inputs)` with inputs [1, *input_shape], of which only the
             shape counts; returns the parameters of a member, a tree of arrays.
         apply: called as `apply(params, inputs)` with inputs [N, *input_shape]; returns the outputs
-            [N, K].
+            [N, K]. One that draws noise, such as dropout, has a third argument `rng_key`: a key, or
+            None where it is to draw none.
 
     Raises:
         UserError: they are no functions.
@@ -87,7 +95,7 @@ def from_functions(init: Init, apply: Apply) -> FunctionNetwork:
                 f"ensemble.networks.from_functions was given a {type(function).__name__} as "
                 f"{name}; it takes two functions, init(rng_key, inputs) and apply(params, inputs)"
             )
-    return FunctionNetwork(init, apply)
+    return FunctionNetwork(init, apply, "rng_key" in inspect.signature(apply).parameters)
 
 
 def _paths(tree: Any) -> list[Path]:

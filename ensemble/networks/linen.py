@@ -23,6 +23,9 @@ SWITCHES = {"train": True, "training": True, "is_training": True, "deterministic
 _STATISTICS = "use_running_average"
 DROPOUT = "dropout"
 """The stream of noise that `nn.Dropout` draws from."""
+_IS_STILL = "deterministic"
+_NOISY = (nn.Dropout, nn.MultiHeadDotProductAttention)
+"""Layers that draw noise unless they are told to be deterministic."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,20 +79,37 @@ class LinenNetwork:
     ) -> tuple[jax.Array, Variables]:
         """Maps inputs to outputs; each stream of noise that the module asks for has its own key.
 
-        The stream `dropout` starts at `rng_key`, another at a key that follows from its name.
+        The stream `dropout` starts at `rng_key`, another at a key that follows from its name. With
+        a key and without `train` the module is told that it predicts, and its layers of Flax that
+        draw noise that they do not.
         """
-        state = {name: value for name, value in variables.items() if name != "params"}
+        if train:
+            with self._seen_to_be_active():
+                return self._with_streams(variables, inputs, True, rng_key)
+        state = _state(variables)
+        if rng_key is not None:
+            with _told(dict.fromkeys(_NOISY, (_IS_STILL, False))):
+                return self._with_streams(variables, inputs, False, rng_key)[0], state
+        module, mode = self._switched(False)
+        outputs: Any = module.apply(variables, inputs, **mode)
+        return check_outputs(outputs), state
+
+    def in_training(self, variables: Variables, inputs: jax.Array, rng_key: jax.Array) -> jax.Array:
+        """Outputs of training, by statistics that do not move."""
+        with _told({nn.BatchNorm: (_STATISTICS, True)}):
+            return self._with_streams(variables, inputs, True, rng_key)[0]
+
+    def _with_streams(
+        self, variables: Variables, inputs: jax.Array, train: bool, rng_key: jax.Array | None
+    ) -> tuple[jax.Array, Variables]:
+        """Outputs and state of the module with keys for the streams that it asks for."""
         module, mode = self._switched(train)
-        if not train:
-            outputs: Any = module.apply(variables, inputs, **mode)
-            return check_outputs(outputs), state
         rngs: dict[str, Any] = {DROPOUT: rng_key}
         while True:
             try:
-                with self._seen_to_be_active():
-                    outputs, state = module.apply(
-                        variables, inputs, rngs=rngs, mutable=list(state), **mode
-                    )
+                outputs, state = module.apply(
+                    variables, inputs, rngs=rngs, mutable=list(_state(variables)), **mode
+                )
                 return check_outputs(outputs), dict(state)
             except InvalidRngError as error:  # It is traced anew for each stream, of which few are.
                 name = _absent_stream(error)
@@ -120,7 +140,7 @@ class LinenNetwork:
             if context.method_name != "__call__":
                 return outputs
             given = inspect.signature(call).bind(*args, **kwargs).arguments
-            for kind, name in ((nn.Dropout, "deterministic"), (nn.BatchNorm, _STATISTICS)):
+            for kind, name in ((nn.Dropout, _IS_STILL), (nn.BatchNorm, _STATISTICS)):
                 if isinstance(layer, kind) and getattr(layer, "rate", True):
                     rests = given.get(name) if given.get(name) is not None else getattr(layer, name)
                     active[kind.__name__] = active.get(kind.__name__, False) or not rests
@@ -135,6 +155,40 @@ class LinenNetwork:
                 "in predictions: let __call__ take train: bool, and pass deterministic=not train "
                 f"to Dropout and {_STATISTICS}=not train to BatchNorm"
             )
+
+
+@contextlib.contextmanager
+def _told(values: Mapping[type, tuple[str, bool]]) -> Iterator[None]:
+    """Within, layers of some types have a switch set to a value, whatever their module says.
+
+    Args:
+        values: by type, the name of the switch, a field or an argument of the call, and its value.
+    """
+
+    def tell(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        layer = context.module
+        kind = next((one for one in values if isinstance(layer, one)), None)
+        if kind is None or context.method_name != "__call__":
+            return call(*args, **kwargs)
+        name, value = values[kind]
+        before = getattr(layer, name)
+        if before is None:
+            bound = inspect.signature(call).bind(*args, **kwargs)
+            bound.arguments[name] = value
+            return call(*bound.args, **bound.kwargs)
+        object.__setattr__(layer, name, value)  # Modules are frozen.
+        try:
+            return call(*args, **kwargs)
+        finally:
+            object.__setattr__(layer, name, before)
+
+    with nn.intercept_methods(tell):
+        yield
+
+
+def _state(variables: Variables) -> Variables:
+    """The collections beside the parameters."""
+    return {name: value for name, value in variables.items() if name != "params"}
 
 
 def _absent_stream(error: InvalidRngError) -> str:

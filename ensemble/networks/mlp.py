@@ -17,16 +17,18 @@ class MLP(nn.Module):
         num_outputs: K, of a classifier its logits.
         widths: units of each hidden layer.
         activation: the name of a function of `jax.nn`, one of `network_keys.ACTIVATIONS`.
+        dropout: share of the units that are dropped in training, after each hidden layer.
         dtype: computed in; None: float32. Parameters are float32.
     """
 
     num_outputs: int
     widths: tuple[int, ...] = (256, 256)
     activation: str = "relu"
+    dropout: float = 0.0
     dtype: Any = None
 
     @nn.compact
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: jax.Array, train: bool = False) -> jax.Array:
         """Maps inputs `[N, ...]`, flattened, to outputs `[N, num_outputs]`."""
         # Flax's default (LeCun) starts tables of few features with large weights, and members stay
         # overconfident: on iris Glorot's halve the test NLL at an equal training NLL.
@@ -41,6 +43,7 @@ class MLP(nn.Module):
         x = x.T if in_columns else x
         for i, width in enumerate(self.widths):
             x = activate(dense(features=width, kernel_init=init, name=f"Dense_{i}")(x))
+            x = nn.Dropout(self.dropout)(x, deterministic=not train)
         last = f"Dense_{len(self.widths)}"
         x = dense(features=self.num_outputs, kernel_init=init, name=last)(x)
         return x.T if in_columns else x
@@ -50,7 +53,8 @@ def mlp(
     num_outputs: int,
     widths: str = network_keys.MLP.keys["mlp.widths"].default,
     activation: str = network_keys.MLP.keys["mlp.activation"].default,
+    dropout: float = network_keys.MLP.keys["mlp.dropout"].default,
     dtype: Any = None,
 ) -> MLP:
     """Makes what `config.model=mlp` says; the arguments are the values of its keys and a dtype."""
-    return MLP(num_outputs, network_keys.parse_widths(widths), activation, dtype)
+    return MLP(num_outputs, network_keys.parse_widths(widths), activation, dropout, dtype)

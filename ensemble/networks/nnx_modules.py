@@ -90,29 +90,47 @@ class NNXNetwork:
     ) -> tuple[jax.Array, Variables]:
         """Maps inputs to outputs; random stream number i starts at `fold_in(rng_key, i)`.
 
+        With a key and without `train` the layers of Flax draw noise that do so in training.
+
         Raises:
             UserError: the module draws noise although it does not train, or has a Dropout without
                 a random stream, or returns something else than an array.
         """
-        from flax import nnx  # Imported by whoever has written the module.
-
-        key = rng_key if train else None
-        before = self._streams(key) | self.layout.constants
-        for path, collection in self.layout.collections.items():
-            before[path] = _value_at(variables[collection], path)
-        module = nnx.unflatten(self.layout.graphdef, [before[path] for path in self.layout.paths])
-        if train:
-            module.train()
-        else:
-            module.eval()
-        outputs = check_outputs(self._call(module, inputs, key))
+        module, before = self._module(variables, train, rng_key)
+        if not train and rng_key is not None:
+            _noisy(module)
+        outputs = check_outputs(self._call(module, inputs, rng_key))
         after = _arrays(module)
-        if key is None and any(after[path] is not before[path] for path in self.layout.streams):
+        if rng_key is None and any(after[path] is not before[path] for path in self.layout.streams):
             raise UserError(
                 f"{type(module).__name__} draws noise without the key of a training step; let it "
                 "draw none where its attribute `deterministic` is True, as nnx.Dropout does"
             )
         return outputs, _without_params(self._variables(after) if train else variables)
+
+    def in_training(self, variables: Variables, inputs: jax.Array, rng_key: jax.Array) -> jax.Array:
+        """Outputs of training, by statistics that do not move."""
+        from flax import nnx  # Imported by whoever has written the module.
+
+        module, _ = self._module(variables, True, rng_key)
+        module.set_attributes(nnx.BatchNorm, use_running_average=True, raise_if_not_found=False)
+        return check_outputs(self._call(module, inputs, rng_key))
+
+    def _module(
+        self, variables: Variables, train: bool, rng_key: jax.Array | None
+    ) -> tuple[nnx.Module, dict[Path, Any]]:
+        """The module with these variables, in training or not, and its arrays by their paths."""
+        from flax import nnx  # Imported by whoever has written the module.
+
+        arrays = self._streams(rng_key) | self.layout.constants
+        for path, collection in self.layout.collections.items():
+            arrays[path] = _value_at(variables[collection], path)
+        module = nnx.unflatten(self.layout.graphdef, [arrays[path] for path in self.layout.paths])
+        if train:
+            module.train()
+        else:
+            module.eval()
+        return module, arrays
 
     def _call(self, module: Any, inputs: jax.Array, rng_key: jax.Array | None) -> Any:
         from flax import nnx  # Imported by whoever has written the module.
@@ -279,6 +297,14 @@ def _value_at(collection: Any, path: Path) -> Any:
     for part in path:
         collection = collection[str(part)]
     return collection
+
+
+def _noisy(module: nnx.Module) -> None:
+    """Lets layers of Flax draw noise."""
+    from flax import nnx  # Imported by whoever has written the module.
+
+    layers = nnx.Dropout, nnx.MultiHeadAttention
+    module.set_attributes(*layers, deterministic=False, raise_if_not_found=False)
 
 
 def _without_params(variables: Variables) -> Variables:

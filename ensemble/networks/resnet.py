@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ensemble import network_keys
+
 _Conv3x3 = functools.partial(
     nn.Conv, kernel_size=(3, 3), use_bias=False, kernel_init=nn.initializers.he_normal()
 )
@@ -25,20 +27,23 @@ class ResidualBlock(nn.Module):
     Attributes:
         features: channels put out, at least as many as come in.
         stride: 2 halves height and width (rounded up), 1 keeps them.
+        dropout: share of the units that are dropped in training, between the convolutions.
         dtype: computed in.
     """
 
     features: int
     stride: int
+    dropout: float = 0.0
     dtype: Any = None
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
         """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), features]`."""
         shortcut = x[:, :: self.stride, :: self.stride, :]
         shortcut = jnp.pad(shortcut, [(0, 0)] * 3 + [(0, self.features - x.shape[-1])])
         x = _Conv3x3(self.features, strides=self.stride, dtype=self.dtype)(x)
         x = nn.relu(_Norm(dtype=self.dtype)(x))
+        x = nn.Dropout(self.dropout)(x, deterministic=not train)
         x = _Conv3x3(self.features, dtype=self.dtype)(x)
         return nn.relu(_Norm(dtype=self.dtype)(x) + shortcut)
 
@@ -48,20 +53,22 @@ class ResNet20(nn.Module):
 
     Attributes:
         num_outputs: K, of a classifier its logits.
+        dropout: share of the units that are dropped in training, within each block.
         dtype: computed in; None: float32. Parameters are float32.
     """
 
     num_outputs: int
+    dropout: float = network_keys.RESNET20.keys["resnet20.dropout"].default
     dtype: Any = None
 
     @nn.compact
-    def __call__(self, images: jax.Array) -> jax.Array:
+    def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps images `[N, H, W, C]` of any size to outputs `[N, num_outputs]`."""
         x = _Conv3x3(16, dtype=self.dtype)(images)
         x = nn.relu(_Norm(dtype=self.dtype)(x))
         for stage, features in enumerate((16, 32, 64)):
             for block in range(3):
                 stride = 2 if stage > 0 and block == 0 else 1
-                x = ResidualBlock(features, stride, self.dtype)(x)
+                x = ResidualBlock(features, stride, self.dropout, self.dtype)(x, train)
         x = jnp.mean(x, axis=(1, 2))
         return nn.Dense(self.num_outputs, dtype=self.dtype)(x)

@@ -98,7 +98,7 @@ def rank_plot(scalars: Mapping[str, NDArray], diagnostics: Diagnostics, title: s
         title: of the figure.
 
     Returns:
-        The figure: bars outside the band that holds 99% of them, if the chains agree, are red.
+        The figure: bars outside the band that holds 99% of them, if the chains agree, are orange.
     """
     names = _chosen(scalars, diagnostics)
     num_columns = min(_MAX_COLUMNS, max(len(names), 1))

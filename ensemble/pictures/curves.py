@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from ensemble.pictures.plot_style import (
     ENSEMBLE_COLOR,
+    MEMBER_COLOR,
     PALETTE,
+    TEXT_COLOR,
     WRONG_COLOR,
-    legend,
+    label_ends,
     member_line,
     new_figure,
     style,
@@ -44,9 +46,13 @@ def training_curves(records: Sequence[Mapping[str, Any]], panels: Sequence[Panel
     from matplotlib.ticker import PercentFormatter  # As in `plot_style.new_figure`.
 
     progress = "epoch" if any("epoch" in record for record in records) else "step"
-    figure = new_figure("Learning curves", width=12.0, height=4.2)
-    for axes, panel in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        _draw_curves(axes, _curves(records, progress, panel.split, panel.score))
+    drawn = [(panel, _curves(records, progress, panel.split, panel.score)) for panel in panels]
+    drawn = [(panel, points) for panel, points in drawn if points] or drawn[:1]
+    figure = new_figure("Learning curves", width=4.6 * len(drawn), height=4.2)
+    for axes, (panel, points) in zip(
+        figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True
+    ):
+        _draw_curves(axes, points)
         style(axes, panel.title, xlabel=progress, ylabel=panel.label)
         if panel.is_share:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -80,35 +86,43 @@ def _draw_curves(axes: Axes, curves: Mapping[str, NDArray[np.float64]]) -> None:
     finite = {name: curve[np.isfinite(curve).all(axis=1)] for name, curve in curves.items()}
     end = max(curve[-1, 0] for curve in finite.values())
     bold: dict[str, Any] = {"color": ENSEMBLE_COLOR, "linewidth": 2.5, "zorder": 3}
+    crosses = []
     for name, curve in curves.items():
         style = {**bold, "label": name} if name == "ensemble" else member_line(len(curves))
         marker = "." if len(curve) <= _MAX_MARKED_POINTS else ""
         axes.plot(*curve.T, marker=marker, **style)
         if finite[name][-1, 0] < end:
             cross: dict[str, Any] = {"color": WRONG_COLOR, "markersize": 8, "zorder": 4}
-            axes.plot(*finite[name][-1], "X", label="member stopped", **cross)
+            crosses += axes.plot(*finite[name][-1], "X", label="member stopped", **cross)
     values = np.concatenate(list(finite.values()))[:, 1]
     if values.min() > 0 and values.max() > 10 * values.min():
         axes.set_yscale("log")
-    legend(axes)
+    last = {name: curve[-1, 1] for name, curve in finite.items()}
+    of_members = [value for name, value in last.items() if name != "ensemble"]
+    ends = {"members": (float(np.median(of_members)), MEMBER_COLOR)} if of_members else {}
+    if "ensemble" in last:
+        ends["ensemble"] = (last["ensemble"], ENSEMBLE_COLOR)
+    label_ends(axes, ends)
+    if crosses:
+        axes.legend(handles=crosses[:1], frameon=False, labelcolor=TEXT_COLOR)
 
 
-def shift_curves(shifts: Mapping[str, Any], test: Mapping[str, Any]) -> Figure:
+def shift_curves(shifts: Mapping[str, Any]) -> Figure:
     """Accuracy, NLL and ECE against the severity of each shift; severity 0 is the test split.
 
     Args:
         shifts: by kind, as evaluation.json has them.
-        test: the section of the test split.
     """
-    figure = new_figure("", width=11.0, height=4.0)
+    figure = new_figure("", width=13.0, height=4.0)
     panels = figure.subplots(1, 3)
     titles = {"accuracy": "accuracy", "nll": "NLL, nats", "ece": "ECE"}
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        ends = {}
         for color, (kind, section) in zip(PALETTE, shifts.items(), strict=False):
-            values = [test["ensemble"][name], *section["ensemble"][name]]
-            members = [test["mean"][name], *section["mean"][name]]
-            axes.plot(range(6), values, "o-", color=color, markersize=4, label=kind)
+            values, members = section["scores"][name], section["mean"][name]
+            axes.plot(range(6), values, "o-", color=color, markersize=4)
             axes.plot(range(6), members, ":", color=color, linewidth=1)
-        style(axes, xlabel="severity (dotted: mean member)", ylabel=title)
-    legend(panels[0], figure, loc="outside lower center", ncols=5)
+            ends[kind] = (values[-1], color)
+        style(axes, xlabel="severity (dotted: average member)", ylabel=title)
+        label_ends(axes, ends)
     return figure

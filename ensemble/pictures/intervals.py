@@ -1,4 +1,4 @@
-"""Predicted numbers beside their targets, and how often intervals hold what they say."""
+"""Predicted numbers against their targets, and how often intervals cover these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ensemble.pictures.plot_style import (
     ENSEMBLE_COLOR,
     MEMBER_COLOR,
     RIGHT_COLOR,
+    TEXT_COLOR,
     WRONG_COLOR,
+    draw_histogram,
     legend,
     new_figure,
     plural,
@@ -34,7 +36,7 @@ def predictions(
     title: str,
     percent: str = "90",
 ) -> Figure:
-    """Medians with central intervals against the targets; those that miss are red.
+    """Medians with central intervals against the targets; those that miss are orange.
 
     Args:
         middle: `[N]` medians.
@@ -42,7 +44,7 @@ def predictions(
         high: `[N]` upper ends.
         targets: `[N]`.
         title: what is shown.
-        percent: that the intervals are to hold.
+        percent: of targets, that the intervals are to cover.
 
     Returns:
         The figure, of at most 300 examples, evenly spread over the targets.
@@ -53,17 +55,18 @@ def predictions(
     medians, lower, upper, y = (
         np.asarray(one, np.float64)[chosen] for one in (middle, low, high, targets)
     )
-    is_held = (y >= lower) & (y <= upper)
+    is_covered = (y >= lower) & (y <= upper)
     heading = f"{title}: predictions with {percent}% intervals" if title else ""
     figure = new_figure(heading, width=6.4, height=6.0)
     axes = figure.subplots()
     ends = float(min(y.min(), lower.min())), float(max(y.max(), upper.max()))
     axes.plot(ends, ends, color=MEMBER_COLOR, linestyle="--", linewidth=1, label="equal")
-    for held, color, what in ((True, RIGHT_COLOR, "held"), (False, WRONG_COLOR, "missed")):
-        index = is_held == held
+    for covered, color, what in ((True, RIGHT_COLOR, "covered"), (False, WRONG_COLOR, "missed")):
+        index = is_covered == covered
         axes.vlines(y[index], lower[index], upper[index], color=color, alpha=0.5, linewidth=1)
         axes.plot(y[index], medians[index], ".", color=color, label=f"target {what}")
-    caption = f"target ({plural(len(targets), 'example')}, {np.mean(is_held):.0%} of those held)"
+    drawn = f"{plural(len(targets), 'example')}, {np.mean(is_covered):.0%} of those covered"
+    caption = f"target ({drawn})"
     style(axes, xlabel=caption, ylabel="prediction")
     legend(axes)
     return figure
@@ -86,7 +89,7 @@ def coverage_curve(
     """
     num_examples = np.size(pit)
     is_censored = np.zeros(num_examples, bool) if censored is None else np.asarray(censored)
-    asked = "do intervals hold what they say?"
+    asked = "do intervals cover what they say?"
     figure = new_figure(f"{title}: {asked}" if title else "", width=9.0, height=4.4)
     curve, histogram = figure.subplots(1, 2)
     nominal = np.linspace(0, 1, 101)
@@ -111,10 +114,11 @@ def coverage_curve(
     bars = kaplan_meier(pit, is_censored)
     weights = bars.mass * num_examples
     counts, edges = np.histogram(bars.values, bins=_NUM_BINS, range=(0, 1), weights=weights)
-    histogram.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=ENSEMBLE_COLOR)
     expected = num_examples / _NUM_BINS
     spread = 1.96 * np.sqrt(expected * (1 - 1 / _NUM_BINS))
-    histogram.axhspan(max(expected - spread, 0), expected + spread, **band)
+    behind = 0.9  # Bars have 1.
+    histogram.axhspan(max(expected - spread, 0), expected + spread, zorder=behind, **band)
+    draw_histogram(histogram, counts, edges, ENSEMBLE_COLOR)
     histogram.axhline(expected, color=MEMBER_COLOR, linestyle="--", linewidth=1)
     style(histogram, xlabel="predictive CDF at the target (PIT)", ylabel="examples")
     return figure
@@ -130,7 +134,7 @@ def quantile_curve(levels: ArrayLike, shares: ArrayLike, num_examples: int, titl
         title: what is shown.
     """
     levels = np.asarray(levels, np.float64)
-    figure = new_figure(f"{title}: do quantiles hold what they say?", width=5.0, height=4.4)
+    figure = new_figure(title, width=5.0, height=4.4)
     axes = figure.subplots()
     deviation = 1.96 * np.sqrt(levels * (1 - levels) / num_examples)
     axes.errorbar(
@@ -138,5 +142,28 @@ def quantile_curve(levels: ArrayLike, shares: ArrayLike, num_examples: int, titl
     )
     axes.plot(levels, shares, "o-", color=ENSEMBLE_COLOR, linewidth=2, label="found")
     style(axes, xlabel="level", ylabel="share of targets below")
+    legend(axes)
+    return figure
+
+
+def coverage_of_groups(shares: ArrayLike, level: float) -> Figure:
+    """How many groups have which coverage.
+
+    Args:
+        shares: `[G]` of a group's examples that are covered, in 0..1.
+        level: that is guaranteed on average.
+    """
+    from matplotlib.ticker import MaxNLocator, PercentFormatter  # As in `plot_style.new_figure`.
+
+    covered = np.asarray(shares, np.float64)
+    counts, edges = np.histogram(covered, bins=2 * _NUM_BINS, range=(0, 1))
+    figure = new_figure("", width=6.4, height=3.2)
+    axes = figure.subplots()
+    draw_histogram(axes, counts, edges, ENSEMBLE_COLOR)
+    line: dict[str, Any] = {"color": TEXT_COLOR, "linestyle": "--", "linewidth": 1}
+    axes.axvline(level, label="guaranteed on average", **line)
+    style(axes, xlabel="covered examples of a group", ylabel="groups")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     legend(axes)
     return figure

@@ -1,4 +1,4 @@
-"""Pictures of matrices: who disagrees with whom, and what is taken for what."""
+"""The picture of a confusion matrix: what is taken for what."""
 
 from __future__ import annotations
 
@@ -23,23 +23,6 @@ MAX_NUMBERED = 20
 """Rows of a matrix whose cells still have room for numbers."""
 
 
-def disagreement_matrix(matrix: Sequence[Sequence[float]], members: Sequence[int]) -> Figure:
-    """Share of test examples on which two members predict different classes.
-
-    Args:
-        matrix: [M, M].
-        members: [M], their numbers.
-    """
-    values = 100 * np.array(matrix)
-    figure = new_figure("", width=5.6, height=5.0)
-    axes = figure.subplots()
-    shown = np.where(np.eye(len(values), dtype=bool), np.nan, values)
-    names = [str(k) for k in members]
-    _draw_matrix(axes, shown, names, names, "{:.1f}", "Blues")
-    axes.set(xlabel="member", ylabel="member")
-    return figure
-
-
 def confusion_matrix(
     confusion: Sequence[Sequence[int]], names: Sequence[str], chosen: Sequence[int]
 ) -> Figure:
@@ -59,24 +42,17 @@ def confusion_matrix(
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure = new_figure("", width=6.4, height=5.8)
     axes = figure.subplots()
-    _draw_matrix(axes, counts, labels, columns, "{:d}", "Blues", shares**0.4)
+    _draw_matrix(axes, counts, labels, columns, shares**0.4)
     axes.set(xlabel="prediction", ylabel="label")
     return figure
 
 
 def _draw_matrix(
-    axes: Axes,
-    values: NDArray,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    number: str,
-    colours: str,
-    shades: NDArray | None = None,
+    axes: Axes, counts: NDArray, rows: Sequence[str], columns: Sequence[str], shades: NDArray
 ) -> None:
-    """A heat map [R, K] with numbers in its cells, where they have room."""
-    shades = values if shades is None else shades
-    top = np.nanmax(shades) if np.isfinite(shades).any() else 1.0
-    axes.imshow(np.where(values == 0, np.nan, shades), cmap=colours, vmin=0, vmax=top or 1.0)
+    """A heat map [R, K] with counts in its cells, where they have room."""
+    top = shades.max() or 1.0
+    axes.imshow(np.where(counts == 0, np.nan, shades), cmap="Blues", vmin=0, vmax=top)
     for side in axes.spines.values():
         side.set_visible(False)
     axes.tick_params(length=0, labelcolor=TEXT_COLOR, labelsize=8)
@@ -86,8 +62,8 @@ def _draw_matrix(
         return
     axes.set_xticks(range(len(columns)), columns, rotation=60 if max(map(len, columns)) > 3 else 0)
     axes.set_yticks(range(len(rows)), rows)
-    for (row, column), value in np.ndenumerate(values):
-        if np.isfinite(value) and value:
-            dark = shades[row, column] > 0.6 * (top or 1.0)
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            dark = shades[row, column] > 0.6 * top
             text: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
-            axes.text(column, row, number.format(value), color="w" if dark else "#111111", **text)
+            axes.text(column, row, str(count), color="w" if dark else "#111111", **text)

@@ -1,4 +1,4 @@
-"""Pictures of an evaluation of numbers: fans, errors and uncertainty, shifts, unfamiliar inputs."""
+"""Pictures of an evaluation of numbers: fans, errors, shifts, out-of-distribution inputs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ensemble.pictures.plot_style import (
     TEXT_COLOR,
     WRONG_COLOR,
     draw_histogram,
+    label_ends,
     legend,
     literal,
     new_figure,
@@ -87,23 +88,26 @@ def shift_curves(shifts: Mapping[str, Any]) -> Figure:
     """RMSE, coverage and predicted deviation against the severity of each shift.
 
     Args:
-        shifts: by kind, as `unfamiliar.score_shifts` returns them.
+        shifts: by kind, as evaluation.json has them.
     """
-    figure = new_figure("", width=11.0, height=4.0)
+    figure = new_figure("", width=13.0, height=4.0)
     panels = figure.subplots(1, 3)
     titles = {
         "rmse": "RMSE",
-        "coverage_90": "held by 90% intervals",
+        "coverage_90": "coverage of 90% intervals",
         "disagreement": "members' disagreement (sd)",
     }
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        ends = {}
         for color, (kind, section) in zip(PALETTE, shifts.items(), strict=False):
-            values = section["ensemble"][name]
-            axes.plot(range(len(values)), values, "o-", color=color, markersize=4, label=kind)
+            values = {**section["scores"], **section["spreads"]}[name]
+            axes.plot(range(len(values)), values, "o-", color=color, markersize=4)
+            ends[kind] = (values[-1], color)
         style(axes, xlabel="severity (0: as they are)", ylabel=title)
-    panels[1].axhline(0.9, color=MEMBER_COLOR, linestyle="--", linewidth=1)
-    panels[1].set_ylim(0, 1.02)
-    legend(panels[0], figure, loc="outside lower center", ncols=5)
+        if name == "coverage_90":
+            axes.axhline(0.9, color=MEMBER_COLOR, linestyle="--", linewidth=1)
+            axes.set_ylim(0, 1.02)
+        label_ends(axes, ends)
     return figure
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ PALETTE = (ENSEMBLE_COLOR, WRONG_COLOR, "#009E73", "#CC79A7", "#E69F00", "#56B4E
 
 _DPI = 100
 _MAX_NAME_LENGTH = 21
+_NAME_HEIGHT = 0.06  # Of axes, for a name at the end of a line.
 
 
 def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
@@ -89,6 +91,27 @@ def legend(axes: Axes, place: Axes | Figure | None = None, **kwargs: Any) -> Non
     (place or axes).legend(
         list(once.values()), list(once), frameon=False, labelcolor=TEXT_COLOR, **kwargs
     )
+
+
+def label_ends(axes: Axes, ends: Mapping[str, tuple[float, str]]) -> None:
+    """Names lines at their right ends, in place of a legend; names keep a distance.
+
+    Args:
+        axes: with all their lines, and their limits.
+        ends: the last value of a line and its colour, by its name; what is not finite has none.
+    """
+    shown = {name: end for name, end in ends.items() if np.isfinite(end[0])}
+    axes.get_ylim()  # Fits the limits to what has been drawn, which the transformation does not.
+    heights = {
+        name: axes.transAxes.inverted().transform(axes.transData.transform((0, value)))[1]
+        for name, (value, _) in shown.items()
+    }
+    lowest = -np.inf
+    for i, name in enumerate(sorted(heights, key=lambda one: heights[one])):
+        most = 1 - _NAME_HEIGHT * (len(heights) - 1 - i)  # Leaves room for those above.
+        lowest = min(max(heights[name], lowest + _NAME_HEIGHT), most)
+        font: dict[str, Any] = {"color": shown[name][1], "fontsize": 9, "va": "center"}
+        axes.text(1.01, lowest, literal(name), transform=axes.transAxes, **font)
 
 
 def member_line(num_members: int) -> dict[str, Any]:

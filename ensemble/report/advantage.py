@@ -11,7 +11,7 @@ from ensemble.likelihood import Likelihood
 from ensemble.metrics.analytic_intervals import Interval, mean_interval
 from ensemble.metrics.checks import Floats
 from ensemble.scoring.score import scores_of
-from ensemble.scoring.sections import member_terms, summary, terms_of
+from ensemble.scoring.sections import member_terms, score_split, terms_of
 from ensemble.scoring.view import View
 
 
@@ -52,7 +52,7 @@ def beaten(likelihood: Likelihood, train_targets: Any, targets: Any) -> Beaten:
     return Beaten(
         constant.what,
         constant.score,
-        summary(plain, [constant.score])["ensemble"][constant.score],
+        score_split(plain, names=[constant.score])["scores"][constant.score]["value"],
         scores_of(one)[constant.score].better == "higher",
         float(losses.mean()),
         terms_of(plain, constant.score),

@@ -9,6 +9,7 @@ from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, Beaten, advantage, beaten
 from ensemble.report.results import reported_split
 from ensemble.report.tuning import too_long, untuned
+from ensemble.scoring.sections import values_in
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 
@@ -60,7 +61,7 @@ def findings(
     constant = beaten(likelihood, scored.dataset.targets("train"), targets)
     view = predictions[split].view(likelihood, targets)
     gain = advantage(view, constant, likelihood.loss)
-    scores = report[split]["ensemble"]
+    scores = values_in(report[split])
     has_diverged = scores[likelihood.loss] > constant.loss + _MAX_LOST
     is_worse = constant.higher_is_better and not gain.ensemble[0] > 0
     if is_weighted and is_worse and not has_diverged:
@@ -280,7 +281,7 @@ def _scores(
     loss: str,
 ) -> list[str]:
     """The ensemble or members that are no better than a constant."""
-    members, scores = report[split]["members"], report[split]["ensemble"]
+    members, scores = values_in(report[split], "members"), values_in(report[split])
     is_of_classes = constant.higher_is_better
     lost = [
         k

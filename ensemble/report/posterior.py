@@ -61,7 +61,7 @@ def posterior_section(
         `num_gradients`; rates; and what was asked for. `rhat_chance` is what `rhat_max` of chains
         that agree exceeds in 1% of runs. `monte_carlo` has mean, its standard error (MCSE) and 95%
         interval, over chains, of the log density, and of scores of single draws on `tracked_split`;
-        no interval where it cannot be told. Of a sampler that accepts every step, `energy_variance`
+        no interval where it is not known. Of a sampler that accepts every step, `energy_variance`
         in nats^2 per step and parameter, and the relative error `sd_bias` of standard deviations
         that goes with it, in the mean over directions and in the worst one, None where that cannot
         be told. Where chains do not agree because each stays in a mode of its own, `modes` has the
@@ -152,7 +152,7 @@ def convergence_section(
 def convergence_scalars(
     scalars: Mapping[str, np.ndarray], found: Diagnostics, predicting: np.ndarray
 ) -> dict[str, float]:
-    """What the curves of a run show of convergence; what cannot be told yet is left out.
+    """What the curves of a run show of convergence; what is not known yet is left out.
 
     Args:
         scalars: [C, T] each, whose convergence counts.

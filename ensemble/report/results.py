@@ -1,5 +1,6 @@
 """What a finished run leaves: scores, predictions, pictures."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,16 @@ from ensemble.draws.store import Draws
 from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Examined, Info, Method, PredictingMethod, State, Status
 from ensemble.pictures import curves
-from ensemble.pictures.plot_style import figure_to_png
-from ensemble.report.simple_predictors import simple_scores
-from ensemble.scoring.sections import summary
+from ensemble.pictures.plot_style import figure_to_png, plural
+from ensemble.report.simple_predictors import MAX_PRODUCTS, score_simple
+from ensemble.scoring.sections import VERSION, score_split
 from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import MemberPredictions, write_predictions
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Scored
+
+logger = logging.getLogger("ensemble")
 
 REPORTED_SPLITS = ("test", "validation")  # The most telling first.
 
@@ -72,6 +75,29 @@ def all_failed(
     )
 
 
+def log_stopped(stopped: Mapping[int, int], num_members: int, steps_per_epoch: int) -> None:
+    """Logs how many members stopped early, and when.
+
+    Args:
+        stopped: steps that these had taken, by number.
+        num_members: in all.
+        steps_per_epoch: of the method.
+    """
+    if not stopped:
+        return
+    members = plural(num_members, "member")
+    which = f"{len(stopped)} of {members}" if len(stopped) < num_members else f"All {members}"
+    which = "The member" if num_members == 1 else which
+    epochs = sorted({step // steps_per_epoch for step in stopped.values()})
+    when = f"at epochs {epochs[0]} to {epochs[-1]}" if len(epochs) > 1 else f"at epoch {epochs[0]}"
+    logger.info(
+        "%s stopped early, %s; the best weights of each are kept.",
+        which,
+        when,
+        extra={"stays": True},
+    )
+
+
 def build_report(
     config: ml_collections.FrozenConfigDict,
     description: Mapping[str, Any],
@@ -96,8 +122,10 @@ def build_report(
         The content of report.json.
     """
     failed = {k: FAILURES[s] for k, s in status.items() if s in FAILURES}
+    sections = {} if scored is None else _sections(scored, predictions)
     return {
         "format": FORMAT,
+        "version": VERSION,
         "config": config.to_dict(),
         "dataset": dict(description),
         "method": config.method,
@@ -106,16 +134,30 @@ def build_report(
         "failed_members": failed,
         "stopped_early": [k for k, s in status.items() if s == Status.STOPPED_EARLY],
         "num_train_examples": num_train_examples,
-        **{
-            name: {
-                **summary(predictions[name].view(scored.likelihood, scored.dataset.targets(name))),
-                **simple_scores(scored, name),
-            }
-            for name in REPORTED_SPLITS
-            if scored is not None and name in scored.dataset.sizes
-        },
+        **sections,
         "timing": dict(timing),
     }
+
+
+def _sections(scored: Scored, predictions: Mapping[str, MemberPredictions]) -> dict[str, Any]:
+    """The scores of each split, and `simple`, of what should be beaten on the most telling one."""
+    source, likelihood = scored.dataset, scored.likelihood
+    views = {
+        name: predictions[name].view(likelihood, source.targets(name))
+        for name in REPORTED_SPLITS
+        if name in source.sizes
+    }
+    found: dict[str, Any] = {
+        name: score_split(view, strata=source.strata(name)) for name, view in views.items()
+    }
+    if views and likelihood.is_of_numbers:
+        split, view = next(iter(views.items()))
+        strata = source.strata(split)
+        groups = None if strata is None else strata.groups
+        found["simple"] = score_simple(
+            likelihood, source, split, view, groups=groups, max_products=MAX_PRODUCTS
+        )
+    return found
 
 
 def write_results(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble import target_rows
-from ensemble.method import Stacked
+from ensemble.fitted import Fitted
 from ensemble.task import Learned
 
 _NUM_EXAMPLES = 256
@@ -18,7 +18,7 @@ _WORSE = 0.1
 
 
 def stale_statistics(
-    task: Learned, members: Stacked, config: Mapping[str, Any], num_steps: int
+    task: Learned, fitted: Fitted, config: Mapping[str, Any], num_steps: int
 ) -> list[str]:
     """Compares the loss of training examples as they are predicted with that which was learned.
 
@@ -27,16 +27,16 @@ def stale_statistics(
 
     Args:
         task: that was learned.
-        members: the variables of the live ones, on the host.
+        fitted: the live fitted.
         config: of the run.
         num_steps: that the members have learned.
 
     Returns:
         A line, if the members lose more by what they have kept; none of networks that keep nothing.
     """
-    variables = members.variables
+    variables = fitted.variables
     kept = sorted(variables.keys() - {"params"})
-    if not kept or members.member_devices > 1:  # One device would have to hold a member.
+    if not kept or fitted.member_devices > 1:  # One device would have to hold a member.
         return []
 
     @jax.jit
@@ -46,13 +46,13 @@ def stale_statistics(
         learned, _ = task.log_likelihood(variables, inputs, targets, True, rng_key)
         return -jnp.stack([predicted.mean(), learned.mean()])
 
-    num_examples, num_members = task.dataset.sizes["train"], len(jax.tree.leaves(variables)[0])
+    num_examples, num_sets = task.dataset.sizes["train"], fitted.num_sets
     batch_size = min(config["batch_size"], num_examples)
     rng, found = np.random.default_rng(0), []
     for i in range(max(1, _NUM_EXAMPLES // batch_size)):
         batch = task.dataset.read("train", rng.choice(num_examples, batch_size, replace=False))
         targets, rng_key = target_rows.on_devices(batch.targets), jax.random.key(i)
-        for k in range(num_members):
+        for k in range(num_sets):
             member = jax.tree.map(operator.itemgetter(k), variables)
             found.append(losses(member, batch.inputs, targets, rng_key))
     predicted, learned = np.mean(found, axis=0)

@@ -1,5 +1,6 @@
 """What any ensemble that predicts numbers should beat: a constant, and least squares."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,51 +8,83 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.errors import UserError
-from ensemble.likelihood import view_of_all
-from ensemble.scoring.sections import summary
+from ensemble.likelihood import Likelihood, view_of_all
+from ensemble.scoring.score import scores_of
+from ensemble.scoring.sections import OVER, score_split, values_in
 from ensemble.scoring.view import View
 from ensemble.source import Source, blocks, check_in_memory
 from ensemble.target_rows import ERROR, columns, joined, values
-from ensemble.task import Scored
 
 MAX_COLUMNS = 2000
 """Of least squares: with more, its equations take longer than the ensemble."""
-_MAX_PRODUCTS = 1e10
+MAX_PRODUCTS = 1e10
 """Rows times the square of columns, which least squares multiplies, after a training."""
+TITLES = {"constant": "baseline", "least_squares": "linear regression"}
+"""What they are called, the worst first."""
+EXCESS_LEVEL = 0.975
+"""Of two intervals, which then hold both differences with 95% confidence (Bonferroni)."""
 
 
-def simple_scores(scored: Scored, split: str) -> dict[str, Any]:
-    """Scores of simpler predictors beside an ensemble's.
+def score_simple(
+    likelihood: Likelihood,
+    source: Source,
+    split: str,
+    view: View,
+    *,
+    target: int | None = None,
+    groups: NDArray | None = None,
+    max_products: float = math.inf,
+) -> dict[str, Any]:
+    """Scores what any ensemble that predicts numbers should beat.
 
     Args:
-        scored: what predictions are scored by.
+        likelihood: of the run; of one of several targets, that of this one.
+        source: of the run.
         split: that is scored.
+        view: what the ensemble says of it.
+        target: the number of this target; None: all that there are.
+        groups: of the rows [N], where those of one may be alike.
+        max_products: rows times the square of columns above which there is no least squares.
 
     Returns:
-        `simple`: by `constant` and, where it can be had, `least_squares`, their scores by name.
-        Empty where targets are classes.
+        `constant`, which looks at no input, and `least_squares`, a line through all of the training
+        examples with Gaussian noise. Of each `scores`, by name `value` and `interval`, as of
+        `score_split`, and `excess_interval`, paired, of its headline score less the ensemble's, of
+        `EXCESS_LEVEL`, over groups if there are any, None where it is not known; or the `reason`
+        why there are none.
     """
-    source, likelihood = scored.dataset, scored.likelihood
-    if not likelihood.is_of_numbers:
-        return {}
-    targets, train = without_errors(source.targets(split)), source.targets("train")
-    constant = likelihood.constant(train)
-    measure = view_of_all(constant.learned or constant.plain, targets).measure
+    targets = without_errors(targets_of(source, split, target))
 
-    def scores(said: Any) -> dict[str, Any]:
-        view = view_of_all(said, targets)
-        found: dict[str, Any] = summary(view)["ensemble"]
-        return {name: one for name, one in found.items() if has_score(measure, view, name)}
+    def scored(said: Any) -> dict[str, Any]:
+        simple, headline = view_of_all(said, targets), likelihood.headline[0]
+        section = score_split(simple)
+        found: dict[str, Any] = {
+            "scores": {
+                name: {key: one[key] for key in ("value", "interval")}
+                for name, one in section["scores"].items()
+                if "members" in one and has_score(view.measure, simple, name)
+            },
+            "interval_over": OVER,
+        }
+        if score := scores_of(simple).get(headline):
+            found["excess_interval"] = {headline: score.change(view, simple, EXCESS_LEVEL, groups)}
+        return found
 
-    found = {"constant": scores(constant.plain)}
-    if source.sizes["train"] * np.prod(source.input_shape, dtype=float) ** 2 < _MAX_PRODUCTS:
-        try:
-            means, residual = least_squares(source, split)
-        except UserError:  # Evaluations say why there is none.
-            return {"simple": found}
-        deviation = np.broadcast_to(residual, means.shape)
-        found["least_squares"] = scores(likelihood.normal(means, deviation))
-    return {"simple": found}
+    found = {"constant": scored(likelihood.constant(targets_of(source, "train", target)).plain)}
+    try:
+        if source.sizes["train"] * np.prod(source.input_shape, dtype=float) ** 2 > max_products:
+            raise UserError("not available: it would take long; an evaluation has it")
+        means, deviation = least_squares(source, split, target)
+    except UserError as error:
+        return {**found, "least_squares": {"reason": f"{error}"}}
+    said = likelihood.normal(means, np.broadcast_to(deviation, means.shape))
+    return {**found, "least_squares": scored(said)}
+
+
+def targets_of(source: Source, split: str, target: int | None) -> NDArray:
+    """The targets of a split: [N] of one of several, or all that there are."""
+    found = source.targets(split)
+    return found if target is None else found[:, target]
 
 
 def without_errors(targets: NDArray) -> NDArray:
@@ -75,7 +108,9 @@ def has_score(measure: str, view: View, name: str) -> bool:
     return bool(view.is_known.all()) or not name.startswith(("nll", "coverage"))
 
 
-def least_squares(source: Source, split: str = "test") -> tuple[NDArray, Any]:
+def least_squares(
+    source: Source, split: str = "test", target: int | None = None
+) -> tuple[NDArray, Any]:
     """Predicts a split by least squares, with an intercept.
 
     The residuals' variance is divided by the degrees of freedom that are left.
@@ -83,6 +118,7 @@ def least_squares(source: Source, split: str = "test") -> tuple[NDArray, Any]:
     Args:
         source: whose training split is fitted.
         split: that is predicted.
+        target: as of `score_simple`.
 
     Returns:
         Predictions [N] of the split, and the standard deviation of the residuals; of several
@@ -104,7 +140,7 @@ def least_squares(source: Source, split: str = "test") -> tuple[NDArray, Any]:
         standardised = (inputs.reshape(len(inputs), -1) - centre) / scale
         return np.concatenate([np.ones((len(standardised), 1)), standardised], axis=1)
 
-    targets = values(source.targets("train")).astype(np.float64)
+    targets = values(targets_of(source, "train", target)).astype(np.float64)
     weights, _, rank, _ = np.linalg.lstsq(design(rows), targets, rcond=None)
     freedom = num_rows - int(rank)
     residuals = targets - design(rows) @ weights
@@ -117,8 +153,15 @@ def least_squares(source: Source, split: str = "test") -> tuple[NDArray, Any]:
     return means, deviation
 
 
-def rows_of(section: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
-    """Labels and scores of the rows that a table has of them, the worst first."""
-    titles = {"constant": "a constant", "least_squares": "least squares"}
-    simple = section.get("simple", {})
-    return [(title, simple[name]) for name, title in titles.items() if name in simple]
+def rows_of(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
+    """Labels and scores of the rows that a table has of them, the worst first.
+
+    Args:
+        content: of report.json or evaluation.json.
+    """
+    simple = content.get("simple", {})
+    return [
+        (title, values_in(simple[name]))
+        for name, title in TITLES.items()
+        if "scores" in simple.get(name, {})
+    ]

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ensemble import likelihoods, registry
-from ensemble.likelihood import Column
 from ensemble.pictures import plot_style
 from ensemble.report import simple_predictors
 from ensemble.report.results import reported_split
+from ensemble.scoring.score import named
 
 
 class Table(NamedTuple):
@@ -57,41 +57,37 @@ def contents(report: Mapping[str, Any]) -> list[Table | str]:
 
 
 def _scores_table(report: Mapping[str, Any], split: str) -> Table:
-    members, ensemble = report[split]["members"], report[split]["ensemble"]
-    titles = _likelihood(report).columns
-    columns = {name: np.array(members[name], float) for name in titles}
-    spread = 1 if len(report["live_members"]) > 1 else 0  # Degrees of freedom of the mean.
+    names, scores = _likelihood(report).columns, report[split]["scores"]
     is_posterior = "posterior" in report
     one, whole = ("chain", "all chains") if is_posterior else ("member", "ensemble")
 
     def row(label: str, values: Iterable[float]) -> list[str]:
-        cells = zip(values, titles.values(), strict=True)
-        return [label, *(_cell(column.factor * value, column) for value, column in cells)]
+        return [label, *(named(name).shown(one) for name, one in zip(names, values, strict=True))]
 
     summary = [
-        row(f"mean of {one}s", [columns[name].mean() for name in titles]),
-        row(f"sd of {one}s", [columns[name].std(ddof=spread) for name in titles]),
+        row(f"average {one}", [scores[name]["mean"] for name in names]),
+        row(f"sd of {one}s", [scores[name]["sd"] for name in names]),
     ]
     if is_posterior:
-        scores = report["average_draw"][split]
-        summary.append(row("average draw", [scores.get(name, np.nan) for name in titles]))
+        of_draw = report["average_draw"][split]
+        summary.append(row("average draw", [of_draw.get(name, np.nan) for name in names]))
     rows = [
         *(
-            row(f"{one} {k}", [columns[name][i] for name in titles])
+            row(f"{one} {k}", [scores[name]["members"][i] for name in names])
             for i, k in enumerate(report["live_members"])
         ),
         *([f"{one} {k}: {why}"] for k, why in report["failed_members"].items()),
         None,
         *summary,
         None,
-        row(whole, [ensemble[name] for name in titles]),
+        row(whole, [scores[name]["value"] for name in names]),
         *(
-            row(label, [scores.get(name, np.nan) for name in titles])
-            for label, scores in simple_predictors.rows_of(report[split])
+            row(label, [values.get(name, np.nan) for name in names])
+            for label, values in simple_predictors.rows_of(report)
         ),
     ]
     width = max(len(cells[0]) for cells in rows if cells)
-    return Table([split, *(title for title, *_ in titles.values())], rows, width)
+    return Table([split, *(named(name).title for name in names)], rows, width)
 
 
 def _moments_table(posterior: Mapping[str, Any]) -> Table:
@@ -102,7 +98,7 @@ def _moments_table(posterior: Mapping[str, Any]) -> Table:
         row = [str(d)]
         for name in names:
             ends = posterior[f"{name}_interval"][d]
-            told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "cannot be told"
+            told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "not known"
             row += [f"{posterior[name][d]:.6g}", told]
         rows.append([*row, f"{ess:.6g}"])
     return Table(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows, 10, 22)
@@ -164,20 +160,20 @@ def _distillation(report: Mapping[str, Any]) -> list[Table | str]:
     teacher, student = found["teacher"], found["student"]
     title = f"teacher, {plot_style.plural(teacher['num_networks'], 'network')}"
     entries = [(title, teacher), ("student", student)]
-    columns: Mapping[str, Column] = {}
+    names: Sequence[str] = ()
     if "split" in found:
-        columns = _likelihood(report).columns
-        entries.insert(1, ("its mean member", {"scores": found["mean_member"]}))
+        names = _likelihood(report).columns
+        entries.insert(1, ("its average member", {"scores": found["mean_member"]}))
     rows = []
     for label, one in entries:
-        cells = [_cell(c.factor * one["scores"][name], c).strip() for name, c in columns.items()]
+        cells = [named(name).shown(one["scores"][name]) for name in names]
         if "num_parameters" in one:
             cells += [f"{one['num_parameters']:,}", f"{one['examples_per_second']:,.0f}"]
         rows.append([label, *cells])
-    titles = [found.get("split", ""), *(c.title for c in columns.values())]
+    titles = [found.get("split", ""), *(named(name).title for name in names)]
     width = max(len(label) for label, _ in entries)
-    kept = _kept(found) if columns else ""
-    if columns and "nll_over_mean_member" in found:  # As of runs since it is there.
+    kept = _kept(found) if names else ""
+    if names and "nll_over_mean_member" in found:  # As of runs since it is there.
         kept += _beside_member(*found["nll_over_mean_member"])
     return [
         "",
@@ -190,7 +186,7 @@ def _kept(found: Mapping[str, Any]) -> str:
     """What of a teacher's scores its student has kept, in a half sentence."""
     lost = found["student"]["scores"]["nll"] - found["teacher"]["scores"]["nll"]
     of_member = found["mean_member"]["nll"] - found["teacher"]["scores"]["nll"]
-    text = f", at an NLL of {lost:+.4f} nats from it (its mean member {of_member:+.4f})"
+    text = f", at an NLL of {lost:+.4f} nats from it (its average member {of_member:+.4f})"
     correlation = found["rank_correlation"].get("epistemic")
     if correlation is not None:
         text += f"; their epistemic uncertainties have a rank correlation of {correlation:.2f}"
@@ -204,7 +200,7 @@ def _beside_member(low: float, high: float) -> str:
     spread = f"the difference is [{low:+.4f}, {high:+.4f}] over these examples"
     what = "a single member does better"
     if low <= 0:
-        what = "whether a single member does better cannot be told"
+        what = "whether a single member does better is not known"
     return (
         f": {what} ({spread}). A larger network, more epochs or config.num_blends=1 may bring it "
         "nearer"
@@ -216,14 +212,8 @@ def _likelihood(report: Mapping[str, Any]) -> Any:
     return likelihoods.described(report["config"]["likelihood"], report["dataset"])
 
 
-def _cell(value: float, column: Column) -> str:
-    if np.isnan(value):
-        return ""
-    return f"{value:.6g}" if column.has_units else f"{value:.{column.digits}f}"
-
-
 def summary_sentence(report: Mapping[str, Any]) -> str:
-    """Says in one line what the ensemble brings over its mean member, or a posterior's draws."""
+    """Says in one line what the ensemble brings over its average member, or a posterior's draws."""
     split = reported_split(report)
     if "posterior" in report:
         return _posterior_sentence(report, split)
@@ -272,7 +262,7 @@ def _unadjusted(posterior: Mapping[str, Any]) -> str:
     """What size of bias is expected of a sampler that accepts every step."""
     mean, worst = posterior["sd_bias"]
     if mean is None:
-        return "unadjusted, so biased by an amount that cannot be told"
+        return "unadjusted, so biased by an amount that is not known"
     text = f"unadjusted, so standard deviations are off by about {mean:.1%}"
     return text + (f" and up to {worst:.0%} in one direction" if worst is not None else "")
 
@@ -296,15 +286,12 @@ def _predictive(posterior: Mapping[str, Any]) -> str:
         return ""
     level, above = next(iter(found["rhat_above"].items()))
     examples = plot_style.plural(found["num_examples"], f"{posterior['tracked_split']} example")
-    text = f" R-hat of predictions is up to {found['rhat_max']:.3f}, above {level} on {above:.0%}"
-    text += f" of {examples}"
+    text = f" Predictions on {examples}: largest R-hat {found['rhat_max']:.3f} ({above:.0%} above "
+    text += f"{level}), "
     if found["nll_interval"] is None:
-        return f"{text}; their Monte Carlo error cannot be told."
+        return f"{text}Monte Carlo error of their NLL not known."
     low, high = found["nll_interval"]
-    return (
-        f"{text}; infinitely many draws would bring their NLL from {found['nll']:.4f} to between "
-        f"{low:.4f} and {high:.4f}."
-    )
+    return f"{text}Monte Carlo error of their NLL \N{PLUS-MINUS SIGN}{(high - low) / 2:.4f}."
 
 
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:

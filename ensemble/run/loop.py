@@ -14,7 +14,16 @@ from ensemble import registry
 from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
-from ensemble.method import Diagnosed, Info, Method, PredictingMethod, State, ToArviz
+from ensemble.method import (
+    Diagnosed,
+    Info,
+    Method,
+    PredictingMethod,
+    Reporting,
+    State,
+    StoppingEarly,
+    ToArviz,
+)
 from ensemble.notes import conclude
 from ensemble.predictor import Predictor
 from ensemble.report import results
@@ -161,7 +170,12 @@ def advance(
     with contextlib.ExitStack() as stack:
         sizes = {} if saved is None else saved.sizes
         writer = stack.enter_context(open_writer(work, sizes, state.step + 1))
-        progress = Progress(state.step, method.num_steps, display=where.display)
+        progress = Progress(
+            state.step,
+            method.num_steps,
+            display=where.display,
+            may_end_early=method.may_end_early,
+        )
         stack.enter_context(progress)
         monitor = Monitor(method, method.task.scored(), writer, progress, clock, draws, others_live)
         if saved is not None:
@@ -226,30 +240,25 @@ def report(
     content = results.build_report(
         config, task.describe(), task.num_train_examples, scored, predictions, status, timing
     )
-    if isinstance(method, Diagnosed):
+    if isinstance(method, Reporting):
         content |= method.report_sections(state, draws, timing)
+    if isinstance(method, StoppingEarly):
+        results.log_stopped(method.stopped_at(state), len(status), method.steps_per_epoch)
     live, fault = content["live_members"], ""
     if content["failed_members"]:
         fault = results.remedy(method, state)
-    members = None
+    fitted = None
     if isinstance(method, PredictingMethod):
-        members = method.predictive(state, live, draws)
+        fitted = method.fitted(state, live, draws)
     predictor = None
     if processes.is_main():
         losses = last_losses(work.metrics)
         lines = findings(content, scored, predictions, losses, method.remedy, fault)
-        if members is not None:
+        if fitted is not None:
             learned = cast(Learned, task)  # As a method has it whose members predict.
-            lines = stale_statistics(learned, members, config, state.step) + lines
-            predictor = Predictor(
-                learned,
-                members.variables,
-                live,
-                config.num_devices,
-                num_draws=members.num_draws,
-                identity=work.identity(),
-                member_devices=members.member_devices,
-            )
+            lines = stale_statistics(learned, fitted, config, state.step) + lines
+            identity = work.identity()
+            predictor = Predictor(learned, fitted, live, config.num_devices, identity=identity)
         conclude(lines)
         content["notes"] = list(where.notes)
         if predictor is not None and isinstance(task, Comparing):

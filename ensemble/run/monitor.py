@@ -27,7 +27,7 @@ from ensemble.pictures import plot_style
 from ensemble.report import results
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.writer import Writer
-from ensemble.scoring import sections
+from ensemble.scoring.sections import score_split
 from ensemble.sharding import processes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
@@ -241,15 +241,17 @@ class Monitor:
         predictions, status = results.live_predictions(method, state, [split], self._draws)
         self._note_failures(state.step, status)
         likelihood, targets = scored.likelihood, scored.dataset.targets(split)
-        summary = sections.summary(predictions[split].view(likelihood, targets))
+        view = predictions[split].view(likelihood, targets)
+        scores = score_split(view, intervals=False)["scores"]
         numbers = [k for k in status if status[k] not in FAILURES]
         scalars |= {
-            f"{split}/member_{k:02d}/{name}": summary["members"][name][i]
+            f"{split}/member_{k:02d}/{name}": scores[name]["members"][i]
             for name in likelihood.columns
             for i, k in enumerate(numbers)
         }
-        for group in ("ensemble", "diversity"):
-            scalars |= {f"{split}/{group}/{name}": v for name, v in summary[group].items()}
+        for name, one in scores.items():
+            group = "ensemble" if "members" in one else "diversity"
+            scalars[f"{split}/{group}/{name}"] = one["value"]
         self._write(state, scalars)
         loss = likelihood.loss
         shown_loss = {"nll": "NLL"}.get(loss, loss)
@@ -257,9 +259,9 @@ class Monitor:
             state.step,
             self._epoch(state.step),
             {
-                f"{split} {likelihood.headline[0]}": summary["ensemble"][likelihood.headline[0]],
-                shown_loss: summary["ensemble"][loss],
-                f"mean {method.noun}'s {shown_loss}": float(np.mean(summary["members"][loss])),
+                f"{split} {likelihood.headline[0]}": scores[likelihood.headline[0]]["value"],
+                shown_loss: scores[loss]["value"],
+                f"average {method.noun}'s {shown_loss}": scores[loss]["mean"],
                 **shown,
             },
         )

@@ -98,9 +98,11 @@ class Display:
 
     Attributes:
         has_log: whether it shows the lines of the log too, which nobody else reads.
+        keeps_scores: whether it shows a line of each evaluation, in place of the log's.
     """
 
     has_log = False
+    keeps_scores = False
 
     def begin(self, what: str, unit: str, done: int, total: int) -> None:
         """Work of `total` steps begins, or goes on, with `done` of them."""
@@ -131,6 +133,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         what: is going on.
         unit: of the steps.
         display: that shows it too; None for the log alone.
+        may_end_early: whether the time left is the most that there may be.
     """
 
     def __init__(
@@ -140,9 +143,11 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         what: str = "training",
         unit: str = "step",
         display: Display | None = None,
+        may_end_early: bool = False,
     ):
         self._first, self._total, self._what, self._unit = done, total, what, unit
         self._display = Display() if display is None else display
+        self._at_most = "at most " if may_end_early else ""
         self._is_new = True  # No line has told the time left.
         self._began = self._started = self._shown = time.monotonic()
         self._step, self._epoch = done, ""
@@ -192,6 +197,12 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         """Logs the scores of an evaluation, with the time left, and the epoch if there are some."""
         self._note(step, epoch, scores)
         self._display.update(step, self._known(), self.left(step))
+        if self._display.keeps_scores:
+            of_each = [f"{name} {_readable(value)}" for name, value in scores.items()]
+            told = [self._epoch or f"step {step}", *of_each, f"{self.left(step)} left"]
+            self._display.show("  ".join(told))
+            self._shown, self._is_new = time.monotonic(), False
+            return
         self._log(
             "step %d/%d%s: %s; %s left",
             step, self._total, self._epoch and f", {self._epoch}", _listed(scores), self.left(step),
@@ -221,7 +232,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def left(self, step: int) -> str:
         """The time that the steps after this one will take, at the pace so far."""
-        return duration(self._seconds_left(step))
+        return self._at_most + duration(self._seconds_left(step))
 
     def _seconds_left(self, step: int) -> float:
         elapsed = time.monotonic() - self._started
@@ -337,12 +348,14 @@ class _Lines(Display):
 class _Bar(Display):
     """A bar at the bottom of a terminal, with what is known behind it."""
 
+    keeps_scores = True
+
     def __init__(self) -> None:
         self._bar = rich_progress.Progress(
             rich_progress.TextColumn("{task.description}"),
             rich_progress.BarColumn(bar_width=20),
             rich_progress.MofNCompleteColumn(),
-            rich_progress.TimeRemainingColumn(),
+            rich_progress.TextColumn("{task.fields[left]}"),
             rich_progress.TextColumn(
                 "{task.fields[text]}",
                 markup=False,
@@ -355,13 +368,13 @@ class _Bar(Display):
 
     def begin(self, what: str, unit: str, done: int, total: int) -> None:
         self._start()
-        self._bar.reset(self._row, description=what, total=total, completed=done, text="")
+        self._bar.reset(self._row, description=what, total=total, completed=done, text="", left="")
 
     def update(self, step: int, scores: str, left: str) -> None:
-        self._bar.update(self._row, completed=step, text=scores)
+        self._bar.update(self._row, completed=step, text=scores, left=f"{left} left")
 
     def end(self, step: int, scores: str, took: str) -> None:
-        self._bar.update(self._row, completed=step, text=scores, refresh=True)
+        self._bar.update(self._row, completed=step, text=scores, left=took, refresh=True)
 
     def tell(self, line: str) -> None:
         self._start()
@@ -376,7 +389,7 @@ class _Bar(Display):
 
     def _start(self) -> None:
         if self._row is None:
-            self._row = self._bar.add_task("starting", total=None, text="")
+            self._row = self._bar.add_task("starting", total=None, text="", left="")
             self._bar.start()
 
 

@@ -44,7 +44,7 @@ class Combine(Protocol):
         """The score; with counts [N], of examples that occur so often; NaN where it is unknown."""
 
     def interval(self, terms: Floats, level: float = LEVEL) -> Interval | None:
-        """Its interval; None where it cannot be told."""
+        """Its interval; None where it is not known."""
 
     def difference(self, ours: Floats, theirs: Floats, level: float = LEVEL) -> Interval | None:
         """Of the second score less the first, of two ensembles on the same examples."""
@@ -54,7 +54,7 @@ class Combine(Protocol):
     ) -> Interval | None:
         """The same of one ensemble and what is made of it or of its inputs, over groups if any.
 
-        It cannot be told where the terms of the change do not allow it; that of two ensembles is
+        It is not known where the terms of the change do not allow it; that of two ensembles is
         told with fewer degrees of freedom.
         """
 
@@ -325,7 +325,7 @@ def over_groups(
         level: of the interval.
 
     Returns:
-        None where either cannot be told.
+        None where either is not known.
     """
     found = combine.interval(terms, level)
     if found is None:

@@ -1,13 +1,14 @@
 """What a score is: terms of a view, a rule that combines them, and how it is shown.
 
 A file in `ensemble/scoring/scores/` is enough for a new one: whatever it declares by `@score` is
-computed wherever such a view is scored. Both JSON files have it; tables name their own columns.
+computed wherever such a view is scored. Both JSON files and the tables of an evaluation have it.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,28 @@ from ensemble.metrics.checks import Floats
 from ensemble.scoring import scores as _folder
 from ensemble.scoring.combine import Combine, over_groups
 from ensemble.scoring.view import View
+
+_SMALL, _LARGE = 5e-5, 1e6  # Beyond these a number has an exponent.
+
+
+def digits(value: float | None) -> str:
+    """A number with four significant digits, of which at most four stand behind the point.
+
+    A dash stands where there is none.
+    """
+    if value is None or math.isnan(value):
+        return "-"
+    if 0 < abs(value) < _SMALL or abs(value) >= _LARGE:
+        return f"{value:.3g}"
+    before = len(f"{abs(value):.0f}") if round(abs(value), 4) >= 1 else 0
+    return f"{value:,.{max(4 - before, 0)}f}"
+
+
+def percent(value: float | None) -> str:
+    """A share as percent, with four significant digits, at most two of them behind the point."""
+    if value is None or math.isnan(value):
+        return "-"
+    return "100%" if value == 1 else f"{100 * value:.2f}%"
 
 
 @dataclass(frozen=True)
@@ -88,6 +111,10 @@ class Score:
     def _at_level(self, level: float) -> Score:
         percent = percent_of(level)
         return self.having(level, self.name.format(percent), self.title.format(percent))
+
+    def shown(self, value: float | None) -> str:
+        """A value as tables show it; a dash where there is none."""
+        return percent(value) if self.unit == "share" else digits(value)
 
     def known_terms(self, view: View) -> tuple[Floats, NDArray]:
         """The terms [K] or [K, 2] of the rows that have this score, and which these are, [N]."""
@@ -196,6 +223,23 @@ def scores_of(view: View) -> Mapping[str, Score]:
     kinds = type(view).__mro__
     found = {one.name: one for made in declared() if made.of in kinds for one in made.at(view)}
     return {**found, **{one.name: one for one in view.asked}}
+
+
+def named(name: str) -> Score:
+    """The declared score that a name in a file stands for, with the title that it has there.
+
+    Raises:
+        KeyError: there is none.
+    """
+    head, _, setting = name.partition(":")
+    for one in declared():
+        before, hole, _ = one.name.partition("{}")
+        if hole and name.startswith(before):
+            return replace(one, name=name, title=one.title.format(name.removeprefix(before)))
+        if one.name == head:
+            title = f"{one.title} ({setting})" if setting else one.title
+            return replace(one, name=name, title=title)
+    raise KeyError(name)
 
 
 def asked_for(texts: Iterable[str], view: View, class_names: Sequence[str]) -> tuple[Score, ...]:

@@ -35,8 +35,8 @@ class Conformal(NamedTuple):
     """A conformal predictor, before its threshold is fitted.
 
     Attributes:
-        name: of the method; empty where there is one.
-        level: that it promises.
+        name: of the method.
+        level: that it guarantees.
         scores: [N], how little the target conforms.
         size: how large the predictions [N] are at a threshold; below 0 where they are empty.
         unit: what is counted: "size" of sets, or "width" of intervals.
@@ -95,6 +95,12 @@ class View:
 
     factor_name: ClassVar[str] = ""
     """What calibrates it."""
+    rules: ClassVar[Sequence[str]] = ()
+    """What is wanted of abstention, unless a user wants something else."""
+    has_sets: ClassVar[bool] = False
+    """Whether conformal predictions are sets, which may be empty."""
+    made_rows: ClassVar[Sequence[str]] = ()
+    """What is made of the columns of a table beside shifts, by the names of `derived`."""
     recipes: ClassVar[Mapping[str, str]] = {}
     """Scores that decide which of two recipes is better, by the section that says so."""
     sizes: ClassVar[Sequence[str]] = ()
@@ -165,7 +171,7 @@ class View:
         return (of_members / counts / np.sum(of_members))[self.member_of]
 
     def uncertainties(self) -> Mapping[str, Floats]:
-        """What tells unfamiliar inputs from others, [N] by name, the headline first."""
+        """What tells out-of-distribution inputs from others, [N] by name, the headline first."""
         return {}
 
     def outside(self) -> dict[str, float]:
@@ -200,8 +206,12 @@ class View:
         """What a threshold on `doubt`, or none, and a tolerance stand for, JSON-ready."""
         return {}
 
-    def conformals(self, is_nonempty: bool = False) -> list[Conformal]:
-        """The conformal predictors that there are."""
+    def conformals(self, is_exact: bool = False) -> list[Conformal]:
+        """The conformal predictors that there are.
+
+        Args:
+            is_exact: whether sets of classes may be empty.
+        """
         return []
 
     def fit_factor(self) -> float:
@@ -295,7 +305,8 @@ class View:
 class ClassView(View):
     """Targets are classes 0..C-1."""
 
-    factor_name, small_gain = "temperature", None
+    factor_name, small_gain, has_sets = "temperature", None, True
+    rules = ("max_error=0.01", "max_error=0.02", "max_error=0.05", "coverage=0.9")
     factor_keeps_members, members_under_shift = False, True
     recipes: ClassVar[Mapping[str, str]] = {"recipe": "nll"}
     sizes: ClassVar[Sequence[str]] = SCORES
@@ -352,14 +363,20 @@ class ClassView(View):
 
     def errs(self, tolerance: float | None) -> NDArray:
         if tolerance is not None:
-            raise ValueError(f"classes are right or wrong: leave @{tolerance:g} out")
+            raise ValueError(
+                f"it has a tolerance, which is for numbers; classes are right or wrong: leave "
+                f"@{tolerance:g} out"
+            )
         return self.hits == 0
 
-    def conformals(self, is_nonempty: bool = False) -> list[Conformal]:
-        """Sets of the classes whose surprisal is at most a threshold (Sadinle et al. 2019)."""
+    def conformals(self, is_exact: bool = False) -> list[Conformal]:
+        """Sets of the classes whose surprisal is at most a threshold (Sadinle et al. 2019).
+
+        The most probable class is in each of them, unless they are to be exact.
+        """
         surprisals = -self.log_probs
         top = np.zeros(surprisals.shape, bool)
-        if is_nonempty:
+        if not is_exact:
             top[np.arange(self.num_rows), self.log_probs.argmax(axis=-1)] = True
         rows = np.arange(self.num_rows)
 
@@ -368,16 +385,16 @@ class ClassView(View):
 
         def describe(sizes: NDArray) -> dict[str, Any]:
             counts = np.bincount(sizes, minlength=surprisals.shape[1] + 1)
-            return {"nonempty": is_nonempty, "sizes": counts.tolist()}
+            return {"nonempty": not is_exact, "sizes": counts.tolist()}
 
         return [
             Conformal(
-                "",
+                "sets",
                 CONFORMAL_LEVEL,
                 surprisals[rows, self.labels],
                 lambda threshold: sets(threshold).sum(axis=-1),
                 "size",
-                (lambda threshold: sets(threshold)[rows, self.labels]) if is_nonempty else None,
+                (lambda threshold: sets(threshold)[rows, self.labels]) if not is_exact else None,
                 describe,
                 may_hold_all=True,
             )
@@ -420,6 +437,7 @@ class IntervalView(View):
     """
 
     says: ClassVar[str] = ""
+    made_rows: ClassVar[Sequence[str]] = ("box", "outside")
 
     @property
     @abstractmethod
@@ -479,6 +497,8 @@ class NumberView(IntervalView):
     """What is said of a number is a distribution."""
 
     says, factor_name = "distributions", "scale"
+    rules = ("max_error=0.05", "max_error=0.1", "max_error=0.2", "coverage=0.9", "coverage=0.5")
+    made_rows = ("profile", "box", "outside")
     recipes: ClassVar[Mapping[str, str]] = {"recipe": "crps", "recipe_by_nll": "nll"}
     sizes: ClassVar[Sequence[str]] = ("nll", "rmse", "crps")
     under_shift: ClassVar[Collection[str] | None] = ("rmse", "nll", "coverage_90")
@@ -526,7 +546,7 @@ class NumberView(IntervalView):
     def tells_factor(self) -> bool:
         return self.num_rows >= FEW_EXAMPLES
 
-    def conformals(self, is_nonempty: bool = False) -> list[Conformal]:
+    def conformals(self, is_exact: bool = False) -> list[Conformal]:
         """Split conformal on |y - median| / width, and conformalised quantiles."""
         low, middle, high = self.quantiles(
             [(1 - CONFORMAL_LEVEL) / 2, 0.5, (1 + CONFORMAL_LEVEL) / 2]
@@ -568,7 +588,7 @@ class QuantileView(IntervalView):
     def uncertainties(self) -> Mapping[str, Floats]:
         return {"epistemic": self.disagreement, "width": self.deviation}
 
-    def conformals(self, is_nonempty: bool = False) -> list[Conformal]:
+    def conformals(self, is_exact: bool = False) -> list[Conformal]:
         """Every band, conformalised."""
         found = []
         for band in self.bands:
@@ -595,6 +615,10 @@ class QuantileView(IntervalView):
 
 class SeveralView(View):
     """Several targets of an example, each with a view of its own among `parts`."""
+
+    @property
+    def made_rows(self) -> Sequence[str]:  # type: ignore[override]
+        return self.parts[0].made_rows
 
     @property
     def doubt(self) -> Floats:

@@ -213,6 +213,11 @@ def from_main(value: Callable[[], Any]) -> Any:
     return content["value"]
 
 
+def _kind(dtype: np.dtype) -> str:
+    """The name of a dtype by which another process finds it: NumPy has no text for bfloat16."""
+    return str(dtype.name if dtype.isbuiltin == 2 else dtype.str)
+
+
 def arrays_from_main(tree: Mapping[str, Any] | None) -> dict[str, Any]:
     """Gives all processes a nested dict of host arrays that process 0 has."""
     if count() == 1:
@@ -225,7 +230,7 @@ def arrays_from_main(tree: Mapping[str, Any] | None) -> dict[str, Any]:
         lambda: {
             "none": [name for name, leaf in empty.items() if leaf is None],
             "empty": [name for name, leaf in empty.items() if leaf is empty_node],
-            "arrays": {name: [leaf.dtype.str, leaf.shape] for name, leaf in arrays.items()},
+            "arrays": {name: [_kind(leaf.dtype), leaf.shape] for name, leaf in arrays.items()},
         }
     )
     found: dict[str, Any] = dict.fromkeys(kinds["none"]) | dict.fromkeys(kinds["empty"], empty_node)

@@ -83,9 +83,9 @@ def load_dataset(
     """Loads a data set.
 
     Args:
-        name: `digits`, or `clutter`, which is generated from them; a TFDS set, `mnist`,
-            `fashion_mnist`, `kmnist`, `cifar10` or `tfds:NAME` (see `image_sets`), which is
-            prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see
+        name: `digits`, or `clutter` and `grouped_clutter`, generated from them; a TFDS set,
+            `mnist`, `fashion_mnist`, `kmnist`, `cifar10` or `tfds:NAME` (see `image_sets`), which
+            is prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see
             `own_arrays`), `npy:FOLDER` (see `memory_map`) or `records:FOLDER` (see `records`), or a
             table, `csv:PATH` or `parquet:PATH` (see `tables`); or who watched what (see
             `movielens`).

@@ -3,6 +3,10 @@
 Every image shows one whole bright digit, which is its label. Pieces of other digits lie around it,
 there is noise, and in a quarter of the images a second, darker digit overlaps the first. The closer
 the brightness of the two, the less the image says which of them is meant.
+
+Of `clutter` every image draws its digit from all of them, in all splits: images are independent,
+and scores are about more of the same. Of `grouped_clutter` each digit is in one split and in
+several images, which are alike: they are a group.
 """
 
 import dataclasses
@@ -15,10 +19,12 @@ from numpy.typing import NDArray
 from ensemble.source import Examples, Request, Strata
 from ensemble.sources.batches import CLUTTER_STREAM, seeded_generator
 from ensemble.sources.dataset import Dataset, make_dataset
-from ensemble.sources.digits import CLASS_NAMES, split_digits
+from ensemble.sources.digits import CLASS_NAMES, read_digits, split_digits
 
+SIZES = {"train": 3_600, "validation": 600, "calibration": 1_000, "test": 1_500}
+"""Images of `clutter`."""
 COPIES = {"train": 3, "validation": 4, "calibration": 4, "test": 5}
-"""Images of each digit."""
+"""Images of each digit of `grouped_clutter`."""
 SIDE = 20
 """Rows and columns of an image."""
 _NUM_PIECES = 3  # Of other digits, in every image.
@@ -27,7 +33,7 @@ _ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinea
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Clutter(Dataset):
+class GroupedClutter(Dataset):
     """Images of which several show the same digit.
 
     Attributes:
@@ -42,36 +48,48 @@ class Clutter(Dataset):
 
 
 def load_clutter(name: str, request: Request) -> Dataset:
+    """Makes a data set of independent images."""
+    rows, splits = read_digits(), {}
+    for index, (split, size) in enumerate(SIZES.items()):
+        rng = seeded_generator(CLUTTER_STREAM, 1, index)
+        shown = rng.integers(0, len(rows), size)
+        images = render(rows[:, :-1].reshape(-1, 8, 8), shown, rng)
+        splits[split] = Examples(images, rows[shown, -1].astype(np.int32))
+    return make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
+
+
+def load_grouped_clutter(name: str, request: Request) -> Dataset:
     """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
     splits, digits, num_digits = {}, {}, 0
     for index, (split, (inputs, labels)) in enumerate(split_digits().items()):
-        copies = COPIES[split]
-        images = render(inputs[..., 0], copies, seeded_generator(CLUTTER_STREAM, 0, index))
-        splits[split] = Examples(images, np.tile(labels, copies))
-        digits[split] = np.tile(num_digits + np.arange(len(labels)), copies)
+        shown = np.tile(np.arange(len(labels)), COPIES[split])
+        images = render(inputs[..., 0], shown, seeded_generator(CLUTTER_STREAM, 0, index))
+        splits[split] = Examples(images, labels[shown])
+        digits[split] = num_digits + shown
         num_digits += len(labels)
     if not request.hold_out:
         *parts, test = digits.values()
         digits = {"train": np.concatenate(parts), "test": test}
     made = make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
     fields = {one.name: getattr(made, one.name) for one in dataclasses.fields(made)}
-    return Clutter(**fields, digits=digits)
+    return GroupedClutter(**fields, digits=digits)
 
 
-def render(digits: NDArray[np.uint8], copies: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Puts each digit into images of its own; clutter is made of the same digits.
+def render(
+    digits: NDArray[np.uint8], shown: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.uint8]:
+    """Puts a digit into each image; clutter is made of all of the digits.
 
     Args:
         digits: `[N, 8, 8]`, 0..16.
-        copies: how many images to make of each digit.
+        shown: `[I]`, which digit each image shows.
         rng: draws places, sizes, angles, brightness, clutter and noise.
 
     Returns:
-        `[N * copies, SIDE, SIDE, 1]`, 0..255; image i shows digit i % N.
+        `[I, SIDE, SIDE, 1]`, 0..255.
     """
     sources = _enlarge(digits)
-    count = len(digits) * copies
-    shown = np.arange(count) % len(digits)
+    count = len(shown)
     images = np.zeros((count, SIDE, SIDE))
     for _ in range(_NUM_PIECES):
         piece = _place(sources[rng.integers(0, len(digits), count)], 8, rng)

@@ -177,7 +177,7 @@ def refuse_arrays(name: str, request: Request) -> Dataset:
     raise UserError(
         "its data were arrays or data frames, which a workdir does not keep; give the same ones "
         "again: ensemble.train(config, data=...), ensemble.evaluate(workdir, data=...) or, arrays "
-        "written by numpy.savez, evaluate.py --data=FILE.npz"
+        "written by numpy.savez, ensemble evaluate --data=FILE.npz"
     )
 
 

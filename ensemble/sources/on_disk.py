@@ -134,7 +134,7 @@ def split_decoded(given: OwnData, name: str, request: Request) -> OnDisk:
     """As `split_on_disk`, of images that are too large for the memory, and says so."""
     note(
         f"{name} takes more than a quarter of the memory: its images are decoded about three times "
-        "before training, and in every epoch. python -m ensemble convert writes records, which "
+        "before training, and in every epoch. ensemble convert writes records, which "
         "are read faster."
     )
     return split_on_disk(given, name, request, reads_ahead=True)

@@ -141,7 +141,7 @@ def local_path(path: str) -> Path:
     if is_remote(path):
         raise UserError(
             f"{path} is not on a disk, from which such data are read: copy it there, as by gcloud "
-            "storage cp --recursive, or write records to the bucket: python -m ensemble convert"
+            "storage cp --recursive, or write records to the bucket: ensemble convert"
         )
     try:
         local = Path(path).expanduser()

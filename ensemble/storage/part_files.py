@@ -20,7 +20,7 @@ import secrets
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -101,7 +101,7 @@ class _PartsHandler(ocp.type_handlers.NumpyHandler):  # type: ignore[misc]
 async def _write(values: Sequence[Parts], infos: Sequence[Any]) -> None:
     for info in infos:
         await info.await_path_creation()
-    arrays = await asyncio.gather(*map(_created, values, infos))
+    arrays = await _ended(map(_created, values, infos))
     batch, num_bytes = [], 0
     for value, array in zip(values, arrays, strict=True):
         grid = chunk_shape(value)
@@ -114,9 +114,18 @@ async def _write(values: Sequence[Parts], infos: Sequence[Any]) -> None:
                 )
                 num_bytes += content.nbytes
                 if num_bytes >= _AT_ONCE_BYTES:
-                    await asyncio.gather(*batch)
+                    await _ended(batch)
                     batch, num_bytes = [], 0
-    await asyncio.gather(*batch)
+    await _ended(batch)
+
+
+async def _ended(working: Iterable[Awaitable[Any]]) -> list[Any]:
+    """What all of these return; a failure of one is raised when none of them writes any more."""
+    found = await asyncio.gather(*working, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return found
 
 
 async def _created(value: Parts, info: Any) -> Any:

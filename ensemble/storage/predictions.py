@@ -201,7 +201,7 @@ def read_predictions(
         UserError: the file is absent, damaged, empty, or of another run, split or configuration.
     """
     if not path.exists():
-        raise UserError(f"{path} is missing; run train.py again with the same --workdir")
+        raise UserError(f"{path} is missing; train again with the same --workdir")
     check_size(path)
     expected = _binding(path, identity, fingerprint)
     try:
@@ -215,8 +215,8 @@ def read_predictions(
         found = _of_estimators(arrays)
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(
-            f"{path} is damaged or not of this program ({in_one_line(error)}); remove it and run "
-            "train.py again with the same --workdir"
+            f"{path} is damaged or not of this program ({in_one_line(error)}); remove it and train "
+            "again with the same --workdir"
         ) from None
     if identity is not None:
         check(path, binding["identity"], identity)
@@ -224,14 +224,14 @@ def read_predictions(
         if binding.get(name) != value:
             raise UserError(
                 f"{path} has the {name} {in_one_line(binding.get(name), 40)}, and must have "
-                f"{in_one_line(value, 40)}; remove it and run train.py again with the same "
+                f"{in_one_line(value, 40)}; remove it and train again with the same "
                 "--workdir"
             )
     changed = differences(theirs, config)
     if changed:
         raise UserError(
             f"{path} has the predictions of another configuration: {'; '.join(changed)}; remove "
-            "it and run train.py again with the same --workdir"
+            "it and train again with the same --workdir"
         )
     if old.are_of_sums(found.arrays):
         return None
@@ -243,8 +243,7 @@ def read_predictions(
         check_predictions(found, targets, likelihood, len(members))
     except (ValueError, KeyError) as error:
         raise UserError(
-            f"{path}: {in_one_line(error)}; remove it and run train.py again with the same "
-            "--workdir"
+            f"{path}: {in_one_line(error)}; remove it and train again with the same --workdir"
         ) from None
     if targets.dtype.kind in "iu":
         targets = targets.astype(np.int32)
@@ -295,8 +294,7 @@ def check_predictions(
         wrong = len(shape) < 2 or 0 in shape
         wrong |= targets is not None and shape[1:2] != (len(targets),)
         wrong |= member_of is not None and shape[:1] != (len(member_of),)
-        wrong |= num_members is not None and predictions.num_members != num_members
-        if wrong:
+        if wrong or (num_members is not None and predictions.num_members != num_members):
             raise ValueError(f"{name} {shape} must be [M, N, ...], as targets and members are")
         most = max(shape[0] if member_of is None else predictions.num_members, *shape[2:], 1)
         if _BYTES_PER_PAIR * most**2 > max_bytes():

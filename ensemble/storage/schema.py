@@ -245,7 +245,7 @@ def _check_features(features: Any) -> None:
 
 
 def _check_posterior(posterior: Any) -> None:
-    """Refuses an entry `posterior` that lacks what a verdict says of it."""
+    """Refuses an entry `posterior` that lacks what is found of it."""
     if posterior is None:
         return
     if not isinstance(posterior, Mapping):

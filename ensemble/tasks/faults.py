@@ -91,7 +91,7 @@ def _place(task: Learned, variables: Variables, inputs: np.ndarray, targets: np.
         except FloatingPointError as error:
             return f", {in_own_code(error)}"
         except Exception as error:  # A network is a program, and may need to be compiled.
-            logger.debug("Where numbers are not finite cannot be told: %r", error)
+            logger.debug("Where numbers are not finite is not known: %r", error)
     return ""
 
 

@@ -21,9 +21,12 @@ from ensemble.network import (
     Network,
     Traits,
     Variables,
+    differs_in_training,
+    draws_noise,
     is_dense_layer,
     last_activation,
     mixes_examples,
+    output_layer,
     traits,
     widened,
 )
@@ -94,6 +97,11 @@ class Supervised(Defaults):
     def traits(self) -> Traits:
         """What the network does beside mapping inputs to outputs."""
         return traits(self.network, self.dataset.input_shape)
+
+    @functools.cached_property
+    def output_layer(self) -> dict[str, Any] | None:
+        """The dense layer that puts the outputs out, as of `ensemble.network.output_layer`."""
+        return output_layer(self.network, self.dataset.input_shape)
 
     @functools.cached_property
     def _has_own(self) -> bool:
@@ -190,10 +198,36 @@ class Supervised(Defaults):
         log_prob = self.likelihood.log_prob(own, outputs, targets)
         return log_prob, Aux(self.likelihood.predict(own, outputs), state, outputs)
 
-    def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
-        """The predictive distribution of one member for raw inputs [N, ...]."""
-        outputs, own, _ = self.outputs(variables, self.prepare(inputs))
-        return self.likelihood.predict(own, outputs)
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
+        """The predictive distribution of one member for raw inputs [N, ...].
+
+        With a key the network draws its noise once, for all inputs together: what is said of one
+        does not depend on those beside it.
+        """
+        seen = Supervised.prepare(self, inputs)  # A student's training sees more of them.
+        if rng_key is None:
+            outputs, own, _ = self.outputs(variables, seen)
+            return self.likelihood.predict(own, outputs)
+
+        def of_one(one: jax.Array) -> jax.Array:
+            return self.outputs(variables, one[None], rng_key=rng_key)[0][0]
+
+        own = variables["params"][OWN] if self._has_own else {}
+        return self.likelihood.predict(own, jax.vmap(of_one)(seen))
+
+    def why_no_noise(self) -> str:
+        """Why the network's predictions with a key have no noise, or more than that."""
+        shape = self.dataset.input_shape
+        if not draws_noise(self.network, shape):
+            return "draws no noise where it predicts with a key"
+        if differs_in_training(self.network, shape):
+            return (
+                "uses its switch for training for more than Dropout and BatchNorm, so that its "
+                "noise is not known without its training"
+            )
+        return ""
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Refuses what the network refuses, if it looks at inputs at all."""
@@ -244,7 +278,7 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
     if getattr(likelihood, "needs_teacher", False):
         raise UserError(
             f"config.likelihood={config.likelihood!r} is learned from an ensemble: use "
-            "`python -m ensemble distill`, or 'categorical' for labels and 'gaussian' for numbers"
+            "`ensemble distill`, or 'categorical' for labels and 'gaussian' for numbers"
         )
     network = create_network(config, likelihood)
     backbone = backbone_of(network)

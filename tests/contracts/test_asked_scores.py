@@ -10,6 +10,7 @@ from scored_sets import of_classes, of_numbers
 
 import ensemble
 from ensemble import UserError
+from ensemble.evaluation import score_table
 from ensemble.scoring.score import asked_for, scores_of
 from ensemble.scoring.scores.ranked_class import Ranked
 
@@ -163,15 +164,21 @@ def test_an_evaluation_says_what_was_asked_for(blobs_run, blobs, tmp_path):
     how = {"out": tmp_path / "out", "data": blobs, "datasets": ["none"], "show_progress": False}
     found = ensemble.evaluate(blobs_run, scores=[costs, "auprc:1"], compare=[blobs_run], **how)
     test = found["test"]
-    assert test["ensemble"][costs] == pytest.approx(1 - test["ensemble"]["accuracy"])
+    assert test["scores"][costs]["value"] == pytest.approx(1 - test["scores"]["accuracy"]["value"])
     assert found["asked"].keys() == {costs, "auprc:1"}
-    assert found["compare"][0]["ensemble"][costs] == test["ensemble"][costs]
+    assert found["compare"][0]["scores"][costs]["value"] == test["scores"][costs]["value"]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "figure-precision_recall" in page
-    assert f"AUPRC of {names[1]}" in page
-    assert f"AUPRC of {names[1]}" in repr(found)
+    assert f"AUPRC ({names[1]})" in page
+    assert f"AUPRC ({names[1]})" in repr(found)
     with pytest.raises(UserError, match="--scores=cost"):
         ensemble.evaluate(blobs_run, scores="cost", **how)
+
+
+def test_a_class_that_is_asked_for_is_called_by_its_name_even_if_that_is_a_number():
+    evaluation = {"asked": {"auroc:10": 1}, "classes": {"names": [str(k) for k in range(9, 34)]}}
+    assert score_table.title_of("auroc:10", evaluation) == "AUROC (10)"
+    assert score_table.title_of("auroc:1", evaluation) == "AUROC (10)"  # By its place, unasked.
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])

@@ -23,7 +23,7 @@ from ensemble.likelihoods import described, named, of_data
 from ensemble.likelihoods.number_prediction import LEVELS
 from ensemble.likelihoods.parametric import MIN_SCALE
 from ensemble.report.advantage import beaten
-from ensemble.scoring.sections import member_terms, summary, terms_of
+from ensemble.scoring.sections import member_terms, score_split, terms_of, values_in, values_of
 
 RNG = np.random.default_rng(0)
 NUM_MEMBERS, NUM_TARGETS = 3, 12
@@ -150,14 +150,14 @@ def test_predictions_and_scores_have_a_row_for_each_example(name):
     assert {len(one) for one in predicted.values()} == {NUM_TARGETS}
     arrays = {key: np.stack([one, one]) for key, one in predicted.items()}
     likelihood.check_predictions(arrays, targets)
-    scores = summary(likelihood.view(arrays, targets))
-    assert scores["members"].keys() >= likelihood.columns.keys() - {"crps"}
-    assert {len(one) for one in scores["members"].values()} == {2}
+    scores = score_split(likelihood.view(arrays, targets))
+    assert values_in(scores, "members").keys() >= set(likelihood.columns) - {"crps"}
+    assert {len(one) for one in values_in(scores, "members").values()} == {2}
     view = likelihood.view(arrays, targets)
     losses = terms_of(view, likelihood.loss)
     assert losses.shape == (NUM_TARGETS,)
     assert member_terms(view, likelihood.headline[0]).shape == (2, NUM_TARGETS)
-    assert np.mean(losses) == pytest.approx(scores["ensemble"][likelihood.loss], rel=1e-4)
+    assert np.mean(losses) == pytest.approx(values_in(scores)[likelihood.loss], rel=1e-4)
     prediction = likelihood.prediction(arrays, None)
     assert len(likelihood.uncertainty(prediction)) == NUM_TARGETS
     json.dumps(likelihood.entry(prediction, 0))
@@ -183,7 +183,7 @@ def test_the_loss_is_what_the_network_learns(name):
     assert float(
         member_terms(likelihood.view(arrays, targets), likelihood.loss).mean(axis=1)[0]
     ) == pytest.approx(learned, rel=1e-4)
-    found = summary(likelihood.view(arrays, targets))["ensemble"]["nll"]
+    found = values_of(likelihood.view(arrays, targets))["nll"]
     assert found == pytest.approx(learned, rel=1e-4)
 
 
@@ -353,7 +353,7 @@ def test_every_likelihood_of_numbers_is_learned_loaded_exported_and_sampled(name
     data = {"inputs": inputs, "targets": targets}
     config = regression_config(name, num_epochs=60, eval_every_epochs=30)
     result = ensemble.train(config, data=data, workdir=str(tmp_path / "a"), show_progress=False)
-    scores = result.report["test"]["ensemble"]
+    scores = values_in(result.report["test"])
     assert scores["rmse"] < 0.7 * targets.std()
     loaded, p = ensemble.load(tmp_path / "a"), result.predictor(inputs[:7])
     np.testing.assert_allclose(loaded(inputs[:7]).quantiles, p.quantiles, rtol=1e-4)
@@ -362,6 +362,6 @@ def test_every_likelihood_of_numbers_is_learned_loaded_exported_and_sampled(name
     np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-2, atol=0.01)
     sampled = sampling_config(name, **{"sampler.num_warmup": 50, "sampler.num_samples": 50})
     report = ensemble.train(sampled, data, str(tmp_path / "b"), show_progress=False).report
-    scores = report["test"]["ensemble"]  # Of chains that are too short to be good.
+    scores = values_in(report["test"])  # Of chains that are too short to be good.
     assert np.isfinite([scores["rmse"], scores["nll"]]).all()
     assert ensemble.load(tmp_path / "b")(inputs[:7]).mean.shape == (7,)

@@ -19,6 +19,7 @@ from public.runs import METHODS, classes
 from run_parts import draws_of, task_of, validated
 
 from ensemble import UserError, registry
+from ensemble.fitted import OnDisk
 from ensemble.method import PredictingMethod, Recorded, Status
 
 KEY = jax.random.key(5)
@@ -232,6 +233,12 @@ def test_draws_on_disk_are_those_that_the_state_counts(run):
         assert array.shape[1] == run.draws.end
 
 
+def mixtures(log_probs, member_of):
+    """What each member says, [M, N, C], of its estimators [E, N, C]."""
+    of_each = [np.asarray(log_probs, np.float64)[member_of == i] for i in np.unique(member_of)]
+    return [scipy.special.logsumexp(one, axis=0, b=1 / len(one)) for one in of_each]
+
+
 def test_what_predicts_says_what_the_splits_are_told(run):
     """From the state, from a checkpoint, and by the task alone."""
     method, entry = run.method, registry.METHODS[run.method.config.method]
@@ -240,16 +247,17 @@ def test_what_predicts_says_what_the_splits_are_told(run):
         return
     assert method.has_predictions(run.state)
     live = list(method.indices)
-    ours = method.predictive(run.state, live, run.draws)
+    ours = method.fitted(run.state, live, run.draws)
     arrays, counters = run.saved[-1]
-    theirs = registry.load(entry.predictive)(arrays, counters, live, run.draws, 100)
-    assert ours.num_draws == theirs.num_draws
-    jax.tree.map(np.testing.assert_array_equal, ours.variables, theirs.variables)
-    told = method.predict_split(run.state, "test", run.draws).arrays
-    if "log_probs" not in told or registry.task_of(run.config) == "factorisation":
+    saved = OnDisk(method.config.to_dict(), arrays, counters, live, run.draws)
+    theirs = registry.load(entry.fitted)(saved)
+    np.testing.assert_array_equal(ours.member_of, theirs.member_of)
+    jax.tree.map(np.testing.assert_array_equal, ours.sets, theirs.sets)
+    told = method.predict_split(run.state, "test", run.draws)
+    if "log_probs" not in told.arrays or registry.task_of(run.config) == "factorisation":
         return
     inputs = method.task.dataset.read("test", slice(None)).inputs
-    found = jax.jit(jax.vmap(method.task.predict, (0, None)))(ours.variables, inputs)["log_probs"]
-    found = np.asarray(found, np.float64).reshape(len(live), ours.num_draws, *found.shape[1:])
-    mixture = scipy.special.logsumexp(found, axis=1) - np.log(ours.num_draws)
-    np.testing.assert_allclose(told["log_probs"], mixture, atol=2e-4)
+    found = jax.jit(lambda seen: ours.all_estimators(method.task, seen))(inputs)["log_probs"]
+    of_state = mixtures(told.arrays["log_probs"], told.members_of)
+    member_of = np.repeat(ours.member_of, ours.num_passes)
+    np.testing.assert_allclose(of_state, mixtures(found, member_of), atol=2e-4)

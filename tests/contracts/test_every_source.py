@@ -97,7 +97,10 @@ IMPLEMENTATIONS = {
     "movielens/100k-ratings": _ratings("100k-ratings"),
     "watches:USERSxMOVIES": lambda folder: "watches:20x30",
     **{name: _prepared(name) for name in image_sets.TFDS_SIZES},
-    **{name: lambda folder, name=name: name for name in ("digits", "clutter", "diabetes")},
+    **{
+        name: lambda folder, name=name: name
+        for name in ("digits", "clutter", "grouped_clutter", "diabetes")
+    },
 }
 """Writes what a source reads to a folder, where it reads anything; returns the data set's name."""
 

@@ -68,7 +68,6 @@ def test_chains_are_pooled_in_pieces(monkeypatch, tmp_path):
     def found(**where):
         return predict_pooled(
             predict,
-            lambda one: {"product": one},
             inputs,
             (2, 3),
             lambda arrays: {"mean": arrays["product"].mean(axis=1, keepdims=True)},
@@ -77,8 +76,8 @@ def test_chains_are_pooled_in_pieces(monkeypatch, tmp_path):
 
     whole = found()
     np.testing.assert_allclose(whole, draws.reshape(2, 3).mean(axis=1)[:, None] * inputs, rtol=1e-5)
-    assert sizes == [len(inputs)]
+    assert sizes == [MAX_BATCH_SIZE, len(inputs) - MAX_BATCH_SIZE]  # Of the first, sizes are told.
     monkeypatch.setattr("ensemble.batched_prediction._DRAWS_BYTES", 1)
     np.testing.assert_array_equal(found(keep=keep), whole)
-    assert sizes[1:] == [MAX_BATCH_SIZE, MAX_BATCH_SIZE, MAX_BATCH_SIZE - 5]
+    assert sizes[2:] == [MAX_BATCH_SIZE, MAX_BATCH_SIZE, MAX_BATCH_SIZE - 5]
     np.testing.assert_array_equal(np.load(tmp_path / "mean.npy"), whole)

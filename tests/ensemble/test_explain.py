@@ -36,27 +36,35 @@ def test_every_key_stands_on_the_page_once():
     assert sorted(listed) == sorted(all_keys())
 
 
+def entries(checked):
+    """By key the mark, the value, and the words below it on one line."""
+    found = re.findall(
+        r"^([* ]) (\S+) = (.*)\n((?: {6}.*\n?)+)", explain.table(checked), re.MULTILINE
+    )
+    return {name: (mark, value, " ".join(text.split())) for mark, name, value, text in found}
+
+
+@pytest.mark.parametrize("columns", [40, 200])
 @pytest.mark.parametrize("method", registry.METHODS)
-def test_a_run_s_table_has_its_keys_with_value_meaning_and_rule(method):
+def test_a_run_s_keys_have_value_meaning_and_rule(method, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
     checked = check({"method": method, "seed": 12345})
-    lines = explain.table(checked).splitlines()
-    starts = [lines[0].index(title) for title in ("key", "value", "meaning", "rule")]
-    rows = {line.split()[0]: line for line in lines[2:] if line and not line.startswith("Of ")}
-    assert rows.keys() == flatten(checked.config).keys()
-    for name, line in rows.items():
-        cells = [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)]
-        key = all_keys()[name]
-        value = flatten(checked.config)[name]
-        assert cells[:3] == [name, str(value) if value != "" else "''", key.meaning]
-        assert cells[3].startswith(key.rule.text)
-        assert cells[3].endswith("may change on resumption") == key.may_change
-    assert "12345" in rows["seed"]
+    values, found = flatten(checked.config), entries(checked)
+    assert found.keys() == values.keys()
+    for name, (_, shown, text) in found.items():
+        key, value = all_keys()[name], values[name]
+        assert shown == (str(value) if value != "" else "''")
+        assert text.startswith(f"{key.meaning}; {key.rule.text}")
+        assert text.endswith("may change on resumption") == key.may_change
+    assert found["seed"][:2] == ("*", "12345")
+    assert found["num_devices"][0] == " "
+    words = [line for line in explain.table(checked).splitlines() if line.startswith(" " * 6)]
+    assert max(map(len, words)) <= min(columns, 100)
 
 
 def test_factorisation_lists_the_data_that_it_can_learn():
     checked = check({"method": "hmc", "model": "matrix_factorisation"})
-    (row,) = re.findall("^dataset .*", explain.table(checked), re.MULTILINE)
-    assert row.endswith(
+    assert entries(checked)["dataset"][2].endswith(
         "must be watches: movielens/1m-ratings, movielens/100k-ratings, watches:USERSxMOVIES"
     )
 

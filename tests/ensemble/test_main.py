@@ -1,4 +1,4 @@
-"""`python -m ensemble`: its commands, the bundled configurations, and an installed copy alone."""
+"""`ensemble`: its commands, the bundled configurations, and an installed copy alone."""
 
 import os
 import shutil
@@ -87,7 +87,8 @@ def test_an_installed_copy_is_one_name_and_meets_no_folder_of_the_user(tmp_path)
     shutil.copytree(ROOT, source, ignore=left_out)  # pip builds in place, over what was built.
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--no-deps", "--target", str(site), str(source)], check=True, timeout=300)
-    assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == {"ensemble"}
+    found = {path.name for path in site.iterdir() if path.suffix != ".dist-info"}
+    assert found == {"bin", "ensemble"}
     for name in DECOYS:
         (user / name).mkdir(parents=True)
         (user / name / "__init__.py").write_text(f"raise RuntimeError('{name} of the user')\n")
@@ -98,7 +99,7 @@ def test_an_installed_copy_is_one_name_and_meets_no_folder_of_the_user(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(site)}
 
     def ensemble_(*arguments):
-        command = [sys.executable, "-m", "ensemble", *arguments]
+        command = [sys.executable, str(site / "bin" / "ensemble"), *arguments]
         done = subprocess.run(
             command, cwd=user, env=environment, capture_output=True, text=True, timeout=300
         )

@@ -35,7 +35,7 @@ def test_devices_hold_the_members_from_the_first_prediction_on(blobs_run, blobs)
     predictor = ensemble.load(blobs_run)
     assert num_bytes() <= before
     predictor(blobs["inputs"])
-    of_members = sum(leaf.nbytes for leaf in jax.tree.leaves(predictor.variables))
+    of_members = sum(leaf.nbytes for leaf in jax.tree.leaves(predictor.fitted.sets))
     assert num_bytes() >= before + of_members
 
 

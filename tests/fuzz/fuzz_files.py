@@ -278,6 +278,7 @@ def newest(run):
 def restored(run):
     """What programs read of a run's newest checkpoint."""
     found = restore(workdir_of(run))._asdict()
+    found["fitted"] = vars(found["fitted"])
     del found["likelihood"]  # An object, made of the description.
     return found
 

@@ -154,7 +154,9 @@ def test_a_list_of_checkpoints_that_is_none_is_one_line(blobs_run, tmp_path, con
     (newest / "_CHECKPOINT_METADATA").write_text(content)
     # Python 3.12 and later do not give up on so deep a list, and Orbax does without it.
     if content != "[]" and sys.version_info >= (3, 12):
-        found, expected = (ensemble.load(path).variables for path in (tmp_path / "run", blobs_run))
+        found, expected = (
+            ensemble.load(path).fitted.sets for path in (tmp_path / "run", blobs_run)
+        )
         jax.tree.map(np.testing.assert_array_equal, found, expected)
         return
     with pytest.raises(UserError, match=r"checkpoints.*remove what"):

@@ -29,9 +29,10 @@ from ensemble import UserError
 from ensemble.config import default_config, differences, flatten
 from ensemble.draws.store import Draws
 from ensemble.evaluation.page import drawable_records
-from ensemble.evaluation.sentences import convergence
+from ensemble.evaluation.questions.others import convergence
+from ensemble.evaluation.words import say
 from ensemble.likelihoods.classes import LOG_PROBS
-from ensemble.scoring.sections import summary
+from ensemble.scoring.sections import score_split
 from ensemble.sources import dataset_from_arrays, folders, own_arrays
 from ensemble.storage.predictions import read_predictions
 from ensemble.tasks.learning_data import described_dataset
@@ -141,7 +142,7 @@ def report(folder, runs):
         assert subject.calibration is None or subject.calibration.arrays[LOG_PROBS].ndim == 3
         assert isinstance(subject.failed_members, dict)
         if subject.report.get("posterior") is not None:
-            convergence(subject.report["posterior"])
+            say(convergence(subject.report["posterior"]))
         if rng.random() < 0.01:  # It takes a second.
             ensemble.evaluate(workdir, folder / "out", [])
 
@@ -190,7 +191,7 @@ def predictions(folder, runs):
     def one(rng):
         path.write_bytes(mutate_npz(rng, content))
         stored = read_predictions(path, config, likelihood)
-        summary(likelihood.view(stored.arrays, stored.targets))
+        score_split(likelihood.view(stored.arrays, stored.targets))
 
     return one
 

@@ -18,7 +18,7 @@ def train(folder, dataset, *settings):
     flags = [f"--config.{one}" for one in (*SHORT, f"dataset={dataset}", *settings)]
     program("train.py", "--config=CONFIGS/images.py", f"--workdir={folder}/run", *flags)
     found = json.loads((folder / "run" / "report.json").read_text())["test"]
-    return found["ensemble"]["accuracy"], 0.5
+    return found["scores"]["accuracy"]["value"], 0.5
 
 
 def fill(folder, change=lambda picture, number: picture, suffix="png", seed=0, **sizes):

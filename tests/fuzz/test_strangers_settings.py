@@ -122,7 +122,7 @@ def test_damaged_workdirs(own, tmp_path):
 def test_evaluations(own):
     def evaluated(**options):
         test = ensemble.evaluate(own, show_progress=False, **options)["test"]
-        return test["ensemble"]["accuracy"], 0.5
+        return test["scores"]["accuracy"]["value"], 0.5
 
     check(evaluated)
     check(lambda: evaluated(data=vectors(0)))

@@ -117,7 +117,7 @@ def outcome(workdir, report):
         return {name: np.asarray(report["posterior"][name]) for name in names}
     from flax.traverse_util import flatten_dict
 
-    return flatten_dict(ensemble.load(workdir).variables, sep="/")
+    return flatten_dict(ensemble.load(workdir).fitted.sets, sep="/")
 
 
 def digest(arrays):

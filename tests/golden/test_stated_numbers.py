@@ -27,7 +27,16 @@ LEAST = 1e-6
 """Relative, by the same processor and compiler: six digits are kept."""
 _LONG = 12
 """Of longer lists, such as curves, the mean and the root mean square are kept."""
-_OF_A_RUN = ("config", "environment", "workdir", "timing", "dataset", "identity", "format")
+_OF_A_RUN = (
+    "config",
+    "environment",
+    "workdir",
+    "timing",
+    "dataset",
+    "identity",
+    "format",
+    "findings",
+)
 _OF_THE_CLOCK = ("_per_second", "checksum")
 """Ends of keys whose values no two runs share; the checksum is of these too."""
 LEARNED = {"optimizer": "adam", "learning_rate": 0.03, "num_epochs": 20}

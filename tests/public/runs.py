@@ -4,6 +4,12 @@ Nothing here, and nothing in the tests beside it, imports more than `ensemble`: 
 promised to users, and holds however the code is arranged.
 """
 
+import atexit
+import fcntl
+import os
+import pathlib
+import tempfile
+
 import flax.linen as nn
 import numpy as np
 
@@ -70,8 +76,48 @@ _BY_BATCHES = {
     "sgmcmc.steps_per_draw": 2,
 }
 
+if "TESTS_TRAINED" not in os.environ:
+    _folder = tempfile.TemporaryDirectory(prefix="trained_members_")
+    atexit.register(_folder.cleanup)
+    os.environ["TESTS_TRAINED"] = _folder.name
+TRAINED = str(pathlib.Path(os.environ["TESTS_TRAINED"]) / "run")
+"""The workdir of members that are trained, the same in all processes of a test run."""
+
+
+def train_members() -> None:
+    """Sees to it that there are some in `TRAINED`; one process at a time."""
+    with open(pathlib.Path(TRAINED).with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(TRAINED):
+            ensemble.train(MEMBERS, data=classes(), workdir=TRAINED, show_progress=False)
+
+
 METHODS = {
     "sgd": {"method": "sgd", **MEMBERS},
+    "snapshots": {"method": "snapshots", **MEMBERS, "snapshots.num_cycles": 2},
+    "swag": {
+        "method": "swag",
+        **MEMBERS,
+        "swag.num_iterates": 2,
+        "swag.fraction": 0.5,
+        "swag.num_draws": 3,
+    },
+    "mc_dropout": {
+        "method": "mc_dropout",
+        **MEMBERS,
+        "model": "mlp",
+        "mlp.widths": "16",
+        "mlp.dropout": 0.2,
+        "mc_dropout.num_passes": 3,
+    },
+    "laplace": {
+        "method": "laplace",
+        "init_from": TRAINED,
+        **{key: MEMBERS[key] for key in ("model", "ensemble_size", "num_devices", "batch_size")},
+        "log_every_steps": 1,
+        "laplace.predictive": "draws",
+        "laplace.num_draws": 3,
+    },
     "hmc": {"method": "hmc", **_BY_ALL_DATA, "sampler.num_leapfrog_steps": 4},
     "nuts": {"method": "nuts", **_BY_ALL_DATA},
     "mclmc": {"method": "mclmc", **_BY_ALL_DATA},

@@ -116,4 +116,4 @@ def test_mnist_takes_some_steps(tmp_path):
     train("mnist_ensemble.py:small", tmp_path, *few)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["dataset"]["num_examples"]["test"] == 10_000
-    assert report["test"]["ensemble"]["accuracy"] > 0.1
+    assert report["test"]["scores"]["accuracy"]["value"] > 0.1

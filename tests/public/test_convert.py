@@ -1,4 +1,4 @@
-"""python -m ensemble convert: its flags, and lines that name them."""
+"""`ensemble convert`: its flags, and lines that name them."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""`python -m ensemble distill`: what a user sees of it."""
+"""`ensemble distill`: what a user sees of it."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_a_network_is_laid_beside_its_teacher(run, tmp_path):
     start = next(i for i, line in enumerate(lines) if "examples/s" in line)
     assert [line.split("  ")[0] for line in lines[start + 2 : start + 5]] == [
         "teacher, 3 networks",
-        "its mean member",
+        "its average member",
         "student",
     ]
     assert f"Results: {tmp_path}/one/report.json" in done.stdout

@@ -285,7 +285,7 @@ def test_network_weights_and_method_are_parameters(wine):
         hidden=(16, 8), activation="tanh", class_weight={"class_0": 3.0}, num_epochs=20
     ).fit(inputs, labels, sample_weight=np.where(labels == "class_1", 0, 1.0))
     config = classifier.report_["config"]
-    assert config["mlp"] == {"widths": "16,8", "activation": "tanh"}
+    assert config["mlp"] == {"widths": "16,8", "activation": "tanh", "dropout": 0.0}
     assert config["class_weights"] == "3.0,1.0,1.0"
     assert "class_1" not in classifier.predict(test_inputs)
     sampled = EnsembleClassifier(

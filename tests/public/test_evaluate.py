@@ -59,7 +59,7 @@ def test_a_network_of_ones_own_is_evaluated_with_its_config(own_network, tmp_pat
     assert f"Report: {tmp_path}/out/report.html" in done.stdout
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert list(evaluation["out_of_distribution"]) == ["uniform", "constant"]
-    assert "\n".join(evaluation["verdict"]) in done.stdout
+    assert evaluation["findings"][0]["text"] in done.stdout
     assert "predicted constant, 27 of 27" in done.stderr
 
 
@@ -89,12 +89,20 @@ def test_arrays_that_a_program_gave_are_given_again(blobs, blobs_run, tmp_path):
     refused = run_here("evaluate.py", *flags)
     assert refused.returncode == 2
     assert "ensemble.evaluate(workdir, data=...)" in refused.stderr.splitlines()[-1]
-    assert "evaluate.py --data=FILE.npz" in refused.stderr.splitlines()[-1]
-    done = run_here("evaluate.py", *flags, f"--data={tmp_path}/blobs.npz", "--nonempty_sets")
+    assert "ensemble evaluate --data=FILE.npz" in refused.stderr.splitlines()[-1]
+    done = run_here("evaluate.py", *flags, f"--data={tmp_path}/blobs.npz", "--exact_sets")
     assert done.returncode == 0, done.stderr
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert list(evaluation["out_of_distribution"]) == ["uniform"]
-    assert evaluation["calibrated"]["conformal"]["nonempty"] is True
+    assert evaluation["conformal"]["sets"]["nonempty"] is False
+
+
+def test_scores_that_are_asked_for_have_a_line_each(blobs_run, tmp_path):
+    flags = [f"--workdir={blobs_run}", f"--out={tmp_path}/out", "--datasets=none"]
+    done = run_here("evaluate.py", *flags, "--scores=auroc:1,auprc:1")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line[:9] for line in lines if line.startswith("au")] == ["auroc:1: ", "auprc:1: "]
 
 
 @pytest.mark.check

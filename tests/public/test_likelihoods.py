@@ -46,7 +46,7 @@ def test_what_is_loaded_predicts_what_was_trained(run):
 
 def test_it_beats_a_constant(run):
     _, result, data = run
-    scores = result.report["test"]["ensemble"]
+    scores = {name: one["value"] for name, one in result.report["test"]["scores"].items()}
     if "labels" in data:
         assert scores["accuracy"] > np.bincount(data["labels"]).max() / len(data["labels"]) + 0.1
     elif "rmse" in scores:
@@ -75,7 +75,7 @@ def test_a_posterior_is_sampled_by_it(likelihood, tmp_path):
     data = LIKELIHOODS[likelihood]()
     config = {**METHODS["hmc"], "likelihood": likelihood, "num_chains": 1, "num_devices": 1}
     result = ensemble.train(config, data, str(tmp_path / "run"), show_progress=False)
-    assert np.isfinite(result.report["test"]["ensemble"]["nll"])
+    assert np.isfinite(result.report["test"]["scores"]["nll"]["value"])
     found = ensemble.load(tmp_path / "run")(data["inputs"][:7])
     name = "probs" if "labels" in data else "quantiles"
     np.testing.assert_allclose(
@@ -87,10 +87,10 @@ def test_a_posterior_is_sampled_by_it(likelihood, tmp_path):
 def test_it_is_evaluated(run, tmp_path):
     workdir, result, _ = run
     ensemble.evaluate(workdir, out=tmp_path / "out", datasets=(), show_progress=False)
-    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())["test"]["ensemble"]
-    expected = result.report["test"]["ensemble"]
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())["test"]["scores"]
+    expected = result.report["test"]["scores"]
     names = {"nll", "pinball"} & expected.keys() & found.keys()
     assert names
     for name in names:
-        assert found[name] == pytest.approx(expected[name], rel=1e-4)
+        assert found[name]["value"] == pytest.approx(expected[name]["value"], rel=1e-4)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000

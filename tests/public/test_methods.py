@@ -44,9 +44,9 @@ def test_a_run_leaves_the_files_that_are_documented(run):
         == method
         == json.loads((workdir / "config.json").read_text())["config"]["method"]
     )
-    scores = report["test"]["ensemble"]
-    assert scores["accuracy"] == pytest.approx(result.report["test"]["ensemble"]["accuracy"])
-    assert scores["nll"] > 0
+    scores, returned = (one["test"]["scores"] for one in (report, result.report))
+    assert scores["accuracy"]["value"] == pytest.approx(returned["accuracy"]["value"])
+    assert scores["nll"]["value"] > 0
     steps = [
         json.loads(line)["step"] for line in (workdir / "metrics.jsonl").read_text().splitlines()
     ]
@@ -58,7 +58,7 @@ def test_a_run_leaves_the_files_that_are_documented(run):
 def test_it_learns(run):
     _, result, _ = run
     constant = np.bincount(classes()["labels"]).max() / len(classes()["labels"])
-    assert result.report["test"]["ensemble"]["accuracy"] > constant + 0.1
+    assert result.report["test"]["scores"]["accuracy"]["value"] > constant + 0.1
 
 
 def test_an_export_predicts_without_the_package_s_code(run, tmp_path):
@@ -78,6 +78,6 @@ def test_it_is_evaluated(run, tmp_path):
     workdir, result, _ = run
     ensemble.evaluate(workdir, out=tmp_path / "out", datasets=(), show_progress=False)
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-    accuracy = evaluation["test"]["ensemble"]["accuracy"]
-    assert accuracy == pytest.approx(result.report["test"]["ensemble"]["accuracy"], abs=1e-6)
+    accuracy = evaluation["test"]["scores"]["accuracy"]["value"]
+    assert accuracy == pytest.approx(result.report["test"]["scores"]["accuracy"]["value"], abs=1e-6)
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from PIL import Image
+from run_parts import of_classes
 
 import ensemble
-from ensemble import metrics
 from ensemble.pictures.plot_style import figure_to_array
+from ensemble.scoring.sections import score_split
 from scripts import draw_pictures
 
 
@@ -17,9 +18,8 @@ def test_it_draws_right_and_wrong_predictions():
     logits = rng.normal(size=(3, 60, 10)) + 2 * np.eye(10)[labels]
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     inputs = rng.integers(0, 256, (60, 20, 20, 1), dtype=np.uint8)
-    figure = draw_pictures.draw_scores(
-        metrics.summarise(log_probs, labels), log_probs, inputs, labels
-    )
+    section = score_split(of_classes("abcdefghij").view({"log_probs": log_probs}, labels))
+    figure = draw_pictures.draw_scores(section, log_probs, inputs, labels)
     texts = [axes.get_title() for axes in figure.axes]
     assert any("✗" in text for text in texts)
     assert any("✓" in text for text in texts)

@@ -18,7 +18,9 @@ class BatchEnsemble(Wrapped):
 
     shared: jax.Array
 
-    def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
         own = variables["params"]
         outputs = ((self.task.prepare(inputs) * own["r"]) @ self.shared) * own["s"] + own["b"]
         return self.likelihood.predict({}, outputs)

@@ -99,7 +99,9 @@ class NumPyroModel(Defaults):
         aux = Aux(self.likelihood.predict({}, target.logits), {}, target.logits)
         return target.log_prob(targets), aux
 
-    def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
         inputs = inputs.astype(jnp.float32)
         return self.likelihood.predict({}, self._target(variables["params"], inputs).logits)
 

@@ -9,22 +9,35 @@ import json
 import pathlib
 from collections.abc import Iterator
 
+from ensemble.evaluation.words import say
+from ensemble.scoring.finding import Finding
+
 from . import classes, numbers, posteriors, reports
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "words.json"
-Said = str | list[str]
+Said = str | list[str] | Finding | list[Finding]
 
 
-def said() -> dict[str, Said]:
+def said() -> dict[str, str | list[str]]:
     """What is said in every case, by its name."""
-    found: dict[str, Said] = {}
-    for name, sentence in _cases():
+    found: dict[str, str | list[str]] = {}
+    for name, one in _cases():
         assert name not in found, f"two cases are called {name}"
-        found[name] = sentence
+        found[name] = [*map(_text, one)] if isinstance(one, list) else _text(one)
     return dict(sorted(found.items()))
 
 
-def written(sentences: dict[str, Said]) -> str:
+def findings() -> list[Finding]:
+    """All that cases find."""
+    lists = [one if isinstance(one, list) else [one] for _, one in _cases()]
+    return [one for each in lists for one in each if isinstance(one, Finding)]
+
+
+def _text(one: str | Finding) -> str:
+    return f"{one.code}: {say(one)}" if isinstance(one, Finding) else one
+
+
+def written(sentences: dict[str, str | list[str]]) -> str:
     """The content of `words.json`, a sentence per line."""
     return json.dumps(sentences, indent=1, ensure_ascii=False) + "\n"
 

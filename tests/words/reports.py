@@ -4,12 +4,12 @@ import types
 from collections.abc import Iterator
 
 import numpy as np
-from run_parts import of_classes
+from run_parts import of_classes, scores_told
 
 from ensemble.report.findings import findings
 from ensemble.report.text import agreement, format_table, summary_sentence
 from ensemble.report.tuning import too_long, untuned
-from ensemble.scoring.sections import summary
+from ensemble.scoring.sections import score_split, spread
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Scored
 
@@ -44,7 +44,7 @@ def found_of(log_probs, losses=(), failed=(), likelihood=LIKELIHOOD, targets=LAB
         "num_members": num_members,
         "live_members": [k for k in range(num_members) if k not in failed],
         "failed_members": dict.fromkeys(failed, "non-finite"),
-        "test": summary(likelihood.view(arrays, targets)),
+        "test": score_split(likelihood.view(arrays, targets)),
         **entries,
     }
     by_member = dict(enumerate(losses))
@@ -109,12 +109,14 @@ def make_report(members=2):
         "brier": [0.1, 0.3][:members],
         "ece": [0.01, 0.03][:members],
     }
-    ensemble = {"accuracy": 0.92, "nll": 0.15, "brier": 0.09, "ece": 0.02}
+    values = {"accuracy": 0.92, "nll": 0.15, "brier": 0.09, "ece": 0.02}
+    spreads = {name: spread(one) for name, one in scores.items()}
+    told = scores_told(values, members=scores)
     return {
         "method": "sgd",
         "config": {"likelihood": "categorical"},
         "dataset": {"num_classes": 2, "class_names": ["no", "yes"]},
-        "test": {"members": scores, "ensemble": ensemble},
+        "test": {"scores": {name: one | spreads[name] for name, one in told.items()}},
         "live_members": [0, 3][:members],
         "failed_members": {1: "non-finite"},
     }

@@ -1,75 +1,66 @@
-"""What an evaluation of quantiles refuses, says and shows: no density, and so no NLL."""
+"""What an evaluation of quantiles asks and draws: no density, and so no NLL."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ensemble.errors import UserError
-from ensemble.evaluation import derived
-from ensemble.evaluation.evaluator import Evaluator, Options, PredictedSets
-from ensemble.evaluation.quantiles import quantile_verdict
-from ensemble.evaluation.table_shift import is_table
+from ensemble.evaluation.evaluator import Evaluator
+from ensemble.evaluation.questions import calibration, doubts, inputs, others, quality
+from ensemble.pictures import intervals
+from ensemble.scoring.finding import Finding
+from ensemble.scoring.score import percent_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ensemble.evaluation.subject import Subject
-    from ensemble.source import Source
+    from ensemble.evaluation.sections import Evaluated
 
 
 class QuantileEvaluator(Evaluator):
     """Evaluates runs that have learned quantiles."""
 
-    def check(self, subject: Subject, options: Options) -> None:
-        """Refuses what needs classes, or a density.
+    under_shift = ("pinball", "rmse", "coverage", "disagreement")
+    captions: ClassVar[Mapping[str, str]] = {
+        "predictions": "Medians and the widest band against the targets of the test split; those "
+        "that miss are orange.",
+        "calibration": "The share of targets below each quantile, against its level.",
+    }
 
-        Raises:
-            UserError: as said.
-        """
-        if options.nonempty_sets:
-            raise UserError(
-                "nonempty_sets is for sets of classes, and the targets are numbers: leave it out"
-            )
-        if options.abstain is not None:
-            raise UserError(
-                f"{subject.work.path} has learned quantiles, which have no threshold of "
-                "abstention: leave --abstain out"
-            )
-
-    def default_sets(self, source: Source, others: Sequence[str]) -> list[str]:
-        """Shifts and made rows of tables; of pictures what all have."""
-        if not is_table(source):
-            return super().default_sets(source, others)
-        return [derived.SHIFT, *others, derived.BOX, derived.OUTSIDE]
-
-    def laid_out(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Without what only shifts of others have."""
-        for one in found["shift"].values():
-            del one["change"], one["interval_over"]
-        del found["next_member"]
-        return found
-
-    def verdict(self, evaluation: Mapping[str, Any]) -> list[str]:
-        """Sums an evaluation up, as `quantile_verdict.verdict` says."""
-        return quantile_verdict.verdict(evaluation)
-
-    def render(
-        self, evaluation: Mapping[str, Any], subject: Subject, predicted: PredictedSets
-    ) -> str:
-        """The page of an evaluation."""
-        from ensemble.evaluation.quantiles import quantile_page  # It imports Matplotlib: a second.
-
-        return quantile_page.render(evaluation, subject)
-
-    def table(self, evaluation: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-        """Each score of the ensemble, its interval, the members' mean, and simpler predictors."""
-        from ensemble.evaluation.quantiles import quantile_page  # As in `render`.
-
-        return quantile_page.table(evaluation)
+    def findings(self, evaluation: Mapping[str, Any]) -> list[Finding]:
+        """Quality, calibration of bands, groups, doubts, other inputs, and what others bring."""
+        test, sets = evaluation["test"], evaluation["conformal"]
+        members = len(evaluation["members"]), others.noun_of(evaluation)
+        return [
+            quality.quality(test, "pinball", *members),
+            quality.gain(test, "pinball", *members),
+            quality.baseline(test, evaluation["simple"], "pinball"),
+            calibration.bands(test, evaluation["facts"]),
+            calibration.conformal(sets, test),
+            calibration.strata(evaluation),
+            doubts.ranking(test, evaluation["uncertainty"]),
+            inputs.detection(evaluation["out_of_distribution"], "epistemic"),
+            *others.of_others(evaluation),
+        ]
 
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """How many targets lie below each quantile."""
-        from ensemble.evaluation.quantiles import quantile_page  # As in `render`.
+        told = evaluation["facts"]["levels"]
+        levels, below = ([one[key] for one in told] for key in ("level", "below"))
+        number = evaluation["test"]["num_rows"]
+        return {
+            "calibration": intervals.quantile_curve(
+                levels, below, number, "Do quantiles hold what they say?"
+            )
+        }
 
-        return {"calibration": quantile_page.draw_levels(evaluation["test"])}
+    def draw(self, evaluation: Mapping[str, Any], one: Evaluated) -> dict[str, Figure]:
+        """The same, and the widest band of each example."""
+        view: Any = one.test
+        drawn = self.figures(evaluation)
+        for band in view.bands[:1]:
+            ends = view.ends(band)
+            drawn["predictions"] = intervals.predictions(
+                view.median, ends[0], ends[1], view.y, "", percent_of(band)
+            )
+        return drawn

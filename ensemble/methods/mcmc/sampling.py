@@ -11,9 +11,10 @@ import ml_collections
 import numpy as np
 
 from ensemble.draws.predictions import DrawPredictions
-from ensemble.draws.store import Draws, draw_variables, tracked_scalars
+from ensemble.draws.store import Draws, fitted_draws, tracked_scalars
 from ensemble.errors import UserError
-from ensemble.method import Method, Stacked, Status, check_not_longer
+from ensemble.fitted import Fitted
+from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.mcmc import chain_monitor
 from ensemble.methods.mcmc.programs import Programs
 from ensemble.methods.mcmc.sampler_keys import SAMPLERS
@@ -87,6 +88,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         self._num_tuning = config.sampler.num_warmup if tunes_at_once else 0  # They are no draws.
         self._first_counted = self._num_left_out - self._num_tuning
         self.num_steps = self._programs.num_draws
+        self.may_end_early = any(config.stop_at.values())
         self.indices = tuple(range(config.num_chains))
         self.tracked_split = self._programs.tracked_split
         if config.stop_at.predictive_error and self.tracked_split is None:
@@ -292,8 +294,8 @@ class Sampling(Method[SamplingState, ChunkInfo]):
             return {}
         self._predictions.note_fewer(draws)
         if own:
-            stacked = draw_variables(draws, live, self.config.num_predictive_draws)
-            sections |= own.sections(stacked.variables["params"], maximum)
+            fitted = fitted_draws(draws, live, self.config.num_predictive_draws)
+            sections |= own.sections(fitted.sets["params"], maximum)
         return {
             **sections,
             "average_draw": average_draw,
@@ -334,11 +336,11 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         """The draws of a model; of a network it is None."""
         return None if self._results is None else self._results.inference_data
 
-    def predictive(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Stacked | None:
+    def fitted(self, state: SamplingState, live: Sequence[int], draws: Draws) -> Fitted | None:
         """The draws that are kept, of the live chains; only the main process's."""
         if isinstance(self.task, Modelled) or not processes.is_main():
             return None
-        return draw_variables(draws, live, self.config.num_predictive_draws)
+        return fitted_draws(draws, live, self.config.num_predictive_draws)
 
     # To and from the host: what a checkpoint holds.
 

@@ -231,12 +231,12 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: A
             f"{where} has {len(restored.members)} live members for {config.num_chains} chains; "
             "lower config.num_chains"
         )
-    num_draws, taken = restored.num_draws, restored.members[: config.num_chains]
+    taken = restored.members[: config.num_chains]
     if taken != list(range(config.num_chains)):
         logger.warning("%s: chains start from the members %s, which are live.", where, taken)
     chosen = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf[num_draws - 1 :: num_draws][: config.num_chains]),
-        restored.variables["params"],
+        lambda leaf: jnp.asarray(leaf[: config.num_chains]),
+        restored.fitted.last_variables()["params"],
     )
     found = jax.tree.map(lambda leaf: leaf.shape[1:], chosen)
     if found != jax.tree.map(lambda leaf: leaf.shape, shapes):

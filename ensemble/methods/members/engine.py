@@ -16,7 +16,8 @@ from flax import serialization, struct
 from jax.tree import leaves_with_path
 
 from ensemble.config import add_missing
-from ensemble.method import FAILURES, Stacked, Status
+from ensemble.fitted import Fitted
+from ensemble.method import FAILURES, Status
 from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.engine_keys import KEYS
 from ensemble.methods.members.member import MEMBER_DEVICES, TrainState
@@ -39,7 +40,7 @@ from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
 
-_MAX_IN_LINE = 8
+MAX_IN_LINE = 8
 """Programs that may be dispatched before they are waited for, where `Placement.may_stall`."""
 
 
@@ -173,7 +174,7 @@ class Engine:
             members, *totals = programs.train_steps(
                 members, *totals, batches, np.int32(step), np.int32(count)
             )
-            if programs.placement.may_stall and step // size % _MAX_IN_LINE == 0:
+            if programs.placement.may_stall and step // size % MAX_IN_LINE == 0:
                 jax.block_until_ready(members.step)
         is_end = end % self.steps_per_epoch == 0 or end == self.num_steps
         if self._config.early_stopping_epochs and is_end:
@@ -228,6 +229,12 @@ class Engine:
         values = self.programs.placement.gather_members(holder.status)
         return {k: Status(v) for k, v in zip(self.indices, values, strict=True)}
 
+    def stopped_at(self, state: EngineState) -> dict[int, int]:
+        """Fetches the steps that members have taken who stopped early, by number."""
+        steps = self.programs.placement.gather_members(state.members.step)
+        status = self.status(state)
+        return {k: int(steps[i]) for i, k in enumerate(status) if status[k] == Status.STOPPED_EARLY}
+
     def fault(self, state: EngineState) -> str:
         """What the task finds with the last finite variables of the first that failed."""
         variables = self.programs.placement.gather_members(state.members.variables)
@@ -242,8 +249,8 @@ class Engine:
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.members.params
         )
 
-    def variables(self, state: EngineState, live: Sequence[int]) -> Stacked:
-        """Fetches the variables that some members predict with.
+    def fitted(self, state: EngineState, live: Sequence[int]) -> Fitted:
+        """Fetches what some members predict with.
 
         Args:
             state: of the members.
@@ -252,7 +259,7 @@ class Engine:
         variables = self.programs.placement.gather_members(state.members.chosen_variables)
         positions = [self.indices.index(k) for k in live]
         found = jax.tree.map(lambda leaf: leaf[positions], variables)
-        return Stacked(found, member_devices=self.programs.placement.member_devices)
+        return Fitted.one_each(found, self.programs.placement.member_devices)
 
     def predict_split(self, state: EngineState, name: str) -> MemberPredictions:
         """What the members say of a split."""

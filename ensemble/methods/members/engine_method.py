@@ -11,10 +11,13 @@ import ml_collections
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.fitted import Fitted
 from ensemble.keys import MAX_STEPS
-from ensemble.method import Method, Stacked, StateT, Status, check_not_longer
+from ensemble.method import Method, StateT, Status, check_not_longer
 from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState, batch_sizes
 from ensemble.methods.members.member_programs import TOTALS
+from ensemble.sharding import processes
+from ensemble.storage.memory import check_memory
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
 
@@ -41,9 +44,9 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
     """The base of methods whose members an engine moves; their block has the keys of SGD.
 
     A subclass says how they move, by `make_engine`, and has `init`, `advance` and `from_host`, for
-    which there are `started` and `restored`, and a `remedy`. One that keeps more than the engine
-    does has a state of its own: it overrides `moved`, and `saved` for its checkpoints, whose arrays
-    [M, ...] grow with the ensemble.
+    which there are `started` and `restored`. One that keeps more than the engine does has a state
+    of its own: it overrides `moved`, and `saved` for its checkpoints, whose arrays [M, ...] grow
+    with the ensemble, and says its size by `num_kept`.
 
     Args:
         config: validated, of `ensemble.config`.
@@ -51,7 +54,7 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         others: counters of the members that are there already, see `Engine`.
 
     Raises:
-        UserError: the data do not suit the configuration.
+        UserError: the data do not suit the configuration, or the members do not fit into memory.
     """
 
     noun = "member"
@@ -67,7 +70,23 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         self.indices = engine.indices
         self.num_steps, self.steps_per_epoch = engine.goal, engine.steps_per_epoch
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
+        self.may_end_early = bool(config.get("early_stopping_epochs"))
+        self.remedy = self.make_remedy()
+        _check_memory(config, task, self.num_kept)
         self._weights = _weights(config, others or {})
+
+    def make_remedy(self) -> str:
+        """What to try when all members fail."""
+        config = self.config
+        return (
+            f"lower config.learning_rate={config.learning_rate}, with "
+            f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
+        )
+
+    @property
+    def num_kept(self) -> int:
+        """Sets of variables that a member keeps beside the one that moves."""
+        return 0
 
     @abc.abstractmethod
     def make_engine(self, others: Mapping[str, int] | None) -> Engine:
@@ -100,6 +119,10 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
             return self.engine.status(info_or_state)
         return self.engine.status(self.moved(info_or_state))
 
+    def stopped_at(self, state: StateT) -> dict[int, int]:
+        """The steps that members have taken who stopped early, by number."""
+        return self.engine.stopped_at(self.moved(state))
+
     def scalars(self, info: ChunkInfo) -> dict[str, float]:
         """Fetches a chunk's diagnostics as named scalars; waits for the chunk."""
         return self.engine.scalars(info)
@@ -130,9 +153,9 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         """What the members say of a split."""
         return self.engine.predict_split(self.moved(state), name)
 
-    def predictive(self, state: StateT, live: Sequence[int], draws: Any) -> Stacked:
-        """The live members' variables; there are no draws."""
-        return self.engine.variables(self.moved(state), live)
+    def fitted(self, state: StateT, live: Sequence[int], draws: Any) -> Fitted:
+        """The live members, a set of variables each; there are no draws."""
+        return self.engine.fitted(self.moved(state), live)
 
     # What a checkpoint holds.
 
@@ -202,6 +225,27 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
             jax.tree.map(lambda *leaves: np.concatenate(leaves), *members),
             {**counters, "step": step, "begun": step, "num_members": num_members},
         )
+
+
+def _check_memory(config: ml_collections.FrozenConfigDict, task: Learned, num_kept: int) -> None:
+    """Refuses members that do not fit into memory.
+
+    Raises:
+        UserError: what they take, and what there is.
+    """
+    num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
+    num_predicted = sum(size for name, size in task.dataset.sizes.items() if name != "train")
+    size, num_outputs = config.ensemble_size, task.likelihood.num_outputs
+    # Parameters, momentum and what is kept, which a checkpoint fetches; predictions of each set.
+    on_devices = 4 * (2 + num_kept) * num_params * size // processes.count()
+    num_said = num_predicted * num_outputs * size * max(num_kept, 1)
+    check_memory(
+        on_devices + 4 * num_said // processes.count(),
+        f"config.ensemble_size={size} members of {num_params:,} parameters",
+        "it, or choose a smaller network",
+        on_devices,
+        processes.devices(config.num_devices),
+    )
 
 
 def _weights(

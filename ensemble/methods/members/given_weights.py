@@ -160,8 +160,7 @@ def _read(given: str, what: str) -> Given:
         restored = registry.load(registry.RESTORE)(Workdir(path))
     except UserError as error:
         raise UserError(f"{what}: {error}; or give an npz or a safetensors file") from None
-    last = restored.num_draws
-    return {name: leaf[last - 1 :: last] for name, leaf in _named(restored.variables).items()}
+    return _named(restored.fitted.last_variables())
 
 
 def _body(

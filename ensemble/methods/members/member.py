@@ -8,7 +8,7 @@ loop maps the same two, fused in one step, by `ensemble.methods.members.sgd`.
 
 import enum
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -20,8 +20,9 @@ from flax import struct
 from flax.training import train_state
 
 from ensemble import networks
+from ensemble.fitted import Fitted, OnDisk
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.method import Stacked, Status
+from ensemble.method import Status
 from ensemble.network import Network, Variables, widened
 from ensemble.networks import as_network
 from ensemble.sharding.mesh import ENSEMBLE
@@ -37,6 +38,8 @@ class Stream(enum.IntEnum):
     DROPOUT = 1
     AUGMENT = 2
     DESCENT = 3
+    PASSES = 4
+    DRAWS = 5
 
 
 class Best(struct.PyTreeNode):
@@ -77,14 +80,13 @@ class TrainState(train_state.TrainState):
         return self.variables if self.best is None else self.best.variables
 
 
-def predictive(
-    arrays: Mapping[str, Any], counters: Mapping[str, int], live: Sequence[int], *_: Any
-) -> Stacked:
-    """The variables of members that are on disk: see `ensemble.registry.MethodEntry`."""
+def fitted(saved: OnDisk) -> Fitted:
+    """The members that are on disk: see `ensemble.registry.MethodEntry`."""
+    arrays = saved.arrays
     best = arrays["best"]
     chosen = best["variables"] if best else {"params": arrays["params"], **arrays["model_state"]}
-    variables = jax.tree.map(lambda leaf: leaf[np.array(live)], chosen)
-    return Stacked(variables, member_devices=counters[MEMBER_DEVICES])
+    variables = jax.tree.map(lambda leaf: leaf[np.array(saved.live)], chosen)
+    return Fitted.one_each(variables, saved.counters[MEMBER_DEVICES])
 
 
 Objective = Callable[[Any, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Aux]]

@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import ml_collections
 
 from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState
 from ensemble.methods.members.engine_method import EngineMethod, duration
 from ensemble.methods.members.optimizers import create_descent, say_what_stretching_does
 from ensemble.sharding import processes
-from ensemble.storage.memory import check_memory
-from ensemble.task import Learned
 
 
 class SGD(EngineMethod[EngineState]):
@@ -22,19 +19,6 @@ class SGD(EngineMethod[EngineState]):
     """
 
     charts: Mapping[str, str] = {"training loss": "train/member_[0-9]+/loss"}
-
-    def __init__(
-        self,
-        config: ml_collections.FrozenConfigDict,
-        task: Learned,
-        others: Mapping[str, int] | None = None,
-    ):
-        super().__init__(config, task, others)
-        self.remedy = (
-            f"lower config.learning_rate={config.learning_rate}, with "
-            f"config.optimizer={config.optimizer!r}"  # For alone it would be set for 'sgd'.
-        )
-        _check_memory(config, task)
 
     def make_engine(self, others: Mapping[str, int] | None) -> Engine:
         """The engine of members that descend as the configuration says."""
@@ -71,23 +55,3 @@ class SGD(EngineMethod[EngineState]):
         if last_step > counters["last_step"]:
             learning_rate = self.engine.descent.learning_rate
             say_what_stretching_does(self.config, counters, learning_rate, last_step)
-
-
-def _check_memory(config: ml_collections.FrozenConfigDict, task: Learned) -> None:
-    """Refuses members that do not fit into memory.
-
-    Raises:
-        UserError: what they take, and what there is.
-    """
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
-    num_predicted = sum(size for name, size in task.dataset.sizes.items() if name != "train")
-    size, num_outputs = config.ensemble_size, task.likelihood.num_outputs
-    # Parameters and momentum, which a checkpoint fetches; predictions.
-    on_devices = 8 * num_params * size // processes.count()
-    check_memory(
-        on_devices + 4 * num_predicted * num_outputs * size // processes.count(),
-        f"config.ensemble_size={size} members of {num_params:,} parameters",
-        "it, or choose a smaller network",
-        on_devices,
-        processes.devices(config.num_devices),
-    )

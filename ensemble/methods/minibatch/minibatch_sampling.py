@@ -14,10 +14,11 @@ import ml_collections
 import numpy as np
 
 from ensemble.draws.predictions import DrawPredictions
-from ensemble.draws.store import LOG_DENSITY, Draws, draw_variables, tracked_scalars
+from ensemble.draws.store import LOG_DENSITY, Draws, fitted_draws, tracked_scalars
 from ensemble.errors import UserError
+from ensemble.fitted import Fitted
 from ensemble.likelihood import Arrays
-from ensemble.method import Method, Stacked, Status, check_not_longer
+from ensemble.method import Method, Status, check_not_longer
 from ensemble.methods.common_keys import PRIOR
 from ensemble.methods.mcmc import chain_monitor
 from ensemble.methods.mcmc.log_density import check_posterior
@@ -180,7 +181,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         if self._tracked is not None and self.tracked_split is not None:
             predicted = self._engine.predict_split(members, self.tracked_split).arrays
             scalars |= self._tracked.scalars(predicted)
-        params = self._engine.variables(members, self.indices).variables["params"]
+        params = self._engine.fitted(members, self.indices).sets["params"]
         return state._replace(pending=(*state.pending, Draw(scalars, params)))
 
     def finished(self, state: ChainsState) -> bool:
@@ -243,11 +244,11 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         variables = programs.placement.place_members({"params": params})
         return programs.predict(variables, SplitInputs(self.task.dataset, split))
 
-    def predictive(self, state: ChainsState, live: Sequence[int], draws: Draws) -> Stacked | None:
+    def fitted(self, state: ChainsState, live: Sequence[int], draws: Draws) -> Fitted | None:
         """The draws of the live chains; only the main process's."""
         if not processes.is_main():
             return None
-        return draw_variables(draws, live, self.config.num_predictive_draws)
+        return fitted_draws(draws, live, self.config.num_predictive_draws)
 
     def monitor_scalars(
         self, state: ChainsState, draws: Draws, member_examples_per_second: float | None

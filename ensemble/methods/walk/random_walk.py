@@ -87,6 +87,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
         self.config = config
         self.task = task
         self.num_steps = config.rwm.num_warmup + config.rwm.num_samples
+        self.may_end_early = any(config.stop_at.values())
         self.steps_per_epoch = config.log_every_steps
         self.tracked_split = None
         self.remedy = f"lower config.rwm.scale={config.rwm.scale}"
@@ -231,7 +232,7 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
                 for name in ("mean", "mcse_mean", "variance", "mcse_variance", "ess")
             },
             **{
-                # Where it cannot be told, no interval.
+                # Where it is not known, no interval.
                 name: [None if math.isnan(low) else [low, high] for low, high in ends.tolist()]
                 for name in ("mean_interval", "variance_interval")
                 for ends in [getattr(found, name)]

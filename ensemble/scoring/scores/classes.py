@@ -29,7 +29,8 @@ def accuracy(view):
     unit="nats",
 )
 def nll(view):
-    """-log p[label] (Good 1952); few errors do not tell how surprising others are."""
+    """Mean of -log p[label] (Good 1952)."""
+    # Few errors do not tell how surprising others are.
     return np.stack([surprisals(view.log_probs, view.labels), 1 - view.hits], axis=1)
 
 

@@ -50,7 +50,7 @@ def aurc(view):
     better="higher",
 )
 def accuracy_at_80(view):
-    """Accuracy of the 80% most confident (El-Yaniv and Wiener 2010)."""
+    """Accuracy of the 80% most confident examples (El-Yaniv and Wiener 2010)."""
     return view.ranked
 
 

@@ -16,15 +16,25 @@ def disagreement(view):
     return disagreements_of(view.votes)
 
 
-def _entropy(part, title):
-    @score(of=ClassView, title=title, combine=Mean(), name=part, unit="nats", **_OF_ALL)
-    def entropy(view):
-        return view.entropies[part]
+_NATS: dict[str, Any] = {"combine": Mean(), "unit": "nats", **_OF_ALL}
 
 
-_entropy("total", "entropy")
-_entropy("aleatoric", "members' own entropy")
-_entropy("epistemic", "mutual information")
+@score(of=ClassView, title="entropy", name="total", **_NATS)
+def entropy(view):
+    """Entropy of the ensemble's prediction: how unsure it is, for whatever reason."""
+    return view.entropies["total"]
+
+
+@score(of=ClassView, title="members' own entropy", name="aleatoric", **_NATS)
+def own_entropy(view):
+    """Mean entropy of the single predictions: how unsure each is by itself."""
+    return view.entropies["aleatoric"]
+
+
+@score(of=ClassView, title="mutual information", name="epistemic", **_NATS)
+def mutual_information(view):
+    """Entropy less the members' own: how far the single predictions differ; 0 if all agree."""
+    return view.entropies["epistemic"]
 
 
 @score(

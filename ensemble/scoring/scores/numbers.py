@@ -21,7 +21,7 @@ def _known(view, values):
 
 @score(of=NumberView, title="NLL", combine=Mean(tail="light", over_groups="signed"), unit="nats")
 def nll(view):
-    """-log of the mixture's density at the target; of its survival at a bound."""
+    """Mean of -log of the mixture's density at the target, or of its survival at a bound."""
     return -view.log_density
 
 
@@ -44,7 +44,7 @@ def nll_by_moments(view):
     unit="nats",
 )
 def joint_nll(view):
-    """-log of the mixture's density at all targets of an example."""
+    """Mean of -log of the mixture's density at all targets of an example."""
     return -view.log_density
 
 
@@ -56,19 +56,22 @@ def pinball(view):
 
 @score(of=IntervalView, title="RMSE", combine=RootMean(), unit="target", under_shift="ratio")
 def rmse(view):
-    """Squared errors of the mean; of quantiles, of the median."""
+    """Root of the mean squared error of the mean; of quantiles, of the median."""
     return _known(view, (view.point - view.y) ** 2)
 
 
 @score(of=IntervalView, title="MAE", combine=Mean(), unit="target")
 def mae(view):
-    """Absolute errors of the median."""
+    """Mean absolute error of the median."""
     return _known(view, np.abs(view.median - view.y))
 
 
 @score(of=IntervalView, title="CRPS", combine=Mean(), unit="target")
 def crps(view):
-    """Gneiting and Raftery 2007; of quantiles, what these tell of it."""
+    """Integral of the squared difference of the CDF and a step at the target.
+
+    Gneiting and Raftery 2007; of quantiles, what these tell of it.
+    """
     return _known(view, view.crps)
 
 
@@ -76,7 +79,7 @@ def crps(view):
     **_BANDS, name="coverage_{}", title="in {}%", combine=Coverage, unit="share", better="nearest"
 )
 def coverage(view, band):
-    """Whether central intervals hold the targets."""
+    """Share of targets in their central intervals."""
     if view.is_known.all():
         return view.held(band).astype(np.float64)
     return np.stack([view.pit, view.is_known], axis=1)
@@ -87,7 +90,7 @@ def coverage(view, band):
     better="neither",
 )  # fmt: skip
 def width(view, band):
-    """Widths of central intervals."""
+    """Mean width of central intervals."""
     low, high = view.ends(band)
     return _known(view, high - low)
 
@@ -100,6 +103,9 @@ def width(view, band):
     unit="target",
 )
 def interval_score(view, band):
-    """Gneiting and Raftery 2007, section 6.2; the second column has what the intervals miss."""
+    """Width, and 2 / (1 - P) times how far the target lies outside.
+
+    Gneiting and Raftery 2007, section 6.2.
+    """
     terms = regression.interval_score(*view.ends(band), view.y, band)
     return np.stack([_known(view, terms), ~view.held(band)], axis=1)

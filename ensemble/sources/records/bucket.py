@@ -56,7 +56,7 @@ def local_copy(name: str) -> Path:
         except FileNotFoundError:
             raise UserError(
                 f"{name} holds no {INDEX}; check the path, or write a folder of records there by "
-                f"python -m ensemble convert SOURCE {path}"
+                f"ensemble convert SOURCE {path}"
             ) from None
         store.invalidate_cache()  # Of another folder's state, in a process that lives for long.
         found = {PurePosixPath(one["name"]).name: one["size"] for one in store.ls(root, True)}

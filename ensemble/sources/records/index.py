@@ -27,7 +27,7 @@ from ensemble.storage.schema import MAX_BYTES, checksum, parse, to_json
 INDEX, EXAMPLES = "records.json", "examples.npz"
 _FORM = "records 1"
 _WEIGHTS = "weights"
-_ANEW = "write it again by python -m ensemble convert"
+_ANEW = "write it again by ensemble convert"
 _RESTORE = (
     "restore the file, or write the folder anew without what is damaged: python -m ensemble "
     "convert records:{} NEW_FOLDER --skip_damaged"

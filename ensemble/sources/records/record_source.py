@@ -25,8 +25,7 @@ def given_records(name: str, request: Request) -> OwnData:
         raise UserError(f"{name}: there is no folder {folder.absolute()}; check the path")
     if not (folder / INDEX).is_file():
         raise UserError(
-            f"{name} holds no {INDEX}; python -m ensemble convert SOURCE FOLDER writes a folder of "
-            "records"
+            f"{name} holds no {INDEX}; ensemble convert SOURCE FOLDER writes a folder of records"
         )
     return read_folder(folder, name)
 

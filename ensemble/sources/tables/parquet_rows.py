@@ -1,6 +1,6 @@
 """Parquet files that may be larger than the memory: row groups are read one after the other.
 
-`python -m ensemble convert` writes such files as records. All columns but the target's are numbers,
+`ensemble convert` writes such files as records. All columns but the target's are numbers,
 which become float32: what a table's categories, dates and gaps become follows from all of its rows,
 and a table with these is read by `table_source`, in memory.
 """

@@ -150,7 +150,7 @@ def _check_size(num_bytes: int, what: str) -> None:
     if num_bytes > max_bytes():
         raise UserError(
             f"{what} takes {num_bytes:,} bytes, more than the {max_bytes():,} allowed here; "
-            "python -m ensemble convert writes Parquet files of numbers as records, which may be "
+            "ensemble convert writes Parquet files of numbers as records, which may be "
             "larger than the memory"
         )
 

@@ -9,10 +9,10 @@ import numpy as np
 import scipy
 
 from ensemble.metrics.analytic_intervals import Interval, mean_interval
-from ensemble.scoring.sections import member_terms, summary, terms_of
+from ensemble.scoring.sections import member_terms, score_split, terms_of, values_in
 from ensemble.scoring.view import View
 from ensemble.source import Source, SplitInputs
-from ensemble.tasks.distillation.teacher import Ensemble, num_networks, num_parameters
+from ensemble.tasks.distillation.teacher import Ensemble, num_parameters
 
 _SPLITS = ("test", "validation")  # The most telling first.
 _PARTS = ("total", "standard_deviation", "aleatoric", "epistemic")
@@ -35,7 +35,7 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
         `scores` of both; `mean_member`, the teacher's members' mean scores; and `rank_correlation`,
         Spearman's, of the uncertainties of both, part by part: None where one is constant;
         `nll_over_mean_member`, a paired 95% interval over the examples, nats, of the student's NLL
-        less that of the mean member.
+        less that of the average member.
     """
     split = next((name for name in _SPLITS if name in source.sizes), "train")
     inputs = source.read(split, slice(0, _NUM_TIMED)).inputs
@@ -44,7 +44,7 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
     rates = _examples_per_second(both, timed)
     found: dict[str, Any] = {
         name: {
-            "num_networks": num_networks(one),
+            "num_networks": one.fitted.num_sets,
             "num_parameters": num_parameters(one),
             "examples_per_second": rates[name],
         }
@@ -57,11 +57,10 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
     for name, one in both.items():
         said = one.predict_members(SplitInputs(source, split))
         views[name] = said.view(one.likelihood, targets)
-        scored = summary(views[name])
-        found[name]["scores"] = scored["ensemble"]
+        section = score_split(views[name], intervals=False)
+        found[name]["scores"] = values_in(section)
         if one is teacher:
-            members = scored["members"]
-            found["mean_member"] = {key: float(np.mean(each)) for key, each in members.items()}
+            found["mean_member"] = values_in(section, "mean")
         prediction = one.likelihood.prediction(said.arrays, None)
         uncertainties[name] = {
             part: getattr(prediction, part) for part in _PARTS if hasattr(prediction, part)
@@ -73,7 +72,7 @@ def compare(source: Source, teacher: Ensemble, student: Ensemble) -> dict[str, A
 
 
 def nll_over_mean_member(student: View, teacher: View) -> Interval:
-    """A paired 95% interval of the student's NLL less that of the teacher's mean member, nats."""
+    """A paired 95% interval, nats: the student's NLL less that of the teacher's average member."""
     return mean_interval(terms_of(student, "nll") - member_terms(teacher, "nll").mean(axis=0))
 
 

@@ -73,11 +73,6 @@ class Distilled(Supervised):
         log_prob = likelihood.expected_log_prob(own, outputs, self._teach(inputs))
         return log_prob, Aux(likelihood.predict(own, outputs), state, outputs)
 
-    def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
-        """The predictive distribution of one member for raw inputs [N, ...]."""
-        outputs, own, _ = self.outputs(variables, super().prepare(inputs))
-        return self.likelihood.predict(own, outputs)
-
     def compared(self, ensemble: Ensemble) -> dict[str, Any]:
         """The entry of report.json that lays what has learned beside its teacher.
 

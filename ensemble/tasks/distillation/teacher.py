@@ -1,8 +1,9 @@
 """The ensemble that is learned from: read from its workdir, and as a function of inputs."""
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import ml_collections
@@ -11,6 +12,7 @@ from absl import logging
 
 from ensemble import registry
 from ensemble.errors import UserError
+from ensemble.fitted import Fitted
 from ensemble.likelihood import Likelihood
 from ensemble.scoring.view import View
 from ensemble.source import Source, SplitInputs
@@ -38,7 +40,7 @@ class Ensemble(Protocol):
     """An ensemble as a function, as far as learning from it, and being compared with it, goes."""
 
     task: PredictingTask
-    variables: Any
+    fitted: Fitted
     members: Sequence[int]
 
     @property
@@ -65,25 +67,37 @@ class Teacher(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """16 hex digits that depend on all variables."""
+        """16 hex digits that depend on all variables, and on the passes."""
         found = hashlib.blake2b(digest_size=8)
-        for leaf in jax.tree.leaves(self.ensemble.variables):
+        for leaf in jax.tree.leaves(self.ensemble.fitted.sets):
             found.update(f"{leaf.dtype} {leaf.shape};".encode())
             found.update(np.ascontiguousarray(leaf).data)
+        if self.ensemble.fitted.num_passes > 1:
+            found.update(f"{self.ensemble.fitted.num_passes} passes".encode())
         return found.hexdigest()
 
     def function(self) -> Callable[[jax.Array], dict[str, jax.Array]]:
         """From raw inputs [B, ...] to what the ensemble says: `Likelihood.exported`."""
-        networks, variables = num_networks(self.ensemble), self.ensemble.variables
-        if networks > MAX_NETWORKS:
-            chosen = np.linspace(0, networks - 1, MAX_NETWORKS).round().astype(int)
-            variables = jax.tree.map(lambda leaf: leaf[chosen], variables)
-            logging.info("The teacher's %d draws are represented by %d.", networks, MAX_NETWORKS)
-        task = self.ensemble.task
+        fitted, task = self.ensemble.fitted, self.ensemble.task
+        number = fitted.num_estimators
+        if number > MAX_NETWORKS:
+            size = min(fitted.num_sets, MAX_NETWORKS)
+            chosen = np.linspace(0, fitted.num_sets - 1, size).round().astype(int)
+            fitted = dataclasses.replace(
+                fitted,
+                sets=jax.tree.map(lambda leaf: leaf[chosen], fitted.sets),
+                member_of=fitted.member_of[chosen],
+                num_passes=MAX_NETWORKS // size,
+            )
+            logging.info(
+                "The teacher's %d %ss are represented by %d.",
+                number,
+                fitted.nouns[1],
+                fitted.num_estimators,
+            )
 
         def predict(inputs: jax.Array) -> dict[str, jax.Array]:
-            predicted = jax.lax.map(lambda one: task.predict(one, inputs), variables)
-            return task.likelihood.exported(predicted, None)
+            return task.likelihood.exported(fitted.all_estimators(task, inputs), None)
 
         return predict
 
@@ -114,8 +128,7 @@ def load_teacher(config: ml_collections.FrozenConfigDict, source: Source) -> Tea
             "be learned from; give an ensemble with a likelihood such as 'gaussian'"
         )
     ensemble = restored.predictor(config.num_devices)
-    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(ensemble.variables))
-    networks = num_networks(ensemble)
+    num_bytes, networks = ensemble.fitted.num_bytes, ensemble.fitted.num_sets
     if num_bytes // networks * min(networks, MAX_NETWORKS) > _MAX_BYTES:
         raise UserError(
             f"{where} has {networks} networks of {num_bytes / networks / 1e9:.2g} GB each; a step "
@@ -125,11 +138,6 @@ def load_teacher(config: ml_collections.FrozenConfigDict, source: Source) -> Tea
     return Teacher(ensemble, restored.identity)
 
 
-def num_networks(ensemble: Ensemble) -> int:
-    """How many sets of parameters predict: members, or draws of chains."""
-    return len(jax.tree.leaves(ensemble.variables)[0])
-
-
 def num_parameters(ensemble: Ensemble) -> int:
-    """Numbers that all of them have together."""
-    return sum(leaf.size for leaf in jax.tree.leaves(ensemble.variables["params"]))
+    """Numbers that all networks have together."""
+    return sum(leaf.size for leaf in jax.tree.leaves(ensemble.fitted.sets["params"]))

@@ -59,8 +59,10 @@ class Factors(Defaults):
         """Returns what a checkpoint says of what was learned, JSON-ready."""
         return {**describe(self.dataset), **self.likelihood.describe()}
 
-    def predict(self, variables: Variables, inputs: jax.Array) -> dict[str, jax.Array]:
-        """The predictive distribution of pairs [P, 2]."""
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
+        """The predictive distribution of pairs [P, 2]; there is no noise."""
         logits, _ = MatrixFactorisation().apply(variables, inputs)
         return self.likelihood.predict({}, logits)
 

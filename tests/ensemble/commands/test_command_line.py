@@ -117,3 +117,11 @@ def test_echoes_of_a_failed_save_are_not_shown():
         logger.removeHandler(handler)
         loop.close()
     assert [record.getMessage() for record in shown] == ["of our own", "a slow callback"]
+
+
+@pytest.mark.parametrize(("level", "text"), [("INFO", "saved"), ("WARNING", "Warning: saved")])
+def test_a_terminal_has_messages_alone(level, text):
+    record = std_logging.LogRecord(
+        "ensemble", getattr(std_logging, level), "x.py", 1, "saved", None, None
+    )
+    assert command_line._OnTerminal().format(record) == text

@@ -70,7 +70,7 @@ def test_the_report_lays_the_posterior_beside_simpler_models(finished):
     assert report["posterior"]["accept"] > 0.5
     # Of the same draws.
     held_out = report["recommendation"]["held_out"]["posterior"]["log_likelihood"]
-    assert held_out == pytest.approx(-report["test"]["ensemble"]["nll"], abs=1e-4)
+    assert held_out == pytest.approx(-report["test"]["scores"]["nll"]["value"], abs=1e-4)
     names = {path.name for path in (workdir / "plots").iterdir()}
     assert {"recommended_titles.png", "recommended_genres.png", "traces.png"} <= names
     assert (workdir / "posterior.nc").exists()

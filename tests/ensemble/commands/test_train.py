@@ -123,8 +123,8 @@ def unbroken(config_file, tmp_path_factory):
 
 def test_the_table_and_the_summary_are_printed(unbroken):
     workdir, done = unbroken
-    assert re.search(r"member 2 +\d+\.\d\d( +\d\.\d{4}){3}\n", done.stdout)
-    assert "mean of members" in done.stdout
+    assert re.search(r"member 2 +\d+\.\d\d%( +\d\.\d{4}){3}\n", done.stdout)
+    assert "average member" in done.stdout
     assert "sd of members" in done.stdout
     assert "ensemble of 3 " in done.stdout
     assert f"tensorboard --logdir={workdir}" in done.stdout
@@ -340,11 +340,11 @@ def test_a_file_with_a_few_keys_can_be_overridden_in_all(tmp_path):
     )
     done = run_here("train.py", f"--config={few}", "--explain", "--config.seed=5")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^num_epochs +3 .*\n(.*\n)*batch_size +128 ", done.stdout, re.M)
+    assert re.search(r"^\* num_epochs = 3\n(.*\n)*  batch_size = 128\n", done.stdout, re.M)
     hmc = ["--config.method=hmc", "--config.sampler.thin=7", "--config.prior=normal(2)"]
     done = run_here("train.py", f"--config={few}", "--explain", *hmc)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^model +mlp .*\n(.*\n)*sampler.thin +7 ", done.stdout, re.M)
+    assert re.search(r"^\* model = mlp\n(.*\n)*\* sampler.thin = 7\n", done.stdout, re.M)
     (left_out,) = (line for line in done.stderr.splitlines() if "num_epochs=3" in line)
     assert "config.method='hmc' with config.model='mlp'" in left_out
 
@@ -367,13 +367,13 @@ def test_every_key_is_explained_and_nothing_is_trained(config_file, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     done = run_here("train.py", f"--config={config_file}", "--explain", "--config.seed=77")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^seed +77 +\w.* must be ", done.stdout, re.M)
-    assert re.search(r"^num_epochs +15 ", done.stdout, re.M)
+    assert re.search(r"^\* seed = 77\n +\w.* must be ", done.stdout, re.M)
+    assert re.search(r"^. num_epochs = 15\n", done.stdout, re.M)
     assert "sampler." not in done.stdout
     assert list(tmp_path.iterdir()) == []
     by_default = run_here("train.py", "--explain", "--config.method=hmc")
     assert by_default.returncode == 0, by_default.stderr
-    assert re.search(r"^sampler.thin +10 +\w", by_default.stdout, re.M)
+    assert re.search(r"^  sampler.thin = 10\n +\w", by_default.stdout, re.M)
     assert "num_epochs" not in by_default.stdout
 
 

@@ -9,13 +9,15 @@ import time
 import numpy as np
 import pytest
 from conftest import ROOT, small_config
+from formulas import summarise
 from markdown_pages import of_evaluations
 
 import ensemble
 from ensemble import UserError, metrics
-from ensemble.evaluation import derived, recipe
+from ensemble.evaluation import derived
 from ensemble.evaluation.shift import SHIFTS
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
+from ensemble.scoring.sections import values_in
 
 
 def make_images(num_classes=3, side=6, num_examples=203):
@@ -90,20 +92,17 @@ def test_evaluation_json_holds_what_was_returned(evaluated):
     workdir, evaluation, _ = evaluated
     stored = json.loads((workdir / "evaluation" / "evaluation.json").read_text())
     assert stored == json.loads(json.dumps(evaluation))
-    assert stored["format"] == 1
+    assert stored["version"] == 2
     assert stored["is_finished"] is True
 
 
 def test_scores_are_those_of_the_stored_predictions(evaluated):
     workdir, evaluation, _ = evaluated
     report = json.loads((workdir / "report.json").read_text())
-    for name in metrics.SCORES:
-        for group in ("ensemble", "members"):
-            ours, theirs = evaluation["test"][group][name], report["test"][group][name]
-            assert ours == pytest.approx(theirs, rel=1e-12)
+    assert json.loads(json.dumps(evaluation["test"])) == report["test"]
     assert evaluation["members"] == report["live_members"]
-    assert evaluation["calibrated"]["temperature"]["num_examples"] == 20
-    assert sum(evaluation["classes"]["counts"]) == evaluation["test"]["num_examples"]
+    assert evaluation["calibrated"]["num_rows"] == 20
+    assert sum(evaluation["classes"]["counts"]) == evaluation["test"]["num_rows"]
 
 
 def test_shifted_scores_are_those_of_the_shifted_images(evaluated):
@@ -119,14 +118,14 @@ def test_shifted_scores_are_those_of_the_shifted_images(evaluated):
     predictor = ensemble.load(workdir)
     for kind, severity in [("rotation", 1), ("noise", 5)]:
         shifted = shift_images(inputs, kind, severity, value_range=value_range)
-        expected = metrics.summarise(predictor.member_arrays(shifted)["log_probs"], labels)
+        expected = summarise(predictor.member_arrays(shifted)["log_probs"], labels)
         section = evaluation["shift"][kind]
         assert section["amounts"] == list(SHIFTS[kind].amounts)
         for name in metrics.SCORES:
-            ours = section["ensemble"][name][severity - 1]
+            ours = section["scores"][name][severity]
             assert ours == pytest.approx(expected["ensemble"][name], rel=1e-6, abs=1e-9)
             mean = np.mean(expected["members"][name])
-            assert section["mean"][name][severity - 1] == pytest.approx(mean, rel=1e-6, abs=1e-9)
+            assert section["mean"][name][severity] == pytest.approx(mean, rel=1e-6, abs=1e-9)
 
 
 def test_other_sets_are_told_from_the_test_split(evaluated, other_images_file):
@@ -134,8 +133,8 @@ def test_other_sets_are_told_from_the_test_split(evaluated, other_images_file):
     sections = evaluation["out_of_distribution"]
     assert list(sections) == ["uniform", "constant", f"npz:{other_images_file}"]
     other = sections[f"npz:{other_images_file}"]
-    assert other["num_examples"] == 40  # All of a set that has no test split.
-    assert sections["uniform"]["num_examples"] == evaluation["test"]["num_examples"]
+    assert other["num_rows"] == 40  # All of a set that has no test split.
+    assert sections["uniform"]["num_rows"] == evaluation["test"]["num_rows"]
     for section in sections.values():
         assert 0 <= section["entropy"]["auroc"] <= 1
 
@@ -178,9 +177,9 @@ def test_a_finished_run_in_an_object_store(trained, bucket):
             (bucket.path / relative).write_bytes(path.read_bytes())
     evaluation = ensemble.evaluate("gs://bucket/run", datasets=[])
     report = json.loads(bucket.report.read_text())
-    assert evaluation["test"]["ensemble"]["nll"] == report["test"]["ensemble"]["nll"]
+    assert evaluation["test"]["scores"]["nll"]["value"] == report["test"]["scores"]["nll"]["value"]
     written = json.loads((bucket.path / "evaluation" / "evaluation.json").read_text())
-    assert written["verdict"] == evaluation["verdict"]
+    assert written["findings"] == json.loads(json.dumps(evaluation["findings"]))
     assert "</html>" in (bucket.path / "evaluation" / "report.html").read_text()
     with pytest.raises(UserError, match="gs://bucket/run/plots"):
         ensemble.evaluate("gs://bucket/run", "gs://bucket/run/plots", [])
@@ -198,27 +197,30 @@ def test_compared_with_itself_nothing_differs(trained, tmp_path):
     (other,) = evaluation["compare"]
     assert other["agreement"] == 1
     assert other["total_variation"] == 0
-    assert set(other["difference"].values()) == {0.0}
-    assert other["interval"]["nll"] == (0.0, 0.0)
-    low, high = other["interval"]["accuracy"]  # Of none of few examples on which they differ.
+    assert set(values_in(other, "difference").values()) == {0.0}
+    assert other["scores"]["nll"]["interval"] == (0.0, 0.0)
+    low, high = other["scores"]["accuracy"][
+        "interval"
+    ]  # Of none of few examples on which they differ.
     assert low == -high < 0
-    assert other["interval"]["ece"] is None
+    assert other["scores"]["ece"]["interval"] is None
 
 
 def test_compared_with_another_run_the_scores_differ(trained, other, tmp_path):
     evaluation = ensemble.evaluate(trained, tmp_path / "out", [], compare=[other])
     (other,) = evaluation["compare"]
     for name in metrics.SCORES:
-        expected = other["ensemble"][name] - evaluation["test"]["ensemble"][name]
-        assert other["difference"][name] == pytest.approx(expected)
+        expected = other["scores"][name]["value"] - evaluation["test"]["scores"][name]["value"]
+        assert other["scores"][name]["difference"] == pytest.approx(expected)
     assert 0 < other["total_variation"] < 1
-    low, high = other["interval"]["nll"]
-    assert low < other["difference"]["nll"] < high
+    low, high = other["scores"]["nll"]["interval"]
+    assert low < other["scores"]["nll"]["difference"] < high
     section = other["recipe"]
     assert section["over"] == "members and examples"
-    assert section["difference"] == pytest.approx(other["difference"]["nll"])
-    (sentence,) = (one for one in evaluation["verdict"] if other["workdir"] in one)
-    assert sentence == recipe.sentence(other)
+    assert section["difference"] == pytest.approx(other["scores"]["nll"]["difference"])
+    found = [one for one in evaluation["findings"] if one["code"].startswith("comparison.")]
+    assert [one["about"] for one in found] == [f"compare/{other['workdir']}"]
+    assert found[0]["numbers"]["difference"] == section["difference"]
 
 
 def test_one_member_is_fine(images_file, tmp_path):
@@ -227,8 +229,8 @@ def test_one_member_is_fine(images_file, tmp_path):
     )
     ensemble.train(config, workdir=str(tmp_path))
     evaluation = ensemble.evaluate(tmp_path, datasets=["uniform"])
-    assert evaluation["test"]["sd"]["nll"] == 0
-    assert "train at least 3" in evaluation["next_member"]["sentence"]
+    assert evaluation["test"]["scores"]["nll"]["sd"] == 0
+    assert "next_member.one" in {one["code"] for one in evaluation["findings"]}
     assert (tmp_path / "evaluation" / "report.html").stat().st_size > 10_000
 
 
@@ -252,8 +254,8 @@ def test_a_run_without_calibration_data_says_so(blobs, tmp_path):
     ensemble.train(small_config(hold_out=False), data=data, workdir=str(tmp_path))
     evaluation = ensemble.evaluate(tmp_path)
     calibrated = evaluation["calibrated"]
-    assert "not available" in calibrated["temperature"]["reason"]
-    assert "not available" in calibrated["conformal"]["reason"]
+    assert "not available" in calibrated["reason"]
+    assert "not available" in evaluation["conformal"]["sets"]["reason"]
     assert all("not available" in one["reason"] for one in evaluation["abstention"])
     assert "not available" in (tmp_path / "evaluation" / "report.html").read_text()
 
@@ -284,7 +286,7 @@ ensemble.train(config, workdir={str(workdir)!r})
     assert evaluation["is_finished"] is False
     assert evaluation["step"] > 0
     assert evaluation["members"] == [0, 1, 2, 3]
-    assert evaluation["calibrated"]["conformal"]["coverage"] > 0
+    assert evaluation["conformal"]["sets"]["coverage"] > 0
     before = snapshot(workdir)
     ensemble.evaluate(workdir, tmp_path / "dead", [])
     assert snapshot(workdir) == before

@@ -19,7 +19,7 @@ def test_equal_confidences_have_no_order_in_a_comparison():
 
     def interval(order):
         views = [labelled(one[None, order], labels[order]) for one in both]
-        return compare_views(*views)["interval"]["accuracy_at_80"]
+        return compare_views(*views)["scores"]["accuracy_at_80"]["interval"]
 
     low, high = interval(np.arange(500))
     first, second = (metrics.scores(one, labels)["accuracy_at_80"] for one in both)

@@ -1,4 +1,4 @@
-"""An evaluation shows itself: its verdict, its scores with intervals, some pictures."""
+"""An evaluation shows itself: its findings, its scores with intervals, some pictures."""
 
 import json
 
@@ -7,6 +7,7 @@ from conftest import built_once
 
 import ensemble
 from ensemble.evaluation.evaluation import Evaluation
+from ensemble.evaluation.summary import lines_of
 
 
 @pytest.fixture(scope="module")
@@ -27,28 +28,28 @@ def test_evaluate_returns_one(blobs_run, tmp_path):
     found = ensemble.evaluate(blobs_run, tmp_path / "out", [], show_progress=False)
     assert isinstance(found, Evaluation)
     stored = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-    assert found["verdict"] == stored["verdict"]
+    assert json.loads(json.dumps(found["findings"])) == stored["findings"]
 
 
-def test_as_text_it_is_its_verdict_and_its_scores(evaluation):
+def test_as_text_it_is_its_findings_and_its_scores(evaluation):
     text = repr(evaluation)
-    assert text.startswith("\n".join(evaluation["verdict"]))
-    low, high = evaluation["test"]["interval"]["brier"]
-    (line,) = (line for line in text.splitlines() if line.startswith("Brier "))
-    assert f"{evaluation['test']['ensemble']['brier']:.4f}" in line
+    assert text.startswith("\n".join(lines_of(evaluation)))
+    low, high = evaluation["test"]["scores"]["brier"]["interval"]
+    (line,) = (line for line in text.splitlines() if line.startswith("Brier score "))
+    assert f"{evaluation['test']['scores']['brier']['value']:.4f}" in line
     assert f"[{low:.4f}, {high:.4f}]" in line
     assert "95% over examples" in text
 
 
 def test_in_a_notebook_it_has_pictures_and_escapes_names(evaluation):
-    evaluation["verdict"] = ["<script>"]
+    evaluation["findings"][0]["text"] = "<script>"
     evaluation["classes"]["names"] = ["<b>"] * len(evaluation["classes"]["names"])
     page = evaluation._repr_html_()
     assert "&lt;script&gt;" in page
     assert "<script" not in page
     assert "<b>" not in page
     assert page.count("<img") == 2  # More members, and the confusion of three classes.
-    low, high = evaluation["test"]["interval"]["accuracy"]
+    low, high = evaluation["test"]["scores"]["accuracy"]["interval"]
     assert f"<td>[{100 * low:.2f}%, {100 * high:.2f}%]</td>" in page
 
 

@@ -86,7 +86,7 @@ def test_detection_matches_scikit_learn_and_has_intervals():
     scores_in = labelled(inside, None).uncertainties()
     whole = replace(evaluated(labelled(inside, None)), outside={"set": labelled(outside, None)})
     section = score_detections(whole)["set"]
-    assert section["num_examples"] == 100
+    assert section["num_rows"] == 100
     scores_out = labelled(outside, None).uncertainties()
     assert section["mean_entropy"] == pytest.approx(scores_out["entropy"].mean())
     is_out = np.repeat([0, 1], [300, 100])

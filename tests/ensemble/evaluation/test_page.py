@@ -9,7 +9,8 @@ from conftest import small_config
 from test_assembly import make_images
 
 import ensemble
-from ensemble.evaluation.page import CAPTIONS
+from ensemble.evaluation.class_evaluator import ClassEvaluator
+from ensemble.evaluation.summary import lines_of
 from scripts.browser import open_page, require_browser
 
 pytestmark = pytest.mark.check
@@ -48,7 +49,9 @@ def test_every_picture_draws_and_nothing_is_fetched(report, color_scheme):
                         shapes: shapes.length, ink: ink && getComputedStyle(ink).fill};
             })""",
         )
-        assert {one["id"] for one in figures} == {f"figure-{name}" for name in CAPTIONS}
+        assert {one["id"] for one in figures} == {
+            f"figure-{name}" for name in [*ClassEvaluator.captions, "training"]
+        }
         for one in figures:
             assert one["width"] > 200, one
             assert one["height"] > 100, one
@@ -90,16 +93,16 @@ def test_the_tables_show_what_evaluation_json_holds(report):
     evaluation = json.loads((report.parent / "evaluation.json").read_text())
     with open_page(report.as_uri()) as (page, _, _):
         scores, shift = page.inner_text("#scores"), page.text_content("#shift")
-        assert f"{evaluation['test']['ensemble']['nll']:.4f}" in scores
-        assert f"{evaluation['calibrated']['temperature']['ensemble']['ece']:.4f}" in scores
-        assert page.locator("#compare tr").count() == 4
-        assert f"{evaluation['next_member']['mean']['brier'][1]:.5f}" in page.text_content("#sizes")
+        assert f"{evaluation['test']['scores']['nll']['value']:.4f}" in scores
+        assert f"{evaluation['calibrated']['scores']['ece']['value']:.4f}" in scores
+        assert page.locator("#compare th").count() == 3
+        assert f"{evaluation['next_member']['mean']['brier'][1]:.4f}" in page.text_content("#sizes")
         for kind, section in evaluation["shift"].items():
             assert kind in shift
-            assert f"{section['ensemble']['accuracy'][4]:.1%}" in shift
-        verdict = page.inner_text("#verdict")
-        for sentence in evaluation["verdict"]:
-            assert sentence in re.sub(r"\s+", " ", verdict)
+            assert f"{section['scores']['accuracy'][4]:.2%}" in shift
+        found = re.sub(r"\s+", " ", page.text_content("#findings"))
+        for sentence in lines_of(evaluation):
+            assert sentence in found
 
 
 def test_identifiers_are_unique(report):

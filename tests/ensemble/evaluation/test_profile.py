@@ -22,9 +22,9 @@ def test_one_column_moves_beyond_its_range_and_the_widest_fan_is_of_what_matters
     loc = np.stack([5 * x[:, 1] + x[:, 0], 5 * x[:, 1] - x[:, 0]])
     arrays = {"loc": loc, "scale": np.ones_like(loc)}
     likelihood = Gaussian(0.0, 1.0, -1.0, 1.0)
-    fan = widest_fan(likelihood, source, arrays)
+    fan = widest_fan(likelihood.view(arrays, None), source)
     assert fan.name == "input 1"
     np.testing.assert_allclose(fan.quantiles[2], loc.mean(axis=0)[NUM_POINTS : 2 * NUM_POINTS])
     assert fan.low > fan.values[0]
     flat = {name: np.ones_like(one) for name, one in arrays.items()}
-    assert widest_fan(likelihood, source, flat) is None
+    assert widest_fan(likelihood.view(flat, None), source) is None

@@ -5,20 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sklearn.metrics
-from run_parts import evaluated
+from run_parts import check_scores, evaluated
 from scipy.special import log_softmax
 
 from ensemble import metrics
 from ensemble.evaluation.classes import are_unequal, score_classes, worst_classes
+from ensemble.evaluation.questions.calibration import is_available
 from ensemble.evaluation.sections import (
     conformal_range,
     score_conformal,
     score_factor,
-    score_test,
 )
-from ensemble.evaluation.sentences import is_available
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
-from ensemble.scoring.sections import score_split
+from ensemble.scoring.facts import facts_of
+from ensemble.scoring.sections import score_split, values_in, values_of
+from ensemble.source import Strata
 
 WITHOUT_INTERVAL = {"ece", "adaptive_ece", "matthews"}
 """Chance alone raises the first two; of the last none was simulated."""
@@ -36,31 +37,22 @@ def labelled(log_probs, labels):
     return MeanOfSoftmax(arrays={LOG_PROBS: log_probs}, targets=labels)
 
 
-def score_predictions(view):
-    return score_test(evaluated(view))
-
-
 def score_calibrated(test, calibration, **how):
     one = evaluated(test, calibration, **how)
-    return {"temperature": score_factor(one), "conformal": score_conformal(one)[""]}
+    return {"temperature": score_factor(one), "conformal": score_conformal(one)["sets"]}
 
 
 def test_every_score_has_its_value_interval_and_members():
     predictions = make_predictions(0)
-    section = score_predictions(predictions)
-    summary = metrics.summarise(predictions.arrays[LOG_PROBS], predictions.targets)
-    assert section["num_examples"] == 300
-    for name in metrics.SCORES:
-        assert section["ensemble"][name] == pytest.approx(summary["ensemble"][name], rel=1e-12)
-        assert section["members"][name] == pytest.approx(summary["members"][name], rel=1e-12)
-        assert section["mean"][name] == pytest.approx(np.mean(summary["members"][name]))
-        assert section["sd"][name] == pytest.approx(np.std(summary["members"][name], ddof=1))
-    for name, value in summary["diversity"].items():
-        assert section["ensemble"][name] == pytest.approx(value)
-    assert section["interval"].keys() == section["ensemble"].keys()
-    for name in {*section["ensemble"]} - WITHOUT_INTERVAL:
-        low, high = section["interval"][name]
-        assert low <= section["ensemble"][name] <= high, name
+    section = score_split(predictions)
+    assert section["num_rows"] == 300
+    check_scores(section, predictions.arrays[LOG_PROBS], predictions.targets)
+    for name, members in values_in(section, "members").items():
+        assert section["scores"][name]["mean"] == pytest.approx(np.mean(members))
+        assert section["scores"][name]["sd"] == pytest.approx(np.std(members, ddof=1))
+    for name in {*values_in(section)} - WITHOUT_INTERVAL:
+        low, high = section["scores"][name]["interval"]
+        assert low <= section["scores"][name]["value"] <= high, name
         assert low < high, name
 
 
@@ -69,7 +61,9 @@ def test_over_groups_every_interval_is_of_groups_drawn_anew():
     one = make_predictions(1, num_examples=60)
     copies = labelled(np.repeat(one.arrays[LOG_PROBS], 10, axis=1), np.repeat(one.targets, 10))
     of_one = score_split(one)["scores"]
-    found = score_split(copies, groups=np.repeat(np.arange(60), 10))["scores"]
+    found = score_split(copies, strata=Strata("site", "group", np.repeat(np.arange(60), 10)))[
+        "scores"
+    ]
     for name in {*found} - WITHOUT_INTERVAL:
         (low, high), (least, most) = found[name]["interval"], of_one[name]["interval"]
         assert high - low > 0.6 * (most - least), name
@@ -80,18 +74,18 @@ def test_overconfidence_is_mean_confidence_less_accuracy():
     for sharpness in (0.3, 5.0):
         predictions = make_predictions(0, num_members=1, sharpness=sharpness)
         confidence = np.exp(predictions.log_probs).max(axis=1).mean()
-        section = score_predictions(predictions)
-        expected = confidence - section["ensemble"]["accuracy"]
-        assert section["ensemble"]["overconfidence"] == pytest.approx(expected)
-        low, high = section["interval"]["overconfidence"]
+        section = score_split(predictions)
+        expected = confidence - section["scores"]["accuracy"]["value"]
+        assert section["scores"]["overconfidence"]["value"] == pytest.approx(expected)
+        low, high = section["scores"]["overconfidence"]["interval"]
         assert (high < 0) if sharpness < 1 else (low > 0)
 
 
 def test_one_member_has_no_spread():
-    section = score_predictions(make_predictions(0, num_members=1))
-    assert set(section["sd"].values()) == {0.0}
-    assert section["disagreement_matrix"] == [[0.0]]
-    assert section["ensemble"]["epistemic"] == 0
+    section = score_split(make_predictions(0, num_members=1))
+    assert set(values_in(section, "sd").values()) == {0.0}
+    assert facts_of(make_predictions(0, num_members=1))["disagreement_matrix"] == [[0.0]]
+    assert section["scores"]["epistemic"]["value"] == 0
 
 
 def test_classes_match_scikit_learn():
@@ -121,7 +115,7 @@ def test_a_class_without_examples_has_no_recall_and_does_not_count():
 def test_calibration_is_fitted_on_its_own_split():
     sizes = {"num_members": 1, "sharpness": 6.0}
     test, calibration = make_predictions(2, **sizes), make_predictions(3, **sizes)
-    section = score_calibrated(test, calibration)
+    section = score_calibrated(test, calibration, exact_sets=True)
     held_out = calibration.log_probs
     temperature = metrics.fit_temperature(held_out, calibration.targets)
     assert section["temperature"]["value"] == temperature
@@ -129,9 +123,8 @@ def test_calibration_is_fitted_on_its_own_split():
     mean = test.log_probs
     calibrated = metrics.apply_temperature(mean, temperature)
     for name, value in metrics.scores(calibrated, test.targets).items():
-        assert section["temperature"]["ensemble"][name] == pytest.approx(value, rel=1e-12)
-    assert section["temperature"]["interval"].keys() == section["temperature"]["ensemble"].keys()
-    change = section["temperature"]["ensemble"]["nll"] - metrics.nll(mean, test.targets)
+        assert section["temperature"]["scores"][name]["value"] == pytest.approx(value, rel=1e-12)
+    change = section["temperature"]["scores"]["nll"]["value"] - metrics.nll(mean, test.targets)
     assert section["temperature"]["nll_change"] == pytest.approx(change)
     low, high = section["temperature"]["nll_change_interval"]
     assert low < change < high < 0
@@ -198,8 +191,8 @@ def test_sets_that_are_never_empty_are_so_in_the_evaluation():
         replace(one, targets=one.log_probs.argmax(axis=1))
         for one in (make_predictions(0), make_predictions(1))
     )  # All right, so that the least certain have empty sets.
-    plain = score_calibrated(test, calibration)["conformal"]
-    filled = score_calibrated(test, calibration, nonempty_sets=True)["conformal"]
+    plain = score_calibrated(test, calibration, exact_sets=True)["conformal"]
+    filled = score_calibrated(test, calibration)["conformal"]
     assert (plain["nonempty"], filled["nonempty"]) == (False, True)
     assert plain["sizes"][0] > 0
     assert filled["sizes"][0] == 0
@@ -232,22 +225,22 @@ def test_ece_by_chance_is_that_of_labels_drawn_from_the_prediction():
         noise = np.random.default_rng(seed).gumbel(size=predictions.log_probs.shape)
         labels = (predictions.log_probs + noise).argmax(axis=1)
         drawn.append(metrics.ece(predictions.log_probs, labels))
-    section = score_predictions(predictions)
+    section = facts_of(predictions)
     assert section["ece_by_chance"] == pytest.approx(np.quantile(drawn, 0.95), rel=0.15)
 
 
 def test_p_values_tell_miscalibrated_predictions():
     for sharpness, gap in ((0.3, -1), (5.0, 1)):
-        section = score_predictions(make_predictions(0, num_members=1, sharpness=sharpness))
-        assert section["ensemble"]["overconfidence"] * gap > 0
-        assert section["calibration_p"] == pytest.approx(
+        view = make_predictions(0, num_members=1, sharpness=sharpness)
+        assert values_of(view)["overconfidence"] * gap > 0
+        assert facts_of(view)["calibration_p"] == pytest.approx(
             {"overconfidence": 2 / 401, "ece": 1 / 401}
         )
     rng = np.random.default_rng(0)
     log_probs = make_predictions(0, num_members=1).arrays[LOG_PROBS]
     labels = (log_probs[0] + rng.gumbel(size=log_probs[0].shape)).argmax(axis=1)
-    section = score_predictions(labelled(log_probs, labels))
-    assert min(section["calibration_p"].values()) > 0.05
+    facts = facts_of(labelled(log_probs, labels))
+    assert min(facts["calibration_p"].values()) > 0.05
 
 
 def test_easy_calibration_examples_tell_nothing_of_a_temperature():
@@ -260,10 +253,11 @@ def test_easy_calibration_examples_tell_nothing_of_a_temperature():
 def test_infinite_scores_are_counted_and_warn_of_nothing():
     log_probs = np.log(np.full((2, 3, 2), 0.5))
     log_probs[:, 0] = [0, -np.inf]
-    section = score_predictions(labelled(log_probs, np.array([1, 0, 1])))
-    assert section["num_impossible"] == 1
-    assert section["ensemble"]["nll"] == np.inf
-    assert np.isnan(section["sd"]["nll"])
+    view = labelled(log_probs, np.array([1, 0, 1]))
+    section = score_split(view)
+    assert facts_of(view)["num_impossible"] == 1
+    assert section["scores"]["nll"]["value"] == np.inf
+    assert np.isnan(section["scores"]["nll"]["sd"])
 
 
 def test_where_scores_tie_coverage_may_be_higher():
@@ -281,7 +275,8 @@ def test_the_coverage_range_holds_95_percent_of_simulated_runs():
         threshold = np.sort(surprisal)[int(np.ceil(151 * 0.9)) - 1]
         coverages.append(np.mean(rng.exponential(size=300) <= threshold))
     test, calibration = (make_predictions(0, num_examples=n) for n in (300, 150))
-    low, high = score_calibrated(test, calibration)["conformal"]["coverage_range"]
+    exact = score_calibrated(test, calibration, exact_sets=True)
+    low, high = exact["conformal"]["coverage_range"]
     inside = np.mean([low <= coverage <= high for coverage in coverages])
     assert 0.92 < inside < 0.98
 

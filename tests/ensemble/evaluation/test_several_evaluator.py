@@ -9,6 +9,7 @@ from conftest import built_once, small_config
 from markdown_pages import of_evaluations
 
 import ensemble
+from ensemble.scoring.sections import values_in
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 2)).astype(np.float32)
@@ -33,19 +34,20 @@ def test_each_target_is_evaluated_and_the_nll_is_of_all(run, tmp_path):
     )
     report = json.loads((run / "report.json").read_text())["test"]
     assert found.keys() | found["targets"][0].keys() <= of_evaluations()
+    assert json.loads(json.dumps(found["test"])) == report
     for d, part in enumerate(found["targets"]):
-        scores = part["test"]["ensemble"]
-        assert scores["rmse"] == report["targets"][d]["rmse"]
-        low, high = part["test"]["interval"]["crps"]
+        test = found["test"]["targets"][d]
+        scores = values_in(test)
+        low, high = test["scores"]["crps"]["interval"]
         assert low < scores["crps"] < high
-        assert part["calibrated"]["scale"]["value"] > 0
-        assert part["shift"]["noisy"]["ensemble"]["rmse"][0] == scores["rmse"]
-        assert part["simple"]["least_squares"]["ensemble"]["rmse"] > 0
-    low, high = found["test"]["interval"]["nll"]
-    assert low < found["test"]["ensemble"]["nll"] < high
-    assert found["compare"][0]["difference"]["nll"] == 0
+        assert part["calibrated"]["value"] > 0
+        assert part["shift"]["noisy"]["scores"]["rmse"][0] == scores["rmse"]
+        assert part["simple"]["least_squares"]["scores"]["rmse"]["value"] > 0
+    low, high = found["test"]["scores"]["nll"]["interval"]
+    assert low < found["test"]["scores"]["nll"]["value"] < high
+    assert found["compare"][0]["scores"]["nll"]["difference"] == 0
     assert "NLL of all" in repr(found)
-    assert sum(one.startswith("Target") for one in found["verdict"]) == 2
+    assert {"targets/0", "targets/1"} <= {one["about"] for one in found["findings"]}
     page = (tmp_path / "report.html").read_text()
     names = re.findall(r'\bid="([^"]+)"', page)
     assert len(names) == len(set(names))

@@ -7,14 +7,15 @@ import pytest
 from run_parts import strata_of
 
 import ensemble
-from ensemble.evaluation.strata import by_stratum, groups_of, no_promise, sentence, too_few
+from ensemble.evaluation.questions.quality import has_few_groups
+from ensemble.evaluation.strata import by_stratum
 from ensemble.scoring.combine import Share, over_groups
 
 
 def test_groups_come_the_largest_first():
     strata = strata_of(["b", "a", "b", "b", "a"])
     found = by_stratum(np.array([True, False, True, False, False]), strata)
-    assert [(one["name"], one["num_examples"], one["share"]) for one in found] == [
+    assert [(one["name"], one["num_rows"], one["share"]) for one in found] == [
         ("b", 3, 2 / 3),
         ("a", 2, 0.0),
     ]
@@ -28,7 +29,7 @@ def test_periods_come_in_order_and_keep_equal_times_together():
     found = by_stratum((days < 18400)[order], strata_of(days[order], "time", has_dates=True))
     assert found[0]["name"] == "2020-01-01 to 2020-01-02"
     assert found[-1]["name"].endswith("2021-03-14")
-    assert sum(one["num_examples"] for one in found) == 24
+    assert sum(one["num_rows"] for one in found) == 24
     assert [one["share"] for one in found] == sorted((one["share"] for one in found), reverse=True)
     numbers = by_stratum(np.ones(24, bool), strata_of(days, "time"))
     assert numbers[0]["name"] == "18262.5 to 18263"
@@ -42,25 +43,20 @@ def test_intervals_of_scores_are_over_groups_and_never_narrower_than_over_rows()
     alone = np.arange(120)
     few = over_groups(Share(), held, alone)
     assert few[0] <= Share().interval(held)[0]
-    assert groups_of(strata_of(np.arange(120.0), "time")) is None
+    assert strata_of(np.arange(120.0), "time").groups is None
 
 
 def test_few_groups_say_nothing_of_others():
     assert over_groups(Share(), np.arange(20) % 5 > 0, np.repeat(list("abcd"), 5)) is None
-    found = {"over_groups": "column"}
-    assert all(too_few({**found, "num_groups": number}) for number in (1, 4))
-    assert too_few({**found, "num_groups": 10}) == too_few({}) == no_promise({}) == ""
-    assert no_promise(found)
-    assert sentence([], "") == ""
+    assert all(has_few_groups({"num_groups": number}) for number in (1, 4))
+    assert not has_few_groups({"num_groups": 10})
+    assert not has_few_groups({})
 
 
 @pytest.mark.check
-@pytest.mark.parametrize(
-    ("likelihood", "labels"),
-    [("gaussian", ["groups", "examples", "examples", "examples"]), ("quantiles", [])],
-)
+@pytest.mark.parametrize("likelihood", ["gaussian", "quantiles"])
 def test_few_groups_have_no_interval_at_all_and_the_page_says_which_are_of_rows(
-    likelihood, labels, tmp_path
+    likelihood, tmp_path
 ):
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(60), 8)
@@ -80,6 +76,45 @@ def test_few_groups_have_no_interval_at_all_and_the_page_says_which_are_of_rows(
     ensemble.train(config, workdir=str(tmp_path / "run"), show_progress=False)
     found = ensemble.evaluate(tmp_path / "run", tmp_path / "out", show_progress=False)["test"]
     assert found["num_groups"] == 6
-    assert set(found["interval"].values()) == {None}
+    assert {one["interval"] for one in found["scores"].values()} == {None}
     text = (tmp_path / "out" / "report.html").read_text()
-    assert re.findall(r"95% over (\w+)</td>", text) == labels
+    said = re.sub(r"\s+", " ", text)
+    assert "over groups of patient" in said
+    assert "Those of all others take rows for independent." in said
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "categorical"])
+def test_groups_are_those_of_the_report_though_the_data_are_gone(likelihood, tmp_path):
+    rng = np.random.default_rng(0)
+    groups, a = np.repeat(np.arange(60), 8), rng.normal(size=480)
+    shared = rng.normal(size=60)[groups]
+    target = a + shared if likelihood == "gaussian" else np.where(a + shared > 0, "yes", "no")
+    rows = zip(groups, a, target, strict=True)
+    path = tmp_path / "t.csv"
+    path.write_text("patient,a,y\n" + "".join(f"p{k},{one},{y}\n" for k, one, y in rows))
+    config = {
+        "dataset": f"csv:{path}",
+        "target": "y",
+        "split": "group:patient",
+        "likelihood": likelihood,
+        "model": "logistic_regression",
+        "learning_rate": 0.01,
+        "num_epochs": 2,
+        "ensemble_size": 2,
+    }
+    result = ensemble.train(config, workdir=str(tmp_path / "run"), show_progress=False)
+    how = {"show_progress": False}
+    found = ensemble.evaluate(tmp_path / "run", tmp_path / "out", datasets=["shift"], **how)
+    assert result.report["test"] == found["test"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert 'id="figure-strata"' in page  # Of six groups; of up to five it is a table.
+    assert 'id="strata"' not in page
+    assert found["test"]["over_groups"] == "patient"
+    if likelihood == "gaussian":  # Six groups are too few to tell.
+        assert result.report["simple"] == found["simple"]
+        assert found["simple"]["constant"]["excess_interval"] == {"rmse": None}
+    for section in found["shift"].values():
+        assert {one for name in section["change"].values() for one in name} == {None}
+    path.unlink()
+    alone = ensemble.evaluate(tmp_path / "run", tmp_path / "alone", datasets=["none"], **how)
+    assert alone["test"] == found["test"]

@@ -11,8 +11,9 @@ from test_sections import labelled, make_predictions
 
 import ensemble
 from ensemble import UserError, metrics
+from ensemble.evaluation.questions.doubts import abstention
 from ensemble.evaluation.sections import score_abstention
-from ensemble.evaluation.thresholds import abstention_sentence
+from ensemble.scoring.score import digits
 
 parse = metrics.Rule.parse
 
@@ -28,13 +29,13 @@ def test_thresholds_are_of_the_calibration_split_and_errors_of_the_test_split():
     doubts, wrong = 1 - np.exp(mean.max(axis=1)), mean.argmax(axis=1) != test.targets
     for section in (error, coverage):
         accepted = doubts < section["threshold"]
-        assert section["test"]["num_examples"] == 300
+        assert section["test"]["num_rows"] == 300
         assert section["test"]["num_accepted"] == accepted.sum()
         assert section["test"]["coverage"] == accepted.mean()
         assert section["test"]["num_errors"] == wrong[accepted].sum()
         low, high = section["test"]["interval"]
         assert low < section["test"]["error"] == wrong[accepted].mean() < high
-        assert section["calibration"]["num_examples"] == 1000
+        assert section["calibration"]["num_rows"] == 1000
     assert error["calibration"]["interval"][0] == 0
     assert error["calibration"]["error"] < error["calibration"]["interval"][1] <= 0.2
     assert 0 < coverage["calibration"]["interval"][0] < coverage["calibration"]["error"]
@@ -61,14 +62,16 @@ def test_where_nothing_of_the_test_split_is_accepted_there_is_no_error():
     assert section["test"]["interval"] == (0, 1)
 
 
-def test_the_sentence_is_of_the_smallest_error_that_is_proved():
+def test_the_finding_is_of_the_smallest_error_that_is_proved():
     test, calibration = make_predictions(0), make_predictions(1, num_examples=1000)
     wanted = ["max_error=0.001", "coverage=0.1", "max_error=0.5", "max_error=0.2"]
     sections = score(test, calibration, *wanted)
     found = sections[3]["test"]
-    sentence = abstention_sentence(sections)
-    assert {"20%", f"{1 - found['coverage']:.1%}", f"{found['error']:.2%}"} <= {*sentence.split()}
-    assert abstention_sentence(sections[:2]) == ""
+    said = abstention({}, sections)
+    assert said.code == "abstention.confidence"
+    expected = {"max_error": 0.2, "abstained": 1 - found["coverage"], "error": found["error"]}
+    assert expected.items() <= said.numbers.items()
+    assert abstention({}, sections[:2]).code == "abstention.none_proved"
     (easy,) = score(test, calibration, "max_error=0.9")
     assert easy["threshold"] == metrics.ACCEPT_ALL
 
@@ -80,7 +83,7 @@ def test_a_report_has_the_thresholds_that_were_asked_for(blobs_run, tmp_path):
     assert [one["rule"] for one in evaluation["abstention"]] == asked
     page = (tmp_path / "report.html").read_text()
     assert "max_error=0.01: not available: " in page
-    assert f"{1 - evaluation['abstention'][1]['threshold']:.6f}" in page
+    assert digits(1 - evaluation["abstention"][1]["threshold"]) in page
     usual = ensemble.evaluate(blobs_run, tmp_path, datasets=[])["abstention"]
     assert [one["rule"][:9] for one in usual] == ["max_error"] * 3 + ["coverage="]
     with pytest.raises(UserError, match="must be max_error=E or coverage=C"):

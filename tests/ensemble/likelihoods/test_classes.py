@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 import scipy.special
-from run_parts import ALONE, over_axis
+from formulas import summarise
+from run_parts import ALONE, check_scores, over_axis
 
 from ensemble import UserError, metrics
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.scoring.sections import member_terms, summary
+from ensemble.scoring.sections import member_terms, score_split
 from ensemble.sources import Examples
 from ensemble.sources.dataset import make_dataset
 
@@ -135,11 +136,8 @@ def test_entropies_that_do_not_fit_are_refused(case, entropies, message):
 def test_scores_and_uncertainties_are_those_of_metrics(case):
     log_probs, labels = case
     arrays = {"log_probs": log_probs}
-    found, said = summary(CLASSES.view(arrays, labels)), metrics.summarise(log_probs, labels)
-    for group, scores in said.items():
-        for name, one in scores.items():
-            np.testing.assert_allclose(found[group][name], one, rtol=1e-12)
-    expected = metrics.summarise(log_probs, labels)["members"]["nll"]
+    check_scores(score_split(CLASSES.view(arrays, labels)), log_probs, labels)
+    expected = summarise(log_probs, labels)["members"]["nll"]
     np.testing.assert_allclose(
         member_terms(CLASSES.view(arrays, labels), CLASSES.loss).mean(axis=1), expected, rtol=1e-5
     )
@@ -179,7 +177,7 @@ def test_only_pictures_are_shown(case, inputs, names):
     source = make_dataset("mine", {"test": Examples(inputs, labels)}, CLASSES.class_names, 1.0)
     arrays = {"log_probs": log_probs}
     assert CLASSES.figures(arrays, source, "test", "mine test").keys() == names
-    final = CLASSES.final_figures(arrays, labels, summary(CLASSES.view(arrays, labels)))
+    final = CLASSES.final_figures(arrays, labels, score_split(CLASSES.view(arrays, labels)))
     assert final.keys() == {"members", "entropy"}
 
 

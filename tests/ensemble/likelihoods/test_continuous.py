@@ -10,7 +10,7 @@ from run_parts import ALONE
 from ensemble import UserError
 from ensemble.likelihoods import named
 from ensemble.likelihoods.parametric import MIN_SCALE, positive
-from ensemble.scoring.sections import member_terms, summary
+from ensemble.scoring.sections import member_terms, score_split
 
 NAMES = ["gaussian_shared", "student_t"]  # `test_parametric.py` has all of them.
 RNG = np.random.default_rng(0)
@@ -75,8 +75,8 @@ def test_the_mixture_of_live_members_is_scored(name):
     np.testing.assert_allclose(found["nll"], -np.log(density), rtol=1e-3, atol=1e-4)
     error = (kept["loc"].mean(axis=0) - TARGETS) ** 2
     np.testing.assert_allclose(found["squared_error"], error, rtol=1e-4)
-    section = summary(likelihood.view(kept, TARGETS))
-    assert section["ensemble"]["nll"] == pytest.approx(float(found["nll"].mean()), rel=1e-4)
+    section = score_split(likelihood.view(kept, TARGETS))
+    assert section["scores"]["nll"]["value"] == pytest.approx(float(found["nll"].mean()), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)

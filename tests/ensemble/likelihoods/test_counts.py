@@ -10,7 +10,7 @@ from ensemble import UserError
 from ensemble.likelihoods import named
 from ensemble.likelihoods.counts import negative_binomial_cdf, poisson_cdf
 from ensemble.report.advantage import beaten
-from ensemble.scoring.sections import summary
+from ensemble.scoring.sections import values_of
 
 DRAWN = np.random.default_rng(0).negative_binomial(3, 0.1, 2000).astype(np.float32)
 
@@ -77,7 +77,7 @@ def test_the_pit_is_uniform_and_intervals_hold_at_least_what_they_say():
     pit = mixture.pit(drawn)
     assert scipy.stats.kstest(pit, "uniform").pvalue > 0.01
     np.testing.assert_array_equal(pit, mixture.pit(drawn))
-    scores = summary(likelihood.view(arrays, drawn))["ensemble"]
+    scores = values_of(likelihood.view(arrays, drawn))
     for level in (0.5, 0.9, 0.95):
         assert scores[f"coverage_{100 * level:.0f}"] > level - 0.01
 

@@ -75,5 +75,5 @@ def test_members_that_agree_drive_the_precision_up_and_others_down():
 
 
 def test_labels_cannot_teach_it():
-    with pytest.raises(ensemble.UserError, match="ensemble: use `python -m"):
+    with pytest.raises(ensemble.UserError, match="ensemble: use `ensemble distill"):
         ensemble.train(small_config(likelihood="dirichlet"), data=make_blobs())

@@ -12,7 +12,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.export import export
 from ensemble.likelihoods.gaussian import Gaussian, SharedGaussian
-from ensemble.scoring.sections import summary
+from ensemble.scoring.sections import values_in, values_of
 from ensemble.sources import dataset_from_arrays
 from ensemble.storage.predictions import MemberPredictions, write_arrays
 
@@ -94,9 +94,11 @@ def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_p
     config = regression_config(likelihood, num_epochs=60, eval_every_epochs=30)
     result = ensemble.train(config, data=waves, workdir=str(tmp_path), show_progress=False)
     test = result.report["test"]
-    assert test["ensemble"]["rmse"] < 0.4 * waves["targets"].std()
-    assert test["ensemble"]["nll"] < np.mean(test["members"]["nll"]) + 1e-6  # Jensen.
-    assert {"crps", "mae", "coverage_50", "coverage_95", "width_90"} <= test["ensemble"].keys()
+    assert test["scores"]["rmse"]["value"] < 0.4 * waves["targets"].std()
+    assert (
+        test["scores"]["nll"]["value"] < np.mean(test["scores"]["nll"]["members"]) + 1e-6
+    )  # Jensen.
+    assert {"crps", "mae", "coverage_50", "coverage_95", "width_90"} <= values_in(test).keys()
     assert {path.name for path in (tmp_path / "plots").iterdir()} >= {
         "calibration.png",
         "members.png",
@@ -110,7 +112,7 @@ def test_numbers_are_learned_scored_loaded_and_exported(likelihood, waves, tmp_p
     exported = jax.export.deserialize(bytearray(export(loaded))).call(inputs)
     np.testing.assert_allclose(exported["mean"], p.mean, rtol=1e-4)
     np.testing.assert_allclose(exported["quantiles"], p.quantiles, rtol=1e-3)
-    params = loaded.variables["params"]
+    params = loaded.fitted.sets["params"]
     assert ("likelihood" in params) == (likelihood != "gaussian")
 
 
@@ -132,12 +134,12 @@ def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood
     half = {**config, "num_epochs": 3}
     ensemble.train(half, waves, str(tmp_path / "b"), show_progress=False)
     resumed = ensemble.train(config, waves, str(tmp_path / "b"), show_progress=False).predictor
-    jax.tree.map(np.testing.assert_array_equal, straight.variables, resumed.variables)
+    jax.tree.map(np.testing.assert_array_equal, straight.fitted.sets, resumed.fitted.sets)
     other = ensemble.train({**config, "num_devices": 8}, waves, show_progress=False).predictor
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
-        straight.variables,
-        other.variables,
+        straight.fitted.sets,
+        other.fitted.sets,
     )
 
 
@@ -145,7 +147,7 @@ def test_a_resumed_run_is_the_straight_one_and_devices_change_nothing(likelihood
 def test_the_draws_that_are_reported_are_those_that_are_loaded_and_evaluated(waves, tmp_path):
     config = sampling_config("gaussian_shared", **{"sampler.thin": 1})
     report = ensemble.train(config, waves, str(tmp_path), show_progress=False).report
-    scores = report["test"]["ensemble"]
+    scores = values_in(report["test"])
     assert report["posterior"]["predictive"]["num_draws"] == 10
     predictor = ensemble.load(tmp_path)
     assert predictor.description == "20 draws of 2 chains"
@@ -153,8 +155,8 @@ def test_the_draws_that_are_reported_are_those_that_are_loaded_and_evaluated(wav
     inputs, targets = source.read("test", slice(None))
     said = predictor.predict_members(inputs)
     assert said.member_of.tolist() == [0] * 10 + [1] * 10
-    loaded = summary(said.view(predictor.likelihood, targets))["ensemble"]
-    found = ensemble.evaluate(tmp_path, datasets=["none"], data=waves)["test"]["ensemble"]
+    loaded = values_of(said.view(predictor.likelihood, targets))
+    found = values_in(ensemble.evaluate(tmp_path, datasets=["none"], data=waves)["test"])
     for name in ("nll", "rmse", "crps", "width_90", "coverage_90"):
         assert loaded[name] == pytest.approx(scores[name], rel=1e-5)
         assert found[name] == scores[name]
@@ -169,14 +171,14 @@ def test_the_draws_that_are_reported_are_those_that_are_loaded_and_evaluated(wav
     report = ensemble.train(again, waves, str(tmp_path), show_progress=False).report
     assert report["posterior"]["predictive"]["num_draws"] == 4
     assert ensemble.load(tmp_path).description == "8 draws of 2 chains"
-    scores = report["test"]["ensemble"]
+    scores = values_in(report["test"])
     # Predictions as earlier versions stored them, of which no distribution is left.
     path = epath.Path(tmp_path) / "predictions" / "test.npz"
     with np.load(path) as stored:
         arrays = {name: one for name, one in stored.items() if name not in ("loc", "member_of")}
     sums = {"grid_cdf": np.zeros((2, len(targets), 200)), "cdf": np.zeros((2, len(targets)))}
     write_arrays(path, MemberPredictions(sums), np.savez, **arrays)
-    again = ensemble.evaluate(tmp_path, datasets=["none"], data=waves)["test"]["ensemble"]
+    again = values_in(ensemble.evaluate(tmp_path, datasets=["none"], data=waves)["test"])
     assert again["crps"] == pytest.approx(scores["crps"], rel=1e-5)
     with pytest.raises(UserError, match="keeps sums over draws, and needs its data to predict"):
         ensemble.evaluate(tmp_path, datasets=["none"])

@@ -7,7 +7,7 @@ import pytest
 
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.likelihoods.gaussian_split import SHARE, GaussianSplit
-from ensemble.scoring.sections import score_split, summary
+from ensemble.scoring.sections import score_split, values_in, values_of
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
 SPLIT, PLAIN = GaussianSplit.of_data(TARGETS, ()), Gaussian.of_data(TARGETS, ())
@@ -25,8 +25,12 @@ def test_the_distribution_is_a_gaussian_s(arrays):
     expected = {name: np.asarray(one) for name, one in predicted.items()}
     for name, one in expected.items():
         np.testing.assert_array_equal(arrays[name], one)
-    found, plain = summary(SPLIT.view(arrays, TARGETS)), summary(PLAIN.view(expected, TARGETS))
-    assert found["ensemble"] == plain["ensemble"]
+    found, plain = (
+        score_split(SPLIT.view(arrays, TARGETS)),
+        score_split(PLAIN.view(expected, TARGETS)),
+    )
+    for name in values_in(found, "members"):
+        assert found["scores"][name] == plain["scores"][name]
 
 
 def test_the_parts_of_the_variance_are_moved_and_not_changed(arrays):
@@ -39,7 +43,7 @@ def test_the_parts_of_the_variance_are_moved_and_not_changed(arrays):
     exported = jax.jit(SPLIT.exported)(arrays, None)
     for part in ("aleatoric", "epistemic"):
         np.testing.assert_allclose(exported[part], getattr(found, part), rtol=1e-4)
-        mean = summary(SPLIT.view(arrays, TARGETS))["diversity"][part]
+        mean = values_of(SPLIT.view(arrays, TARGETS))[part]
         assert mean == pytest.approx(getattr(found, part).mean(), rel=1e-5)
 
 

@@ -7,14 +7,14 @@ from test_continuous import NAMES, TARGETS, predicted, scipys
 
 from ensemble.likelihoods.mixture_density import MixtureDensity
 from ensemble.likelihoods.number_prediction import LEVELS
-from ensemble.scoring.sections import summary
+from ensemble.scoring.sections import values_of
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_single_member_is_scored_as_its_distribution(name):
     likelihood, arrays = predicted(name)
     one = {key: value[:1] for key, value in arrays.items()}
-    scores, its = summary(likelihood.view(one, TARGETS))["ensemble"], scipys(one)
+    scores, its = values_of(likelihood.view(one, TARGETS)), scipys(one)
     assert scores["nll"] == pytest.approx(-its.logpdf(TARGETS).mean(), rel=1e-9)
     assert scores["rmse"] == pytest.approx(np.sqrt(np.mean((one["loc"][0] - TARGETS) ** 2)))
     low, high = its.interval(0.9)

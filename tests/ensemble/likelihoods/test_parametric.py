@@ -17,7 +17,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.likelihoods import described, of_data
 from ensemble.report.advantage import beaten
-from ensemble.scoring.sections import member_terms, summary
+from ensemble.scoring.sections import member_terms, score_split, values_of
 from ensemble.target_rows import joined, on_devices
 
 CENSORED = ["gaussian", "gaussian_shared", "student_t", "log_normal"]
@@ -84,7 +84,7 @@ def test_rows_have_scipy_s_densities_and_survival_on_devices_and_on_the_host(nam
     density = np.log(np.exp(expected).mean(axis=0))
     mixture = likelihood.mixture_scores(arrays, on_devices(targets), jnp.ones(3, bool), ALONE)
     np.testing.assert_allclose(mixture["nll"], -density, rtol=1e-4, atol=1e-4)
-    found = summary(likelihood.view(arrays, targets))["ensemble"]
+    found = values_of(likelihood.view(arrays, targets))
     assert found["nll"] == pytest.approx(-density.mean(), rel=1e-5)
 
 
@@ -114,18 +114,22 @@ def test_all_but_the_nll_are_scores_of_the_known_targets_as_measured():
     likelihood, arrays = predicted_rows("gaussian", targets)
     known = ~targets["censored"]
     wider = np.hypot(arrays["scale"], targets["target_errors"])[:, known]
-    expected = summary(
+    expected = score_split(
         likelihood.view({"loc": arrays["loc"][:, known], "scale": wider}, targets["targets"][known])
     )
-    found = summary(likelihood.view(arrays, targets))
-    for group in ("ensemble", "members"):
-        for name in expected[group].keys() - {"nll", "coverage_50", "coverage_90", "coverage_95"}:
-            np.testing.assert_allclose(found[group][name], expected[group][name], rtol=1e-6)
-    plain = summary(likelihood.view(arrays, targets["targets"]))
-    assert found["diversity"] == plain["diversity"]  # Of predictions, which have no such error.
+    found = score_split(likelihood.view(arrays, targets))
+    parts = {"epistemic", "aleatoric", "total"}
+    others = {"nll", "coverage_50", "coverage_90", "coverage_95", *parts}
+    for name in expected["scores"].keys() - others:
+        for key in ("value", "members"):
+            ours, theirs = (one["scores"][name][key] for one in (found, expected))
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    plain = score_split(likelihood.view(arrays, targets["targets"]))
+    for name in parts:  # Of predictions, which have no such error.
+        assert found["scores"][name] == plain["scores"][name]
     hidden = joined({"targets": targets["targets"], "censored": np.ones(NUM, bool)})
-    scores = summary(likelihood.view(arrays, hidden))["ensemble"]
-    assert np.isfinite(scores.pop("nll"))
+    scores = values_of(likelihood.view(arrays, hidden))
+    assert all(np.isfinite(scores.pop(name)) for name in ("nll", *parts))
     assert np.isnan(list(scores.values())).all()
 
 
@@ -200,7 +204,7 @@ def test_every_program_takes_such_targets(tmp_path):
     run = ensemble.train(
         config(dataset=path, **settings), workdir=str(tmp_path / "run"), show_progress=False
     )
-    assert np.isfinite(run.report["test"]["ensemble"]["rmse"])
+    assert np.isfinite(run.report["test"]["scores"]["rmse"]["value"])
     assert len(run.report["notes"]) >= 2
     inputs = data["inputs"][:5]
     expected = run.predictor(inputs).mean
@@ -216,7 +220,7 @@ def test_every_program_takes_such_targets(tmp_path):
         workdir=str(tmp_path / "chains"),
         show_progress=False,
     )
-    assert np.isfinite(chains.report["test"]["ensemble"]["nll"])
+    assert np.isfinite(chains.report["test"]["scores"]["nll"]["value"])
     annotations = {name: data[name] for name in ("censored", "target_errors")}
     weights = np.arange(120) % 3
     found = ensemble.EnsembleRegressor(ensemble_size=2, num_epochs=2).fit(

@@ -14,7 +14,7 @@ import ensemble
 from ensemble import EnsembleRegressor, UserError
 from ensemble.export import export
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
-from ensemble.scoring.sections import member_terms, summary
+from ensemble.scoring.sections import member_terms, score_split, values_in, values_of
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 TARGETS = (100 + 20 * np.random.default_rng(0).normal(size=30)).astype(np.float32)
@@ -47,30 +47,30 @@ def test_quantiles_never_cross(size):
 
 def test_scores_are_scikit_learn_s_and_the_mean_member_is_never_better():
     likelihood, arrays = make(), predicted()
-    section = summary(likelihood.view(arrays, TARGETS))
+    section = score_split(likelihood.view(arrays, TARGETS))
     mean = arrays[QUANTILES].mean(axis=0)
     expected = np.mean(
         [mean_pinball_loss(TARGETS, mean[:, j], alpha=level) for j, level in enumerate(LEVELS)]
     )
-    assert section["ensemble"]["pinball"] == pytest.approx(expected, rel=1e-5)
-    assert section["ensemble"]["pinball"] < np.mean(section["members"]["pinball"])
+    assert section["scores"]["pinball"]["value"] == pytest.approx(expected, rel=1e-5)
+    assert section["scores"]["pinball"]["value"] < np.mean(section["scores"]["pinball"]["members"])
     np.testing.assert_allclose(
         member_terms(likelihood.view(arrays, TARGETS), likelihood.loss).mean(axis=1),
-        section["members"]["pinball"],
+        section["scores"]["pinball"]["members"],
         rtol=1e-6,
     )
     held = (mean[:, 0] <= TARGETS) & (mean[:, 4] >= TARGETS)
-    assert section["ensemble"]["coverage_90"] == held.mean()
-    assert {"width_50", "interval_score_90"} <= section["ensemble"].keys()
+    assert section["scores"]["coverage_90"]["value"] == held.mean()
+    assert {"width_50", "interval_score_90"} <= values_in(section).keys()
     live = jnp.array([True, False, True])
     found = likelihood.mixture_scores(arrays, TARGETS, live, ALONE)
     kept = {QUANTILES: arrays[QUANTILES][[0, 2]]}
-    scores = summary(likelihood.view(kept, TARGETS))["ensemble"]
+    scores = values_of(likelihood.view(kept, TARGETS))
     assert float(found["pinball"].mean()) == pytest.approx(scores["pinball"], rel=1e-4)
     assert float(found["absolute_error"].mean()) == pytest.approx(scores["mae"], rel=1e-4)
     one = likelihood.example_scores(arrays, TARGETS)
     np.testing.assert_allclose(
-        one["pinball"].mean(axis=1), section["members"]["pinball"], rtol=1e-4
+        one["pinball"].mean(axis=1), section["scores"]["pinball"]["members"], rtol=1e-4
     )
 
 
@@ -135,7 +135,7 @@ def test_quantiles_are_learned_scored_loaded_and_exported(tmp_path):
     config = regression_config("quantiles", num_epochs=40, eval_every_epochs=20)
     result = ensemble.train(config, data=data, workdir=str(tmp_path), show_progress=False)
     test = result.report["test"]
-    assert test["ensemble"]["mae"] < 0.7 * np.abs(targets - np.median(targets)).mean()
+    assert test["scores"]["mae"]["value"] < 0.7 * np.abs(targets - np.median(targets)).mean()
     assert {path.name for path in (tmp_path / "plots").iterdir()} >= {
         "calibration.png",
         "members.png",

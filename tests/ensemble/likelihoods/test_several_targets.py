@@ -15,7 +15,7 @@ import ensemble
 from ensemble import UserError, likelihoods, networks
 from ensemble.report.advantage import beaten
 from ensemble.run.distill import distill
-from ensemble.scoring.sections import member_terms, summary
+from ensemble.scoring.sections import member_terms, score_split, values_in
 from ensemble.sources import dataset_from_arrays
 
 NUM = 30
@@ -46,18 +46,21 @@ def test_scores_are_those_of_each_target_and_the_nll_is_of_their_product(case):
     whole, alone, arrays, of_each, log_prob = case
     assert arrays["loc"].shape == (3, NUM, 3)
     sections = [
-        summary(one.view(mine, column))
+        score_split(one.view(mine, column))
         for one, mine, column in zip(alone, of_each, TARGETS.T, strict=True)
     ]
-    found = summary(whole.view(arrays, TARGETS))
-    for name, value in found["ensemble"].items():
-        values = [one["ensemble"][name] for one in sections]
-        np.testing.assert_allclose([one[name] for one in found["targets"]], values, rtol=1e-6)
+    found = score_split(whole.view(arrays, TARGETS))
+    for name in values_in(found, "members"):
+        value = found["scores"][name]["value"]
+        values = [one["scores"][name]["value"] for one in sections]
+        np.testing.assert_allclose(
+            [one["scores"][name]["value"] for one in found["targets"]], values, rtol=1e-6
+        )
         if name not in ("nll", "nll_by_moments"):
             assert value == pytest.approx(np.mean(values), rel=1e-6), name
     joint = scipy.special.logsumexp(np.asarray(log_prob, np.float64), axis=0) - np.log(3)
-    assert found["ensemble"]["nll"] == pytest.approx(-joint.mean(), rel=1e-5)
-    np.testing.assert_allclose(found["members"]["nll"], -log_prob.mean(axis=1), rtol=1e-4)
+    assert found["scores"]["nll"]["value"] == pytest.approx(-joint.mean(), rel=1e-5)
+    np.testing.assert_allclose(found["scores"]["nll"]["members"], -log_prob.mean(axis=1), rtol=1e-4)
     np.testing.assert_allclose(
         member_terms(whole.view(arrays, TARGETS), whole.loss).mean(axis=1),
         -log_prob.mean(axis=1),
@@ -95,10 +98,10 @@ def test_predictions_are_those_of_each_target(case):
 
 def test_chains_have_the_joint_density_of_their_draws(case):
     whole, _, arrays, _, _ = case
-    members = summary(whole.view(arrays, TARGETS))
-    chain = summary(whole.view(arrays, TARGETS, np.zeros(3, int)))  # Three draws of one.
-    assert chain["ensemble"] == members["ensemble"]
-    assert chain["members"]["nll"] == pytest.approx([members["ensemble"]["nll"]])
+    members = score_split(whole.view(arrays, TARGETS))
+    chain = score_split(whole.view(arrays, TARGETS, np.zeros(3, int)))  # Three draws of one.
+    assert values_in(chain) == values_in(members)
+    assert values_in(chain, "members")["nll"] == pytest.approx([members["scores"]["nll"]["value"]])
 
 
 def test_predictions_of_other_shapes_are_refused(case):
@@ -137,13 +140,13 @@ def test_every_kind_can_be_of_several_targets(name, settings):
     found = jax.vmap(whole.predict, in_axes=(None, 0))({}, outputs)
     arrays = {key: np.asarray(one) for key, one in found.items()}
     again.check_predictions(arrays, targets)
-    section = summary(whole.view(arrays, targets))
+    section = score_split(whole.view(arrays, targets))
     live = jnp.ones(3, bool)
     scores = whole.mixture_scores(arrays, targets, live, ALONE)
     mean = float(scores[whole.loss].mean())
-    assert section["ensemble"][whole.loss] == pytest.approx(mean, rel=1e-4)
+    assert values_in(section)[whole.loss] == pytest.approx(mean, rel=1e-4)
     constant = beaten(whole, targets, targets)
-    assert constant.score in section["ensemble"]
+    assert constant.score in values_in(section)
     p = whole.prediction(arrays, None)
     assert p.point.shape == (NUM, 2)
     assert p.first(4).of_target(1).quantiles.shape[0] == 4

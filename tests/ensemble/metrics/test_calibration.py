@@ -6,10 +6,10 @@ from scipy.special import log_softmax
 from test_scores import log_of, random_case
 
 from ensemble import metrics
-from ensemble.evaluation.sections import change_on_folds
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.metrics.calibration import TEMPERATURES
 from ensemble.metrics.number_calibration import conformal_quantile
+from ensemble.scoring.folds import change_on_folds
 
 
 def drawn_labels(log_probs, rng):
@@ -76,9 +76,9 @@ def test_a_label_of_probability_zero_cannot_be_mended():
         metrics.apply_temperature(log_of([[1.0, 0.0]]), 0)
 
 
-def conformal_of(log_probs, labels, is_nonempty=False):
+def conformal_of(log_probs, labels, is_exact=True):
     arrays = {LOG_PROBS: np.asarray(log_probs)[None]}
-    (found,) = MeanOfSoftmax(arrays=arrays, targets=np.asarray(labels)).conformals(is_nonempty)
+    (found,) = MeanOfSoftmax(arrays=arrays, targets=np.asarray(labels)).conformals(is_exact)
     return found
 
 
@@ -129,7 +129,7 @@ def test_sets_that_are_never_empty_cover_no_less(level, sharpness):
         labels = drawn_labels(log_probs, rng)
         held_out = conformal_of(log_probs[:100], labels[:100])
         threshold = conformal_quantile(held_out.scores, level)
-        plain, filled = (conformal_of(log_probs[100:], labels[100:], one) for one in (False, True))
+        plain, filled = (conformal_of(log_probs[100:], labels[100:], one) for one in (True, False))
         sizes, held = plain.size(threshold), filled.holds(threshold)
         np.testing.assert_array_equal(filled.size(threshold), np.maximum(sizes, 1))
         is_right = log_probs[100:].argmax(axis=-1) == labels[100:]

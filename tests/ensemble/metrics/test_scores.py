@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
+from formulas import summarise
 from scipy.special import log_softmax
 
 from ensemble import metrics
@@ -119,7 +120,7 @@ def test_one_member_comes_back_bit_for_bit(dtype):
 
 def test_one_member_scores_as_the_single_model(edge_case):
     log_probs, labels = edge_case
-    summary = metrics.summarise(log_probs[:1], labels)
+    summary = summarise(log_probs[:1], labels)
     assert summary["ensemble"] == metrics.scores(log_probs[0], labels)
     assert summary["members"] == {name: [value] for name, value in summary["ensemble"].items()}
     assert summary["diversity"]["disagreement"] == 0.0
@@ -129,7 +130,7 @@ def test_one_member_scores_as_the_single_model(edge_case):
 def test_inputs_are_left_alone():
     log_probs, labels = random_case(0)
     kept = log_probs.copy()
-    metrics.summarise(log_probs, labels)
+    summarise(log_probs, labels)
     intervals(log_probs, labels)
     np.testing.assert_array_equal(log_probs, kept)
 
@@ -175,7 +176,7 @@ def test_scores_of_certain_predictions():
 
 
 def test_zero_is_not_written_as_negative_zero():
-    summary = metrics.summarise(log_of(np.eye(2)[None]), np.array([0, 1]))
+    summary = summarise(log_of(np.eye(2)[None]), np.array([0, 1]))
     assert "-0.0" not in json.dumps(summary)
 
 
@@ -326,24 +327,24 @@ def test_ensemble_nll_and_brier_are_never_above_the_mean_members(seed):
         num_classes=int(rng.integers(2, 12)),
         scale=float(rng.exponential(4.0)),
     )
-    summary = metrics.summarise(log_probs, labels)
+    summary = summarise(log_probs, labels)
     for name in ("nll", "brier"):
         mean_member = np.mean(summary["members"][name])
         assert summary["ensemble"][name] <= mean_member * (1 + 1e-12), name
 
 
 def test_ensemble_nll_is_never_above_the_mean_members_at_the_edges(edge_case):
-    summary = metrics.summarise(*edge_case)
+    summary = summarise(*edge_case)
     assert summary["ensemble"]["nll"] <= np.mean(summary["members"]["nll"]) + 1e-12
 
 
 def test_order_of_members_changes_nothing(edge_case):
     log_probs, labels = edge_case
-    summary = metrics.summarise(log_probs, labels)
+    summary = summarise(log_probs, labels)
     interval = intervals(log_probs, labels)
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(log_probs))
-        permuted = metrics.summarise(log_probs[order], labels)
+        permuted = summarise(log_probs[order], labels)
         assert permuted["ensemble"] == summary["ensemble"]
         for name, values in summary["members"].items():
             assert permuted["members"][name] == [values[k] for k in order]
@@ -354,8 +355,8 @@ def test_order_of_members_changes_nothing(edge_case):
 def test_order_of_examples_changes_nothing(edge_case):
     log_probs, labels = edge_case
     order = np.random.default_rng(0).permutation(len(labels))
-    summary = metrics.summarise(log_probs, labels)
-    permuted = metrics.summarise(log_probs[:, order], labels[order])
+    summary = summarise(log_probs, labels)
+    permuted = summarise(log_probs[:, order], labels[order])
     assert permuted["ensemble"] == pytest.approx(summary["ensemble"], rel=1e-12)
     assert permuted["diversity"] == pytest.approx(summary["diversity"], abs=1e-12)
 
@@ -363,7 +364,7 @@ def test_order_of_examples_changes_nothing(edge_case):
 def test_copies_of_a_member_score_as_one(edge_case):
     log_probs, labels = edge_case
     copies = np.repeat(log_probs[:1], 6, axis=0)
-    summary = metrics.summarise(copies, labels)
+    summary = summarise(copies, labels)
     alone = metrics.scores(log_probs[0], labels)
     assert summary["ensemble"] == pytest.approx(alone, rel=1e-12, abs=1e-12)
     assert summary["diversity"]["disagreement"] == 0.0
@@ -374,7 +375,7 @@ def test_copies_of_a_member_score_as_one(edge_case):
 
 def test_summary_is_plain_and_complete(edge_case):
     log_probs, labels = edge_case
-    summary = metrics.summarise(log_probs, labels)
+    summary = summarise(log_probs, labels)
     assert json.loads(json.dumps(summary)) == summary
     assert list(summary) == ["ensemble", "members", "diversity"]
     assert tuple(summary["ensemble"]) == metrics.SCORES
@@ -426,4 +427,4 @@ def test_one_bad_member_is_pointed_at():
     log_probs = UNIFORM.copy()
     log_probs[1, 2, 3] = np.nan
     with pytest.raises(ValueError, match=r"nan at index \[1, 2\]"):
-        metrics.summarise(log_probs, np.zeros(3, int))
+        metrics.ensemble_log_probs(log_probs)

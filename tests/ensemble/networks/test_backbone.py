@@ -124,7 +124,7 @@ def train(blobs, workdir=None, **changes):
 def test_heads_learn_features_and_predict_raw_inputs(function, blobs, tmp_path):
     networks.register("mine", networks.on_features(function, "logistic_regression"))
     result = train(blobs, tmp_path / "run")
-    assert result.predictor.variables["params"]["Dense_0"]["kernel"].shape == (2, 5, 3)
+    assert result.predictor.fitted.sets["params"]["Dense_0"]["kernel"].shape == (2, 5, 3)
     loaded = ensemble.load(tmp_path / "run", num_devices=1)
     assert loaded.dataset.input_shape == (6,)
     data = task_of(CONFIG, blobs).dataset
@@ -132,7 +132,7 @@ def test_heads_learn_features_and_predict_raw_inputs(function, blobs, tmp_path):
     stored = np.load(tmp_path / "run" / "predictions" / "test.npz")["log_probs"]
     np.testing.assert_allclose(loaded(raw).member_log_probs, stored, atol=1e-4)
     features = (of_jax(raw) - data.shift) * data.scale
-    params = loaded.variables["params"]["Dense_0"]
+    params = loaded.fitted.sets["params"]["Dense_0"]
     logits = np.asarray(features) @ params["kernel"] + params["bias"][:, None]
     np.testing.assert_allclose(loaded(raw).member_log_probs, jax.nn.log_softmax(logits), atol=1e-4)
     with pytest.raises(UserError, match=r"takes \[N, 6\]"):
@@ -216,7 +216,7 @@ def test_hmc_samples_the_last_layer(blobs):
         },
     }
     result = ensemble.train(config, data=blobs, show_progress=False)
-    assert result.report["test"]["ensemble"]["accuracy"] > 0.5
+    assert result.report["test"]["scores"]["accuracy"]["value"] > 0.5
     assert result.predictor(INPUTS).probs.shape == (11, 3)
 
 

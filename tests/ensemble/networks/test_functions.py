@@ -122,7 +122,7 @@ def test_it_is_sampled_under_a_prior_by_its_paths(blobs, tmp_path):
         },
     }
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
-    assert result.report["test"]["ensemble"]["accuracy"] > 0.5
+    assert result.report["test"]["scores"]["accuracy"]["value"] > 0.5
     assert ensemble.load(str(tmp_path))(blobs["inputs"][:4]).probs.shape == (4, 3)
 
 

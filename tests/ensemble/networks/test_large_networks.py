@@ -114,7 +114,7 @@ def test_a_transformer_is_fine_tuned_in_half_precision_from_its_weights(tmp_path
     config = {"model": "small", "ensemble_size": 2, "optimizer": "adam", "learning_rate": 0.01}
     data = {"inputs": images, "labels": labels % 2}
     first = ensemble.train(config | {"num_steps": 20}, data=data)
-    flat = jax.tree_util.tree_leaves_with_path(first.predictor.variables["params"])
+    flat = jax.tree_util.tree_leaves_with_path(first.predictor.fitted.sets["params"])
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in flat]
     arrays = {name: leaf[0] for name, (_, leaf) in zip(names, flat, strict=True)}
     np.savez(tmp_path / "w.npz", **arrays)
@@ -122,7 +122,7 @@ def test_a_transformer_is_fine_tuned_in_half_precision_from_its_weights(tmp_path
         config | {"num_steps": 40, "init_from": str(tmp_path / "w.npz"), "dtype": "bfloat16"},
         data={"inputs": images, "labels": labels},
     )
-    assert tuned.report["test"]["ensemble"]["accuracy"] > 0.8
-    embedding = tuned.predictor.variables["params"]["embedding"]["kernel"]
+    assert tuned.report["test"]["scores"]["accuracy"]["value"] > 0.8
+    embedding = tuned.predictor.fitted.sets["params"]["embedding"]["kernel"]
     assert embedding.dtype == np.float32
     assert 0 < np.abs(embedding - arrays["embedding/kernel"]).max() < 0.5

@@ -83,7 +83,7 @@ INPUTS = jnp.asarray(np.random.default_rng(0).normal(3, 2, (16, 4)), jnp.float32
 def _apply(module, train):
     network = LinenNetwork(module())
     variables = network.init(KEY, INPUTS)
-    outputs, state = network.apply(variables, INPUTS, train, KEY)
+    outputs, state = network.apply(variables, INPUTS, train, KEY if train else None)
     return outputs, state, variables
 
 

@@ -54,14 +54,14 @@ def test_what_takes_over_the_name_without_such_arguments_is_not_given_them(monke
 def test_a_run_learns_keeps_and_loads_the_network_that_its_keys_say(blobs, tmp_path):
     config = {
         "model": "mlp",
-        "mlp": {"widths": "6,5", "activation": "tanh"},
+        "mlp": {"widths": "6,5", "activation": "tanh", "dropout": 0.0},
         "num_epochs": 1,
         "ensemble_size": 2,
         "num_devices": 1,
     }
     result = ensemble.train(config, data=blobs, workdir=tmp_path, show_progress=False)
     assert result.report["config"]["mlp"] == config["mlp"]
-    assert result.predictor.variables["params"]["Dense_1"]["kernel"].shape == (2, 6, 5)
+    assert result.predictor.fitted.sets["params"]["Dense_1"]["kernel"].shape == (2, 6, 5)
     loaded = ensemble.load(tmp_path, num_devices=1)
     assert (loaded.task.network.module.widths, loaded.task.network.module.activation) == (
         (6, 5),

@@ -51,7 +51,7 @@ def test_a_run_in_half_precision_keeps_losses_scores_and_checkpoints_in_float32(
         config | {"dtype": "bfloat16"}, data=blobs, workdir=str(tmp_path / "half")
     )
     full = ensemble.train(config, data=blobs, workdir=str(tmp_path / "full"))
-    for variables in (half.predictor.variables, full.predictor.variables):
+    for variables in (half.predictor.fitted.sets, full.predictor.fitted.sets):
         assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {np.dtype(np.float32)}
     with np.load(tmp_path / "half" / "predictions" / "test.npz") as stored:
         log_probs = stored["log_probs"]
@@ -59,7 +59,7 @@ def test_a_run_in_half_precision_keeps_losses_scores_and_checkpoints_in_float32(
     # Half precision has three digits: softmax in it would not sum to one to six.
     np.testing.assert_allclose(np.exp(log_probs).sum(axis=-1), 1, rtol=1e-6)
     assert (log_probs.astype(ml_dtypes.bfloat16).astype(np.float32) != log_probs).any()
-    ours, theirs = (one.report["test"]["ensemble"]["nll"] for one in (half, full))
+    ours, theirs = (one.report["test"]["scores"]["nll"]["value"] for one in (half, full))
     assert ours != theirs
     assert ours == pytest.approx(theirs, abs=0.02)
     loaded = ensemble.load(tmp_path / "half")  # It predicts as it was trained: in half precision.
@@ -81,7 +81,7 @@ def test_a_resumed_run_in_half_precision_has_the_bits_of_the_straight_one(blobs,
     ensemble.train(config | {"num_epochs": 1}, data=blobs, workdir=str(tmp_path))
     resumed = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     jax.tree.map(
-        np.testing.assert_array_equal, straight.predictor.variables, resumed.predictor.variables
+        np.testing.assert_array_equal, straight.predictor.fitted.sets, resumed.predictor.fitted.sets
     )
     with pytest.raises(UserError, match="dtype: 'bfloat16' -> 'float32'"):
         ensemble.train(config | {"dtype": "float32"}, data=blobs, workdir=str(tmp_path))
@@ -154,7 +154,7 @@ def test_the_accuracy_on_mnist_is_within_the_interval_of_float32():
         "schedule": "cosine",  # Else the noise of the last steps is larger than the interval.
     }
     half, full = (
-        ensemble.train(config | {"dtype": dtype}).report["test"]["ensemble"]["accuracy"]
+        ensemble.train(config | {"dtype": dtype}).report["test"]["scores"]["accuracy"]["value"]
         for dtype in ("bfloat16", "float32")
     )
     assert full > 0.94

@@ -12,7 +12,13 @@ from run_parts import of_classes
 from scipy.special import log_softmax
 
 from ensemble import metrics
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.pictures import curves, examples, member_scores, plot_style, reliability, uncertainty
+from ensemble.scoring.sections import score_split
+
+
+def section_of(log_probs, labels):
+    return score_split(MeanOfSoftmax(arrays={LOG_PROBS: log_probs}, targets=labels))
 
 
 def draw_members(summary):
@@ -176,17 +182,17 @@ def test_legend_names_each_kind_of_line_once():
 
 
 def test_member_scores_shows_members_mean_deviation_and_ensemble(case):
-    summary = metrics.summarise(*case)
+    summary = section_of(*case)
     figure = draw_members(summary)
     draw(figure)
     for axes, name in zip(figure.axes, ("accuracy", "nll"), strict=True):
-        values = np.array(summary["members"][name])
+        values = np.array(summary["scores"][name]["members"])
         if not np.isfinite(values).all():
             continue
         dots = line(axes, "members")
         np.testing.assert_array_equal(dots.get_xdata(), np.arange(len(values)))
         np.testing.assert_array_equal(dots.get_ydata(), values)
-        assert set(line(axes, "ensemble").get_ydata()) == {summary["ensemble"][name]}
+        assert set(line(axes, "ensemble").get_ydata()) == {summary["scores"][name]["value"]}
         deviation = values.std(ddof=1) if len(values) > 1 else 0.0
         (band,) = axes.patches
         edges = [band.get_y(), band.get_y() + band.get_height()]
@@ -194,19 +200,24 @@ def test_member_scores_shows_members_mean_deviation_and_ensemble(case):
 
 
 def test_member_scores_states_the_numbers():
-    summary = metrics.summarise(*random_case())
-    summary["members"]["accuracy"][:] = [0.875, 0.89, 0.86, 0.875, 0.875]
-    summary["ensemble"]["accuracy"] = 0.9125
+    summary = section_of(*random_case())
+    summary["scores"]["accuracy"]["members"][:] = [0.875, 0.89, 0.86, 0.875, 0.875]
+    summary["scores"]["accuracy"]["value"] = 0.9125
     accuracy, nll = draw_members(summary).axes
     assert left_title(accuracy) == "ensemble 91.25%, members 87.50% ± 1.06%"
-    mean, deviation = np.mean(summary["members"]["nll"]), np.std(summary["members"]["nll"], ddof=1)
-    expected = f"ensemble {summary['ensemble']['nll']:.4f}, members {mean:.4f} ± {deviation:.4f}"
+    mean, deviation = (
+        np.mean(summary["scores"]["nll"]["members"]),
+        np.std(summary["scores"]["nll"]["members"], ddof=1),
+    )
+    expected = (
+        f"ensemble {summary['scores']['nll']['value']:.4f}, members {mean:.4f} ± {deviation:.4f}"
+    )
     assert left_title(nll) == expected
 
 
 def test_member_scores_says_which_members_cannot_be_drawn():
-    summary = metrics.summarise(*random_case(num_members=3))
-    summary["members"]["nll"] = [0.5, np.inf, 0.25]
+    summary = section_of(*random_case(num_members=3))
+    summary["scores"]["nll"]["members"] = [0.5, np.inf, 0.25]
     figure = draw_members(summary)
     draw(figure)
     axes = figure.axes[1]
@@ -215,7 +226,7 @@ def test_member_scores_says_which_members_cannot_be_drawn():
 
 
 def test_an_infinite_ensemble_is_written_but_not_drawn():
-    figure = draw_members(metrics.summarise(*certain_case(num_wrong=1)))
+    figure = draw_members(section_of(*certain_case(num_wrong=1)))
     draw(figure)
     axes = figure.axes[1]
     assert left_title(axes) == "ensemble inf (2 infinite, not drawn)"
@@ -391,7 +402,9 @@ def test_a_member_that_failed_ends_at_a_cross():
     for axes, y in ((loss, 2 / 10 + 0.01), (nll, 1 / 10 + 0.02), (accuracy, 1 - 0.5 / 10 - 0.01)):
         np.testing.assert_allclose(line(axes, "member stopped").get_xydata(), [[2.0, y]])
         assert len(lines(axes, "members")) == 3
-        assert strings(axes.get_legend().get_texts())[-2:] == ["members", "member stopped"]
+        assert strings(axes.get_legend().get_texts()) == ["member stopped"]
+        named = ["members"] if axes is loss else ["ensemble", "members"]
+        assert sorted(strings(axes.texts)) == named
 
 
 def test_a_member_that_is_no_longer_recorded_ends_at_a_cross():
@@ -469,3 +482,31 @@ def test_entropy_histogram_bins_by_hand():
     assert heights(upper) == [1] + [0] * 28 + [1]
     assert heights(lower) == [1] + [0] * 29
     assert upper.get_xlim() == (0, np.log(4))
+
+
+def test_names_at_the_ends_of_lines_keep_a_distance_and_the_order():
+    figure = plot_style.new_figure("", 4, 3)
+    axes = figure.subplots()
+    ends = {"low": 0.0, "a": 99.0, "b": 99.5, "c": 100.0, "none": np.nan}
+    for value in ends.values():
+        axes.plot([0, 1], [50, value])
+    plot_style.label_ends(axes, {name: (value, "k") for name, value in ends.items()})
+    heights = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert list(heights) == ["low", "a", "b", "c"]
+    assert np.diff(list(heights.values())).min() > 0.05
+    assert max(heights.values()) <= 1
+    bottom, top = axes.get_ylim()
+    assert heights["low"] == pytest.approx(-bottom / (top - bottom))
+
+
+def test_dots_are_of_each_pair_of_members():
+    matrix = [[0, 0.1, 0.2], [0.1, 0, 0.4], [0.2, 0.4, 0]]
+    figure = member_scores.disagreement_dots(matrix, [0, 2, 5], "member")
+    draw(figure)
+    (axes,) = figure.axes
+    np.testing.assert_allclose(
+        line(axes, "a pair").get_xydata(),
+        [[0, 0.1], [0, 0.2], [1, 0.1], [1, 0.4], [2, 0.2], [2, 0.4]],
+    )
+    np.testing.assert_allclose(line(axes, "mean of the member").get_ydata(), [0.15, 0.25, 0.3])
+    assert strings(axes.get_xticklabels()) == ["0", "2", "5"]

@@ -14,7 +14,7 @@ from words.reports import (
 from ensemble import likelihoods
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.report.advantage import beaten
-from ensemble.scoring.sections import summary
+from ensemble.scoring.sections import values_of
 
 BALANCED = {"class_weights": "balanced"}
 DISAGREE, FEW = "do not agree", "hold too few independent draws"
@@ -111,7 +111,7 @@ def test_what_lowers_the_loss_that_was_learned_is_better_than_a_constant(name, t
     likelihood = likelihoods.of_data(name, targets, ())
     arrays = {"loc": np.full(800, targets.mean() + 0.1), **arrays}
     members = {key: np.stack([one, one]) for key, one in arrays.items()}
-    scores = summary(likelihood.view(members, targets))["ensemble"]
+    scores = values_of(likelihood.view(members, targets))
     assert scores["rmse"] > beaten(likelihood, targets, targets).value
     assert found_of(members, [1.0, 1.0], likelihood=likelihood, targets=targets) == []
 
@@ -129,7 +129,7 @@ def test_tails_that_fit_all_inputs_alike_are_no_better_than_a_constant(name, tar
     """The constant is a distribution of the same family, not the normal one."""
     likelihood = likelihoods.of_data(name, targets, ())
     arrays = {key: np.full((1, 800), value) for key, value in fitted.items()}
-    nll = summary(likelihood.view(arrays, targets))["ensemble"]["nll"]
+    nll = values_of(likelihood.view(arrays, targets))["nll"]
     constant = beaten(likelihood, targets, targets)
     assert nll - 0.02 < constant.loss <= nll + 1e-5
     (line,) = found_of(arrays, [nll], likelihood=likelihood, targets=targets)

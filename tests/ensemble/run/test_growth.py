@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import ensemble
 from ensemble import UserError
 from ensemble.run import loop
+from ensemble.scoring.sections import values_in
 
 
 def records_of(workdir):
@@ -86,10 +87,12 @@ def test_more_members_join(finished, workdir, blobs):
     elapsed = time.monotonic() - began
     fresh = ensemble.train(small_config(ensemble_size=7), data=blobs)
     for split in ("validation", "test"):
-        for score, values in fresh.report[split]["members"].items():
-            np.testing.assert_allclose(result.report[split]["members"][score], values, atol=1e-4)
-    assert result.report["test"]["members"]["nll"][:4] == pytest.approx(
-        finished[1].report["test"]["members"]["nll"], rel=1e-5
+        for score, values in values_in(fresh.report[split], "members").items():
+            np.testing.assert_allclose(
+                result.report[split]["scores"][score]["members"], values, atol=1e-4
+            )
+    assert result.report["test"]["scores"]["nll"]["members"][:4] == pytest.approx(
+        finished[1].report["test"]["scores"]["nll"]["members"], rel=1e-5
     )
     check_whole(workdir)
     assert "train/member_04/loss" in tags_of(workdir / "events" / "members_04-06")
@@ -169,8 +172,8 @@ def test_new_members_that_all_stop_early_join_and_the_run_goes_on(blobs, tmp_pat
     config |= {"ensemble_size": 6}
     after = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert after.report["stopped_early"] == [0, 1, 2, 3, 4, 5]
-    assert after.report["test"]["members"]["nll"][:4] == pytest.approx(
-        before.report["test"]["members"]["nll"], rel=1e-5
+    assert after.report["test"]["scores"]["nll"]["members"][:4] == pytest.approx(
+        before.report["test"]["scores"]["nll"]["members"], rel=1e-5
     )
     assert checkpoint_of(tmp_path)[1]["counters"]["step"] >= step
 
@@ -197,7 +200,7 @@ def test_a_workdir_of_an_earlier_version_that_was_growing_goes_on(killed, finish
     result = ensemble.train(small_config(ensemble_size=7), data=blobs, workdir=str(killed))
     assert "was growing: the members that had not joined start again" in caplog.text
     assert result.report["live_members"] == list(range(7))
-    assert result.report["test"]["members"]["nll"][:4] == pytest.approx(
-        finished[1].report["test"]["members"]["nll"], rel=1e-5
+    assert result.report["test"]["scores"]["nll"]["members"][:4] == pytest.approx(
+        finished[1].report["test"]["scores"]["nll"]["members"], rel=1e-5
     )
     check_whole(killed)

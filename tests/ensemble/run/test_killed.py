@@ -93,7 +93,7 @@ def test_where_one_of_two_processes_was_killed_the_bits_are_the_same(root, metho
 
 @pytest.mark.parametrize("method", MARKED)
 def test_one_process_with_all_their_devices_learns_the_same(root, method, tmp_path):
-    config, data = many_processes.every_method()[method]
+    config, data = many_processes.every_method(root)[method]
     config.num_devices = 4
     ensemble.train(config, data, str(tmp_path), show_progress=False)
     found, expected = result_of(tmp_path), result_of(root / "whole" / method)
@@ -131,6 +131,10 @@ def values_of(kind, folder):
     method = kind if kind in registry.METHODS else "sgd"
     small = many_processes.SMALL[registry.METHODS[method].tasks[0]]
     values = {"num_devices": 2, "method": method, **small, "dataset": f"npz:{folder / 'blobs.npz'}"}
+    values |= many_processes.OF_METHODS.get(method, {})
+    if method == "laplace":
+        values["init_from"] = str(folder / "members")
+        many_processes.train_members(folder, dataset=values["dataset"], num_devices=2)
     if kind.startswith("streamed"):
         values["dataset"] = f"records:{folder / 'records'}"
     if kind == "streamed_apart":

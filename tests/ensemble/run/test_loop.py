@@ -2,6 +2,8 @@
 
 import collections
 import json
+import logging
+import re
 import shutil
 
 import flax.linen as nn
@@ -9,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_config
-from run_parts import checkpoints_of, held
+from run_parts import check_scores, checkpoints_of, held
 
 import ensemble
-from ensemble import RunFailed, UserError, metrics, networks
+from ensemble import RunFailed, UserError, networks
+from ensemble.scoring.sections import values_in
 
 
 def records_of(workdir):
@@ -55,14 +58,10 @@ def test_the_report_has_every_number_and_the_scores_of_the_stored_predictions(fi
         assert log_probs.dtype == np.float32
         assert log_probs.shape == (4, report["dataset"]["num_examples"][split], 3)
         if split in report:
-            said = metrics.summarise(log_probs, labels)
-            for group, scores in said.items():
-                assert report[split][group].keys() >= scores.keys()
-                for name, one in scores.items():
-                    assert report[split][group][name] == pytest.approx(one, rel=1e-12)
+            check_scores(report[split], log_probs, labels)
     names = {path.name for path in (workdir / "plots").iterdir()}
     assert names == {"members.png", "training.png", "entropy.png", "reliability.png"}
-    assert report["test"]["ensemble"]["accuracy"] > 0.6
+    assert report["test"]["scores"]["accuracy"]["value"] > 0.6
 
 
 def test_the_predictor_returned_and_the_one_loaded_agree_with_the_stored_predictions(
@@ -132,8 +131,8 @@ def test_more_epochs_go_on(finished, blobs, tmp_path):
     assert records[-1]["epoch"] == 5
     straight = ensemble.train(small_config(num_epochs=5), data=blobs)
     np.testing.assert_allclose(
-        result.report["test"]["members"]["nll"],
-        straight.report["test"]["members"]["nll"],
+        result.report["test"]["scores"]["nll"]["members"],
+        straight.report["test"]["scores"]["nll"]["members"],
         rtol=1e-5,
     )
 
@@ -227,8 +226,8 @@ def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
     with np.load(tmp_path / "predictions" / "test.npz") as predictions:
         assert predictions["members"].tolist() == live
         assert np.isfinite(predictions["log_probs"]).all()
-    assert len(result.report["test"]["members"]["nll"]) == len(live)
-    assert np.isfinite(result.report["test"]["ensemble"]["nll"])
+    assert len(result.report["test"]["scores"]["nll"]["members"]) == len(live)
+    assert np.isfinite(result.report["test"]["scores"]["nll"]["value"])
     assert ensemble.load(tmp_path).members == tuple(live)
     last = records_of(tmp_path)[-1]
     assert last["failed_members"] == sorted(int(k) for k in failed)
@@ -237,7 +236,7 @@ def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
         tag: value for r in records_of(tmp_path) for tag, value in r.items() if "/ensemble/" in tag
     }
     names = {tag.rpartition("/")[2] for tag in ensemble_scalars}
-    assert names == result.report["validation"]["ensemble"].keys()
+    assert names == values_in(result.report["validation"], "members").keys()
     assert all(value is not None for value in ensemble_scalars.values())
     again = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert again.report["failed_members"] == failed
@@ -258,25 +257,33 @@ def test_a_run_without_a_live_member_fails(blobs):
 def test_the_ensemble_is_never_worse_in_nll_than_its_mean_member(finished):
     for split in ("validation", "test"):
         scores = finished[1].report[split]
-        assert scores["ensemble"]["nll"] <= np.mean(scores["members"]["nll"]) + 1e-12
+        assert (
+            scores["scores"]["nll"]["value"] <= np.mean(scores["scores"]["nll"]["members"]) + 1e-12
+        )
 
 
-def test_early_stopping_ends_the_run_and_is_reported(blobs, tmp_path):
+def test_early_stopping_ends_the_run_and_is_reported(blobs, tmp_path, caplog):
     config = small_config(num_epochs=60, early_stopping_epochs=2, learning_rate=0.8)
     config["log_every_steps"] = 100
+    caplog.set_level(logging.INFO, "ensemble")
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
     assert result.report["stopped_early"] == [0, 1, 2, 3]
     assert records_of(tmp_path)[-1]["epoch"] < 60
     assert len(result.report["live_members"]) == 4
+    (line,) = (line for line in caplog.messages if "stopped early" in line)
+    found = re.fullmatch(r"All 4 members stopped early, at epochs (\d+) to (\d+); .*kept\.", line)
+    last = max(record["epoch"] for record in records_of(tmp_path))
+    assert 3 <= int(found[1]) < int(found[2]) == last
+    assert any("; at most " in line for line in caplog.messages)
 
 
 def test_one_member_scores_as_the_single_model(blobs):
     report = ensemble.train(small_config(ensemble_size=1), data=blobs).report
     for split in ("validation", "test"):
-        single = {name: values[0] for name, values in report[split]["members"].items()}
-        ensemble_scores = report[split]["ensemble"]
+        single = {name: values[0] for name, values in values_in(report[split], "members").items()}
+        ensemble_scores = values_in(report[split])
         assert {name: ensemble_scores[name] for name in single} == single
-        assert report[split]["diversity"]["disagreement"] == 0
+        assert report[split]["scores"]["disagreement"]["value"] == 0
 
 
 @networks.register("faint")
@@ -314,7 +321,7 @@ def test_a_member_that_predicts_nan_is_left_out_too(blobs, tmp_path, early_stopp
     }
     report = ensemble.train(config, data=data, workdir=str(tmp_path)).report
     assert 0 < len(report["failed_members"]) < 8
-    assert np.isfinite(report["test"]["ensemble"]["nll"])
+    assert np.isfinite(report["test"]["scores"]["nll"]["value"])
     assert ensemble.load(tmp_path).members == tuple(report["live_members"])
 
 
@@ -387,4 +394,4 @@ def test_splits_that_are_given_are_scored_and_none_is_carved(blobs):
     report = ensemble.train(small_config(hold_out=False), data=data).report
     assert report["dataset"]["num_examples"] == {"train": 203, "test": 50}
     assert "validation" not in report
-    assert report["test"]["ensemble"]["accuracy"] > 0.5
+    assert report["test"]["scores"]["accuracy"]["value"] > 0.5

@@ -201,9 +201,13 @@ def test_a_terminal_has_a_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     with open_display() as shown:
         with Progress(0, 4, display=shown) as progress:
+            progress.update(2, 1.0, {"train [loss]": 0.5})
+            progress.log(3, 1.5, {"NLL": 0.75})
             progress.update(4, 2.0, {"train [loss]": 0.25})
         LOGGER.info("scoring")
     text = terminal.getvalue()
+    assert "epoch 1.5  NLL 0.7500  0:00 left" in text  # It stays, in place of the log's line.
+    assert "step 3/4" not in text
     assert "4/4" in text
     assert "epoch 2.0, train [loss] 0.2500" in text
     assert "scoring" in text

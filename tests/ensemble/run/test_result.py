@@ -10,6 +10,7 @@ from conftest import small_config
 import ensemble
 from ensemble.report.text import format_table, summary_sentence
 from ensemble.run.result import Result
+from ensemble.scoring.sections import values_in
 
 
 @pytest.fixture
@@ -40,8 +41,8 @@ def test_as_text_it_is_what_the_program_prints(result):
 
 def test_in_a_notebook_it_is_a_table_with_pictures(result, blobs_run):
     page = result._repr_html_()
-    scores = result.report["test"]["ensemble"]
-    assert f"<td>{100 * scores['accuracy']:.2f}</td><td>{scores['nll']:.4f}</td>" in page
+    scores = values_in(result.report["test"])
+    assert f"<td>{scores['accuracy']:.2%}</td><td>{scores['nll']:.4f}</td>" in page
     assert page.count("<tr>") == 1 + len(result.report["live_members"]) + 3
     plots = list((blobs_run / "plots").glob("*.png"))
     assert plots

@@ -110,8 +110,12 @@ except UserError as error:
 """
 TELL = "tell(processes.is_main(), processes.count(), processes.from_main(lambda: sys.argv[2]))\n"
 SEND = """
+import ml_dtypes
 import numpy as np
 processes._PIECE_BYTES = 5
+half = np.array([1.5], ml_dtypes.bfloat16)
+got = processes.arrays_from_main({"half": half} if processes.is_main() else None)["half"]
+assert got.dtype == half.dtype and got[0] == 1.5
 tree = {"a": {"b": np.array([11]), "c": np.float32(3.5)}, "d": np.zeros((0, 3)), "e": {}, "f": None}
 got = processes.arrays_from_main(tree if processes.is_main() else None)
 a, b = got["a"]["b"], got["a"]["c"]

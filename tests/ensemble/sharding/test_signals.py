@@ -131,14 +131,11 @@ def ends(monkeypatch):
         found.append(time.monotonic() - began)
         self.settle()
 
-    # A shell that starts a program in the background lets it ignore SIGINT.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(signals.Stop, "_end", end)
     monkeypatch.setattr(signals, "_POLL_SECONDS", 0.05)
     monkeypatch.setattr(signals, "_SECOND_SECONDS", 0.05)
     monkeypatch.setattr(signals, "GUARD_SECONDS", 0.3)
-    yield found
-    signal.signal(signal.SIGINT, before)
+    return found
 
 
 def test_a_program_that_does_not_answer_is_ended(ends):

@@ -160,7 +160,10 @@ def test_a_damaged_set_that_nobody_asked_for_is_left_out(small_mnist, caplog):
         ("minst", "did you mean mnist?"),
         ("fashion-mnist", "did you mean fashion_mnist?"),
         ("npz:", "npz:PATH"),
-        ("", "digits, clutter, mnist, fashion_mnist, kmnist, cifar10, diabetes, npz:PATH"),
+        (
+            "",
+            "digits, clutter, grouped_clutter, mnist, fashion_mnist, kmnist, cifar10, diabetes",
+        ),
         ("tar:x", "known are"),
         ("watches:", "watches:USERSxMOVIES"),
         ("movielens/1m-rating", "did you mean movielens/1m-ratings?"),

@@ -91,7 +91,8 @@ def test_training_gives_the_same_parameters(tmp_path, batching):
         for name in _write(tmp_path, ARRAYS["features"])
     ]
     ours, theirs = (
-        {str(path): leaf for path, leaf in _leaves(result.predictor.variables)} for result in found
+        {str(path): leaf for path, leaf in _leaves(result.predictor.fitted.sets)}
+        for result in found
     )
     assert ours.keys() == theirs.keys()
     for path, leaf in ours.items():

@@ -1,6 +1,8 @@
 """Checkpoints: whole or refused, the newest few kept."""
 
+import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -180,6 +182,26 @@ def test_a_folder_that_was_removed_is_not_made_again(directory):
         checkpointer.save(50, arrays(50), {})
     checkpointer.close()
     assert not directory.exists()
+
+
+def test_a_failure_is_told_when_nothing_is_written_any_more(directory, monkeypatch):
+    calls, ended = itertools.count(), []
+
+    async def fail(*_):
+        if next(calls):  # The others take longer than the first.
+            await asyncio.sleep(0.3)
+            ended.append(True)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(part_files, "_created", fail)
+    checkpointer = Checkpointer(directory)
+    checkpointer.save(40, arrays(40), {})
+    with pytest.raises(UserError):
+        checkpointer.wait()
+    assert ended
+    assert len(ended) == next(calls) - 1
+    with contextlib.suppress(UserError):
+        checkpointer.close()
 
 
 def test_nothing_is_left_where_a_workdir_was_moved_from(directory, monkeypatch):

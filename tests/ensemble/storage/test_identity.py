@@ -122,7 +122,7 @@ def test_a_changed_configuration_is_noticed(run, blobs):
 
 def test_a_changed_report_is_noticed(run):
     text = (run / "report.json").read_text()
-    (run / "report.json").write_text(text.replace('"accuracy": 0.', '"accuracy": 1.', 1))
+    (run / "report.json").write_text(text.replace('"value": 0.', '"value": 1.', 1))
     with pytest.raises(UserError, match=r"report\.json.*checksum"):
         report_of(run)
 

@@ -32,6 +32,11 @@ SAMPLER = {
             r"the 1\.0 of this machine; lower it",
         ),
         (
+            small_config(method="snapshots", ensemble_size=2**17)
+            | {"snapshots.num_cycles": 20, "num_epochs": 20},
+            r"config\.ensemble_size=131072 members of 83 parameters would take \d+\.\d GiB, over",
+        ),
+        (
             SAMPLER,
             r"config\.num_chains=1048576 chains of 21 parameters would take 4\.\d GiB, over the "
             r"1\.0 of this machine; lower config\.num_chains or config\.log_every_steps",

@@ -78,7 +78,7 @@ def test_absent_and_damaged_files_are_refused(path):
 )
 def test_arrays_that_do_not_fit_are_refused(path, log_probs, targets, members, message):
     write_predictions(path, MemberPredictions({"log_probs": log_probs}), targets, members, CONFIG)
-    with pytest.raises(UserError, match=rf"test\.npz: {message}.* train\.py again"):
+    with pytest.raises(UserError, match=rf"test\.npz: {message}.* train again"):
         read_predictions(path, CONFIG, CLASSES)
 
 

@@ -8,10 +8,11 @@ from conftest import small_config
 from run_parts import evaluated
 
 import ensemble
-from ensemble.evaluation.numbers import number_verdict
-from ensemble.evaluation.sections import score_conformal, score_factor, score_test
+from ensemble.evaluation.questions import calibration
+from ensemble.evaluation.sections import score_conformal, score_factor
 from ensemble.likelihoods import of_data
-from ensemble.scoring.sections import summary
+from ensemble.scoring.facts import facts_of
+from ensemble.scoring.sections import score_split, values_of
 from ensemble.storage.predictions import StoredPredictions
 from ensemble.target_rows import joined
 
@@ -45,13 +46,11 @@ def likelihood():
 
 def test_measured_targets_are_scored_as_they_were_measured(likelihood):
     test, _ = stored(0, error=2.0)
-    section = score_test(evaluated(view_of(likelihood, test)))
-    assert section["num_measured"] == NUM
-    assert section["pit"]["p_value"] > 0.05
-    assert abs(section["ensemble"]["coverage_90"] - 0.9) < 0.05
-    plain = score_test(
-        evaluated(view_of(likelihood, test._replace(targets=test.targets["targets"])))
-    )
+    view = view_of(likelihood, test)
+    assert facts_of(view)["num_measured"] == NUM
+    assert facts_of(view)["pit"]["p_value"] > 0.05
+    assert abs(values_of(view)["coverage_90"] - 0.9) < 0.05
+    plain = facts_of(view_of(likelihood, test._replace(targets=test.targets["targets"])))
     assert plain["pit"]["p_value"] < 1e-6  # As if all of the error were noise of the target.
     one = evaluated(view_of(likelihood, test), view_of(likelihood, stored(1, error=2.0)[0]))
     assert score_factor(one)["value"] == pytest.approx(1, abs=0.4)
@@ -61,23 +60,24 @@ def test_measured_targets_are_scored_as_they_were_measured(likelihood):
 def test_coverage_of_censored_targets_is_bounded_and_estimated(likelihood):
     test, y = stored(0, censored=True)
     view = view_of(likelihood, test)
-    section = score_test(evaluated(view))
+    section, facts = score_split(view), facts_of(view)
     num_censored = test.targets["censored"].sum()
-    assert section["num_censored"] == num_censored > 50
+    assert facts["num_censored"] == num_censored > 50
     held = np.mean(np.abs(y - test.arrays["loc"][0]) < 1.6449)
-    low, high = section["coverage_bounds"]["coverage_90"]
+    low, high = facts["coverage_bounds"]["coverage_90"]
     assert low < held < high < low + num_censored / NUM
-    assert section["ensemble"]["coverage_90"] == pytest.approx(held, abs=0.03)
-    assert section["interval"]["coverage_90"][0] < low
-    assert section["pit"]["p_value"] > 0.05
+    assert section["scores"]["coverage_90"]["value"] == pytest.approx(held, abs=0.03)
+    assert section["scores"]["coverage_90"]["interval"][0] < low
+    assert facts["pit"]["p_value"] > 0.05
     assert view.known.pit.mean() < 0.45  # Targets that are known are lower than others like them.
-    assert section["ensemble"]["nll"] == pytest.approx(summary(view)["ensemble"]["nll"])
+    assert section["scores"]["nll"]["value"] == pytest.approx(values_of(view)["nll"])
     one = evaluated(view, view_of(likelihood, stored(1, censored=True)[0]))
     assert score_factor(one)["value"] == pytest.approx(1, abs=0.15)
     assert "censored" in score_conformal(one)["quantiles"]["reason"]
-    assert "Nothing that is known" in number_verdict.trust(section)
+    assert calibration.coverage(section, facts).code in ("coverage.censored", "coverage.consistent")
     wide = test._replace(arrays={**test.arrays, "scale": 3 * test.arrays["scale"]})
-    assert "not right" in number_verdict.trust(score_test(evaluated(view_of(likelihood, wide))))
+    wide = view_of(likelihood, wide)
+    assert calibration.coverage(score_split(wide), facts_of(wide)).code == "coverage.wrong_shape"
 
 
 @pytest.mark.check
@@ -92,12 +92,12 @@ def test_runs_are_evaluated(tmp_path):
     found = ensemble.evaluate(
         tmp_path / "run", compare=tmp_path / "run", data=data, show_progress=False
     )
-    assert found["compare"][0]["difference"]["nll"] == 0
+    assert found["compare"][0]["scores"]["nll"]["difference"] == 0
     # The NLL is of all targets, coverage of none that are partly known.
-    assert found["compare"][0]["ensemble"]["nll"] == found["test"]["ensemble"]["nll"]
-    assert found["compare"][0]["interval"]["coverage_90"] is None
-    assert found["test"]["num_measured"] == found["test"]["num_examples"]
-    assert found["shift"]["noisy"]["ensemble"]["rmse"][0] == found["test"]["ensemble"]["rmse"]
+    assert found["compare"][0]["scores"]["nll"]["value"] == found["test"]["scores"]["nll"]["value"]
+    assert found["compare"][0]["scores"]["coverage_90"]["interval"] is None
+    assert found["facts"]["num_measured"] == found["test"]["num_rows"]
+    assert found["shift"]["noisy"]["scores"]["rmse"][0] == found["test"]["scores"]["rmse"]["value"]
     assert "RMSE" in repr(found)
     page = (tmp_path / "run" / "evaluation" / "report.html").read_text()
     assert re.search(r"at least -?\d", page)

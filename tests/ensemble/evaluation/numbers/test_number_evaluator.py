@@ -12,9 +12,10 @@ from run_parts import subject_of
 
 import ensemble
 from ensemble import UserError
-from ensemble.evaluation import recipe
+from ensemble.evaluation.summary import lines_of
 from ensemble.evaluation.table_shift import TABLE_SHIFTS
 from ensemble.export import export
+from ensemble.scoring.sections import values_in
 from ensemble.sources import dataset_from_arrays
 
 
@@ -66,18 +67,17 @@ def test_scores_are_those_of_the_report_and_have_intervals(evaluated, run):
     evaluation, _, out = evaluated
     test = evaluation["test"]
     report = json.loads((run / "report.json").read_text())["test"]
-    for name, value in report["ensemble"].items():
-        assert test["ensemble"][name] == pytest.approx(value, rel=1e-12)
-        if test["interval"][name] is None:  # Too few targets are missed; R² has none.
+    assert json.loads(json.dumps(test)) == report
+    for name, value in values_in(report).items():
+        if test["scores"][name]["interval"] is None:  # Too few targets are missed; R² has none.
             assert name.startswith("interval_score") or name == "r2"
             continue
-        low, high = test["interval"][name]
+        low, high = test["scores"][name]["interval"]
         assert low <= value <= high
-    assert test["members"] == report["members"]
     stored = json.loads((out / "evaluation.json").read_text())
     assert stored == json.loads(json.dumps(evaluation))
     assert evaluation.keys() <= of_evaluations()
-    assert sum(test["pit"]["counts"]) == test["num_examples"]
+    assert sum(evaluation["facts"]["pit"]["counts"]) == test["num_rows"]
 
 
 def test_a_constant_and_least_squares_are_scored_beside_it(evaluated, slopes):
@@ -88,13 +88,14 @@ def test_a_constant_and_least_squares_are_scored_beside_it(evaluated, slopes):
     weights = np.linalg.lstsq(design, targets, rcond=None)[0]
     simple = evaluation["simple"]
     expected = np.sqrt(np.mean((others @ weights - y) ** 2))
-    assert simple["least_squares"]["ensemble"]["rmse"] == pytest.approx(expected, rel=1e-5)
+    assert simple["least_squares"]["scores"]["rmse"]["value"] == pytest.approx(expected, rel=1e-5)
     expected = np.sqrt(np.mean((targets.mean() - y) ** 2))
-    assert simple["constant"]["ensemble"]["rmse"] == pytest.approx(expected, rel=1e-5)
+    assert simple["constant"]["scores"]["rmse"]["value"] == pytest.approx(expected, rel=1e-5)
     low, high = simple["constant"]["excess_interval"]["rmse"]
-    assert low < expected - evaluation["test"]["ensemble"]["rmse"] < high
-    assert "Least squares has" in evaluation["verdict"][1]
-    assert "least squares" in repr(evaluation)
+    assert low < expected - evaluation["test"]["scores"]["rmse"]["value"] < high
+    (found,) = (one for one in evaluation["findings"] if one["code"].startswith("baseline."))
+    assert found["numbers"]["linear"] == simple["least_squares"]["scores"]["rmse"]["value"]
+    assert "linear regression" in repr(evaluation)
 
 
 def test_shifts_of_the_table_and_made_rows_are_predicted(evaluated):
@@ -102,33 +103,33 @@ def test_shifts_of_the_table_and_made_rows_are_predicted(evaluated):
     shifts = evaluation["shift"]
     assert shifts.keys() == TABLE_SHIFTS.keys()
     for section in shifts.values():
-        assert section["ensemble"]["rmse"][0] == evaluation["test"]["ensemble"]["rmse"]
-        assert len(section["ensemble"]["coverage_90"]) == 6
-    assert shifts["beyond"]["ensemble"]["rmse"][5] > shifts["beyond"]["ensemble"]["rmse"][0]
+        assert section["scores"]["rmse"][0] == evaluation["test"]["scores"]["rmse"]["value"]
+        assert len(section["scores"]["coverage_90"]) == 6
+    assert shifts["beyond"]["scores"]["rmse"][5] > shifts["beyond"]["scores"]["rmse"][0]
     detections = evaluation["out_of_distribution"]
     assert list(detections) == ["box", "outside"]
     assert detections["outside"]["epistemic"]["auroc"] > 0.8
     beyond = evaluation["beyond"]
-    total = beyond["within"]["num_examples"] + beyond["beyond"]["num_examples"]
-    assert total == evaluation["test"]["num_examples"]
+    total = beyond["within"]["num_rows"] + beyond["beyond"]["num_rows"]
+    assert total == evaluation["test"]["num_rows"]
 
 
 def test_runs_are_compared_in_pairs(evaluated, run):
     evaluation, _, _ = evaluated
     (other,) = evaluation["compare"]
     for name in ("rmse", "nll", "crps"):
-        difference = other["ensemble"][name] - evaluation["test"]["ensemble"][name]
-        assert other["difference"][name] == pytest.approx(difference)
-        low, high = other["interval"][name]
+        difference = other["scores"][name]["value"] - evaluation["test"]["scores"][name]["value"]
+        assert other["scores"][name]["difference"] == pytest.approx(difference)
+        low, high = other["scores"][name]["interval"]
         assert low < difference < high
     for name, score in (("recipe", "crps"), ("recipe_by_nll", "nll")):
         assert other[name]["score"].lower() == score
-        assert other[name]["difference"] == pytest.approx(other["difference"][score])
+        assert other[name]["difference"] == pytest.approx(other["scores"][score]["difference"])
     assert other["distance"] > 0
     assert 0 < other["overlap"] <= 1
 
 
-def test_the_page_has_every_picture_and_says_what_the_verdict_says(evaluated):
+def test_the_page_has_every_picture_and_says_what_is_found(evaluated):
     evaluation, page, _ = evaluated
     found = set(re.findall(r'<figure id="figure-(\w+)"', page))
     assert found == {
@@ -136,12 +137,12 @@ def test_the_page_has_every_picture_and_says_what_the_verdict_says(evaluated):
         "sizes", "training",
     }  # fmt: skip
     text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", page))
-    for sentence in evaluation["verdict"]:
+    for sentence in lines_of(evaluation):
         assert sentence.replace("'", "&#39;") in text
     tables = re.findall(r'<table id="([\w-]+)"', page)
     assert tables == [
         "scores", "compare", "conformal", "least-certain", "abstention", "shift",
-        "out-of-distribution",
+        "out-of-distribution", "sizes",
     ]  # fmt: skip
 
 
@@ -166,14 +167,14 @@ def test_abstention_is_by_the_width_and_the_predictor_abstains_alike(evaluated, 
     test = section["test"]
     assert test["num_accepted"] == p.accepted.sum() > 0
     assert test["num_errors"] == (np.abs(median - y)[p.accepted] > section["tolerance"]).sum()
-    assert test["scores"]["rmse"] == pytest.approx(
+    assert test["scores"]["rmse"]["value"] == pytest.approx(
         np.sqrt(((p.mean - y) ** 2)[p.accepted].mean()), rel=1e-4
     )
 
 
 def test_a_calibrated_predictor_is_as_wide_times_the_factor_and_so_is_its_export(evaluated, run):
     evaluation, _, _ = evaluated
-    factor = evaluation["calibrated"]["scale"]["value"]
+    factor = evaluation["calibrated"]["value"]
     plain = ensemble.load(run)
     calibrated = ensemble.load(run, calibrated=True, abstain="coverage=0.5")
     assert calibrated.temperature == factor != 1
@@ -206,13 +207,13 @@ def test_without_its_data_a_run_is_scored_from_what_is_stored(run, tmp_path):
     evaluation = ensemble.evaluate(run, tmp_path, show_progress=False)
     assert evaluation["shift"] == evaluation["out_of_distribution"] == {}
     assert "reason" in evaluation["simple"]["least_squares"]
-    assert evaluation["calibrated"]["conformal"]["distance"]["coverage"] > 0
+    assert evaluation["conformal"]["distance"]["coverage"] > 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"nonempty_sets": True}, "nonempty_sets is for sets of classes"),
+        ({"exact_sets": True}, "exact_sets is for sets of classes"),
         ({"abstain": "max_error=0.1@-2"}, "off by more than 5"),
         ({"datasets": ["uniformm"]}, "--datasets=uniformm"),
     ],
@@ -231,25 +232,23 @@ def test_numbers_and_classes_are_not_compared(run, blobs_run, tmp_path):
 
 
 @pytest.mark.soak
-def test_chains_are_scored_by_their_sums_and_stand_beside_their_start(slopes, run, tmp_path):
+def test_chains_are_scored_by_their_draws_and_stand_beside_their_start(slopes, run, tmp_path):
     hmc = {"num_warmup": 30, "num_samples": 20, "num_leapfrog_steps": 8}
     config = {"model": "tiny", "likelihood": "gaussian", "method": "hmc", "num_chains": 4}
     config |= {"sampler": hmc, "num_devices": 2, "init_from": str(run)}
     ensemble.train(config, slopes, str(tmp_path / "run"), show_progress=False)
     evaluation = ensemble.evaluate(tmp_path / "run", data=slopes, show_progress=False)
-    assert evaluation["calibrated"]["scale"]["reason"].endswith("at the targets alone")
+    assert evaluation["calibrated"]["value"] > 0
     assert evaluation["posterior"]["num_chains"] == 4
     (start,) = evaluation["compare"]
     assert start["workdir"] == str(run)
-    found, mean = start["recipe_by_nll"], start["difference"]["nll"]
+    found, mean = start["recipe_by_nll"], start["scores"]["nll"]["difference"]
     assert found["over"] == "members or chains and examples"
     assert found["difference"] == pytest.approx(mean, rel=1e-6)
-    (line,) = (one for one in evaluation["verdict"] if "starts from" in one)
-    assert recipe.sentence(start) == line
-    assert line in (tmp_path / "run/evaluation/report.html").read_text()
-    # The draws that were kept predict about what the sums over all draws do.
-    plain = evaluation["shift"]["noisy"]["ensemble"]["rmse"][0]
-    assert plain == pytest.approx(evaluation["test"]["ensemble"]["rmse"], rel=0.1)
+    (found,) = (one for one in evaluation["findings"] if one["code"].startswith("start."))
+    assert found["text"] in (tmp_path / "run/evaluation/report.html").read_text()
+    plain = evaluation["shift"]["noisy"]["scores"]["rmse"][0]
+    assert plain == pytest.approx(evaluation["test"]["scores"]["rmse"]["value"], rel=0.1)
     assert evaluation["out_of_distribution"]["outside"]["epistemic"]["auroc"] > 0.5
 
 
@@ -263,7 +262,8 @@ def test_an_nll_of_counts_is_beside_none_of_densities(tmp_path):
         config = {"model": "tiny", "num_epochs": 1, "ensemble_size": 1, "likelihood": run.name}
         ensemble.train(config, data, str(run), show_progress=False)
     found = ensemble.evaluate(runs[0], data=data, datasets="none", compare=runs[1])
-    assert "rmse" in found["compare"][0]["difference"]
-    assert "nll" not in found["compare"][0]["difference"]
-    assert "rmse" in found["simple"]["constant"]["ensemble"]
-    assert "nll" not in found["simple"]["constant"]["ensemble"]
+    (other,) = found["compare"]
+    assert "rmse" in values_in(other, "difference")
+    assert "nll" not in values_in(other, "difference")
+    assert "rmse" in values_in(found["simple"]["constant"])
+    assert "nll" not in values_in(found["simple"]["constant"])

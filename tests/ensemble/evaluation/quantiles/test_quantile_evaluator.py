@@ -9,10 +9,11 @@ from run_parts import evaluated
 
 import ensemble
 from ensemble import UserError
-from ensemble.evaluation.sections import score_conformal, score_test
+from ensemble.evaluation.sections import score_conformal
 from ensemble.likelihoods.quantiles import QUANTILES, Quantiles
 from ensemble.scoring.facts import facts_of
 from ensemble.scoring.score import scores_of
+from ensemble.scoring.sections import score_split, values_in
 
 NUM = 500
 LEVELS = tuple(np.round(np.arange(0.01, 1, 0.01), 2).tolist())
@@ -30,15 +31,15 @@ def stored(seed, width=1.0):
 
 def test_quantiles_that_are_right_are_found_right_and_tell_the_crps():
     test = stored(0)
-    section = score_test(evaluated(test))
-    inside = [one["interval"][0] <= one["level"] <= one["interval"][1] for one in section["levels"]]
+    section, levels = score_split(test), facts_of(test)["levels"]
+    inside = [one["interval"][0] <= one["level"] <= one["interval"][1] for one in levels]
     assert np.mean(inside) > 0.9
-    low, high = section["interval"]["coverage_90"]
+    low, high = section["scores"]["coverage_90"]["interval"]
     assert low < 0.9 < high
     z = (test.targets - test.median)[:, None]
     density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     crps = z * (2 * scipy.special.ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi)
-    assert section["ensemble"]["crps"] == pytest.approx(crps.mean(), rel=0.01)
+    assert section["scores"]["crps"]["value"] == pytest.approx(crps.mean(), rel=0.01)
 
 
 def test_conformalised_bands_hold_what_they_say():
@@ -60,16 +61,18 @@ def test_runs_are_evaluated(tmp_path):
     found = ensemble.evaluate(
         tmp_path / "run", compare=tmp_path / "run", data=data, show_progress=False
     )
-    for name, value in run.report["test"]["ensemble"].items():
-        assert found["test"]["ensemble"][name] == pytest.approx(value, rel=1e-12)
+    for name, value in values_in(run.report["test"]).items():
+        assert found["test"]["scores"][name]["value"] == pytest.approx(value, rel=1e-12)
     assert found.keys() <= of_evaluations()
-    assert found["compare"][0]["difference"]["pinball"] == 0
-    assert found["shift"]["noisy"]["ensemble"]["pinball"][0] == pytest.approx(
-        found["test"]["ensemble"]["pinball"]
+    assert found["compare"][0]["scores"]["pinball"]["difference"] == 0
+    assert found["shift"]["noisy"]["scores"]["pinball"][0] == pytest.approx(
+        found["test"]["scores"]["pinball"]["value"]
     )
     assert found["simple"]["least_squares"]["excess_interval"]["pinball"][0] < 0.1
     assert "pinball" in repr(found)
-    assert "no NLL" in found["verdict"][0]
+    codes = [one["code"] for one in found["findings"]]
+    assert codes[0] == "quality.pinball"
+    assert codes[-1] == "next_member.no_nll"
     assert 'id="levels"' in (tmp_path / "run" / "evaluation" / "report.html").read_text()
     with pytest.raises(UserError, match="no threshold of abstention"):
         ensemble.evaluate(tmp_path / "run", data=data, abstain="coverage=0.9")

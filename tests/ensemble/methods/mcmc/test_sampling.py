@@ -10,10 +10,10 @@ import pytest
 import scipy.special
 from conftest import small_config
 from etils import epath
-from run_parts import draws_of, validated
+from run_parts import check_scores, draws_of, validated
 
 import ensemble
-from ensemble import RunFailed, UserError, metrics
+from ensemble import RunFailed, UserError
 from ensemble.draws.store import Draws
 from ensemble.method import Status
 from ensemble.methods.mcmc import start
@@ -85,7 +85,9 @@ def test_predictions_are_the_averages_over_all_draws(finished, blobs):
         entropies = -(probs * log_probs).sum(axis=-1).mean(axis=1)
         np.testing.assert_allclose(predictions["entropies"], entropies, atol=1e-5)
         report = report_of(workdir)
-        assert report[split]["diversity"]["aleatoric"] == pytest.approx(entropies.mean(), abs=1e-5)
+        assert report[split]["scores"]["aleatoric"]["value"] == pytest.approx(
+            entropies.mean(), abs=1e-5
+        )
         accuracy = (log_probs.argmax(axis=-1) == labels).mean()
         nll = -log_probs[..., np.arange(len(labels)), labels].mean()
         brier = ((probs - np.eye(3)[labels]) ** 2).sum(axis=-1).mean()
@@ -101,10 +103,8 @@ def test_the_report_is_as_for_members_and_has_its_diagnostics(finished):
     assert report["method"] == "hmc"
     assert report["live_members"] == [0, 1]
     labels = stored(workdir)["targets"]
-    summary = metrics.summarise(stored(workdir)["log_probs"], labels, stored(workdir)["entropies"])
-    for group, scores in summary.items():
-        for name, one in scores.items():
-            assert report["test"][group][name] == pytest.approx(one, rel=1e-12)
+    arrays = stored(workdir)
+    check_scores(report["test"], arrays["log_probs"], labels, arrays["entropies"])
     posterior = report["posterior"]
     scalars, _, _ = values_of(workdir)
     assert posterior["num_samples"] == 30
@@ -170,12 +170,11 @@ def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
     )
     assert evaluation["members"] == [0, 1]
     assert evaluation["posterior"] == report_of(workdir)["posterior"]
-    assert (
-        "chains of 30 draws, each averaged; they hold too few independent"
-        in evaluation["verdict"][1]
-    )
+    (found,) = (one for one in evaluation["findings"] if one["code"].startswith("convergence."))
+    assert found["code"] == "convergence.few_draws"
+    assert found["numbers"]["num_samples"] == 30
     assert 0 <= evaluation["compare"][0]["agreement"] <= 1
-    assert evaluation["test"]["ensemble"]["aleatoric"] == pytest.approx(
+    assert evaluation["test"]["scores"]["aleatoric"]["value"] == pytest.approx(
         stored(workdir)["entropies"].mean(), rel=1e-5
     )
     from ensemble.export import export
@@ -305,7 +304,7 @@ def test_a_start_from_members_is_where_they_are(blobs, tmp_path):
     _, positions, _ = values_of(tmp_path / "run")
     np.testing.assert_allclose(
         positions["Dense_0"]["kernel"][:, 0],
-        trained.predictor.variables["params"]["Dense_0"]["kernel"][:2],
+        trained.predictor.fitted.sets["params"]["Dense_0"]["kernel"][:2],
         atol=1e-3,
     )
     for change, line in [
@@ -373,7 +372,9 @@ def test_it_ends_when_its_predictive_is_known(blobs, tmp_path):
     again = ensemble.train(config, data=blobs, workdir=str(tmp_path)).report["posterior"]
     assert again["num_samples"] == posterior["num_samples"]
     evaluation = ensemble.evaluate(str(tmp_path), datasets=[], data=blobs, compare=str(tmp_path))
-    assert evaluation["chain_error"]["nll"] == pytest.approx(evaluation["test"]["ensemble"]["nll"])
+    assert evaluation["chain_error"]["nll"] == pytest.approx(
+        evaluation["test"]["scores"]["nll"]["value"]
+    )
 
 
 @pytest.mark.soak
@@ -460,7 +461,7 @@ def test_chains_that_all_refuse_end_the_run(blobs):
         ({"prior": "normal(0)"}, "positive scales"),
         (
             {"augment": {"shift": 1}},
-            "config.augment.shift=1.*'sgd', 'sgld'.*'sghmc'",
+            "config.augment.shift=1.*'sgd', 'snapshots', .*'sgld'.*'sghmc'",
         ),
         ({"label_smoothing": 0.1}, "label_smoothing=0.1.*config.method='sgd'"),
         ({"beta_nll": 0.5}, "config.method='sgd'.*likelihood"),

@@ -52,7 +52,7 @@ def test_members_are_those_of_data_in_memory_also_when_resumed(names, tmp_path):
         again = config | {"dataset": names[1], "num_steps": steps}
         resumed = ensemble.train(again, workdir=str(tmp_path / "run"), show_progress=False)
     jax.tree.map(
-        np.testing.assert_array_equal, straight.predictor.variables, resumed.predictor.variables
+        np.testing.assert_array_equal, straight.predictor.fitted.sets, resumed.predictor.fitted.sets
     )
     assert straight.report["test"] == resumed.report["test"]
 

@@ -94,7 +94,7 @@ def test_members_of_a_run_are_started_from_in_turn_with_their_state(blobs, tmp_p
         data=blobs,
         workdir=str(tmp_path / "first"),
     )
-    theirs = first.predictor.variables
+    theirs = first.predictor.fitted.sets
     other = make_blobs(num_classes=4)
     found = started(other, model="test_normed", ensemble_size=3, init_from=str(tmp_path / "first"))
     for k in range(3):
@@ -111,7 +111,7 @@ def test_members_of_a_run_are_started_from_in_turn_with_their_state(blobs, tmp_p
 
 def test_a_run_fine_tunes_all_weights_and_goes_on_without_the_file(blobs, tmp_path):
     pretrained = ensemble.train(small_config(ensemble_size=1, num_epochs=20), data=blobs)
-    params = pretrained.predictor.variables["params"]
+    params = pretrained.predictor.fitted.sets["params"]
     arrays = {f"params/{a}/{b}": x[0] for a, one in params.items() for b, x in one.items()}
     file = tmp_path / "w.npz"
     np.savez(file, **arrays)
@@ -120,14 +120,14 @@ def test_a_run_fine_tunes_all_weights_and_goes_on_without_the_file(blobs, tmp_pa
     ensemble.train(config | {"num_epochs": 1}, data=blobs, workdir=str(tmp_path / "run"))
     file.unlink()
     resumed = ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))
-    ours, theirs = (one.predictor.variables["params"] for one in (resumed, straight))
+    ours, theirs = (one.predictor.fitted.sets["params"] for one in (resumed, straight))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
     kernel = ours["Dense_0"]["kernel"]
     assert np.abs(kernel - arrays["params/Dense_0/kernel"]).max() > 1e-3  # It has moved,
     assert np.abs(kernel - arrays["params/Dense_0/kernel"]).max() < 0.5  # and not far.
     fresh = ensemble.train(config | {"init_from": ""}, data=blobs)
     nll = {
-        name: one.report["test"]["ensemble"]["nll"]
+        name: one.report["test"]["scores"]["nll"]["value"]
         for name, one in {"tuned": straight, "fresh": fresh}.items()
     }
     assert nll["tuned"] < nll["fresh"]

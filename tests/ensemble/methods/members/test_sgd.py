@@ -261,7 +261,7 @@ def test_the_prior_pulls_parameters_towards_zero(blobs):
     def norm(**overrides):
         method = make_method(blobs, **overrides)
         state, _ = run(method)
-        params = method.predictive(state, method.indices, None).variables["params"]
+        params = method.fitted(state, method.indices, None).sets["params"]
         return sum(float(np.square(leaf).sum()) for leaf in jax.tree.leaves(params))
 
     assert norm(prior="normal(0.05)") < 0.5 * norm()
@@ -384,7 +384,7 @@ def test_batch_statistics_and_dropout_are_each_member_s_own(blobs):
         method = make_method(blobs, "statistics", ensemble_size=2, num_devices=num_devices)
         state, _ = run(method)
         results.append(scored(method, state))
-        variables = method.predictive(state, method.indices, None).variables
+        variables = method.fitted(state, method.indices, None).sets
         means = variables["batch_stats"]["BatchNorm_0"]["mean"]
         assert not np.allclose(means[0], means[1])
     np.testing.assert_allclose(*results, atol=1e-4)

@@ -122,7 +122,7 @@ def test_one_chain_says_that_it_can_say_nothing():
     assert math.isnan(result.report["posterior"]["ess_min"])
     assert "too few chains or samples" in text.summary_sentence(result.report)
     assert result.report["posterior"]["mean_interval"] == [None, None]
-    assert text.format_table(result.report).count("cannot be told") == 4
+    assert text.format_table(result.report).count("not known") == 4
 
 
 def test_another_density_of_the_same_name_is_refused(finished, tmp_path):

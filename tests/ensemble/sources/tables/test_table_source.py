@@ -243,10 +243,10 @@ def test_an_evaluation_tells_groups_apart(tmp_path):
     evaluation = ensemble.evaluate(
         tmp_path / "run", data=frame, datasets=others, show_progress=False
     )
-    assert evaluation["out_of_distribution"][others]["num_examples"] == 30
-    assert any("by agent" in line for line in evaluation["verdict"])
-    groups = evaluation["calibrated"]["conformal"]["by_stratum"]
-    sizes = [one["num_examples"] for one in groups]
+    assert evaluation["out_of_distribution"][others]["num_rows"] == 30
+    assert any(one["code"].startswith("strata.groups") for one in evaluation["findings"])
+    groups = evaluation["conformal"]["sets"]["by_stratum"]
+    sizes = [one["num_rows"] for one in groups]
     assert sizes == sorted(sizes, reverse=True)
     assert sum(sizes) == evaluation["dataset"]["num_examples"]["test"]
     page = (tmp_path / "run" / "evaluation" / "report.html").read_text()

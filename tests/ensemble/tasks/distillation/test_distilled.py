@@ -17,6 +17,7 @@ from ensemble.likelihoods.dirichlet import Dirichlet
 from ensemble.predictor import load
 from ensemble.report.text import format_table
 from ensemble.run.distill import student_config
+from ensemble.scoring.sections import values_in
 from ensemble.tasks.distillation import teacher as teachers
 
 KEY = jax.random.key(3)
@@ -55,7 +56,7 @@ def test_many_draws_are_represented_by_some(blobs_run, blobs, monkeypatch):
 
 def test_a_teacher_that_no_program_can_hold_is_refused(blobs_run, blobs, monkeypatch):
     """A program's constants are below 2 GB; of many networks only some count."""
-    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(load(blobs_run).variables))
+    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(load(blobs_run).fitted.sets))
     monkeypatch.setattr(teachers, "_MAX_BYTES", num_bytes - 1)
     with pytest.raises(UserError, match=r"4 networks.*fewer"):
         make(blobs_run, blobs)
@@ -77,9 +78,13 @@ def test_a_student_predicts_as_its_teacher(student, blobs_run, blobs):
     of_teacher = report_of(blobs_run)["test"]
     assert found["split"] == "test"
     assert found["teacher"]["num_networks"] == 4
-    assert found["teacher"]["scores"]["nll"] == pytest.approx(of_teacher["ensemble"]["nll"], 1e-5)
-    assert found["mean_member"]["nll"] == pytest.approx(np.mean(of_teacher["members"]["nll"]), 1e-5)
-    assert found["student"]["scores"] == report["test"]["ensemble"]
+    assert found["teacher"]["scores"]["nll"] == pytest.approx(
+        of_teacher["scores"]["nll"]["value"], 1e-5
+    )
+    assert found["mean_member"]["nll"] == pytest.approx(
+        np.mean(of_teacher["scores"]["nll"]["members"]), 1e-5
+    )
+    assert found["student"]["scores"] == values_in(report["test"])
     low, high = found["nll_over_mean_member"]
     assert low < found["student"]["scores"]["nll"] - found["mean_member"]["nll"] < high
     assert found["speedup"] == pytest.approx(
@@ -110,9 +115,9 @@ def test_a_student_s_workdir_is_as_any_other(student, blobs_run, blobs):
     )
     assert again.report["test"] == result.report["test"]
     evaluation = ensemble.evaluate(workdir, datasets=[], data=blobs)
-    found, report = evaluation["test"]["ensemble"], result.report["test"]
-    assert found["nll"] == pytest.approx(report["ensemble"]["nll"], 1e-5)
-    assert found["epistemic"] == pytest.approx(report["diversity"]["epistemic"], 1e-5)
+    found, report = values_in(evaluation["test"]), result.report["test"]
+    assert found["nll"] == pytest.approx(report["scores"]["nll"]["value"], 1e-5)
+    assert found["epistemic"] == pytest.approx(report["scores"]["epistemic"]["value"], 1e-5)
     assert found["epistemic"] > 0
 
 
@@ -135,7 +140,7 @@ def test_the_number_of_devices_changes_no_result(blobs_run, blobs):
         ).report
         for number in (1, 3)
     ]
-    one, three = (report["test"]["ensemble"]["nll"] for report in reports)
+    one, three = (report["test"]["scores"]["nll"]["value"] for report in reports)
     assert one == pytest.approx(three, rel=1e-4)
 
 

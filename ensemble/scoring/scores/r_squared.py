@@ -39,6 +39,6 @@ class Explained:
 
 @score(of=IntervalView, title="R²", combine=Explained(), better="higher")
 def r2(view):
-    """Of the mean, and of quantiles of the median; the targets' own mean would have 0."""
+    """Share of the targets' variance that the mean explains; of quantiles, the median."""
     known = np.where(view.is_known, view.y, np.nan)
     return np.stack([(view.point - known) ** 2, known], axis=1)

@@ -1,0 +1,164 @@
+"""Methods that make several predictions of one training, beside the trainings themselves.
+
+    python benchmarks/one_training.py --workdir=runs/one_training \
+        --out=benchmarks/results/one_training.json
+
+4,000 images of Fashion-MNIST, 800 to validate, 10,000 to test; the how-to's CNN; five seeds. For
+each seed: a deep ensemble of 8, MultiSWAG of 4 by the same epochs, MC dropout, snapshots, and
+Laplace approximations of the last layer around the 8. Member k of a method is laid beside member k
+of the ensemble, which has the same seed. Seconds are of the CPU, of one thread, imports and
+compilation included. The same command goes on where it was interrupted; it takes two hours on one
+core.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from rows import Results, Row
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SEEDS = range(5)
+RECIPE = {
+    "model": "cnn",
+    "num_devices": 1,
+    "num_epochs": 12,
+    "batch_size": 128,
+    "learning_rate": 0.05,
+    "weight_decay": 1e-4,
+    "schedule": "cosine",
+    "eval_every_epochs": 1000,
+    "plot_every_epochs": 1000,
+    "checkpoint_every_epochs": 1000,
+}
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "sgd": {"ensemble_size": 8},
+    "swag": {"ensemble_size": 4},
+    "mc_dropout": {"ensemble_size": 2, "cnn.dropout": 0.2},
+    "snapshots": {"ensemble_size": 2},
+    "laplace": {"ensemble_size": 8},
+    "laplace_draws": {"ensemble_size": 8, "laplace.predictive": "draws"},
+}
+"""In this order: those of `laplace` begin with the members of `sgd`."""
+_OF_LAPLACE = ("model", "num_devices", "batch_size")
+
+
+def data_of(seed: int) -> dict[str, np.ndarray]:
+    """Images by split, the training ones another 4,000 for each seed."""
+    from ensemble.sources.catalogue import load_dataset
+
+    source = load_dataset("fashion_mnist", os.environ.get("TFDS_DATA_DIR"))
+    rng, found = np.random.default_rng(seed), dict[str, np.ndarray]()
+    sizes = {"train": 4000, "validation": 800, "test": None}
+    for split, size in sizes.items():
+        rows = rng.permutation(source.sizes[split])[:size]
+        read = source.read(split, np.sort(rows))
+        found |= {f"{split}_inputs": read.inputs, f"{split}_labels": read.targets}
+    return found
+
+
+def config_of(method: str, seed: int, folder: pathlib.Path) -> dict[str, Any]:
+    """The configuration of a cell."""
+    own, name = METHODS[method], method.partition("_draws")[0]
+    if name == "laplace":
+        shared = {key: RECIPE[key] for key in _OF_LAPLACE}
+        return {**shared, **own, "method": name, "seed": seed, "init_from": str(folder / "sgd")}
+    shared = dict(RECIPE)
+    if name in ("swag", "snapshots"):  # Their rates have a course of their own.
+        del shared["schedule"]
+    return {**shared, **own, "method": name, "seed": seed}
+
+
+def work(method: str, seed: int, folder: pathlib.Path) -> None:
+    """Trains and scores one cell, and prints it as JSON."""
+    import ensemble
+
+    config = config_of(method, seed, folder)
+    config["checkpoint_every_epochs"] = config.get("checkpoint_every_epochs", 1000)
+    result = ensemble.train(config, data_of(seed), str(folder / method), show_progress=False)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    scores = result.report["test"]["scores"]
+    found = {
+        name: {"ensemble": scores[name]["value"], "members": scores[name]["members"]}
+        for name in ("nll", "accuracy")
+    }
+    print(json.dumps({**found, "cpu_seconds": used.ru_utime + used.ru_stime}))
+
+
+def summarise(rows: Sequence[Row]) -> dict[str, Any]:
+    """Differences to the ensemble, with 95% intervals over seeds, by Student's t."""
+    by = {(row["method"], row["seed"]): row for row in rows}
+    found: dict[str, Any] = {}
+    for method in METHODS:
+        seeds = [s for s in SEEDS if {(method, s), ("sgd", s)} <= by.keys()]
+        if len(seeds) < 2 or method == "sgd":
+            continue
+        ours = [by[method, s] for s in seeds]
+        theirs = [by["sgd", s] for s in seeds]
+        size = len(ours[0]["nll"]["members"])
+        of_members = [
+            np.mean(np.subtract(a["nll"]["members"], b["nll"]["members"][:size]))
+            for a, b in zip(ours, theirs, strict=True)
+        ]
+        whole = [
+            a["nll"]["ensemble"] - b["nll"]["ensemble"] for a, b in zip(ours, theirs, strict=True)
+        ]
+        found[method] = {
+            "seeds": len(seeds),
+            "member_less_member": _interval(of_members),
+            f"ensemble_of_{size}_less_8": _interval(whole),
+            "cpu_share": float(
+                np.mean(
+                    [a["cpu_seconds"] / b["cpu_seconds"] for a, b in zip(ours, theirs, strict=True)]
+                )
+            ),
+        }
+    return {"summary": found}
+
+
+def _interval(values: Sequence[float]) -> dict[str, float]:
+    mean, error = float(np.mean(values)), scipy.stats.sem(values)
+    margin = float(scipy.stats.t.ppf(0.975, len(values) - 1) * error)
+    return {"mean": mean, "low": mean - margin, "high": mean + margin}
+
+
+def main() -> None:
+    """Works on the cells that are not there yet, one after another."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", required=True, type=pathlib.Path, help="folder of the runs")
+    parser.add_argument("--out", type=pathlib.Path, help="JSON file to write")
+    parser.add_argument("--cell", nargs=2, metavar=("METHOD", "SEED"), help="of one process")
+    args = parser.parse_args()
+    if args.cell:
+        method, seed = args.cell[0], int(args.cell[1])
+        return work(method, seed, args.workdir / str(seed))
+    results = Results(args.out, summarise, benchmark=__doc__.splitlines()[0])
+    for seed in SEEDS:
+        for method in METHODS:
+            key = {"method": method, "seed": seed}
+            if results.find(key) is not None:
+                continue
+            command = [sys.executable, __file__, f"--workdir={args.workdir}", "--cell", method]
+            flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
+            done = subprocess.run(
+                [*command, str(seed)],
+                env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+            found = results.add(key, json.loads(done.stdout.splitlines()[-1]))
+            print(method, seed, found["nll"], round(found["cpu_seconds"]), flush=True)
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What predicts: the sets of variables that a run has left, and a function of one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+OWN = "of_method"
+"""The entry of a set that a method's function of it needs beside the network's variables."""
+
+
+Predict = Callable[[Any, Any, Any, jax.Array], dict[str, jax.Array]]
+"""`(task, a set, number of a pass, raw inputs [B, ...]) -> arrays [B, ...]` of one estimator.
+
+The task is an `ensemble.task.PredictingTask`. It is a function of a module, and pure: it can be
+pickled, compiled and exported."""
+
+
+def predict_plainly(task: Any, one: Any, number: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+    """What a set of variables says, without noise: there is one pass."""
+    found: dict[str, jax.Array] = task.predict(one, inputs)
+    return found
+
+
+def in_passes(
+    predict: Predict, task: Any, num_passes: int
+) -> Callable[[Any, jax.Array], dict[str, jax.Array]]:
+    """What a set says in all its passes, of which one is in memory at a time.
+
+    Args:
+        predict: what it says in one.
+        task: as of `Predict`.
+        num_passes: K.
+
+    Returns:
+        `(set, inputs [B, ...]) -> arrays [B, K, ...]`, or [B, ...] where K is 1.
+    """
+    if num_passes == 1:
+        return lambda one, inputs: predict(task, one, 0, inputs)
+
+    def all_passes(one: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+        numbers = jnp.arange(num_passes)
+        predicted = jax.lax.map(lambda k: predict(task, one, k, inputs), numbers)
+        return {name: jnp.moveaxis(leaf, 0, 1) for name, leaf in predicted.items()}
+
+    return all_passes
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """S sets of variables, member by member, each of which predicts in K passes.
+
+    A member that descends leaves one set, a chain one for each draw that predicts. All S * K passes
+    are estimators of their members. It holds host arrays and no training data, and can be pickled.
+
+    Attributes:
+        sets: tree of arrays [S, ...]: a network's variables, and perhaps `OWN`.
+        member_of: [S] int, ascending: the member of each, by its position among those that live.
+        predict: what one pass of one set says.
+        num_passes: K; above 1 only where passes differ.
+        member_devices: over which a member was split in training.
+        nouns: what a member and one of its estimators are called.
+    """
+
+    sets: Any
+    member_of: NDArray[np.int64]
+    predict: Predict = predict_plainly
+    num_passes: int = 1
+    member_devices: int = 1
+    nouns: tuple[str, str] = ("member", "set")
+
+    @classmethod
+    def one_each(cls, sets: Any, member_devices: int = 1) -> Fitted:
+        """Of members [M, ...] that have one set each."""
+        member_of = np.arange(len(jax.tree.leaves(sets)[0]))
+        return cls(sets, member_of, member_devices=member_devices)
+
+    @property
+    def num_sets(self) -> int:
+        """S."""
+        return len(self.member_of)
+
+    @property
+    def num_estimators(self) -> int:
+        """E = S * K."""
+        return self.num_sets * self.num_passes
+
+    @property
+    def num_members(self) -> int:
+        """M."""
+        return int(self.member_of[-1]) + 1 if self.num_sets else 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all sets."""
+        return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.sets))
+
+    def of_set(self, task: Any) -> Callable[[Any, jax.Array], dict[str, jax.Array]]:
+        """What a set says in all its passes: see `in_passes`."""
+        return in_passes(self.predict, task, self.num_passes)
+
+    def all_estimators(self, task: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+        """What all say of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""
+        # A loop: the program and its compilation hold one set's, whatever S, and on CPU it runs as
+        # fast as S programs. vmap would make grouped convolutions, which XLA:CPU has no fast kernel
+        # for.
+        of_set = self.of_set(task)
+        found = jax.lax.map(lambda one: of_set(one, inputs), self.sets)
+        if self.num_passes == 1:
+            return found
+        each = {name: jnp.moveaxis(leaf, 2, 1) for name, leaf in found.items()}
+        return {name: leaf.reshape(-1, *leaf.shape[2:]) for name, leaf in each.items()}
+
+    @property
+    def variables(self) -> Any:
+        """The network's variables [S, ...], without `OWN`."""
+        return {name: one for name, one in self.sets.items() if name != OWN}
+
+    def last_variables(self) -> Any:
+        """Those of the last set of each member, [M, ...]: of a chain its newest draw."""
+        last = np.searchsorted(self.member_of, np.arange(self.num_members), side="right") - 1
+        return jax.tree.map(lambda leaf: leaf[last], self.variables)
+
+
+class OnDisk(NamedTuple):
+    """What a run has on disk, of which a method's `fitted` makes what predicts.
+
+    Attributes:
+        config: of the run.
+        arrays: of its newest checkpoint.
+        counters: likewise.
+        live: numbers of the members that have not failed.
+        draws: an `ensemble.draws.store.Draws` of the run; none where its method keeps none.
+    """
+
+    config: Mapping[str, Any]
+    arrays: Mapping[str, Any]
+    counters: Mapping[str, int]
+    live: Sequence[int]
+    draws: Any

@@ -1,0 +1,387 @@
+"""Covariances of Laplace approximations: how a curvature is added up, and what is drawn of it.
+
+The curvature is that of Gauss and Newton, sum_n J_n' L_n J_n: J_n [K, P] are derivatives of an
+example's outputs by the parameters, and L_n is the Fisher information of its target's distribution
+in the outputs. Everything is of one member, and told rows R_n J_n, where R_n' R_n = L_n. Together
+with a prior of precision tau a structure makes of it a normal distribution of the parameters.
+
+Daxberger et al., "Laplace redux" (2021), arXiv:2106.14806, has such structures. Kronecker factors
+are made by one step of the power method for the nearest Kronecker product (Van Loan and Pitsianis
+1993), which needs rows alone, whatever the layer is.
+"""
+
+import math
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+Rows = Any
+"""A tree of arrays [R, ...], as parameters are."""
+Curvature = dict[str, Any]
+"""What is added up, or its spectrum: a tree of arrays."""
+
+
+class Structure(Protocol):
+    """A kind of covariance.
+
+    Attributes:
+        num_passes: over the training data.
+        adds: whether the curvature is a sum over examples, whichever devices they are on.
+    """
+
+    num_passes: int
+    adds: bool
+
+    def nothing(self, params: Any) -> Curvature:
+        """The curvature of no rows."""
+
+    def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
+        """What rows add to a curvature in a pass of this number; else the curvature with them."""
+
+    def spectrum(self, curvature: Curvature) -> Curvature:
+        """What the following take: eigenvectors and eigenvalues."""
+
+    def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
+        """Log determinant [] of the precision matrix."""
+
+    def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
+        """A draw of parameters less their mean, of standard normal numbers like parameters."""
+
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+        """Variances [R] of the products of rows with parameters."""
+
+
+class Diagonal:
+    """Parameters are independent."""
+
+    num_passes, adds = 1, True
+
+    def nothing(self, params: Any) -> Curvature:
+        """A number for each parameter."""
+        return {"diagonal": jax.tree.map(jnp.zeros_like, params)}
+
+    def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
+        """Sums of squares."""
+        return {"diagonal": jax.tree.map(lambda leaf: jnp.sum(leaf**2, axis=0), rows)}
+
+    def spectrum(self, curvature: Curvature) -> Curvature:
+        """The diagonal."""
+        return curvature
+
+    def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
+        """The sum of logarithms."""
+        return _total(lambda leaf: jnp.log(leaf + precision), spectrum["diagonal"])
+
+    def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
+        """Each by itself."""
+        return jax.tree.map(
+            lambda z, leaf: z / jnp.sqrt(leaf + precision), normal, spectrum["diagonal"]
+        )
+
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+        """Weighted sums of squares."""
+        return _total_of_rows(lambda r, h: r**2 / (h + precision), rows, spectrum["diagonal"])
+
+
+class Kronecker:
+    """Each array of parameters [..., F] has the curvature A x G, of its other axes and its last."""
+
+    num_passes, adds = 2, True
+
+    def nothing(self, params: Any) -> Curvature:
+        """Both factors of each array, trees like the parameters."""
+
+        def zeros(axis: int) -> Any:
+            return jax.tree.map(lambda leaf: jnp.zeros((_sides(leaf)[axis],) * 2), params)
+
+        return {"left": zeros(0), "right": zeros(1)}
+
+    def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
+        """The left factor in the first pass, for a right one of 1; in the second the right one."""
+
+        def left_of(leaf: jax.Array) -> jax.Array:
+            one = _as_matrices(leaf)
+            return jnp.einsum("rif,rjf->ij", one, one) / one.shape[2]
+
+        def right_of(leaf: jax.Array, a: jax.Array) -> jax.Array:
+            one = _as_matrices(leaf)
+            found = jnp.einsum("rif,rig->fg", one, jnp.einsum("ij,rjg->rig", a, one))
+            return found / jnp.maximum(jnp.sum(a * a), _TINY)
+
+        nothing = jax.tree.map(jnp.zeros_like, curvature)
+        return jax.lax.cond(
+            number == 0,
+            lambda: {**nothing, "left": jax.tree.map(left_of, rows)},
+            lambda: {**nothing, "right": jax.tree.map(right_of, rows, curvature["left"])},
+        )
+
+    def spectrum(self, curvature: Curvature) -> Curvature:
+        """Of both factors: eigenvalues, trees like the parameters, and eigenvectors."""
+        found: Curvature = {}
+        for name, factors in curvature.items():
+            leaves, tree = jax.tree.flatten(factors)
+            pairs = [jnp.linalg.eigh(one) for one in leaves]
+            values = [jnp.maximum(one, 0) for one, _ in pairs]
+            found[name] = jax.tree.unflatten(tree, values)
+            found[f"{name}_vectors"] = jax.tree.unflatten(tree, [one for _, one in pairs])
+        return found
+
+    def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
+        """Over the products of eigenvalues."""
+        return _total(lambda leaf: jnp.log(leaf + precision), self._values(spectrum))
+
+    def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
+        """In the eigenvectors' coordinates, and back."""
+
+        def one(z: jax.Array, value: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+            scaled = _as_matrices(z[None])[0] / jnp.sqrt(value + precision)
+            return (left @ scaled @ right.T).reshape(z.shape)
+
+        vectors = spectrum["left_vectors"], spectrum["right_vectors"]
+        return jax.tree.map(one, normal, self._values(spectrum), *vectors)
+
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+        """Weighted sums of squares in the eigenvectors' coordinates."""
+
+        def turned(leaf: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
+            return jnp.einsum("ij,rif,fg->rjg", left, _as_matrices(leaf), right)
+
+        vectors = spectrum["left_vectors"], spectrum["right_vectors"]
+        found = jax.tree.map(turned, rows, *vectors)
+        return _total_of_rows(lambda r, h: r**2 / (h + precision), found, self._values(spectrum))
+
+    def _values(self, spectrum: Curvature) -> Any:
+        return jax.tree.map(lambda a, g: a[:, None] * g, spectrum["left"], spectrum["right"])
+
+
+class LowRank:
+    """The largest eigenvectors of the curvature; in all other directions there is the prior alone.
+
+    They are principal components of rows that come in batches, of which three times as many as are
+    asked for are kept on the way: exact while no more directions than these have a curvature, and
+    else somewhat short of the largest.
+    """
+
+    num_passes, adds = 1, False
+
+    def __init__(self, rank: int):
+        self._rank = rank
+
+    def nothing(self, params: Any) -> Curvature:
+        """Rows of zeros."""
+        kept = _OVERSAMPLED * self._rank
+        return {"rows": jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape)), params)}
+
+    def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
+        """The largest principal components of rows that were kept and new ones."""
+        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), curvature["rows"], rows)
+        return {"rows": _largest(both, _OVERSAMPLED * self._rank)}
+
+    def spectrum(self, curvature: Curvature) -> Curvature:
+        """Eigenvalues, and eigenvectors of length 1; of none, where there are fewer, zeros."""
+        rows = _largest(curvature["rows"], self._rank)
+        values = _total_of_rows(lambda r, _: r**2, rows, rows)
+        is_known = values > _NOTHING * jnp.max(values)
+        shrink = jnp.where(is_known, 1 / jnp.sqrt(jnp.maximum(values, _TINY)), 0)
+        vectors = jax.tree.map(
+            lambda leaf: leaf * shrink.reshape(-1, *(1,) * (leaf.ndim - 1)), rows
+        )
+        return {"values": jnp.where(is_known, values, 0), "vectors": vectors}
+
+    def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
+        """Of the eigenvalues that are kept, and of the prior."""
+        size = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(spectrum["vectors"]))
+        kept = jnp.sum(jnp.log(spectrum["values"] + precision))
+        return kept + (size - self._rank) * jnp.log(precision)
+
+    def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
+        """Shrunk along the eigenvectors."""
+        along = _products(spectrum["vectors"], jax.tree.map(lambda z: z[None], normal))[:, 0]
+        less = 1 / jnp.sqrt(precision) - 1 / jnp.sqrt(spectrum["values"] + precision)
+        return jax.tree.map(
+            lambda z, v: z / jnp.sqrt(precision) - jnp.tensordot(less * along, v, 1),
+            normal,
+            spectrum["vectors"],
+        )
+
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+        """Along the eigenvectors, and of what is left by the prior: sums of squares both."""
+        along = _products(rows, spectrum["vectors"])
+        rest = jax.tree.map(
+            lambda leaf, v: leaf - jnp.tensordot(along, v, 1), rows, spectrum["vectors"]
+        )
+        of_rest = _total_of_rows(lambda r, _: r**2, rest, rest)
+        return of_rest / precision + along**2 @ (1 / (spectrum["values"] + precision))
+
+
+class LastLayer:
+    """All covariances of the layer that puts the outputs out, kernel [F, K] and perhaps bias [K].
+
+    Its rows are not made: R_n J_n is a product of the layer's inputs, features [F'] with a 1 for
+    the bias, and of R_n. They are told as `features` [B, F'] and `information` R_n' R_n [B, K, K].
+    """
+
+    num_passes, adds = 1, True
+
+    def nothing(self, params: Any) -> Curvature:
+        """[F', K, F', K]."""
+        num_features, num_outputs = _as_layer(params).shape
+        return {"layer": jnp.zeros((num_features, num_outputs) * 2)}
+
+    def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
+        """Sums of products of features, times the information."""
+        features, information = rows["features"], rows["information"]
+        size, (num_features, num_outputs) = len(features), curvature["layer"].shape[:2]
+        weighted = (features[:, :, None, None] * information[:, None]).reshape(size, -1)
+        found = (features.T @ weighted).reshape(num_features, num_features, *(num_outputs,) * 2)
+        return {"layer": found.transpose(1, 2, 0, 3)}
+
+    def spectrum(self, curvature: Curvature) -> Curvature:
+        """Of the matrix [F' K, F' K]."""
+        layer = curvature["layer"]
+        size = layer.shape[0] * layer.shape[1]
+        values, vectors = jnp.linalg.eigh(layer.reshape(size, size))
+        return {"values": jnp.maximum(values, 0), "vectors": vectors}
+
+    def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
+        """Over the eigenvalues."""
+        return jnp.sum(jnp.log(spectrum["values"] + precision))
+
+    def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
+        """In the eigenvectors' coordinates, and back."""
+        layer = _as_layer(normal)
+        scaled = layer.reshape(-1) / jnp.sqrt(spectrum["values"] + precision)
+        return _of_layer((spectrum["vectors"] @ scaled).reshape(layer.shape), normal)
+
+    def kept(self, spectrum: Curvature, precision: jax.Array, num_outputs: int) -> Curvature:
+        """Covariances `blocks` [K, F', F'] of what makes each output, for `variances`."""
+        vectors = spectrum["vectors"]
+        scaled = vectors / jnp.sqrt(spectrum["values"] + precision)
+        of_outputs = scaled.reshape(-1, num_outputs, scaled.shape[1])
+        return {"blocks": jnp.einsum("fkp,gkp->kfg", of_outputs, of_outputs)}
+
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+        """Of the outputs [K], by `kept` and the features [F'] of an example."""
+        return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
+
+
+class LastLayerKronecker:
+    """As `LastLayer`, with the curvature A x G of features and of outputs.
+
+    A is the sum of products of features, each by the trace of its information, and G the sum of
+    information over the sum of traces: exact where all examples have the same information.
+    """
+
+    num_passes, adds = 1, True
+
+    def nothing(self, params: Any) -> Curvature:
+        """Both factors."""
+        num_features, num_outputs = _as_layer(params).shape
+        return {
+            "left": jnp.zeros((num_features, num_features)),
+            "right": jnp.zeros((num_outputs, num_outputs)),
+        }
+
+    def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
+        """Sums over examples."""
+        features, information = rows["features"], rows["information"]
+        traces = jnp.trace(information, axis1=1, axis2=2)
+        left = (features * traces[:, None]).T @ features
+        return {"left": left, "right": jnp.sum(information, axis=0)}
+
+    def spectrum(self, curvature: Curvature) -> Curvature:
+        """Of both factors."""
+        right = curvature["right"]
+        right = right / jnp.maximum(jnp.trace(right), _TINY)
+        (a, left_vectors), (g, right_vectors) = map(jnp.linalg.eigh, (curvature["left"], right))
+        return {
+            "values": jnp.maximum(a, 0)[:, None] * jnp.maximum(g, 0),
+            "left_vectors": left_vectors,
+            "right_vectors": right_vectors,
+        }
+
+    def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
+        """Over the products of eigenvalues."""
+        return jnp.sum(jnp.log(spectrum["values"] + precision))
+
+    def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
+        """In the eigenvectors' coordinates, and back."""
+        scaled = _as_layer(normal) / jnp.sqrt(spectrum["values"] + precision)
+        return _of_layer(spectrum["left_vectors"] @ scaled @ spectrum["right_vectors"].T, normal)
+
+    def kept(self, spectrum: Curvature, precision: jax.Array, num_outputs: int) -> Curvature:
+        """The spectrum."""
+        return spectrum
+
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+        """Of the outputs [K], by the features [F'] of an example."""
+        turned = rows @ spectrum["left_vectors"]
+        along = turned**2 @ (1 / (spectrum["values"] + precision))
+        return spectrum["right_vectors"] ** 2 @ along
+
+
+_TINY = 1e-30
+_NOTHING = 1e-6
+"""Of the largest eigenvalue: what rounding leaves of none."""
+_OVERSAMPLED = 3
+
+
+def _largest(rows: Rows, number: int) -> Rows:
+    """The largest principal components of rows, as rows."""
+    _, vectors = jnp.linalg.eigh(_products(rows, rows))
+    chosen = vectors[:, -number:]
+    return jax.tree.map(lambda leaf: jnp.tensordot(chosen.T, leaf, 1), rows)
+
+
+def _sides(leaf: Any) -> tuple[int, int]:
+    """The sizes of the matrix that an array [..., F] of parameters is."""
+    last = leaf.shape[-1] if leaf.ndim else 1
+    return math.prod(leaf.shape) // max(last, 1), last
+
+
+def _as_matrices(rows: jax.Array) -> jax.Array:
+    """Rows [R, ..., F] as [R, I, F]."""
+    return rows.reshape(len(rows), *_sides(rows[0]))
+
+
+def _total(fn: Any, tree: Any) -> jax.Array:
+    return sum((jnp.sum(fn(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
+
+
+def _total_of_rows(fn: Any, rows: Rows, other: Any) -> jax.Array:
+    """Sums [R] over all but the first axis of a function of rows and of a tree beside them."""
+    pairs = zip(jax.tree.leaves(rows), jax.tree.leaves(other), strict=True)
+    sums = [jnp.sum(fn(r, h), axis=tuple(range(1, r.ndim))) for r, h in pairs]
+    return sum(sums[1:], sums[0])
+
+
+def _products(first: Rows, second: Rows) -> jax.Array:
+    """Inner products [R, S] of rows."""
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return sum(a.reshape(len(a), -1) @ b.reshape(len(b), -1).T for a, b in pairs)
+
+
+def _as_layer(params: Any) -> jax.Array:
+    """Kernel and bias as [F', K]."""
+    rows = [params["kernel"], *([params["bias"][None]] if "bias" in params else [])]
+    return jnp.concatenate(rows)
+
+
+def _of_layer(layer: jax.Array, like: Any) -> Any:
+    """The inverse of `_as_layer`."""
+    found = {"kernel": layer[: len(like["kernel"])]}
+    return found | ({"bias": layer[-1]} if "bias" in like else {})
+
+
+def structure_of(name: str, rank: int) -> Any:
+    """The structure of a name of `laplace_keys.STRUCTURES`."""
+    if name == "low_rank":
+        return LowRank(rank)
+    kinds = {
+        "last_layer": LastLayer,
+        "last_layer_kronecker": LastLayerKronecker,
+        "diagonal": Diagonal,
+        "kronecker": Kronecker,
+    }
+    return kinds[name]()
