@@ -141,6 +141,13 @@ METHODS: Mapping[str, MethodEntry] = {
         fitted="ensemble.methods.members.mc_dropout:fitted",
         xla_flags=_OF_STEPS,
     ),
+    "varied": MethodEntry(
+        "ensemble.methods.members.varied:Varied",
+        "ensemble.methods.members.varied_keys:BLOCK",
+        tasks=("supervised",),
+        fitted="ensemble.methods.members.member:fitted",
+        xla_flags=_OF_STEPS,
+    ),
     "laplace": MethodEntry(
         "ensemble.methods.members.laplace:Laplace",
         "ensemble.methods.members.laplace_keys:BLOCK",

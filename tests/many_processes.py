@@ -61,6 +61,7 @@ SMALL = {
 OF_METHODS = {
     "swag": {"swag.num_iterates": 4, "swag.num_draws": 3},
     "mc_dropout": {"model": "mlp", "mlp.dropout": 0.2, "mc_dropout.num_passes": 3},
+    "varied": {"varied.learning_rate_factor": "0.5,2", "varied.label_smoothing": "0,0.1"},
     "laplace": {"init_from": "members", "laplace.structure": "kronecker"},
 }
 """What some methods set beside; `members` is a run that is made first."""

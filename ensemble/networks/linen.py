@@ -1,5 +1,7 @@
 """Linen modules as networks, told whether they train by the argument or field that they have."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
@@ -34,9 +36,11 @@ class LinenNetwork:
 
     Attributes:
         module: a `flax.linen.Module` from [B, ...] to outputs [B, K].
+        rate: of `nn.Dropout` in training; None: as the layers have it.
     """
 
     module: Any
+    rate: float | jax.Array | None = None
 
     @functools.cached_property
     def _arguments(self) -> list[str]:
@@ -84,7 +88,7 @@ class LinenNetwork:
         draw noise that they do not.
         """
         if train:
-            with self._seen_to_be_active():
+            with self._seen_to_be_active(), _dropping(self.rate):
                 return self._with_streams(variables, inputs, True, rng_key)
         state = _state(variables)
         if rng_key is not None:
@@ -93,6 +97,10 @@ class LinenNetwork:
         module, mode = self._switched(False)
         outputs: Any = module.apply(variables, inputs, **mode)
         return check_outputs(outputs), state
+
+    def with_dropout(self, rate: float | jax.Array) -> LinenNetwork:
+        """The same whose layers `nn.Dropout` drop at this rate in training; it may be traced."""
+        return dataclasses.replace(self, rate=rate)
 
     def in_training(self, variables: Variables, inputs: jax.Array, rng_key: jax.Array) -> jax.Array:
         """Outputs of training, by statistics that do not move."""
@@ -183,6 +191,29 @@ def _told(values: Mapping[type, tuple[str, bool]]) -> Iterator[None]:
             object.__setattr__(layer, name, before)
 
     with nn.intercept_methods(tell):
+        yield
+
+
+@contextlib.contextmanager
+def _dropping(rate: float | jax.Array | None) -> Iterator[None]:
+    """Within, layers `nn.Dropout` that drop do so at this rate, if it is one."""
+
+    def drop(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        layer = context.module
+        if not isinstance(layer, nn.Dropout) or context.method_name != "__call__":
+            return call(*args, **kwargs)
+        given = inspect.signature(call).bind(*args, **kwargs).arguments
+        if nn.merge_param(_IS_STILL, layer.deterministic, given.get(_IS_STILL)):
+            return call(*args, **kwargs)
+        inputs, rng_key = given["inputs"], given.get("rng")
+        if rng_key is None:
+            rng_key = layer.make_rng(layer.rng_collection)
+        shape = [1 if axis in layer.broadcast_dims else n for axis, n in enumerate(inputs.shape)]
+        share = 1 - jnp.asarray(rate, jnp.float32)
+        kept = jax.random.bernoulli(rng_key, share, shape)
+        return jnp.where(kept, inputs / share.astype(inputs.dtype), jnp.zeros_like(inputs))
+
+    with nn.intercept_methods(drop) if rate is not None else contextlib.nullcontext():
         yield
 
 

@@ -217,6 +217,21 @@ class Supervised(Defaults):
         own = variables["params"][OWN] if self._has_own else {}
         return self.likelihood.predict(own, jax.vmap(of_one)(seen))
 
+    def with_dropout(self, rate: float | jax.Array) -> "Supervised":
+        """The same with another rate of the network's dropout, which may be traced.
+
+        Raises:
+            UserError: the network has none whose rate can be set.
+        """
+        network: Any = self.network
+        if hasattr(network, "with_dropout"):
+            found = dataclasses.replace(self, network=network.with_dropout(rate))
+            if found.traits.is_random:
+                return found
+        raise UserError(
+            "a rate of dropout is for Linen modules with layers nn.Dropout that drop in training"
+        )
+
     def why_no_noise(self) -> str:
         """Why the network's predictions with a key have no noise, or more than that."""
         shape = self.dataset.input_shape

@@ -110,6 +110,7 @@ METHODS = {
         "mlp.dropout": 0.2,
         "mc_dropout.num_passes": 3,
     },
+    "varied": {"method": "varied", **MEMBERS, "varied.learning_rate_factor": "0.5,2"},
     "laplace": {
         "method": "laplace",
         "init_from": TRAINED,

@@ -40,6 +40,7 @@ class Stream(enum.IntEnum):
     DESCENT = 3
     PASSES = 4
     DRAWS = 5
+    SETTINGS = 6
 
 
 class Best(struct.PyTreeNode):
@@ -89,7 +90,7 @@ def fitted(saved: OnDisk) -> Fitted:
     return Fitted.one_each(variables, saved.counters[MEMBER_DEVICES])
 
 
-Objective = Callable[[Any, jax.Array, jax.Array, jax.Array], tuple[jax.Array, Aux]]
+Objective = Callable[..., tuple[jax.Array, Aux]]
 """`(variables, inputs, targets, rng_key) -> (log likelihood [B] in nats, what else there is)`."""
 
 

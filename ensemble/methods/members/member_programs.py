@@ -9,6 +9,7 @@ softmax.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -101,8 +102,7 @@ def build_programs(
         )
         if descent.seed is None:
             return member
-        noise_key = jax.random.fold_in(member_key, Stream.DESCENT)
-        return member.replace(opt_state=descent.seed(member.opt_state, noise_key))
+        return member.replace(opt_state=descent.seed(member.opt_state, member_key))
 
     member_devices = config.member_devices
     if not member_devices:
@@ -137,7 +137,7 @@ def build_programs(
             donate=(2,),
             runs_once=True,
         ),
-        train_steps=make_train_steps(config, task, placement),
+        train_steps=make_train_steps(config, task, placement, descent.own),
         keep_best=placement.map_devices(
             jax.vmap(functools.partial(keep_best, patience=config.early_stopping_epochs)),
             (MEMBERS, MEMBERS),
@@ -155,16 +155,22 @@ def with_given(variables: Variables, given: Variables) -> Variables:
 
 
 def make_train_steps(
-    config: ml_collections.FrozenConfigDict, task: Learned, placement: Placement
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    placement: Placement,
+    own: Callable[[jax.Array], dict[str, jax.Array]] | None = None,
 ) -> Callable[..., tuple[TrainState, Metrics, Metrics]]:
     """Returns the steps `(states, member_metrics, ensemble_metrics, batches, step, count) -> ...`.
 
     States and member metrics are [num_places, ...], ensemble metrics [], the batches are of
     `place_shared_steps` or `place_separate_steps`, `step` is the members' common step before the
     first of them, and `count` how many of the K are taken; both are host integers. States and
-    metrics that go in are donated; the metrics that come out have the steps added.
+    metrics that go in are donated; the metrics that come out have the steps added. `own` is of
+    `Descent`.
     """
     shared = config.batching == "shared"
+    # Of members, in the inputs that networks see, and in the other arrays of a batch.
+    input_axis, axis = None if shared and own is None else 0, None if shared else 0
     objective, likelihood = make_objective(config, task), task.likelihood
     options: Mapping[str, str] = {}
     if config.rematerialise:
@@ -179,10 +185,16 @@ def make_train_steps(
 
     prepare = functools.partial(_prepare, config, task)
 
-    def differentiate(state: TrainState, batch: Batch, rng_key: jax.Array) -> Output:
+    def differentiate(
+        state: TrainState, inputs: jax.Array, batch: Batch, rng_key: jax.Array
+    ) -> Output:
+        def of_member(*args: Any) -> tuple[jax.Array, Aux]:
+            return objective(*args, own(state.rng_key)) if own else objective(*args)
+
         if config.gradient_accumulation > 1:
-            return accumulate(state, objective, batch, rng_key, config.gradient_accumulation)
-        return apply_member(state, objective, batch.inputs, batch.targets, batch.weights, rng_key)
+            batch = batch.replace(inputs=inputs)
+            return accumulate(state, of_member, batch, rng_key, config.gradient_accumulation)
+        return apply_member(state, of_member, inputs, batch.targets, batch.weights, rng_key)
 
     update = functools.partial(_update, task, placement)
 
@@ -193,17 +205,18 @@ def make_train_steps(
         batch: Batch,
         step: jax.Array,
     ) -> tuple[TrainState, Metrics, Metrics]:
-        if shared:
+        if input_axis is None:
             key = jax.random.fold_in(key_augment, step)
             inputs = prepare(batch.inputs, key, batch.positions)
         else:
             keys = jax.vmap(lambda state: state.step_key(Stream.AUGMENT, step))(states)
-            inputs = jax.vmap(prepare)(batch.inputs, keys, batch.positions)
-        batch = batch.replace(inputs=inputs)
+            each = jax.vmap(prepare, in_axes=(axis, 0, axis))
+            inputs = each(batch.inputs, keys, batch.positions)
+        batch = batch.replace(inputs=None)
         keys = jax.vmap(lambda state: state.step_key(Stream.DROPOUT, state.step))(states)
         # Networks alone are mapped slot by slot: every copy of a program takes time to compile.
-        axis = None if shared else 0  # Of members, in the arrays of the batch.
-        output = placement.map_slots(differentiate, in_axes=(0, axis, 0))(states, batch, keys)
+        axes = (0, input_axis, axis, 0)
+        output = placement.map_slots(differentiate, in_axes=axes)(states, inputs, batch, keys)
         states, metrics = jax.vmap(update, in_axes=(0, 0, axis))(states, output, batch)
         member_metrics = _add(member_metrics, placement.sum_over_slices(metrics))
         if shared:
@@ -346,6 +359,9 @@ def check_accumulation(config: ml_collections.FrozenConfigDict, task: Learned) -
 def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
     """What a member maximises: the log likelihood, as far as nothing else is configured.
 
+    It is an `Objective` that may be given a last argument, what the member has of its own: a
+    `label_smoothing` in place of the configuration's, and `dropout`, a rate of the network's.
+
     Labels may be smoothed. The gradients of examples may be weighted by a power of their predicted
     variance (beta-NLL, Seitzer et al. 2022, arXiv:2203.09168); values are then the log likelihood
     still.
@@ -366,12 +382,20 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
         )
 
     def objective(
-        variables: Variables, inputs: jax.Array, targets: jax.Array, rng_key: jax.Array
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        rng_key: jax.Array,
+        own: Mapping[str, jax.Array] = MappingProxyType({}),
     ) -> tuple[jax.Array, Aux]:
-        log_prob, aux = task.log_likelihood(variables, inputs, targets, True, rng_key)
-        if config.label_smoothing:
+        learned: Any = task  # Whose network has been checked to have a rate.
+        if "dropout" in own:
+            learned = learned.with_dropout(own["dropout"])
+        log_prob, aux = learned.log_likelihood(variables, inputs, targets, True, rng_key)
+        if config.label_smoothing or "label_smoothing" in own:
             smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
-            log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, config.label_smoothing)
+            smoothing = own.get("label_smoothing", config.label_smoothing)
+            log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, smoothing)
         if config.beta_nll:
             scaled: Any = task.likelihood  # Likewise, by `beta_nll`.
             weight = scaled.relative_variance(aux.predicted) ** config.beta_nll

@@ -16,12 +16,16 @@ class Descent(NamedTuple):
     Attributes:
         learning_rate: by step, as it is reported.
         optimizer: that turns gradients of the mean loss into steps.
-        seed: of a descent with noise: `(fresh state of the optimiser, a member's key) -> state`.
+        seed: of a descent that is not the same for all members: `(fresh state of the optimiser, a
+            member's key) -> state`.
+        own: what else differs by member, as `make_objective` takes it, by a member's key; None:
+            nothing, and members that share batches see them augmented alike.
     """
 
     learning_rate: optax.Schedule
     optimizer: optax.GradientTransformation
     seed: Callable[[Any, jax.Array], Any] | None = None
+    own: Callable[[jax.Array], dict[str, jax.Array]] | None = None
 
 
 def learning_rate_schedule(
@@ -41,20 +45,23 @@ def learning_rate_schedule(
 
 
 def create_optimizer(
-    config: ml_collections.FrozenConfigDict, schedule: optax.Schedule
+    config: ml_collections.FrozenConfigDict,
+    schedule: optax.Schedule,
+    weight_decay: float | jax.Array | None = None,
 ) -> optax.GradientTransformation:
-    """Returns `config.optimizer` with its weight decay.
+    """Returns `config.optimizer` with a weight decay, by default its own.
 
     The decay of sgd and adam is L2, added to the gradient; that of adamw is decoupled. Build it
     once a run: a `TrainState` carries it in its tree structure, and no two of them are equal.
     """
+    decay: Any = config.weight_decay if weight_decay is None else weight_decay
     if config.optimizer == "adamw":
-        return optax.adamw(schedule, weight_decay=config.weight_decay)
+        return optax.adamw(schedule, weight_decay=decay)
     if config.optimizer == "adam":
         descent = optax.adam(schedule)
     else:
         descent = optax.sgd(schedule, momentum=config.momentum)
-    return optax.chain(optax.add_decayed_weights(config.weight_decay), descent)
+    return optax.chain(optax.add_decayed_weights(decay), descent)
 
 
 def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:

@@ -26,6 +26,7 @@ import ml_collections
 import optax
 
 from ensemble.methods.mcmc.start import standard_normal
+from ensemble.methods.members.member import Stream
 from ensemble.methods.members.optimizers import Descent
 from ensemble.methods.minibatch.timetable import Timetable, schedule
 
@@ -127,7 +128,8 @@ def descent_of_chains(
     )
 
     def seed(state: LangevinState, rng_key: jax.Array) -> LangevinState:
-        return state._replace(rng_key=jax.random.key_data(rng_key))
+        noise_key = jax.random.fold_in(rng_key, Stream.DESCENT)
+        return state._replace(rng_key=jax.random.key_data(noise_key))
 
     return Descent(steps.learning_rate, optimizer, seed)
 
