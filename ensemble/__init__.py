@@ -18,6 +18,7 @@ _EXPORTS = {
     "distill": "ensemble.run.distill",
     "load": "ensemble.predictor",
     "evaluate": "ensemble.evaluation.assembly",
+    "select": "ensemble.evaluation.greedy",
     "EnsembleClassifier": "ensemble.sklearn",
     "EnsembleRegressor": "ensemble.sklearn",
     "default_config": "ensemble.config",

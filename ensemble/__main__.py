@@ -14,6 +14,7 @@ COMMANDS = {
     "convert": "writes data as records, which training reads in batches from the disk",
     "distill": "trains one network to predict what an ensemble predicts",
     "evaluate": "scores a trained ensemble and writes its report",
+    "select": "chooses members of several runs that predict best together",
     "predict": "predicts images, the least certain first",
     "recommend": "recommends movies to a user",
     "export": "writes an ensemble as one file that runs without this package",

@@ -57,7 +57,7 @@ def export(predictor: Predictor) -> bytes:
     """
     if importlib.util.find_spec("flatbuffers") is None:
         raise UserError("exports need flatbuffers, which is not installed: pip install flatbuffers")
-    num_bytes = predictor.fitted.num_bytes
+    num_bytes = predictor.num_bytes
     if num_bytes > _MAX_BYTES:
         raise UserError(
             f"the {predictor.description} take {num_bytes / 1e9:.1f} GB, an export holds "

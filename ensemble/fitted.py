@@ -101,6 +101,15 @@ class Fitted:
         """Of all sets."""
         return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.sets))
 
+    def of_members(self, chosen: Sequence[int]) -> Fitted:
+        """Those of some members, by their positions in ascending order."""
+        kept = np.isin(self.member_of, chosen)
+        return dataclasses.replace(
+            self,
+            sets=jax.tree.map(lambda leaf: leaf[kept], self.sets),
+            member_of=np.searchsorted(chosen, self.member_of[kept]),
+        )
+
     def of_set(self, task: Any) -> Callable[[Any, jax.Array], dict[str, jax.Array]]:
         """What a set says in all its passes: see `in_passes`."""
         return in_passes(self.predict, task, self.num_passes)

@@ -111,6 +111,18 @@ def mixture_log_density(log_density: jax.Array, live: jax.Array, over: Reduce) -
     return jnp.log(total) + top - jnp.log(count)
 
 
+def weighted_mean(values: Any, weights: Any = None) -> Any:
+    """Mean [...] over the members of values [M, ...], of NumPy or of JAX.
+
+    Args:
+        values: of the members.
+        weights: [M], of sum 1; None: all the same.
+    """
+    if weights is None:
+        return values.mean(axis=0)
+    return (weights.reshape(-1, *[1] * (values.ndim - 1)) * values).sum(axis=0)
+
+
 class Likelihood(Protocol):
     """The distribution of a target given a network's outputs.
 
@@ -319,13 +331,20 @@ class Likelihood(Protocol):
 
     # Of an ensemble as a function.
 
-    def prediction(self, arrays: Arrays, temperature: float | None, threshold: float = ...) -> Any:
+    def prediction(
+        self,
+        arrays: Arrays,
+        temperature: float | None,
+        threshold: float = ...,
+        weights: Any = None,
+    ) -> Any:
         """What an ensemble says of N inputs: a named tuple of arrays.
 
         Args:
             arrays: of the members, or of draws.
             temperature: of calibration; None leaves predictions as they are.
             threshold: of abstention, on `View.doubt`; by default it accepts all.
+            weights: [E] of them, of sum 1; None: all the same.
         """
 
     def uncertainty(self, prediction: Any) -> np.ndarray:
@@ -341,6 +360,10 @@ class Likelihood(Protocol):
         """Prediction i as a row of a table: titles and values."""
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = ...
+        self,
+        predicted: Mapping[str, Any],
+        temperature: float | None,
+        threshold: float = ...,
+        weights: Any = None,
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name, for `jax.export`."""

@@ -29,6 +29,7 @@ from ensemble.storage import old
 from ensemble.storage.identity import UNKNOWN
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.schema import checked_meta
+from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir
 from ensemble.task import PredictingTask
 
@@ -91,6 +92,16 @@ class Predictor:
         return members if number == len(self.members) else f"{number} {one}s of {members}"
 
     @property
+    def num_bytes(self) -> int:
+        """Of all sets of variables."""
+        return self.fitted.num_bytes
+
+    @property
+    def estimator_weights(self) -> Any:
+        """[E] of the estimators, of sum 1; None: all the same."""
+        return None
+
+    @property
     def dataset(self) -> Source:
         """What the inputs are like."""
         return self.task.dataset.raw
@@ -145,7 +156,8 @@ class Predictor:
             UserError: as a call.
         """
         arrays = self.member_arrays(inputs)
-        return self.task.likelihood.prediction(arrays, self.temperature, self._threshold)
+        weights = self.estimator_weights
+        return self.task.likelihood.prediction(arrays, self.temperature, self._threshold, weights)
 
     def member_arrays(self, inputs: AnyInputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
         """Returns what every estimator predicts: named arrays [E, N, ...].
@@ -319,7 +331,7 @@ def load(
 
 
 def restore(work: Workdir, draws: int | None = None) -> Restored:
-    """Reads the newest checkpoint of a workdir, and changes nothing there.
+    """Reads the newest checkpoint of a workdir, or those of a selection; changes nothing there.
 
     Args:
         work: of the run.
@@ -332,6 +344,11 @@ def restore(work: Workdir, draws: int | None = None) -> Restored:
     from ensemble.storage.checkpoint import Checkpointer
 
     check_is_workdir(work)
+    if is_selection(work):
+        if draws is not None:
+            raise UserError(f"draws={draws} is for posteriors, and {work.path} is a selection")
+        found: Restored = registry.load(registry.RESTORE_SELECTION)(work)  # Of such as these.
+        return found
     with contextlib.closing(Checkpointer(work.checkpoints)) as checkpointer:
         saved = checkpointer.restore_latest(read_only=True)
     if saved is None:

@@ -364,6 +364,8 @@ PRIORS: Mapping[str, str] = {
 
 RESTORE = "ensemble.predictor:restore"
 """What reads the ensemble of a workdir, for tasks that learn from one."""
+RESTORE_SELECTION = "ensemble.selected:restore_selection"
+"""What reads that of a workdir which refers to members of other runs."""
 
 
 def load(place: str) -> Any:

@@ -68,7 +68,7 @@ class ClassEvaluator(Evaluator):
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Scores against members, shifts, and the confusion of few classes."""
         drawn = {}
-        if len(evaluation["members"]) > 1:
+        if len(evaluation["members"]) > 1 and evaluation["next_member"]:
             drawn["sizes"] = member_scores.score_against_size(
                 evaluation["next_member"], others.noun_of(evaluation)
             )

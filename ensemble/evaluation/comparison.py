@@ -75,8 +75,8 @@ def compare_views(
         `scores` of the other, by name `value` and, of scores that both have, its `difference` from
         ours and the 95% `interval` of that over examples, None where there is none;
         `interval_over`, in words; what `View.beside` says; and by `View.recipes` what
-        `recipe.score_recipes` says. Nats of a density have no difference from those of a
-        probability.
+        `recipe.score_recipes` says, of members without weights. Nats of a density have no
+        difference from those of a probability.
     """
     before = {name: one for name, one in scores_of(ours).items() if one.of_members}
     after = {name: one for name, one in scores_of(theirs).items() if one.of_members}
@@ -93,8 +93,9 @@ def compare_views(
         "interval_over": OVER if groups is None else OVER_ROWS,
         **ours.known.beside(theirs.known),
     }
+    are_drawn = ours.weights is None and theirs.weights is None  # And not selected.
     for key, name in ours.recipes.items():
-        if name in both:
+        if name in both and are_drawn:
             _, has_score = before[name].known_terms(ours)
             found[key] = recipe.score_recipes(
                 before[name].title,

@@ -42,11 +42,12 @@ def score_sizes(view: View) -> dict[str, Any]:
         one more member by score, positive for better, None where it cannot be said;
         `gain_interval`, which holds the gain in NLL, nats, on these test examples, of 95% of single
         further members, None where it cannot be said; `gain_over`, what it is over; `small_gain`,
-        nats: who gains less may stop; None: `SMALL_SHARE` of the NLL. Empty where there is no NLL.
+        nats: who gains less may stop; None: `SMALL_SHARE` of the NLL. Empty where there is no NLL,
+        and of members with weights, who were chosen and not drawn.
     """
     num_members, number = view.num_members, view.num_rows
     scores = {name: one for name, one in scores_of(view).items() if name in view.sizes}
-    if not scores:
+    if not scores or view.weights is not None:
         return {}
     by_size = [
         [

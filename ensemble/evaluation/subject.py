@@ -284,7 +284,7 @@ class Subject:
         kept = predictions.of_members(np.flatnonzero(live))
         members = np.array(self.predictor.members)[live]
         targets = self.dataset.targets(split)
-        return StoredPredictions(kept.arrays, targets, members, kept.member_of)
+        return StoredPredictions(kept.arrays, targets, members, kept.member_of, kept.weights)
 
     def predict(self, inputs: AnyInputs, keep: Keep = in_memory) -> MemberPredictions:
         """Predicts with the members that `test` has.

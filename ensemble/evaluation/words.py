@@ -679,8 +679,8 @@ WORDS: Mapping[str, Callable[[Numbers], str]] = {
     ),
     "power.more_examples": lambda n: _ways(n, "test examples"),
     "power.more_groups": lambda n: _ways(n, "groups of test examples"),
-    "next_member.no_nll": lambda n: (
-        f"Quantiles have no NLL by which {n['noun']}s could be counted."
+    "next_member.none": lambda n: (
+        f"What one more {n['noun']} would bring is not said of quantiles, nor of a selection."
     ),
     "next_member.one": lambda n: (
         f"One {n['noun']} cannot tell what a second would bring: run at least {n['fewest']}."
@@ -718,7 +718,7 @@ SILENT = frozenset(
         "power.enough",
         "power.more_examples",
         "power.more_groups",
-        "next_member.no_nll",
+        "next_member.none",
     }
 )
 """Answers that a summary leaves out: what does not apply, or stands elsewhere on the page."""

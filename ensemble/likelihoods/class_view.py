@@ -34,10 +34,8 @@ class MeanOfSoftmax(ClassView):
         each, weights = self.members_log_probs, self.estimator_weights
         if len(each) == 1:
             return each[0]
-        if weights is not None:
-            return logsumexp(each + np.log(weights)[:, None, None], axis=0)
-        if self.whole is None:
-            return metrics.ensemble_log_probs(each)
+        if weights is not None or self.whole is None:
+            return metrics.ensemble_log_probs(each, weights)
         # Of many subsets of members, without a logarithm for each.
         top, scaled = self.shared("scaled", _scaled)
         total = scaled[self.index].sum(axis=0)

@@ -22,6 +22,7 @@ from ensemble.likelihood import (
     Reduce,
     compared,
     mixture_log_density,
+    weighted_mean,
 )
 from ensemble.likelihoods.class_view import ENTROPIES, LOG_PROBS, MeanOfSoftmax
 from ensemble.metrics.checks import as_log_probs
@@ -343,7 +344,11 @@ class Classes:
     # Of an ensemble as a function.
 
     def prediction(
-        self, arrays: Arrays, temperature: float | None, threshold: float = metrics.ACCEPT_ALL
+        self,
+        arrays: Arrays,
+        temperature: float | None,
+        threshold: float = metrics.ACCEPT_ALL,
+        weights: Any = None,
     ) -> ClassPrediction:
         """What an ensemble says of N inputs.
 
@@ -351,9 +356,10 @@ class Classes:
             arrays: of the members.
             temperature: T of probs = softmax(log p / T), where p is the members' mean.
             threshold: accepted is where 1 - max p lies below it.
+            weights: [M] of the members, of sum 1; None: all the same.
         """
         log_probs = arrays[LOG_PROBS]
-        mean = metrics.ensemble_log_probs(log_probs)
+        mean = metrics.ensemble_log_probs(log_probs, weights)
         accepted = metrics.one_minus_max(mean) < threshold  # Before the temperature.
         if temperature is not None:
             mean = metrics.apply_temperature(mean, temperature)
@@ -363,7 +369,7 @@ class Classes:
             member_log_probs=log_probs,
             class_names=self.class_names,
             accepted=accepted,
-            **metrics.uncertainty(log_probs, arrays.get(ENTROPIES)),
+            **metrics.uncertainty(log_probs, arrays.get(ENTROPIES), weights),
         )
 
     def uncertainty(self, prediction: ClassPrediction) -> np.ndarray:
@@ -393,6 +399,7 @@ class Classes:
         predicted: Mapping[str, Any],
         temperature: float | None,
         threshold: float = metrics.ACCEPT_ALL,
+        weights: Any = None,
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name, without the label.
 
@@ -400,11 +407,15 @@ class Classes:
             predicted: of the members, [M, N, C].
             temperature: as of `prediction`; the uncertainties are those without it.
             threshold: as of `prediction`.
+            weights: as of `prediction`.
         """
         log_probs = predicted[LOG_PROBS]
-        mean = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(log_probs.shape[0])
+        if weights is None:
+            mean = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(log_probs.shape[0])
+        else:
+            mean = jax.nn.logsumexp(log_probs + jnp.log(weights)[:, None, None], axis=0)
         of_members = predicted.get(ENTROPIES, entropies(log_probs))
-        total, aleatoric = entropies(mean), of_members.mean(axis=0)
+        total, aleatoric = entropies(mean), weighted_mean(of_members, weights)
         return {
             "probs": jnp.exp(mean) if temperature is None else jax.nn.softmax(mean / temperature),
             "total": total,

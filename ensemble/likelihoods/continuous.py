@@ -12,8 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ensemble.likelihood import weighted_mean
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.parametric import Parametric, weighted_mean
+from ensemble.likelihoods.parametric import Parametric
 
 _REACH = 1e4  # Scales: no quantile that is asked for lies farther from the location.
 

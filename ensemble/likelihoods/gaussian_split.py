@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.likelihood import Arrays
+from ensemble.likelihood import Arrays, weighted_mean
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.likelihoods.mixture_density import SCALE, MixtureDensity
 
@@ -56,11 +56,16 @@ class GaussianSplit(Gaussian):
         return _Split(self, arrays, weights)
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1
+        self,
+        predicted: Mapping[str, Any],
+        temperature: float | None,
+        threshold: float = 1,
+        weights: Any = None,
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name."""
-        found = super().exported(predicted, temperature, threshold)
-        doubt = _doubts({name: found[f"member_{name}"] for name in (SHARE, SCALE)}).mean(axis=0)
+        found = super().exported(predicted, temperature, threshold, weights)
+        doubts = _doubts({name: found[f"member_{name}"] for name in (SHARE, SCALE)})
+        doubt = weighted_mean(doubts, weights)
         return {
             **found,
             "aleatoric": found["aleatoric"] - doubt,

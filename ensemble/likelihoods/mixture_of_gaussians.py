@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.likelihood import Arrays
+from ensemble.likelihood import Arrays, weighted_mean
 from ensemble.likelihood_keys import MAX_COMPONENTS
 from ensemble.likelihoods.mixture_density import LOC, SCALE
-from ensemble.likelihoods.parametric import Parametric, positive, weighted_mean
+from ensemble.likelihoods.parametric import Parametric, positive
 from ensemble.metrics import regression
 
 LOG_WEIGHT = "log_weight"

@@ -24,6 +24,7 @@ from ensemble.likelihood import (
     Reduce,
     compared,
     mixture_log_density,
+    weighted_mean,
 )
 from ensemble.likelihoods.mixture_density import MixtureDensity
 from ensemble.likelihoods.mixture_view import MixtureView, row_log_prob
@@ -242,7 +243,11 @@ class Parametric(Numbers):
         return widths / (widths + self.units[1])
 
     def prediction(
-        self, arrays: Arrays, temperature: float | None, threshold: float = 1.0
+        self,
+        arrays: Arrays,
+        temperature: float | None,
+        threshold: float = 1.0,
+        weights: Any = None,
     ) -> NumberPrediction:
         """What an ensemble says of N inputs.
 
@@ -250,13 +255,14 @@ class Parametric(Numbers):
             arrays: of the members.
             temperature: the factor of `scaled`.
             threshold: accepted is where `View.doubt` lies below it.
+            weights: [M] of the members, of sum 1; None: all the same.
         """
-        mixture, levels = self.distribution(arrays), np.array(LEVELS)
+        mixture, levels = self.distribution(arrays, weights), np.array(LEVELS)
         quantiles = mixture.quantiles(levels)
         accepted = self._doubts(width_90(quantiles)) < threshold  # Before the factor.
         if temperature is not None and temperature != 1:
-            arrays = self.scaled(arrays, temperature)
-            mixture = self.distribution(arrays)
+            arrays = self.scaled(arrays, temperature, weights)
+            mixture = self.distribution(arrays, weights)
             quantiles = mixture.quantiles(levels)
         mean, noise, disagreement = mixture.moments()
         return NumberPrediction(
@@ -288,34 +294,41 @@ class Parametric(Numbers):
         return prediction.cells(i)
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
+        self,
+        predicted: Mapping[str, Any],
+        temperature: float | None,
+        threshold: float = 1.0,
+        weights: Any = None,
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name; the members' parameters are `member_NAME` [M, N]."""
-        accepted = self._doubts(width_90(self._exported_quantiles(predicted))) < threshold
+        quantiles = self._exported_quantiles(predicted, weights)
+        accepted = self._doubts(width_90(quantiles)) < threshold  # Before the factor.
         if temperature is not None and temperature != 1:
-            predicted = self.scaled(predicted, temperature)
+            predicted = self.scaled(predicted, temperature, weights)
+            quantiles = self._exported_quantiles(predicted, weights)
         means = self.mean(predicted, jnp)
-        mean = means.mean(axis=0)
-        noise = self.variance(predicted, jnp).mean(axis=0)
-        disagreement = jnp.square(means - mean).mean(axis=0)
+        mean = weighted_mean(means, weights)
+        noise = weighted_mean(self.variance(predicted, jnp), weights)
+        disagreement = weighted_mean(jnp.square(means - mean), weights)
         return {
             "mean": mean,
             "standard_deviation": jnp.sqrt(noise + disagreement),
-            "quantiles": self._exported_quantiles(predicted).T,
+            "quantiles": quantiles.T,
             "aleatoric": noise,
             "epistemic": disagreement,
             "accepted": accepted,
             **{f"member_{name}": one for name, one in predicted.items()},
         }
 
-    def _exported_quantiles(self, predicted: Mapping[str, Any]) -> jax.Array:
+    def _exported_quantiles(self, predicted: Mapping[str, Any], weights: Any) -> jax.Array:
         """Quantiles [Q, N] at `LEVELS`, in a program of JAX."""
 
         def quantile(level: float) -> jax.Array:
             def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
                 middle = (ends[0] + ends[1]) / 2
                 value = self.from_line(middle, jnp)
-                cdf = self.cdf(predicted, value, jnp, jax.scipy.special).mean(axis=0)
+                cdfs = self.cdf(predicted, value, jnp, jax.scipy.special)
+                cdf = weighted_mean(cdfs, weights)
                 is_below = cdf < level
                 return jnp.where(is_below, middle, ends[0]), jnp.where(is_below, ends[1], middle)
 
@@ -327,11 +340,6 @@ class Parametric(Numbers):
             return self.snapped(self.from_line(middle, jnp), jnp)
 
         return jnp.stack([between(level) for level in LEVELS])
-
-
-def weighted_mean(values: Any, weights: Any = None) -> Any:
-    """Mean [N] over the members of values [M, N], of NumPy or of JAX."""
-    return values.mean(axis=0) if weights is None else (weights[:, None] * values).sum(axis=0)
 
 
 def _covered(scores: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.likelihood import Arrays, Constant, Panel, Reduce, compared
+from ensemble.likelihood import Arrays, Constant, Panel, Reduce, compared, weighted_mean
 from ensemble.likelihood_keys import are_levels, parse_levels
 from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
 from ensemble.likelihoods.numbers import Numbers
@@ -292,9 +292,11 @@ class Quantiles(Numbers):
 
     # Of an ensemble as a function.
 
-    def prediction(self, arrays: Arrays, temperature: Any, threshold: Any = 1) -> Any:
+    def prediction(
+        self, arrays: Arrays, temperature: Any, threshold: Any = 1, weights: Any = None
+    ) -> Any:
         """What an ensemble says of N inputs: a `QuantilePrediction`."""
-        found = _averaged(arrays[QUANTILES].astype(np.float64), self._middle)
+        found = _averaged(arrays[QUANTILES].astype(np.float64), self._middle, weights)
         return QuantilePrediction(**found, levels=np.array(self.levels), members=arrays)
 
     def uncertainty(self, prediction: QuantilePrediction) -> np.ndarray:
@@ -314,20 +316,25 @@ class Quantiles(Numbers):
         return prediction.cells(i)
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
+        self,
+        predicted: Mapping[str, Any],
+        temperature: float | None,
+        threshold: float = 1.0,
+        weights: Any = None,
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name; the members' quantiles are `member_quantile`."""
-        found = _averaged(predicted[QUANTILES], self._middle)
+        found = _averaged(predicted[QUANTILES], self._middle, weights)
         return {**found, f"member_{QUANTILES}": predicted[QUANTILES]}
 
 
-def _averaged(members: Any, middle: int) -> dict[str, Any]:
-    """What follows from members' quantiles [M, N, Q]."""
-    quantiles = members.mean(axis=0)
+def _averaged(members: Any, middle: int, weights: Any) -> dict[str, Any]:
+    """What follows from members' quantiles [M, N, Q], of weights [M]."""
+    quantiles = weighted_mean(members, weights)
+    squares = (members[..., middle] - quantiles[:, middle]) ** 2
     return {
         "median": quantiles[:, middle],
         "quantiles": quantiles,
-        "epistemic": members[..., middle].var(axis=0),
+        "epistemic": weighted_mean(squares, weights),
     }
 
 

@@ -282,9 +282,18 @@ class SeveralTargets:
 
     # Of an ensemble as a function.
 
-    def prediction(self, arrays: Arrays, temperature: float | None, threshold: float = 1.0) -> Any:
+    def prediction(
+        self,
+        arrays: Arrays,
+        temperature: float | None,
+        threshold: float = 1.0,
+        weights: Any = None,
+    ) -> Any:
         """What an ensemble says of the D targets of N inputs."""
-        found = [one.prediction(of_target(arrays, d), None) for d, one in enumerate(self.of)]
+        found = [
+            one.prediction(of_target(arrays, d), None, weights=weights)
+            for d, one in enumerate(self.of)
+        ]
         return join_targets(found, arrays)
 
     def uncertainty(self, prediction: Any) -> np.ndarray:
@@ -306,10 +315,16 @@ class SeveralTargets:
         return prediction.cells(i)
 
     def exported(
-        self, predicted: Mapping[str, Any], temperature: float | None, threshold: float = 1.0
+        self,
+        predicted: Mapping[str, Any],
+        temperature: float | None,
+        threshold: float = 1.0,
+        weights: Any = None,
     ) -> dict[str, jax.Array]:
         """The same as JAX arrays by name: [N, D, ...], and `member_NAME` [M, N, ..., D]."""
-        found = self._each(lambda one, d: one.exported(of_target(predicted, d), None))
+        found = self._each(
+            lambda one, d: one.exported(of_target(predicted, d), None, weights=weights)
+        )
         return {
             name: one if name.startswith("member_") else jnp.moveaxis(one, -1, 1)
             for name, one in found.items()

@@ -8,7 +8,7 @@ from ensemble.metrics.checks import Floats, as_log_probs
 from ensemble.metrics.scores import entropies
 
 
-def ensemble_log_probs(log_probs: ArrayLike) -> Floats:
+def ensemble_log_probs(log_probs: ArrayLike, weights: Floats | None = None) -> Floats:
     """Log of the members' mean probabilities: logsumexp over M of log p_m, minus log M.
 
     The equally weighted mixture of Lakshminarayanan et al. 2017 (arXiv:1612.01474), section 2.4.
@@ -16,6 +16,7 @@ def ensemble_log_probs(log_probs: ArrayLike) -> Floats:
 
     Args:
         log_probs: `[M, N, C]` log-probabilities of the members.
+        weights: `[M]` of the members, of sum 1; None: all the same.
 
     Returns:
         `[N, C]` log-probabilities of the ensemble.
@@ -24,6 +25,8 @@ def ensemble_log_probs(log_probs: ArrayLike) -> Floats:
         ValueError: `log_probs` is not a float array `[M, N, C]` of normalised log-probabilities.
     """
     log_probs = as_log_probs(log_probs, ndim=3)
+    if weights is not None:
+        return logsumexp(log_probs + np.log(weights)[:, None, None], axis=0)
     # Sums depend on order by rounding, which would decide exact ties between classes: sort first.
     return logsumexp(np.sort(log_probs, axis=0), axis=0) - np.log(len(log_probs))
 
@@ -74,7 +77,9 @@ def disagreement_matrix(log_probs: ArrayLike) -> Floats:
 
 
 def uncertainty(
-    log_probs: ArrayLike, member_entropies: ArrayLike | None = None
+    log_probs: ArrayLike,
+    member_entropies: ArrayLike | None = None,
+    weights: Floats | None = None,
 ) -> dict[str, Floats]:
     """Splits the predictive entropy of every example into aleatoric and epistemic parts.
 
@@ -86,16 +91,19 @@ def uncertainty(
         log_probs: `[M, N, C]` log-probabilities of the members.
         member_entropies: `[M, N]` nats, where a member is itself an average over draws: the mean
             entropy of its draws, which are then what the uncertainty is split over.
+        weights: `[M]` of the members, of sum 1; None: all the same.
 
     Returns:
         `total`, `aleatoric` and `epistemic`, `[N]` each, in nats.
     """
     log_probs = as_log_probs(log_probs, ndim=3)
-    total = entropies(ensemble_log_probs(log_probs))
-    # Sorted, so that the order of the members does not change a bit.
+    total = entropies(ensemble_log_probs(log_probs, weights))
     if member_entropies is None:
         member_entropies = [entropies(member) for member in log_probs]
-    aleatoric = np.sort(member_entropies, axis=0).mean(axis=0, dtype=np.float64)
+    if weights is None:  # Sorted, so that the order of the members does not change a bit.
+        aleatoric = np.sort(member_entropies, axis=0).mean(axis=0, dtype=np.float64)
+    else:
+        aleatoric = np.tensordot(weights, np.asarray(member_entropies, np.float64), axes=1)
     # Entropy is concave, so only rounding can take the difference below zero.
     return {
         "total": total,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import ml_collections
 
+from ensemble.errors import UserError
 from ensemble.notes import collected
 from ensemble.run.progress import Display, open_display
 from ensemble.run.resume import check_same_experiment
@@ -16,6 +17,7 @@ from ensemble.sharding.signals import Stop, stop_signals
 from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.part_files import is_shared
+from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir, write_error
 
 logger = logging.getLogger("ensemble")
@@ -54,6 +56,10 @@ def opened(
         )
 
         def open_workdir() -> None:
+            if is_selection(work):
+                raise UserError(
+                    f"{work.path} selects members of other runs; choose another --workdir"
+                )
             stack.enter_context(work.opened())
             check_same_experiment(config, work)
 

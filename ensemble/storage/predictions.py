@@ -26,8 +26,8 @@ _BYTES_PER_PAIR = 64
 """Of members or of classes: a number in an array, in a list, and as text."""
 _COLUMNS = (target_rows.VALUE, *target_rows.ANNOTATIONS)
 _BINDING = ("identity", "split", "fingerprint")
-MEMBER_OF = "member_of"
-"""The entry of a file that has it."""
+MEMBER_OF, WEIGHTS = "member_of", "member_weights"
+"""The entries of a file that has them."""
 
 
 class MemberPredictions(NamedTuple):
@@ -36,10 +36,12 @@ class MemberPredictions(NamedTuple):
     Attributes:
         arrays: [E, N, ...] by name: what the likelihood predicts with each of E estimators.
         member_of: [E], ascending from 0: the member that each belongs to; None: each is a member.
+        weights: [M] of the members, positive; None: all the same.
     """
 
     arrays: Arrays
     member_of: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
     @property
     def members_of(self) -> np.ndarray:
@@ -54,7 +56,7 @@ class MemberPredictions(NamedTuple):
 
     def view(self, likelihood: Likelihood, targets: Any) -> View:
         """What is scored, beside targets [N], or None."""
-        return likelihood.view(self.arrays, targets, self.member_of)
+        return likelihood.view(self.arrays, targets, self.member_of, self.weights)
 
     def of_members(self, chosen: Sequence[int]) -> "MemberPredictions":
         """Those of some members, in ascending order."""
@@ -63,9 +65,11 @@ class MemberPredictions(NamedTuple):
         where = [np.flatnonzero(self.members_of == k) for k in chosen]
         index = np.concatenate(where)
         arrays = {name: array[index] for name, array in self.arrays.items()}
+        weights = None if self.weights is None else self.weights[list(chosen)]
         if self.member_of is None:
-            return MemberPredictions(arrays)
-        return MemberPredictions(arrays, np.repeat(np.arange(len(where)), [*map(len, where)]))
+            return MemberPredictions(arrays, None, weights)
+        member_of = np.repeat(np.arange(len(where)), [*map(len, where)])
+        return MemberPredictions(arrays, member_of, weights)
 
     def have_nan(self) -> np.ndarray:
         """[M] bool: whether a member predicts NaN anywhere."""
@@ -82,16 +86,23 @@ class StoredPredictions(NamedTuple):
         targets: [N] or [N, D], or as of `ensemble.target_rows`.
         members: int [M], their numbers.
         member_of: as of `MemberPredictions`.
+        weights: as of `MemberPredictions`.
     """
 
     arrays: Arrays
     targets: np.ndarray
     members: np.ndarray
     member_of: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    @property
+    def said(self) -> MemberPredictions:
+        """The predictions alone."""
+        return MemberPredictions(self.arrays, self.member_of, self.weights)
 
     def view(self, likelihood: Likelihood) -> View:
         """What is scored."""
-        return likelihood.view(self.arrays, self.targets, self.member_of)
+        return self.said.view(likelihood, self.targets)
 
 
 def write_predictions(
@@ -141,6 +152,8 @@ def write_arrays(
     """
     if predictions.member_of is not None:
         entries[MEMBER_OF] = predictions.member_of.astype(np.int32)
+    if predictions.weights is not None:
+        entries[WEIGHTS] = predictions.weights.astype(np.float64)
     write_by(path, lambda file: save(file, **predictions.arrays, **entries))
 
 
@@ -163,8 +176,8 @@ def map_predictions(path: epath.Path) -> tuple[MemberPredictions, dict[str, np.n
 
 
 def _of_estimators(arrays: dict[str, np.ndarray]) -> MemberPredictions:
-    """Predictions of arrays that were read from a file, with `MEMBER_OF` where it is there."""
-    member_of = arrays.pop(MEMBER_OF, None)
+    """Predictions of arrays that were read from a file, with the entries that it may have."""
+    member_of, weights = arrays.pop(MEMBER_OF, None), arrays.pop(WEIGHTS, None)
     if member_of is not None and (
         member_of.ndim != 1
         or member_of.dtype.kind not in "iu"
@@ -173,7 +186,14 @@ def _of_estimators(arrays: dict[str, np.ndarray]) -> MemberPredictions:
         or not np.isin(np.diff(member_of), (0, 1)).all()
     ):
         raise ValueError(f"{MEMBER_OF} must have the member of each estimator, ascending from 0")
-    return MemberPredictions(arrays, None if member_of is None else member_of.astype(int))
+    found = MemberPredictions(arrays, None if member_of is None else member_of.astype(int), weights)
+    if weights is not None and (
+        weights.shape != (found.num_members,)
+        or weights.dtype.kind != "f"
+        or not (np.isfinite(weights) & (weights > 0)).all()
+    ):
+        raise ValueError(f"{WEIGHTS} must have a positive number for each member")
+    return found
 
 
 def read_predictions(
@@ -247,7 +267,7 @@ def read_predictions(
         ) from None
     if targets.dtype.kind in "iu":
         targets = targets.astype(np.int32)
-    return StoredPredictions(found.arrays, targets, members, found.member_of)
+    return StoredPredictions(found.arrays, targets, members, found.member_of, found.weights)
 
 
 def _checked_targets(columns: dict[str, np.ndarray]) -> np.ndarray:

@@ -78,6 +78,7 @@ IMPLEMENTATIONS = {
 COUNTS = ("poisson", "negative_binomial")
 
 
+SLOW = pytest.mark.check
 LABELS = np.array([0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 1])
 KINDS = {
     "real": (REAL, ()),
@@ -161,6 +162,44 @@ def test_predictions_and_scores_have_a_row_for_each_example(name):
     prediction = likelihood.prediction(arrays, None)
     assert len(likelihood.uncertainty(prediction)) == NUM_TARGETS
     json.dumps(likelihood.entry(prediction, 0))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("categorical", "gaussian", "quantiles") else SLOW)
+        for name in registry.LIKELIHOODS
+    ],
+)
+def test_a_member_of_twice_the_weight_counts_as_two(name):
+    likelihood, params, _ = outputs_of(name)
+    shape = (3, NUM_TARGETS, likelihood.num_outputs)
+    outputs = jnp.asarray(np.random.default_rng(4).normal(size=shape), jnp.float32)
+    each = [likelihood.predict(params, one) for one in outputs]
+    arrays = {key: np.stack([one[key] for one in each]) for key in each[0]}
+    twice = {key: one[[0, 1, 2, 2]] for key, one in arrays.items()}
+    weights = np.array([1, 1, 2]) / 4
+    targets = KINDS[kind_of(name)][0]
+    weighted = likelihood.view(arrays, targets, weights=weights)
+    losses = terms_of(likelihood.view(twice, targets), likelihood.loss)
+    np.testing.assert_allclose(terms_of(weighted, likelihood.loss), losses, rtol=1e-6)
+
+    def compare(found, expected):
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+
+    pair = (
+        likelihood.prediction(arrays, None, weights=weights),
+        likelihood.prediction(twice, None),
+    )
+    for field, found in pair[0]._asdict().items():
+        if isinstance(found, np.ndarray) and not field.startswith("member"):
+            compare(found, getattr(pair[1], field))
+    exported_of = jax.jit(lambda said, weights: likelihood.exported(said, None, weights=weights))
+    exported = exported_of(arrays, jnp.asarray(weights, jnp.float32))
+    for key, expected in exported_of(twice, None).items():
+        if not key.startswith("member"):
+            compare(exported[key], expected)
+            compare(exported[key], getattr(pair[0], key, expected))
 
 
 @pytest.mark.check

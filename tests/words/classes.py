@@ -179,7 +179,7 @@ def cases() -> Iterator[tuple[str, str | Finding]]:
     for case, interval in {"stop": (0, 0.0005), "pays": (0.002, 0.005), "open": (0, 0.005)}.items():
         density = make_sizes(8, 0.003, interval, nll=-1.0, small=0.001)
         yield f"next_member.density_{case}", others.next_member(density)
-    yield "next_member.no_nll", others.next_member({})
+    yield "next_member.none", others.next_member({})
     for number in (1, 4):
         of_chains = (make_test()[0], "accuracy", number, "chain")
         yield f"quality.chains_{number}", quality.quality(*of_chains)

@@ -69,7 +69,7 @@ class NumberEvaluator(Evaluator):
     def figures(self, evaluation: Mapping[str, Any]) -> dict[str, Figure]:
         """Errors against uncertainty, scores against members, and shifts."""
         drawn = {"uncertainty": number_plots.errors_against_uncertainty(evaluation["uncertainty"])}
-        if len(evaluation["members"]) > 1:
+        if len(evaluation["members"]) > 1 and evaluation["next_member"]:
             sizes = evaluation["next_member"]
             drawn["sizes"] = member_scores.score_against_size(
                 sizes, others.noun_of(evaluation), _SIZE_TITLES

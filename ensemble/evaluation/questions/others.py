@@ -178,7 +178,7 @@ def next_member(section: Mapping[str, Any], noun: str = "member") -> Finding:
     """
     numbers: dict[str, Any] = {"noun": noun}
     if "sizes" not in section:
-        return Finding("next_member.no_nll", numbers=numbers)
+        return Finding("next_member.none", numbers=numbers)
     number = len(section["sizes"])
     if number < FEWEST:
         which = "one" if number == 1 else "two"

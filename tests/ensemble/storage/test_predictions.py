@@ -172,8 +172,8 @@ def test_predictions_are_mapped_and_checked(tmp_path):
     path = epath.Path(tmp_path / "some.npz")
     arrays = {"a": np.arange(24.0).reshape(2, 3, 4), "b": np.arange(6, dtype=np.float32)[None]}
     write_arrays(path, MemberPredictions(arrays), np.savez, source="here")
-    (found, member_of), entries = map_predictions(path)
-    assert (str(entries["source"]), member_of) == ("here", None)
+    (found, member_of, weights), entries = map_predictions(path)
+    assert (str(entries["source"]), member_of, weights) == ("here", None, None)
     for name, one in arrays.items():
         assert isinstance(found[name].base, np.memmap)
         np.testing.assert_array_equal(found[name], one)
@@ -197,3 +197,15 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="No space"):
         write_arrays(path, MEMBERS, save)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("weights", [[0.5], [0.5, 0.0], [0.5, np.nan], [1, 2]])
+def test_weights_are_positive_and_one_for_each_member(tmp_path, weights):
+    path = epath.Path(tmp_path / "some.npz")
+    arrays = {"a": np.zeros((2, 3, 4))}
+    good = MemberPredictions(arrays, None, np.array([0.25, 0.75]))
+    write_arrays(path, good, np.savez)
+    np.testing.assert_array_equal(map_predictions(path)[0].weights, good.weights)
+    np.savez(path, **arrays, member_weights=np.array(weights))
+    with pytest.raises(ValueError, match="positive number for each member"):
+        map_predictions(path)

@@ -72,7 +72,7 @@ def test_runs_are_evaluated(tmp_path):
     assert "pinball" in repr(found)
     codes = [one["code"] for one in found["findings"]]
     assert codes[0] == "quality.pinball"
-    assert codes[-1] == "next_member.no_nll"
+    assert codes[-1] == "next_member.none"
     assert 'id="levels"' in (tmp_path / "run" / "evaluation" / "report.html").read_text()
     with pytest.raises(UserError, match="no threshold of abstention"):
         ensemble.evaluate(tmp_path / "run", data=data, abstain="coverage=0.9")
