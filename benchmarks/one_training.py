@@ -8,13 +8,16 @@ each seed: a deep ensemble of 8, MultiSWAG of 4 by the same epochs, MC dropout, 
 Laplace approximations of the last layer around the 8. Member k of a method is laid beside member k
 of the ensemble, which has the same seed. Seconds are of the CPU, of one thread, imports and
 compilation included. The same command goes on where it was interrupted; it takes two hours on one
-core.
+core. `--jobs=15` runs as many cells side by side.
 """
 
 import argparse
+import concurrent.futures
+import itertools
 import json
 import os
 import pathlib
+import queue
 import resource
 import subprocess
 import sys
@@ -44,6 +47,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "swag": {"ensemble_size": 4},
     "mc_dropout": {"ensemble_size": 2, "cnn.dropout": 0.2},
     "snapshots": {"ensemble_size": 2},
+    "varied": {"ensemble_size": 8, "varied.learning_rate_factor": "0.5,2"},
     "laplace": {"ensemble_size": 8},
     "laplace_draws": {"ensemble_size": 8, "laplace.predictive": "draws"},
 }
@@ -51,8 +55,10 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 _OF_LAPLACE = ("model", "num_devices", "batch_size")
 
 
-def data_of(seed: int) -> dict[str, np.ndarray]:
-    """Images by split, the training ones another 4,000 for each seed."""
+def keep_data(seed: int, folder: pathlib.Path) -> None:
+    """Writes the images of a seed by split, the training ones another 4,000 for each."""
+    if (folder / "data.npz").exists():
+        return
     from ensemble.sources.catalogue import load_dataset
 
     source = load_dataset("fashion_mnist", os.environ.get("TFDS_DATA_DIR"))
@@ -62,7 +68,8 @@ def data_of(seed: int) -> dict[str, np.ndarray]:
         rows = rng.permutation(source.sizes[split])[:size]
         read = source.read(split, np.sort(rows))
         found |= {f"{split}_inputs": read.inputs, f"{split}_labels": read.targets}
-    return found
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(folder / "data.npz", **found)
 
 
 def config_of(method: str, seed: int, folder: pathlib.Path) -> dict[str, Any]:
@@ -83,7 +90,8 @@ def work(method: str, seed: int, folder: pathlib.Path) -> None:
 
     config = config_of(method, seed, folder)
     config["checkpoint_every_epochs"] = config.get("checkpoint_every_epochs", 1000)
-    result = ensemble.train(config, data_of(seed), str(folder / method), show_progress=False)
+    data = dict(np.load(folder / "data.npz"))
+    result = ensemble.train(config, data, str(folder / method), show_progress=False)
     used = resource.getrusage(resource.RUSAGE_SELF)
     scores = result.report["test"]["scores"]
     found = {
@@ -135,29 +143,67 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workdir", required=True, type=pathlib.Path, help="folder of the runs")
     parser.add_argument("--out", type=pathlib.Path, help="JSON file to write")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once, of a core each")
     parser.add_argument("--cell", nargs=2, metavar=("METHOD", "SEED"), help="of one process")
     args = parser.parse_args()
     if args.cell:
         method, seed = args.cell[0], int(args.cell[1])
         return work(method, seed, args.workdir / str(seed))
     results = Results(args.out, summarise, benchmark=__doc__.splitlines()[0])
-    for seed in SEEDS:
-        for method in METHODS:
-            key = {"method": method, "seed": seed}
-            if results.find(key) is not None:
-                continue
-            command = [sys.executable, __file__, f"--workdir={args.workdir}", "--cell", method]
-            flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
-            done = subprocess.run(
-                [*command, str(seed)],
-                env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)},
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
+    cores = queue.SimpleQueue[int]()
+    for core in sorted(os.sched_getaffinity(0))[: args.jobs]:
+        cores.put(core)
+    with concurrent.futures.ThreadPoolExecutor(cores.qsize()) as pool:
+        started: dict[tuple[str, int], concurrent.futures.Future[None]] = {}
+        for method, seed in itertools.product(METHODS, SEEDS):
+            keep_data(seed, args.workdir / str(seed))
+            before = started["sgd", seed] if method.startswith("laplace") else None
+            started[method, seed] = pool.submit(
+                run_cell, method, seed, args.workdir, results, cores, before
             )
-            found = results.add(key, json.loads(done.stdout.splitlines()[-1]))
-            print(method, seed, found["nll"], round(found["cpu_seconds"]), flush=True)
+        for one in concurrent.futures.as_completed(started.values()):
+            one.result()
     return None
+
+
+def run_cell(
+    method: str,
+    seed: int,
+    workdir: pathlib.Path,
+    results: Results,
+    cores: "queue.SimpleQueue[int]",
+    before: "concurrent.futures.Future[None] | None",
+) -> None:
+    """Runs one cell in a process of its own, on a core of its own, unless its row is there.
+
+    Args:
+        method: of `METHODS`.
+        seed: of `SEEDS`.
+        workdir: of all cells.
+        results: that get its row.
+        cores: that are free.
+        before: the cell that must have ended.
+    """
+    key = {"method": method, "seed": seed}
+    if before is not None:
+        before.result()
+    if results.find(key) is not None:
+        return
+    core = cores.get()
+    command = ["taskset", "-c", str(core), sys.executable, __file__, f"--workdir={workdir}"]
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
+    try:
+        done = subprocess.run(
+            [*command, "--cell", method, str(seed)],
+            env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    finally:
+        cores.put(core)
+    found = results.add(key, json.loads(done.stdout.splitlines()[-1]))
+    print(method, seed, found["nll"], round(found["cpu_seconds"]), flush=True)
 
 
 if __name__ == "__main__":
