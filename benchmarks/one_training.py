@@ -192,10 +192,11 @@ def run_cell(
     core = cores.get()
     command = ["taskset", "-c", str(core), sys.executable, __file__, f"--workdir={workdir}"]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
             [*command, "--cell", method, str(seed)],
-            env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": paths},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
