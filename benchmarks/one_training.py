@@ -45,11 +45,11 @@ RECIPE = {
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "sgd": {"ensemble_size": 8},
     "swag": {"ensemble_size": 4},
-    "mc_dropout": {"ensemble_size": 2, "cnn.dropout": 0.2},
-    "snapshots": {"ensemble_size": 2},
-    "varied": {"ensemble_size": 8, "varied.learning_rate_factor": "0.5,2"},
     "laplace": {"ensemble_size": 8},
     "laplace_draws": {"ensemble_size": 8, "laplace.predictive": "draws"},
+    "varied": {"ensemble_size": 8, "varied.learning_rate_factor": "0.5,2"},
+    "mc_dropout": {"ensemble_size": 2, "cnn.dropout": 0.2},
+    "snapshots": {"ensemble_size": 2},
 }
 """In this order: those of `laplace` begin with the members of `sgd`."""
 _OF_LAPLACE = ("model", "num_devices", "batch_size")

@@ -212,11 +212,16 @@ def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
     with np.errstate(divide="ignore", invalid="ignore"):  # Without its middle it may be constant.
         return ScalarDiagnostics(
             rhat=_rhat(values),
-            ess_bulk=float(arviz.ess(values, method="bulk")),
-            ess_tail=float(arviz.ess(values, method="tail")),
+            ess_bulk=_number(arviz.ess(values, method="bulk")),
+            ess_tail=_number(arviz.ess(values, method="tail")),
             mean=mean,
-            mcse=float(arviz.mcse((values - mean) / scale, method="mean")) * scale,
+            mcse=_number(arviz.mcse((values - mean) / scale, method="mean")) * scale,
         )
+
+
+def _number(found: Any) -> float:
+    """What ArviZ returns; where Numba is installed some of it is an array of one number."""
+    return float(np.asarray(found).item())
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
@@ -236,7 +241,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     is_short = values.shape[1] < max(MIN_DRAWS, _MIN_BATCHES)
     if is_short or not np.isfinite(values).all() or np.ptp(values) == 0:
         return None
-    if not float(import_arviz().ess(values, method="bulk")) > MIN_ESS:
+    if not _number(import_arviz().ess(values, method="bulk")) > MIN_ESS:
         return None
     num_parts = -(-_MIN_BATCHES // len(values))
     length = values.shape[1] // num_parts
@@ -254,14 +259,14 @@ def _rhat(values: np.ndarray) -> float:
     if np.all(values == values[:, :1]):  # Rounding would make it finite.
         return math.inf
     if num_chains > 1:
-        return float(arviz.rhat(values, method="rank"))
+        return _number(arviz.rhat(values, method="rank"))
     half = num_draws // 2
     if half < MIN_DRAWS:
         return math.nan
     halves = np.stack([values[0, :half], values[0, -half:]])
     folded = np.abs(halves - np.median(halves))
     return max(
-        float(arviz.rhat(_normal_scores(array), method="identity")) for array in (halves, folded)
+        _number(arviz.rhat(_normal_scores(array), method="identity")) for array in (halves, folded)
     )
 
 

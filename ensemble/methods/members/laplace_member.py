@@ -28,6 +28,11 @@ _JACOBIAN_BYTES = 1 << 26
 """Of the derivatives of several examples at once; one example's may take more."""
 
 
+in_turn = jax.custom_batching.sequential_vmap
+"""Members one after another where accelerators would vmap them: derivatives of the outputs of many
+examples by the kernel of a convolution have no rule for one vmap more, nor the memory."""
+
+
 def precise(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The same in full float32: small differences of large sums count, which accelerators round."""
 
@@ -127,8 +132,8 @@ def added(
     number: Any,
 ) -> tuple[Any, jax.Array]:
     """What a batch adds to the curvature, or the curvature with it; and the outputs [B, K]."""
-    of_examples = jax.vmap(functools.partial(rows_of, task, variables, name))
     if name in LAST_LAYER:
+        of_examples = jax.vmap(functools.partial(rows_of, task, variables, name))
         rows, outputs = of_examples(inputs, weights)
         return structure.terms(sums, rows, number), outputs
     num_params = sum(leaf.size for leaf in jax.tree.leaves(covered_params(task, variables, name)))
@@ -141,17 +146,23 @@ def added(
         padded = jnp.concatenate([leaf, jnp.broadcast_to(fill, (padding, *leaf.shape[1:]))])
         return padded.reshape(num_parts, at_once, *leaf.shape[1:])
 
-    def one(carry: Any, part: Any) -> tuple[Any, jax.Array]:
-        rows, outputs = of_examples(*part)
-        found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
-        if structure.adds:
-            terms = structure.terms(sums, found, number)
-            return jax.tree.map(jnp.add, carry, terms), outputs
-        return structure.terms(carry, found, number), outputs
+    @in_turn
+    def scanned(sums: Any, variables: Variables, columns: Any, number: Any) -> Any:
+        of_examples = jax.vmap(functools.partial(rows_of, task, variables, name))
 
-    start = jax.tree.map(jnp.zeros_like, sums) if structure.adds else sums
+        def one(carry: Any, part: Any) -> tuple[Any, jax.Array]:
+            rows, outputs = of_examples(*part)
+            found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+            if structure.adds:
+                terms = structure.terms(sums, found, number)
+                return jax.tree.map(jnp.add, carry, terms), outputs
+            return structure.terms(carry, found, number), outputs
+
+        start = jax.tree.map(jnp.zeros_like, sums) if structure.adds else sums
+        return jax.lax.scan(one, start, columns)
+
     columns = parts(inputs, inputs[-1]), parts(weights, jnp.zeros((), weights.dtype))
-    found, outputs = jax.lax.scan(one, start, columns)
+    found, outputs = scanned(sums, variables, columns, jnp.asarray(number))
     return found, outputs.reshape(-1, outputs.shape[-1])[: len(inputs)]
 
 
@@ -232,12 +243,15 @@ def predict_closed(
     Logits are divided by sqrt(1 + pi / 8 variance), and the variance of a number's mean is added to
     that of its noise. Covariances of outputs, and the variance of a scale, do not enter.
     """
-    variables, posterior = parts_of_set(one)
+    variables, _ = parts_of_set(one)
     seen, structure = Supervised.prepare(task, inputs), structure_of(name, rank)
-    covered, own = covered_params(task, variables, name), variables["params"].get(OWN, {})
+    own = variables["params"].get(OWN, {})
+    outputs = task.outputs(variables, seen)[0]
 
-    def variances_of(one: jax.Array) -> jax.Array:
-        of_covered = outputs_of(task, variables, name, one)
+    def variances_of(one: Any, example: jax.Array) -> jax.Array:
+        variables, posterior = parts_of_set(one)
+        covered = covered_params(task, variables, name)
+        of_covered = outputs_of(task, variables, name, example)
         of_last = name in LAST_LAYER
         rows = features_of(of_covered, covered) if of_last else jax.jacrev(of_covered)(covered)
         found: jax.Array = structure.variances(
@@ -245,14 +259,19 @@ def predict_closed(
         )
         return found
 
-    outputs = task.outputs(variables, seen)[0]
     if name in LAST_LAYER:
-        return closed_prediction(task, own, outputs, jax.vmap(variances_of)(seen))
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(covered))
+        variances = jax.vmap(functools.partial(variances_of, one))(seen)
+        return closed_prediction(task, own, outputs, variances)
+    num_params = sum(leaf.size for leaf in jax.tree.leaves(covered_params(task, variables, name)))
     at_once = max(1, _JACOBIAN_BYTES // (8 * num_params * outputs.shape[1]))
     # The batch of an export has no size.
     size = min(at_once, len(seen)) if isinstance(seen.shape[0], int) else None
-    return closed_prediction(task, own, outputs, jax.lax.map(variances_of, seen, batch_size=size))
+
+    @in_turn
+    def mapped(one: Any, seen: jax.Array) -> jax.Array:
+        return jax.lax.map(functools.partial(variances_of, one), seen, batch_size=size)
+
+    return closed_prediction(task, own, outputs, mapped(one, seen))
 
 
 def closed_prediction(

@@ -347,3 +347,14 @@ def test_draws_that_jump_from_side_to_side_are_not_said_to_disagree():
         one = summarise({"it": values})
         found.append(diagnostics.judge_chains(one.rhat_max, one.ess_bulk_min, one.rhat_chance))
     assert found.count(diagnostics.DISAGREE) <= 2
+
+
+def test_numba_changes_no_diagnostic(monkeypatch):
+    """Where it is installed ArviZ returns some numbers as arrays, which NumPy 2.5 does not take."""
+    values = np.random.default_rng(0).normal(size=(4, 100))
+    expected = summarise({"a": values})
+    import_arviz()
+    monkeypatch.setattr(sys.modules["arviz.utils"].Numba, "numba_flag", True)
+    found = summarise({"a": values})
+    for name, value in expected.scalars["a"]._asdict().items():
+        assert getattr(found.scalars["a"], name) == pytest.approx(value)
