@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
+from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Constant, Panel, Reduce, compared, weighted_mean
 from ensemble.likelihood_keys import are_levels, parse_levels
 from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
@@ -298,6 +299,21 @@ class Quantiles(Numbers):
         """What an ensemble says of N inputs: a `QuantilePrediction`."""
         found = _averaged(arrays[QUANTILES].astype(np.float64), self._middle, weights)
         return QuantilePrediction(**found, levels=np.array(self.levels), members=arrays)
+
+    def quantiles_at(self, arrays: Arrays, levels: np.ndarray) -> np.ndarray:
+        """Quantiles [N, Q] at levels that were learned.
+
+        Raises:
+            UserError: one was not.
+        """
+        places = [int(np.argmin(np.abs(np.array(self.levels) - level))) for level in levels]
+        for place, level in zip(places, levels, strict=True):
+            if not math.isclose(self.levels[place], level):
+                raise UserError(
+                    f"the level {level:g} was not learned, but {', '.join(map(str, self.levels))}; "
+                    "ask for these, or set config.quantiles.levels"
+                )
+        return arrays[QUANTILES].astype(np.float64).mean(axis=0)[:, places]
 
     def uncertainty(self, prediction: QuantilePrediction) -> np.ndarray:
         """The distance [N] between the outermost quantiles."""

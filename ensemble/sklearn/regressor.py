@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length
 
+from ensemble.errors import UserError
 from ensemble.likelihoods.number_prediction import NumberPrediction
 from ensemble.likelihoods.quantiles import QuantilePrediction
 from ensemble.sklearn.estimator import Estimator
@@ -105,16 +106,64 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         self._train({"train_inputs": inputs, "train_targets": targets, **given}, sample_weight)
         return self
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(
+        self, X: ArrayLike, return_std: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Returns the mean of the mixture of members for each example, [N] or [N, D] float64.
 
         With `likelihood='quantiles'`, which have no mean, it is the median.
 
+        Args:
+            X: [N, ...], like what was learned.
+            return_std: whether the mixture's standard deviations [N] or [N, D] are returned too.
+
         Raises:
             NotFittedError: before `fit`.
-            ValueError: X is not like what was learned.
+            ValueError: X is not like what was learned, or quantiles were, which have no deviation.
         """
-        return self.predict_uncertainty(X).point
+        found = self.predict_uncertainty(X)
+        if not return_std:
+            return found.point
+        if isinstance(found, QuantilePrediction):
+            raise UserError(
+                "return_std=True is for distributions, and likelihood='quantiles' has none: use "
+                "predict_interval"
+            )
+        return found.point, found.standard_deviation
+
+    def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> np.ndarray:
+        """Returns quantiles of the mixture of members, [N, Q] or [N, D, Q], in the units of y.
+
+        Args:
+            X: [N, ...], like what was learned.
+            levels: [Q], each above 0 and below 1; with `likelihood='quantiles'` of those learned.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X is not like what was learned, or a level is none.
+        """
+        wanted = np.atleast_1d(np.asarray(levels, np.float64))
+        if wanted.ndim != 1 or not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():
+            raise UserError(f"levels={levels!r} must be numbers above 0 and below 1")
+        said = self.predict_uncertainty(X)
+        likelihood: Any = self.predictor_.likelihood
+        found: np.ndarray = likelihood.quantiles_at(said.members, wanted)
+        return found
+
+    def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> np.ndarray:
+        """Returns the central interval of the mixture, [N, 2] or [N, D, 2], in the units of y.
+
+        Args:
+            X: [N, ...], like what was learned.
+            coverage: the share of targets that it is to cover, as likely missed on either side.
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: X is not like what was learned, or the coverage is none.
+        """
+        if not 0 < coverage < 1:
+            raise UserError(f"coverage={coverage!r} must be above 0 and below 1")
+        return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
     def predict_uncertainty(self, X: ArrayLike) -> NumberPrediction | QuantilePrediction:
         """Returns all that the ensemble says of each example: moments, quantiles, and their parts.

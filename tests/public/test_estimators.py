@@ -278,6 +278,50 @@ def test_a_number_is_predicted_with_its_uncertainty():
         clone(regressor).fit(X_train, np.ones(len(X_train)))
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "num_targets"), [("gaussian", 1), ("student_t", 1), ("gaussian", 2)]
+)
+def test_intervals_and_quantiles_are_those_of_the_mixture(likelihood, num_targets):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)).astype(np.float32)
+    y = X[:, :num_targets].squeeze() + rng.normal(size=(60, num_targets)).squeeze()
+    few = {"ensemble_size": 2, "num_epochs": 3, "num_devices": 1, "hidden": (8,)}
+    regressor = EnsembleRegressor(**few, likelihood=likelihood, random_state=0).fit(X, y)
+    mean, sd = regressor.predict(X, return_std=True)
+    said = regressor.predict_uncertainty(X)
+    np.testing.assert_array_equal(mean, regressor.predict(X))
+    np.testing.assert_array_equal(sd, said.standard_deviation)
+    assert sd.shape == mean.shape == y.shape
+    found = regressor.predict_quantiles(X, said.levels)
+    np.testing.assert_allclose(found, said.quantiles, rtol=1e-6)
+    interval = regressor.predict_interval(X, coverage=0.9)
+    np.testing.assert_allclose(interval[..., 0], said.quantiles[..., 1], rtol=1e-5, atol=1e-6)
+    assert interval.shape == (*y.shape, 2)
+    if num_targets == 1:  # The share of the mixture below a quantile is its level.
+        median = regressor.predict_quantiles(X, [0.3])[:, 0]
+        likelihoods = regressor.predictor_.likelihood
+        below = likelihoods.distribution(said.members).cdf(median)
+        np.testing.assert_allclose(below, 0.3, atol=1e-4)
+    for bad in ([0.0], [1.0], [], [np.nan]):
+        with pytest.raises(UserError, match="above 0 and below 1"):
+            regressor.predict_quantiles(X, bad)
+    with pytest.raises(UserError, match="coverage=1"):
+        regressor.predict_interval(X, coverage=1)
+
+
+def test_of_learned_quantiles_there_are_these_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)).astype(np.float32)
+    few = {"ensemble_size": 2, "num_epochs": 3, "num_devices": 1, "hidden": (8,)}
+    regressor = EnsembleRegressor(**few, likelihood="quantiles", random_state=0).fit(X, X[:, 0])
+    said = regressor.predict_uncertainty(X)
+    np.testing.assert_allclose(regressor.predict_interval(X), said.quantiles[:, [1, -2]])
+    with pytest.raises(UserError, match="was not learned"):
+        regressor.predict_quantiles(X, [0.123])
+    with pytest.raises(UserError, match="has none"):
+        regressor.predict(X, return_std=True)
+
+
 @pytest.mark.check
 def test_network_weights_and_method_are_parameters(wine):
     inputs, test_inputs, labels, test_labels = wine
