@@ -193,6 +193,23 @@ def largest_rhat(content: Content) -> Measured | None:
 
 
 @finder
+def of_one_training(content: Content, method: str, difference: str) -> Measured | None:
+    """The upper end of a 95% interval over seeds of a difference in NLL."""
+    found = content["summary"].get(method, {}).get(difference)
+    if found is None:
+        return None
+    seeds = content["summary"][method]["seeds"]
+    return Measured(found["high"], None, f"mean {found['mean']:.3g}, {seeds} seeds")
+
+
+@finder
+def share_of_training(content: Content, method: str) -> Measured | None:
+    """CPU seconds of a method as a share of those of a deep ensemble of 8."""
+    found = content["summary"].get(method)
+    return found and Measured(found["cpu_share"], None, f"{found['seeds']} seeds")
+
+
+@finder
 def images(content: Content, problem: str, by_interval: bool) -> Measured | None:
     """The posterior's NLL less the best ensemble's: the mean, or the interval's upper end."""
     one = price_summary.summarise(content["rows"]).get(problem)
@@ -263,6 +280,31 @@ GOALS = (
     Goal(
         "Fashion-MNIST, 10,000 images: the same, upper end of its 95% interval",
         "price", 0, False, images("fashion_mnist", by_interval=True),
+    ),
+    Goal(
+        "Fashion-MNIST, 4,000 images: NLL of a SWAG member less SGD's, of the same seed and "
+        "epochs, upper end of its 95% interval",
+        "one_training", 0.002, False, of_one_training("swag", "member_less_member"),
+    ),
+    Goal(
+        "the same, of Laplace around the member less the member itself",
+        "one_training", 0.002, False, of_one_training("laplace", "member_less_member"),
+    ),
+    Goal(
+        "the same, of MultiSWAG of 4 less a deep ensemble of 8",
+        "one_training", 0.005, False, of_one_training("swag", "ensemble_of_4_less_8"),
+    ),
+    Goal(
+        "CPU seconds of MultiSWAG of 4 as a share of the deep ensemble's",
+        "one_training", 0.5, False, share_of_training("swag"),
+    ),
+    Goal(
+        "CPU seconds of last-layer Laplace, the whole run, as a share of the deep ensemble's",
+        "one_training", 0.06, False, share_of_training("laplace"),
+    ),
+    Goal(
+        "last-layer Laplace, seconds to fit beside laplace-torch",
+        "laplace", 1, True, ratio("fit", "laplace-torch"),
     ),
     Goal(
         "records per second beside tf.data and DataLoader, the better of both",
