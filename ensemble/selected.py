@@ -20,7 +20,7 @@ from ensemble.pictures.plot_style import plural
 from ensemble.predictor import Predictor, Restored, restore
 from ensemble.source import AnyInputs
 from ensemble.storage.predictions import MemberPredictions
-from ensemble.storage.selection import Selected, read_selection
+from ensemble.storage.selection import Selected, is_selection, read_selection
 from ensemble.storage.workdir import Workdir
 
 
@@ -198,14 +198,15 @@ def restore_selection(work: Workdir) -> RestoredSelection:
     chosen = read_selection(work)
     parts = [_with_members(one) for one in chosen]
     weights = np.concatenate([np.asarray(one.weights, np.float64) for one in chosen])
-    return RestoredSelection(parts, weights, work.identity(), work.path)
+    notes = work.read_report().get("notes", ())
+    return RestoredSelection(parts, weights, work.identity(), work.path, notes)
 
 
 def _with_members(chosen: Selected) -> Restored:
     """What is left of a run where only chosen members count."""
-    found = restore(chosen.work)
-    if isinstance(found, RestoredSelection):
+    if is_selection(chosen.work):
         raise UserError(f"{chosen.work.path} is a selection itself; name the runs that it selects")
+    found = restore(chosen.work)
     if lost := sorted({*chosen.members} - {*found.members}):
         raise UserError(f"{chosen.work.path} has no live member {lost[0]} any more; select again")
     positions = [found.members.index(k) for k in chosen.members]

@@ -155,8 +155,9 @@ def score(subject: Subject, evaluated: Evaluated, beside: Beside) -> dict[str, A
         "step": subject.step,
         "members": subject.test.members.tolist(),
         "posterior": subject.report.get("posterior"),
+        **{name: subject.report[name] for name in ("selection",) if name in subject.report},
         "chain_error": chain_error.score_chains(subject),
-        "temperature": subject.config.get("temperature", 1.0),  # Of the likelihood.
+        "temperature": _temperature(subject),
         "failed_members": subject.failed_members,
         "notes": [*subject.report.get("notes", []), *beside.notes],
         "dataset": subject.description,
@@ -169,6 +170,11 @@ def score(subject: Subject, evaluated: Evaluated, beside: Beside) -> dict[str, A
     }
     found = subject.evaluator.findings(evaluation)
     return {**evaluation, "findings": [one.to_json(say(one)) for one in found]}
+
+
+def _temperature(subject: Subject) -> float:
+    """Of the likelihood; members of several runs have none together."""
+    return 1.0 if "selection" in subject.report else subject.config.get("temperature", 1.0)
 
 
 def _known_groups(subject: Subject) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def lay_beside(
         UserError: one that was asked for cannot be compared.
     """
     start = str(subject.config.get("init_from", PRIOR))
-    is_posterior = "num_chains" in subject.config
+    is_posterior = "num_chains" in subject.config and "selection" not in subject.report
     if not is_posterior or start in NAMED or is_file(start):
         return Beside([compare(one) for one in workdirs], [])
     asked = [one for one in workdirs if os.path.abspath(one) != os.path.abspath(start)]

@@ -23,7 +23,7 @@ from ensemble.metrics.checks import Floats
 from ensemble.scoring.sections import VERSION, member_terms, score_split
 from ensemble.selected import together
 from ensemble.storage.predictions import StoredPredictions, read_predictions, write_predictions
-from ensemble.storage.selection import Selected, is_selection, write_selection
+from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
 from ensemble.storage.workdir import Workdir
 
 SPLITS = ("validation", "calibration")
@@ -62,10 +62,10 @@ def select(
         UserError: the runs cannot be one ensemble, or have no such split.
     """
     out = Workdir(workdir)
-    if out.config.exists():
+    if out.config.exists() and (out.report.exists() or not is_selection(out)):
         raise UserError(f"{out.path} has a run already; choose another --workdir")
     if by not in SPLITS:
-        raise UserError(f"by={by!r} must be one of {', '.join(SPLITS)}")
+        raise UserError(f"--by={by} must be one of {', '.join(SPLITS)}")
     subjects = [_subject(os.fspath(one), by) for one in workdirs]
     if not subjects:
         raise UserError("there is no run to select from; name some workdirs")
@@ -86,6 +86,7 @@ def select(
             subject.work.identity(),
             [int(k) for k in predictions.members[of_run > 0]],
             [float(one) for one in of_run[of_run > 0] / counts.sum()],
+            newest_step(subject.work),
         )
         for subject, predictions, of_run in zip(subjects, stored[by], own, strict=True)
         if of_run.any()
@@ -97,7 +98,7 @@ def select(
         "num_rows": log_densities.shape[1],
         **_losses(log_densities, sizes, counts),
         "runs": [
-            _of_run(subject, log_densities[a:b], of_run, stored["test"][i])
+            _of_run(subject, log_densities[a:b], of_run / counts.sum(), stored["test"][i])
             for i, (subject, a, b, of_run) in enumerate(
                 zip(subjects, first[:-1], first[1:], own, strict=True)
             )
@@ -121,15 +122,14 @@ def choose(log_densities: Floats, sizes: Sequence[int]) -> NDArray:
     runs = np.repeat(np.arange(len(sizes)), sizes)
     candidates = [np.ones(num_members, int), *((runs == r).astype(int) for r in range(len(sizes)))]
     counts = np.zeros(num_members, int)
-    top = log_densities.max(axis=0)
-    # Members that say a target is impossible say so of the mixture only where all do.
-    shares = np.exp(log_densities - np.where(np.isneginf(top), 0.0, top))
-    total = np.zeros(log_densities.shape[1])
+    total = np.full(log_densities.shape[1], -np.inf)
     for _ in range(MAX_ROUNDS):
-        with np.errstate(divide="ignore"):
-            gains = np.log(total + shares).mean(axis=1)
-        best = int(gains.argmax())
-        total = total + shares[best]
+        joined = np.logaddexp(total, log_densities)
+        is_impossible = np.isneginf(joined)
+        # Of members who leave as few targets impossible, the one that helps most with the others.
+        gains = np.where(is_impossible, 0.0, joined).sum(axis=1)
+        best = np.lexsort((-gains, is_impossible.sum(axis=1)))[0]
+        total = joined[best]
         counts[best] += 1
         candidates.append(counts.copy())
     return min(reversed(candidates), key=lambda one: (loss(log_densities, one), one.sum()))
@@ -159,7 +159,9 @@ def _subject(workdir: str, by: str) -> Subject:
     """A finished run that can be chosen from."""
     subject = Subject(workdir)
     if is_selection(subject.work):
-        raise UserError(f"{workdir} is a selection itself; name the runs that it selects from")
+        raise UserError(
+            f"{subject.work.path} is a selection itself; name the runs that it selects from"
+        )
     if not subject.is_finished:
         raise UserError(f"{workdir} is still in training; select when it has finished")
     if by not in subject.description["num_examples"]:
@@ -182,7 +184,7 @@ def _check_alike(subjects: Sequence[Subject]) -> None:
     for one in subjects:
         identity = one.work.identity()
         if identity in seen:
-            raise UserError(f"{one.work.path} is the same run as {seen[identity]}; name it once")
+            raise UserError(f"{one.work.path} and {seen[identity]} are one run; name it once")
         seen[identity] = one.work.path
         pair = f"{one.work.path} and {first.work.path}"
         if one.likelihood.name != first.likelihood.name:
@@ -204,6 +206,16 @@ def _check_alike(subjects: Sequence[Subject]) -> None:
 def _common(subjects: Sequence[Subject]) -> list[str]:
     """The splits beside training that all runs have, the same since their data are."""
     return [name for name in subjects[0].description["num_examples"] if name != "train"]
+
+
+def _notes(subjects: Sequence[Subject], counts: Sequence[NDArray]) -> list[str]:
+    """Those of the runs that members were chosen from."""
+    return [
+        f"{one.work.path}: {note}"
+        for one, own in zip(subjects, counts, strict=True)
+        if own.any()
+        for note in one.report.get("notes", ())
+    ]
 
 
 def _stored(subject: Subject, split: str) -> StoredPredictions:
@@ -229,20 +241,30 @@ def _log_densities(subjects: Sequence[Subject], stored: Sequence[StoredPredictio
     """[M, N] of the targets that are known, nats, member by member."""
     views = [said.view(one.likelihood) for one, said in zip(subjects, stored, strict=True)]
     found = -np.concatenate([member_terms(view, "nll") for view in views])
-    return found[:, ~np.isnan(found).any(axis=0)]
+    found = found[:, ~np.isnan(found).any(axis=0)]
+    impossible = int(np.isneginf(found).all(axis=0).sum())
+    if impossible or np.isposinf(found).any():
+        what = f"{impossible} targets are impossible" if impossible else "a density is infinite"
+        raise UserError(
+            f"{what} by all members of {', '.join(str(one.work.path) for one in subjects)}, so "
+            "nothing can be chosen by their NLL; give other runs"
+        )
+    return found
 
 
 def _of_run(
-    subject: Subject, log_densities: Floats, counts: NDArray, test: StoredPredictions
+    subject: Subject, log_densities: Floats, weights: Floats, test: StoredPredictions
 ) -> dict[str, Any]:
-    """What is said of a run beside the selection."""
+    """What is said of a run beside the selection; the weights [M] are of its members."""
+    chosen = weights > 0
     return {
         "workdir": os.fspath(subject.work.path),
         "method": subject.config["method"],
         "model": subject.config["model"],
-        "num_members": len(counts),
-        "num_chosen": int((counts > 0).sum()),
-        "nll": loss(log_densities, np.ones(len(counts), int)),
+        "num_members": len(weights),
+        "members": test.members[chosen].tolist(),
+        "weights": weights[chosen].tolist(),
+        "nll": loss(log_densities, np.ones(len(weights), int)),
         "test_nll": score_split(test.view(subject.likelihood), intervals=False, names=["nll"])[
             "scores"
         ]["nll"]["value"],
@@ -263,11 +285,16 @@ def _write(
     weights = np.concatenate([np.asarray(one.weights) for one in chosen])
     members = list(range(len(weights)))
     sections = {}
+    sizes = dict(first.description["num_examples"])
+    if by == "calibration":  # What is fitted to rows that have chosen would be too sure.
+        del sizes[by]
     with out.opened():
         out.write_config(config, first.description["fingerprint"])
         write_selection(out, chosen)
         out.predictions.mkdir(parents=True, exist_ok=True)
         for split, of_runs in stored.items():
+            if split not in sizes:
+                continue
             said = [
                 one.said.of_members(np.flatnonzero(own).tolist())
                 for one, own in zip(of_runs, counts, strict=True)
@@ -290,7 +317,7 @@ def _write(
         "format": FORMAT,
         "version": VERSION,
         "config": first.config,
-        "dataset": first.description,
+        "dataset": {**first.description, "num_examples": sizes},
         "method": first.config["method"],
         "num_members": len(members),
         "live_members": members,
@@ -299,8 +326,8 @@ def _write(
         "num_train_examples": first.report["num_train_examples"],
         **sections,
         "timing": {},
-        "notes": [],
-        "selection": {"weights": weights.tolist()},
+        "notes": _notes(subjects, counts),
+        "selection": {},
     }
 
 
@@ -309,16 +336,28 @@ def lines_of(report: dict[str, Any]) -> list[str]:
     found = report["selection"]
     test = report["test"]["scores"]["nll"]["value"]
     best = min(found["runs"], key=lambda one: one["test_nll"])
+    alone = min(one["nll"] for one in found["runs"])
     lines = [
-        f"{one['num_chosen']} of {one['num_members']} members of {one['workdir']} "
-        f"({one['method']}, {one['model']}): NLL {one['nll']:.4f} on the {found['by']} split, "
-        f"{one['test_nll']:.4f} on the test split."
+        f"{_chosen_of(one)} of {one['workdir']} ({one['method']}, {one['model']}): NLL "
+        f"{one['nll']:.4f} on the {found['by']} split, {one['test_nll']:.4f} on the test split."
         for one in found["runs"]
     ]
+    gains = found["cross_validated_nll"] < alone
     return [
         *lines,
         f"The selection of {report['num_members']}: NLL {found['nll']:.4f} on the {found['by']} "
         f"split, which it was chosen by, and {found['cross_validated_nll']:.4f} by cross-"
         f"validation, an optimism of {found['optimism']:.4f}.",
-        f"On the test split its NLL is {test:.4f}; that of the best run is {best['test_nll']:.4f}.",
+        *([] if gains else [f"By that it is no better than the best run alone: {alone:.4f}."]),
+        f"On the test split its NLL is {test:.4f}; that of the best run there is "
+        f"{best['test_nll']:.4f}.",
     ]
+
+
+def _chosen_of(run: dict[str, Any]) -> str:
+    """Which members of a run were chosen, with their weights."""
+    if not run["members"]:
+        return f"None of {run['num_members']} members"
+    pairs = zip(run["members"], run["weights"], strict=True)
+    each = ", ".join(f"{k} ({weight:.2f})" for k, weight in pairs)
+    return f"Member{'s' * (len(run['members']) > 1)} {each} of {run['num_members']}"

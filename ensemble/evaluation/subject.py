@@ -159,6 +159,8 @@ class Subject:
         digest = hashlib.blake2b(digest_size=16)
         for name in sorted(self.test.arrays):
             digest.update(np.ascontiguousarray(self.test.arrays[name]).data)
+        if self.test.weights is not None:
+            digest.update(np.ascontiguousarray(self.test.weights).data)
         return digest.hexdigest()
 
     @functools.cached_property

@@ -374,6 +374,10 @@ WORDS: Mapping[str, Callable[[Numbers], str]] = {
         f"The likelihood has temperature {n['temperature']:g}, so this is not the Bayesian "
         "posterior."
     ),
+    "selection.members": lambda n: (
+        f"Its {n['number']} weighted members were selected from {plural(n['runs'], 'run')} by the "
+        f"{n['by']} split. By cross-validation its NLL there is {n['optimism']:.3g} nats too low."
+    ),
     "convergence.ensemble": lambda n: "Its members were trained, not sampled.",
     "convergence.untold": lambda n: (
         "Convergence is unknown: there are too few draws, or they do not move."

@@ -12,6 +12,7 @@ from ensemble.predictor import check_is_workdir
 from ensemble.run.loop import Result, train
 from ensemble.sources.data_forms import bundled
 from ensemble.sources.tfds_records import data_dir_of_run
+from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir
 
 _METHOD, _TASK = "sgd", "distillation"
@@ -59,6 +60,11 @@ def check_apart(teacher: str | os.PathLike[str], workdir: str | None) -> None:
     Raises:
         UserError: as said.
     """
+    if is_selection(Workdir(teacher)):
+        raise UserError(
+            f"{teacher} selects members of several runs, which cannot be distilled; name one of "
+            "these runs"
+        )
     if workdir is not None and Workdir(workdir).path == Workdir(teacher).path:
         raise UserError(f"{workdir} holds the ensemble to learn from; choose another folder")
 

@@ -13,7 +13,7 @@ from ensemble.config import FORMAT
 from ensemble.errors import UserError, in_one_line
 from ensemble.storage.files import write_file
 from ensemble.storage.paths import is_remote
-from ensemble.storage.schema import parse, to_json
+from ensemble.storage.schema import checksum, parse, to_json
 from ensemble.storage.workdir import Workdir, check_size
 
 _MAX_BYTES = 10_000_000
@@ -26,13 +26,15 @@ class Selected(NamedTuple):
         work: of the run.
         identity: of the run.
         members: their numbers there, ascending.
-        weights: of each, positive.
+        weights: of each, positive; of all runs together their sum is 1.
+        step: of the run's newest checkpoint when it was selected from.
     """
 
     work: Workdir
     identity: str
     members: Sequence[int]
     weights: Sequence[float]
+    step: int
 
 
 def is_selection(work: Workdir) -> bool:
@@ -48,10 +50,12 @@ def write_selection(work: Workdir, chosen: Sequence[Selected]) -> None:
             "identity": one.identity,
             "members": list(one.members),
             "weights": list(one.weights),
+            "step": one.step,
         }
         for one in chosen
     ]
-    content = {"format": FORMAT, "identity": work.identity(), "runs": runs}
+    content: dict[str, Any] = {"format": FORMAT, "identity": work.identity(), "runs": runs}
+    content["checksum"] = checksum(content)
     write_file(_file(work), to_json(content))
 
 
@@ -65,6 +69,8 @@ def read_selection(work: Workdir) -> list[Selected]:
     check_size(path, _MAX_BYTES)
     try:
         content = parse(path.read_bytes())
+        if content.pop("checksum", None) != checksum(content):
+            raise ValueError("its checksum does not agree with its content")
         identity = content["identity"]
         runs = [(str(run["workdir"]), _checked(run)) for run in content["runs"]]
         if not runs:
@@ -95,7 +101,9 @@ def _checked(run: Any) -> dict[str, Any]:
         raise ValueError("members must be whole numbers, ascending")
     if len(weights) != len(members) or not all(0 < one < math.inf for one in weights):
         raise ValueError("weights must be positive, one for each member")
-    return {"identity": str(run["identity"]), "members": members, "weights": weights}
+    if type(run["step"]) is not int:
+        raise ValueError("step must be a whole number")
+    return {key: run[key] for key in ("identity", "members", "weights", "step")}
 
 
 def _found(work: Workdir, name: str, run: Mapping[str, Any]) -> Selected:
@@ -112,4 +120,17 @@ def _found(work: Workdir, name: str, run: Mapping[str, Any]) -> Selected:
             f"{work.path} refers to another run than is now in {there.path}; put that back, or "
             "select again"
         )
+    if newest_step(there) != run["step"]:
+        raise UserError(
+            f"{work.path} refers to the run {there.path} at step {run['step']}, and that has gone "
+            "on; select again"
+        )
     return Selected(there, **run)
+
+
+def newest_step(work: Workdir) -> int:
+    """The step of a run's newest checkpoint; 0 where there is none."""
+    if not work.checkpoints.exists():
+        return 0
+    names = [one.name for one in work.checkpoints.iterdir()]
+    return max((int(name) for name in names if name.isdigit()), default=0)

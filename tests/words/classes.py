@@ -180,6 +180,9 @@ def cases() -> Iterator[tuple[str, str | Finding]]:
         density = make_sizes(8, 0.003, interval, nll=-1.0, small=0.001)
         yield f"next_member.density_{case}", others.next_member(density)
     yield "next_member.none", others.next_member({})
+    runs = [{"members": [0, 2]}, {"members": []}, {"members": [1]}]
+    chosen = {"by": "validation", "optimism": 0.0123, "runs": runs}
+    yield "selection.members", others.selection(chosen)
     for number in (1, 4):
         of_chains = (make_test()[0], "accuracy", number, "chain")
         yield f"quality.chains_{number}", quality.quality(*of_chains)

@@ -19,11 +19,14 @@ from ensemble.scoring.finding import Finding
 
 def noun_of(evaluation: Mapping[str, Any]) -> str:
     """What a member of an evaluation is called: a sampler's is a chain."""
-    return "chain" if "num_chains" in evaluation["config"] else "member"
+    is_posterior = "num_chains" in evaluation["config"] and "selection" not in evaluation
+    return "chain" if is_posterior else "member"
 
 
 def of_chains(evaluation: Mapping[str, Any]) -> list[Finding]:
     """What is asked of a posterior first of all, and of an ensemble in vain."""
+    if "selection" in evaluation:
+        return [selection(evaluation["selection"])]
     starts = [comparison(one) for one in evaluation["compare"] if one.get("is_start")]
     posterior = evaluation["posterior"]
     error = monte_carlo(evaluation.get("chain_error") if posterior is not None else None)
@@ -38,6 +41,22 @@ def of_others(evaluation: Mapping[str, Any]) -> list[Finding]:
             found += [comparison(one), these(one)]
         found.append(power(one))
     return [*found, next_member(evaluation["next_member"], noun_of(evaluation))]
+
+
+def selection(section: Mapping[str, Any]) -> Finding:
+    """Which members of several runs these are.
+
+    Args:
+        section: the entry of a selection's report.json.
+    """
+    used = [one for one in section["runs"] if one["members"]]
+    numbers = {
+        "number": sum(len(one["members"]) for one in used),
+        "runs": len(used),
+        "by": section["by"],
+        "optimism": section["optimism"],
+    }
+    return Finding("selection.members", numbers=numbers)
 
 
 def tempered(evaluation: Mapping[str, Any]) -> Finding:

@@ -170,7 +170,8 @@ def make_train_steps(
     """
     shared = config.batching == "shared"
     # Of members, in the inputs that networks see, and in the other arrays of a batch.
-    input_axis, axis = None if shared and own is None else 0, None if shared else 0
+    is_alike = own is None or not (config.augment.shift or config.augment.flip)
+    input_axis, axis = None if shared and is_alike else 0, None if shared else 0
     objective, likelihood = make_objective(config, task), task.likelihood
     options: Mapping[str, str] = {}
     if config.rematerialise:

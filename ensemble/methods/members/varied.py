@@ -9,7 +9,7 @@ its own way. All members are one program still.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -29,11 +29,10 @@ from ensemble.methods.members.optimizers import (
 )
 from ensemble.methods.members.sgd import SGD
 from ensemble.methods.members.varied_keys import DROPOUT, SMOOTHING, parse_range
-from ensemble.notes import note
 from ensemble.sharding import processes
 
-_MAX_SHOWN = 8
-"""Members whose settings are said in a line."""
+_GRID = 2.0**16
+"""Steps in 1 that shares are rounded to."""
 _OF_OBJECTIVE = ("label_smoothing", "dropout")
 """The settings that are not of the optimiser."""
 
@@ -68,10 +67,9 @@ class Varied(SGD):
         return Engine(config, task, devices, config.ensemble_size, num_steps, descent, others)
 
     def init(self, rng_key: jax.Array) -> EngineState:
-        """Starts the members, member k from `fold_in(rng_key, k)`, and says their settings."""
+        """Starts the members, member k from `fold_in(rng_key, k)`."""
         state = super().init(rng_key)
         self._settings = self._settings_of(state)
-        _say(self.config, self.indices, self._settings)
         return state
 
     def from_host(
@@ -91,6 +89,13 @@ class Varied(SGD):
             for k, value in zip(self.indices, values, strict=True):
                 scalars[f"train/member_{k:02d}/{name}"] = float(value * share)
         return scalars
+
+    def report_sections(
+        self, state: EngineState, draws: Any, timing: Mapping[str, float | None]
+    ) -> dict[str, Any]:
+        """What members have drawn, of those that this method moves."""
+        settings = {name: one.tolist() for name, one in self._settings_of(state).items()}
+        return {"varied": {"members": list(self.indices), **settings}}
 
     def _settings_of(self, state: EngineState) -> dict[str, np.ndarray]:
         """Fetches what members have of their own, [M] by the names of settings."""
@@ -124,7 +129,9 @@ def draw_settings(
         key = next(keys)
         if text and any(parse_range(text)):
             low, high = parse_range(text)
-            found[name] = jax.random.uniform(key, (), minval=low, maxval=high)
+            drawn = jax.random.uniform(key, (), minval=low, maxval=high)
+            # Programs of other members or devices may round otherwise, and a mask of dropout tell.
+            found[name] = jnp.clip(jnp.round(drawn * _GRID) / _GRID, low, high)
     return found
 
 
@@ -150,17 +157,3 @@ def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> D
         return {name: settings[name] for name in _OF_OBJECTIVE if name in settings}
 
     return Descent(schedule, optimizer, seed, own)
-
-
-def _say(
-    config: ml_collections.FrozenConfigDict,
-    indices: Sequence[int],
-    settings: Mapping[str, np.ndarray],
-) -> None:
-    """Notes what members have drawn."""
-    lines = [
-        f"{k}: {', '.join(f'{name} {values[i]:.3g}' for name, values in settings.items())}"
-        for i, k in enumerate(indices[:_MAX_SHOWN])
-    ]
-    more = f"; and {len(indices) - _MAX_SHOWN} more" if len(indices) > _MAX_SHOWN else ""
-    note(f"Members have settings of their own, at their peak. {'; '.join(lines)}{more}.")

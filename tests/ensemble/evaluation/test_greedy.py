@@ -77,6 +77,14 @@ def test_nothing_that_is_given_is_better_on_the_rows_that_decide(seed):
         assert found <= loss(log_densities, counts) + 1e-12
 
 
+def test_densities_too_small_for_floating_point_are_compared_by_their_logarithms():
+    log_densities = np.zeros((4, 4)) - 900 * np.eye(4)
+    log_densities[0] -= 5
+    counts = choose(log_densities, [4])
+    assert counts[0] == 0
+    assert (counts[1:] > 0).all()
+
+
 def test_members_that_find_a_target_impossible_are_left_out_where_that_helps():
     with np.errstate(divide="ignore"):
         log_densities = np.log([[0.9, 0.9, 0.0], [0.5, 0.5, 0.5]])
@@ -87,7 +95,7 @@ def test_members_that_find_a_target_impossible_are_left_out_where_that_helps():
 def test_what_is_reported_is_what_the_workdir_predicts(runs, selection):
     workdir, report = selection
     found = report["selection"]
-    assert sum(one["num_chosen"] for one in found["runs"]) == report["num_members"]
+    assert sum(len(one["members"]) for one in found["runs"]) == report["num_members"]
     assert found["nll"] == pytest.approx(report["validation"]["scores"]["nll"]["value"], abs=1e-6)
     assert found["nll"] <= min(one["nll"] for one in found["runs"]) + 1e-9
     assert found["optimism"] == pytest.approx(found["cross_validated_nll"] - found["nll"])
@@ -136,6 +144,52 @@ def test_runs_may_move_together_and_are_named_where_they_are_gone(selection, run
         ensemble.load(moved)
 
 
+def test_a_run_that_goes_on_is_not_what_was_selected(runs, tmp_path):
+    shutil.copytree(runs / "members", tmp_path / "run")
+    ensemble.select([tmp_path / "run"], tmp_path / "selected")
+    longer = CONFIGS["members"] | {"num_epochs": 5}
+    ensemble.train(longer, make_blobs(), str(tmp_path / "run"), **QUIET)
+    with pytest.raises(UserError, match="has gone on; select again"):
+        ensemble.load(tmp_path / "selected")
+
+
+def test_rows_that_were_chosen_by_calibrate_nothing(runs, tmp_path):
+    workdirs = [runs / "members", runs / "mlp"]
+    report = ensemble.select(workdirs, tmp_path / "selected", by="calibration")
+    assert report["selection"]["by"] == "calibration"
+    with pytest.raises(UserError, match="no calibration split"):
+        ensemble.load(tmp_path / "selected", calibrated=True)
+    evaluation = ensemble.evaluate(tmp_path / "selected", datasets=[], data=make_blobs(), **QUIET)
+    assert "reason" in evaluation["conformal"]["sets"]
+
+
+def test_what_runs_have_noted_is_kept_and_what_was_chosen_is_said(runs, selection):
+    _, report = selection
+    notes = json.loads((runs / "snapshots" / "report.json").read_text())["notes"]
+    used = {one["workdir"]: one for one in report["selection"]["runs"] if one["members"]}
+    of_snapshots = [one for one in report["notes"] if one.startswith(f"{runs / 'snapshots'}: ")]
+    assert len(of_snapshots) == (len(notes) if str(runs / "snapshots") in used else 0)
+    weights = [weight for one in used.values() for weight in one["weights"]]
+    assert sum(weights) == pytest.approx(1)
+    text = repr(report)
+    for workdir, one in used.items():
+        line = next(line for line in text.splitlines() if workdir in line)
+        assert f"{one['members'][0]} ({one['weights'][0]:.2f})" in line
+
+
+def test_members_of_a_posterior_are_members_here(runs, tmp_path):
+    few = {"num_chains": 2, "sampler.num_warmup": 10, "sampler.num_samples": 10}
+    chains = {"model": "tiny", "method": "hmc", "num_devices": 1, **few}
+    ensemble.train(chains, make_blobs(), str(tmp_path / "hmc"), **QUIET)
+    workdirs = [tmp_path / "hmc", runs / "members"]
+    report = ensemble.select(workdirs, tmp_path / "selected")
+    evaluation = ensemble.evaluate(tmp_path / "selected", datasets=[], data=make_blobs(), **QUIET)
+    said = " ".join(one["text"] for one in evaluation["findings"])
+    assert "chain" not in said
+    assert "selected from" in said
+    assert evaluation["selection"]["runs"] == report["selection"]["runs"]
+
+
 def test_it_is_no_run_to_train_on_or_to_select_from(selection, runs, tmp_path):
     workdir, _ = selection
     with pytest.raises(UserError, match="selects members of other runs"):
@@ -149,14 +203,22 @@ def test_it_is_no_run_to_train_on_or_to_select_from(selection, runs, tmp_path):
         ensemble.train(config, make_blobs(), str(tmp_path / "tuned"), **QUIET)
     damaged = tmp_path / "damaged"
     shutil.copytree(workdir, damaged)
+    content = json.loads((damaged / "selection.json").read_text())
+    content["runs"][0]["weights"][0] = 0.5
+    (damaged / "selection.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="checksum"):
+        ensemble.load(damaged)
     (damaged / "selection.json").write_text('{"runs": [{}]}')
     with pytest.raises(UserError, match="select again"):
         ensemble.load(damaged)
+    with pytest.raises(UserError, match="cannot be distilled"):
+        ensemble.distill(workdir, str(tmp_path / "student"))
+    assert not (tmp_path / "student").exists()
 
 
 def test_runs_that_are_no_ensemble_are_refused(runs, tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(UserError, match="is the same run as"):
+    with pytest.raises(UserError, match="are one run"):
         ensemble.select([runs / "members", runs / "members"], out)
     with pytest.raises(UserError, match="must be one of validation, calibration"):
         ensemble.select([runs / "members"], out, by="test")

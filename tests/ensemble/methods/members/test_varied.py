@@ -1,5 +1,7 @@
 """Members with settings of their own: each learns as it would by `sgd` with these settings."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,12 +66,31 @@ def test_settings_are_drawn_from_their_ranges():
     assert np.abs(np.corrcoef(ranks.T) - np.eye(4)).max() < 0.2  # None follows from another.
 
 
-def test_what_each_member_has_is_said(blobs, tmp_path):
-    result = ensemble.train(CONFIG, blobs, str(tmp_path), **QUIET)
-    line = next(one for one in result.report["notes"] if "settings of their own" in one)
+def test_grown_on_other_devices_and_resumed_it_is_the_same_ensemble(blobs, tmp_path):
+    """A mask of dropout that differed in one place would show."""
+    config = CONFIG | {"num_epochs": 6}
+    whole = ensemble.train(config, blobs, **QUIET)
+    few = {"ensemble_size": 2, "num_devices": 1}
+    ensemble.train(config | few | {"num_epochs": 3}, blobs, str(tmp_path), **QUIET)
+    ensemble.train(config | few, blobs, str(tmp_path), **QUIET)
+    grown = ensemble.train(config, blobs, str(tmp_path), **QUIET)
+    inputs = blobs["inputs"]
+    found, expected = (one.predictor.member_arrays(inputs) for one in (grown, whole))
+    np.testing.assert_allclose(found["log_probs"], expected["log_probs"], rtol=2e-3, atol=2e-3)
+
+
+def test_what_each_member_has_is_reported_and_shown(blobs, tmp_path):
+    report = ensemble.train(CONFIG, blobs, str(tmp_path), **QUIET).report
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     for k in range(4):
-        rate = settings_of(CONFIG, k)["learning_rate"]
-        assert f"learning_rate {rate:.3g}" in line.split(f"{k}: ")[1]
+        for name, value in settings_of(CONFIG, k).items():
+            assert report["varied"][name][k] == pytest.approx(value)
+            shown = [
+                line[f"train/member_{k:02d}/{name}"]
+                for line in lines
+                if f"train/member_{k:02d}/loss" in line
+            ]
+            assert shown[0] == pytest.approx(value)
 
 
 @pytest.mark.parametrize(("shift", "are_alike"), [(0, True), (2, False)])
