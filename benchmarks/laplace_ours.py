@@ -8,6 +8,7 @@ import json
 import pathlib
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import rates
@@ -47,7 +48,7 @@ def train(folder: pathlib.Path) -> dict[str, float]:
     result = ensemble.train(config, data, str(folder / "run"), show_progress=False)
     dataset = result.predictor.task.dataset
     shift, scale = (np.asarray(one, np.float32) for one in (dataset.shift, dataset.scale))
-    arrays = {
+    arrays: dict[str, Any] = {
         name: (one - shift) * scale if name.endswith("inputs") else one
         for name, one in data.items()
     }

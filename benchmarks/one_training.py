@@ -62,7 +62,7 @@ def keep_data(seed: int, folder: pathlib.Path) -> None:
     from ensemble.sources.catalogue import load_dataset
 
     source = load_dataset("fashion_mnist", os.environ.get("TFDS_DATA_DIR"))
-    rng, found = np.random.default_rng(seed), dict[str, np.ndarray]()
+    rng, found = np.random.default_rng(seed), dict[str, Any]()
     sizes = {"train": 4000, "validation": 800, "test": None}
     for split, size in sizes.items():
         rows = rng.permutation(source.sizes[split])[:size]
