@@ -44,9 +44,10 @@ RECIPE = {
 }
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "sgd": {"ensemble_size": 8},
-    "swag": {"ensemble_size": 4},
     "laplace": {"ensemble_size": 8},
-    "laplace_draws": {"ensemble_size": 8, "laplace.predictive": "draws"},
+    "swag_of_4_draws": {"method": "swag", "ensemble_size": 4, "swag.num_draws": 4},
+    "swag": {"ensemble_size": 4},
+    "laplace_draws": {"method": "laplace", "ensemble_size": 8, "laplace.predictive": "draws"},
     "varied": {"ensemble_size": 8, "varied.learning_rate_factor": "0.5,2"},
     "mc_dropout": {"ensemble_size": 2, "cnn.dropout": 0.2},
     "snapshots": {"ensemble_size": 2},
@@ -74,10 +75,12 @@ def keep_data(seed: int, folder: pathlib.Path) -> None:
 
 def config_of(method: str, seed: int, folder: pathlib.Path) -> dict[str, Any]:
     """The configuration of a cell."""
-    own, name = METHODS[method], method.partition("_draws")[0]
+    own = METHODS[method]
+    name = own.get("method", method)
     if name == "laplace":
         shared = {key: RECIPE[key] for key in _OF_LAPLACE}
-        return {**shared, **own, "method": name, "seed": seed, "init_from": str(folder / "sgd")}
+        start = {"init_from": str(folder / "sgd")}
+        return {**shared, **own, "method": name, "seed": seed, **start}
     shared = dict(RECIPE)
     if name in ("swag", "snapshots"):  # Their rates have a course of their own.
         del shared["schedule"]
