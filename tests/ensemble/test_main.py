@@ -33,7 +33,7 @@ def test_an_unknown_command_is_one_line(monkeypatch, capsys):
     assert run(monkeypatch, "traim") == 2
     assert capsys.readouterr().err == (
         "ensemble: 'traim' is not a command; use one of train, convert, distill, evaluate, "
-        "predict, recommend, export\n"
+        "select, predict, recommend, export\n"
     )
 
 

@@ -54,7 +54,7 @@ def of_chains(directory, log_probs, most=100):
 def test_draws_of_classes_become_their_mean(tmp_path):
     log_probs = log_probs_of(30)
     chains = of_chains(tmp_path, log_probs)
-    found, member_of = chains.predictions.of_split("test", chains.draws)
+    found, member_of, _ = chains.predictions.of_split("test", chains.draws)
     assert member_of is None
     probs = np.exp(log_probs.astype(np.float64))
     assert {one.dtype for one in found.values()} == {np.dtype(np.float32)}

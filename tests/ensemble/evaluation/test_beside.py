@@ -15,7 +15,9 @@ def compare(workdir):
 
 
 def beside(start, *workdirs):
-    found = lay_beside(SimpleNamespace(config={"num_chains": 2, **start}), workdirs, compare)
+    found = lay_beside(
+        SimpleNamespace(config={"num_chains": 2, **start}, report={}), workdirs, compare
+    )
     return [(one["workdir"], one.get("is_start", False)) for one in found[0]], found[1]
 
 
@@ -37,7 +39,7 @@ def test_what_starts_from_no_members_has_none_beside_it(config):
 
 
 def test_an_ensemble_has_nothing_beside_it_that_it_started_from():
-    subject = SimpleNamespace(config={"init_from": "runs/a"})
+    subject = SimpleNamespace(config={"init_from": "runs/a"}, report={})
     assert lay_beside(subject, [], compare) == ([], [])
 
 
