@@ -338,7 +338,7 @@ def lines_of(report: dict[str, Any]) -> list[str]:
     best = min(found["runs"], key=lambda one: one["test_nll"])
     alone = min(one["nll"] for one in found["runs"])
     lines = [
-        f"{_chosen_of(one)} of {one['workdir']} ({one['method']}, {one['model']}): NLL "
+        f"{one['workdir']} ({one['method']}, {one['model']}): {_chosen_of(one)}. NLL "
         f"{one['nll']:.4f} on the {found['by']} split, {one['test_nll']:.4f} on the test split."
         for one in found["runs"]
     ]
@@ -355,9 +355,9 @@ def lines_of(report: dict[str, Any]) -> list[str]:
 
 
 def _chosen_of(run: dict[str, Any]) -> str:
-    """Which members of a run were chosen, with their weights."""
+    """Which members of a run were chosen, their weights in brackets."""
     if not run["members"]:
-        return f"None of {run['num_members']} members"
+        return f"none of {run['num_members']} members"
     pairs = zip(run["members"], run["weights"], strict=True)
     each = ", ".join(f"{k} ({weight:.2f})" for k, weight in pairs)
-    return f"Member{'s' * (len(run['members']) > 1)} {each} of {run['num_members']}"
+    return f"member{'s' * (len(run['members']) > 1)} {each} of {run['num_members']}"
