@@ -29,6 +29,7 @@ NO_STATEMENTS: dict[str, str] = {
     "ensemble.metrics.regression.interval_score": _PREDICTED,
     "ensemble.scoring.scores.numbers.interval_score": _PREDICTED,
     "ensemble.likelihoods.mixture_view.MixtureView._intervals": _PREDICTED,
+    "ensemble.sklearn.regressor.EnsembleRegressor.predict_interval": _PREDICTED,
     "ensemble.scoring.combine.Combine.interval": "a signature",
     "ensemble.pictures.intervals.coverage_curve": _DRAWN,
     "ensemble.pictures.intervals.quantile_curve": _DRAWN,
