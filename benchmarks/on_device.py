@@ -1,4 +1,4 @@
-"""Every method on this machine's devices, and how fast members train and predict there.
+"""Nine methods on this machine's devices, and how fast members train and predict there.
 
     python benchmarks/on_device.py --out=benchmarks/results/on_device.json
 

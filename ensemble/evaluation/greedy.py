@@ -244,10 +244,11 @@ def _log_densities(subjects: Sequence[Subject], stored: Sequence[StoredPredictio
     found = found[:, ~np.isnan(found).any(axis=0)]
     impossible = int(np.isneginf(found).all(axis=0).sum())
     if impossible or np.isposinf(found).any():
-        what = f"{impossible} targets are impossible" if impossible else "a density is infinite"
+        what = f"{impossible} targets are impossible by all members"
         raise UserError(
-            f"{what} by all members of {', '.join(str(one.work.path) for one in subjects)}, so "
-            "nothing can be chosen by their NLL; give other runs"
+            f"{what if impossible else 'a density is infinite by a member'} of "
+            f"{', '.join(str(one.work.path) for one in subjects)}, so nothing can be chosen by NLL; "
+            "give other runs"
         )
     return found
 

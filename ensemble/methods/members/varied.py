@@ -127,7 +127,7 @@ def draw_settings(
         found[name] = middle * jnp.exp(jax.random.uniform(next(keys), (), minval=low, maxval=high))
     for name, text in shares.items():
         key = next(keys)
-        if text and any(parse_range(text)):
+        if text and (name == "dropout" or any(parse_range(text))):  # No dropout is a rate too.
             low, high = parse_range(text)
             drawn = jax.random.uniform(key, (), minval=low, maxval=high)
             # Programs of other members or devices may round otherwise, and a mask of dropout tell.

@@ -66,6 +66,11 @@ def test_settings_are_drawn_from_their_ranges():
     assert np.abs(np.corrcoef(ranks.T) - np.eye(4)).max() < 0.2  # None follows from another.
 
 
+def test_a_range_of_no_dropout_is_none_at_all():
+    assert settings_of(CONFIG | {"varied.dropout": "0,0"}, 0)["dropout"] == 0
+    assert "dropout" not in settings_of(CONFIG | {"varied.dropout": ""}, 0)
+
+
 def test_grown_on_other_devices_and_resumed_it_is_the_same_ensemble(blobs, tmp_path):
     """A mask of dropout that differed in one place would show."""
     config = CONFIG | {"num_epochs": 6}
