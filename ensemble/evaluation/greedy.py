@@ -247,8 +247,8 @@ def _log_densities(subjects: Sequence[Subject], stored: Sequence[StoredPredictio
         what = f"{impossible} targets are impossible by all members"
         raise UserError(
             f"{what if impossible else 'a density is infinite by a member'} of "
-            f"{', '.join(str(one.work.path) for one in subjects)}, so nothing can be chosen by NLL; "
-            "give other runs"
+            f"{', '.join(str(one.work.path) for one in subjects)}, so nothing can be chosen by "
+            "NLL; give other runs"
         )
     return found
 
