@@ -1,4 +1,4 @@
-"""How the defaults of tables were chosen: settings side by side on ten tables for that alone.
+"""How the former defaults of tables were chosen: settings side by side on ten tables.
 
     PYTHONPATH=. python benchmarks/tables_defaults.py --out=benchmarks/results/tables_defaults.json
 
@@ -39,7 +39,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "100 epochs": SHORT,
     "100 epochs, beta_nll": {**SHORT, "beta_nll": 0.5},
 }
-"""What differs from `configs/tabular.py`; `arrays` has those of `configs/arrays.py`."""
+"""What differs from `tabular:sgd`; `arrays` has those of `configs/arrays.py`."""
 NUMBERS_ONLY = ("100 epochs", "100 epochs, beta_nll")
 REFERENCE = "arrays"
 
@@ -73,7 +73,7 @@ def score(data: dict[str, np.ndarray], kind: str, keys: Mapping[str, Any]) -> di
             data[f"train_{name}"] = np.concatenate(parts)
     likelihood = "categorical" if kind == "labels" else "gaussian"
     own = {"num_devices": 1, "hold_out": False, "likelihood": likelihood}
-    config = {**flatten(tabular.get_config()), **own, **NO_LOGS, **keys}
+    config = {**flatten(tabular.get_config("sgd")), **own, **NO_LOGS, **keys}
     report = ensemble.train(config, data, show_progress=False).report
     return values_in(report["test"])
 

@@ -11,8 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from ensemble.errors import UserError
+
 OWN = "of_method"
 """The entry of a set that a method's function of it needs beside the network's variables."""
+LINEAR = "linear"
+"""The entry of a set that is added to the network's outputs: `kernel` [F, K] and `bias` [K] of a
+linear function of the inputs that the network sees."""
+WIDTH = "width"
+"""The entry of a set by whose `factor` [] its predictions are wider than the outputs say."""
 
 
 Predict = Callable[[Any, Any, Any, jax.Array], dict[str, jax.Array]]
@@ -132,9 +139,19 @@ class Fitted:
         return {name: one for name, one in self.sets.items() if name != OWN}
 
     def last_variables(self) -> Any:
-        """Those of the last set of each member, [M, ...]: of a chain its newest draw."""
+        """Those of the last set of each member, [M, ...]: of a chain its newest draw.
+
+        Raises:
+            UserError: members are not their networks alone, but have a linear part beside.
+        """
         last = np.searchsorted(self.member_of, np.arange(self.num_members), side="right") - 1
-        return jax.tree.map(lambda leaf: leaf[last], self.variables)
+        found = jax.tree.map(lambda leaf: leaf[last], self.variables)
+        if any(map(np.any, jax.tree.leaves(found.get(LINEAR)))):
+            raise UserError(
+                "its members add a linear model to what their networks say, and other methods "
+                "begin with networks: train them with config.method='sgd'"
+            )
+        return {name: one for name, one in found.items() if name not in (LINEAR, WIDTH)}
 
 
 class OnDisk(NamedTuple):

@@ -67,6 +67,11 @@ class Constant(NamedTuple):
         return plain, plain if self.learned is None else view_of_all(self.learned, targets)
 
 
+def can_be_tempered(likelihood: Any) -> bool:
+    """Whether it has `tempered(predicted, factor)`: one member's predictions, wider by a factor."""
+    return hasattr(getattr(likelihood, "of", (likelihood,))[0], "tempered")
+
+
 def view_of_all(said: tuple[Likelihood, Arrays], targets: Any) -> View:
     """The view of a likelihood and of what one member predicts, of each example or of all alike."""
     likelihood, arrays = said

@@ -148,6 +148,13 @@ METHODS: Mapping[str, MethodEntry] = {
         fitted="ensemble.methods.members.member:fitted",
         xla_flags=_OF_STEPS,
     ),
+    "cross_fitted": MethodEntry(
+        "ensemble.methods.members.cross_fitted:CrossFitted",
+        "ensemble.methods.members.cross_fitted_keys:BLOCK",
+        tasks=("supervised",),
+        fitted="ensemble.methods.members.member:fitted",
+        xla_flags=_OF_STEPS,
+    ),
     "laplace": MethodEntry(
         "ensemble.methods.members.laplace:Laplace",
         "ensemble.methods.members.laplace_keys:BLOCK",

@@ -122,6 +122,8 @@ class Source(Protocol):
         class_names: one per class, if the targets are classes; a likelihood reads it.
         shift: float32, broadcastable to an example; inputs are normalised by it on the device.
         scale: float32, likewise: `(inputs - shift) * scale`.
+        squash: float32, likewise, 1 of features whose far values come nearer, else 0: see
+            `ensemble.sources.batches.normalise`; None: none do.
         train_weights: float32 [N], how much each training example counts in the loss; None: all the
             same.
         table: how a user's tables become inputs; None where inputs are given as they are.
@@ -132,6 +134,7 @@ class Source(Protocol):
     class_names: tuple[str, ...] | None
     shift: np.ndarray
     scale: np.ndarray
+    squash: np.ndarray | None = None
     train_weights: np.ndarray | None = None
     table: Table | None = None
     reads_ahead: bool = False

@@ -30,7 +30,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """
     if variant not in ("", "start"):
         raise ValueError(f"variant {variant!r} is unknown; there is start")
-    config = tabular.get_config() if variant else default_config()
+    config = tabular.get_config("sgd") if variant else default_config()
     config.dataset = "csv:PATH"
     config.likelihood = "gaussian"
     config.model = "mlp"

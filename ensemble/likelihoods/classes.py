@@ -186,6 +186,10 @@ class Classes:
         """Log p(class) [B, C]."""
         return {LOG_PROBS: self.class_log_probs(outputs)}
 
+    def tempered(self, predicted: Mapping[str, Any], factor: Any) -> dict[str, Any]:
+        """One member's log-probabilities at a temperature, the factor."""
+        return {**predicted, LOG_PROBS: jax.nn.log_softmax(predicted[LOG_PROBS] / factor)}
+
     def example_scores(self, predicted: Mapping[str, Any], targets: Any) -> dict[str, jax.Array]:
         """Accuracy, NLL in nats and Brier score [..., B] of one predictor."""
         log_probs = predicted[LOG_PROBS]

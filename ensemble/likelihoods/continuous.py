@@ -69,6 +69,10 @@ class Continuous(Parametric):
         moved = {LOC: mean + factor * (arrays[LOC] - mean), SCALE: factor * arrays[SCALE]}
         return {**arrays, **moved}
 
+    def tempered(self, predicted: Mapping[str, Any], factor: Any) -> dict[str, Any]:
+        """One member's distributions about the same locations, as wide times a factor."""
+        return {**predicted, SCALE: factor * predicted[SCALE]}
+
     def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
         """The distribution's parameters [B] in the target's units."""
         parts = self.parameters(params, outputs.astype(jnp.float32))

@@ -146,6 +146,10 @@ class SeveralTargets:
         """The predictive distribution of every target: named arrays [B, ..., D] float32."""
         return self._each(lambda one, d: one.predict(*self._inputs_of(params, outputs, d)))
 
+    def tempered(self, predicted: Mapping[str, Any], factor: Any) -> dict[str, Any]:
+        """One member's distributions of all targets, as wide times a factor."""
+        return self._each(lambda one, d: one.tempered(of_target(predicted, d), factor))
+
     def _inputs_of(self, params: Mapping[str, Any], outputs: jax.Array, d: int) -> tuple[Any, Any]:
         """The own parameters and the outputs [B, K] of target d, from [B, D * K]."""
         size = self._first.num_outputs

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble import target_rows
-from ensemble.fitted import Fitted
+from ensemble.fitted import LINEAR, WIDTH, Fitted
 from ensemble.task import Learned
 
 _NUM_EXAMPLES = 256
@@ -35,7 +35,7 @@ def stale_statistics(
         A line, if the members lose more by what they have kept; none of networks that keep nothing.
     """
     variables = fitted.variables
-    kept = sorted(variables.keys() - {"params"})
+    kept = sorted(variables.keys() - {"params", LINEAR, WIDTH})
     if not kept or fitted.member_devices > 1:  # One device would have to hold a member.
         return []
 

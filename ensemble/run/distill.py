@@ -107,7 +107,7 @@ def _ways_to_train(
 ) -> dict[str, Any]:
     """Keys of SGD for a student whose teacher has none, as for data that nobody has seen."""
     data = work.read_report().get("dataset", {})
-    chosen = bundled(data.get("input_shape", ()), "table" in data)
+    chosen = bundled(data.get("input_shape", ()), "table" in data, "sgd")
     found = {key: one for key, one in chosen.items() if key in own and key != "model"}
     if values.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
         found = {key: one for key, one in found.items() if key == "num_epochs"}

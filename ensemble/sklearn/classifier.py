@@ -1,7 +1,9 @@
 """The classifier."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -9,16 +11,20 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from ensemble.errors import UserError
-from ensemble.likelihoods.classes import ClassPrediction
 from ensemble.sklearn.estimator import Estimator
+
+if TYPE_CHECKING:
+    from ensemble.likelihoods.classes import ClassPrediction
 
 
 class EnsembleClassifier(ClassifierMixin, Estimator):
     """A deep ensemble, trained by `ensemble.train` on all the examples that `fit` is given.
 
-    The parameters are keys of the configuration, with defaults for small tables; all other keys
-    are in `config`. Features are standardised by the ensemble itself. Images go in as they are,
-    [N, H, W] or [N, H, W, C], where `model` is a network for images.
+    The parameters are keys of the configuration; all other keys are in `config`. The defaults are
+    those of `configs/tabular.py`: every example is learned by most members and held out by some,
+    which say when to stop, whether to start from a linear model, and how wide predictions are. One
+    line says what was chosen, and `report_` has it. Features are scaled by the ensemble itself.
+    Images go in as they are, [N, H, W] or [N, H, W, C], where `model` is a network for images.
 
     Args:
         ensemble_size: M, members in all.
@@ -34,8 +40,9 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             `RandomState` is drawn from, and None draws from NumPy's own, as in scikit-learn.
         config: a mapping of other keys of the configuration, such as
             `{'label_smoothing': 0.1}`.
-        method: 'sgd', or 'hmc', 'nuts', 'mclmc' or 'adjusted_mclmc' for draws of the posterior by
-            `ensemble_size` chains.
+        method: 'cross_fitted'; 'sgd', whose members learn all examples but a tenth that stops them;
+            or 'hmc', 'nuts', 'mclmc' or 'adjusted_mclmc' for draws of the posterior by
+            `ensemble_size` chains; and all others that learn from data.
         hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.
@@ -54,17 +61,17 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         self,
         ensemble_size: int = 8,
         model: str = "mlp",
-        num_epochs: int | None = 100,
+        num_epochs: int | None = 200,
         batch_size: int = 32,
         optimizer: str = "adam",
-        learning_rate: float = 1e-3,
+        learning_rate: float = 5e-3,
         schedule: str = "cosine",
-        weight_decay: float = 3e-3,
+        weight_decay: float = 1e-3,
         num_devices: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         config: Mapping[str, Any] | None = None,
-        method: str = "sgd",
-        hidden: Sequence[int] | None = None,
+        method: str = "cross_fitted",
+        hidden: Sequence[int] | None = (128, 128),
         activation: str | None = None,
         verbose: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
@@ -73,7 +80,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> "EnsembleClassifier":
+    ) -> EnsembleClassifier:
         """Trains a new ensemble on all of the examples.
 
         Args:
@@ -137,6 +144,8 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned.
         """
+        from ensemble.likelihoods.classes import ClassPrediction  # It brings JAX.
+
         whole, num_examples = self._predict(X)
         return ClassPrediction(
             probs=whole.probs[:num_examples],

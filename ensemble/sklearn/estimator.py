@@ -1,10 +1,16 @@
-"""What classifier and regressor share: parameters, training, and the ensemble that is kept."""
+"""What classifier and regressor share: parameters, training, and the ensemble that is kept.
+
+What brings JAX is imported where there is something to learn or to predict: a program may import
+the estimators, and never use them.
+"""
+
+from __future__ import annotations
 
 import functools
 import inspect
 import numbers
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_collections
 import numpy as np
@@ -13,18 +19,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-import ensemble
-from ensemble.batched_prediction import MAX_BATCH_SIZE
 from ensemble.config import flatten, method_block
 from ensemble.config_rules import validate
 from ensemble.errors import UserError, shown
-from ensemble.predictor import Predictor
 from ensemble.registry import METHODS
-from ensemble.sharding import startup
-from ensemble.sharding.transfer import pad
-from ensemble.sources.own_arrays import WEIGHTS
-from ensemble.sources.splitting import carved_sizes, stratified_split
-from ensemble.sources.tables import is_table
+
+if TYPE_CHECKING:
+    from ensemble.predictor import Predictor
 
 _INPUTS: Mapping[str, Any] = {"dtype": [np.float32, np.uint8], "allow_nd": True}
 """How scikit-learn checks X: images may be whole numbers, all else becomes float32."""
@@ -37,8 +38,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "plot_every_epochs": _AT_THE_END,
     "checkpoint_every_epochs": _AT_THE_END,
 }
-_FEWEST_TO_STOP_BY = 50
-"""Examples; of fewer, a tenth cannot say when to stop, and all are learned from."""
+_FEWEST_TO_STOP_BY, _PATIENCE = 50, 40
+"""Examples, of fewer of which a tenth cannot say when members stop; and epochs after which they do,
+without a better score of it. Members that hold each other's rows out need no such tenth."""
 _PARAMETERS: Mapping[str, str] = {
     **{
         name: name
@@ -70,15 +72,15 @@ _FROM_FIT = ("dataset", "data_dir", "seed", "target")
 class Estimator(BaseEstimator):
     """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
 
-    _patience = 0
-    """Epochs without a better validation score after which a member stops; 0: it does not."""
-
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Keeps a constructor's parameters, which scikit-learn wants listed in each class."""
         for name in self._get_param_names():
             setattr(self, name, given[name])
 
     def _train(self, data: Mapping[str, Any], sample_weight: ArrayLike | None) -> None:
+        # As the module says of JAX.
+        import ensemble
+
         if sample_weight is not None:
             data = _weighted(data, sample_weight)
         config = self._run_config(_num_examples(data))
@@ -92,6 +94,9 @@ class Estimator(BaseEstimator):
 
     def _checked(self, X: Any, y: ArrayLike, **of_y: Any) -> tuple[Any, np.ndarray]:
         """Inputs, of a data frame its columns, and targets [N], as scikit-learn checks them."""
+        # As the module says of JAX.
+        from ensemble.sources.tables import is_table
+
         y = _finite(y, is_number=of_y.get("y_numeric", False))
         if not is_table(X):
             _check_finite(X)
@@ -107,6 +112,10 @@ class Estimator(BaseEstimator):
 
     def _predict(self, X: Any) -> tuple[Any, int]:
         """What the ensemble says of X and of padding behind it, and how many examples X has."""
+        # As the module says of JAX.
+        from ensemble.batched_prediction import MAX_BATCH_SIZE
+        from ensemble.sharding.transfer import pad
+
         check_is_fitted(self)
         table = self.predictor_.dataset.table
         if table is None:
@@ -123,6 +132,10 @@ class Estimator(BaseEstimator):
     @functools.cached_property
     def predictor_(self) -> Predictor:
         """The ensemble as a function."""
+        # As the module says of JAX.
+        from ensemble.predictor import Predictor
+        from ensemble.sharding import startup
+
         check_is_fitted(self)
         startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
         return Predictor(**self._ensemble, num_devices=self.num_devices)
@@ -162,11 +175,15 @@ class Estimator(BaseEstimator):
         if self.model != defaults["model"].default and "mlp.widths" not in chosen:
             given.pop("mlp.widths", None)  # The default model's.
         given |= {key: self._listed(given[key]) for key in _LISTS if key in given}
-        if self.method in METHODS and "num_chains" in method_block(self.method).keys:
+        if "num_chains" in _keys_of(self.method):
             chosen.discard("ensemble_size")  # A member of a posterior is a chain.
             given.setdefault("num_chains", config.get("num_chains", given.pop("ensemble_size")))
-        patience = self._patience if num_examples >= _FEWEST_TO_STOP_BY else 0
-        whole = {**_DEFAULTS, "early_stopping_epochs": patience, **config, **given}
+        whole = {**_DEFAULTS, **config, **given}
+        if self.method == defaults["method"].default:
+            whole.setdefault("scaling", "robust")
+        has_patience = "early_stopping_epochs" in _keys_of(self.method)
+        if has_patience and num_examples >= _FEWEST_TO_STOP_BY:
+            whole.setdefault("early_stopping_epochs", _PATIENCE)
         whole["seed"] = _seed(params["random_state"])
         # What is a default is left out where the run's method has no such key.
         return validate(whole, by_hand=[*config, *chosen])
@@ -185,6 +202,11 @@ class Estimator(BaseEstimator):
                 )
             value = [value.get(label, 1) for label in self.classes_]
         return ",".join(map(str, np.atleast_1d(value).tolist()))
+
+
+def _keys_of(method: str) -> Mapping[str, Any]:
+    """The keys of a method; of one that there is not, none."""
+    return method_block(method).keys if method in METHODS else {}
 
 
 def _num_examples(data: Mapping[str, Any]) -> int:
@@ -245,6 +267,9 @@ def _check_finite(X: Any) -> None:
 
 def _weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any]:
     """Data with weights, without the examples of weight zero, which do not count."""
+    # As the module says of JAX.
+    from ensemble.sources.own_arrays import WEIGHTS
+
     like = np.empty(_num_examples(data))
     weights = _check_sample_weight(sample_weight, like, ensure_non_negative=True)
     counts = weights > 0
@@ -257,6 +282,10 @@ def _with_validation(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
     Raises:
         UserError: there are too few.
     """
+    # As the module says of JAX.
+    from ensemble.sources.own_arrays import WEIGHTS
+    from ensemble.sources.splitting import carved_sizes, stratified_split
+
     num_examples = _num_examples(data)
     sizes = carved_sizes(num_examples, ["validation"], "X")
     labels = data.get("train_labels", np.zeros(num_examples, int))

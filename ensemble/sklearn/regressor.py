@@ -1,7 +1,9 @@
 """The regressor."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,18 +12,19 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length
 
 from ensemble.errors import UserError
-from ensemble.likelihoods.number_prediction import NumberPrediction
-from ensemble.likelihoods.quantiles import QuantilePrediction
 from ensemble.sklearn.estimator import Estimator
+
+if TYPE_CHECKING:
+    from ensemble.likelihoods.number_prediction import NumberPrediction
+    from ensemble.likelihoods.quantiles import QuantilePrediction
 
 
 class EnsembleRegressor(RegressorMixin, Estimator):
     """A deep ensemble that predicts a number and how uncertain it is.
 
     The parameters are those of `EnsembleClassifier`, and `likelihood`; features and targets are
-    standardised by the ensemble itself. The defaults are those of `configs/tabular.py`. A tenth of
-    50 or more examples, at random, stops each member where their score was best;
-    `config={"early_stopping_epochs": 0}` learns from all of them to the end.
+    scaled by the ensemble itself. The defaults are those of `configs/tabular.py`: see
+    `EnsembleClassifier`.
 
     Args:
         ensemble_size: M, members in all.
@@ -49,8 +52,6 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         report_: what the run reports: configuration, members alive and failed, timing.
     """
 
-    _patience = 40
-
     def __init__(
         self,
         ensemble_size: int = 8,
@@ -64,7 +65,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         num_devices: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         config: Mapping[str, Any] | None = None,
-        method: str = "sgd",
+        method: str = "cross_fitted",
         hidden: Sequence[int] | None = (128, 128),
         activation: str | None = None,
         verbose: bool = False,
@@ -79,7 +80,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         sample_weight: ArrayLike | None = None,
         censored: ArrayLike | None = None,
         target_errors: ArrayLike | None = None,
-    ) -> "EnsembleRegressor":
+    ) -> EnsembleRegressor:
         """Trains a new ensemble on the examples.
 
         Args:
@@ -121,10 +122,10 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned, or quantiles were, which have no deviation.
         """
-        found = self.predict_uncertainty(X)
+        found: Any = self.predict_uncertainty(X)
         if not return_std:
             return found.point
-        if isinstance(found, QuantilePrediction):
+        if not hasattr(found, "standard_deviation"):
             raise UserError(
                 "return_std=True is for distributions, and likelihood='quantiles' has none: use "
                 "predict_interval"

@@ -22,7 +22,12 @@ def seeded_generator(stream: int, seed: int, *path: int) -> np.random.Generator:
 
 
 def epoch_batches(
-    num_examples: int, batch_size: int, seed: int, epoch: int, member: int | None = None
+    num_examples: int,
+    batch_size: int,
+    seed: int,
+    epoch: int,
+    member: int | None = None,
+    length: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The batches of one epoch, a pure function of the arguments: a resumed run goes on alike.
 
@@ -36,9 +41,10 @@ def epoch_batches(
         seed: of the run.
         epoch: from 0.
         member: whose own order it is, or None for the order that members share.
+        length: of the epoch, which begins the order again where it is longer; None: N.
 
     Returns:
-        indices: int32 `[ceil(N / B), B]`.
+        indices: int32 `[ceil(length / B), B]`.
         weights: float32, the same shape: 1, or 0 where an example only fills up the batch.
 
     Raises:
@@ -50,6 +56,8 @@ def epoch_batches(
     # SeedSequence takes [seed, epoch] for [seed, epoch, 0], so that member k has to be k + 1.
     path = (epoch, 0 if member is None else member + 1)
     order = seeded_generator(BATCH_STREAM, seed, *path).permutation(num_examples).astype(np.int32)
+    if length is not None:
+        order, num_examples = np.resize(order, length), length
     num_steps = -(-num_examples // batch_size)
     last = order[(num_steps - 1) * batch_size :]
     indices = np.concatenate([order[: len(order) - len(last)], np.resize(last, batch_size)])
@@ -59,16 +67,21 @@ def epoch_batches(
 
 
 def normalise(
-    inputs: jax.typing.ArrayLike, shift: jax.typing.ArrayLike, scale: jax.typing.ArrayLike
+    inputs: jax.typing.ArrayLike,
+    shift: jax.typing.ArrayLike,
+    scale: jax.typing.ArrayLike,
+    squash: jax.typing.ArrayLike | None = None,
 ) -> jax.Array:
-    """What networks see: (inputs - shift) * scale, float32, on the device.
+    """What networks see: z = (inputs - shift) * scale, float32, on the device.
 
     Args:
         inputs: `[..., H, W, C]` or `[..., F]`, uint8 or float32.
         shift: broadcastable to an example.
         scale: broadcastable to an example.
+        squash: likewise; 1 where z becomes arsinh(z), which grows as its logarithm does, else 0.
     """
-    return (jnp.asarray(inputs, jnp.float32) - shift) * scale
+    z = (jnp.asarray(inputs, jnp.float32) - shift) * scale
+    return z if squash is None else jnp.where(jnp.asarray(squash) > 0, jnp.arcsinh(z), z)
 
 
 def augment(rng_keys: jax.Array, images: jax.Array, shift: int, flip: bool) -> jax.Array:

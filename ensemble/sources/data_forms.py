@@ -82,24 +82,30 @@ class Given:
 
         They are those of `configs/images.py` where inputs are pictures, of `configs/tabular.py`
         where they are data frames, else of `configs/arrays.py`, if the run has such a key: the
-        model, how long to train, and where neither `optimizer` nor `learning_rate` is set, which
-        suit each other only, all the rest. The likelihood is `gaussian` where the data have
-        `targets`.
+        method, the model, how long to train, and where neither `optimizer` nor `learning_rate` is
+        set, which suit each other only, all the rest. The likelihood is `gaussian` where the data
+        have `targets`.
 
         Args:
             said: some of the keys, or all, flat.
         """
-        method = said.get("method", RUN.keys["method"].default)
-        is_whole = said.keys() >= all_keys().keys()
+        usual = RUN.keys["method"].default
+        method, is_whole = said.get("method", usual), said.keys() >= all_keys().keys()
         if is_whole or not isinstance(method, str) or method not in registry.METHODS:
             return {}  # Such a method is refused where all keys are checked.
         chosen = bundled(self.shape, self.is_table)
+        own_method = chosen.get("method", usual)
+        meant = registry.task_of({**said, "method": usual})
+        if "method" not in said and meant in registry.METHODS[own_method].tasks:
+            method = own_method
+        if method != own_method:
+            chosen = bundled(self.shape, self.is_table, "sgd")
         learned = task_block(registry.task_of({**said, "method": method}))
         of_model = model_block(said.get("model", chosen.get("model"))).keys
         own = {**RUN.keys, **learned.keys, **method_block(method).keys, **of_model}
         found = {key: value for key, value in chosen.items() if key in own}
         if "optimizer" not in own or said.keys() & {"optimizer", "learning_rate"}:
-            kept = {"model", "num_epochs", *of_model}
+            kept = {"method", "model", "num_epochs", "scaling", *of_model}
             found = {key: value for key, value in found.items() if key in kept}
         if self.kind == "targets":
             found["likelihood"] = LIKELIHOODS["targets"]
@@ -110,12 +116,18 @@ class Given:
         return {key: value for key, value in found.items() if key not in said}
 
 
-def bundled(shape: Sequence[int], is_table: bool) -> dict[str, Any]:
-    """Returns what a bundled configuration says for examples of a shape, beside the data."""
+def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> dict[str, Any]:
+    """Returns what a bundled configuration says for examples of a shape, beside the data.
+
+    Args:
+        shape: of one example.
+        is_table: whether examples are rows of a table.
+        variant: of `configs/tabular.py`.
+    """
     from ensemble.configs import arrays, images, tabular  # Of a program's own data alone.
 
-    vectors = tabular if is_table else arrays
-    chosen = flatten((images if len(shape) > 1 else vectors).get_config())
+    vectors = tabular.get_config(variant) if is_table else arrays.get_config()
+    chosen = flatten(images.get_config() if len(shape) > 1 else vectors)
     sides = shape[1:] if is_channels_first(shape) else shape[:2]
     if len(shape) > 1 and min(sides) < _SMALLEST_IMAGE:
         chosen["model"] = "mlp"

@@ -16,6 +16,11 @@ from ensemble.sources.splitting import assign_splits, stratified_split
 if TYPE_CHECKING:
     from ensemble.sources.own_arrays import OwnData
 
+_NORMAL_QUARTILES = 1.349
+"""Standard deviations of a normal distribution between its quartiles."""
+_HEAVY = 1.25
+"""Standard deviations by quartiles, of a feature with heavy tails."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset(Source):
@@ -29,6 +34,7 @@ class Dataset(Source):
         shift: float32, broadcastable to an example; see `normalise`.
         scale: float32, broadcastable to an example; see `normalise`.
         train_weights: see `Source`.
+        squash: see `Source`.
     """
 
     name: str
@@ -37,6 +43,7 @@ class Dataset(Source):
     shift: np.ndarray
     scale: np.ndarray
     train_weights: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
+    squash: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -70,6 +77,33 @@ class Dataset(Source):
     @property
     def _any_split(self) -> Examples:
         return next(iter(self.splits.values()))
+
+
+def with_robust_scaling(dataset: Dataset) -> Dataset:
+    """The same feature vectors, normalised such that few far values decide nothing.
+
+    A feature whose standard deviation is far more than its quartiles say has its median as shift, a
+    scale by its quartiles, or by its deviation where these are alike, and is squashed. Others are
+    standardised, and a feature of two values becomes 0 and 1.
+
+    Args:
+        dataset: any; pictures stay as they are.
+    """
+    if len(dataset.input_shape) != 1:
+        return dataset
+    inputs = dataset.splits["train"].inputs
+    shift, scale, squash = (np.zeros(inputs.shape[1], np.float32) for _ in range(3))
+    for i in range(inputs.shape[1]):
+        column = inputs[:, i].astype(np.float64)
+        low, first, middle, third, high = np.quantile(column, [0, 0.25, 0.5, 0.75, 1])
+        deviation, by_quartiles = column.std(), (third - first) / _NORMAL_QUARTILES
+        if ((column == low) | (column == high)).all():
+            shift[i], scale[i] = low, 1 / ((high - low) or 1)
+        elif deviation > _HEAVY * by_quartiles:
+            shift[i], scale[i], squash[i] = middle, 1 / (by_quartiles or deviation), 1
+        else:
+            shift[i], scale[i] = column.mean(), 1 / deviation
+    return dataclasses.replace(dataset, shift=shift, scale=scale, squash=squash)
 
 
 def make_dataset(

@@ -208,7 +208,7 @@ def check_description(description: Any, likelihood: str) -> None:
         raise ValueError(f"dataset.input_shape {shape} is larger than an example can be")
     if description["dtype"] not in ("uint8", "float32", "int32"):
         raise ValueError("dataset.dtype must be uint8, float32 or int32")
-    for key in ("shift", "scale"):
+    for key in ("shift", "scale", *({"squash"} & description.keys())):
         _check_broadcastable(description[key], shape, key)
     if "table" in description:
         from ensemble.storage.table_schema import check_table  # Most data are no tables.

@@ -110,6 +110,7 @@ def describe(dataset: Source) -> dict[str, Any]:
         "dtype": raw.input_dtype.name,
         "shift": np.asarray(raw.shift).tolist(),
         "scale": np.asarray(raw.scale).tolist(),
+        **({} if raw.squash is None else {"squash": raw.squash.tolist()}),
         "num_examples": dict(raw.sizes),
         "fingerprint": raw.fingerprint,
         "test_fingerprint": raw.test_fingerprint,
@@ -128,13 +129,14 @@ def described_dataset(description: Mapping[str, Any], backbone: Backbone | None 
     Raises:
         UserError: the backbone fails, or is not that of the description.
     """
-    shape = (0, *description["input_shape"])
+    shape, squash = (0, *description["input_shape"]), description.get("squash")
     raw = Dataset(
         name=description["name"],
         splits={"train": Examples(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
         class_names=tuple(description.get("class_names", ())) or None,
         shift=np.asarray(description["shift"], np.float32),
         scale=np.asarray(description["scale"], np.float32),
+        squash=np.asarray(squash, np.float32) if squash else None,
     )
     if "table" in description:
         # Most data are no tables.

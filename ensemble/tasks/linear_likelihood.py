@@ -56,7 +56,8 @@ def place_blocks(
         in_blocks: whether to group them, or make one block of all; None: as suits the devices.
     """
     in_blocks = mesh.devices.flat[0].platform == "cpu" if in_blocks is None else in_blocks
-    inputs = np.asarray(normalise(split.inputs, dataset.shift, dataset.scale), np.float32)
+    normalised = normalise(split.inputs, dataset.shift, dataset.scale, dataset.squash)
+    inputs = np.asarray(normalised, np.float32)
     inputs = inputs.reshape(len(inputs), -1)
     with_bias = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
     groups = [(np.arange(len(inputs)), np.arange(with_bias.shape[1]))]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from jax.sharding import Mesh
 from ensemble import likelihoods, networks
 from ensemble.config import likelihood_settings, model_settings
 from ensemble.errors import UserError, in_own_code
-from ensemble.likelihood import Likelihood
+from ensemble.fitted import LINEAR, WIDTH
+from ensemble.likelihood import Likelihood, can_be_tempered
 from ensemble.likelihoods.categorical import Categorical
 from ensemble.network import (
     Backbone,
@@ -35,6 +37,7 @@ from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
+from ensemble.sources.dataset import Dataset, with_robust_scaling
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
 from ensemble.tasks.learning_data import (
     check_params,
@@ -61,12 +64,15 @@ class Supervised(Defaults):
         network: from [N, *input_shape] to outputs [N, K].
         likelihood: of a target given the outputs.
         priors: on the parameters, by `ensemble.priors.parse_prior`; empty: none.
+        beside: which of the collections `LINEAR` and `WIDTH` variables have beside the network's.
+            They begin without effect; what predicts sees by itself that they are there.
     """
 
     dataset: Source
     network: Network
     likelihood: Likelihood
     priors: tuple[Prior, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def num_train_examples(self) -> int:
@@ -111,6 +117,12 @@ class Supervised(Defaults):
     def init_variables(self, rng_key: jax.Array) -> Variables:
         """Starts the variables of one network and of the likelihood; the key is typed or raw."""
         variables = self.network.init(rng_key, jnp.ones((1, *self.dataset.input_shape)))
+        if WIDTH in self.beside:
+            variables = {**variables, WIDTH: {"factor": jnp.ones(())}}
+        if LINEAR in self.beside:
+            shape = math.prod(self.dataset.input_shape), self.likelihood.num_outputs
+            linear = {"kernel": jnp.zeros(shape), "bias": jnp.zeros(shape[1:])}
+            variables = {**variables, LINEAR: linear}
         if not self._has_own:
             return variables
         params = variables["params"]
@@ -146,7 +158,7 @@ class Supervised(Defaults):
 
     def prepare(self, inputs: jax.Array) -> jax.Array:
         """Normalises raw inputs [N, ...] on the device: what the network sees."""
-        return normalise(inputs, self.dataset.shift, self.dataset.scale)
+        return normalise(inputs, self.dataset.shift, self.dataset.scale, self.dataset.squash)
 
     def outputs(
         self,
@@ -171,8 +183,15 @@ class Supervised(Defaults):
             params = dict(variables["params"])
             own = params.pop(OWN)
             variables = {**variables, "params": params}
+        fitted = {name: variables[name] for name in (LINEAR, WIDTH) if name in variables}
+        variables = {name: one for name, one in variables.items() if name not in fitted}
         outputs, state = self.network.apply(variables, inputs, train, rng_key)
-        return widened(outputs), own, state
+        outputs = widened(outputs)
+        if LINEAR in fitted:
+            flat = inputs.reshape(len(inputs), -1)
+            kernel, bias = fitted[LINEAR]["kernel"], fitted[LINEAR]["bias"]
+            outputs += jnp.matmul(flat, kernel, precision=jax.lax.Precision.HIGHEST) + bias
+        return outputs, own, {**state, **fitted}
 
     def log_likelihood(
         self,
@@ -209,13 +228,18 @@ class Supervised(Defaults):
         seen = Supervised.prepare(self, inputs)  # A student's training sees more of them.
         if rng_key is None:
             outputs, own, _ = self.outputs(variables, seen)
-            return self.likelihood.predict(own, outputs)
+        else:
 
-        def of_one(one: jax.Array) -> jax.Array:
-            return self.outputs(variables, one[None], rng_key=rng_key)[0][0]
+            def of_one(one: jax.Array) -> jax.Array:
+                return self.outputs(variables, one[None], rng_key=rng_key)[0][0]
 
-        own = variables["params"][OWN] if self._has_own else {}
-        return self.likelihood.predict(own, jax.vmap(of_one)(seen))
+            own = variables["params"][OWN] if self._has_own else {}
+            outputs = jax.vmap(of_one)(seen)
+        predicted = self.likelihood.predict(own, outputs)
+        likelihood: Any = self.likelihood
+        if WIDTH in variables and can_be_tempered(likelihood):
+            predicted = likelihood.tempered(predicted, variables[WIDTH]["factor"])
+        return predicted
 
     def with_dropout(self, rate: float | jax.Array) -> "Supervised":
         """The same with another rate of the network's dropout, which may be traced.
@@ -289,6 +313,8 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
         UserError: the data cannot be had, or the network or the likelihood do not suit them.
     """
     dataset = load_source(config, data)
+    if config.get("scaling") == "robust" and isinstance(dataset, Dataset):
+        dataset = with_robust_scaling(dataset)
     likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
     if getattr(likelihood, "needs_teacher", False):
         raise UserError(

@@ -5,7 +5,7 @@ from typing import Any
 
 from ensemble import registry
 from ensemble.errors import UserError
-from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, Rule, described, named_in
+from ensemble.keys import TRUE_OR_FALSE, Block, Conflict, Key, Rule, described, named_in, one_of
 from ensemble.likelihood_keys import AUTO
 from ensemble.storage.table_schema import is_date_format
 
@@ -130,6 +130,12 @@ TABLE = {
         "texts and numbers that stand for a missing value in a table, beside NA and the like",
         Rule(_are_missing, "must be such as 'unknown, -999'"),
         kind=object,
+    ),
+    "scaling": Key(
+        "standard",
+        "what features in memory are scaled by: mean and deviation; or, robust, median and "
+        "quartiles where tails are heavy, whose far values come nearer",
+        one_of("standard", "robust"),
     ),
 }
 """Keys of tasks that learn from tables."""

@@ -12,6 +12,7 @@ LEARNS = {**MEMBERS, "num_epochs": 2, "learning_rate": 0.02}
 KRONECKER = {**MEMBERS, "method": "laplace", "laplace.structure": "kronecker"}
 METHODS = {
     "sgd": LEARNS,
+    "cross_fitted": {**LEARNS, "method": "cross_fitted"},
     "varied": {**LEARNS, "method": "varied", "varied.dropout": "0.1,0.3", "augment.shift": 1},
     "swag": {**LEARNS, "method": "swag", "swag.num_iterates": 2, "swag.num_draws": 2},
     "mc_dropout": {

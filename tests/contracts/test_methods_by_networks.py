@@ -17,6 +17,7 @@ METHODS = {
     "swag": {"swag.num_iterates": 2, "swag.fraction": 0.5, "swag.num_draws": 2},
     "mc_dropout": {"mc_dropout.num_passes": 2},
     "varied": {},
+    "cross_fitted": {},
     "laplace": {},
     "laplace, kronecker": {"laplace.structure": "kronecker", "laplace.predictive": "draws"},
 }

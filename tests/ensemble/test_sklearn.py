@@ -4,19 +4,18 @@ import pytest
 
 from ensemble import EnsembleClassifier, EnsembleRegressor
 from ensemble.config import flatten
-from ensemble.configs import arrays, tabular
+from ensemble.configs import tabular
 
 
-@pytest.mark.parametrize(
-    ("estimator", "bundled"), [(EnsembleClassifier, arrays), (EnsembleRegressor, tabular)]
-)
-def test_defaults_are_those_of_a_bundled_configuration(estimator, bundled):
-    config = flatten(bundled.get_config())
-    found = flatten(estimator()._run_config(num_examples=50))
+@pytest.mark.parametrize("estimator", [EnsembleClassifier, EnsembleRegressor])
+@pytest.mark.parametrize("variant", ["", "sgd"])
+def test_defaults_are_those_of_the_bundled_configuration(estimator, variant):
+    config = flatten(tabular.get_config(variant))
+    method = {"method": variant} if variant else {}
+    found = flatten(estimator(**method)._run_config(num_examples=50))
     keys = ["ensemble_size", "model", "num_epochs", "batch_size", "optimizer", "learning_rate"]
-    keys += ["schedule", "weight_decay", "mlp.widths", "mlp.activation", "beta_nll"]
-    if estimator is EnsembleRegressor:  # A classifier learns from every example.
-        keys.append("early_stopping_epochs")
+    keys += ["schedule", "weight_decay", "mlp.widths", "mlp.activation", "method", "scaling"]
+    keys.append("early_stopping_epochs" if variant else "cross_fitted.patience")
     assert {key: found[key] for key in keys} == {key: config[key] for key in keys}
 
 

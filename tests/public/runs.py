@@ -111,6 +111,7 @@ METHODS = {
         "mc_dropout.num_passes": 3,
     },
     "varied": {"method": "varied", **MEMBERS, "varied.learning_rate_factor": "0.5,2"},
+    "cross_fitted": {"method": "cross_fitted", **MEMBERS, "cross_fitted.patience": 3},
     "laplace": {
         "method": "laplace",
         "init_from": TRAINED,

@@ -116,7 +116,10 @@ def test_what_is_said_of_an_example_depends_on_no_other(fitted, wine):
 def test_it_is_the_ensemble_that_train_gives(fitted, wine):
     inputs, test_inputs, labels, _ = wine
     config = {
+        "method": "cross_fitted",
+        "scaling": "robust",
         "model": "mlp",
+        "mlp.widths": "128,128",
         "ensemble_size": 2,
         "num_epochs": 10,
         "batch_size": fitted.batch_size,
@@ -354,7 +357,7 @@ def test_what_is_found_at_the_end_is_said(caplog):
     """An estimator has no table under which the notes of its run could stand."""
     rng = np.random.default_rng(0)
     inputs, labels = rng.normal(size=(60, 3)), np.repeat(["a", "b"], 30)
-    small_classifier(num_epochs=1, learning_rate=100.0).fit(inputs, labels)
+    small_classifier(num_epochs=1, learning_rate=100.0, method="sgd").fit(inputs, labels)
     (line,) = caplog.messages
     assert "loss" in line
 
@@ -365,7 +368,9 @@ def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
     inputs = rng.normal(size=(60, 2))
     targets = inputs[:, 0] + rng.normal(size=60)
     weights = np.r_[np.zeros(5), np.ones(55)]
-    small = EnsembleRegressor(2, num_epochs=99, learning_rate=0.1, num_devices=1, random_state=0)
+    small = EnsembleRegressor(
+        2, num_epochs=99, learning_rate=0.1, num_devices=1, random_state=0, method="sgd"
+    )
     frame = pd.DataFrame(inputs, columns=["a", "b"])
     report = small.fit(frame, targets, weights, censored=targets > 2).report_
     assert report["num_train_examples"] == 49

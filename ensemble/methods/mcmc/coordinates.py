@@ -229,7 +229,8 @@ def _prior_sd(regression: Supervised, params: Any) -> np.ndarray:
 def _with_bias(regression: Supervised, raw: np.ndarray) -> np.ndarray:
     """Raw inputs [N, ...] as the network sees them, flat, and a 1: [N, R] float64."""
     source = regression.dataset
-    inputs = np.asarray(normalise(raw, source.shift, source.scale), np.float64)
+    normalised = normalise(raw, source.shift, source.scale, source.squash)
+    inputs = np.asarray(normalised, np.float64)
     return np.pad(inputs.reshape(len(raw), -1), ((0, 0), (0, 1)), constant_values=1)
 
 

@@ -14,6 +14,7 @@ from flax import struct
 
 from ensemble import target_rows
 from ensemble.errors import UserError
+from ensemble.methods.members.folds import Folds
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source
 from ensemble.sources.batches import epoch_batches
@@ -120,6 +121,7 @@ class Batches:
         source: of the training examples.
         batch_size: B.
         num_steps: of the run; no batch behind them is read ahead.
+        folds: of the rows, of which each member learns its own; None: all learn all of them.
 
     Raises:
         UserError: the class weights do not suit the data.
@@ -131,10 +133,13 @@ class Batches:
         source: Source,
         batch_size: int,
         num_steps: int,
+        folds: Folds | None = None,
     ):
         self._config = config
         self._source = source
-        self._num_examples = num_examples = source.sizes["train"]
+        self._folds = folds
+        num_examples = folds.num_learned if folds else source.sizes["train"]
+        self._num_examples = num_examples
         self._batch_size, self._num_steps = batch_size, num_steps
         self._steps_per_epoch = -(-num_examples // batch_size)
         self._class_weights = None
@@ -180,8 +185,22 @@ class Batches:
         )
         if config.batching == "shared":
             return order()
-        examples, masks = zip(*(order(member=k) for k in indices), strict=True)
+        if self._folds is None:
+            examples, masks = zip(*(order(member=k) for k in indices), strict=True)
+            return np.stack(examples), np.stack(masks)
+        found = [self._epoch_of(epoch, k, self._folds.learned(k)) for k in indices]
+        examples, masks = zip(*found, strict=True)
         return np.stack(examples), np.stack(masks)
+
+    def _epoch_of(self, epoch: int, k: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Example numbers and mask [steps, B] of a member that learns some rows.
+
+        A member with fewer of them than another begins its order again: all take equal steps.
+        """
+        order, mask = epoch_batches(
+            len(rows), self._batch_size, self._config.seed, epoch, k, length=self._num_examples
+        )
+        return rows[order].astype(np.int32), mask
 
     def place(
         self, placement: Placement, indices: tuple[int, ...], step: int, count: int, size: int
@@ -201,7 +220,7 @@ class Batches:
             found = Part(*(np.take(one, fill, axis=self._steps_axis) for one in found))
         examples, mask, inputs, targets = found
         arrays = {"inputs": inputs, "targets": target_rows.on_devices(targets)}
-        weights = self._weights(examples, targets)
+        weights = self.weights(examples, targets)
         if weights is not None:
             arrays["weights"] = mask * weights
         full = self._full(placement, mask.shape)
@@ -242,8 +261,13 @@ class Batches:
         examples, mask = (np.concatenate(ones, axis=-2) for ones in zip(*parts, strict=True))
         return Part(examples, mask, *self._source.read("train", examples))
 
-    def _weights(self, examples: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
-        """How much examples count in the loss; None where all count the same."""
+    def weights(self, examples: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+        """How much training examples count in the loss; None where all count the same.
+
+        Args:
+            examples: their numbers.
+            targets: theirs.
+        """
         weights = (
             None if self._source.train_weights is None else self._source.train_weights[examples]
         )
@@ -263,8 +287,12 @@ class Batches:
         return placement.place_separate_steps(arrays)
 
 
-def check_data(config: ml_collections.FrozenConfigDict, dataset: Source) -> None:
+def check_data(
+    config: ml_collections.FrozenConfigDict, dataset: Source, folds: Folds | None = None
+) -> None:
     """Refuses to augment what is no image, to shift images out of sight, and to stop by no split.
+
+    Members that have folds stop by these.
 
     Raises:
         UserError: as said.
@@ -280,7 +308,7 @@ def check_data(config: ml_collections.FrozenConfigDict, dataset: Source) -> None
             f"config.augment.shift={shift} pixels must be less than the {min(shape[:2])} of the "
             "images"
         )
-    if config.early_stopping_epochs and "validation" not in dataset.sizes:
+    if config.early_stopping_epochs and folds is None and "validation" not in dataset.sizes:
         raise UserError(
             f"config.early_stopping_epochs={config.early_stopping_epochs} needs a validation "
             "split: give one, set config.hold_out=True, or early_stopping_epochs=0"

@@ -20,6 +20,8 @@ from ensemble.fitted import Fitted
 from ensemble.method import FAILURES, Status
 from ensemble.methods.members.batching import Batches, check_data
 from ensemble.methods.members.engine_keys import KEYS
+from ensemble.methods.members.folds import Folds
+from ensemble.methods.members.held_out import HeldOut
 from ensemble.methods.members.member import MEMBER_DEVICES, TrainState
 from ensemble.methods.members.member_programs import (
     TOTALS,
@@ -73,11 +75,14 @@ class ChunkInfo(NamedTuple):
     compiles: bool = False  # Only the first chunk of a process does.
 
 
-def batch_sizes(config: ml_collections.FrozenConfigDict, task: Learned) -> tuple[int, int]:
+def batch_sizes(
+    config: ml_collections.FrozenConfigDict, task: Learned, folds: Folds | None = None
+) -> tuple[int, int]:
     """Examples that a member sees in a step, and the steps in which it sees all of them."""
+    num_examples = folds.num_learned if folds else task.num_train_examples
     # A larger batch would be filled up with what counts nothing, and take memory and time.
-    batch_size = min(config.batch_size, task.num_train_examples)
-    return batch_size, -(-task.num_train_examples // batch_size)
+    batch_size = min(config.batch_size, num_examples)
+    return batch_size, -(-num_examples // batch_size)
 
 
 class Engine:
@@ -92,6 +97,8 @@ class Engine:
         descent: how the members move.
         others: counters of a checkpoint of the ensemble's first members. The engine then moves
             those that it lacks, until they have taken as many steps; None: it moves all.
+        folds: of the training rows, of which each member learns its own, and stops by the others;
+            None: all learn all of them, and stop by the validation split.
 
     Attributes:
         indices: numbers of the members.
@@ -112,6 +119,7 @@ class Engine:
         num_steps: int,
         descent: Descent,
         others: Mapping[str, int] | None = None,
+        folds: Folds | None = None,
     ):
         complete = ml_collections.ConfigDict(config)
         add_missing(complete, KEYS)
@@ -120,9 +128,10 @@ class Engine:
         self.descent, self.num_steps = descent, num_steps
         self.indices = tuple(range(others["num_members"] if others else 0, num_members))
         self.goal = others["step"] if others else num_steps
-        check_data(config, task.dataset)
-        self.batch_size, self.steps_per_epoch = batch_sizes(config, task)
-        self.batches = Batches(config, task.dataset, self.batch_size, self.goal)
+        check_data(config, task.dataset, folds)
+        self.batch_size, self.steps_per_epoch = batch_sizes(config, task, folds)
+        self.batches = Batches(config, task.dataset, self.batch_size, self.goal, folds)
+        self._folds = folds
         # K, of one program: to start one takes as long as a step of a small network.
         most = 1 if task.traits.has_convolutions else self.batches.steps_at_once(len(self.indices))
         self._steps_at_once = max(1, min(most, self.goal))
@@ -133,6 +142,13 @@ class Engine:
         return build_programs(
             self._config, self._task, self.descent, len(self.indices), self._devices
         )
+
+    @functools.cached_property
+    def held_out(self) -> HeldOut | None:
+        """The rows of each member's fold, where there are folds."""
+        if self._folds is None:
+            return None
+        return HeldOut(self._task, self._folds, self.indices, self.batches, self.programs.placement)
 
     def init(self, rng_key: jax.Array, given: Any = None) -> EngineState:
         """Starts the members, member k from `fold_in(rng_key, k)`.
@@ -152,6 +168,8 @@ class Engine:
         placed = programs.placement.place_rows(given or {}, np.asarray(self.indices))
         members = programs.create(self._numbers(), rng_key, placed)
         members = members.replace(status=mark_padding(programs.placement, members.status))
+        if self.held_out is not None:  # Who never gets better predicts as it began.
+            members = self._stop_early(programs, members)
         return EngineState(members, step=0)
 
     def advance(
@@ -358,9 +376,12 @@ class Engine:
     # Early stopping.
 
     def _stop_early(self, programs: Programs, members: TrainState) -> TrainState:
+        place = programs.placement.place_members
+        if self.held_out is not None:
+            return programs.keep_best(members, place(self.held_out.criteria(members.variables)))
         inputs = SplitInputs(self._task.dataset, "validation")
         predicted = programs.predict(members.variables, inputs)
         targets = self._task.dataset.targets("validation")
         view = self._task.likelihood.view(predicted, targets)
         nll = member_terms(view, self._task.likelihood.loss).mean(axis=1, dtype=np.float32)
-        return programs.keep_best(members, programs.placement.place_members(nll))
+        return programs.keep_best(members, place(nll))

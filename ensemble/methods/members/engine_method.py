@@ -15,6 +15,7 @@ from ensemble.fitted import Fitted
 from ensemble.keys import MAX_STEPS
 from ensemble.method import Method, StateT, Status, check_not_longer
 from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState, batch_sizes
+from ensemble.methods.members.folds import Folds
 from ensemble.methods.members.member_programs import TOTALS
 from ensemble.sharding import processes
 from ensemble.storage.memory import check_memory
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
     from ensemble.methods.members.given_weights import Weights
 
 
-def duration(config: ml_collections.FrozenConfigDict, task: Learned) -> int:
+def duration(
+    config: ml_collections.FrozenConfigDict, task: Learned, folds: Folds | None = None
+) -> int:
     """Steps that the configuration asks for.
 
     Raises:
         UserError: they are too many.
     """
-    num_steps: int = config.num_steps or config.num_epochs * batch_sizes(config, task)[1]
+    num_steps: int = config.num_steps or config.num_epochs * batch_sizes(config, task, folds)[1]
     if num_steps > MAX_STEPS:
         raise UserError(
             f"config.num_epochs={config.num_epochs} are {num_steps} steps here, "
@@ -252,7 +255,7 @@ def _weights(
     config: ml_collections.FrozenConfigDict, counters: Mapping[str, int]
 ) -> Weights | None:
     """The weights that members of a checkpoint with these counters began with, if there are any."""
-    if not config.init_from:
+    if not config.get("init_from"):
         return None
     from ensemble.methods.members.given_weights import Weights  # Most members start anew.
 

@@ -31,7 +31,7 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
                 "set exactly one of the two, the other to 0",
             )
         )
-    start = values["init_from"]
+    start = values.get("init_from")
     if start in NAMED:
         line = f"config.init_from={start!r} is for samplers; it {INIT_FROM.rule.text}"
         found.append(Conflict(("init_from",), line))

@@ -122,22 +122,27 @@ def assign_by(
         wanted = carved_sizes(sizes[part], absent, name)
         codes = np.unique(values, return_inverse=True)[1]
         if strata[part].kind == GROUP:  # In a random order, which equal ones share.
-            num_groups = int(codes.max()) + 1
-            codes = seeded_generator(SPLIT_STREAM, seed).permutation(num_groups)[codes]
-        cut = _cut(codes, [*wanted.values()])
-        if cut is None:
+            codes = in_random_order(codes, seed)
+        which = cut(codes, [*wanted.values()])
+        if which is None:
             noun = "groups" if strata[part].kind == GROUP else "times"
             raise UserError(
                 f"{name}: column {shown(repr(strata[part].column))} has {codes.max() + 1} {noun} "
                 f"to carve {', '.join(wanted)} from; each needs at least one: leave config.split "
                 "out, or give those splits"
             )
-        splits |= {split: Rows(part, np.flatnonzero(cut == i)) for i, split in enumerate(wanted)}
+        splits |= {split: Rows(part, np.flatnonzero(which == i)) for i, split in enumerate(wanted)}
     _warn_of_shared(strata, name)
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
-def _cut(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray | None:
+def in_random_order(codes: np.ndarray, seed: int) -> np.ndarray:
+    """Codes [N] from 0 without gaps, renamed at random."""
+    number = int(codes.max()) + 1
+    return seeded_generator(SPLIT_STREAM, seed).permutation(number)[codes]
+
+
+def cut(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray | None:
     """The split [N] of each row: codes in order, consecutive ones to a split, none to two.
 
     Args:

@@ -131,7 +131,15 @@ def test_a_run_recognises_its_data_once_and_their_source_needs_them_no_more(monk
 TABLE = (np.zeros((20, 5)), np.arange(20) % 2)
 FRAME = (pd.DataFrame({"size": np.arange(20.0), "town": ["here", "there"] * 10}), TABLE[1])
 PICTURES = (np.zeros((20, 12, 12, 3)), np.arange(20) % 2)
-SHARED = ("optimizer", "learning_rate", "schedule", "early_stopping_epochs", "num_epochs")
+SHARED = ("method", "optimizer", "learning_rate", "schedule", "num_epochs")
+
+
+def test_a_method_of_tables_is_for_runs_that_can_have_it():
+    assert complete({}, FRAME)[1]["method"] == "cross_fitted"
+    assert complete({"learning_rate": 1e-3}, FRAME)[1]["scaling"] == "robust"
+    for said in ({"teacher": "runs/mine"}, {"method": "sgd"}):  # As before there was one.
+        assert complete(said, FRAME)[1].keys().isdisjoint({"scaling"})
+        assert complete(said, FRAME)[1].get("method", "sgd") == "sgd"
 
 
 @pytest.mark.parametrize(
@@ -143,6 +151,8 @@ def test_defaults_are_those_of_the_configuration(data, bundled):
     config = flatten(validated(said, ["ensemble_size"]))
     assert {key: config[key] for key in SHARED} == {key: expected[key] for key in SHARED}
     assert config["model"] == expected["model"]
+    if bundled is not tabular:
+        assert config["early_stopping_epochs"] == expected["early_stopping_epochs"]
     if config["model"] == "mlp":
         assert config["mlp.widths"] == expected["mlp.widths"]
     assert config["ensemble_size"] == 2

@@ -198,7 +198,9 @@ def test_an_export_takes_no_file_s_place(trained, tmp_path):
 
 def test_data_frames_learn_what_the_file_does(trained):
     _, _, frame, result = trained
-    config = small_config(target="price", split="group:agent", columns={"sold": "drop"})
+    config = small_config(
+        target="price", split="group:agent", columns={"sold": "drop"}, method="sgd"
+    )
     again = ensemble.train(config, data=frame, show_progress=False)
     shared = {key: result.report["config"][key] for key in ("optimizer", "schedule", "likelihood")}
     assert again.report["config"] | shared == again.report["config"]

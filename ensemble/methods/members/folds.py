@@ -1,0 +1,146 @@
+"""The folds of the training rows: which rows each member learns, and which it is held to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ensemble import target_rows
+from ensemble.errors import UserError
+from ensemble.source import Source, Strata
+from ensemble.sources import copies
+from ensemble.sources.dataset import Dataset
+from ensemble.sources.splitting import stratified_split
+from ensemble.sources.tables.row_splits import GROUP, cut, in_random_order
+
+MANY_ROWS = 50_000
+"""From here on all members hold out the same tenth, unless it is said how many folds there are."""
+NUM_FOLDS = 8
+"""Of fewer rows."""
+_SHARE = 10
+_PARTS = 4
+"""Of a fold, of which the member before holds out the first too."""
+
+
+class Folds(NamedTuple):
+    """Which fold a training row is of; member k holds out the rows of fold k modulo `number`.
+
+    It also holds out the rows of the next fold that are shared: these are what two members say of
+    rows that they have not learned.
+
+    Attributes:
+        number: F.
+        of_rows: [N] int, from 0 to F - 1; or F, of rows that nobody holds out.
+        is_shared: [N] bool.
+    """
+
+    number: int
+    of_rows: np.ndarray
+    is_shared: np.ndarray
+
+    def _is_held_out(self, member: int) -> np.ndarray:
+        fold, after = member % self.number, (member + 1) % self.number
+        return (self.of_rows == fold) | ((self.of_rows == after) & self.is_shared)
+
+    def rows(self, fold: int) -> np.ndarray:
+        """The rows of a fold, ascending."""
+        return np.flatnonzero(self.of_rows == fold)
+
+    def held_out(self, member: int) -> np.ndarray:
+        """The rows that a member is held to, ascending."""
+        return np.flatnonzero(self._is_held_out(member))
+
+    def learned(self, member: int) -> np.ndarray:
+        """The rows that a member learns, ascending."""
+        return np.flatnonzero(~self._is_held_out(member))
+
+    @property
+    def num_learned(self) -> int:
+        """Rows that a member learns, of the member that learns the most."""
+        return max(len(self.learned(fold)) for fold in range(self.number))
+
+
+def make_folds(source: Source, number: int, seed: int) -> Folds:
+    """Divides the training rows: a function of the data and the seed.
+
+    Folds are alike in their classes, or in the ranks of their numbers, and equal inputs are in one
+    of them. Where the splits of the data are by groups or by time, a group is in one fold, or a
+    fold is a period.
+
+    Args:
+        source: of the training rows.
+        number: F; 1 makes one fold of a tenth of the rows, the latest where they come over time; 0
+            as many as suit the rows.
+        seed: of the order.
+
+    Raises:
+        UserError: there are too few rows, groups or times.
+    """
+    num_rows = source.sizes["train"]
+    if not number:
+        number = 1 if num_rows >= MANY_ROWS else min(NUM_FOLDS, max(num_rows // 2, 2))
+    if num_rows < 2 * number:
+        raise UserError(
+            f"{num_rows} training rows are too few for {number} folds; set config.method='sgd', "
+            "or give more rows"
+        )
+    if number == 1:
+        share = max(1, num_rows // _SHARE)
+        sizes = [share, num_rows - share]
+    else:
+        sizes = [len(fold) for fold in np.array_split(np.arange(num_rows), number)]
+    strata = source.strata("train")
+    if strata is None:
+        return Folds(number, *_at_random(source, sizes, number, seed))
+    return Folds(number, *_by(strata, sizes, number, seed))
+
+
+def _at_random(
+    source: Source, sizes: list[int], number: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The fold of each row [N], and whether it is shared."""
+    targets = target_rows.values(source.targets("train"))
+    classes = targets if targets.dtype.kind in "iu" else _blocks(targets, len(sizes))
+    parts = stratified_split(classes, sizes, seed)
+    codes = np.arange(len(targets), dtype=np.uint64)
+    if isinstance(source, Dataset):  # Inputs that are not in memory are not compared.
+        inputs = source.splits["train"].inputs
+        codes = copies.digest_examples(inputs, inputs.dtype)
+        parts = copies.keep_together(parts, codes, source.name)
+    of_rows, is_shared = np.empty(len(targets), np.int64), np.zeros(len(targets), bool)
+    for fold, rows in enumerate(parts):
+        of_rows[rows] = fold
+        if fold < number > 1:  # A prefix of a part is as mixed as the part.
+            is_shared[rows] = np.isin(codes[rows], codes[rows[: len(rows) // _PARTS]])
+    return of_rows, is_shared
+
+
+def _blocks(targets: np.ndarray, size: int) -> np.ndarray:
+    """Numbers [N] of blocks of so many rows that follow each other by rank; of the first target."""
+    first = targets.reshape(len(targets), -1)[:, 0]
+    ranks = np.empty(len(first), np.int64)
+    ranks[np.argsort(first, kind="stable")] = np.arange(len(first))
+    return ranks // size
+
+
+def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """As `_at_random`, of whole groups or times."""
+    codes = np.unique(strata.values, return_inverse=True)[1]
+    if strata.kind == GROUP:
+        codes = in_random_order(codes, seed)
+    elif number == 1:  # The latest.
+        codes = codes.max() - codes
+    of_rows = cut(codes, sizes)
+    if of_rows is None:
+        noun = "groups" if strata.kind == GROUP else "times"
+        raise UserError(
+            f"column {strata.column!r} has {codes.max() + 1} {noun} in the training rows, too few "
+            f"for {number} folds; lower config.cross_fitted.folds, or set config.method='sgd'"
+        )
+    is_shared = np.zeros(len(codes), bool)
+    for fold in range(number if number > 1 else 0):
+        own = np.unique(codes[of_rows == fold])
+        some = max(1, len(own) // _PARTS) if len(own) > 1 else 0
+        is_shared |= np.isin(codes, own[:some])
+    return of_rows, is_shared
