@@ -62,6 +62,7 @@ OF_METHODS = {
     "swag": {"swag.num_iterates": 4, "swag.num_draws": 3},
     "mc_dropout": {"model": "mlp", "mlp.dropout": 0.2, "mc_dropout.num_passes": 3},
     "varied": {"varied.learning_rate_factor": "0.5,2", "varied.label_smoothing": "0,0.1"},
+    "cross_fitted": {"num_steps": 60, "optimizer": "adam"},  # Long enough for what is tried.
     "laplace": {"init_from": "members", "laplace.structure": "kronecker"},
 }
 """What some methods set beside; `members` is a run that is made first."""
