@@ -159,7 +159,7 @@ def test_a_random_state_gives_the_same_bits_and_another_does_not(fitted, wine):
 def test_grid_search_of_a_pipeline_finds_the_learning_rate(wine):
     inputs, test_inputs, labels, test_labels = wine
     search = GridSearchCV(
-        make_pipeline(MinMaxScaler(), small_classifier()),
+        make_pipeline(MinMaxScaler(), small_classifier(method="sgd")),
         {"ensembleclassifier__learning_rate": np.array([1e-6, 0.01])},
         scoring="neg_log_loss",
         cv=2,
