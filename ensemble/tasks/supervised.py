@@ -188,7 +188,7 @@ class Supervised(Defaults):
         outputs, state = self.network.apply(variables, inputs, train, rng_key)
         outputs = widened(outputs)
         if LINEAR in fitted:
-            flat = inputs.reshape(len(inputs), -1)
+            flat = inputs.reshape((inputs.shape[0], -1))  # Where it is exported, any number.
             kernel, bias = fitted[LINEAR]["kernel"], fitted[LINEAR]["bias"]
             outputs += jnp.matmul(flat, kernel, precision=jax.lax.Precision.HIGHEST) + bias
         return outputs, own, {**state, **fitted}
