@@ -430,7 +430,8 @@ def _spared(status: jax.Array) -> jax.Array:
 
 def _unwidened(variables: Any) -> dict[str, Any]:
     """Variables that predict as training has left them."""
-    return {**variables, WIDTH: jax.tree.map(lambda one: one / one, variables[WIDTH])}
+    factors = jax.tree.map(lambda one: one / one, variables[WIDTH])  # Ones, where these lie.
+    return {**variables, WIDTH: factors}
 
 
 def _zeros_at_the_end(task: Supervised) -> dict[str, Any]:
