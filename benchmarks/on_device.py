@@ -1,4 +1,4 @@
-"""Nine methods on this machine's devices, and how fast members train and predict there.
+"""Eleven methods on this machine's devices, and how fast members train and predict there.
 
     python benchmarks/on_device.py --out=benchmarks/results/on_device.json
 
@@ -29,6 +29,8 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "snapshots": {**MEMBERS, "method": "snapshots"},
     "swag": {**MEMBERS, "method": "swag"},
     "mc_dropout": {**MEMBERS, "method": "mc_dropout", "cnn.dropout": 0.2},
+    "batch_ensemble": {**MEMBERS, "method": "batch_ensemble"},
+    "cross_fitted": {**MEMBERS, "method": "cross_fitted"},
     "laplace": LAPLACE,
     "laplace_kronecker_draws": {
         **LAPLACE,

@@ -81,7 +81,7 @@ def _owners(name: str) -> str:
     others = [method for method in registry.METHODS if method not in methods]
     if len(others) < len(methods) / 2:
         return f"Every method but {' and '.join(others)}"
-    return f"Method {' or '.join(methods)}"
+    return f"Method {', '.join(methods)}"
 
 
 def _markdown(keys: Mapping[str, Key]) -> str:

@@ -26,9 +26,9 @@ class Rule:
     text: str
 
 
-def one_of(*names: str) -> Rule:
-    """The rule of a key that takes one of these names."""
-    return Rule(lambda value: value in names, f"must be one of {', '.join(names)}")
+def one_of(*values: str | int) -> Rule:
+    """The rule of a key that takes one of these values."""
+    return Rule(lambda value: value in values, f"must be one of {', '.join(map(str, values))}")
 
 
 def named_in(table: Mapping[str, Any], *others: str) -> Rule:

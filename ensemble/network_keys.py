@@ -51,6 +51,28 @@ MLP = Block(
     }
 )
 
+EMBEDDINGS = ("piecewise_linear", "periodic")
+NUM_QUANTILES = 65
+"""Levels, evenly spaced from 0 to 1, of the quantiles that networks are given of their inputs."""
+
+EMBEDDED_MLP = Block(
+    {
+        **{key.replace("mlp.", "embedded_mlp."): one for key, one in MLP.keys.items()},
+        "embedded_mlp.embedding": Key(
+            "piecewise_linear", "what a feature is mapped to", one_of(*EMBEDDINGS)
+        ),
+        "embedded_mlp.size": Key(16, "numbers that a feature is mapped to", POSITIVE, most=1024),
+        "embedded_mlp.num_bins": Key(
+            32,
+            "bins between quantiles of a feature, of piecewise_linear",
+            one_of(*(2**i for i in range(1, 7))),
+        ),
+        "embedded_mlp.frequency_scale": Key(
+            0.05, "standard deviation of the frequencies of periodic, at the start", POSITIVE
+        ),
+    }
+)
+
 VIT = Block(
     {
         "vit.size": Key(

@@ -141,6 +141,13 @@ METHODS: Mapping[str, MethodEntry] = {
         fitted="ensemble.methods.members.mc_dropout:fitted",
         xla_flags=_OF_STEPS,
     ),
+    "batch_ensemble": MethodEntry(
+        "ensemble.methods.members.batch_ensemble:BatchEnsemble",
+        "ensemble.methods.members.batch_ensemble_keys:BLOCK",
+        tasks=("supervised",),
+        fitted="ensemble.methods.members.batch_ensemble:fitted",
+        xla_flags=_OF_STEPS,
+    ),
     "varied": MethodEntry(
         "ensemble.methods.members.varied:Varied",
         "ensemble.methods.members.varied_keys:BLOCK",
@@ -318,6 +325,7 @@ SOURCES: Mapping[str, SourceEntry] = {
 
 NETWORKS: Mapping[str, str] = {
     "cnn": "ensemble.networks.cnn:CNN",
+    "embedded_mlp": "ensemble.networks.embedded_mlp:embedded_mlp",
     "lenet5": "ensemble.networks.lenet5:LeNet5",
     "logistic_regression": "ensemble.networks.logistic_regression:LogisticRegression",
     "matrix_factorisation": "ensemble.networks.matrix_factorisation:MatrixFactorisation",
@@ -331,6 +339,7 @@ NETWORKS: Mapping[str, str] = {
 MODELS: Mapping[str, str] = {
     "cnn": "ensemble.network_keys:CNN",
     "resnet20": "ensemble.network_keys:RESNET20",
+    "embedded_mlp": "ensemble.network_keys:EMBEDDED_MLP",
     "mlp": "ensemble.network_keys:MLP",
     "vit": "ensemble.network_keys:VIT",
 }

@@ -124,6 +124,8 @@ class Source(Protocol):
         scale: float32, likewise: `(inputs - shift) * scale`.
         squash: float32, likewise, 1 of features whose far values come nearer, else 0: see
             `ensemble.sources.batches.normalise`; None: none do.
+        quantiles: float32 [F, 65], of each feature as networks see it, over the training examples;
+            None where the network asks for none.
         train_weights: float32 [N], how much each training example counts in the loss; None: all the
             same.
         table: how a user's tables become inputs; None where inputs are given as they are.
@@ -135,6 +137,7 @@ class Source(Protocol):
     shift: np.ndarray
     scale: np.ndarray
     squash: np.ndarray | None = None
+    quantiles: np.ndarray | None = None
     train_weights: np.ndarray | None = None
     table: Table | None = None
     reads_ahead: bool = False

@@ -121,7 +121,8 @@ class Aux(NamedTuple):
     """What a forward pass leaves beside the log likelihood.
 
     Attributes:
-        predicted: the predictive distribution, named arrays [B, ...].
+        predicted: the predictive distribution, named arrays [B, ...]; of members that consist of
+            K > 1 estimators, [B, K, ...].
         state: the network's collections beside `params`.
         outputs: of the network, [B, K]; None where there is no network.
     """
@@ -192,6 +193,13 @@ class Learned(Task, PredictingTask, Protocol):
     @property
     def traits(self) -> Traits:
         """Whether there is state beside the parameters, and noise in training."""
+
+    @property
+    def num_estimators(self) -> int:
+        """K, networks that a member consists of where it learns: 1, unless a method has made more.
+
+        Above 1, `predict` and `Aux.predicted` are [B, K, ...].
+        """
 
     def init_variables(self, rng_key: jax.Array) -> Variables:
         """Starts the variables of one member, `params` and its state; the key is typed or raw."""
@@ -342,6 +350,11 @@ class Comparing(Protocol):
 
 class Defaults:
     """What `Learned` and `PredictingTask` ask for and most tasks have not."""
+
+    @property
+    def num_estimators(self) -> int:
+        """A member is one."""
+        return 1
 
     def prepare(self, inputs: jax.Array) -> jax.Array:
         """Takes inputs as they are."""

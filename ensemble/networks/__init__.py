@@ -39,13 +39,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from ensemble import registry
 from ensemble.errors import UserError, in_own_code
 from ensemble.network import Network
 from ensemble.networks.linen import LinenNetwork
-from ensemble.networks.precision import FLOAT32, of_dtype
+from ensemble.networks.precision import FLOAT32, of_dtype, parameters
 
 if TYPE_CHECKING:
     from ensemble.networks.cnn import CNN as CNN
@@ -67,6 +68,8 @@ _factories: dict[str, Factory | str] = dict(registry.NETWORKS)
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 _OUTPUTS = re.compile("num_(outputs|classes)")
 """What the field of a Linen class for the number of outputs is called."""
+QUANTILES = "quantiles"
+"""The argument of a factory that is given quantiles of its inputs."""
 _ON_DEMAND = {
     "CNN": "ensemble.networks.cnn:CNN",
     "LeNet5": "ensemble.networks.lenet5:LeNet5",
@@ -129,6 +132,7 @@ def create(
     num_outputs: int,
     settings: Mapping[str, Any] = _NO_SETTINGS,
     dtype: str = FLOAT32,
+    quantiles: np.ndarray | None = None,
 ) -> Network:
     """Builds the network registered as `name`.
 
@@ -137,6 +141,7 @@ def create(
         num_outputs: K, how many numbers the network puts out for an example.
         settings: keywords for the factory: `ensemble.config.model_settings`.
         dtype: that it computes in, a value of `config.dtype`.
+        quantiles: of its inputs, `Source.quantiles`, for a factory that takes them.
 
     Raises:
         UserError: no network of that name is registered, or its factory returns something else or
@@ -148,9 +153,7 @@ def create(
             "or register your own with ensemble.networks.register(name, factory); programs "
             "other than train.py run the file that does so where it is given as --config=FILE"
         )
-    factory = _factories[name]
-    if isinstance(factory, str):
-        factory = registry.load(factory)
+    factory = _factory(name)
     _check_factory(factory, name)
     if settings:
         try:
@@ -161,6 +164,8 @@ def create(
                 f"{keys} cannot be used: what is registered as {name!r} here is not the built-in "
                 "network, and takes no such argument; leave the setting out"
             ) from None
+    if quantiles is not None and takes_quantiles(name):
+        settings = {**settings, QUANTILES: tuple(map(tuple, quantiles.tolist()))}
     try:
         made = of_dtype(factory, name, dtype)(num_outputs, **settings)
     except UserError:
@@ -172,6 +177,20 @@ def create(
             "what ensemble.networks.from_nnx returns"
         ) from error
     return as_network(made, name)
+
+
+def takes_quantiles(name: str) -> bool:
+    """Whether the factory of a network has an argument `quantiles`, of what it sees.
+
+    It is then given those of each feature over the training examples, at 65 levels evenly spaced
+    from 0 to 1, as tuples [F][65]; nothing where inputs are no feature vectors in memory.
+    """
+    return name in _factories and QUANTILES in parameters(_factory(name))
+
+
+def _factory(name: str) -> Factory:
+    factory = _factories[name]
+    return registry.load(factory) if isinstance(factory, str) else factory
 
 
 def _check_factory(factory: Any, name: str) -> None:

@@ -39,7 +39,7 @@ def of_dtype(factory: Factory, name: str, dtype: str) -> Factory:
     if dtype == FLOAT32:
         return factory
     half = getattr(jnp, dtype)
-    if "dtype" in _parameters(factory):
+    if "dtype" in parameters(factory):
         return functools.partial(factory, dtype=half)
 
     def cloned(*args: Any, **settings: Any) -> Any:
@@ -55,7 +55,8 @@ def of_dtype(factory: Factory, name: str, dtype: str) -> Factory:
     return cloned
 
 
-def _parameters(factory: Factory) -> list[str]:
+def parameters(factory: Factory) -> list[str]:
+    """Names of the arguments of a factory."""
     try:
         return list(inspect.signature(factory).parameters)
     except ValueError:  # Some callables of C have no signature.

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.network_keys import NUM_QUANTILES
 from ensemble.source import Examples, Request, Source
+from ensemble.sources.batches import normalise
 from ensemble.sources.splitting import assign_splits, stratified_split
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Dataset(Source):
         scale: float32, broadcastable to an example; see `normalise`.
         train_weights: see `Source`.
         squash: see `Source`.
+        quantiles: see `Source`.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Dataset(Source):
     scale: np.ndarray
     train_weights: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
     squash: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
+    quantiles: np.ndarray | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -104,6 +108,21 @@ def with_robust_scaling(dataset: Dataset) -> Dataset:
         else:
             shift[i], scale[i] = column.mean(), 1 / deviation
     return dataclasses.replace(dataset, shift=shift, scale=scale, squash=squash)
+
+
+def with_quantiles(dataset: Dataset) -> Dataset:
+    """The same with quantiles of the features [F] of training examples, as networks see them.
+
+    Args:
+        dataset: any; other inputs have none.
+    """
+    if len(dataset.input_shape) != 1:
+        return dataset
+    rows = dataset.splits["train"].inputs
+    seen = normalise(rows, dataset.shift, dataset.scale, dataset.squash)
+    levels = np.linspace(0, 1, NUM_QUANTILES)
+    quantiles = np.quantile(np.asarray(seen), levels, axis=0).T.astype(np.float32)
+    return dataclasses.replace(dataset, quantiles=quantiles)
 
 
 def make_dataset(

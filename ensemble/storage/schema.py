@@ -15,6 +15,7 @@ import numpy as np
 from ensemble import likelihoods, registry
 from ensemble.config import all_keys, flatten
 from ensemble.errors import Unregistered, in_one_line
+from ensemble.network_keys import NUM_QUANTILES
 from ensemble.priors import families
 from ensemble.storage import old
 
@@ -210,6 +211,8 @@ def check_description(description: Any, likelihood: str) -> None:
         raise ValueError("dataset.dtype must be uint8, float32 or int32")
     for key in ("shift", "scale", *({"squash"} & description.keys())):
         _check_broadcastable(description[key], shape, key)
+    if "quantiles" in description:
+        _check_quantiles(description["quantiles"], shape)
     if "table" in description:
         from ensemble.storage.table_schema import check_table  # Most data are no tables.
 
@@ -230,6 +233,16 @@ def _check_broadcastable(values: Any, shape: list[int], key: str) -> None:
         fits = False
     if not fits or not np.isfinite(array).all():
         raise ValueError(f"dataset.{key} must be finite numbers, for examples {shape}")
+
+
+def _check_quantiles(values: Any, shape: list[int]) -> None:
+    try:
+        array = np.asarray(values, np.float32)
+        fits = [*array.shape] == [*shape, NUM_QUANTILES] and np.isfinite(array).all()
+    except (TypeError, ValueError):
+        fits = False
+    if not fits or (np.diff(array) < 0).any():
+        raise ValueError(f"dataset.quantiles must be ascending, of each of {shape} features")
 
 
 def _check_features(features: Any) -> None:

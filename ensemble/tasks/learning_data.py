@@ -111,6 +111,7 @@ def describe(dataset: Source) -> dict[str, Any]:
         "shift": np.asarray(raw.shift).tolist(),
         "scale": np.asarray(raw.scale).tolist(),
         **({} if raw.squash is None else {"squash": raw.squash.tolist()}),
+        **({} if raw.quantiles is None else {"quantiles": raw.quantiles.tolist()}),
         "num_examples": dict(raw.sizes),
         "fingerprint": raw.fingerprint,
         "test_fingerprint": raw.test_fingerprint,

@@ -37,7 +37,7 @@ from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
-from ensemble.sources.dataset import Dataset, with_robust_scaling
+from ensemble.sources.dataset import Dataset, with_quantiles, with_robust_scaling
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
 from ensemble.tasks.learning_data import (
     check_params,
@@ -315,13 +315,15 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
     dataset = load_source(config, data)
     if config.get("scaling") == "robust" and isinstance(dataset, Dataset):
         dataset = with_robust_scaling(dataset)
+    if networks.takes_quantiles(config.model) and isinstance(dataset, Dataset):
+        dataset = with_quantiles(dataset)
     likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
     if getattr(likelihood, "needs_teacher", False):
         raise UserError(
             f"config.likelihood={config.likelihood!r} is learned from an ensemble: use "
             "`ensemble distill`, or 'categorical' for labels and 'gaussian' for numbers"
         )
-    network = create_network(config, likelihood)
+    network = create_network(config, likelihood, dataset.quantiles)
     backbone = backbone_of(network)
     if backbone is not None:
         from ensemble.sources.features import features_of  # Few networks have a backbone.
@@ -345,7 +347,8 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
             another backbone.
     """
     likelihood = likelihoods.described(config["likelihood"], description)
-    network = create_network(config, likelihood)
+    quantiles = description.get("quantiles")
+    network = create_network(config, likelihood, quantiles and np.asarray(quantiles, np.float32))
     dataset = described_dataset(description, backbone_of(network))
     task = Supervised(dataset, network, likelihood)
     try:
@@ -360,15 +363,22 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
     return task
 
 
-def create_network(config: Mapping[str, Any], likelihood: Likelihood) -> Network:
+def create_network(
+    config: Mapping[str, Any], likelihood: Likelihood, quantiles: np.ndarray | None = None
+) -> Network:
     """Makes the network that a configuration names, for the outputs that a likelihood needs.
+
+    Args:
+        config: of the run.
+        likelihood: of the targets.
+        quantiles: of the inputs, `Source.quantiles`.
 
     Raises:
         UserError: it is not registered, or does not take its settings.
     """
     dtype = config.get("dtype", FLOAT32)  # Samplers have no such key.
     settings = model_settings(config)
-    return networks.create(config["model"], likelihood.num_outputs, settings, dtype)
+    return networks.create(config["model"], likelihood.num_outputs, settings, dtype, quantiles)
 
 
 def backbone_of(network: Network) -> Backbone | None:

@@ -13,6 +13,11 @@ KRONECKER = {**MEMBERS, "method": "laplace", "laplace.structure": "kronecker"}
 METHODS = {
     "sgd": LEARNS,
     "cross_fitted": {**LEARNS, "method": "cross_fitted"},
+    "batch_ensemble": {
+        **LEARNS,
+        "method": "batch_ensemble",
+        "batch_ensemble.num_estimators": 2,
+    },
     "varied": {**LEARNS, "method": "varied", "varied.dropout": "0.1,0.3", "augment.shift": 1},
     "swag": {**LEARNS, "method": "swag", "swag.num_iterates": 2, "swag.num_draws": 2},
     "mc_dropout": {

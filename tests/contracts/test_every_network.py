@@ -7,8 +7,8 @@ import pytest
 
 from ensemble import networks
 
-OTHERS = ("matrix_factorisation", "vit", "resnet50")
-"""Of pairs, of images that patches divide, and with batch statistics."""
+OTHERS = ("matrix_factorisation", "vit", "resnet50", "embedded_mlp")
+"""Of pairs, of images that patches divide, with batch statistics, and of tables."""
 SLOW = ("resnet20",)
 
 

@@ -16,6 +16,7 @@ METHODS = {
     "snapshots": {"snapshots.num_cycles": 2},
     "swag": {"swag.num_iterates": 2, "swag.fraction": 0.5, "swag.num_draws": 2},
     "mc_dropout": {"mc_dropout.num_passes": 2},
+    "batch_ensemble": {"batch_ensemble.num_estimators": 2},
     "varied": {},
     "cross_fitted": {},
     "laplace": {},

@@ -110,6 +110,12 @@ METHODS = {
         "mlp.dropout": 0.2,
         "mc_dropout.num_passes": 3,
     },
+    "batch_ensemble": {
+        "method": "batch_ensemble",
+        **MEMBERS,
+        "batch_ensemble.num_estimators": 3,
+        "batch_ensemble.adapters": "tabm",
+    },
     "varied": {"method": "varied", **MEMBERS, "varied.learning_rate_factor": "0.5,2"},
     "cross_fitted": {"method": "cross_fitted", **MEMBERS, "cross_fitted.patience": 3},
     "laplace": {

@@ -16,6 +16,7 @@ from flax import serialization, struct
 from jax.tree import leaves_with_path
 
 from ensemble.config import add_missing
+from ensemble.draws.predictions import predict_in_passes
 from ensemble.fitted import Fitted
 from ensemble.method import FAILURES, Status
 from ensemble.methods.members.batching import Batches, check_data
@@ -281,8 +282,15 @@ class Engine:
 
     def predict_split(self, state: EngineState, name: str) -> MemberPredictions:
         """What the members say of a split."""
-        inputs = SplitInputs(self._task.dataset, name)
-        return MemberPredictions(self.programs.predict(state.members.chosen_variables, inputs))
+        return self._predict(state.members.chosen_variables, name)
+
+    def _predict(self, variables: Any, name: str) -> MemberPredictions:
+        return predict_in_passes(
+            functools.partial(self.programs.predict, variables),
+            SplitInputs(self._task.dataset, name),
+            (len(self.indices), self._task.num_estimators),
+            self._task.likelihood.pooled,
+        )
 
     # What a checkpoint holds.
 
@@ -379,9 +387,8 @@ class Engine:
         place = programs.placement.place_members
         if self.held_out is not None:
             return programs.keep_best(members, place(self.held_out.criteria(members.variables)))
-        inputs = SplitInputs(self._task.dataset, "validation")
-        predicted = programs.predict(members.variables, inputs)
+        predicted = self._predict(members.variables, "validation")
         targets = self._task.dataset.targets("validation")
-        view = self._task.likelihood.view(predicted, targets)
+        view = self._task.likelihood.view(predicted.arrays, targets, predicted.member_of)
         nll = member_terms(view, self._task.likelihood.loss).mean(axis=1, dtype=np.float32)
         return programs.keep_best(members, place(nll))

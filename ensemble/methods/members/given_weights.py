@@ -25,6 +25,7 @@ from ensemble.errors import UserError
 from ensemble.methods.common_keys import is_file
 from ensemble.network import Variables, path_name
 from ensemble.sharding import processes
+from ensemble.source import Source
 from ensemble.storage import weights
 from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
@@ -110,7 +111,7 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learne
     what = f"config.init_from={config.init_from!r}"
     variables = jax.eval_shape(task.init_variables, jax.random.key(0))
     shapes = _named(variables)
-    body = _body(config, task.dataset.input_shape, task.likelihood.num_outputs)
+    body = _body(config, task.dataset, task.likelihood.num_outputs)
     head = sorted(shapes.keys() - body)
     if not body:
         raise UserError(
@@ -163,16 +164,14 @@ def _read(given: str, what: str) -> Given:
     return _named(restored.fitted.last_variables())
 
 
-def _body(
-    config: ml_collections.FrozenConfigDict, input_shape: tuple[int, ...], num_outputs: int
-) -> set[str]:
+def _body(config: ml_collections.FrozenConfigDict, dataset: Source, num_outputs: int) -> set[str]:
     """Names of the network's arrays whose shapes do not depend on how many outputs it has."""
-    inputs = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
+    inputs = jax.ShapeDtypeStruct((1, *dataset.input_shape), jnp.float32)
     settings = model_settings(config)
     shapes = [
         _named(
             jax.eval_shape(
-                networks.create(config.model, size, settings, config.dtype).init,
+                networks.create(config.model, size, settings, config.dtype, dataset.quantiles).init,
                 jax.random.key(0),
                 inputs,
             )

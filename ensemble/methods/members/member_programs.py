@@ -144,7 +144,7 @@ def build_programs(
             MEMBERS,
             donate=(0,),
         ),
-        predict=make_predict(task.predict, placement),
+        predict=make_predict(task.predict, placement, task.num_estimators),
     )
 
 
@@ -223,7 +223,8 @@ def make_train_steps(
         if shared:
             # Of the status after the step: one that has just failed must not poison the mean.
             live = (states.status == Status.ACTIVE) | (states.status == Status.STOPPED_EARLY)
-            scores = likelihood.mixture_scores(output.predicted, batch.targets, live, over)
+            predicted, live = _estimators(output.predicted, task.num_estimators, live)
+            scores = likelihood.mixture_scores(predicted, batch.targets, live, over)
             metrics = {name: _mean(name, score, batch) for name, score in scores.items()}
             ensemble_metrics = _add(ensemble_metrics, placement.sum_over_slices(metrics))
         return states, member_metrics, ensemble_metrics
@@ -266,12 +267,35 @@ def _update(
     )
     loss = loss / weight - log_prior / task.num_train_examples
     progress = task.likelihood.progress
-    scores = task.likelihood.example_scores(output.predicted, batch.targets)
+    if task.num_estimators == 1:
+        scores = task.likelihood.example_scores(output.predicted, batch.targets)
+    else:
+        predicted = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), output.predicted)
+        each = jnp.ones(task.num_estimators, bool)
+        scores = task.likelihood.mixture_scores(predicted, batch.targets, each, _HERE)
     metrics = {
         "loss": clu_metrics.Average.from_model_output(loss),
         progress: _mean(progress, scores[progress], batch),
     }
     return update_member(state, gradients, loss, output.model_state), metrics
+
+
+_HERE = Reduce(lambda one: one, lambda one: one)
+"""How estimators of one member are reduced, which are together."""
+
+
+def _estimators(
+    predicted: dict[str, jax.Array], num_estimators: int, live: jax.Array
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Predictions [slots, B, K, ...] as those of K times as many, and which of these live."""
+    if num_estimators == 1:
+        return predicted, live
+
+    def apart(leaf: jax.Array) -> jax.Array:
+        leaf = jnp.moveaxis(leaf, 2, 1)
+        return leaf.reshape(-1, *leaf.shape[2:])
+
+    return jax.tree.map(apart, predicted), jnp.repeat(live, num_estimators)
 
 
 def _in_line(step_fn: Callable[..., Any], axis: int) -> Callable[..., Any]:

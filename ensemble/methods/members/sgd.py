@@ -9,6 +9,7 @@ from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState
 from ensemble.methods.members.engine_method import EngineMethod, duration
 from ensemble.methods.members.optimizers import create_descent, say_what_stretching_does
 from ensemble.sharding import processes
+from ensemble.task import Learned
 
 
 class SGD(EngineMethod[EngineState]):
@@ -22,7 +23,11 @@ class SGD(EngineMethod[EngineState]):
 
     def make_engine(self, others: Mapping[str, int] | None) -> Engine:
         """The engine of members that descend as the configuration says."""
-        config, task = self.config, self.task
+        return self.engine_of(self.task, others)
+
+    def engine_of(self, task: Learned, others: Mapping[str, int] | None) -> Engine:
+        """The same of members that learn a task in place of the run's."""
+        config = self.config
         num_steps = duration(config, task)
         devices = processes.devices(config.num_devices)
         descent = create_descent(config, num_steps)

@@ -115,7 +115,7 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Dis
             f"config.likelihood={config.likelihood!r} cannot learn from a teacher; use 'gaussian' "
             "or 'gaussian_split' for numbers, and 'categorical' or 'dirichlet' for classes"
         )
-    network = create_network(config, likelihood)
+    network = create_network(config, likelihood, dataset.quantiles)
     check_network(Supervised(dataset, network, likelihood), config)
     teacher, priors = load_teacher(config, dataset), parse_prior(config.prior)
     return Distilled(dataset, network, likelihood, priors, teacher=teacher)

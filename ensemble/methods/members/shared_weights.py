@@ -1,0 +1,236 @@
+"""Variables of one member that K estimators share: how they start, learn, and are unfolded.
+
+The parameters of a member are a tree like that of its network, with a dict in the place of each
+leaf. It holds `own` [K, ...], of which estimator k has the k-th, or `shared` [..., I, O], which all
+have; beside the latter there may be `rows` [K, I] and `columns` [K, O], by which estimator k has it
+multiplied along its last two axes. State is each estimator's own, [K, ...]. Unfolded, these are the
+variables of K networks like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.errors import UserError
+from ensemble.network import Variables, input_kernel, path_name
+from ensemble.task import Aux
+from ensemble.tasks.supervised import Supervised
+
+OWN, SHARED, ROWS, COLUMNS = "own", "shared", "rows", "columns"
+_AXES = {ROWS: -2, COLUMNS: -1}
+_FACTORS = 2**32 - 3  # What a member's key is folded with to start them.
+
+Factors = Mapping[str, bool]
+"""Of a shared leaf: the names of its factors, and whether they start as random signs, or as 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedWeights(Supervised):
+    """A supervised task for members of K estimators; what it predicts is [B, K, ...].
+
+    Attributes:
+        num_estimators: K.
+        adapters: what an estimator has of its own, one of `batch_ensemble_keys.ADAPTERS`.
+    """
+
+    num_estimators: int = 2
+    adapters: str = "rank_one"
+
+    @classmethod
+    def of(cls, task: Supervised, num_estimators: int, adapters: str) -> SharedWeights:
+        """The task of one network, for members of estimators.
+
+        Raises:
+            UserError: the network lacks the first and last dense layer that the adapters are of.
+        """
+        fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
+        found = cls(**fields, num_estimators=num_estimators, adapters=adapters)
+        _ = found._factors  # Whether the network has what they are of.
+        return found
+
+    @functools.cached_property
+    def _factors(self) -> Callable[[str, int], Factors | None]:
+        """From a leaf's path in `params` and its axes to its factors; None: it is not shared."""
+        if self.adapters == "rank_one":
+            return lambda path, num_axes: {ROWS: True, COLUMNS: True} if num_axes > 1 else None
+        first, last = input_kernel(self.network, self.dataset.input_shape), self.output_layer
+        if first is None or last is None or self.traits.has_convolutions:
+            raise UserError(
+                f"config.batch_ensemble.adapters={self.adapters!r} is for networks that begin and "
+                "end with a dense layer, such as 'mlp'; use 'rank_one'"
+            )
+        begins, ends = path_name(first), {path_name(path) for path in last.values()}
+
+        def of_mini(path: str, num_axes: int) -> Factors | None:
+            return None if path in ends else {ROWS: True} if path == begins else {}
+
+        def of_all(path: str, num_axes: int) -> Factors | None:
+            if path in ends or num_axes < 2:
+                return None
+            return {ROWS: path == begins, COLUMNS: False}
+
+        return of_mini if self.adapters == "tabm_mini" else of_all
+
+    # Parameters.
+
+    def init_variables(self, rng_key: jax.Array) -> Variables:
+        """Starts the variables of a member: those of K networks, the first one's where shared."""
+        keys = jax.vmap(functools.partial(jax.random.fold_in, rng_key))(
+            jnp.arange(self.num_estimators)
+        )
+        each = jax.vmap(super().init_variables)(keys)
+        key_factors = jax.random.fold_in(rng_key, _FACTORS)
+
+        def start(path: Any, leaves: jax.Array) -> dict[str, jax.Array]:
+            name = path_name(path)
+            factors = self._factors(name, leaves.ndim - 1)
+            if factors is None:
+                return {OWN: leaves}
+            found = {SHARED: leaves[0]}
+            for part, is_random in factors.items():
+                shape = (self.num_estimators, leaves.shape[_AXES[part]])
+                key = jax.random.fold_in(key_factors, zlib.crc32(f"{name}/{part}".encode()))
+                found[part] = jax.random.rademacher(key, shape, leaves.dtype)
+                if not is_random:
+                    found[part] = jnp.ones(shape, leaves.dtype)
+            return found
+
+        return {**each, "params": jax.tree.map_with_path(start, each["params"])}
+
+    def log_prior(self, params: Any) -> jax.Array:
+        """Returns the mean over estimators of log p(params) up to a constant, nats."""
+        of_one = super().log_prior
+        if not self.priors:
+            return of_one(params)
+        variables = {"params": params}
+        each = jax.vmap(lambda one: of_one(unfolded(one)["params"]), (_axes(variables),))
+        return jnp.mean(each(variables))
+
+    # The likelihood.
+
+    def log_likelihood(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Aux]:
+        """The mean over a member's estimators of log p(target | input, estimator).
+
+        Args:
+            variables: of one member.
+            inputs: [B, ...], prepared, which all estimators see.
+            targets: [B].
+            train: as of `Network.apply`.
+            rng_key: as of `Network.apply`; each estimator has its own.
+
+        Returns:
+            Nats [B], and what the passes leave: predictions [B, K, ...], and state [K, ...].
+        """
+        of_one = super().log_likelihood
+
+        def one(variables: Variables, k: jax.Array) -> Any:
+            key = None if rng_key is None else jax.random.fold_in(rng_key, k)
+            log_prob, aux = of_one(variables, inputs, targets, train, key)
+            return log_prob, aux.predicted, aux.state
+
+        log_probs, predicted, state = self._map(one, variables)
+        return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
+
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
+        """What the estimators of one member say of raw inputs [B, ...]: [B, K, ...]."""
+        of_one = super().predict
+        return _examples_first(self._map(lambda each, k: of_one(each, inputs), variables))
+
+    def fault(self, variables: Variables | None) -> str:
+        """Whether the network itself makes what is not finite, of the first estimator."""
+        return super().fault(None if variables is None else unfolded(nth(variables, 0)))
+
+    def _map(self, fn: Callable[[Variables, Any], Any], variables: Variables) -> Any:
+        """`fn(variables, k)` of every estimator, stacked."""
+        numbers = jnp.arange(self.num_estimators)
+        if self.traits.has_convolutions:
+            # Mapped, they would become grouped ones; XLA:CPU differentiates them slowly in a loop.
+            one = jax.jit(fn)
+            found = [one(unfolded(nth(variables, k)), numbers[k]) for k in range(len(numbers))]
+            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+        each = jax.vmap(lambda one, k: fn(unfolded(one), k), (_axes(variables), 0))
+        return each(variables, numbers)
+
+
+def nth(variables: Variables, k: Any) -> Variables:
+    """What estimator k has of a member's variables: the same tree, without the axis [K]."""
+
+    def pick(leaf: dict[str, Any]) -> dict[str, Any]:
+        return {name: one if name == SHARED else one[k] for name, one in leaf.items()}
+
+    state = {name: one for name, one in variables.items() if name != "params"}
+    params = jax.tree.map(pick, variables["params"], is_leaf=_is_folded)
+    return {**jax.tree.map(lambda leaf: leaf[k], state), "params": params}
+
+
+def unfolded(variables: Variables) -> Variables:
+    """The variables of a network, from what an estimator has, as of `nth`."""
+
+    def whole(leaf: dict[str, Any]) -> Any:
+        if OWN in leaf:
+            return leaf[OWN]
+        found = leaf[SHARED]
+        if ROWS in leaf:
+            found = found * leaf[ROWS][:, None]
+        return found * leaf[COLUMNS] if COLUMNS in leaf else found
+
+    return {**variables, "params": jax.tree.map(whole, variables["params"], is_leaf=_is_folded)}
+
+
+def estimators(variables: Variables) -> Variables:
+    """The variables [M * K, ...] of all networks, member by member, on the host.
+
+    Args:
+        variables: of the members, [M, ...].
+    """
+    leaves = jax.tree.leaves(variables)
+    found = []
+    for m in range(len(leaves[0])):
+        member = jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m]), variables)
+        found += [unfolded(nth(member, k)) for k in range(num_estimators(member))]
+    return jax.tree.map(lambda *each: np.stack(each), *found)
+
+
+def num_estimators(variables: Variables) -> int:
+    """K, of the variables of a member."""
+    folded = jax.tree.leaves(variables["params"], is_leaf=_is_folded)
+    return next(len(one) for leaf in folded for name, one in leaf.items() if name != SHARED)
+
+
+def _axes(variables: Variables) -> Variables:
+    """The axes [K] of a member's variables, as `jax.vmap` takes them; None: there is none."""
+
+    def of_leaf(leaf: dict[str, Any]) -> dict[str, int | None]:
+        return {name: None if name == SHARED else 0 for name in leaf}
+
+    params = jax.tree.map(of_leaf, variables["params"], is_leaf=_is_folded)
+    return {**dict.fromkeys(variables, 0), "params": params}
+
+
+def _is_folded(node: Any) -> bool:
+    """Whether it stands in the place of a leaf."""
+    if not isinstance(node, Mapping) or not node.keys() & {OWN, SHARED}:
+        return False
+    return not any(isinstance(one, Mapping) for one in node.values())
+
+
+def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Predictions [B, K, ...], from [K, B, ...]."""
+    return {name: jnp.swapaxes(one, 0, 1) for name, one in predicted.items()}
