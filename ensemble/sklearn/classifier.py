@@ -87,7 +87,8 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C]; or a data frame of
                 numbers, truth values, categories and dates, with missing values.
             y: [N] labels of two or more classes, numbers or strings.
-            sample_weight: [N], how much each example counts; None: all the same.
+            sample_weight: [N], how much each example counts; None: all the same. Whole numbers
+                repeat examples, unless they add up to more than 10 times as many.
 
         Returns:
             The classifier itself.

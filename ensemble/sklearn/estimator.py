@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import ml_collections
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ensemble.config import flatten, method_block
 from ensemble.config_rules import validate
@@ -80,12 +80,14 @@ class Estimator(BaseEstimator):
     def _train(self, data: Mapping[str, Any], sample_weight: ArrayLike | None) -> None:
         # As the module says of JAX.
         import ensemble
+        from ensemble.sklearn import repetition
 
         if sample_weight is not None:
-            data = _weighted(data, sample_weight)
-        config = self._run_config(_num_examples(data))
+            data = repetition.weighted(data, sample_weight)
+        data, equal = repetition.in_order(data)
+        config = self._run_config(repetition.num_examples(data))
         if config.get("early_stopping_epochs"):
-            data = _with_validation(data, config.seed)
+            data = _with_validation(data, config.seed, equal)
         result = ensemble.train(config, data, show_progress=bool(self.verbose))
         self.report_ = result.report
         self._ensemble: dict[str, Any] = result.predictor.without_examples()
@@ -209,10 +211,6 @@ def _keys_of(method: str) -> Mapping[str, Any]:
     return method_block(method).keys if method in METHODS else {}
 
 
-def _num_examples(data: Mapping[str, Any]) -> int:
-    return len(next(data[key] for key in ("train_labels", "train_targets") if key in data))
-
-
 def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
     """Targets in which none is missing, infinite or, where they are numbers, a text.
 
@@ -265,46 +263,36 @@ def _check_finite(X: Any) -> None:
         )
 
 
-def _weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any]:
-    """Data with weights, without the examples of weight zero, which do not count."""
-    # As the module says of JAX.
-    from ensemble.sources.own_arrays import WEIGHTS
-
-    like = np.empty(_num_examples(data))
-    weights = _check_sample_weight(sample_weight, like, ensure_non_negative=True)
-    counts = weights > 0
-    return {**data, **_taken(data, counts), WEIGHTS: weights[counts]}
-
-
-def _with_validation(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def _with_validation(
+    data: Mapping[str, Any], seed: int, equal: NDArray[np.uint64] | None
+) -> dict[str, Any]:
     """Data of which a tenth of the examples, at random, are the validation split.
+
+    Args:
+        data: what is learned.
+        seed: of the choice.
+        equal: [N], by which equal inputs are known, to be kept together; None if no row repeats.
 
     Raises:
         UserError: there are too few.
     """
     # As the module says of JAX.
+    from ensemble.sklearn import repetition
+    from ensemble.sources.copies import keep_together
     from ensemble.sources.own_arrays import WEIGHTS
     from ensemble.sources.splitting import carved_sizes, stratified_split
 
-    num_examples = _num_examples(data)
+    num_examples = repetition.num_examples(data)
     sizes = carved_sizes(num_examples, ["validation"], "X")
     labels = data.get("train_labels", np.zeros(num_examples, int))
-    train_rows, validation_rows = stratified_split(labels, [*sizes.values()], seed)
-    held_out = _taken(data, validation_rows)
+    parts = stratified_split(labels, [*sizes.values()], seed)
+    if equal is not None:
+        parts = keep_together(parts, equal, "X")
+    train_rows, validation_rows = parts
+    held_out = repetition.taken(data, validation_rows)
     validation = {key.replace("train_", "validation_"): one for key, one in held_out.items()}
     weights = {key: one[train_rows] for key, one in data.items() if key == WEIGHTS}
-    return {**data, **_taken(data, train_rows), **weights, **validation}
-
-
-def _taken(data: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
-    """Some rows of what is learned, inputs as an array or columns."""
-    return {
-        key: {name: column.rows(rows) for name, column in one.items()}
-        if isinstance(one, Mapping)
-        else one[rows]
-        for key, one in data.items()
-        if key.startswith("train_")
-    }
+    return {**data, **repetition.taken(data, train_rows), **weights, **validation}
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -87,7 +87,8 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             X: [N, F] finite numbers, or images [N, H, W] or [N, H, W, C]; or a data frame of
                 numbers, truth values, categories and dates, with missing values.
             y: [N] finite numbers that are not all alike, or several of each example [N, D].
-            sample_weight: [N], how much each example counts; None: all the same.
+            sample_weight: [N], how much each example counts; None: all the same. Whole numbers
+                repeat examples, unless they add up to more than 10 times as many.
             censored: [N] bool, whether the target is at least y, not y itself; None: nowhere.
             target_errors: [N], standard deviations with which y was measured; None: exactly.
 

@@ -49,13 +49,11 @@ def fitted(wine):
     return small_classifier().fit(inputs, labels)
 
 
-# A weight of 2 is no example twice where batches are drawn at random, as of scikit-learn's own
-# networks; no other check is expected to fail. Where SCIPY_ARRAY_API is not set, scikit-learn
-# itself skips check_array_api_input.
+# No check is expected to fail. Where SCIPY_ARRAY_API is not set, scikit-learn itself skips
+# check_array_api_input.
 def its_checks(estimator):
     small = estimator(ensemble_size=2, num_epochs=5, learning_rate=0.01, num_devices=1)
-    failing = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn at random"}
-    mark = parametrize_with_checks([small], expected_failed_checks=lambda _: failing)
+    mark = parametrize_with_checks([small])
     names, checks = mark.args  # A generator, by scikit-learn before 1.9, which pytest warns of.
     return pytest.mark.parametrize(names, list(checks), **mark.kwargs)
 
@@ -323,6 +321,25 @@ def test_of_learned_quantiles_there_are_these_alone():
         regressor.predict_quantiles(X, [0.123])
     with pytest.raises(UserError, match="has none"):
         regressor.predict(X, return_std=True)
+
+
+@pytest.mark.parametrize("method", ["cross_fitted", "sgd"])
+def test_a_whole_weight_is_as_many_rows(method):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=40), "town": np.tile(["a", "b", None, "c"], 10)})
+    frame.loc[::7, "size"] = np.nan
+    y = rng.normal(size=40)
+    weights = rng.integers(0, 4, 40)
+    few = {"ensemble_size": 2, "num_epochs": 3, "num_devices": 1, "hidden": (8,)}
+    regressor = EnsembleRegressor(**few, method=method, random_state=0)
+    rows = rng.permutation(np.repeat(np.arange(40), weights))
+    repeated = clone(regressor).fit(frame.iloc[rows], y[rows], censored=y[rows] > 1)
+    regressor.fit(frame, y, weights, censored=y > 1)
+    np.testing.assert_array_equal(regressor.predict(frame), repeated.predict(frame))
+    held = regressor.report_["num_train_examples"]
+    assert held == repeated.report_["num_train_examples"]
+    halves = clone(regressor).fit(frame, y, weights / 2, censored=y > 1)
+    assert halves.report_["num_train_examples"] < held
 
 
 @pytest.mark.check

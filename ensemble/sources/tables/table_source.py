@@ -224,8 +224,12 @@ _OF_ALL = {"class_names", own_arrays.WEIGHTS}
 def _digests(tables: Mapping[str, Columns], part: str) -> np.ndarray:
     """Digests [N] of a part's rows, by `copies.digest_examples`, comparable between parts."""
     first = tables.get(POOL) or tables["train"]  # Files may have their columns in other orders.
-    columns = [tables[part][name] for name in first if name in tables[part]]
-    codes = np.concatenate([_codes(one) for one in columns], axis=1)
+    return digest_rows({name: tables[part][name] for name in first if name in tables[part]})
+
+
+def digest_rows(columns: Columns) -> np.ndarray:
+    """Digests [N] of rows, by `copies.digest_examples`; the order of columns counts."""
+    codes = np.concatenate([_codes(one) for one in columns.values()], axis=1)
     return copies.digest_examples(codes, np.dtype(np.float64))
 
 
