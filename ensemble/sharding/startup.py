@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 
@@ -118,7 +118,7 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
     _set_xla_flags(older | _XLA_FLAGS | (dict(entry.xla_flags) if entry else {}))
 
     try:
-        jax.config.update("jax_num_cpu_devices", num_devices or _default_num_devices())
+        jax.config.update(_NUM_DEVICES, num_devices or _default_num_devices())
     except RuntimeError:  # JAX has started: a notebook, a test, a second run of one process.
         if method is not None and num_devices is None:
             _say_what_is_idle(_default_num_devices())
@@ -135,6 +135,67 @@ def _say_what_is_idle(num_cores: int) -> None:
         )
 
 
+_NUM_THREADS = "PJRT_NPROC"
+"""Threads of XLA:CPU beside those of devices; the environment variable is read as JAX starts."""
+_started_with: list[int] = []
+"""The limit under which JAX has started; empty without one."""
+
+
+@contextlib.contextmanager
+def limited_threads(number: int | None) -> Iterator[None]:
+    """Within it, JAX starts with at most so many threads that compute, and as many CPU devices.
+
+    They belong to the process and stay as they are: if JAX has started already, with another
+    number, a line says so. Compiling programs takes threads of its own.
+
+    Args:
+        number: of threads; None for as many as there would be.
+
+    Raises:
+        UserError: there cannot be so many.
+    """
+    if number is None:
+        yield
+        return
+    if number not in range(1, MAX_DEVICES + 1):
+        raise UserError(
+            f"n_jobs={number} must be a whole number from 1 to {MAX_DEVICES}, or None for all cores"
+        )
+    if _has_started():
+        if _started_with != [number]:
+            note(
+                f"n_jobs={number} changes nothing here: JAX was used before in this process, and "
+                "keeps the threads that it has started with. Fit in a new process."
+            )
+        yield
+        return
+    devices, threads = jax.config.values[_NUM_DEVICES], os.environ.get(_NUM_THREADS)
+    jax.config.update(_NUM_DEVICES, number)
+    os.environ[_NUM_THREADS] = str(number)
+    try:
+        yield
+    finally:
+        del os.environ[_NUM_THREADS]  # Processes that this one starts have limits of their own.
+        if threads is not None:
+            os.environ[_NUM_THREADS] = threads
+        if _has_started():
+            _started_with[:] = [number]
+        else:
+            jax.config.update(_NUM_DEVICES, devices)
+
+
+def _has_started() -> bool:
+    """Whether JAX has started, for which it has no question: it refuses another number then."""
+    devices = jax.config.values[_NUM_DEVICES]
+    try:
+        jax.config.update(_NUM_DEVICES, 1 if devices != 1 else 2)
+    except RuntimeError:
+        return True
+    jax.config.update(_NUM_DEVICES, devices)
+    return False
+
+
+_NUM_DEVICES = "jax_num_cpu_devices"
 _FORCED_DEVICES = "--xla_force_host_platform_device_count"
 _NOT_CHOSEN = -1  # JAX's, of jax_num_cpu_devices.
 
@@ -145,7 +206,7 @@ def _default_num_devices() -> int:
     Raises:
         UserError: there cannot be so many as are chosen.
     """
-    chosen = jax.config.values["jax_num_cpu_devices"]
+    chosen = jax.config.values[_NUM_DEVICES]
     in_flags = re.findall(rf"{_FORCED_DEVICES}=?(\S*)", os.environ.get("XLA_FLAGS", ""))
     said = [(_FORCED_DEVICES, value) for value in in_flags]
     said += [("JAX_NUM_CPU_DEVICES", str(chosen))] if chosen != _NOT_CHOSEN else []

@@ -48,6 +48,8 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         verbose: whether to show progress.
         class_weight: how much each class counts: 'balanced', or a mapping from labels, of which
             those left out count 1; None: all the same.
+        n_jobs: threads that JAX computes with on CPUs; None: all cores, -1 too. JAX settles them
+            when it starts in a process, and keeps them. Programs are compiled by further threads.
 
     Attributes:
         classes_: [C], the labels, sorted.
@@ -75,6 +77,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         activation: str | None = None,
         verbose: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
+        n_jobs: int | None = None,
     ):
         self._keep(locals())
 

@@ -12,6 +12,7 @@ import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import joblib
 import ml_collections
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,6 +73,9 @@ _FROM_FIT = ("dataset", "data_dir", "seed", "target")
 class Estimator(BaseEstimator):
     """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
 
+    num_devices: int | None
+    n_jobs: int | None = None  # Estimators that were stored by earlier versions have none.
+
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Keeps a constructor's parameters, which scikit-learn wants listed in each class."""
         for name in self._get_param_names():
@@ -80,6 +84,7 @@ class Estimator(BaseEstimator):
     def _train(self, data: Mapping[str, Any], sample_weight: ArrayLike | None) -> None:
         # As the module says of JAX.
         import ensemble
+        from ensemble.sharding.startup import limited_threads
         from ensemble.sklearn import repetition
 
         if sample_weight is not None:
@@ -88,7 +93,8 @@ class Estimator(BaseEstimator):
         config = self._run_config(repetition.num_examples(data))
         if config.get("early_stopping_epochs"):
             data = _with_validation(data, config.seed, equal)
-        result = ensemble.train(config, data, show_progress=bool(self.verbose))
+        with limited_threads(self._num_threads()):
+            result = ensemble.train(config, data, show_progress=bool(self.verbose))
         self.report_ = result.report
         self._ensemble: dict[str, Any] = result.predictor.without_examples()
         self.__dict__.pop("predictor_", None)  # Of an earlier fit.
@@ -139,8 +145,29 @@ class Estimator(BaseEstimator):
         from ensemble.sharding import startup
 
         check_is_fitted(self)
-        startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
+        with startup.limited_threads(self._num_threads()):
+            startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
         return Predictor(**self._ensemble, num_devices=self.num_devices)
+
+    def _num_threads(self) -> int | None:
+        """What `n_jobs` says: as of joblib, a negative number counts back from all cores.
+
+        Raises:
+            UserError: it is no number of threads, or devices need more.
+        """
+        if self.n_jobs is None:
+            return None
+        if not isinstance(self.n_jobs, numbers.Integral) or not self.n_jobs:
+            raise UserError(
+                f"n_jobs={self.n_jobs!r} must be a whole number, -1 for all cores, or None"
+            )
+        found = int(joblib.effective_n_jobs(int(self.n_jobs)))
+        if self.num_devices is not None and self.num_devices > found:
+            raise UserError(
+                f"num_devices={self.num_devices} takes as many threads, more than "
+                f"n_jobs={self.n_jobs}: lower it, or leave one of the two out"
+            )
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

@@ -44,6 +44,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         verbose: whether to show progress.
         likelihood: 'gaussian', 'gaussian_shared', 'student_t', 'laplace', 'log_normal',
             'mixture_of_gaussians', 'poisson', 'negative_binomial' or 'quantiles'.
+        n_jobs: as of `EnsembleClassifier`.
 
     Attributes:
         n_features_in_: F, the second axis of what was learned.
@@ -70,6 +71,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         activation: str | None = None,
         verbose: bool = False,
         likelihood: str = "gaussian",
+        n_jobs: int | None = None,
     ):
         self._keep(locals())
 

@@ -224,6 +224,9 @@ def test_other_keys_go_through_config(wine):
         ({"config": {"momentun": 0.1}}, "did you mean momentum"),
         ({"model": "mpl"}, "model='mpl' is not a known model"),
         ({"optimizer": "adamm"}, "must be one of sgd, adam, adamw"),
+        ({"n_jobs": 0}, "n_jobs=0 must be a whole number"),
+        ({"n_jobs": 1.5}, "n_jobs=1.5 must be a whole number"),
+        ({"n_jobs": 1, "num_devices": 2}, "num_devices=2.*n_jobs=1"),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused_by_fit(params, message, wine):
@@ -239,6 +242,36 @@ def test_labels_of_one_class_and_prediction_before_fit_are_refused(wine):
     with pytest.raises(NotFittedError):
         small_classifier().predict(inputs)
     assert not hasattr(small_classifier(), "predictor_")
+
+
+JOBS = """
+import logging
+import numpy as np
+from ensemble import EnsembleRegressor
+logged, handler = [], logging.Handler()
+handler.emit = lambda record: logged.append(record.getMessage())
+logging.getLogger("ensemble").addHandler(handler)
+X = np.arange(20.0).reshape(10, 2)
+few = EnsembleRegressor(2, num_epochs=1, hidden=(4,), n_jobs=1).fit(X, X[:, 0])
+import jax
+assert jax.local_device_count() == 1
+assert not any("n_jobs" in line for line in logged)
+few.set_params(n_jobs=2).fit(X, X[:, 0])
+assert any("n_jobs=2 changes nothing" in line for line in logged)
+"""
+
+
+def test_jobs_are_the_threads_that_jax_starts_with():
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-c", JOBS],
+        cwd=ROOT,
+        env={**env, "JAX_NUM_CPU_DEVICES": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_fitting_is_quiet(wine, capfd):

@@ -306,3 +306,38 @@ def test_devices_of_samplers_do_not_share_an_arena(monkeypatch, method, is_one):
     startup.configure_devices(None, method)
     assert ((-8, 1) in calls) == is_one
     assert (-1, 2**31 - 1) in calls
+
+
+THREADS = """
+import json, os, jax
+from ensemble.sharding import startup
+with startup.limited_threads(1):
+    if {starts}:
+        jax.jit(lambda x: x @ x)(jax.numpy.ones((500, 500))).block_until_ready()
+names = [open(f"/proc/self/task/{{task}}/comm").read() for task in os.listdir("/proc/self/task")]
+found = [sum("XLAEigen" in name for name in names), os.environ.get("PJRT_NPROC")]
+with startup.limited_threads(1):
+    found += [jax.local_device_count(), os.environ.get("PJRT_NPROC")]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are listed by /proc")
+@pytest.mark.parametrize("starts", [True, False])
+def test_jax_starts_with_so_many_threads(starts):
+    found = printed(THREADS.format(starts=starts), JAX_NUM_CPU_DEVICES="2", PJRT_NPROC="2")
+    assert found == ([1, "2", 1, "2"] if starts else [0, "2", 1, "1"])
+
+
+def test_threads_that_jax_has_are_kept_and_a_line_says_so(caplog, monkeypatch):
+    jax.devices()
+    monkeypatch.setattr(startup, "_started_with", [3])
+    for number in (None, 3):
+        with startup.limited_threads(number):
+            pass
+    assert not caplog.records
+    with startup.limited_threads(2):
+        assert "PJRT_NPROC" not in os.environ
+    assert "n_jobs=2 changes nothing here" in caplog.text
+    with pytest.raises(UserError, match="n_jobs=1025"), startup.limited_threads(1025):
+        pass
