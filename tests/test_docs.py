@@ -1,6 +1,7 @@
 """The pages under docs/ run as they stand, and what they name exists."""
 
 import contextlib
+import functools
 import io
 import json
 import pathlib
@@ -49,7 +50,7 @@ def page(tmp_path, monkeypatch):
 
 @pytest.mark.soak
 def test_predicting(page):
-    predicting, abstaining, exported, tabular = page("prediction")
+    predicting, abstaining, exported, tabular, _ = page("prediction")
     namespace = images_of_a_reader()
     config = {"model": "mlp", "num_epochs": 1, "ensemble_size": 2, "hold_out": False}
     data = {"inputs": namespace["images"], "labels": namespace["labels"]}
@@ -71,6 +72,33 @@ def test_predicting(page):
     namespace = names_of_a_reader()
     exec(tabular, namespace)
     assert namespace["classifier"].score(namespace["X_test"], namespace["y_test"]) > 0.5
+
+
+@pytest.mark.check
+def test_decisions_by_costs_or_by_a_recall(page, monkeypatch):
+    quick = functools.partial(
+        ensemble.EnsembleClassifier, ensemble_size=2, num_epochs=10, method="sgd", random_state=0
+    )
+    monkeypatch.setattr(ensemble, "EnsembleClassifier", quick)
+    rng = np.random.default_rng(0)
+    is_yes = rng.random(500) < 0.3
+    inputs = is_yes[:, None] + rng.normal(size=(500, 3))
+    y = np.where(is_yes, "yes", "no")
+    namespace = {"X_train": inputs[:300], "y_train": y[:300]}
+    exec(page("prediction")[-1], namespace)
+    new, truth = inputs[300:], is_yes[300:]
+    by_cost = namespace["by_cost"]
+    costs = np.array([[0, 1], [5, 0]])  # Of the truth "no" and "yes", by decision.
+    expected = by_cost.estimator_.predict_proba(new) @ costs
+    np.testing.assert_array_equal(by_cost.predict(new) == "yes", expected.argmin(axis=1) == 1)
+    said = [one.predict(new) == "yes" for one in (by_cost, by_cost.estimator_)]
+    paid = [costs[truth.astype(int), one.astype(int)].mean() for one in said]
+    assert paid[0] < 0.9 * paid[1]
+    recalls = [
+        (one == truth)[truth].mean()
+        for one in (namespace["by_recall"].predict(new) == "yes", said[1])
+    ]
+    assert recalls[0] > 0.85 > recalls[1]
 
 
 @pytest.mark.check
