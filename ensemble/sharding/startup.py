@@ -139,6 +139,8 @@ _NUM_THREADS = "PJRT_NPROC"
 """Threads of XLA:CPU beside those of devices; the environment variable is read as JAX starts."""
 _started_with: list[int] = []
 """The limit under which JAX has started; empty without one."""
+_refused: set[int] = set()
+"""Limits of which it has been said that they came too late."""
 
 
 @contextlib.contextmanager
@@ -162,7 +164,8 @@ def limited_threads(number: int | None) -> Iterator[None]:
             f"n_jobs={number} must be a whole number from 1 to {MAX_DEVICES}, or None for all cores"
         )
     if _has_started():
-        if _started_with != [number]:
+        if _started_with != [number] and number not in _refused:
+            _refused.add(number)
             note(
                 f"n_jobs={number} changes nothing here: JAX was used before in this process, and "
                 "keeps the threads that it has started with. Fit in a new process."
