@@ -364,6 +364,9 @@ class Likelihood(Protocol):
     def cells(self, prediction: Any, i: int) -> list[tuple[str, str | float]]:
         """Prediction i as a row of a table: titles and values."""
 
+    def as_columns(self, prediction: Any) -> dict[str, np.ndarray]:
+        """All predictions as columns of a file: numbers or texts [N] by name."""
+
     def exported(
         self,
         predicted: Mapping[str, Any],

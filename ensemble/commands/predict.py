@@ -5,19 +5,24 @@
     ensemble predict --workdir=runs/digits new.npz --json
     ensemble predict --workdir=runs/digits pictures --abstain=max_error=0.05
     ensemble predict --workdir=runs/digits records:new --out=predictions.jsonl
+    ensemble predict --workdir=runs/prices new.csv --keep=id,name --out=predictions.csv
 
 The inputs are image files and folders of images (or of folders with images), as many as one likes;
 one npz file with `inputs` or a single array; one table, a CSV or Parquet file whose columns are
 found by their names, and which may lack the target's; or all examples of data as `config.dataset`
 has them, such as `records:FOLDER`. With `--out` inputs are read and predicted in pieces, and come
-in their order, a line of JSON each: their number is not limited by the memory, but a table's is.
+in their order, a row each: their number is not limited by the memory, but a table's is. The ending
+of the file says its form: `.jsonl` is a line of JSON for each row, `.csv` and `.parquet` have the
+same columns. `--keep` puts columns of a table beside its predictions.
 Uncertainties of classes are in nats: total = aleatoric (noise in the data) + epistemic (what the
 members disagree on). Numbers come with their 90% interval.
 """
 
+import importlib.util
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import flags
@@ -34,7 +39,9 @@ from ensemble.sources.folders import unlabelled
 from ensemble.sources.image_form import parse_size
 from ensemble.sources.own_arrays import check_inputs
 from ensemble.sources.tables import table_files
+from ensemble.sources.tables.kept_columns import Kept, as_values, read_kept
 from ensemble.sources.tables.raw_columns import Columns, num_rows
+from ensemble.sources.tables.table_files import PYARROW
 from ensemble.sources.to_predict import (
     Numbers,
     Part,
@@ -47,12 +54,14 @@ from ensemble.sources.to_predict import (
 from ensemble.storage.files import write_by
 from ensemble.storage.memory import check_memory
 from ensemble.storage.paths import fresh_file
+from ensemble.storage.row_files import WRITERS, Piece, write_parquet
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
     from ensemble.source import Source
 
-_ENDINGS = (".jsonl", ".ndjson")
+logger = logging.getLogger("ensemble")
+
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
 _ANSWER_BYTES = {False: 2000, True: 1000}
@@ -63,16 +72,16 @@ def main(argv: Sequence[str]) -> None:
     """Predicts what the command line names, and prints or writes the answer."""
     values: Any = flags.FLAGS
     command_line.run_config_file(values.config)
-    fitted = (values.calibrated, values.abstain)
+    fitted = (values.calibrated, values.abstain, values.keep)
     if values.out is None:
         command_line.print_answer(answer(values.workdir, argv[1:], values.json, *fitted))
         return
-    path = fresh_file(values.out, "--out", _ENDINGS)  # Said before the work, not after it.
+    path = fresh_file(values.out, "--out", [*WRITERS])  # Said before the work, not after it.
+    if path.suffix.lower() == ".parquet" and not importlib.util.find_spec("pyarrow"):
+        raise UserError(f"--out={values.out} needs pyarrow: pip install '{PYARROW}'")
     with open_display() as display:
         count = write_answers(values.workdir, argv[1:], path, *fitted, display=display)
-    command_line.print_answer(
-        shown(f"{path}: predictions of {count:,} inputs, a line of JSON each")
-    )
+    command_line.print_answer(shown(f"{path}: predictions of {count:,} inputs, a row each"))
 
 
 def answer(
@@ -81,6 +90,7 @@ def answer(
     as_json: bool = False,
     calibrated: bool = False,
     abstain: str | None = None,
+    keep: Sequence[str] = (),
 ) -> str:
     """Predicts inputs and says the result, the most uncertain first.
 
@@ -90,6 +100,7 @@ def answer(
         as_json: whether to return a JSON document instead of a table.
         calibrated: whether to temper the probabilities as the run was calibrated.
         abstain: as `ensemble.load` has it.
+        keep: columns of a table to show beside its predictions.
 
     Raises:
         UserError: the inputs or the workdir cannot be used.
@@ -99,6 +110,7 @@ def answer(
     size = parse_size(config.get("resize"))
     # First, for it fails faster than loading does.
     columns: Any = table_files.read_if_table(paths)
+    kept = as_values(_read_kept(paths, columns, keep), paths[0])
     names: Sequence[str]
     if columns is None and (parts := given_parts(paths, config)) is not None:
         names, inputs = all_of(parts, paths[0])
@@ -122,9 +134,27 @@ def answer(
         if abstention:
             for i, row in zip(ranking, rows, strict=True):
                 row.insert(1, ("decision", "accept" if prediction.accepted[i] else "abstain"))
+        _check_names(kept, [title for title, _ in rows[0]])
+        for i, row in zip(ranking, rows, strict=True):
+            row[1:1] = [(name, _cell(values[i])) for name, values in kept.items()]
         return tabular.aligned(rows)
-    entries = _entries(predictor, prediction, names, ranking)
-    return json.dumps({**_legend(predictor), "predictions": entries}, allow_nan=False)
+    entries = [
+        {
+            **likelihood.entry(prediction, i),
+            **({"accepted": bool(prediction.accepted[i])} if abstention else {}),
+        }
+        for i in ranking
+    ]
+    _check_names(kept, ["input", *entries[0]])
+    of_rows = [{name: values[i] for name, values in kept.items()} for i in ranking]
+    predictions = [
+        {"input": names[i], **mine, **entry}
+        for i, mine, entry in zip(ranking, of_rows, entries, strict=True)
+    ]
+    legend = {**likelihood.legend(), "members": len(predictor.members)}
+    if abstention:
+        legend["abstain"] = str(abstention.rule)
+    return json.dumps({**legend, "predictions": predictions}, allow_nan=False)
 
 
 def write_answers(
@@ -133,16 +163,18 @@ def write_answers(
     out: epath.Path,
     calibrated: bool = False,
     abstain: str | None = None,
+    keep: Sequence[str] = (),
     display: Display | None = None,
 ) -> int:
-    """Predicts inputs in pieces, and writes a line of JSON each behind one that explains them.
+    """Predicts inputs in pieces, and writes a row each, of the same columns in every form.
 
     Args:
         workdir: as of `answer`.
         paths: likewise.
-        out: the file to write.
+        out: the file to write, whose ending says the form.
         calibrated: as of `answer`.
         abstain: likewise.
+        keep: columns of a table to write beside its predictions, as they are in its file.
         display: of the progress.
 
     Returns:
@@ -154,6 +186,10 @@ def write_answers(
     config = _config_of_run(workdir)
     size = parse_size(config.get("resize"))
     columns: Any = table_files.read_if_table(paths)
+    write_rows = WRITERS[out.suffix.lower()]
+    kept = _read_kept(paths, columns, keep)
+    if write_rows is not write_parquet:
+        kept = as_values(kept, paths[0])
     if columns is None and (parts := given_parts(paths, config)) is None:
         names, inputs = unlabelled(paths, size) if are_images(paths) else read_inputs(paths, size)
         parts = {"": Part(names, inputs)}
@@ -164,11 +200,12 @@ def write_answers(
     if table is not None:
         rows = _naming(path, table.encode, columns)
         parts = {"": Part(Numbers(len(rows), ""), rows)}
+    rule = f", which abstain by {predictor.abstention.rule}" if predictor.abstention else ""
+    logger.info("Predictions are of %s%s.", predictor.description, rule)
     assert parts is not None
     total, has_images = sum(len(one.names) for one in parts.values()), are_images(paths)
 
-    def write(file: IO[bytes]) -> None:
-        file.write(_line(_legend(predictor)))
+    def pieces() -> Iterator[Piece]:
         done = 0
         with Progress(0, total, "predicting", "input", display) as progress:
             for names, inputs in parts.values():
@@ -179,20 +216,64 @@ def write_answers(
                     if table is None:
                         piece = as_trained(piece, predictor.dataset, path, has_images)
                     prediction = _naming(path, predictor.of_inputs, piece)
-                    order = range(len(piece))
-                    for entry in _entries(predictor, prediction, names[here], order):
-                        file.write(_line(entry))
+                    predicted = _columns(predictor, prediction)
+                    _check_names(kept, ["input", *predicted])
+                    of_rows = {name: values[here] for name, values in kept.items()}
+                    yield {"input": list(names[here]), **of_rows, **predicted}
                     done += len(piece)
                     progress.update(done)
 
     try:
-        write_by(out, write)
+        write_by(out, lambda file: write_rows(file, pieces()))
     except OSError as error:
         raise UserError(
             f"--out={out} cannot be written: {error.strerror or error}; choose another place or "
             "free space there"
         ) from None
     return total
+
+
+def _read_kept(paths: Sequence[str], columns: Columns | None, keep: Sequence[str]) -> Kept:
+    """Columns to keep, as they are in the table's file.
+
+    Raises:
+        UserError: the inputs are no table, or it has no such column.
+    """
+    if not keep:
+        return {}
+    if columns is None:
+        raise UserError(
+            f"--keep={','.join(keep)} is for CSV and Parquet files, and {paths[0]} has no named "
+            "columns: leave it out"
+        )
+    return read_kept(paths[0], keep, [*columns])
+
+
+def _check_names(kept: Iterable[str], fields: Sequence[str]) -> None:
+    """Refuses a column to keep that has the name of what is said of it.
+
+    Raises:
+        UserError: as said.
+    """
+    for name in kept:
+        if name in fields:
+            raise UserError(
+                f"--keep={name}: predictions have a {shown(repr(name))} of their own; rename the "
+                "column in the file, or leave it out"
+            )
+
+
+def _cell(value: Any) -> str:
+    """A value of a kept column in the table on a terminal."""
+    return "" if value is None else str(value)
+
+
+def _columns(predictor: Predictor, prediction: Any) -> dict[str, list[Any]]:
+    """Predictions as columns of Python's values, the same in every form of file."""
+    found = predictor.likelihood.as_columns(prediction)
+    if predictor.abstention:
+        found["accepted"] = prediction.accepted
+    return {name: values.tolist() for name, values in found.items()}
 
 
 def _check_kind(predictor: Predictor, columns: Columns | None, path: str) -> None:
@@ -232,32 +313,6 @@ def _naming(path: str, function: Callable[[Any], Any], inputs: Any) -> Any:
         raise UserError(
             f"{path}: on an example a member's output overflows; check the scale of the inputs"
         ) from None
-
-
-def _entries(
-    predictor: Predictor, prediction: Any, names: Sequence[str], order: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Predictions in an order, JSON-ready."""
-    likelihood, abstention = predictor.likelihood, predictor.abstention
-    return [
-        {
-            "input": names[i],
-            **likelihood.entry(prediction, i),
-            **({"accepted": bool(prediction.accepted[i])} if abstention else {}),
-        }
-        for i in order
-    ]
-
-
-def _legend(predictor: Predictor) -> dict[str, Any]:
-    """What all predictions have in common, JSON-ready."""
-    abstention = predictor.abstention
-    found = {**predictor.likelihood.legend(), "members": len(predictor.members)}
-    return {**found, "abstain": str(abstention.rule)} if abstention else found
-
-
-def _line(content: Mapping[str, Any]) -> bytes:
-    return f"{json.dumps(content, allow_nan=False)}\n".encode()
 
 
 def as_trained(inputs: np.ndarray, dataset: "Source", path: str, has_images: bool) -> np.ndarray:
@@ -300,7 +355,8 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     command_line.define_config_flag()
     flags.DEFINE_bool("json", False, "Print one JSON document.")
     flags.DEFINE_bool("calibrated", False, "Temper the probabilities as the run was calibrated.")
-    flags.DEFINE_string("out", None, "A new file NAME.jsonl to write instead, in pieces, in order.")
+    flags.DEFINE_string("out", None, "A new file NAME.csv, .jsonl or .parquet to write instead.")
+    flags.DEFINE_list("keep", [], "Columns of the table to show beside its predictions: id,name.")
     command_line.define_abstain_flag()
     return command_line.parse(
         argv,

@@ -398,6 +398,16 @@ class Classes:
         """The two most probable classes of prediction i, and its uncertainties."""
         return prediction.cells(i)
 
+    def as_columns(self, prediction: ClassPrediction) -> dict[str, np.ndarray]:
+        """Labels, classes, a column of probabilities for each class, and uncertainties."""
+        probs = zip(self.class_names, prediction.probs.T, strict=True)
+        return {
+            "label": prediction.label,
+            "class": np.array(self.class_names, object)[prediction.label],
+            **{f"prob_{name}": values for name, values in probs},
+            **{name: getattr(prediction, name) for name in UNCERTAINTIES},
+        }
+
     def exported(
         self,
         predicted: Mapping[str, Any],

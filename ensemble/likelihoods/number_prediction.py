@@ -13,6 +13,7 @@ from ensemble.pictures.plot_style import plural
 
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Of the quantiles that an ensemble as a function gives."""
+_MOMENTS = ("mean", "standard_deviation", "aleatoric", "epistemic")
 
 
 def width_90(quantiles: Any) -> Any:
@@ -70,11 +71,15 @@ class NumberPrediction(NamedTuple):
 
     def entry(self, i: int) -> dict[str, Any]:
         """Moments and quantiles of prediction i, JSON-ready."""
-        moments = ("mean", "standard_deviation", "aleatoric", "epistemic")
         return {
-            **{name: getattr(self, name)[i].tolist() for name in moments},
+            **{name: getattr(self, name)[i].tolist() for name in _MOMENTS},
             "quantiles": self.quantiles[i].tolist(),
         }
+
+    def as_columns(self) -> dict[str, np.ndarray]:
+        """Moments, and a column for each quantile, [N] each, of one target."""
+        moments = {name: getattr(self, name) for name in _MOMENTS}
+        return moments | quantile_columns(self.levels, self.quantiles)
 
     def cells(self, i: int) -> list[tuple[str, str | float]]:
         """Mean and deviation of prediction i, its 90% interval, and what the deviation is of."""
@@ -135,6 +140,12 @@ def one_target(joined: Made, d: int) -> Made:
 def _axis(name: str) -> int:
     """Where targets are in an array: [N, D, ...], or of members [M, N, D]."""
     return -1 if name.startswith("member") else 1
+
+
+def quantile_columns(levels: np.ndarray, quantiles: np.ndarray) -> dict[str, np.ndarray]:
+    """Quantiles [N, Q] at levels [Q] as columns [N], such as `quantile_0.05`."""
+    pairs = zip(levels.tolist(), quantiles.T, strict=True)
+    return {f"quantile_{level}": values for level, values in pairs}
 
 
 def cells_of_targets(joined: Any, i: int, num_targets: int) -> list[tuple[str, str | float]]:

@@ -297,6 +297,10 @@ class Parametric(Numbers):
         """Mean, deviation and 90% interval of prediction i."""
         return prediction.cells(i)
 
+    def as_columns(self, prediction: NumberPrediction) -> dict[str, np.ndarray]:
+        """Moments, and a column for each quantile."""
+        return prediction.as_columns()
+
     def exported(
         self,
         predicted: Mapping[str, Any],

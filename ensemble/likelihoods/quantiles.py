@@ -19,7 +19,7 @@ import scipy.special
 from ensemble.errors import UserError
 from ensemble.likelihood import Arrays, Constant, Panel, Reduce, compared, weighted_mean
 from ensemble.likelihood_keys import are_levels, parse_levels
-from ensemble.likelihoods.number_prediction import cells_of_targets, one_target
+from ensemble.likelihoods.number_prediction import cells_of_targets, one_target, quantile_columns
 from ensemble.likelihoods.numbers import Numbers
 from ensemble.likelihoods.quantile_view import QUANTILES, MeanOfQuantiles
 from ensemble.pictures import intervals, member_scores, tabular
@@ -73,6 +73,11 @@ class QuantilePrediction(NamedTuple):
             "epistemic": self.epistemic[i].tolist(),
             "quantiles": self.quantiles[i].tolist(),
         }
+
+    def as_columns(self) -> dict[str, np.ndarray]:
+        """Medians, their disagreement, and a column for each quantile, [N] each, of one target."""
+        found = {"median": self.median, "epistemic": self.epistemic}
+        return found | quantile_columns(self.levels, self.quantiles)
 
     def cells(self, i: int) -> list[tuple[str, str | float]]:
         """Quantiles of prediction i, and how far the members' medians are apart."""
@@ -330,6 +335,10 @@ class Quantiles(Numbers):
     def cells(self, prediction: QuantilePrediction, i: int) -> list[tuple[str, str | float]]:
         """Quantiles of prediction i."""
         return prediction.cells(i)
+
+    def as_columns(self, prediction: QuantilePrediction) -> dict[str, np.ndarray]:
+        """Medians, their disagreement, and a column for each quantile."""
+        return prediction.as_columns()
 
     def exported(
         self,

@@ -324,6 +324,14 @@ class SeveralTargets:
         """Prediction i as a row: the columns of every target."""
         return prediction.cells(i)
 
+    def as_columns(self, prediction: Any) -> dict[str, np.ndarray]:
+        """The columns of every target, whose names begin with `target_` and its number."""
+        return {
+            f"target_{d}_{name}": values
+            for d, one in enumerate(self.of)
+            for name, values in one.as_columns(prediction.of_target(d)).items()
+        }
+
     def exported(
         self,
         predicted: Mapping[str, Any],

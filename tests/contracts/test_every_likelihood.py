@@ -162,6 +162,9 @@ def test_predictions_and_scores_have_a_row_for_each_example(name):
     prediction = likelihood.prediction(arrays, None)
     assert len(likelihood.uncertainty(prediction)) == NUM_TARGETS
     json.dumps(likelihood.entry(prediction, 0))
+    columns = likelihood.as_columns(prediction)
+    assert {one.shape for one in columns.values()} == {(NUM_TARGETS,)}
+    json.dumps({key: one.tolist() for key, one in columns.items()}, allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)  # noqa: UP0
 ONE_DAY = datetime.timedelta(days=1)
 
 
-def read_csv(path):
-    """Reads the columns of a CSV file, texts [N] by the names in its first line."""
+def read_csv(path, as_is=False):
+    """Reads the columns of a CSV file, texts [N] by the names in its first line, trimmed or not."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         mark = max(",;\t|", key=file.readline().count)
         file.seek(0)
@@ -23,9 +23,10 @@ def read_csv(path):
     for number, row in enumerate(rows, 1):
         if len(row) != len(names):
             raise ValueError(f"row {number} has {len(row)} values for {len(names)} columns")
-        if mark == ";":  # Then a comma is a decimal point.
+        if mark == ";" and not as_is:  # Then a comma is a decimal point.
             row[:] = [re.sub(r"^([-+]?\d*),(\d+)$", r"\1.\2", text) for text in row]
-    return {name.strip(): [row[i].strip() for row in rows] for i, name in enumerate(names)}
+    trim = str if as_is else str.strip
+    return {name.strip(): [trim(row[i]) for row in rows] for i, name in enumerate(names)}
 
 
 def days(text, form=""):

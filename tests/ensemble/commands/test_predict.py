@@ -1,5 +1,7 @@
 """`predict.py`: what it reads, what it refuses, what it prints, in which order."""
 
+import csv
+import importlib.util
 import json
 import logging
 import subprocess
@@ -8,6 +10,7 @@ import sys
 import numpy as np
 import pandas as pd
 import PIL.Image
+import pyarrow.parquet
 import pytest
 from conftest import ROOT, make_blobs, small_config
 from etils import epath
@@ -135,7 +138,7 @@ def test_more_answers_than_memory_holds_are_refused_before_inputs_are_read(
     assert f"20,000 inputs of {file}" in line
     assert "--out=NAME.jsonl" in line
     assert run_here("predict.py", f"--workdir={workdir}", file, f"--out={out}").returncode == 0
-    assert out.read_text().count("\n") == 20_001
+    assert out.read_text().count("\n") == 20_000
 
 
 def test_a_table_of_more_answers_than_memory_holds_is_refused_by_the_members_too(
@@ -290,8 +293,16 @@ def test_bad_inputs_are_one_line(trained, tmp_path):
 
 
 def _lines(path):
-    first, *lines = map(json.loads, path.read_text().splitlines())
-    return first, lines
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _flat(document):
+    """Entries of a document of classes as rows have them, by input."""
+    names = [f"prob_{name}" for name in document["class_names"]]
+    return {
+        one.pop("input"): one | dict(zip(names, one.pop("probs"), strict=True))
+        for one in document["predictions"]
+    }
 
 
 def test_any_number_of_inputs_is_written_in_pieces(trained, tmp_path, monkeypatch):
@@ -308,7 +319,7 @@ def test_any_number_of_inputs_is_written_in_pieces(trained, tmp_path, monkeypatc
     assert done.returncode == 0, done.stderr
     folder = write_images(tmp_path / "images", inputs[:12], [f"{i:02d}.png" for i in range(12)])
     document = json.loads(predict.answer(workdir, str(tmp_path / "new.npz"), as_json=True))
-    expected = {one.pop("input"): one for one in document.pop("predictions")}
+    expected = _flat(document)
     numbers = [str(i) for i in range(12)]
     names = {
         str(tmp_path / "new.npz"): numbers,
@@ -321,12 +332,13 @@ def test_any_number_of_inputs_is_written_in_pieces(trained, tmp_path, monkeypatc
         done = run_here("predict.py", path, f"--workdir={workdir}", f"--out={out}")
         assert done.returncode == 0, done.stderr
         assert f"predictions of {len(shown)} inputs" in done.stdout
-        legend, lines = _lines(out)
+        assert "of 2 members" in done.stderr
+        lines = _lines(out)
         out.unlink()
-        assert legend == document
         assert [one.pop("input") for one in lines] == shown
         for i, one in enumerate(lines):
             of_one = expected[str(i % 12)]
+            assert one.keys() == of_one.keys()
             assert one.pop("class") == of_one["class"]
             for name, value in one.items():
                 np.testing.assert_allclose(value, of_one[name], atol=1e-6)
@@ -342,7 +354,9 @@ def test_what_cannot_be_written_is_one_line(trained, tmp_path):
         "must name a file in a folder": [tmp_path / "new.npz", f"--out={tmp_path / 'there'}"],
         "no folder": [f"records:{tmp_path / 'none'}", f"--out={tmp_path / 'out.jsonl'}"],
         "give it alone": [f"npz:{tmp_path / 'new.npz'}", "x", f"--out={tmp_path / 'out.jsonl'}"],
-        "out.csv must end in .jsonl": [tmp_path / "new.npz", f"--out={tmp_path / 'out.csv'}"],
+        "out.txt must end in .jsonl": [tmp_path / "new.npz", f"--out={tmp_path / 'out.txt'}"],
+        "--keep=id is for CSV": [tmp_path / "new.npz", "--keep=id"],
+        "images has no named columns": [write_images(tmp_path / "images", inputs[:1]), "--keep=id"],
         "kept.jsonl": [
             tmp_path / "new.npz",
             f"--out={tmp_path / 'kept.jsonl'}",
@@ -430,7 +444,7 @@ def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch, caplo
     file, out = tmp_path / "new.csv", tmp_path / "out.jsonl"
     frame[["town", "size"]].to_csv(file, index=False)
     assert predict.write_answers(run, [str(file)], epath.Path(out)) == 60
-    _, lines = _lines(out)
+    lines = _lines(out)
     assert [one["input"] for one in lines] == [str(i) for i in range(60)]
     expected = predictor(frame).mean
     np.testing.assert_allclose([one["mean"] for one in lines], expected, rtol=1e-5)
@@ -445,3 +459,173 @@ def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch, caplo
     file.write_text(file.read_text().replace(str(frame["size"][46]), "abc"))
     with pytest.raises(UserError, match=r"new.csv: .*'abc' in row 47"):
         predict.write_answers(run, [str(file)], epath.Path(out))
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """(folder with new.csv and new.parquet, their frame, workdirs by what they have learned)."""
+    folder, rng = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "id": [f"{i:03d}" for i in range(40)],
+            "note": [' "a", b ', "NA", "", "\u017b\n1"] * 10,
+            "count": pd.array([2**60 + 1, None] * 20, "Int64"),
+            "weight": [0.1, np.nan] * 20,
+            "when": pd.Timestamp("2024-02-29 08:00") + pd.to_timedelta(np.arange(40), "D"),
+            "size": rng.normal(size=40),
+        }
+    )
+    frame["mean"] = frame["size"]
+    frame.to_csv(folder / "new.csv", index=False)
+    frame.to_parquet(folder / "new.parquet", index=False)
+    targets = {
+        "gaussian": frame["size"] + rng.normal(size=40),
+        "quantiles": frame["size"] + rng.normal(size=40),
+        "categorical": np.where(frame["size"] > 0, "up", "down"),
+    }
+    runs = {}
+    for name, target in targets.items():
+        config = small_config(likelihood=name, method="sgd", ensemble_size=2, num_epochs=1)
+        data = (frame[["size"]], target)
+        runs[name] = str(folder / name)
+        ensemble.train(config, data, runs[name], show_progress=False)
+    return folder, frame, runs
+
+
+def _rows_of(path):
+    """Rows of a file in any form, and the types of a Parquet file's columns."""
+    if path.suffix == ".jsonl":
+        return _lines(path)
+    if path.suffix == ".csv":
+        with open(path, newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+KEPT = ("id", "note", "count", "weight", "when")
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "quantiles", "categorical"])
+def test_files_of_every_form_say_the_same(tables, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(predict, "_MAX_PIECE", 7)
+    folder, _, runs = tables
+    abstain = None if kind == "quantiles" else "coverage=0.5"
+    found = {}
+    for ending in (".jsonl", ".csv", ".parquet"):
+        out = epath.Path(tmp_path / f"out{ending}")
+        files = [str(folder / "new.csv")]
+        assert predict.write_answers(runs[kind], files, out, False, abstain, ["id"]) == 40
+        found[ending] = _rows_of(tmp_path / f"out{ending}")
+    lines = found[".jsonl"]
+    assert found[".parquet"] == lines
+    assert found[".csv"] == [{name: str(value) for name, value in one.items()} for one in lines]
+    prediction = ensemble.load(runs[kind], abstain=abstain)(tables[1])
+    expected = {
+        "gaussian": lambda: {
+            "mean": prediction.mean,
+            "standard_deviation": prediction.standard_deviation,
+            "quantile_0.05": prediction.quantiles[:, 1],
+            "quantile_0.975": prediction.quantiles[:, 6],
+        },
+        "quantiles": lambda: {
+            "median": prediction.median,
+            **{
+                f"quantile_{level}": values
+                for level, values in zip(prediction.levels, prediction.quantiles.T, strict=True)
+            },
+        },
+        "categorical": lambda: {
+            "prob_down": prediction.probs[:, 0],
+            "prob_up": prediction.probs[:, 1],
+            "label": prediction.label,
+            "total": prediction.total,
+        },
+    }[kind]()
+    for name, values in expected.items():
+        np.testing.assert_allclose([one[name] for one in lines], values, rtol=1e-5, atol=1e-6)
+    if abstain:
+        assert [one["accepted"] for one in lines] == prediction.accepted.tolist()
+    if kind == "categorical":
+        assert [one["class"] for one in lines] == prediction.class_name.tolist()
+
+
+def test_kept_columns_are_as_in_the_file(tables, tmp_path):
+    folder, _, runs = tables
+
+    def kept(source, ending):
+        out = epath.Path(tmp_path / f"{source}{ending}")
+        predict.write_answers(runs["gaussian"], [str(folder / source)], out, keep=KEPT)
+        return [{name: one[name] for name in KEPT} for one in _rows_of(tmp_path / out.name)]
+
+    with open(folder / "new.csv", newline="", encoding="utf-8") as file:
+        texts = [{name: one[name] for name in KEPT} for one in csv.DictReader(file)]
+    assert texts[0]["note"] == ' "a", b '  # Neither trimmed nor taken for missing.
+    for ending in (".jsonl", ".csv", ".parquet"):
+        assert kept("new.csv", ending) == texts
+    kept("new.parquet", ".parquet")
+    before = pyarrow.parquet.read_table(folder / "new.parquet", columns=[*KEPT])
+    assert pyarrow.parquet.read_table(tmp_path / "new.parquet.parquet").select(KEPT) == before
+    first, second, *_ = kept("new.parquet", ".jsonl")
+    assert first == {
+        "id": "000",
+        "note": ' "a", b ',
+        "count": 2**60 + 1,
+        "weight": 0.1,
+        "when": "2024-02-29 08:00:00.000000",
+    }
+    assert (second["count"], second["weight"], second["note"]) == (None, None, "NA")
+    assert kept("new.parquet", ".csv")[1]["weight"] == ""
+    document = json.loads(
+        predict.answer(runs["gaussian"], str(folder / "new.csv"), as_json=True, keep=["id"])
+    )
+    assert all(int(one["id"]) == int(one["input"]) for one in document["predictions"])
+    assert list(document["predictions"][0])[:3] == ["input", "id", "mean"]
+    _, _, *rows = predict.answer(runs["gaussian"], str(folder / "new.csv"), keep=["id"]).split("\n")
+    assert all(int(row.split()[0]) == int(row.split()[1]) for row in rows)
+
+
+def test_rows_have_a_semicolon_and_decimal_commas(tables, tmp_path):
+    _, frame, runs = tables
+    frame[["weight", "size"]].to_csv(tmp_path / "new.csv", sep=";", decimal=",", index=False)
+    out = epath.Path(tmp_path / "out.jsonl")
+    predict.write_answers(runs["gaussian"], [str(tmp_path / "new.csv")], out, keep=["weight"])
+    assert [one["weight"] for one in _lines(out)] == ["0,1", ""] * 20
+
+
+def test_what_cannot_be_kept_is_one_line(tables, tmp_path):
+    folder, _, runs = tables
+    odd = pyarrow.table({"size": [0.5, 0.6], "far": [1.0, np.inf]})
+    pyarrow.parquet.write_table(odd, tmp_path / "odd.parquet")
+    new, out = folder / "new.csv", f"--out={tmp_path / 'out.jsonl'}"
+    faults = {
+        "--keep=idd is no column": [new, "--keep=idd", out],
+        "did you mean 'id'?": [new, "--keep=idd"],
+        "'id' twice": [new, "--keep=id,id", out],
+        "--keep=mean: predictions have a 'mean'": [new, "--keep=mean", out],
+        "--keep=far": [tmp_path / "odd.parquet", "--keep=far", out],
+    }
+    for line, arguments in faults.items():
+        done = run_here("predict.py", f"--workdir={runs['gaussian']}", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert line in done.stderr.splitlines()[-1]
+        assert done.stderr.splitlines()[-1].startswith("predict.py: ")
+        assert not list(tmp_path.glob("out*"))
+    for flags in ([], ["--json"]):
+        done = run_here("predict.py", f"--workdir={runs['gaussian']}", new, "--keep=mean", *flags)
+        assert done.returncode == 2
+        assert "have a 'mean'" in done.stderr
+    clear = run_here("predict.py", f"--workdir={runs['categorical']}", new, "--keep=mean", out)
+    assert clear.returncode == 0, clear.stderr
+
+
+def test_parquet_without_pyarrow_is_one_line(tables, tmp_path, monkeypatch):
+    folder, _, runs = tables
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name)
+    )
+    out = f"--out={tmp_path / 'out.parquet'}"
+    done = run_here("predict.py", f"--workdir={runs['gaussian']}", folder / "new.csv", out)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "out.parquet needs pyarrow: pip install" in line

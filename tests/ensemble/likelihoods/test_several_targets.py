@@ -93,6 +93,10 @@ def test_predictions_are_those_of_each_target(case):
     assert titles[:2] == ["mean 0", "sd 0"]
     assert titles[-6:-4] == ["mean 2", "sd 2"]
     assert np.shape(json.loads(json.dumps(whole.entry(p, 0)))["quantiles"]) == (3, 7)
+    columns = whole.as_columns(p)
+    np.testing.assert_array_equal(columns["target_2_mean"], p.mean[:, 2])
+    np.testing.assert_array_equal(columns["target_1_quantile_0.05"], p.quantiles[:, 1, 1])
+    assert {one.shape for one in columns.values()} == {(NUM,)}
     assert whole.uncertainty(p).shape == whole.spread(arrays)[1].shape == (NUM,)
 
 

@@ -1,0 +1,65 @@
+"""Files of rows, written piece by piece: lines of JSON, CSV, or Parquet."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any
+
+Piece = Mapping[str, Sequence[Any]]
+"""Values [n] by the names of columns, which have the same types in each piece; as a sequence a
+`pyarrow.ChunkedArray` serves Parquet, too."""
+
+
+def write_json_lines(file: IO[bytes], pieces: Iterable[Piece]) -> None:
+    """Writes each row as an object of JSON in a line of its own."""
+    for columns in pieces:
+        for row in zip(*columns.values(), strict=True):
+            line = json.dumps(dict(zip(columns, row, strict=True)), allow_nan=False)
+            file.write(f"{line}\n".encode())
+
+
+def write_csv(file: IO[bytes], pieces: Iterable[Piece]) -> None:
+    """Writes CSV in UTF-8 below a line with the names; numbers have all their digits."""
+    for number, columns in enumerate(pieces):
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        if not number:
+            lines.writerow(columns)
+        lines.writerows(zip(*columns.values(), strict=True))
+        file.write(text.getvalue().encode("utf-8", "backslashreplace"))
+
+
+def write_parquet(file: IO[bytes], pieces: Iterable[Piece]) -> None:
+    """Writes Parquet, a row group for each piece; pyarrow must be there."""
+    import pyarrow.parquet  # Only where Parquet files are written.
+
+    writer = None
+    try:
+        for columns in pieces:
+            table = pyarrow.table({_text(name): _texts(one) for name, one in columns.items()})
+            writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _texts(values: Sequence[Any]) -> Sequence[Any]:
+    """Values whose texts are of UTF-8, which names of files may not be."""
+    return [_text(one) for one in values] if isinstance(values, list) else values
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+WRITERS: Mapping[str, Callable[[IO[bytes], Iterable[Piece]], None]] = {
+    ".jsonl": write_json_lines,
+    ".ndjson": write_json_lines,
+    ".csv": write_csv,
+    ".parquet": write_parquet,
+}
+"""What writes a file, by the ending of its name."""
