@@ -120,6 +120,7 @@ def answer(
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
     _check_kind(predictor, columns, path)
+    columns = _to_encode(columns, kept, predictor)
     if columns is None:
         inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
     else:
@@ -196,6 +197,7 @@ def write_answers(
     predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
     path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
     _check_kind(predictor, columns, path)
+    columns = _to_encode(columns, kept, predictor)
     table = predictor.dataset.table
     if table is not None:
         rows = _naming(path, table.encode, columns)
@@ -247,6 +249,17 @@ def _read_kept(paths: Sequence[str], columns: Columns | None, keep: Sequence[str
             "columns: leave it out"
         )
     return read_kept(paths[0], keep, [*columns])
+
+
+def _to_encode(columns: Columns | None, kept: Kept, predictor: Predictor) -> Columns | None:
+    """Columns without the kept ones that were not learned: nobody is told that these are unused."""
+    table = predictor.dataset.table
+    if columns is None or table is None:
+        return columns
+    learned = {one["name"] for one in table.content["columns"]}
+    return {
+        name: one for name, one in columns.items() if name in learned or name not in kept
+    } or columns
 
 
 def _check_names(kept: Iterable[str], fields: Sequence[str]) -> None:

@@ -592,6 +592,14 @@ def test_rows_have_a_semicolon_and_decimal_commas(tables, tmp_path):
     assert [one["weight"] for one in _lines(out)] == ["0,1", ""] * 20
 
 
+def test_a_kept_column_is_not_told_to_be_left_out(tables, tmp_path, caplog):
+    _, frame, runs = tables
+    frame[["size"]].assign(badge="x").to_csv(tmp_path / "new.csv", index=False)
+    for keep, is_told in ((["badge"], False), ([], True)):
+        predict.answer(runs["gaussian"], str(tmp_path / "new.csv"), keep=keep)
+        assert any("left out: 'badge'" in line for line in caplog.messages) == is_told
+
+
 def test_what_cannot_be_kept_is_one_line(tables, tmp_path):
     folder, _, runs = tables
     odd = pyarrow.table({"size": [0.5, 0.6], "far": [1.0, np.inf]})
