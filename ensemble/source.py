@@ -50,12 +50,20 @@ class Strata(NamedTuple):
         kind: `group` or `time`.
         values: [N], of groups texts; of times float64, days since 1970 of dates, else the numbers.
         has_dates: whether times are dates.
+        season: rows of a season, of times; 0: none.
     """
 
     column: str
     kind: str
     values: np.ndarray
     has_dates: bool = False
+    season: int = 0
+
+    @property
+    def lags(self) -> dict[str, int]:
+        """How many rows before a row a simple forecast finds its value; none of groups."""
+        lags = {"last_value": 1, "last_season": self.season}
+        return {name: lag for name, lag in lags.items() if lag and self.kind == "time"}
 
     @property
     def groups(self) -> np.ndarray | None:
@@ -236,6 +244,7 @@ class TableKeys(NamedTuple):
         kind: `labels` or `targets`, what the likelihood takes; None: by the target's values.
         date_format: of texts that are dates, beside ISO 8601, as `strptime` has it; or empty.
         na_values: as of `ensemble.sources.tables.column_kinds.parse_na_values`.
+        season: rows of a season, where rows are split by time; 0: none.
     """
 
     target: str = ""
@@ -244,11 +253,12 @@ class TableKeys(NamedTuple):
     kind: str | None = None
     date_format: str = ""
     na_values: Any = None
+    season: int = 0
 
     @property
     def keys(self) -> list[str]:
         """Those of the configuration that are set."""
-        names = ("target", "columns", "split", "date_format", "na_values")
+        names = ("target", "columns", "split", "date_format", "na_values", "season")
         return [f"config.{key}" for key in names if getattr(self, key)]
 
 

@@ -186,6 +186,19 @@ def test_tables(page):
     np.testing.assert_allclose(namespace["mean"], predictor(frame).mean, rtol=1e-4)
 
 
+def test_forecasting(page):
+    """No row has a lag that is not there, and tomorrow has the values of today."""
+    (making,) = page("forecasting")
+    namespace = {}
+    exec(making, namespace)
+    rows, tomorrow = pd.read_csv("sales.csv"), pd.read_csv("tomorrow.csv")
+    assert not rows.isna().any().any()
+    np.testing.assert_array_equal(rows["sold_7_before"][7:], rows["sold"][:-7])
+    assert tomorrow["date"][0] > rows["date"].max()
+    assert tomorrow["sold_1_before"][0] == rows["sold"].iloc[-1]
+    assert tomorrow["mean_of_week_before"][0] == pytest.approx(rows["sold"].iloc[-7:].mean())
+
+
 @pytest.mark.soak
 def test_regression(page):
     training, tabular, censored, _ = page("regression")
@@ -288,7 +301,7 @@ def test_distillation(page):
 def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
-    tested |= {"distillation", "tables", "numpyro", "posteriors", "worked_models"}
+    tested |= {"distillation", "forecasting", "tables", "numpyro", "posteriors", "worked_models"}
     others = {"extending"} | {f"{name}_tutorial" for name in ("pictures", "posterior", "table")}
     assert with_python == tested | {INFERENCE.stem} | others
 

@@ -294,7 +294,8 @@ def score_conformal(one: Evaluated) -> dict[str, dict[str, Any]]:
         By name of the method `level`, `num_rows` of calibration, `threshold`, `coverage`, the
         mean size, the 95% `interval` of both, `coverage_range`, which holds the coverage of at
         least 95% of such pairs of calibration and test splits, and `by_stratum`, the coverage as of
-        `strata.by_stratum`; or the `reason` why there are none.
+        `strata.by_stratum`, with a `coverage_range` of each period; or the `reason` why there are
+        none.
     """
     made = one.test.conformals(one.exact_sets)
     if one.calibration is None:
@@ -315,11 +316,19 @@ def _conformal(test: Conformal, held_out: Conformal, one: Evaluated) -> dict[str
         return {"reason": f"not available: {number} calibration examples, and it takes {needed}"}
     threshold = conformal_quantile(held_out.scores, level)
     sizes, held = test.size(threshold), test.scores <= threshold
-    coverage_range = conformal_range(held_out.scores, threshold, len(held), level)
-    if test.holds is not None:  # Coverage is no less, and its law not known.
-        held, coverage_range[1] = test.holds(threshold), 1.0
-    if math.isinf(threshold):
-        coverage_range = [1.0, 1.0]  # Everything is held.
+    if test.holds is not None:
+        held = test.holds(threshold)
+
+    def expected(num_rows: int) -> list[float]:
+        if math.isinf(threshold):
+            return [1.0, 1.0]  # Everything is held.
+        low, high = conformal_range(held_out.scores, threshold, num_rows, level)
+        # By `holds` coverage is no less, and its law not known.
+        return [low, high if test.holds is None else 1.0]
+
+    periods = by_stratum(held, one.strata)
+    if one.strata is not None and one.strata.groups is None:
+        periods = [each | {"coverage_range": expected(each["num_rows"])} for each in periods]
     found = test.describe(sizes)
     mean, sizes = f"mean_{test.unit}", np.maximum(sizes, 0)
     finite = bool(np.isfinite(sizes).all())
@@ -329,14 +338,14 @@ def _conformal(test: Conformal, held_out: Conformal, one: Evaluated) -> dict[str
         "num_rows": number,
         "threshold": threshold,
         "coverage": float(held.mean()),
-        "coverage_range": coverage_range,
+        "coverage_range": expected(len(held)),
         mean: float(sizes.mean()),
         "interval": {
             "coverage": metrics.error_interval(int(held.sum()), len(held)),
             mean: mean_interval(sizes) if finite else None,
         },
         "interval_over": OVER,
-        "by_stratum": by_stratum(held, one.strata),
+        "by_stratum": periods,
     }
 
 

@@ -107,14 +107,19 @@ def _simplest(n: Numbers) -> str:
 def _baselines(n: Numbers) -> str:
     """The errors of simpler predictors."""
     title = {"rmse": "an RMSE", "pinball": "a pinball loss"}[n["score"]]
+    past = "".join(f", {what} {n[name]:.4g}" for name, what in _PAST.items() if name in n)
     if n["linear"] is None:
-        return f"For comparison, {_simplest(n)} has {title} of {n['mean']:.4g}."
-    return f"Linear regression has {title} of {n['linear']:.4g}, {_simplest(n)} {n['mean']:.4g}."
+        return f"For comparison, {_simplest(n)} has {title} of {n['mean']:.4g}{past}."
+    simplest = f"{_simplest(n)} {n['mean']:.4g}"
+    return f"Linear regression has {title} of {n['linear']:.4g}, {simplest}{past}."
+
+
+_PAST = {"last_value": "the last value", "last_season": "the value a season before"}
 
 
 def _baseline(n: Numbers) -> str:
     """The simpler predictor that a finding is about."""
-    return {"least_squares": "linear regression", "constant": _simplest(n)}[n["name"]]
+    return {"least_squares": "linear regression", "constant": _simplest(n), **_PAST}[n["name"]]
 
 
 def _points(number: float) -> str:
@@ -524,6 +529,11 @@ WORDS: Mapping[str, Callable[[Numbers], str]] = {
     "strata.time_last_period": lambda n: (
         f"Rows are split by time ({shown(n['column'])}). In the last period, {shown(n['name'])}, "
         f"conformal predictions cover {_pct(n['share'])} {_pct_ends(n['interval'])}."
+    ),
+    "strata.time_last_period_outside": lambda n: (
+        f"Rows are split by time ({shown(n['column'])}). In the last period, {shown(n['name'])}, "
+        f"conformal predictions cover {_pct(n['share'])}, outside the expected "
+        f"{_pct_ends(n['expected'])}: the latest rows are not like those of calibration."
     ),
     "strata.groups": lambda n: (
         f"Rows are split by {shown(n['column'])}, so conformal guarantees hold on average over "

@@ -1,7 +1,8 @@
-"""What any ensemble that predicts numbers should beat: a constant, and least squares."""
+"""What any ensemble that predicts numbers should beat: a constant, least squares, a past value."""
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,13 @@ MAX_COLUMNS = 2000
 """Of least squares: with more, its equations take longer than the ensemble."""
 MAX_PRODUCTS = 1e10
 """Rows times the square of columns, which least squares multiplies, after a training."""
-TITLES = {"constant": "baseline", "least_squares": "linear regression"}
-"""What they are called, the worst first."""
+TITLES = {
+    "constant": "baseline",
+    "least_squares": "linear regression",
+    "last_value": "last value",
+    "last_season": "last season",
+}
+"""What they are called, the worst first; the last two are for rows that are split by time."""
 EXCESS_LEVEL = 0.975
 """Of two intervals, which then hold both differences with 95% confidence (Bonferroni)."""
 
@@ -48,11 +54,16 @@ def score_simple(
 
     Returns:
         `constant`, which looks at no input, and `least_squares`, a line through all of the training
-        examples with Gaussian noise. Of each `scores`, by name `value` and `interval`, as of
+        examples with Gaussian noise; of rows that are split by time, also those of `Strata.lags`,
+        which `past_values` predicts. Of each `scores`, by name `value` and `interval`, as of
         `score_split`, and `excess_interval`, paired, of its headline score less the ensemble's, of
-        `EXCESS_LEVEL`, over groups if there are any, None where it is not known; or the `reason`
-        why there are none.
+        `EXCESS_LEVEL` or, of more than two, so that all hold together with the same confidence,
+        over groups if there are any, None where it is not known; or the `reason` why there are
+        none.
     """
+    strata = source.strata(split)
+    lags = {} if strata is None else strata.lags
+    level = 1 - 2 * (1 - EXCESS_LEVEL) / (2 + len(lags)) if lags else EXCESS_LEVEL
     targets = without_errors(targets_of(source, split, target))
 
     def scored(said: Any) -> dict[str, Any]:
@@ -67,18 +78,29 @@ def score_simple(
             "interval_over": OVER,
         }
         if score := scores_of(simple).get(headline):
-            found["excess_interval"] = {headline: score.change(view, simple, EXCESS_LEVEL, groups)}
+            found["excess_interval"] = {headline: score.change(view, simple, level, groups)}
         return found
 
-    found = {"constant": scored(likelihood.constant(targets_of(source, "train", target)).plain)}
-    try:
+    def of_normal(predict: Callable[[], tuple[NDArray, Any]]) -> dict[str, Any]:
+        try:
+            means, deviation = predict()
+        except UserError as error:
+            return {"reason": f"{error}"}
+        return scored(likelihood.normal(means, np.broadcast_to(deviation, means.shape)))
+
+    def regress() -> tuple[NDArray, Any]:
         if source.sizes["train"] * np.prod(source.input_shape, dtype=float) ** 2 > max_products:
             raise UserError("not available: it would take long; an evaluation has it")
-        means, deviation = least_squares(source, split, target)
-    except UserError as error:
-        return {**found, "least_squares": {"reason": f"{error}"}}
-    said = likelihood.normal(means, np.broadcast_to(deviation, means.shape))
-    return {**found, "least_squares": scored(said)}
+        return least_squares(source, split, target)
+
+    return {
+        "constant": scored(likelihood.constant(targets_of(source, "train", target)).plain),
+        "least_squares": of_normal(regress),
+        **{
+            name: of_normal(functools.partial(past_values, source, split, lag, target))
+            for name, lag in lags.items()
+        },
+    }
 
 
 def targets_of(source: Source, split: str, target: int | None) -> NDArray:
@@ -150,6 +172,51 @@ def least_squares(
             f"not available: {num_rows:,} examples of {num_columns:,} columns leave no residuals"
         )
     means = np.concatenate([design(block.inputs) @ weights for block in blocks(source, split)])
+    return means, deviation
+
+
+def past_values(
+    source: Source, split: str, lag: int, target: int | None = None
+) -> tuple[NDArray, Any]:
+    """Predicts each row of a split by the target some rows before, in the order of time.
+
+    These may be rows of the same split: it is the forecast of one step, or of one season.
+
+    Args:
+        source: whose rows are split by time.
+        split: that is predicted.
+        lag: how many rows before.
+        target: as of `score_simple`.
+
+    Returns:
+        Predictions [N] of the split, and the root of the mean square of what they miss by in
+        training rows; of several targets [N, D] and [D].
+
+    Raises:
+        UserError: rows share a time, so that they have no order, or there are too few of them.
+    """
+    strata = {name: source.strata(name) for name in source.sizes}
+    times = np.concatenate([one.values for one in strata.values() if one is not None])
+    if len(np.unique(times)) < len(times):
+        raise UserError("not available: several rows have the same time, and so no order")
+    order = np.argsort(times)
+    names = np.repeat([*source.sizes], [*source.sizes.values()])
+    all_targets = [values(targets_of(source, name, target)) for name in source.sizes]
+    in_order = np.concatenate(all_targets).astype(np.float64)[order]
+    past = np.full_like(in_order, np.nan)
+    past[lag:] = in_order[:-lag]
+    is_learned = names[order] == "train"
+    is_learned[lag:] &= is_learned[:-lag].copy()
+    is_learned[:lag] = False
+    misses = (in_order - past)[is_learned]
+    means = np.empty_like(past)
+    means[order] = past
+    means = means[names == split]
+    if not np.isfinite(means).all() or not len(misses):
+        raise UserError(f"not available: some rows have none {lag} rows before them")
+    deviation = np.sqrt((misses**2).mean(axis=0))
+    if not np.all(deviation > 1e-9 * np.abs(in_order).max(axis=0)):
+        raise UserError(f"not available: values {lag} rows before leave no residuals")
     return means, deviation
 
 

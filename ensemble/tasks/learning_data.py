@@ -76,6 +76,7 @@ def table_keys(config: Mapping[str, Any]) -> TableKeys:
         kind,
         config.get("date_format") or "",
         config.get("na_values"),
+        config.get("season") or 0,
     )
 
 

@@ -117,6 +117,12 @@ TABLE = {
         "column whose groups are kept in one split, or whose latest rows test; empty: at random",
         Rule(_is_split, "must be group:COLUMN or time:COLUMN of a table, or empty"),
     ),
+    "season": Key(
+        0,
+        "rows of a season: reports have the value of so many rows before beside the ensemble; 0: "
+        "none",
+        Rule(lambda value: value == 0 or value > 1, "must be 0, or at least 2 rows"),
+    ),
     "date_format": Key(
         "",
         "how a table's dates are written, as '%d.%m.%Y'; empty, or else: as ISO 8601 has it",
@@ -146,7 +152,10 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
 
 
 def split_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
-    """A column to split by, where nothing is split."""
+    """A season of rows that have no order, or a column to split by, where nothing is split."""
+    if values.get("season") and not values.get("split", "").startswith("time:"):
+        line = f"config.season={values['season']} needs config.split=time:COLUMN"
+        return [Conflict(("season",), f"{line}; set that, or leave the season out")]
     if not values.get("split") or values.get("hold_out", True):
         return []
     line = f"config.split={values['split']!r} has nothing to split with config.hold_out=False"

@@ -433,6 +433,11 @@ def test_values_that_cannot_stand_together_are_told_with_all_else():
             {"method": "hmc", "num_blends": 3},
             "config.num_blends=3 is for config.method='sgd', and this run has config.method='hmc'",
         ),
+        ({"num_epochs": 1, "season": 7}, "config.season=7 needs config.split=time:COLUMN"),
+        (
+            {"num_epochs": 1, "season": 7, "split": "group:a"},
+            "config.season=7 needs config.split=time:COLUMN",
+        ),
     ],
 )
 def test_a_key_of_another_task_names_what_the_run_would_have_to_change(config, line):

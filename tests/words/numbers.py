@@ -122,6 +122,8 @@ def cases() -> Iterator[tuple[str, str | Finding | list[Finding]]]:
     for case, line in BESIDE.items():
         both = {"least_squares": line, "constant": simple(9.0)}
         yield f"beside.{case}", quality.baseline(usual, both, "rmse")
+    past = {"last_value": simple(1.0), "last_season": simple(2.5)}
+    yield "beside.past", quality.baseline(usual, {"constant": simple(9.0), **past}, "rmse")
     untold = dict.fromkeys(("least_squares", "constant"), simple(9.0, is_told=False))
     yield "beside.few_groups", quality.baseline(few[0], untold, "rmse")
     yield "beside.few_examples", quality.baseline({**usual, "num_rows": 9}, untold, "rmse")

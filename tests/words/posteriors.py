@@ -114,6 +114,9 @@ def _of_strata() -> Iterator[tuple[str, Finding]]:
     yield "strata.groups_alike", _told(by_stratum(held, groups), "group:patient")
     yield "strata.no_sections", _told([], "group:patient")
     days = strata_of(np.arange(41.0), "time", "when", has_dates=True)
-    yield "strata.time", _told(by_stratum(held, days), "time:when")
+    periods = by_stratum(held, days)
+    for case, low in {"strata.time": 0.0, "strata.time_outside": 0.7}.items():
+        each = [one | {"coverage_range": [low, 1.0]} for one in periods]
+        yield case, _told(each, "time:when")
     yield "strata.time_without_sections", _told([], "time:when")
     yield "strata.random", _told([], "")

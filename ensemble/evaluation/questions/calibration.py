@@ -297,6 +297,10 @@ def strata(evaluation: Mapping[str, Any]) -> Finding:
     if kind == _TIME and sections:
         last = sections[-1]
         numbers |= {"name": last["name"], "share": last["share"], "interval": last["interval"]}
+        low, high = last["coverage_range"]
+        if not low <= last["share"] <= high:
+            numbers["expected"] = (low, high)
+            return Finding("strata.time_last_period_outside", numbers=numbers, tone="warning")
         return Finding("strata.time_last_period", numbers=numbers)
     if kind == _TIME:
         return Finding("strata.time", numbers=numbers)

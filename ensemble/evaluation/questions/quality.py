@@ -114,7 +114,7 @@ def balance(test: Mapping[str, Any], classes: Mapping[str, Any]) -> Finding:
 
 
 def baseline(test: Mapping[str, Any], simple: Mapping[str, Any], score: str) -> Finding:
-    """Whether it is better than linear regression and a constant.
+    """Whether it is better than linear regression, a constant and, over time, a past value.
 
     Args:
         test: as `score_split` returns it.
@@ -126,6 +126,7 @@ def baseline(test: Mapping[str, Any], simple: Mapping[str, Any], score: str) -> 
         return Finding("baseline.no_data")
     values = {name: values_in(one)[score] for name, one in found.items()}
     numbers = {"score": score, "linear": values.get("least_squares"), "mean": values["constant"]}
+    numbers |= {name: values[name] for name in ("last_value", "last_season") if name in values}
     if test["num_rows"] < FEW_EXAMPLES:
         return Finding("baseline.few_examples", numbers=numbers | {"num_rows": test["num_rows"]})
     intervals = {name: one["excess_interval"][score] for name, one in found.items()}

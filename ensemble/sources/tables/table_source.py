@@ -154,8 +154,14 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
     written = request.table.date_format
     kinds = column_kinds.kinds_of(tables.get(POOL) or tables["train"], chosen, aside, written)
     tables = {part: column_kinds.parsed(columns, kinds) for part, columns in tables.items()}
+    season = request.table.season
     strata = (
-        {} if by is None else {p: strata_of(by, one, name, written) for p, one in tables.items()}
+        {}
+        if by is None
+        else {
+            part: strata_of(by, one, name, written)._replace(season=season)
+            for part, one in tables.items()
+        }
     )
     if by is None:
         digests = functools.partial(_digests, tables) if request.copies_together else None

@@ -118,3 +118,38 @@ def test_groups_are_those_of_the_report_though_the_data_are_gone(likelihood, tmp
     path.unlink()
     alone = ensemble.evaluate(tmp_path / "run", tmp_path / "alone", datasets=["none"], **how)
     assert alone["test"] == found["test"]
+
+
+@pytest.mark.parametrize("drift", [9.0, pytest.param(0.0, marks=pytest.mark.check)])
+def test_a_drift_in_the_last_period_is_a_finding(drift, tmp_path):
+    rng = np.random.default_rng(0)
+    day, a = np.arange(500), rng.normal(size=500)
+    target = a + 0.3 * rng.normal(size=500) + drift * (day >= 490)
+    rows = "".join(f"{one},{x:.4f},{y:.4f}\n" for one, x, y in zip(day, a, target, strict=True))
+    (tmp_path / "t.csv").write_text(f"day,a,y\n{rows}")
+    config = {
+        "dataset": f"csv:{tmp_path / 't.csv'}",
+        "target": "y",
+        "split": "time:day",
+        "season": 7,
+        "likelihood": "gaussian",
+        "model": "logistic_regression",
+        "learning_rate": 0.1,
+        "num_epochs": 20,
+        "ensemble_size": 2,
+    }
+    result = ensemble.train(config, workdir=str(tmp_path / "run"), show_progress=False)
+    how = {"datasets": ["none"], "show_progress": False}
+    found = ensemble.evaluate(tmp_path / "run", tmp_path / "out", **how)
+    assert found["simple"] == result.report["simple"]
+    assert found["simple"]["last_season"]["scores"]["rmse"]["value"] > 1
+    (last,) = (one for one in found["findings"] if one["code"].startswith("strata."))
+    expected = "strata.time_last_period_outside" if drift else "strata.time_last_period"
+    assert last["code"] == expected
+    (baseline,) = (one for one in found["findings"] if one["code"].startswith("baseline."))
+    assert "the value a season before" in baseline["text"]
+    *_, period = next(iter(found["conformal"].values()))["by_stratum"]
+    low, high = period["coverage_range"]
+    assert low < 0.9 <= high <= 1
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "last season" in page
