@@ -72,6 +72,11 @@ def can_be_tempered(likelihood: Any) -> bool:
     return hasattr(getattr(likelihood, "of", (likelihood,))[0], "tempered")
 
 
+def is_corrected(likelihood: Any) -> bool:
+    """Whether its predictions are corrected for class weights, by which its members learn."""
+    return getattr(likelihood, "class_weights", None) is not None
+
+
 def view_of_all(said: tuple[Likelihood, Arrays], targets: Any) -> View:
     """The view of a likelihood and of what one member predicts, of each example or of all alike."""
     likelihood, arrays = said

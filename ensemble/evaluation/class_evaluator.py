@@ -55,7 +55,7 @@ class ClassEvaluator(Evaluator):
             quality.balance(test, classes),
             *others.of_chains(evaluation),
             calibration.confidence(test, facts),
-            calibration.weights(evaluation["config"]),
+            calibration.weights(evaluation["config"], evaluation["dataset"]),
             calibration.recalibration(test, evaluation["calibrated"]),
             calibration.conformal(evaluation["conformal"], test),
             calibration.strata(evaluation),

@@ -496,6 +496,10 @@ WORDS: Mapping[str, Callable[[Numbers], str]] = {
         "It learned with class weights, so its probabilities of rare classes are too high. One "
         "temperature cannot undo that."
     ),
+    "weights.corrected": lambda n: (
+        "It learned with class weights, for which its probabilities are corrected. Where rare "
+        "classes matter, decide by a threshold on these or by costs."
+    ),
     "recalibration.no_split": lambda n: "The run holds out no calibration split.",
     "recalibration.unfitted": lambda n: f"Recalibration is {n['reason']}.",
     **_recalibration("temperature", _temperature),

@@ -99,6 +99,12 @@ class Classes:
 
     Args:
         class_names: one for each class.
+        class_weights: [C], by which members learn and for which predictions are corrected; None:
+            these are what the outputs say.
+
+    Where an example of class c counts w_c times in the loss, the outputs learn to say q(c | input),
+    in proportion to w_c p(c | input): so p is in proportion to q / w (Elkan 2001, "The foundations
+    of cost-sensitive learning"). `predict` says p, all else is of q.
     """
 
     name: str
@@ -114,8 +120,13 @@ class Classes:
     draw_scores = ("accuracy", "nll", "brier")
     traced = ("accuracy", "nll")
 
-    def __init__(self, class_names: Sequence[str]):
+    def __init__(self, class_names: Sequence[str], class_weights: Sequence[float] | None = None):
         self.class_names = tuple(class_names)
+        self.class_weights = None if class_weights is None else tuple(map(float, class_weights))
+
+    def corrected(self, class_weights: Sequence[float]) -> Classes:
+        """The same, whose predictions are corrected for class weights [C]."""
+        return type(self)(self.class_names, class_weights)
 
     @property
     def num_classes(self) -> int:
@@ -151,11 +162,19 @@ class Classes:
         number = description["num_classes"]
         if len(names) < 2 or type(number) is not int or number != len(names):
             raise ValueError("dataset.class_names must be as many as num_classes, from 2")
-        return cls(names)
+        weights = description.get("class_weights")
+        if weights is not None and not _are_weights(weights, number):
+            raise ValueError("dataset.class_weights must be a positive number for each class")
+        return cls(names, weights)
 
     def describe(self) -> dict[str, Any]:
-        """Returns the classes, JSON-ready."""
-        return {"num_classes": self.num_classes, "class_names": list(self.class_names)}
+        """Returns the classes, JSON-ready, and the weights that predictions are corrected for."""
+        weights = self.class_weights
+        return {
+            "num_classes": self.num_classes,
+            "class_names": list(self.class_names),
+            **({} if weights is None else {"class_weights": list(weights)}),
+        }
 
     # Pure functions on the devices.
 
@@ -168,7 +187,7 @@ class Classes:
         return {}
 
     def log_prob(self, params: Mapping[str, Any], outputs: jax.Array, targets: Any) -> jax.Array:
-        """Log-probability [B] of the labels, nats."""
+        """Log-probability [B] of the labels, nats, in what the outputs say."""
         return at_labels(self.class_log_probs(outputs), targets)
 
     def smoothed_log_prob(self, outputs: jax.Array, targets: Any, smoothing: float) -> jax.Array:
@@ -183,8 +202,11 @@ class Classes:
         return jnp.sum(taught["probs"] * self.class_log_probs(outputs), axis=-1)
 
     def predict(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
-        """Log p(class) [B, C]."""
-        return {LOG_PROBS: self.class_log_probs(outputs)}
+        """Log p(class) [B, C], corrected for class weights."""
+        log_probs = self.class_log_probs(outputs)
+        if self.class_weights is not None:
+            log_probs = jax.nn.log_softmax(log_probs - np.log(self.class_weights))
+        return {LOG_PROBS: log_probs}
 
     def tempered(self, predicted: Mapping[str, Any], factor: Any) -> dict[str, Any]:
         """One member's log-probabilities at a temperature, the factor."""
@@ -439,6 +461,13 @@ class Classes:
             "member_log_probs": log_probs,
             "accepted": metrics.one_minus_max(mean, jnp) < threshold,
         }
+
+
+def _are_weights(found: Any, number: int) -> bool:
+    """Whether something that was read is so many positive numbers."""
+    if not isinstance(found, list) or len(found) != number:
+        return False
+    return all(type(one) in (int, float) and 0 < one < float("inf") for one in found)
 
 
 def gain(accuracy: float, mean_accuracy: float) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ensemble.likelihood import is_corrected
 from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, Beaten, advantage, beaten
 from ensemble.report.results import reported_split
@@ -49,11 +50,9 @@ def findings(
     split = reported_split(report)
     if scored is None:
         return found
-    is_weighted = (
-        scored.dataset.train_weights is not None
-        or report.get("config", {}).get("class_weights", "none") != "none"
-    )
-    if is_weighted or not scored.likelihood.has_density:
+    of_classes = report.get("config", {}).get("class_weights", "none") != "none"
+    has_weights = scored.dataset.train_weights is not None
+    if has_weights or of_classes or not scored.likelihood.has_density:
         losses = {}  # They are weighted, or of standardised targets: a constant's are neither.
     if split is None:
         return found + _training(report, scored, losses, remedy)
@@ -64,6 +63,7 @@ def findings(
     scores = values_in(report[split])
     has_diverged = scores[likelihood.loss] > constant.loss + _MAX_LOST
     is_worse = constant.higher_is_better and not gain.ensemble[0] > 0
+    is_weighted = has_weights or (of_classes and not is_corrected(scored.likelihood))
     if is_weighted and is_worse and not has_diverged:
         return [*found, _of_weights(scores, split, constant)]
     return found + _scores(report, split, constant, gain, losses, remedy, likelihood.loss)
@@ -295,8 +295,8 @@ def _scores(
         if tells:
             cause = (
                 f"Its NLL of {scores[loss]:.4g} nats is better than the {constant.loss:.4g} of "
-                "that, so it does tell classes apart: go by its probabilities, or set "
-                "config.class_weights where rare classes matter."
+                "that, so it does tell classes apart: go by its probabilities, with a threshold "
+                "of your own where rare classes matter."
             )
         return [
             f"On the {split} split the ensemble is not measurably better than {constant.what}: "

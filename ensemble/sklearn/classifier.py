@@ -47,7 +47,9 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.
         class_weight: how much each class counts: 'balanced', or a mapping from labels, of which
-            those left out count 1; None: all the same.
+            those left out count 1; None: all the same. `predict` then decides by probability times
+            weight; the probabilities themselves are corrected for the weights, unless `config` has
+            `correct_class_weights=False`.
         n_jobs: threads that JAX computes with on CPUs; None: all cores, -1 too. JAX settles them
             when it starts in a process, and keeps them. Programs are compiled by further threads.
 
@@ -115,7 +117,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Returns the most probable label of each example [N].
+        """Returns the most probable label of each example [N]: with `class_weight`, by it.
 
         Raises:
             NotFittedError: before `fit`.
@@ -140,7 +142,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             X: [N, ...], like what was learned.
 
         Returns:
-            A `ClassPrediction`: `probs` [N, C], `label` [N] among `classes_`, and in nats [N]
+            A `ClassPrediction`: `probs` [N, C], `label` [N] as of `predict`, and in nats [N]
             `total`, `aleatoric` and `epistemic` uncertainty; the last is what the members disagree
             on.
 
@@ -151,9 +153,13 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         from ensemble.likelihoods.classes import ClassPrediction  # It brings JAX.
 
         whole, num_examples = self._predict(X)
+        likelihood: Any = self.predictor_.likelihood  # Of classes.
+        label, weights = whole.label, likelihood.class_weights
+        if weights is not None:  # Which probabilities are corrected for; decisions go by them.
+            label = (whole.probs * np.asarray(weights)).argmax(axis=1)
         return ClassPrediction(
             probs=whole.probs[:num_examples],
-            label=self.classes_[whole.label[:num_examples]],
+            label=self.classes_[label[:num_examples]],
             total=whole.total[:num_examples],
             aleatoric=whole.aleatoric[:num_examples],
             epistemic=whole.epistemic[:num_examples],

@@ -186,3 +186,81 @@ def _of_values(
     )
     numbered = {what: np.searchsorted(found, values) for what, values in labels.items()}
     return numbered, tuple(map(str, found.tolist()))
+
+
+def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """How much each class counts in the training loss.
+
+    Args:
+        spec: `none` (all 1); `balanced` (N / (C * count), as in scikit-learn, so that the mean over
+            the training examples is 1); or C positive numbers separated by commas.
+        labels: of the training examples, int `[N]`.
+        num_classes: C.
+
+    Returns:
+        float32 `[C]`; the weight of a class without examples, never used, is that of one example.
+
+    Raises:
+        UserError: if the specification is none of these.
+    """
+    if spec == "none":
+        return np.ones(num_classes, np.float32)
+    if spec == "balanced":
+        counts = np.bincount(labels, minlength=num_classes)
+        return (len(labels) / (num_classes * np.maximum(counts, 1))).astype(np.float32)
+    try:
+        with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
+            weights = np.array([float(number) for number in spec.split(",")], np.float32)
+    except ValueError as error:
+        raise UserError(
+            f"class_weights={spec!r} must be none, balanced, or {num_classes} positive numbers "
+            f"separated by commas"
+        ) from error
+    if len(weights) != num_classes:
+        raise UserError(
+            f"class_weights={spec!r} has {len(weights)} numbers; give one for each of the "
+            f"{num_classes} classes"
+        )
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise UserError(f"class_weights={spec!r} must all be positive and finite")
+    return weights
+
+
+_DRAWN = 10_000
+_MOST_DRAWN = 10_000_000
+"""Examples of each class, and of all, that `weights_in_batches` looks at."""
+
+
+def weights_in_batches(
+    weights: np.ndarray, labels: np.ndarray, own: np.ndarray | None, batch_size: int
+) -> np.ndarray:
+    """How much each class counts in training that divides the loss of a batch by its weights.
+
+    Where a heavy class is rare, batches that have it divide by more, so that it counts less than
+    its weight says. This is the mean over orders of the examples, to about a percent.
+
+    Args:
+        weights: [C] of `class_weights`.
+        labels: of the training examples, int [N].
+        own: [N], how much these count beside; None: all the same.
+        batch_size: B.
+
+    Returns:
+        float64 [C], up to a factor.
+    """
+    num_classes, number = len(weights), len(labels)
+    own = np.ones(number) if own is None else own.astype(np.float64)
+    counts = np.bincount(labels, minlength=num_classes)
+    passes = min(-(-_DRAWN // counts[counts > 0].min()), -(-_MOST_DRAWN // number))
+    rng, found = np.random.default_rng(0), np.zeros(num_classes)
+    starts = np.arange(0, number, batch_size)
+    of_rows = own * weights[labels]
+    for _ in range(passes):
+        order = rng.permutation(number)
+        sums = np.add.reduceat(of_rows[order], starts)
+        shares = of_rows[order] / np.repeat(sums, np.diff([*starts, number]))
+        found += np.bincount(labels[order], shares, num_classes)
+    whole = passes * np.bincount(labels, own, num_classes)
+    effects = np.divide(found, whole, out=np.ones(num_classes), where=counts > 0)
+    effects[counts == 0] = weights[counts == 0] * np.median((effects / weights)[counts > 0])
+    return effects / effects.min()

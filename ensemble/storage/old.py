@@ -31,6 +31,8 @@ _TOLD: set[tuple[os.PathLike[str], str]] = set()
 def in_todays_words(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration as it was read, whose keys have the names that they have now.
 
+    Probabilities of runs with class weights were not corrected for these, once.
+
     Raises:
         ValueError: it has a key by both names.
     """
@@ -40,6 +42,8 @@ def in_todays_words(config: Mapping[str, Any]) -> dict[str, Any]:
     for old, new in RENAMED.items():
         if old in config and new in config:
             raise ValueError(f"it has both config.{old} and config.{new}, which are the same")
+    if config.get("class_weights", "none") != "none":
+        config.setdefault("correct_class_weights", False)
     return {RENAMED.get(name, name): value for name, value in config.items()}
 
 

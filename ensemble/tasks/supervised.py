@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ensemble import likelihoods, networks
-from ensemble.config import likelihood_settings, model_settings
+from ensemble.config import flatten, likelihood_settings, model_settings
 from ensemble.errors import UserError, in_own_code
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.likelihood import Likelihood, can_be_tempered
@@ -38,6 +39,7 @@ from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
 from ensemble.sources.dataset import Dataset, with_quantiles, with_robust_scaling
+from ensemble.sources.labels import class_weights, weights_in_batches
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
 from ensemble.tasks.learning_data import (
     check_params,
@@ -49,6 +51,8 @@ from ensemble.tasks.learning_data import (
 
 if TYPE_CHECKING:
     from ensemble.sources.data_forms import Given
+
+logger = logging.getLogger("ensemble")
 
 OWN = "likelihood"
 """The entry of `params` that holds the likelihood's own parameters, where it has any."""
@@ -318,6 +322,7 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
     if networks.takes_quantiles(config.model) and isinstance(dataset, Dataset):
         dataset = with_quantiles(dataset)
     likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
+    likelihood = _corrected(likelihood, dataset, config)
     if getattr(likelihood, "needs_teacher", False):
         raise UserError(
             f"config.likelihood={config.likelihood!r} is learned from an ensemble: use "
@@ -332,6 +337,43 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
     task = Supervised(dataset, network, likelihood, parse_prior(config.prior))
     check_network(task, config)
     return task
+
+
+def _corrected(
+    likelihood: Likelihood, dataset: Source, config: ml_collections.FrozenConfigDict
+) -> Likelihood:
+    """The likelihood, whose predictions are corrected for the class weights of a run."""
+    spec, smoothing = config.get("class_weights", "none"), _smoothing(config)
+    if spec == "none" or not dataset.class_names or not config.correct_class_weights:
+        return likelihood
+    if smoothing:
+        note(
+            f"Probabilities are not corrected for config.class_weights={spec!r}, because "
+            f"{smoothing} changes them too: those of rare classes are too high. Set one of the two."
+        )
+        return likelihood
+    logger.info(
+        "Probabilities are corrected for config.class_weights=%r: the most probable class is as "
+        "without weights. Where rare classes matter, decide by a threshold or by costs.",
+        spec,
+        extra={"stays": True},
+    )
+    classes: Any = likelihood  # As the data have classes.
+    labels = dataset.targets("train")
+    weights = class_weights(spec, labels, len(dataset.class_names))
+    found: Likelihood = classes.corrected(
+        weights_in_batches(weights, labels, dataset.train_weights, config.batch_size)
+    )
+    return found
+
+
+def _smoothing(config: ml_collections.FrozenConfigDict) -> str:
+    """The key by which labels are smoothed, and its value; empty: none does."""
+    for key, none in (("label_smoothing", 0.0), ("varied.label_smoothing", "0,0")):
+        value = flatten(config).get(key, none)
+        if value != none:
+            return f"config.{key}={value!r}"
+    return ""
 
 
 def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: Any) -> Supervised:

@@ -153,7 +153,9 @@ def cases() -> Iterator[tuple[str, str | Finding]]:
     lost = {**worse, "on_folds": None}
     yield "temperature.higher_groups", calibration.recalibration(of_groups, lost)
     for case, spec in {"none": "none", "some": "balanced"}.items():
-        yield f"weights.{case}", calibration.weights({"class_weights": spec})
+        yield f"weights.{case}", calibration.weights({"class_weights": spec}, {})
+    spec = {"class_weights": "balanced"}
+    yield "weights.corrected", calibration.weights(spec, {"class_weights": [1, 2]})
     reason = {"factor": "temperature", "reason": "left at 1: no label is wrong"}
     yield "temperature.unfitted", calibration.recalibration(usual, {**reason, "value": 1.0})
     yield "temperature.no_split", calibration.recalibration(usual, reason)

@@ -190,11 +190,18 @@ def targets(test: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def weights(config: Mapping[str, Any]) -> Finding:
-    """Whether the run has learned with class weights, which one factor cannot undo."""
+def weights(config: Mapping[str, Any], dataset: Mapping[str, Any]) -> Finding:
+    """Whether the run has learned with class weights, which one factor cannot undo.
+
+    Args:
+        config: of the run.
+        dataset: its description, which has the weights that probabilities are corrected for.
+    """
     spec = config.get("class_weights", "none")
     if spec == "none":
         return Finding("weights.none")
+    if "class_weights" in dataset:
+        return Finding("weights.corrected", numbers={"weights": spec})
     return Finding("weights.classes", numbers={"weights": spec}, tone="warning")
 
 

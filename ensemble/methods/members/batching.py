@@ -18,6 +18,7 @@ from ensemble.methods.members.folds import Folds
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source
 from ensemble.sources.batches import epoch_batches
+from ensemble.sources.labels import class_weights
 
 _MAX_AT_ONCE = 64
 """Steps of one program, at most."""
@@ -149,12 +150,9 @@ class Batches:
                     f"config.class_weights={config.class_weights!r} is for classes, and the "
                     "targets are numbers; set it to 'none'"
                 )
-            with np.errstate(over="ignore"):  # A weight that leaves float32 is refused.
-                self._class_weights = class_weights(
-                    config.class_weights,
-                    source.targets("train"),
-                    len(source.class_names),
-                )
+            self._class_weights = class_weights(
+                config.class_weights, source.targets("train"), len(source.class_names)
+            )
         self._steps_axis = 0 if config.batching == "shared" else 1
         self.ahead = functools.lru_cache(maxsize=1)(self._read_ahead)
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
@@ -261,17 +259,20 @@ class Batches:
         examples, mask = (np.concatenate(ones, axis=-2) for ones in zip(*parts, strict=True))
         return Part(examples, mask, *self._source.read("train", examples))
 
-    def weights(self, examples: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+    def weights(
+        self, examples: np.ndarray, targets: np.ndarray, of_classes: bool = True
+    ) -> np.ndarray | None:
         """How much training examples count in the loss; None where all count the same.
 
         Args:
             examples: their numbers.
             targets: theirs.
+            of_classes: whether class weights count.
         """
         weights = (
             None if self._source.train_weights is None else self._source.train_weights[examples]
         )
-        if self._class_weights is not None:
+        if self._class_weights is not None and of_classes:
             of_class = self._class_weights[targets]
             weights = of_class if weights is None else weights * of_class
         return weights
@@ -313,40 +314,3 @@ def check_data(
             f"config.early_stopping_epochs={config.early_stopping_epochs} needs a validation "
             "split: give one, set config.hold_out=True, or early_stopping_epochs=0"
         )
-
-
-def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """How much each class counts in the training loss.
-
-    Args:
-        spec: `none` (all 1); `balanced` (N / (C * count), as in scikit-learn, so that the mean over
-            the training examples is 1); or C positive numbers separated by commas.
-        labels: of the training examples, int `[N]`.
-        num_classes: C.
-
-    Returns:
-        float32 `[C]`; the weight of a class without examples, never used, is that of one example.
-
-    Raises:
-        UserError: if the specification is none of these.
-    """
-    if spec == "none":
-        return np.ones(num_classes, np.float32)
-    if spec == "balanced":
-        counts = np.bincount(labels, minlength=num_classes)
-        return (len(labels) / (num_classes * np.maximum(counts, 1))).astype(np.float32)
-    try:
-        weights = np.array([float(number) for number in spec.split(",")], np.float32)
-    except ValueError as error:
-        raise UserError(
-            f"class_weights={spec!r} must be none, balanced, or {num_classes} positive numbers "
-            f"separated by commas"
-        ) from error
-    if len(weights) != num_classes:
-        raise UserError(
-            f"class_weights={spec!r} has {len(weights)} numbers; give one for each of the "
-            f"{num_classes} classes"
-        )
-    if not (np.isfinite(weights) & (weights > 0)).all():
-        raise UserError(f"class_weights={spec!r} must all be positive and finite")
-    return weights

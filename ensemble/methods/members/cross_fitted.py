@@ -152,7 +152,8 @@ class CrossFitted(EngineMethod[CrossFittedState]):
     def _linear(self) -> linear_start.LinearStart:
         """The linear models, fitted where they are first asked for."""
         rows = np.arange(self.task.dataset.sizes["train"])
-        weights = self.engine.batches.weights(rows, self.task.dataset.targets("train"))
+        assert self.engine.held_out is not None
+        weights = self.engine.held_out.weights(rows, self.task.dataset.targets("train"))
         found = None  # Other machines may round otherwise, and choose other penalties.
         if processes.is_main():
             found = linear_start.fit(self._supervised, self.folds, weights)._asdict()
@@ -253,7 +254,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         assert held_out is not None
         found = held_out.predictions(_unwidened(best.variables))
         live = [i for i, one in enumerate(engine.status(state).values()) if one not in FAILURES]
-        weights = engine.batches.weights(np.arange(len(targets)), targets)
+        weights = held_out.weights(np.arange(len(targets)), targets)
         rows = [held_out.rows[i] for i in live]
         return HeldPredictions(rows, [found[i] for i in live], targets, weights)
 

@@ -47,6 +47,12 @@ KEYS = {
         "how much each class counts in the loss",
         described("must be none, balanced, or one weight per class: 1,2,0.5"),
     ),
+    "correct_class_weights": Key(
+        True,
+        "whether probabilities are corrected for class weights, which else make those of rare "
+        "classes too high",
+        TRUE_OR_FALSE,
+    ),
     "label_smoothing": Key(0.0, "share of each target that is spread over all classes", BELOW_ONE),
     "beta_nll": Key(
         0.0,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble import target_rows
+from ensemble.likelihood import is_corrected
 from ensemble.methods.members.batching import Batches
 from ensemble.methods.members.folds import Folds
 from ensemble.network import Variables
@@ -53,13 +54,21 @@ class HeldOut:
         self._num_parts = math.ceil(most / _AT_ONCE)
         self._size = math.ceil(most / self._num_parts)  # Of a part, before devices share it.
 
+    def weights(self, examples: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+        """How much examples count in what is said of them, as of `Batches.weights`.
+
+        Classes count as they come where predictions are corrected for their weights.
+        """
+        of_classes = not is_corrected(self._task.likelihood)
+        return self._batches.weights(examples, targets, of_classes)
+
     @functools.cached_property
     def _placed(self) -> dict[str, Any]:
         """Inputs, targets and weights [num_places, K, B, ...] of the rows, which zeros fill up."""
         num_parts, size = self._num_parts, self._size
         filled = np.stack([np.resize(rows, num_parts * size) for rows in self.rows])
         inputs, targets = self._task.dataset.read("train", filled)
-        weights = self._batches.weights(filled, targets)
+        weights = self.weights(filled, targets)
         counts = np.stack([np.arange(num_parts * size) < len(rows) for rows in self.rows])
         weights = counts.astype(np.float32) * (1 if weights is None else weights)
         arrays = {
@@ -74,12 +83,17 @@ class HeldOut:
 
     @functools.cached_property
     def _losses(self) -> Any:
+        likelihood = self._task.likelihood
+
         def of_member(variables: Variables, rows: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
             def of_part(part: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
                 inputs = self._task.prepare(part["inputs"])
-                nats, _ = self._task.log_likelihood(variables, inputs, part["targets"])
+                nats, aux = self._task.log_likelihood(variables, inputs, part["targets"])
+                losses = -nats
+                if is_corrected(likelihood):  # And the log likelihood is not.
+                    losses = likelihood.example_scores(aux.predicted, part["targets"])["nll"]
                 counted = part["weights"] > 0  # Zeros that fill up may be no inputs at all.
-                lost = jnp.where(counted, -nats, 0) * part["weights"]
+                lost = jnp.where(counted, losses, 0) * part["weights"]
                 return jnp.sum(lost), jnp.sum(part["weights"])
 
             lost, weights = jax.lax.map(of_part, rows)

@@ -167,6 +167,11 @@ class Laplace(EngineMethod[LaplaceState]):
                 f"{what} has the network and likelihood {of_run}, and this configuration {model}; "
                 "set them to those of the run"
             )
+        if found.get("class_weights") != ours.get("class_weights"):
+            raise UserError(
+                f"{what} has probabilities that are corrected for other class weights than here; "
+                "set config.class_weights, correct_class_weights and batch_size to those of the run"
+            )
         expected = jax.eval_shape(self.task.init_variables, jax.random.key(0))
         shapes = jax.tree.map(lambda leaf: leaf.shape, expected)
         if jax.tree.map(lambda leaf: leaf.shape[1:], fitted.variables) != shapes:

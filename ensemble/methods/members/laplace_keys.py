@@ -24,6 +24,7 @@ BLOCK = Block(
         "init_from": INIT_FROM,
         "batch_size": KEYS["batch_size"],
         "class_weights": KEYS["class_weights"],
+        "correct_class_weights": KEYS["correct_class_weights"],
         "dtype": sgd_keys.BLOCK.keys["dtype"],
         "laplace.structure": Key(
             "last_layer_kronecker",

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble.fitted import OWN as OF_METHOD
+from ensemble.likelihood import is_corrected
 from ensemble.likelihoods.classes import LOG_PROBS
 from ensemble.likelihoods.mixture_density import LOC, SCALE
 from ensemble.methods.members.laplace_keys import LAST_LAYER
@@ -86,13 +87,19 @@ def information_root(task: Supervised, variables: Variables, outputs: jax.Array)
     """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
     own = variables["params"].get(OWN, {})
 
+    def parts_of(outputs: jax.Array) -> dict[str, jax.Array]:
+        likelihood: Any = task.likelihood
+        if hasattr(likelihood, "class_log_probs"):  # And its predictions may be corrected.
+            return {LOG_PROBS: likelihood.class_log_probs(outputs[None])}
+        return task.likelihood.predict(own, outputs[None])
+
     def said(outputs: jax.Array) -> jax.Array:
-        parts = task.likelihood.predict(own, outputs[None])
+        parts = parts_of(outputs)
         if LOG_PROBS in parts:
             return parts[LOG_PROBS][0]
         return jnp.concatenate([parts[LOC].reshape(-1), jnp.log(parts[SCALE]).reshape(-1)])
 
-    derivatives, parts = jax.jacfwd(said)(outputs), task.likelihood.predict(own, outputs[None])
+    derivatives, parts = jax.jacfwd(said)(outputs), parts_of(outputs)
     if LOG_PROBS in parts:
         return jnp.exp(0.5 * parts[LOG_PROBS][0])[:, None] * derivatives
     scales = parts[SCALE].reshape(-1)
@@ -280,7 +287,12 @@ def closed_prediction(
     """The prediction by outputs [B, K] and their variances."""
     predicted = task.likelihood.predict(own, outputs)
     if LOG_PROBS in predicted:
-        return task.likelihood.predict(own, outputs / jnp.sqrt(1 + math.pi / 8 * variances))
+        widths = jnp.sqrt(1 + math.pi / 8 * variances)
+        if not is_corrected(task.likelihood):
+            return task.likelihood.predict(own, outputs / widths)
+        classes: Any = task.likelihood
+        shift = np.log(classes.class_weights)
+        return task.likelihood.predict(own, (outputs - shift) / widths + shift)
     slopes = jax.vmap(
         lambda one: jax.jacfwd(lambda f: task.likelihood.predict(own, f[None])[LOC][0])(one)
     )(outputs)

@@ -18,7 +18,7 @@ import scipy.optimize
 from scipy.special import logsumexp
 
 from ensemble import target_rows
-from ensemble.likelihood import Likelihood
+from ensemble.likelihood import Likelihood, is_corrected
 from ensemble.methods.members.folds import Folds
 from ensemble.sharding import processes, signals
 from ensemble.tasks.supervised import Supervised
@@ -73,7 +73,7 @@ def fit(task: Supervised, folds: Folds, weights: np.ndarray | None) -> LinearSta
     Args:
         task: what the members learn, of which `why_not` has nothing to say.
         folds: of the training rows.
-        weights: [N], how much rows count; None: all the same.
+        weights: [N], how much rows count in what is predicted; None: all the same.
     """
     examples = task.dataset.read("train", slice(None))
     inputs = np.asarray(task.prepare(jnp.asarray(examples.inputs)), np.float64)
@@ -226,6 +226,8 @@ def _fit_classes(
         if since == _PATIENCE:
             break
     kernel, bias = (np.stack(ones) for ones in zip(*chosen, strict=True))
+    if is_corrected(likelihood):  # What members learn is in proportion to these, too.
+        bias = bias + np.log(likelihood.class_weights)
     if likelihood.name == "bernoulli":
         kernel, bias = (one[..., 1:] - one[..., :1] for one in (kernel, bias))
     return LinearStart(kernel.astype(np.float32), bias.astype(np.float32), losses)

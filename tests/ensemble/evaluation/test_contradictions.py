@@ -117,8 +117,9 @@ def test_a_factor_is_applied_without_a_word_only_where_it_is_advised(num_epochs,
 
 
 def test_a_temperature_is_not_advised_without_a_word_of_class_weights(blobs, tmp_path):
-    config = small_config(class_weights="balanced")
-    ensemble.train(config, blobs, str(tmp_path), **QUIET)
-    evaluation = ensemble.evaluate(tmp_path, datasets=[], **QUIET)
-    assert "cannot undo" in findings_of(evaluation)["weights"]["text"]
-    assert "cannot undo" in text_of(tmp_path)
+    for is_corrected, said in ((False, "cannot undo"), (True, "probabilities are corrected")):
+        config = small_config(class_weights="balanced", correct_class_weights=is_corrected)
+        ensemble.train(config, blobs, str(tmp_path / said), **QUIET)
+        evaluation = ensemble.evaluate(tmp_path / said, datasets=[], **QUIET)
+        assert said in findings_of(evaluation)["weights"]["text"]
+        assert said in text_of(tmp_path / said)

@@ -1,5 +1,7 @@
 """What likelihoods of classes share, against `ensemble.metrics`."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -35,9 +37,24 @@ def test_a_description_is_read_back():
     assert again.describe() == CLASSES.describe()
 
 
+def test_class_weights_are_of_the_description_and_of_predictions_alone():
+    weighted = CLASSES.corrected([1, 4, 0.5])
+    again = Categorical.described(json.loads(json.dumps(weighted.describe())))
+    assert again.class_weights == (1, 4, 0.5)
+    outputs, labels = np.log([[0.2, 0.4, 0.4]]), np.array([1])
+    for one in (weighted, again):
+        probs = np.exp(one.predict({}, outputs)["log_probs"])
+        np.testing.assert_allclose(probs, [[0.2 / 1.1, 0.1 / 1.1, 0.8 / 1.1]], rtol=1e-6)
+        assert one.log_prob({}, outputs, labels) == CLASSES.log_prob({}, outputs, labels)
+
+
 @pytest.mark.parametrize(
     ("forged", "message"),
     [
+        ({"class_weights": [1, 2]}, "a positive number for each class"),
+        ({"class_weights": [1, 2, 0]}, "a positive number for each class"),
+        ({"class_weights": [1, 2, "3"]}, "a positive number for each class"),
+        ({"class_weights": {"cat": 1}}, "a positive number for each class"),
         ({"class_names": "cat"}, "must be texts"),
         ({"class_names": ["cat", "dog", 3]}, "must be texts"),
         ({"class_names": None}, "must be texts"),

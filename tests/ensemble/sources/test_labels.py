@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import sklearn.utils.class_weight
 
 from ensemble import UserError
 from ensemble.notes import collected
-from ensemble.sources.labels import classes
+from ensemble.sources.labels import class_weights, classes, weights_in_batches
 
 ONE_HOT = np.eye(3)[[0, 2, 1, 1]]
 
@@ -87,3 +88,53 @@ def test_what_cannot_be_classes_is_refused(labels, given_names, line):
         classes({"mine: labels": labels}, given_names, "mine")
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_class_weights():
+    labels = np.array([0] * 6 + [1] * 3 + [2])
+    np.testing.assert_array_equal(class_weights("none", labels, 3), [1, 1, 1])
+    balanced = class_weights("balanced", labels, 3)
+    expected = sklearn.utils.class_weight.compute_class_weight(
+        "balanced", classes=np.arange(3), y=labels
+    )
+    np.testing.assert_allclose(balanced, expected, rtol=1e-6)
+    np.testing.assert_allclose(balanced[labels].mean(), 1, rtol=1e-6)
+    assert balanced.dtype == np.float32
+    assert np.isfinite(class_weights("balanced", labels, 5)).all()
+    weights = class_weights("1, 2,0.5", labels, 3)
+    np.testing.assert_array_equal(weights, np.float32([1, 2, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("1,2", "has 2 numbers; give one for each of the 3 classes"),
+        ("1,2,3,4", "has 4 numbers"),
+        ("1,0,2", "must all be positive and finite"),
+        ("1,-1,2", "must all be positive and finite"),
+        ("1,nan,2", "must all be positive and finite"),
+        ("1,inf,2", "must all be positive and finite"),
+        ("heavy", "must be none, balanced, or 3 positive numbers"),
+        ("", "must be none, balanced, or 3 positive numbers"),
+        ("1,,2", "must be none, balanced, or 3 positive numbers"),
+    ],
+)
+def test_class_weights_that_are_refused(spec, message):
+    with pytest.raises(UserError, match=message):
+        class_weights(spec, np.array([0, 1, 2]), 3)
+
+
+def test_weights_that_a_batch_is_divided_by_count_less():
+    labels, weights = np.repeat([0, 1, 0, 1], 25), np.float32([1, 3])
+
+    def ratio(batch_size, own=None):
+        found = weights_in_batches(weights, labels, own, batch_size)
+        return found[1] / found[0]
+
+    assert ratio(1) == pytest.approx(1)
+    assert ratio(100) == pytest.approx(3)
+    same, other = 49 / 99, 50 / 99  # What the second of two is.
+    expected = 3 * (other / 4 + same / 6) / (same / 2 + other / 4)
+    assert ratio(2) == pytest.approx(expected, rel=0.01)
+    assert ratio(2, np.full(100, 0.3)) == pytest.approx(expected, rel=0.01)
+    assert weights_in_batches(np.float32([1, 3, 5]), labels, None, 100)[2] == pytest.approx(5)

@@ -188,6 +188,13 @@ def test_a_block_by_both_names_is_refused(work):
         work.read_config()
 
 
+def test_probabilities_with_class_weights_were_not_corrected():
+    assert old.in_todays_words({"class_weights": "balanced"})["correct_class_weights"] is False
+    assert "correct_class_weights" not in old.in_todays_words({"class_weights": "none"})
+    now = {"class_weights": "balanced", "correct_class_weights": True}
+    assert old.in_todays_words(now) == now
+
+
 @pytest.mark.parametrize(("method", "kept"), [("sgd", "w.npz"), ("hmc", "map"), (None, "w.npz")])
 def test_of_the_keys_of_every_method_that_of_its_own_start_is_kept(method, kept):
     written = {"ensemble_size": 2, "num_chains": 4, "rwm": {}}
