@@ -301,6 +301,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
             "chosen": settings.index(self._chosen),
             "best_epochs": best_epochs.tolist(),
             "width": None,
+            "latest_decides": self.folds.are_periods,
             "why_not_linear": self.why_not_linear,
             "below_linear": None,
         }
@@ -480,6 +481,8 @@ def _line(found: Mapping[str, Any], size: int) -> str:
         f"all. They start {start}, at rate {chosen['learning_rate']:.3g}{worse}; best epochs {low} "
         f"to {high}{width}."
     )
+    if found["latest_decides"]:
+        line += " Which of these, the latest of the folds has decided."
     if found["below_linear"] is None:
         return line
     gain, error = found["below_linear"]

@@ -33,11 +33,23 @@ class Folds(NamedTuple):
         number: F.
         of_rows: [N] int, from 0 to F - 1; or F, of rows that nobody holds out.
         is_shared: [N] bool.
+        are_periods: whether folds are periods, of which the latest is 0: it decides on all that is
+            chosen, because what is to be predicted comes later still.
     """
 
     number: int
     of_rows: np.ndarray
     is_shared: np.ndarray
+    are_periods: bool = False
+
+    @property
+    def deciding(self) -> np.ndarray:
+        """[N] bool: the rows whose losses decide on what all members share."""
+        return self.of_rows < (1 if self.are_periods else self.number)
+
+    def decides(self, member: int) -> bool:
+        """Whether a member's losses decide on what all members share."""
+        return not self.are_periods or member % self.number == 0
 
     def _is_held_out(self, member: int) -> np.ndarray:
         fold, after = member % self.number, (member + 1) % self.number
@@ -66,12 +78,11 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
 
     Folds are alike in their classes, or in the ranks of their numbers, and equal inputs are in one
     of them. Where the splits of the data are by groups or by time, a group is in one fold, or a
-    fold is a period.
+    fold is a period, the latest first.
 
     Args:
         source: of the training rows.
-        number: F; 1 makes one fold of a tenth of the rows, the latest where they come over time; 0
-            as many as suit the rows.
+        number: F; 1 makes one fold of a tenth of the rows; 0 as many as suit the rows.
         seed: of the order.
 
     Raises:
@@ -93,7 +104,7 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     strata = source.strata("train")
     if strata is None:
         return Folds(number, *_at_random(source, sizes, number, seed))
-    return Folds(number, *_by(strata, sizes, number, seed))
+    return Folds(number, *_by(strata, sizes, number, seed), strata.kind != GROUP)
 
 
 def _at_random(
@@ -127,10 +138,8 @@ def _blocks(targets: np.ndarray, size: int) -> np.ndarray:
 def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """As `_at_random`, of whole groups or times."""
     codes = np.unique(strata.values, return_inverse=True)[1]
-    if strata.kind == GROUP:
-        codes = in_random_order(codes, seed)
-    elif number == 1:  # The latest.
-        codes = codes.max() - codes
+    latest_first = codes.max() - codes
+    codes = in_random_order(codes, seed) if strata.kind == GROUP else latest_first
     of_rows = cut(codes, sizes)
     if of_rows is None:
         noun = "groups" if strata.kind == GROUP else "times"

@@ -49,6 +49,7 @@ class HeldOut:
         self._task, self._placement = task, placement
         self.rows = [folds.held_out(k) for k in indices]
         """Numbers of the rows of each member, ascending."""
+        self._decides = np.array([folds.decides(k) for k in indices])
         self._batches = batches
         most = max(map(len, self.rows))
         self._num_parts = math.ceil(most / _AT_ONCE)
@@ -127,7 +128,8 @@ class HeldOut:
         """What members stop by, [M] nats: in part their own loss, in part all members' median.
 
         Few rows of its own alone flatter a member, of whose many epochs one is the best by chance;
-        and no member that diverges decides for the others.
+        and no member that diverges decides for the others. Where the latest period decides, all
+        stop by the median of those who hold it out.
         """
         losses = self.losses(variables)
         is_finite = np.isfinite(losses)
@@ -135,7 +137,12 @@ class HeldOut:
             return losses
         counts = np.array([len(rows) for rows in self.rows])
         own = counts / (counts + _ROWS_OF_ALL)
-        return (own * losses + (1 - own) * np.median(losses[is_finite])).astype(np.float32)
+        counted = is_finite & self._decides
+        if self._decides.all() or not counted.any():
+            counted = is_finite
+        else:
+            own = np.where(is_finite, 0.0, 1.0)
+        return (own * losses + (1 - own) * np.median(losses[counted])).astype(np.float32)
 
     def predictions(self, variables: Any) -> list[dict[str, np.ndarray]]:
         """What each member predicts of its rows, arrays [n, ...] by name, in their order."""

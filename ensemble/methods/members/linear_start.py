@@ -1,7 +1,8 @@
 """The linear models that members may start from: one for each fold, and as good as they can be.
 
 Of numbers it is ridge regression, of classes multinomial logistic regression. Their penalty is the
-one of a path whose predictions of the rows held out are best; its end is a constant.
+one of a path whose predictions of the rows held out are best, of the latest period where folds are
+periods; its end is a constant.
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ def _fit_number(
             rows = folds.rows(fold)
             location[rows] = inputs[rows] @ path[i][0] + path[i][1]
         raw, losses = _scaled(family, location[held], targets[held], weights[held])
-        score = float(np.average(losses, weights=weights[held]))
+        decide = folds.deciding[held]
+        score = float(np.average(losses[decide], weights=weights[held][decide]))
         if score < best[0]:
             best, of_rows[held] = (score, i, raw), losses
     chosen = [path[best[1]] for path in paths]
@@ -193,14 +195,14 @@ def _fit_classes(
     from sklearn.linear_model import LogisticRegression
 
     num_classes = likelihood.num_classes
-    held = folds.of_rows < folds.number
+    decide = folds.deciding
     constants = [
         _shares(labels[rows], weights[rows], num_classes)
         for rows in map(folds.learned, range(folds.number))
     ]
     chosen = [(np.zeros((inputs.shape[1], num_classes)), one) for one in constants]
     losses = _class_losses(chosen, inputs, labels, folds)
-    score, since = np.average(losses[held], weights=weights[held]), 0
+    score, since = np.average(losses[decide], weights=weights[decide]), 0
     fits = [
         LogisticRegression(warm_start=True, max_iter=200, tol=1e-3) for _ in range(folds.number)
     ]
@@ -218,7 +220,7 @@ def _fit_classes(
             centre = inputs[rows].mean(axis=0)
             models.append(_as_linear(fit, centre, constant, num_classes))
         found = _class_losses(models, inputs, labels, folds)
-        loss = np.average(found[held], weights=weights[held])
+        loss = np.average(found[decide], weights=weights[decide])
         if loss < score:
             score, since, losses, chosen = loss, 0, found, models
         else:

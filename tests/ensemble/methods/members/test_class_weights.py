@@ -52,7 +52,7 @@ def parts_of(seed=0, num_rows=5000):
 )
 def test_probabilities_are_right_on_average_and_by_their_size(keys, likelihood):
     """What is left is the chance of which training rows are positive, 65 of them."""
-    data, (inputs, _, truth) = parts_of()
+    data, (inputs, _, truth) = parts_of(1)
     config = {**CONFIG, **keys, "likelihood": likelihood}
     said = ensemble.train(config, data, **QUIET).predictor(inputs).probs[:, 1]
     error = 1 / np.sqrt(np.sum(data["train_labels"]))  # Relative, of a count.

@@ -4,6 +4,7 @@ import json
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import small_config
 from run_parts import task_of, validated
@@ -266,3 +267,23 @@ def test_weights_count_in_what_is_held_out():
     members = method.init(jax.random.key(0)).members.members
     losses = method.engine.held_out.losses(members.variables)
     assert (losses < 4).all()  # Of a normal distribution about all rows it is 4.7.
+
+
+@pytest.mark.parametrize("ensemble_size", [3, 9])
+def test_the_latest_period_decides(ensemble_size):
+    """In which all that was true before is wrong: the best is to have learned nothing."""
+    rng = np.random.default_rng(0)
+    inputs, day = rng.normal(size=(480, 2)), rng.permutation(480)
+    signs = np.where(day >= 290, -1, 1)  # Of 336 days that are learned.
+    targets = signs * (inputs[:, 0] + np.sin(2 * inputs[:, 1])) + 0.1 * rng.normal(size=480)
+    frame = pd.DataFrame({"a": inputs[:, 0], "b": inputs[:, 1], "day": day, "y": targets})
+    config = {**NUMBERS, "hold_out": True, "ensemble_size": ensemble_size, "target": "y"}
+    found = {}
+    for split in ("time:day", ""):
+        data = frame if split else frame.drop(columns="day")
+        result = ensemble.train({**config, "num_epochs": 24, "split": split}, data, **QUIET)
+        found[split] = result.report["cross_fitted"]
+    assert found["time:day"]["best_epochs"] == [0] * ensemble_size
+    assert found["time:day"]["latest_decides"]
+    assert min(found[""]["best_epochs"]) > 3
+    assert not found[""]["latest_decides"]
