@@ -32,6 +32,12 @@ def conclude(lines: Iterable[str]) -> None:
             note(line)
 
 
+def tell(line: str) -> None:
+    """Logs how a run has ended, unless that is shown with its result; it is no note."""
+    if not _shown_later:
+        logger.info("%s", line, extra={"stays": True})
+
+
 @contextlib.contextmanager
 def shown_with_the_result() -> Iterator[None]:
     """Within it, a run ends in silence: whoever starts it shows its report."""

@@ -225,7 +225,9 @@ def summary_sentence(report: Mapping[str, Any]) -> str:
 
 def notes(report: Mapping[str, Any]) -> str:
     """What a user should know of a run beside its scores, a line each; empty: nothing."""
-    return "\n".join(f"Note: {line}" for line in report.get("notes", ()))
+    chosen = report.get("cross_fitted", {}).get("summary")
+    lines = [f"Note: {line}" for line in report.get("notes", ())]
+    return "\n".join([chosen, *lines] if chosen else lines)
 
 
 WALK_INTERVALS = (

@@ -39,7 +39,7 @@ from ensemble.methods.members.optimizers import (
     learning_rate_schedule,
     say_what_stretching_does,
 )
-from ensemble.notes import conclude
+from ensemble.notes import tell
 from ensemble.sharding import processes
 from ensemble.tasks.supervised import Supervised
 
@@ -310,7 +310,8 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         if not self.why_not_linear:
             gain = self._linear.losses - held.losses(self.task.likelihood)
             found["below_linear"] = _mean_and_error(gain, held.weights)
-        conclude([_line(found, self.config.ensemble_size)])
+        found["summary"] = _line(found, self.config.ensemble_size)
+        tell(found["summary"])
         return {"cross_fitted": found}
 
     # What a checkpoint holds.

@@ -72,7 +72,7 @@ def test_where_nothing_is_better_members_are_the_linear_model():
     found = result.report["cross_fitted"]
     assert found["best_epochs"] == [0, 0, 0, 0]
     assert found["below_linear"] == pytest.approx([0, 0], abs=5e-3)  # Two of them, on some rows.
-    (line,) = [one for one in result.report["notes"] if "folds" in one]
+    line = result.report["cross_fitted"]["summary"]
     assert "not distinguishable from the linear model" in line
     said = result.predictor(data["train_inputs"]).mean
     slopes = np.linalg.lstsq(
@@ -98,7 +98,7 @@ def test_noise_is_hardly_worse_than_a_constant():
     assert np.mean(losses["sgd"]) > np.log(2) + 0.1
 
 
-def test_the_report_says_what_was_tried(tmp_path):
+def test_the_report_says_what_was_tried(tmp_path, caplog):
     data, config = numbers(400), {**NUMBERS, "num_epochs": 40, "cross_fitted.patience": 20}
     result = ensemble.train(config, data, str(tmp_path), **QUIET)
     found = json.loads((tmp_path / "report.json").read_text())["cross_fitted"]
@@ -111,10 +111,13 @@ def test_the_report_says_what_was_tried(tmp_path):
     assert found["chosen"] == np.argmin(losses)
     gain, error = found["below_linear"]
     assert gain > 5 * error > 0  # The sine is not linear.
-    (line,) = [one for one in result.report["notes"] if "folds" in one]
+    line = result.report["cross_fitted"]["summary"]
     assert line.startswith("4 networks hold out folds of 8, 212 rows in all.")
     assert f"{gain:.2f} nats below the linear model's" in line
+    assert line in repr(result)
+    caplog.clear()
     loaded = ensemble.load(tmp_path)
+    assert not caplog.messages  # It is not said again.
     np.testing.assert_array_equal(
         loaded(data["train_inputs"]).mean, result.predictor(data["train_inputs"]).mean
     )
@@ -247,7 +250,7 @@ def test_any_members_and_targets(size, own, has_width):
     result = ensemble.train(config, data, **QUIET)
     found = result.report["cross_fitted"]
     assert (found["width"] is not None) == has_width
-    (line,) = [one for one in result.report["notes"] if "folds" in one]
+    line = result.report["cross_fitted"]["summary"]
     assert ("width" in line) == has_width
     assert bool(found["why_not_linear"]) == (own.get("likelihood") == "quantiles")
     factors = result.predictor.fitted.sets["width"]["factor"]
