@@ -24,8 +24,8 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
     those of `configs/tabular.py`: every example is learned by most members and held out by some,
     which say when to stop, whether to start from a linear model, and how wide predictions are.
     `report_["cross_fitted"]["summary"]` says what was chosen. Features are scaled by the ensemble
-    itself.
-    Images go in as they are, [N, H, W] or [N, H, W, C], where `model` is a network for images.
+    itself. Images go in as they are, [N, H, W] or [N, H, W, C], where `model` is a network for
+    images.
 
     Args:
         ensemble_size: M, members in all.
@@ -115,6 +115,13 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         names = np.array([str(name) for name in self.classes_])
         data = {"train_inputs": inputs, "train_labels": labels, "class_names": names}
         self._train(data, sample_weight)
+        # As `_train` says of JAX.
+        from ensemble.sources.labels import class_weights
+
+        spec, weights = self.report_["config"].get("class_weights", "none"), None
+        if "class_weights" in self.report_["dataset"]:  # Which probabilities are corrected for.
+            weights = class_weights(spec, labels, len(self.classes_))
+        self._decide_by = weights
         return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:
@@ -154,10 +161,9 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         from ensemble.likelihoods.classes import ClassPrediction  # It brings JAX.
 
         whole, num_examples = self._predict(X)
-        likelihood: Any = self.predictor_.likelihood  # Of classes.
-        label, weights = whole.label, likelihood.class_weights
-        if weights is not None:  # Which probabilities are corrected for; decisions go by them.
-            label = (whole.probs * np.asarray(weights)).argmax(axis=1)
+        label = whole.label
+        if self._decide_by is not None:
+            label = (whole.probs * self._decide_by).argmax(axis=1)
         return ClassPrediction(
             probs=whole.probs[:num_examples],
             label=self.classes_[label[:num_examples]],

@@ -37,6 +37,15 @@ def test_what_is_found_at_the_end_is_said_unless_the_result_shows_it(caplog):
     assert caplog.messages == ["one", "two"]
 
 
+def test_how_a_run_ended_is_no_note(caplog):
+    with caplog.at_level(logging.INFO), notes.collected() as lines:
+        notes.tell("one")
+        with notes.shown_with_the_result():
+            notes.tell("two")
+        assert lines == []
+    assert [(one.levelno, one.getMessage()) for one in caplog.records] == [(logging.INFO, "one")]
+
+
 def test_of_two_runs_at_once_each_ends_its_own():
     first, second = notes.collected(), notes.collected()
     lines = first.__enter__()
