@@ -248,10 +248,12 @@ def weights_in_batches(
     Returns:
         float64 [C], up to a factor.
     """
-    num_classes, number = len(weights), len(labels)
-    own = np.ones(number) if own is None else own.astype(np.float64)
+    every = -(-len(labels) // _MOST_DRAWN)
+    labels, num_classes = labels[::every], len(weights)
+    number = len(labels)
+    own = np.ones(number) if own is None else own[::every].astype(np.float64)
     counts = np.bincount(labels, minlength=num_classes)
-    passes = min(-(-_DRAWN // counts[counts > 0].min()), -(-_MOST_DRAWN // number))
+    passes = min(-(-_DRAWN // counts[counts > 0].min()), max(1, _MOST_DRAWN // number))
     rng, found = np.random.default_rng(0), np.zeros(num_classes)
     starts = np.arange(0, number, batch_size)
     of_rows = own * weights[labels]

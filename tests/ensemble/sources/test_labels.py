@@ -6,6 +6,7 @@ import sklearn.utils.class_weight
 
 from ensemble import UserError
 from ensemble.notes import collected
+from ensemble.sources import labels as module
 from ensemble.sources.labels import class_weights, classes, weights_in_batches
 
 ONE_HOT = np.eye(3)[[0, 2, 1, 1]]
@@ -124,7 +125,7 @@ def test_class_weights_that_are_refused(spec, message):
         class_weights(spec, np.array([0, 1, 2]), 3)
 
 
-def test_weights_that_a_batch_is_divided_by_count_less():
+def test_weights_that_a_batch_is_divided_by_count_less(monkeypatch):
     labels, weights = np.repeat([0, 1, 0, 1], 25), np.float32([1, 3])
 
     def ratio(batch_size, own=None):
@@ -137,4 +138,6 @@ def test_weights_that_a_batch_is_divided_by_count_less():
     expected = 3 * (other / 4 + same / 6) / (same / 2 + other / 4)
     assert ratio(2) == pytest.approx(expected, rel=0.01)
     assert ratio(2, np.full(100, 0.3)) == pytest.approx(expected, rel=0.01)
+    monkeypatch.setattr(module, "_MOST_DRAWN", 50)
+    assert ratio(100) == pytest.approx(3)
     assert weights_in_batches(np.float32([1, 3, 5]), labels, None, 100)[2] == pytest.approx(5)
