@@ -128,6 +128,27 @@ def tables_throughput() -> Comparison:
     )
 
 
+def tabm_throughput() -> Comparison:
+    """A TabM of 32 estimators trains on a table: three hidden layers of 128 rectified units,
+    Gaussian noise, Adam, 10,000 rows of 20 columns in batches of 256 that all estimators see,
+    float32; after compilation. The peer is the package tabm, as it is and through torch.compile.
+    """
+    setting, unit = "32 x 3 x 128, batches of 256", "estimator-rows/s"
+    commands: dict[str, tuple[str, ...]] = {}
+    lines = []
+    for name in ("tabm", "tabm_mini"):
+        commands[f"ours {name}"] = ("ours", "train_ours.py", name)
+        for how in ("eager", "compiled"):
+            peer = f"{name} {how}"
+            commands[peer] = ("torch", "torch_peers.py", "tabm", name.replace("_", "-"), how)
+            lines.append(
+                Line(
+                    f"training, {name}", setting, unit, f"ours {name}", "rate", peer, f"tabm, {how}"
+                )
+            )
+    return Comparison(commands, tuple(lines), packages={"torch": ("torch", "tabm")})
+
+
 def laplace() -> Comparison:
     """Laplace approximations of the last layer around the how-to's CNN: 4,000 images of MNIST's
     shape in batches of 128, prior precision 10, the predictive by MacKay's approximation for 2,000
@@ -507,6 +528,7 @@ COMPARISONS: Mapping[str, Callable[..., Comparison]] = {
         sghmc,
         streaming,
         tables_throughput,
+        tabm_throughput,
         train_throughput,
     )
 }

@@ -1,11 +1,13 @@
-"""Worker of train_throughput, tables_throughput and sghmc: PyTorch on CPU.
+"""Worker of train_throughput, tables_throughput, tabm_throughput and sghmc: PyTorch on CPU.
 
     python benchmarks/torch_peers.py cnn float32|bfloat16 NUM_MEMBERS
     python benchmarks/torch_peers.py table eager|compiled
+    python benchmarks/torch_peers.py tabm tabm|tabm-mini eager|compiled
     python benchmarks/torch_peers.py sghmc baoa|sghmc NUM_CHAINS
 
 Networks are a loop over the members, channels_last; on the table they are stacked, with
-`torch.func.vmap` over them. `sghmc` is the library `posteriors`, a loop over the chains.
+`torch.func.vmap` over them. `tabm` is the package of that name. `sghmc` is the library
+`posteriors`, a loop over the chains.
 """
 
 import json
@@ -114,6 +116,43 @@ def create_mlp() -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(128, 2))
 
 
+def nll_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean negative log density of targets by outputs [..., 2], a mean and a raw scale."""
+    scale = 1e-3 + nn.functional.softplus(outputs[..., 1])
+    squares = ((targets - outputs[..., 0]) / scale) ** 2
+    return (0.5 * (squares + math.log(2 * math.pi)) + scale.log()).mean()
+
+
+def tabm(form: str, how: str) -> dict[str, float]:
+    """Trains 32 estimators of the package's network for some seconds, in epochs over a table."""
+    from tabm import TabM
+
+    network = TabM.make(
+        n_num_features=NUM_COLUMNS, d_out=2, n_blocks=3, d_block=128, dropout=0.0, arch_type=form
+    )
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+    inputs, targets = torch.randn(NUM_ROWS, NUM_COLUMNS), torch.randn(NUM_ROWS)
+
+    def loss(batch_inputs, batch_targets):
+        return nll_of(network(batch_inputs), batch_targets[:, None])
+
+    if how == "compiled":
+        loss = torch.compile(loss)
+
+    def epoch() -> int:
+        steps = 0
+        for rows in torch.randperm(NUM_ROWS).split(TABLE_BATCH_SIZE):
+            if len(rows) == TABLE_BATCH_SIZE:
+                optimizer.zero_grad()
+                loss(inputs[rows], targets[rows]).backward()
+                optimizer.step()
+                steps += 1
+        return steps * TABLE_BATCH_SIZE * network.k
+
+    epoch()
+    return rates.measure(epoch, 5.0)
+
+
 def table(how: str) -> dict[str, float]:
     """Trains for some seconds, in epochs over a table on which all members see the same batches."""
     networks = [create_mlp() for _ in range(NUM_MEMBERS)]
@@ -126,9 +165,7 @@ def table(how: str) -> dict[str, float]:
     def nll(one_params, one_buffers, batch_inputs, batch_targets):
         state = (one_params, one_buffers)
         outputs = torch.func.functional_call(skeleton, state, (batch_inputs,))
-        scale = 1e-3 + nn.functional.softplus(outputs[:, 1])
-        squares = ((batch_targets - outputs[:, 0]) / scale) ** 2
-        return (0.5 * (squares + math.log(2 * math.pi)) + scale.log()).mean()
+        return nll_of(outputs, batch_targets)
 
     def loss(all_params, batch_inputs, batch_targets):
         of_members = torch.func.vmap(nll, in_dims=(0, 0, None, None))
@@ -154,6 +191,6 @@ def table(how: str) -> dict[str, float]:
 if __name__ == "__main__":
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     contestants: dict[str, Callable[..., dict[str, float]]]
-    contestants = {"cnn": cnn, "table": table, "sghmc": sghmc}
+    contestants = {"cnn": cnn, "table": table, "tabm": tabm, "sghmc": sghmc}
     what, *arguments = sys.argv[1:]
     print(json.dumps(contestants[what](*arguments)))

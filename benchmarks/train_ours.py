@@ -1,7 +1,7 @@
 """Worker of comparisons: this project, through the methods that train.py drives.
 
 python benchmarks/train_ours.py cnn|sghmc NUM_MEMBERS
-python benchmarks/train_ours.py table|fit
+python benchmarks/train_ours.py table|fit|tabm|tabm_mini
 """
 
 import json
@@ -35,6 +35,13 @@ TABLE = {
     "learning_rate": 1e-3,
     "hold_out": False,
 }
+
+SHARED = {
+    "method": "batch_ensemble",
+    "ensemble_size": 1,
+    "batch_ensemble.num_estimators": 32,
+}
+ADAPTERS = ("tabm", "tabm_mini")
 
 
 def generate_images(**sizes: int) -> dict[str, np.ndarray]:
@@ -121,6 +128,10 @@ def main(what: str, size: int = NUM_TABLE_MEMBERS) -> dict[str, float]:
     """Measures; a rate is of all members or chains together."""
     if what == "fit":
         return fit()
+    if what in ADAPTERS:
+        config = {**TABLE, **SGD, **SHARED, "batch_ensemble.adapters": what}
+        step_size = TABLE_BATCH_SIZE * config["batch_ensemble.num_estimators"]
+        return advance(config, generate_table(10_000), 5.0, step_size)
     if what == "cnn":
         config = {**CNN, **SGD, "ensemble_size": size}
         return advance(
