@@ -36,10 +36,11 @@ TABLE = {
     "hold_out": False,
 }
 
+NUM_ESTIMATORS = 32
 SHARED = {
     "method": "batch_ensemble",
     "ensemble_size": 1,
-    "batch_ensemble.num_estimators": 32,
+    "batch_ensemble.num_estimators": NUM_ESTIMATORS,
 }
 ADAPTERS = ("tabm", "tabm_mini")
 
@@ -130,7 +131,7 @@ def main(what: str, size: int = NUM_TABLE_MEMBERS) -> dict[str, float]:
         return fit()
     if what in ADAPTERS:
         config = {**TABLE, **SGD, **SHARED, "batch_ensemble.adapters": what}
-        step_size = TABLE_BATCH_SIZE * config["batch_ensemble.num_estimators"]
+        step_size = TABLE_BATCH_SIZE * NUM_ESTIMATORS
         return advance(config, generate_table(10_000), 5.0, step_size)
     if what == "cnn":
         config = {**CNN, **SGD, "ensemble_size": size}

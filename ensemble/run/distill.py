@@ -4,8 +4,6 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import ml_collections
-
 from ensemble.config import RUN, flatten, likelihood_block, method_block, model_block, task_block
 from ensemble.errors import UserError
 from ensemble.predictor import check_is_workdir
@@ -85,7 +83,7 @@ def student_config(teacher: str | os.PathLike[str], overrides: Mapping[str, Any]
     work = Workdir(teacher)
     check_is_workdir(work)
     of_teacher = flatten(work.read_config() or {})
-    values = flatten(ml_collections.ConfigDict(overrides))
+    values = flatten(overrides)
     of_model = model_block(values.get("model", of_teacher.get("model"))).keys
     of_likelihood = likelihood_block(values.get("likelihood", of_teacher.get("likelihood"))).keys
     own = {*RUN.keys, *task_block(_TASK).keys, *method_block(_METHOD).keys}

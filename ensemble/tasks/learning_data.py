@@ -11,13 +11,13 @@ import jax
 import ml_collections
 import numpy as np
 
-from ensemble import likelihoods, target_rows
+from ensemble import likelihoods, networks, target_rows
 from ensemble.errors import UserError, shown
 from ensemble.likelihood import Likelihood
 from ensemble.network import Backbone
 from ensemble.source import Examples, Request, Source, TableKeys
 from ensemble.sources.catalogue import load_dataset, models_of, refuse_resize
-from ensemble.sources.dataset import Dataset
+from ensemble.sources.dataset import Dataset, with_quantiles, with_robust_scaling
 from ensemble.task import PredictingTask
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Given | None) -> 
         lines = "\n".join(f"  {line}" for line in dataset.table.lines())
         columns = f"What was made of the columns of {shown(dataset.name)}:\n{lines}"
         logger.info("%s", columns, extra={"stays": True})
+    if isinstance(dataset, Dataset):
+        if config.get("scaling") == "robust":
+            dataset = with_robust_scaling(dataset)
+        if networks.takes_quantiles(config.model):
+            dataset = with_quantiles(dataset)
     if data is not None:
         return dataset
     models = models_of(config.dataset)

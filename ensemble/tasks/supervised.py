@@ -38,7 +38,6 @@ from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
-from ensemble.sources.dataset import Dataset, with_quantiles, with_robust_scaling
 from ensemble.sources.labels import class_weights, weights_in_batches
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
 from ensemble.tasks.learning_data import (
@@ -317,10 +316,6 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
         UserError: the data cannot be had, or the network or the likelihood do not suit them.
     """
     dataset = load_source(config, data)
-    if config.get("scaling") == "robust" and isinstance(dataset, Dataset):
-        dataset = with_robust_scaling(dataset)
-    if networks.takes_quantiles(config.model) and isinstance(dataset, Dataset):
-        dataset = with_quantiles(dataset)
     likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
     likelihood = _corrected(likelihood, dataset, config)
     if getattr(likelihood, "needs_teacher", False):

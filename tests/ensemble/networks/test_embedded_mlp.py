@@ -156,3 +156,18 @@ def test_sampling_takes_it_too():
     }
     result = ensemble.train(config, table(80), **QUIET)
     assert np.isfinite(result.report["test"]["scores"]["nll"]["value"])
+
+
+def test_a_student_has_quantiles_of_the_teachers_data(tmp_path):
+    plain = {key: one for key, one in CONFIG.items() if "embedded" not in key} | {"model": "mlp"}
+    ensemble.train(plain, table(), str(tmp_path / "teacher"), **QUIET)
+    student = {
+        "model": "embedded_mlp",
+        "embedded_mlp.widths": "8",
+        "num_epochs": 1,
+        "num_blends": 1,
+    }
+    where = str(tmp_path / "student")
+    found = ensemble.distill(str(tmp_path / "teacher"), where, student, table(), **QUIET)
+    inputs = table()["inputs"][:5]
+    np.testing.assert_array_equal(ensemble.load(where)(inputs).mean, found.predictor(inputs).mean)
