@@ -73,6 +73,7 @@ class Fitted:
         num_passes: K; above 1 only where passes differ.
         member_devices: over which a member was split in training.
         nouns: what a member and one of its estimators are called.
+        in_order: whether a member's sets follow one another, the newest last; else all are equal.
     """
 
     sets: Any
@@ -81,6 +82,7 @@ class Fitted:
     num_passes: int = 1
     member_devices: int = 1
     nouns: tuple[str, str] = ("member", "set")
+    in_order: bool = True
 
     @classmethod
     def one_each(cls, sets: Any, member_devices: int = 1) -> Fitted:
@@ -141,10 +143,14 @@ class Fitted:
     def last_variables(self) -> Any:
         """Those of the last set of each member, [M, ...]: of a chain its newest draw.
 
+        Where the sets of a member are not in order, those of all sets, [S, ...].
+
         Raises:
             UserError: members are not their networks alone, but have a linear part beside.
         """
-        last = np.searchsorted(self.member_of, np.arange(self.num_members), side="right") - 1
+        last = np.arange(self.num_sets)
+        if self.in_order:
+            last = np.searchsorted(self.member_of, np.arange(self.num_members), side="right") - 1
         found = jax.tree.map(lambda leaf: leaf[last], self.variables)
         if any(map(np.any, jax.tree.leaves(found.get(LINEAR)))):
             raise UserError(

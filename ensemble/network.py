@@ -291,30 +291,27 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Pa
     return {name: path[1:] for name, path in found.items()} if all(of_params) else None
 
 
-def input_kernel(network: Network, input_shape: tuple[int, ...]) -> Path | None:
-    """The path in `params` of the kernel [F, K] of the first dense layer, by tracing.
+def dense_kernels(network: Network, input_shape: tuple[int, ...]) -> list[Path]:
+    """The paths in `params` of the kernels [F, K] of dense layers, in the order of use, by tracing.
 
     Args:
         network: any.
         input_shape: of one example.
-
-    Returns:
-        None where the network multiplies by no such kernel.
     """
     _, inputs, variables = _shapes(network, input_shape)
     traced = jax.make_jaxpr(lambda *args: network.apply(*args)[0])(variables, inputs).jaxpr
     leaves = jax.tree.leaves_with_path(variables)
     paths = {var: path for var, (path, _) in zip(traced.invars, leaves, strict=False)}
+    found = []
     for equation in traced.eqns:
         # Products of other axes make something of each feature by itself.
         is_dense = equation.primitive.name == "dot_general"
         if not is_dense or equation.params["dimension_numbers"] != _ROWS_BY_COLUMNS:
             continue
         kernel = _made_by(traced, equation.invars[1], _CASTS)
-        if kernel in paths:
-            path = paths[kernel]
-            return path[1:] if path[0].key == "params" else None
-    return None
+        if kernel in paths and paths[kernel][0].key == "params":
+            found.append(paths[kernel][1:])
+    return found
 
 
 Path = tuple[Any, ...]

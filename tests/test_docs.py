@@ -234,6 +234,9 @@ def test_your_network(page):
         variables = network.init(jax.random.key(0), namespace["inputs"])
         outputs, _ = network.apply(variables, namespace["inputs"])
         assert outputs.shape == (200, 3)
+    quantiles = np.sort(np.random.default_rng(0).normal(size=(2, 65)))
+    of_quantiles = networks.create("mine_of_quantiles", 3, quantiles=quantiles)
+    assert of_quantiles.module.medians == tuple(quantiles[:, 32].tolist())
     network = networks.create("mine_on_features", 3)
     assert network.backbone(namespace["inputs"]).shape == (200, 32)
 

@@ -9,7 +9,7 @@ If rows come in groups, such as patients, add `--config.split=group:patient`; if
 time, `--config.split=time:date`. Every network holds out some rows, by which it stops; with
 `--config=tabular:sgd` all learn all rows, and stop by the validation split. `--config=tabular:tabm`
 is a TabM of 32 estimators behind embeddings of numbers, which can win and takes longer.
-docs/tables.md has the rest. Sizes and rates were chosen on ten tables, by benchmarks/tables_defaults.py. Time and
+docs/tables.md has the rest. Sizes and rates of the first two were chosen on ten tables, by benchmarks/tables_defaults.py. Time and
 result are those of your data: not measured.
 """
 
@@ -46,11 +46,13 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
         config.method = "batch_ensemble"
         config.scaling = "robust"
         config.model = "embedded_mlp"
+        del config.mlp
         config.embedded_mlp.widths = "256,256"
         config.ensemble_size = 1
         config.batch_ensemble.num_estimators = 32
         config.batch_ensemble.adapters = "tabm_mini"
         config.optimizer = "adamw"
+        config.schedule = "constant"
         config.learning_rate = 2e-3
         config.weight_decay = 3e-4
         config.batch_size = 256

@@ -68,7 +68,7 @@ _factories: dict[str, Factory | str] = dict(registry.NETWORKS)
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 _OUTPUTS = re.compile("num_(outputs|classes)")
 """What the field of a Linen class for the number of outputs is called."""
-QUANTILES = "quantiles"
+QUANTILES = "input_quantiles"
 """The argument of a factory that is given quantiles of its inputs."""
 _ON_DEMAND = {
     "CNN": "ensemble.networks.cnn:CNN",
@@ -157,14 +157,19 @@ def create(
     _check_factory(factory, name)
     if settings:
         try:
-            inspect.signature(factory).bind(num_outputs, **settings)
+            inspect.signature(factory).bind_partial(num_outputs, **settings)
         except TypeError:
             keys = " and ".join(f"config.{name}.{key}={settings[key]!r}" for key in settings)
             raise UserError(
                 f"{keys} cannot be used: what is registered as {name!r} here is not the built-in "
                 "network, and takes no such argument; leave the setting out"
             ) from None
-    if quantiles is not None and takes_quantiles(name):
+    if takes_quantiles(name):
+        if quantiles is None:
+            raise UserError(
+                f"model={name!r} asks for {QUANTILES}, which only tables and feature vectors in "
+                "memory have, and no head of a backbone; use 'mlp', or 'cnn' for pictures"
+            )
         settings = {**settings, QUANTILES: tuple(map(tuple, quantiles.tolist()))}
     try:
         made = of_dtype(factory, name, dtype)(num_outputs, **settings)
@@ -180,10 +185,10 @@ def create(
 
 
 def takes_quantiles(name: str) -> bool:
-    """Whether the factory of a network has an argument `quantiles`, of what it sees.
+    """Whether the factory of a network has an argument `input_quantiles`.
 
-    It is then given those of each feature over the training examples, at 65 levels evenly spaced
-    from 0 to 1, as tuples [F][65]; nothing where inputs are no feature vectors in memory.
+    It is then given those of each feature as the network sees it, over the training examples, at 65
+    levels evenly spaced from 0 to 1, as tuples [F][65].
     """
     return name in _factories and QUANTILES in parameters(_factory(name))
 

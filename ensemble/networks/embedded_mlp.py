@@ -13,7 +13,6 @@ import numpy as np
 from flax import linen as nn
 
 from ensemble import network_keys
-from ensemble.errors import UserError
 from ensemble.networks.mlp import MLP
 
 Quantiles = tuple[tuple[float, ...], ...]
@@ -81,7 +80,7 @@ class Periodic(nn.Module):
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Maps inputs [B, F] to [B, F, size]."""
         num_features, num_waves = inputs.shape[1], 2 * self.num_frequencies
-        normal = nn.initializers.truncated_normal(self.scale)
+        normal = nn.initializers.truncated_normal(self.scale, lower=-3.0, upper=3.0)
         frequencies = self.param("frequencies", normal, (num_features, self.num_frequencies))
         shape = (num_features, num_waves, self.size)
         kernel = self.param("kernel", _uniform(num_waves), shape)
@@ -95,9 +94,11 @@ class Periodic(nn.Module):
 class EmbeddedMLP(nn.Module):
     """An `MLP` of embedded features; those of two values, such as flags, go to it as they are.
 
+    So do those that have one value in nearly all rows.
+
     Attributes:
         num_outputs: K.
-        quantiles: of the features, see `Quantiles`.
+        input_quantiles: of the features, see `Quantiles`.
         widths: units of each hidden layer.
         activation: of these, as of `MLP`.
         dropout: as of `MLP`.
@@ -109,7 +110,7 @@ class EmbeddedMLP(nn.Module):
     """
 
     num_outputs: int
-    quantiles: Quantiles
+    input_quantiles: Quantiles
     widths: tuple[int, ...]
     activation: str
     dropout: float
@@ -122,7 +123,7 @@ class EmbeddedMLP(nn.Module):
     @nn.compact
     def __call__(self, inputs: jax.Array, train: bool = False) -> jax.Array:
         """Maps inputs [N, F] to outputs [N, num_outputs]."""
-        quantiles = np.asarray(self.quantiles, np.float32)
+        quantiles = np.asarray(self.input_quantiles, np.float32)
         is_number = np.array([len(np.unique(one)) > 2 for one in quantiles])
         parts = []
         if is_number.any():
@@ -144,30 +145,19 @@ class EmbeddedMLP(nn.Module):
 
 
 def embedded_mlp(
-    num_outputs: int,
-    quantiles: Quantiles = (),
-    dtype: Any = None,
-    **settings: Any,
+    num_outputs: int, input_quantiles: Quantiles, dtype: Any = None, **settings: Any
 ) -> EmbeddedMLP:
     """Makes what `config.model=embedded_mlp` says.
 
     Args:
         num_outputs: K.
-        quantiles: of the features.
+        input_quantiles: of the features.
         dtype: computed in.
         settings: values of the network's keys, where they are not the defaults.
-
-    Raises:
-        UserError: there are no quantiles.
     """
-    if not quantiles:
-        raise UserError(
-            "config.model='embedded_mlp' is for the columns of a table in memory, whose quantiles "
-            "it needs; use 'mlp', or 'cnn' for pictures"
-        )
     values = {**_DEFAULTS, **settings}
     values["widths"] = network_keys.parse_widths(values["widths"])
-    return EmbeddedMLP(num_outputs, quantiles, dtype=dtype, **values)
+    return EmbeddedMLP(num_outputs, input_quantiles, dtype=dtype, **values)
 
 
 def _uniform(fan_in: int) -> nn.initializers.Initializer:

@@ -10,6 +10,7 @@ from ensemble.config import FORMAT
 from ensemble.draws.store import Draws
 from ensemble.errors import RunFailed
 from ensemble.method import FAILURES, Examined, Info, Method, PredictingMethod, State, Status
+from ensemble.notes import note
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png, plural
 from ensemble.report.simple_predictors import MAX_PRODUCTS, score_simple
@@ -157,6 +158,8 @@ def _sections(scored: Scored, predictions: Mapping[str, MemberPredictions]) -> d
         found["simple"] = score_simple(
             likelihood, source, split, view, groups=groups, max_products=MAX_PRODUCTS
         )
+        if reason := found["simple"].get("last_season", {}).get("reason"):
+            note(f"There is no row of the value a season before, as config.season asks: {reason}.")
     return found
 
 

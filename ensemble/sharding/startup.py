@@ -219,8 +219,11 @@ def _default_num_devices() -> int:
                 f"{name}={value} in the environment must be a whole number from 1 to "
                 f"{MAX_DEVICES}; correct it, or leave it out to have all cores"
             )
-    if said:
-        return chosen
+    return chosen if said else num_cores()
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return cores or 1
 

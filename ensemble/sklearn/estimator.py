@@ -12,7 +12,6 @@ import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import joblib
 import ml_collections
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -150,18 +149,23 @@ class Estimator(BaseEstimator):
         return Predictor(**self._ensemble, num_devices=self.num_devices)
 
     def _num_threads(self) -> int | None:
-        """What `n_jobs` says: as of joblib, a negative number counts back from all cores.
+        """What `n_jobs` says: a negative number counts back from all cores, which are -1.
 
         Raises:
             UserError: it is no number of threads, or devices need more.
         """
+        from ensemble.sharding import startup
+
         if self.n_jobs is None:
             return None
-        if not isinstance(self.n_jobs, numbers.Integral) or not self.n_jobs:
+        is_whole = isinstance(self.n_jobs, numbers.Integral) and not isinstance(self.n_jobs, bool)
+        if not is_whole or not self.n_jobs:
             raise UserError(
                 f"n_jobs={self.n_jobs!r} must be a whole number, -1 for all cores, or None"
             )
-        found = int(joblib.effective_n_jobs(int(self.n_jobs)))
+        found = int(self.n_jobs)
+        if found < 0:
+            found = max(1, startup.num_cores() + 1 + found)
         if self.num_devices is not None and self.num_devices > found:
             raise UserError(
                 f"num_devices={self.num_devices} takes as many threads, more than "

@@ -54,6 +54,11 @@ def weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any
     is_whole = (weights == np.floor(weights)).all()
     total, most = weights.sum(), MOST_TIMES * len(rows)
     if is_whole and total <= most:
+        if total > 2 * len(rows):
+            note(
+                f"sample_weight repeats rows: {len(rows)} are learned as {total:.0f}, which takes "
+                "as many more steps. Weights that are not whole multiply losses."
+            )
         rows = np.repeat(rows, weights.astype(np.int64))
         return {**data, **taken(data, rows)}
     if is_whole:

@@ -121,7 +121,8 @@ def with_quantiles(dataset: Dataset) -> Dataset:
     rows = dataset.splits["train"].inputs
     seen = normalise(rows, dataset.shift, dataset.scale, dataset.squash)
     levels = np.linspace(0, 1, NUM_QUANTILES)
-    quantiles = np.quantile(np.asarray(seen), levels, axis=0).T.astype(np.float32)
+    # Values that are there: between those of a flag lies nothing.
+    quantiles = np.quantile(np.asarray(seen), levels, axis=0, method="lower").T.astype(np.float32)
     return dataclasses.replace(dataset, quantiles=quantiles)
 
 

@@ -51,5 +51,9 @@ def _apart(members: Fitted) -> Fitted:
     num_each = len(next(iter(jax.tree.leaves(sets)))) // members.num_sets
     member_of = np.repeat(np.arange(members.num_sets), num_each)
     return dataclasses.replace(
-        members, sets=sets, member_of=member_of, nouns=("member", "estimator")
+        members,
+        sets=sets,
+        member_of=member_of,
+        nouns=("member", "estimator"),
+        in_order=False,
     )

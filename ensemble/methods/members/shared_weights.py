@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.network import Variables, input_kernel, path_name
+from ensemble.network import Variables, dense_kernels, path_name
 from ensemble.task import Aux
 from ensemble.tasks.supervised import Supervised
 
@@ -60,24 +60,24 @@ class SharedWeights(Supervised):
     def _factors(self) -> Callable[[str, int], Factors | None]:
         """From a leaf's path in `params` and its axes to its factors; None: it is not shared."""
         if self.adapters == "rank_one":
-            return lambda path, num_axes: {ROWS: True, COLUMNS: True} if num_axes > 1 else None
-        first, last = input_kernel(self.network, self.dataset.input_shape), self.output_layer
-        if first is None or last is None or self.traits.has_convolutions:
+            return _of_all_kernels
+        dense, last = dense_kernels(self.network, self.dataset.input_shape), self.output_layer
+        kernels, ends = [*map(path_name, dense)], {*map(path_name, (last or {}).values())}
+        if not ends or kernels[0] in ends or self.traits.has_convolutions:
             raise UserError(
                 f"config.batch_ensemble.adapters={self.adapters!r} is for networks that begin and "
-                "end with a dense layer, such as 'mlp'; use 'rank_one'"
+                "end with a dense layer each, such as 'mlp'; use 'rank_one'"
             )
-        begins, ends = path_name(first), {path_name(path) for path in last.values()}
 
         def of_mini(path: str, num_axes: int) -> Factors | None:
-            return None if path in ends else {ROWS: True} if path == begins else {}
+            return None if path in ends else {ROWS: True} if path == kernels[0] else {}
 
-        def of_all(path: str, num_axes: int) -> Factors | None:
+        def of_dense(path: str, num_axes: int) -> Factors | None:
             if path in ends or num_axes < 2:
                 return None
-            return {ROWS: path == begins, COLUMNS: False}
+            return {ROWS: path == kernels[0], COLUMNS: False} if path in kernels else {}
 
-        return of_mini if self.adapters == "tabm_mini" else of_all
+        return of_mini if self.adapters == "tabm_mini" else of_dense
 
     # Parameters.
 
@@ -110,7 +110,7 @@ class SharedWeights(Supervised):
         of_one = super().log_prior
         if not self.priors:
             return of_one(params)
-        variables = {"params": params}
+        variables = self._by_own_loss({"params": params})
         each = jax.vmap(lambda one: of_one(unfolded(one)["params"]), (_axes(variables),))
         return jnp.mean(each(variables))
 
@@ -143,7 +143,7 @@ class SharedWeights(Supervised):
             log_prob, aux = of_one(variables, inputs, targets, train, key)
             return log_prob, aux.predicted, aux.state
 
-        log_probs, predicted, state = self._map(one, variables)
+        log_probs, predicted, state = self._map(one, self._by_own_loss(variables))
         return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
 
     def predict(
@@ -157,6 +157,22 @@ class SharedWeights(Supervised):
         """Whether the network itself makes what is not finite, of the first estimator."""
         return super().fault(None if variables is None else unfolded(nth(variables, 0)))
 
+    def _by_own_loss(self, variables: Variables) -> Variables:
+        """The same variables, of which gradients of the mean become those of each one's own loss.
+
+        What an estimator has alone is in one of the K terms of a mean: its gradient is multiplied
+        by K. That of what is shared is the mean of K.
+        """
+
+        def amplified(leaf: dict[str, Any]) -> dict[str, Any]:
+            return {
+                name: one if name == SHARED else _with_gradient_times(self.num_estimators, one)
+                for name, one in leaf.items()
+            }
+
+        params = jax.tree.map(amplified, variables["params"], is_leaf=_is_folded)
+        return {**variables, "params": params}
+
     def _map(self, fn: Callable[[Variables, Any], Any], variables: Variables) -> Any:
         """`fn(variables, k)` of every estimator, stacked."""
         numbers = jnp.arange(self.num_estimators)
@@ -167,6 +183,22 @@ class SharedWeights(Supervised):
             return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
         each = jax.vmap(lambda one, k: fn(unfolded(one), k), (_axes(variables), 0))
         return each(variables, numbers)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _with_gradient_times(factor: int, leaf: jax.Array) -> jax.Array:
+    return leaf
+
+
+_with_gradient_times.defvjp(
+    lambda factor, leaf: (leaf, None), lambda factor, _, gradient: (factor * gradient,)
+)
+
+
+def _of_all_kernels(path: str, num_axes: int) -> Factors | None:
+    """Factors of all leaves of two axes and more, but for biases, which attention has of two."""
+    is_kernel = num_axes > 1 and not path.endswith("bias")
+    return {ROWS: True, COLUMNS: True} if is_kernel else None
 
 
 def nth(variables: Variables, k: Any) -> Variables:
