@@ -33,7 +33,8 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config = arrays.get_config()
     config.dataset = "csv:PATH"
     config.likelihood = "auto"
-    config.mlp.widths = "128,128"
+    if variant != "tabm":
+        config.mlp.widths = "128,128"
     config.num_epochs = 200
     config.learning_rate = 5e-3
     config.weight_decay = 1e-3
@@ -46,7 +47,6 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
         config.method = "batch_ensemble"
         config.scaling = "robust"
         config.model = "embedded_mlp"
-        del config.mlp
         config.embedded_mlp.widths = "256,256"
         config.ensemble_size = 1
         config.batch_ensemble.num_estimators = 32

@@ -154,7 +154,7 @@ class Estimator(BaseEstimator):
         Raises:
             UserError: it is no number of threads, or devices need more.
         """
-        from ensemble.sharding import startup
+        from ensemble.sharding import startup  # It imports JAX.
 
         if self.n_jobs is None:
             return None

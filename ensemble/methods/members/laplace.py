@@ -151,8 +151,8 @@ class Laplace(EngineMethod[LaplaceState]):
         if fitted.num_estimators != fitted.num_members:
             raise UserError(
                 f"{what} has several {fitted.nouns[1]}s of a {fitted.nouns[0]}, "
-                f"{fitted.num_estimators} in all; a Laplace approximation is around one set of each: "
-                "give a run of config.method='sgd'"
+                f"{fitted.num_estimators} in all; a Laplace approximation is around one set of "
+                "each: give a run of config.method='sgd'"
             )
         if fitted.num_members < config.ensemble_size:
             raise UserError(
