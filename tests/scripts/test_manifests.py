@@ -272,3 +272,35 @@ def test_shellcheck(script):
     command = [shellcheck, "--shell=bash", ROOT / "scripts" / script]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode == 0, process.stdout
+
+
+def test_the_image_installs_requirements_that_are_there():
+    lines = re.sub(r"\\\n *", "", (ROOT / "Dockerfile").read_text())
+    (install,) = re.findall("^RUN (.*)$", lines, re.MULTILINE)
+    found = re.findall(r'-r "?([\w.$-]+)', install)
+    assert found == ["requirements.txt", "requirements-prepare.txt", "requirements-$DEVICES.txt"]
+    assert "touch requirements-cpu.txt" in install
+    for device in ("cuda", "tpu"):
+        assert (ROOT / f"requirements-{device}.txt").exists()
+    assert all((ROOT / name).exists() for name in found[:2])
+    left_out = (ROOT / ".dockerignore").read_text().split()
+    assert {".git", ".venv", "runs"} <= set(left_out)
+
+
+@pytest.mark.skipif(not shutil.which("hadolint"), reason="hadolint is not installed")
+def test_hadolint_finds_nothing():
+    assert subprocess.run(["hadolint", ROOT / "Dockerfile"]).returncode == 0
+
+
+def test_skypilot_repeats_a_command_of_this_repository():
+    task = yaml.safe_load((ROOT / "scripts" / "skypilot.yaml").read_text())
+    assert task["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
+    for name in re.findall(r"-r (\S+)", task["setup"]):
+        assert (ROOT / name).exists(), name
+    (command,) = task["run"].strip().splitlines()
+    program, script, *arguments = command.removeprefix("exec ").split()
+    assert (program, script) == ("python", "train.py")
+    values = dict(one.removeprefix("--").split("=", 1) for one in arguments)
+    assert values.keys() == {"config", "workdir"}
+    assert (ROOT / values["config"]).exists()
+    assert values["workdir"].startswith("gs://")

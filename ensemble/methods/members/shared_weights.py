@@ -26,7 +26,7 @@ from ensemble.tasks.supervised import Supervised
 
 OWN, SHARED, ROWS, COLUMNS = "own", "shared", "rows", "columns"
 _AXES = {ROWS: -2, COLUMNS: -1}
-_FACTORS = 2**32 - 3  # What a member's key is folded with to start them.
+_NETWORKS, _FACTORS = 2**32 - 4, 2**32 - 3  # What a member's key is folded with to start these.
 
 Factors = Mapping[str, bool]
 """Of a shared leaf: the names of its factors, and whether they start as random signs, or as 1."""
@@ -83,11 +83,12 @@ class SharedWeights(Supervised):
 
     def init_variables(self, rng_key: jax.Array) -> Variables:
         """Starts the variables of a member: those of K networks, the first one's where shared."""
-        keys = jax.vmap(functools.partial(jax.random.fold_in, rng_key))(
-            jnp.arange(self.num_estimators)
+        key_networks, key_factors = (
+            jax.random.fold_in(rng_key, stream) for stream in (_NETWORKS, _FACTORS)
         )
+        numbers = jnp.arange(self.num_estimators)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_networks, numbers)
         each = jax.vmap(super().init_variables)(keys)
-        key_factors = jax.random.fold_in(rng_key, _FACTORS)
 
         def start(path: Any, leaves: jax.Array) -> dict[str, jax.Array]:
             name = path_name(path)

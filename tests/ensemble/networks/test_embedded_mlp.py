@@ -148,6 +148,7 @@ def test_a_network_of_ones_own_is_given_quantiles(monkeypatch):
     assert set(seen) == {(4, 65)}
 
 
+@pytest.mark.check
 def test_sampling_takes_it_too():
     config = {
         "method": "mclmc",
