@@ -253,7 +253,8 @@ def weights_in_batches(
     number = len(labels)
     own = np.ones(number) if own is None else own[::every].astype(np.float64)
     counts = np.bincount(labels, minlength=num_classes)
-    passes = min(-(-_DRAWN // counts[counts > 0].min()), max(1, _MOST_DRAWN // number))
+    rarest = int(counts[counts > 0].min())
+    passes = min(-(-_DRAWN // rarest), max(1, _MOST_DRAWN // number))
     rng, found = np.random.default_rng(0), np.zeros(num_classes)
     starts = np.arange(0, number, batch_size)
     of_rows = own * weights[labels]

@@ -283,7 +283,8 @@ def test_numbers_of_the_mixture_are_reported():
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(200, 4)).astype(np.float32)
     data = {"inputs": inputs, "targets": inputs[:, 0] + 0.1 * rng.normal(size=200)}
-    config = CONFIG | {"likelihood": "gaussian", "num_epochs": 20, "learning_rate": 0.01}
+    config = CONFIG | {"likelihood": "gaussian", "num_epochs": 20, "optimizer": "adam"}
+    config |= {"learning_rate": 0.01}
     result = ensemble.train(config, data, **QUIET)
     assert result.report["test"]["scores"]["rmse"]["value"] < 0.6
     arrays = result.predictor.member_arrays(inputs[:5])
