@@ -219,8 +219,9 @@ def test_parameters_are_those_of_one_member(run):
     method = run.method
     shapes = jax.tree.map(np.shape, method.parameters(run.state))
     assert jax.tree.leaves(shapes)
-    if hasattr(method.task, "params_shapes"):
-        expected = jax.tree.map(np.shape, method.task.params_shapes())
+    task = method.engine.task if hasattr(method, "engine") else method.task
+    if hasattr(task, "params_shapes"):
+        expected = jax.tree.map(np.shape, task.params_shapes())
         assert shapes == expected
 
 

@@ -102,6 +102,7 @@ class Engine:
             None: all learn all of them, and stop by the validation split.
 
     Attributes:
+        task: what the members learn.
         indices: numbers of the members.
         goal: steps to take: `num_steps`, or those that the others have taken.
         batch_size: examples that a member sees in a step.
@@ -125,7 +126,7 @@ class Engine:
         complete = ml_collections.ConfigDict(config)
         add_missing(complete, KEYS)
         self._config = config = ml_collections.FrozenConfigDict(complete)
-        self._task, self._devices, self._num_members = task, devices, num_members
+        self.task, self._devices, self._num_members = task, devices, num_members
         self.descent, self.num_steps = descent, num_steps
         self.indices = tuple(range(others["num_members"] if others else 0, num_members))
         self.goal = others["step"] if others else num_steps
@@ -141,7 +142,7 @@ class Engine:
     def programs(self) -> Programs:
         """The compiled functions, made when they are first asked for."""
         return build_programs(
-            self._config, self._task, self.descent, len(self.indices), self._devices
+            self._config, self.task, self.descent, len(self.indices), self._devices
         )
 
     @functools.cached_property
@@ -149,7 +150,7 @@ class Engine:
         """The rows of each member's fold, where there are folds."""
         if self._folds is None:
             return None
-        return HeldOut(self._task, self._folds, self.indices, self.batches, self.programs.placement)
+        return HeldOut(self.task, self._folds, self.indices, self.batches, self.programs.placement)
 
     def init(self, rng_key: jax.Array, given: Any = None) -> EngineState:
         """Starts the members, member k from `fold_in(rng_key, k)`.
@@ -184,7 +185,7 @@ class Engine:
         programs = self.programs
         due = self._chunk_end(state)
         end = due if limit is None else min(state.step + limit, due)
-        totals = list(state.totals or zero_metrics(programs.placement, self._task.likelihood))
+        totals = list(state.totals or zero_metrics(programs.placement, self.task.likelihood))
         members = state.members
         size = self._steps_at_once
         for step in range(state.step, end, size):
@@ -259,7 +260,7 @@ class Engine:
         variables = self.programs.placement.gather_members(state.members.variables)
         for i, one in enumerate(self.status(state).values()):
             if one in FAILURES:
-                return self._task.fault(jax.tree.map(operator.itemgetter(i), variables))
+                return self.task.fault(jax.tree.map(operator.itemgetter(i), variables))
         return ""
 
     def parameters(self, state: EngineState) -> Any:
@@ -287,9 +288,9 @@ class Engine:
     def _predict(self, variables: Any, name: str) -> MemberPredictions:
         return predict_in_passes(
             functools.partial(self.programs.predict, variables),
-            SplitInputs(self._task.dataset, name),
-            (len(self.indices), self._task.num_estimators),
-            self._task.likelihood.pooled,
+            SplitInputs(self.task.dataset, name),
+            (len(self.indices), self.task.num_estimators),
+            self.task.likelihood.pooled,
         )
 
     # What a checkpoint holds.
@@ -335,11 +336,11 @@ class Engine:
         state = EngineState(members=self._place(arrays), step=step, begun=step)
         if totals is None:
             return state
-        totals = totals_from_host(self.programs.placement, totals, self._task.likelihood)
+        totals = totals_from_host(self.programs.placement, totals, self.task.likelihood)
         return state.replace(totals=totals, begun=counters["begun"])
 
     def _check_given(self, given: Any) -> None:
-        variables = jax.eval_shape(self._task.init_variables, jax.random.key(0))
+        variables = jax.eval_shape(self.task.init_variables, jax.random.key(0))
         shapes = {path_name(path): leaf.shape for path, leaf in leaves_with_path(variables)}
         for path, leaf in leaves_with_path(given):
             if shapes.get(path_name(path)) != leaf.shape[1:]:
@@ -388,7 +389,7 @@ class Engine:
         if self.held_out is not None:
             return programs.keep_best(members, place(self.held_out.criteria(members.variables)))
         predicted = self._predict(members.variables, "validation")
-        targets = self._task.dataset.targets("validation")
-        view = self._task.likelihood.view(predicted.arrays, targets, predicted.member_of)
-        nll = member_terms(view, self._task.likelihood.loss).mean(axis=1, dtype=np.float32)
+        targets = self.task.dataset.targets("validation")
+        view = self.task.likelihood.view(predicted.arrays, targets, predicted.member_of)
+        nll = member_terms(view, self.task.likelihood.loss).mean(axis=1, dtype=np.float32)
         return programs.keep_best(members, place(nll))
