@@ -9,8 +9,8 @@ If rows come in groups, such as patients, add `--config.split=group:patient`; if
 time, `--config.split=time:date`. Every network holds out some rows, by which it stops; with
 `--config=tabular:sgd` all learn all rows, and stop by the validation split. `--config=tabular:tabm`
 is a TabM of 32 estimators behind embeddings of numbers, which can win and takes longer.
-docs/tables.md has the rest. Sizes and rates of the first two were chosen on ten tables, by benchmarks/tables_defaults.py. Time and
-result are those of your data: not measured.
+docs/tables.md has the rest. Sizes and rates of the first two were chosen on ten tables, by
+benchmarks/tables_defaults.py. Time and result are those of your data: not measured.
 """
 
 import ml_collections
