@@ -14,6 +14,7 @@ __version__ = "1.0.0"
 
 _EXPORTS = {
     "train": "ensemble.run.loop",
+    "fit": "ensemble.search.fit",
     "sample": "ensemble.run.sample",
     "distill": "ensemble.run.distill",
     "load": "ensemble.predictor",

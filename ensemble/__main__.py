@@ -11,6 +11,7 @@ from ensemble import __version__
 
 COMMANDS = {
     "train": "trains an ensemble, or samples a posterior or a density",
+    "fit": "fits a table as well as a time allows",
     "convert": "writes data as records, which training reads in batches from the disk",
     "distill": "trains one network to predict what an ensemble predicts",
     "evaluate": "scores a trained ensemble and writes its report",

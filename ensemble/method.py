@@ -175,7 +175,15 @@ class Reporting(Protocol[StateIn]):
 
 
 @runtime_checkable
-class Diagnosed(Reporting[StateIn], Protocol[StateIn]):
+class Keeping(Protocol[StateIn]):
+    """A method that keeps more than checkpoints and predictions."""
+
+    def write_results(self, state: StateIn, work: Workdir, draws: Draws) -> None:
+        """Writes files that are this method's own."""
+
+
+@runtime_checkable
+class Diagnosed(Reporting[StateIn], Keeping[StateIn], Protocol[StateIn]):
     """A method that says how far its members are from having converged."""
 
     def monitor_scalars(
@@ -188,9 +196,6 @@ class Diagnosed(Reporting[StateIn], Protocol[StateIn]):
 
     def has_converged(self, scalars: Mapping[str, float]) -> bool:
         """Whether `monitor_scalars` say that the run may end."""
-
-    def write_results(self, state: StateIn, work: Workdir, draws: Draws) -> None:
-        """Writes files that are this method's own."""
 
 
 @runtime_checkable

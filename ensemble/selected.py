@@ -93,12 +93,12 @@ class SelectedPredictor(Predictor):
         )
 
     def without_examples(self) -> dict[str, Any]:
-        """Nothing: it is loaded from its workdir.
-
-        Raises:
-            UserError: always.
-        """
-        raise UserError("a selection of members of several runs is kept by its workdir alone")
+        """What `rebuilt` builds it from again, on any devices: it holds no training data."""
+        return {
+            "parts": [part.without_examples() for part in self.parts],
+            "weights": self.weights,
+            "identity": self.identity,
+        }
 
     def member_arrays(self, inputs: AnyInputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
         """Returns what every estimator predicts: named arrays [E, N, ...], part by part.
@@ -120,6 +120,19 @@ class SelectedPredictor(Predictor):
         """
         said = [part.predict_members(inputs) for part in self.parts]
         return together(said, self.weights, self.likelihood)
+
+
+def rebuilt(kept: Mapping[str, Any], num_devices: int | None = None) -> Predictor:
+    """The predictor of which `without_examples` has kept this.
+
+    Args:
+        kept: of a `Predictor`, or of a `SelectedPredictor`.
+        num_devices: to predict on; None for all.
+    """
+    if "parts" not in kept:
+        return Predictor(**kept, num_devices=num_devices)
+    parts = [Predictor(**one, num_devices=num_devices) for one in kept["parts"]]
+    return SelectedPredictor(parts, kept["weights"], identity=kept["identity"])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     """Parses the command line; a mistake in it is a `UserError`."""
     # Defined here, for a program that imports this module may have flags of these names.
     flags.DEFINE_string("workdir", None, "Where the selection goes.")
-    flags.DEFINE_string("by", "validation", "The split to choose by: validation or calibration.")
+    flags.DEFINE_string(
+        "by",
+        "validation",
+        "What to choose by: the split validation or calibration, or held_out, the training rows "
+        "that cross-fitted members hold out.",
+    )
     command_line.define_config_flag()
     return command_line.parse(
         argv,

@@ -83,11 +83,13 @@ def evaluate(
     scores = scores.split(",") if isinstance(scores, str) else scores
     rules = None if abstain is None else [metrics.Rule.parse(one) for one in abstain]
     subject = Subject(os.fspath(workdir), data_dir, data, num_devices, scores)
+    subject.check_has_test()
     for view in subject.view.parts or [subject.view]:  # Before more is predicted.
         _check(subject, view, rules, exact_sets)
 
     def compare_with(workdir: str) -> dict[str, Any]:
         other = Subject(workdir, data_dir, data, num_devices, scores)
+        other.check_has_test()
         _check_same_kind(subject, other)
         return compare_runs(subject, other)
 

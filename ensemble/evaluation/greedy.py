@@ -9,8 +9,8 @@ all members together, so that on the rows that it is chosen by none of these is 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import ml_collections
 import numpy as np
@@ -22,12 +22,15 @@ from ensemble.evaluation.subject import Subject
 from ensemble.metrics.checks import Floats
 from ensemble.scoring.sections import VERSION, member_terms, score_split
 from ensemble.selected import together
+from ensemble.storage.held_out import read_held_out
 from ensemble.storage.predictions import StoredPredictions, read_predictions, write_predictions
 from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
 from ensemble.storage.workdir import Workdir
 
-SPLITS = ("validation", "calibration")
-"""What may be chosen by."""
+HELD_OUT = "held_out"
+"""Chooses by the training rows that cross-fitted members hold out, of which each has its own: whole
+runs are chosen then."""
+CHOSEN_BY = ("validation", "calibration", HELD_OUT)
 MAX_ROUNDS = 100
 NUM_FOLDS = 5
 _MIN_ROWS = 2 * NUM_FOLDS
@@ -53,7 +56,8 @@ def select(
         workdirs: of runs on the same data by the same likelihood, whatever their networks and
             methods.
         workdir: to write; it refers to the others, which must stay where they are from it.
-        by: the split that is chosen by, `validation` or `calibration`.
+        by: the split that is chosen by, `validation` or `calibration`; or `held_out`, the training
+            rows that members of `method='cross_fitted'` hold out.
 
     Returns:
         The content of its report.json.
@@ -64,48 +68,60 @@ def select(
     out = Workdir(workdir)
     if out.config.exists() and (out.report.exists() or not is_selection(out)):
         raise UserError(f"{out.path} has a run already; choose another --workdir")
-    if by not in SPLITS:
-        raise UserError(f"--by={by} must be one of {', '.join(SPLITS)}")
+    if by not in CHOSEN_BY:
+        raise UserError(f"--by={by} must be one of {', '.join(CHOSEN_BY)}")
+    chosen = choose_from(workdirs, by)
+    with out.opened():
+        return write(out, chosen)
+
+
+class Chosen(NamedTuple):
+    """Members of finished runs, chosen.
+
+    Attributes:
+        subjects: [R], the runs.
+        stored: what these say of each split, run by run.
+        log_densities: [E, N] of known targets that were chosen by, nats.
+        sizes: [R], how many of the E belong to each run.
+        counts: [E], how much each counts.
+        by: as of `select`.
+    """
+
+    subjects: Sequence[Subject]
+    stored: Mapping[str, Sequence[StoredPredictions]]
+    log_densities: Floats
+    sizes: Sequence[int]
+    counts: NDArray
+    by: str
+
+    @property
+    def weights_of(self) -> list[Floats]:
+        """[R] arrays [M] of the weights of each run's live members, 0 of those not chosen."""
+        shares = np.split(self.counts / self.counts.sum(), np.cumsum(self.sizes)[:-1])
+        if self.by != HELD_OUT:
+            return shares
+        live = [len(one.report["live_members"]) for one in self.subjects]
+        return [np.repeat(own / number, number) for own, number in zip(shares, live, strict=True)]
+
+
+def choose_from(workdirs: Sequence[str | os.PathLike[str]], by: str) -> Chosen:
+    """Chooses members as `select` does, and writes nothing.
+
+    Raises:
+        UserError: as of `select`.
+    """
     subjects = [_subject(os.fspath(one), by) for one in workdirs]
     if not subjects:
         raise UserError("there is no run to select from; name some workdirs")
     _check_alike(subjects)
     stored = {split: [_stored(one, split) for one in subjects] for split in _common(subjects)}
-    log_densities = _log_densities(subjects, stored[by])
+    log_densities, sizes = _log_densities(subjects, stored, by)
     if log_densities.shape[1] < _MIN_ROWS:
         raise UserError(
-            f"the {by} split has {log_densities.shape[1]} known targets, too few to choose by; "
+            f"{_place(by)} have {log_densities.shape[1]} known targets, too few to choose by; "
             f"{_MIN_ROWS} are needed"
         )
-    sizes = [len(one.members) for one in stored[by]]
-    counts = choose(log_densities, sizes)
-    own = np.split(counts, np.cumsum(sizes)[:-1])
-    chosen = [
-        Selected(
-            subject.work,
-            subject.work.identity(),
-            [int(k) for k in predictions.members[of_run > 0]],
-            [float(one) for one in of_run[of_run > 0] / counts.sum()],
-            newest_step(subject.work),
-        )
-        for subject, predictions, of_run in zip(subjects, stored[by], own, strict=True)
-        if of_run.any()
-    ]
-    report = _write(out, subjects, stored, own, chosen, by)
-    first = np.cumsum([0, *sizes])
-    report["selection"] |= {
-        "by": by,
-        "num_rows": log_densities.shape[1],
-        **_losses(log_densities, sizes, counts),
-        "runs": [
-            _of_run(subject, log_densities[a:b], of_run / counts.sum(), stored["test"][i])
-            for i, (subject, a, b, of_run) in enumerate(
-                zip(subjects, first[:-1], first[1:], own, strict=True)
-            )
-        ],
-    }
-    out.write_report(report)
-    return Selection(report)
+    return Chosen(subjects, stored, log_densities, sizes, choose(log_densities, sizes), by)
 
 
 def choose(log_densities: Floats, sizes: Sequence[int]) -> NDArray:
@@ -164,7 +180,7 @@ def _subject(workdir: str, by: str) -> Subject:
         )
     if not subject.is_finished:
         raise UserError(f"{workdir} is still in training; select when it has finished")
-    if by not in subject.description["num_examples"]:
+    if by != HELD_OUT and by not in subject.description["num_examples"]:
         raise UserError(
             f"{workdir} has no {by} split to choose by; train with config.hold_out=True, or give "
             "one"
@@ -208,11 +224,11 @@ def _common(subjects: Sequence[Subject]) -> list[str]:
     return [name for name in subjects[0].description["num_examples"] if name != "train"]
 
 
-def _notes(subjects: Sequence[Subject], counts: Sequence[NDArray]) -> list[str]:
+def _notes(subjects: Sequence[Subject], weights_of: Sequence[NDArray]) -> list[str]:
     """Those of the runs that members were chosen from."""
     return [
         f"{one.work.path}: {note}"
-        for one, own in zip(subjects, counts, strict=True)
+        for one, own in zip(subjects, weights_of, strict=True)
         if own.any()
         for note in one.report.get("notes", ())
     ]
@@ -237,10 +253,26 @@ def _stored(subject: Subject, split: str) -> StoredPredictions:
     return found
 
 
-def _log_densities(subjects: Sequence[Subject], stored: Sequence[StoredPredictions]) -> Floats:
-    """[M, N] of the targets that are known, nats, member by member."""
-    views = [said.view(one.likelihood) for one, said in zip(subjects, stored, strict=True)]
-    found = -np.concatenate([member_terms(view, "nll") for view in views])
+def _place(by: str) -> str:
+    """What is chosen by, in words."""
+    return "the training rows held out" if by == HELD_OUT else f"the rows of the {by} split"
+
+
+def _log_densities(
+    subjects: Sequence[Subject], stored: Mapping[str, Sequence[StoredPredictions]], by: str
+) -> tuple[Floats, list[int]]:
+    """The log densities [E, N] of known targets, nats, and how many of the E belong to each run.
+
+    They are of members one by one; of rows held out they are of runs.
+    """
+    if by == HELD_OUT:
+        sizes = [1] * len(subjects)
+        rows = [read_held_out(one.work, one.report["num_train_examples"]) for one in subjects]
+        found = -np.stack(rows)
+    else:
+        sizes = [len(one.members) for one in stored[by]]
+        views = [said.view(one.likelihood) for one, said in zip(subjects, stored[by], strict=True)]
+        found = -np.concatenate([member_terms(view, "nll") for view in views])
     found = found[:, ~np.isnan(found).any(axis=0)]
     impossible = int(np.isneginf(found).all(axis=0).sum())
     if impossible or np.isposinf(found).any():
@@ -250,71 +282,90 @@ def _log_densities(subjects: Sequence[Subject], stored: Sequence[StoredPredictio
             f"{', '.join(str(one.work.path) for one in subjects)}, so nothing can be chosen by "
             "NLL; give other runs"
         )
-    return found
+    return found, sizes
 
 
-def _of_run(
-    subject: Subject, log_densities: Floats, weights: Floats, test: StoredPredictions
-) -> dict[str, Any]:
-    """What is said of a run beside the selection; the weights [M] are of its members."""
-    chosen = weights > 0
-    return {
-        "workdir": os.fspath(subject.work.path),
-        "method": subject.config["method"],
-        "model": subject.config["model"],
-        "num_members": len(weights),
-        "members": test.members[chosen].tolist(),
-        "weights": weights[chosen].tolist(),
-        "nll": loss(log_densities, np.ones(len(weights), int)),
-        "test_nll": score_split(test.view(subject.likelihood), intervals=False, names=["nll"])[
-            "scores"
-        ]["nll"]["value"],
-    }
+def _of_runs(found: Chosen) -> list[dict[str, Any]]:
+    """What is said of each run beside the selection."""
+    densities = np.split(found.log_densities, np.cumsum(found.sizes)[:-1])
+    runs = []
+    for i, (subject, weights) in enumerate(zip(found.subjects, found.weights_of, strict=True)):
+        chosen = weights > 0
+        run = {
+            "workdir": os.fspath(subject.work.path),
+            "method": subject.config["method"],
+            "model": subject.config["model"],
+            "num_members": len(weights),
+            "members": np.asarray(subject.report["live_members"])[chosen].tolist(),
+            "weights": weights[chosen].tolist(),
+            "nll": loss(densities[i], np.ones(len(densities[i]), int)),
+        }
+        if "test" in found.stored:
+            view = found.stored["test"][i].view(subject.likelihood)
+            scores = score_split(view, intervals=False, names=["nll"])["scores"]
+            run["test_nll"] = scores["nll"]["value"]
+        runs.append(run)
+    return runs
 
 
-def _write(
-    out: Workdir,
-    subjects: Sequence[Subject],
-    stored: dict[str, list[StoredPredictions]],
-    counts: Sequence[NDArray],
-    chosen: Sequence[Selected],
-    by: str,
-) -> dict[str, Any]:
-    """Writes all but the report, which is returned."""
-    first = next(one for one, own in zip(subjects, counts, strict=True) if own.any())
+def write(out: Workdir, found: Chosen, also: Mapping[str, Any] | None = None) -> Selection:
+    """Writes a choice into a workdir that is open, in the place of an earlier one.
+
+    Args:
+        out: the workdir.
+        found: the choice.
+        also: further entries of the report.
+
+    Returns:
+        The content of its report.json.
+    """
+    subjects, stored, weights_of = found.subjects, found.stored, found.weights_of
+    parts = [
+        Selected(
+            subject.work,
+            subject.work.identity(),
+            [int(k) for k in np.asarray(subject.report["live_members"])[own > 0]],
+            [float(one) for one in own[own > 0]],
+            newest_step(subject.work),
+        )
+        for subject, own in zip(subjects, weights_of, strict=True)
+        if own.any()
+    ]
+    first = next(one for one, own in zip(subjects, weights_of, strict=True) if own.any())
     config = ml_collections.FrozenConfigDict(first.config)
-    weights = np.concatenate([np.asarray(one.weights) for one in chosen])
+    weights = np.concatenate([np.asarray(one.weights) for one in parts])
     members = list(range(len(weights)))
     sections = {}
     sizes = dict(first.description["num_examples"])
-    if by == "calibration":  # What is fitted to rows that have chosen would be too sure.
-        del sizes[by]
-    with out.opened():
-        out.write_config(config, first.description["fingerprint"])
-        write_selection(out, chosen)
-        out.predictions.mkdir(parents=True, exist_ok=True)
-        for split, of_runs in stored.items():
-            if split not in sizes:
-                continue
-            said = [
-                one.said.of_members(np.flatnonzero(own).tolist())
-                for one, own in zip(of_runs, counts, strict=True)
-                if own.any()
-            ]
-            whole = together(said, weights, first.likelihood)
-            write_predictions(
-                out.predictions / f"{split}.npz",
-                whole,
-                of_runs[0].targets,
-                members,
-                first.config,
-                identity=out.identity(),
-                fingerprint=first.description["fingerprint"],
-            )
-            if split != "calibration":
-                view = whole.view(first.likelihood, of_runs[0].targets)
-                sections[split] = score_split(view, intervals=False)
-    return {
+    if found.by == "calibration":  # What is fitted to rows that have chosen would be too sure.
+        del sizes[found.by]
+    for file in (out.report, out.config):
+        file.unlink(missing_ok=True)
+    out.write_config(config, first.description["fingerprint"])
+    write_selection(out, parts)
+    out.predictions.mkdir(parents=True, exist_ok=True)
+    for split, of_runs in stored.items():
+        if split not in sizes:
+            continue
+        said = [
+            one.said.of_members(np.flatnonzero(own).tolist())
+            for one, own in zip(of_runs, weights_of, strict=True)
+            if own.any()
+        ]
+        whole = together(said, weights, first.likelihood)
+        write_predictions(
+            out.predictions / f"{split}.npz",
+            whole,
+            of_runs[0].targets,
+            members,
+            first.config,
+            identity=out.identity(),
+            fingerprint=first.description["fingerprint"],
+        )
+        if split != "calibration":
+            view = whole.view(first.likelihood, of_runs[0].targets)
+            sections[split] = score_split(view, intervals=False)
+    report = {
         "format": FORMAT,
         "version": VERSION,
         "config": first.config,
@@ -327,32 +378,44 @@ def _write(
         "num_train_examples": first.report["num_train_examples"],
         **sections,
         "timing": {},
-        "notes": _notes(subjects, counts),
-        "selection": {},
+        "notes": _notes(subjects, weights_of),
+        "selection": {
+            "by": found.by,
+            "num_rows": found.log_densities.shape[1],
+            **_losses(found.log_densities, found.sizes, found.counts),
+            "runs": _of_runs(found),
+        },
+        **(also or {}),
     }
+    out.write_report(report)
+    return Selection(report)
 
 
 def lines_of(report: dict[str, Any]) -> list[str]:
     """What was chosen, in lines."""
     found = report["selection"]
-    test = report["test"]["scores"]["nll"]["value"]
-    best = min(found["runs"], key=lambda one: one["test_nll"])
+    place = "held-out rows" if found["by"] == HELD_OUT else f"the {found['by']} split"
     alone = min(one["nll"] for one in found["runs"])
     lines = [
         f"{one['workdir']} ({one['method']}, {one['model']}): {_chosen_of(one)}. NLL "
-        f"{one['nll']:.4f} on the {found['by']} split, {one['test_nll']:.4f} on the test split."
+        f"{one['nll']:.4f} on {place}"
+        + (f", {one['test_nll']:.4f} on the test split." if "test" in report else ".")
         for one in found["runs"]
     ]
     gains = found["cross_validated_nll"] < alone
-    return [
-        *lines,
-        f"The selection of {report['num_members']}: NLL {found['nll']:.4f} on the {found['by']} "
-        f"split, which it was chosen by, and {found['cross_validated_nll']:.4f} by cross-"
-        f"validation, an optimism of {found['optimism']:.4f}.",
+    lines += [
+        f"The selection of {report['num_members']}: NLL {found['nll']:.4f} on {place}, which it "
+        f"was chosen by, and {found['cross_validated_nll']:.4f} by cross-validation, an optimism "
+        f"of {found['optimism']:.4f}.",
         *([] if gains else [f"By that it is no better than the best run alone: {alone:.4f}."]),
-        f"On the test split its NLL is {test:.4f}; that of the best run there is "
-        f"{best['test_nll']:.4f}.",
     ]
+    if "test" in report:
+        best = min(one["test_nll"] for one in found["runs"])
+        test = report["test"]["scores"]["nll"]["value"]
+        lines.append(
+            f"On the test split its NLL is {test:.4f}; that of the best run there is {best:.4f}."
+        )
+    return lines
 
 
 def _chosen_of(run: dict[str, Any]) -> str:

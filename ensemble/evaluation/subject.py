@@ -99,6 +99,13 @@ class Subject:
         if why := self.likelihood.why_not_evaluated:
             raise UserError(f"{self.work.path} {why}")
         self.evaluator: Evaluator = registry.load(self.likelihood.evaluator)()
+
+    def check_has_test(self) -> None:
+        """Refuses a run that has no examples to score.
+
+        Raises:
+            UserError: as said.
+        """
         if "test" not in self.description["num_examples"]:
             raise UserError(
                 f"{self.work.path} has no test split to score: its run learned from all data; "

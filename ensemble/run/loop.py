@@ -15,8 +15,8 @@ from ensemble.config import all_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.method import (
-    Diagnosed,
     Info,
+    Keeping,
     Method,
     PredictingMethod,
     Reporting,
@@ -263,7 +263,7 @@ def report(
         content["notes"] = list(where.notes)
         if predictor is not None and isinstance(task, Comparing):
             content |= task.compared(predictor)
-    if where.keep and isinstance(method, Diagnosed):
+    if where.keep and isinstance(method, Keeping):
         method.write_results(state, work, draws)
     if where.keep and processes.is_main():
         results.write_results(work, scored, content, predictions)

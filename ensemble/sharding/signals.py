@@ -112,6 +112,12 @@ class Stop:
         os._exit(Interrupted.exit_status)
 
 
+def ask_to_stop() -> None:
+    """Asks the run that is under way to stop, as a signal does; from any thread."""
+    if _current is not None:
+        _current.note()
+
+
 def check() -> None:
     """Ends a long search where the run is to stop; of several processes, all call it alike.
 
@@ -160,6 +166,8 @@ def stop_signals() -> Iterator[Stop]:
     """
     global _current, _count
     stop, outer = Stop(), _current
+    if outer is not None and outer.asked():
+        stop.note()  # A run within one that is to stop.
     _count += 1
     _current = stop
     try:

@@ -53,6 +53,9 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             `correct_class_weights=False`.
         n_jobs: threads that JAX computes with on CPUs; None: all cores, -1 too. JAX settles them
             when it starts in a process, and keeps them. Programs are compiled by further threads.
+        budget: time that the fit may take, in seconds or such as '10m': families of networks are
+            tried and the best are mixed, see `ensemble.fit`. Parameters that are not as by default
+            stay as they are in all of them. None: one family, trained once.
 
     Attributes:
         classes_: [C], the labels, sorted.
@@ -81,6 +84,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         verbose: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
         n_jobs: int | None = None,
+        budget: float | str | None = None,
     ):
         self._keep(locals())
 

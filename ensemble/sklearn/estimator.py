@@ -74,6 +74,7 @@ class Estimator(BaseEstimator):
 
     num_devices: int | None
     n_jobs: int | None = None  # Estimators that were stored by earlier versions have none.
+    budget: float | str | None = None  # Likewise.
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Keeps a constructor's parameters, which scikit-learn wants listed in each class."""
@@ -92,8 +93,13 @@ class Estimator(BaseEstimator):
         config = self._run_config(repetition.num_examples(data))
         if config.get("early_stopping_epochs"):
             data = _with_validation(data, config.seed, equal)
+        is_shown = bool(self.verbose)
         with limited_threads(self._num_threads()):
-            result = ensemble.train(config, data, show_progress=bool(self.verbose))
+            if self.budget is None:
+                result = ensemble.train(config, data, show_progress=is_shown)
+            else:
+                given = self._of_all_families(config)
+                result = ensemble.fit(data, self.budget, None, given, show_progress=is_shown)
         self.report_ = result.report
         self._ensemble: dict[str, Any] = result.predictor.without_examples()
         self.__dict__.pop("predictor_", None)  # Of an earlier fit.
@@ -140,13 +146,13 @@ class Estimator(BaseEstimator):
     def predictor_(self) -> Predictor:
         """The ensemble as a function."""
         # As the module says of JAX.
-        from ensemble.predictor import Predictor
+        from ensemble.selected import rebuilt
         from ensemble.sharding import startup
 
         check_is_fitted(self)
         with startup.limited_threads(self._num_threads()):
             startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
-        return Predictor(**self._ensemble, num_devices=self.num_devices)
+        return rebuilt(self._ensemble, self.num_devices)
 
     def _num_threads(self) -> int | None:
         """What `n_jobs` says: a negative number counts back from all cores, which are -1.
@@ -200,11 +206,7 @@ class Estimator(BaseEstimator):
             for name, value in params.items()
             if name in _PARAMETERS and value is not None
         }
-        chosen = {
-            _PARAMETERS[name]
-            for name in params.keys() & _PARAMETERS.keys()
-            if params[name] != defaults[name].default
-        }
+        chosen = self._chosen()
         if self.model != defaults["model"].default and "mlp.widths" not in chosen:
             given.pop("mlp.widths", None)  # The default model's.
         given |= {key: self._listed(given[key]) for key in _LISTS if key in given}
@@ -220,6 +222,21 @@ class Estimator(BaseEstimator):
         whole["seed"] = _seed(params["random_state"])
         # What is a default is left out where the run's method has no such key.
         return validate(whole, by_hand=[*config, *chosen])
+
+    def _of_all_families(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys that all families of a search have: what differs from the defaults."""
+        fixed = {*_DEFAULTS, *flatten(self.config or {}), *self._chosen(), "likelihood", "seed"}
+        return {key: value for key, value in flatten(config).items() if key in fixed}
+
+    def _chosen(self) -> set[str]:
+        """The keys of parameters that are not as by default."""
+        defaults = inspect.signature(type(self)).parameters
+        params = self.get_params(deep=False)
+        return {
+            _PARAMETERS[name]
+            for name in params.keys() & _PARAMETERS.keys()
+            if params[name] != defaults[name].default
+        }
 
     def _listed(self, value: Any) -> str:
         """Numbers as the configuration has them, in one text; those of classes by their order."""

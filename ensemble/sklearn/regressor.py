@@ -45,6 +45,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         likelihood: 'gaussian', 'gaussian_shared', 'student_t', 'laplace', 'log_normal',
             'mixture_of_gaussians', 'poisson', 'negative_binomial' or 'quantiles'.
         n_jobs: as of `EnsembleClassifier`.
+        budget: as of `EnsembleClassifier`.
 
     Attributes:
         n_features_in_: F, the second axis of what was learned.
@@ -72,6 +73,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         verbose: bool = False,
         likelihood: str = "gaussian",
         n_jobs: int | None = None,
+        budget: float | str | None = None,
     ):
         self._keep(locals())
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from ensemble.errors import UserError
 
-# Splits, batches, clutter and blends draw from streams of their own.
-SPLIT_STREAM, BATCH_STREAM, CLUTTER_STREAM, BLEND_STREAM = 1, 2, 3, 4
+# Splits, batches, clutter, blends and searches draw from streams of their own.
+SPLIT_STREAM, BATCH_STREAM, CLUTTER_STREAM, BLEND_STREAM, SEARCH_STREAM = 1, 2, 3, 4, 5
 
 
 def seeded_generator(stream: int, seed: int, *path: int) -> np.random.Generator:

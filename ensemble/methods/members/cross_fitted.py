@@ -41,6 +41,8 @@ from ensemble.methods.members.optimizers import (
 )
 from ensemble.notes import tell
 from ensemble.sharding import processes
+from ensemble.storage.held_out import write_held_out
+from ensemble.storage.workdir import Workdir
 from ensemble.tasks.supervised import Supervised
 
 _TRIAL_EPOCHS = 20
@@ -246,13 +248,19 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         best = best.replace(variables={**plain, WIDTH: wide})
         return state.replace(members=state.members.replace(best=best))
 
-    def _held(self, state: EngineState) -> HeldPredictions:
-        """What the live members predict at their best of the rows that they hold out."""
+    def _held(self, state: EngineState, is_wide: bool = False) -> HeldPredictions:
+        """What the live members predict at their best of the rows that they hold out.
+
+        Args:
+            state: of the engine.
+            is_wide: whether predictions are as wide as the mixture's, or as training has left them.
+        """
         engine, targets = self.engine, self.task.dataset.targets("train")
         best, held_out = state.members.best, engine.held_out
         assert best is not None
         assert held_out is not None
-        found = held_out.predictions(_unwidened(best.variables))
+        variables = best.variables if is_wide else _unwidened(best.variables)
+        found = held_out.predictions(variables)
         live = [i for i, one in enumerate(engine.status(state).values()) if one not in FAILURES]
         weights = held_out.weights(np.arange(len(targets)), targets)
         rows = [held_out.rows[i] for i in live]
@@ -313,6 +321,13 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         found["summary"] = _line(found, self.config.ensemble_size)
         tell(found["summary"])
         return {"cross_fitted": found}
+
+    def write_results(self, state: CrossFittedState, work: Workdir, draws: Any) -> None:
+        """Writes the losses of the rows that members hold out: see `storage.held_out`."""
+        losses = self._held(state.members, is_wide=True).losses(self.task.likelihood)
+        losses[~self.folds.deciding] = np.nan
+        if processes.is_main():
+            write_held_out(work, losses)
 
     # What a checkpoint holds.
 

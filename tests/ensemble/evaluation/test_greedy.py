@@ -220,7 +220,9 @@ def test_runs_that_are_no_ensemble_are_refused(runs, tmp_path):
     out = tmp_path / "out"
     with pytest.raises(UserError, match="are one run"):
         ensemble.select([runs / "members", runs / "members"], out)
-    with pytest.raises(UserError, match="must be one of validation, calibration"):
+    with pytest.raises(UserError, match="only members of config"):
+        ensemble.select([runs / "members"], out, by="held_out")
+    with pytest.raises(UserError, match="must be one of validation, calibration, held_out"):
         ensemble.select([runs / "members"], out, by="test")
     other = small_config(seed=1)
     ensemble.train(other, make_blobs(), str(tmp_path / "other_split"), **QUIET)
@@ -228,7 +230,7 @@ def test_runs_that_are_no_ensemble_are_refused(runs, tmp_path):
         ensemble.select([runs / "members", tmp_path / "other_split"], out)
     without = small_config(hold_out=False)
     ensemble.train(without, make_blobs(), str(tmp_path / "without"), **QUIET)
-    with pytest.raises(UserError, match="no test split"):
+    with pytest.raises(UserError, match="no validation split"):
         ensemble.select([tmp_path / "without"], out)
     assert not out.exists()
 

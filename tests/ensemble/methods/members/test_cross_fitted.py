@@ -15,8 +15,11 @@ from ensemble.likelihoods.categorical import Categorical
 from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.methods.members import cross_fitted
 from ensemble.methods.members.cross_fitted import CrossFitted
-from ensemble.methods.members.folds import Folds
+from ensemble.methods.members.folds import Folds, make_folds
 from ensemble.methods.members.held_predictions import HeldPredictions, fitted_factor
+from ensemble.scoring.sections import terms_of
+from ensemble.storage.held_out import read_held_out
+from ensemble.storage.workdir import Workdir
 
 QUIET = {"show_progress": False}
 CONFIG = small_config(
@@ -124,6 +127,28 @@ def test_the_report_says_what_was_tried(tmp_path, caplog):
     )
     widths = loaded.fitted.sets["width"]["factor"]
     np.testing.assert_allclose(widths, found["width"], rtol=1e-6)
+
+
+def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path):
+    found = ensemble.train({**NUMBERS, "ensemble_size": 8}, numbers(), str(tmp_path), **QUIET)
+    predictor = found.predictor
+    kept = read_held_out(Workdir(tmp_path), 200)
+    assert np.isfinite(kept).all()
+    source = task_of(NUMBERS, numbers()).dataset
+    folds = make_folds(source, 0, 0)
+    arrays = predictor.member_arrays(numbers()["train_inputs"])
+    targets = source.targets("train")
+    for row in (0, 1, 2, 199):
+        own = [k for k in range(8) if row in folds.held_out(k)]
+        said = {name: one[own][:, row : row + 1] for name, one in arrays.items()}
+        view = predictor.likelihood.view(said, targets[row : row + 1])
+        np.testing.assert_allclose(kept[row], terms_of(view, "nll")[0], rtol=1e-4)
+    damaged = tmp_path / "predictions/held_out.npz"
+    with pytest.raises(UserError, match="201 rows"):
+        read_held_out(Workdir(tmp_path), 201)
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    with pytest.raises(UserError, match="damaged"):
+        read_held_out(Workdir(tmp_path), 200)
 
 
 def test_members_that_join_go_on_with_what_was_chosen(tmp_path):

@@ -1,0 +1,376 @@
+"""Fits a table as well as a budget of time allows: families are tried, and the best are mixed.
+
+The first family is the default of tables. `ensemble.search.trials` says what is tried after it, by
+the training rows that cross-fitted members hold out. Of all families that were trained, greedy
+selection takes those that predict these rows best together, each with a weight (Caruana et al.
+2004). What was tried, in which order, does not depend on the budget, which only ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ensemble import likelihoods
+from ensemble.config import flatten
+from ensemble.config_rules import validate
+from ensemble.configs import tabular
+from ensemble.errors import Interrupted, RunFailed, UserError
+from ensemble.evaluation import greedy
+from ensemble.notes import collected, note, shown_with_the_result
+from ensemble.pictures.plot_style import plural
+from ensemble.registry import LIKELIHOODS, NETWORKS
+from ensemble.report.text import Table
+from ensemble.run.loop import train
+from ensemble.run.progress import Display, duration, open_display
+from ensemble.run.result import Result
+from ensemble.search.trials import DEFAULT_MODEL, Trial, trials
+from ensemble.selected import restore_selection
+from ensemble.sharding import processes, signals, startup
+from ensemble.storage.held_out import read_held_out
+from ensemble.storage.search import Search, Tried, is_search, read_search, write_search
+from ensemble.storage.workdir import Workdir
+
+logger = logging.getLogger("ensemble")
+
+_METHOD = "cross_fitted"
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_LEAST_SHARE = 0.5
+"""Of the shortest trial, which must be left of the time for another one to begin: the first seconds
+of a trial compile, and cannot be cut short."""
+_QUIET: Mapping[str, Any] = {"plot_every_epochs": 10**9, "keep_checkpoints": 1}
+
+
+class Fit(Result):
+    """What `fit` returns: as of `ensemble.train`, and it shows itself as what was tried."""
+
+    def __repr__(self) -> str:
+        return "\n\n".join(lines_of(self.report))
+
+    def _repr_html_(self) -> None:
+        """A notebook shows it as a terminal does."""
+
+
+def fit(
+    data: Any = None,
+    seconds: float | str = 600,
+    workdir: str | os.PathLike[str] | None = None,
+    config: Mapping[str, Any] | None = None,
+    *,
+    show_progress: bool = True,
+) -> Fit:
+    """Tries families of networks on a table until the time is over, and mixes the best.
+
+    The same call goes on with a search that was interrupted; with more seconds it goes on with one
+    that has ended.
+
+    Args:
+        data: as of `train`; None: `config.dataset` names it.
+        seconds: that the search may take, over all calls with this workdir; or a text such as
+            `10m` or `2h`. The first family is trained in any case.
+        workdir: where all that is tried lives, and what was chosen, which `load` and `evaluate`
+            take; None keeps nothing.
+        config: keys of the configuration that all families have, such as `likelihood` or `split`.
+            Those that are left out are as in `configs/tabular.py`, or differ between families.
+        show_progress: whether to show what was tried, and the time left.
+
+    Returns:
+        The report and a predictor. The report's `selection` says what was chosen, its `search` what
+        was tried. Where the search was interrupted, by SIGTERM or Ctrl-C, these are of what had
+        been tried by then.
+
+    Raises:
+        UserError: the configuration, the data or the workdir cannot be used.
+        RunFailed: no family could be trained.
+        Interrupted: SIGTERM or Ctrl-C, before the first family was trained.
+    """
+    budget = parse_seconds(seconds)
+    given = _fixed(flatten(config or {}))
+    _check(given, has_data=data is not None)
+    default = _family({}, given)
+    startup.configure(default["num_devices"], _METHOD)
+    if processes.count() > 1:
+        raise UserError("a search is of one process; start it in one alone")
+    with contextlib.ExitStack() as stack:
+        folder = workdir or stack.enter_context(tempfile.TemporaryDirectory())
+        out = Workdir(folder)
+        if out.config.exists() and not is_search(out):
+            raise UserError(f"{out.path} has a run already; choose another --workdir")
+        stack.enter_context(out.opened())
+        search = read_search(out, default)
+        stop = stack.enter_context(signals.stop_signals())
+        stack.enter_context(collected())
+        display = stack.enter_context(open_display(show_progress))
+        display.begin("Search", "second", round(search.spent), round(budget))
+        is_interrupted = False
+        try:
+            for tried in _searched(out, search, given, data, budget):
+                _show(display, search, tried, budget)
+                if is_interrupted := stop.asked():
+                    break
+        except Interrupted:
+            if not search.has_found:
+                raise
+            is_interrupted = True
+        stop.settle()
+        return _result(out, search, budget, is_interrupted, None if workdir is None else folder)
+
+
+def _show(display: Display, search: Search, tried: Tried, budget: float) -> None:
+    """Shows how a trial went, the best so far and the time left."""
+    best = min((one.nll for one in search.tried if one.nll is not None), default=math.nan)
+    left = max(0.0, budget - search.spent)
+    logger.info("%s; best so far %.4f", _line(tried), best)
+    display.update(round(search.spent), f"best NLL {best:.4f}", duration(left))
+
+
+def parse_seconds(text: float | str) -> float:
+    """Seconds, of a number or of a text such as '90', '90s', '10m' or '1.5h'.
+
+    Raises:
+        UserError: it is none, or not positive.
+    """
+    found = re.fullmatch(r"([0-9.]+)\s*([smh]?)", str(text).strip())
+    with contextlib.suppress(ValueError):
+        seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+        if seconds > 0:
+            return seconds
+    raise UserError(f"a budget of {text!r} must be a positive time, such as 600, 90s, 10m or 2h")
+
+
+def _check(given: Mapping[str, Any], has_data: bool) -> None:
+    """Refuses keys that a search cannot do with.
+
+    Raises:
+        UserError: as said.
+    """
+    if given.get("method", _METHOD) != _METHOD:
+        raise UserError(
+            f"config.method={given['method']!r}: a search compares families by rows that members "
+            f"of {_METHOD!r} hold out; leave it out, or use ensemble.train"
+        )
+    name = str(given.get("likelihood", ""))
+    if name in LIKELIHOODS and not likelihoods.named(name).has_density:
+        raise UserError(
+            f"config.likelihood={name!r} has no density, by which a search chooses; use one such "
+            "as 'gaussian', or ensemble.train"
+        )
+    if not has_data and not given.get("dataset"):
+        raise UserError("there are no data: give them, or name them by config.dataset")
+    if "num_steps" in given:
+        raise UserError("config.num_steps: a search counts config.num_epochs; set that instead")
+
+
+def _family(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a family, flat; keys that were given are as they were given."""
+    values = {**flatten(tabular.get_config()), **_QUIET, **settings, **given}
+    own = {key: one for key, one in values.items() if _network(key) in ("", values["model"])}
+    return flatten(validate(own, by_hand=given.keys()))
+
+
+def _fixed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that were given, with the network that one of them is of."""
+    fixed = dict(given)
+    for model in filter(None, map(_network, given)):
+        fixed.setdefault("model", model)
+    return fixed
+
+
+def _network(key: str) -> str:
+    """The network that a key is of; empty: of none."""
+    name = key.partition(".")[0]
+    return name if name in NETWORKS else ""
+
+
+# The search.
+
+
+def _searched(
+    out: Workdir, search: Search, given: Mapping[str, Any], data: Any, budget: float
+) -> Iterator[Tried]:
+    """Tries one family after the other, writes and yields how it went, until the time is over."""
+    tries = trials(search.config["seed"], search.config["num_epochs"], given)
+    try:
+        trial = next(tries)
+        for one in search.tried:
+            if (one.family, one.num_epochs) != (trial.family, trial.num_epochs):
+                raise UserError(
+                    f"{out.path} holds a search of other families than this version tries; "
+                    "choose another --workdir"
+                )
+            trial = tries.send(math.inf if one.nll is None else one.nll)
+        while not search.tried or search.spent + _LEAST_SHARE * search.shortest < budget:
+            tried = _tried(out, search, trial, _family(trial.settings, given), data, budget)
+            if tried is None:
+                return
+            yield tried
+            trial = tries.send(math.inf if tried.nll is None else tried.nll)
+    except StopIteration:
+        logger.info("There is nothing left to try with the keys that were given.")
+
+
+def _tried(
+    out: Workdir,
+    search: Search,
+    trial: Trial,
+    config: Mapping[str, Any],
+    data: Any,
+    budget: float,
+) -> Tried | None:
+    """Trains a family, and writes how it went; None: the time was over before it had ended.
+
+    Raises:
+        Interrupted: SIGTERM or Ctrl-C.
+    """
+    folder = _folder(out, len(search.tried))
+    began, before = time.monotonic(), search.spent
+    values = {**config, "num_epochs": trial.num_epochs}
+    left = max(0.0, budget - before) if search.has_found else math.inf
+    nll, failure = None, ""
+    try:
+        with _time_limit(left), _quiet():
+            report = train(values, data, os.fspath(folder.path), show_progress=False).report
+        losses = read_held_out(folder, report["num_train_examples"])
+        nll = float(np.nanmean(losses))
+        if not math.isfinite(nll):
+            nll, failure = None, "a target is impossible by its members"
+    except Interrupted:
+        search.seconds += time.monotonic() - began
+        write_search(out, search)
+        if search.spent < budget or not search.has_found:
+            raise
+        return None
+    except (RunFailed, UserError) as error:
+        if isinstance(error, UserError) and not search.has_found:
+            raise  # The data, or what was given, suit no family.
+        failure = str(error)
+    seconds = search.seconds + time.monotonic() - began
+    tried = Tried(trial.family, trial.settings, trial.num_epochs, nll, seconds, failure)
+    search.tried.append(tried)
+    search.seconds = 0.0
+    write_search(out, search)
+    return tried
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Within it, what runs is asked to stop after so long."""
+    if math.isinf(seconds):
+        yield
+        return
+    timer = threading.Timer(seconds, signals.ask_to_stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Within it, runs log warnings alone."""
+    level = logger.level
+    logger.setLevel(max(logging.WARNING, logger.getEffectiveLevel()))
+    try:
+        with shown_with_the_result():
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _folder(out: Workdir, number: int) -> Workdir:
+    """Where a trial lives."""
+    return Workdir(out.path / "trials" / f"{number:03d}")
+
+
+# The result.
+
+
+def _result(out: Workdir, search: Search, budget: float, is_interrupted: bool, workdir: Any) -> Fit:
+    """Mixes what was tried, and writes it."""
+    done = [number for number, one in enumerate(search.tried) if one.nll is not None]
+    if not done:
+        raise RunFailed(f"no family could be trained: {search.tried[-1].failure}")
+    if search.tried[0].seconds > budget:
+        note(
+            f"The first family alone took {search.tried[0].seconds:.0f} seconds of a budget of "
+            f"{budget:.0f}, and nothing else was tried: give more time."
+        )
+    chosen = greedy.choose_from([_folder(out, number).path for number in done], greedy.HELD_OUT)
+    weights = dict.fromkeys(range(len(search.tried)), 0.0)
+    weights |= {k: float(own.sum()) for k, own in zip(done, chosen.weights_of, strict=True)}
+    content = {
+        "budget_seconds": budget,
+        "seconds": search.spent,
+        "is_interrupted": is_interrupted,
+        "trials": [{**one._asdict(), "weight": weights[k]} for k, one in enumerate(search.tried)],
+    }
+    report = greedy.write(out, chosen, {"search": content})
+    predictor = restore_selection(out).predictor(search.config.get("num_devices"))
+    found = Fit(dict(report), predictor)
+    found.workdir = None if workdir is None else os.fspath(workdir)
+    return found
+
+
+def lines_of(report: Mapping[str, Any]) -> list[str]:
+    """What was tried and chosen, in paragraphs."""
+    search, selection = report["search"], report["selection"]
+    number, chosen = len(search["trials"]), sum(one["weight"] > 0 for one in search["trials"])
+    default = selection["runs"][0]
+    told = [
+        f"{plural(number, 'trial')} took {duration(search['seconds'])} of "
+        f"{duration(search['budget_seconds'])}. {chosen} of them predict together.",
+        f"Rows held out: NLL {selection['nll']:.4f}, and {selection['cross_validated_nll']:.4f} by "
+        "cross-validation of what predicts together; the default family alone "
+        f"{default['nll']:.4f}.",
+    ]
+    if "test" in report:
+        test = report["test"]["scores"]["nll"]["value"]
+        told.append(
+            f"Test split, by which nothing was chosen: NLL {test:.4f}; the default family alone "
+            f"{default['test_nll']:.4f}."
+        )
+    if search["is_interrupted"]:
+        told.append("It was interrupted; the same command goes on.")
+    return [str(_table(search["trials"])), "\n".join(told)]
+
+
+def _table(tried: Sequence[Mapping[str, Any]]) -> Table:
+    """What was tried, by the loss of rows held out."""
+    titles = ("settings", "epochs", "NLL", "seconds", "weight")
+    rows = [
+        [
+            _settings(one["settings"]),
+            str(one["num_epochs"]),
+            "failed" if one["nll"] is None else f"{one['nll']:.4f}",
+            f"{one['seconds']:.0f}",
+            f"{one['weight']:.2f}" if one["weight"] else "-",
+        ]
+        for one in sorted(tried, key=lambda one: math.inf if one["nll"] is None else one["nll"])
+    ]
+    return Table(titles, rows, max(len(row[0]) for row in rows) + 1, 9)
+
+
+def _line(one: Tried) -> str:
+    """How a trial went."""
+    went = f"failed: {one.failure}" if one.nll is None else f"held-out NLL {one.nll:.4f}"
+    return f"{_settings(one.settings)}, {one.num_epochs} epochs: {went}, {one.seconds:.0f} s"
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    """How a family differs from the default."""
+    if not settings:
+        return "the default"
+    model = settings.get("model", DEFAULT_MODEL)
+    return ", ".join(f"{key.removeprefix(model + '.')}={value}" for key, value in settings.items())

@@ -1,0 +1,131 @@
+"""The file `search.json` of a workdir in which families are tried: what was tried so far."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from ensemble.config import FORMAT, differences
+from ensemble.errors import UserError, in_one_line
+from ensemble.storage.files import write_file
+from ensemble.storage.schema import checksum, parse, to_json
+from ensemble.storage.workdir import Workdir, check_size
+
+_MAX_BYTES = 50_000_000
+
+
+class Tried(NamedTuple):
+    """A trial that has ended.
+
+    Attributes:
+        family: its number.
+        settings: keys of the family that differ from the default's.
+        num_epochs: that it trained for at most.
+        nll: of rows held out, nats; None: it failed.
+        seconds: that it took, over all processes.
+        failure: why it failed; empty if it did not.
+    """
+
+    family: int
+    settings: Mapping[str, Any]
+    num_epochs: int
+    nll: float | None
+    seconds: float
+    failure: str = ""
+
+
+@dataclasses.dataclass
+class Search:
+    """What a workdir says of a search.
+
+    Attributes:
+        config: of the default family, flat.
+        tried: the trials that have ended, in their order.
+        seconds: that a trial under way has taken so far.
+    """
+
+    config: Mapping[str, Any]
+    tried: list[Tried]
+    seconds: float = 0.0
+
+    @property
+    def spent(self) -> float:
+        """Seconds of all trials."""
+        return sum(one.seconds for one in self.tried) + self.seconds
+
+    @property
+    def has_found(self) -> bool:
+        """Whether a trial has ended well."""
+        return any(one.nll is not None for one in self.tried)
+
+    @property
+    def shortest(self) -> float:
+        """Seconds of the trial that took the least, of those that ended well; 0 if none did."""
+        return min((one.seconds for one in self.tried if one.nll is not None), default=0.0)
+
+
+def is_search(work: Workdir) -> bool:
+    """Whether families are tried in a workdir."""
+    return _file(work).exists()
+
+
+def write_search(work: Workdir, search: Search) -> None:
+    """Writes what was tried so far."""
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "config": dict(search.config),
+        "tried": [one._asdict() for one in search.tried],
+        "seconds": search.seconds,
+    }
+    content["checksum"] = checksum(content)
+    write_file(_file(work), to_json(content))
+
+
+def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
+    """Reads what `write_search` wrote; where there is none, nothing was tried.
+
+    Args:
+        work: the workdir.
+        config: of the default family, as it is now.
+
+    Raises:
+        UserError: it is damaged, or of a search with another configuration.
+    """
+    path = _file(work)
+    if not path.exists():
+        return Search(config, [])
+    check_size(path, _MAX_BYTES)
+    try:
+        content = parse(path.read_bytes())
+        if content.pop("checksum", None) != checksum(content):
+            raise ValueError("its checksum does not agree with its content")
+        found = Search(
+            dict(content["config"]),
+            [Tried(**one) for one in content["tried"]],
+            float(content["seconds"]),
+        )
+        if not all(one.seconds >= 0 and _is_loss(one.nll) for one in found.tried):
+            raise ValueError("a trial has no loss or no time")
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is damaged or not of this program ({in_one_line(error)}); choose another "
+            "--workdir"
+        ) from None
+    if changed := differences(found.config, config):
+        raise UserError(
+            f"{work.path} holds a search with another configuration: {'; '.join(changed)}; set it "
+            "as it was, or choose another --workdir"
+        )
+    return found
+
+
+def _is_loss(nll: Any) -> bool:
+    return nll is None or (isinstance(nll, float) and math.isfinite(nll))
+
+
+def _file(work: Workdir) -> epath.Path:
+    return work.path / "search.json"

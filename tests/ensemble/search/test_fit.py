@@ -1,0 +1,259 @@
+"""Searches within a budget of time."""
+
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import ensemble
+from ensemble import RunFailed, UserError
+from ensemble.evaluation.greedy import loss
+from ensemble.search import fit as module
+from ensemble.search.fit import parse_seconds
+from ensemble.search.trials import trials
+from ensemble.storage.held_out import read_held_out
+from ensemble.storage.workdir import Workdir
+
+QUIET = {"show_progress": False}
+CONFIG = {
+    "num_epochs": 4,
+    "ensemble_size": 4,
+    "num_devices": 1,
+    "cross_fitted.folds": 4,
+    "mlp.activation": "silu",
+    "hold_out": True,
+}
+"""The families are those of one network, which compiles fast."""
+
+
+def table(num_rows=300, seed=0):
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(num_rows, 4)).astype(np.float32)
+    targets = 5 + 3 * (inputs[:, 0] + np.sin(2 * inputs[:, 1]) + 0.3 * rng.normal(size=num_rows))
+    return inputs, targets.astype(np.float32)
+
+
+def first(number):
+    """What a search tries, which ends after so many trials as if its time were over then."""
+
+    def limited(*arguments):
+        tries, sent = trials(*arguments), None
+        for _ in range(number):
+            sent = yield tries.send(sent)
+
+    return limited
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """A search of three trials, by now in a workdir."""
+    workdir = tmp_path_factory.mktemp("search") / "best"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "trials", first(3))
+        return ensemble.fit(table(), "1h", workdir, CONFIG, **QUIET)
+
+
+def test_what_is_chosen_predicts_rows_held_out_best(found):
+    report, selection = found.report, found.report["selection"]
+    tried = report["search"]["trials"]
+    rows = np.stack(
+        [
+            read_held_out(Workdir(f"{found.workdir}/trials/00{k}"), report["num_train_examples"])
+            for k in range(3)
+        ]
+    )
+    assert np.isfinite(rows).all(), "all rows are held out by some member"
+    np.testing.assert_allclose([one["nll"] for one in tried], rows.mean(axis=1))
+    weights = np.array([one["weight"] for one in tried])
+    assert weights.sum() == pytest.approx(1)
+    assert selection["nll"] == pytest.approx(loss(-rows, weights))
+    assert selection["nll"] <= rows.mean(axis=1).min()
+    assert selection["cross_validated_nll"] >= selection["nll"]
+
+
+def test_a_workdir_has_the_mixture_that_was_returned(found):
+    inputs = table(20, seed=1)[0]
+    loaded = ensemble.load(found.workdir)
+    said = found.predictor(inputs)
+    np.testing.assert_allclose(loaded(inputs).mean, said.mean, rtol=1e-5)
+    weights = loaded.estimator_weights
+    np.testing.assert_allclose(weights @ np.asarray(said.member_means), said.mean, rtol=1e-5)
+    evaluation = ensemble.evaluate(found.workdir, data=table(), show_progress=False)
+    expected = found.report["test"]["scores"]["nll"]["value"]
+    assert evaluation["test"]["scores"]["nll"]["value"] == pytest.approx(expected)
+
+
+def test_what_was_tried_is_shown(found):
+    text = repr(found)
+    assert "the default" in text
+    assert "Test split, by which nothing was chosen" in text
+    for one in found.report["search"]["trials"]:
+        assert f"{one['nll']:.4f}" in text
+
+
+def test_more_time_goes_on_with_the_same_search(found, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "trials", first(1))
+    half = ensemble.fit(table(), 3600, tmp_path / "half", CONFIG, **QUIET)
+    monkeypatch.setattr(module, "trials", first(3))
+    second = ensemble.fit(table(), 3600, tmp_path / "half", CONFIG, **QUIET)
+    before, after, whole = (one.report["search"]["trials"] for one in (half, second, found))
+    assert [one["seconds"] for one in after[:1]] == [before[0]["seconds"]], "it was not run again"
+    for ours, theirs in zip(after, whole, strict=True):
+        assert (ours["settings"], ours["nll"]) == (theirs["settings"], theirs["nll"])
+    assert second.report["selection"]["nll"] == found.report["selection"]["nll"]
+
+
+def test_too_little_time_is_enough_for_the_default_and_is_said(tmp_path, caplog):
+    found = ensemble.fit(table(), 0.01, tmp_path / "best", CONFIG, **QUIET)
+    assert len(found.report["search"]["trials"]) == 1
+    assert "The first family alone took" in caplog.text
+
+
+def test_a_trial_is_cut_when_the_time_is_over_and_goes_on_with_more(tmp_path, monkeypatch, caplog):
+    config = {**CONFIG, "num_epochs": 2000, "cross_fitted.patience": 2000, "batch_size": 8}
+    monkeypatch.setattr(module, "trials", _short_then_long)
+    began = time.monotonic()
+    found = ensemble.fit(table(), 12, tmp_path / "best", config, **QUIET)
+    assert time.monotonic() - began < 60
+    assert len(found.report["search"]["trials"]) == 1
+    content = json.loads((tmp_path / "best" / "search.json").read_text())
+    assert content["seconds"] > 0, "what the trial under way has taken"
+    assert not found.report["search"]["is_interrupted"]
+    steps = [one.name for one in (tmp_path / "best/trials/001/checkpoints").iterdir()]
+    assert steps, "it resumes from here"
+
+
+def _short_then_long(seed, num_epochs, fixed):
+    yield module.Trial(0, {}, 2)
+    while True:
+        yield module.Trial(1, {"learning_rate": 1e-4}, num_epochs)
+
+
+def test_a_family_that_fails_is_told_and_the_search_goes_on(tmp_path, monkeypatch):
+    def tries(seed, num_epochs, fixed):
+        yield module.Trial(0, {}, 2)
+        yield module.Trial(1, {"learning_rate": 1e15}, 2)
+
+    monkeypatch.setattr(module, "trials", tries)
+    found = ensemble.fit(table(), 3600, tmp_path / "best", CONFIG, **QUIET)
+    second = found.report["search"]["trials"][1]
+    assert second["nll"] is None
+    assert second["failure"]
+    assert "failed" in repr(found)
+
+
+def test_where_all_families_fail_it_is_an_error(tmp_path, monkeypatch):
+    def tries(seed, num_epochs, fixed):
+        yield module.Trial(0, {"learning_rate": 1e15}, 2)
+
+    monkeypatch.setattr(module, "trials", tries)
+    with pytest.raises(RunFailed, match="no family could be trained"):
+        ensemble.fit(table(), 3600, tmp_path / "best", CONFIG, **QUIET)
+
+
+def test_what_a_search_cannot_do_is_one_line(found, tmp_path):
+    with pytest.raises(UserError, match="'sgd'"):
+        ensemble.fit(table(), 10, config={"method": "sgd"})
+    with pytest.raises(UserError, match="'quantiles'"):
+        ensemble.fit(table(), 10, config={"likelihood": "quantiles"})
+    with pytest.raises(UserError, match="there are no data"):
+        ensemble.fit(None, 10)
+    with pytest.raises(UserError, match="num_steps"):
+        ensemble.fit(table(), 10, config={"num_steps": 5})
+    with pytest.raises(UserError, match="seed: 0 -> 1"):
+        ensemble.fit(table(), 10, found.workdir, {**CONFIG, "seed": 1})
+    with pytest.raises(UserError, match="has a run already"):
+        ensemble.fit(table(), 10, f"{found.workdir}/trials/000", CONFIG)
+    with pytest.raises(UserError, match="selects members of other runs"):
+        ensemble.train({"num_epochs": 1}, table(), found.workdir)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "ten", "5d", "1.2.3m", "nan"])
+def test_a_budget_is_a_positive_time(text):
+    with pytest.raises(UserError, match="must be a positive time"):
+        parse_seconds(text)
+
+
+def test_budgets_are_seconds_minutes_or_hours():
+    assert [*map(parse_seconds, (90, "90", "90s", "1.5m", "2h"))] == [90, 90, 90, 90, 7200]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.update(seconds=1.0),
+        lambda content: content.pop("tried"),
+        lambda content: content.update(tried=[{"family": 0}]),
+    ],
+)
+def test_a_damaged_search_is_one_line(found, tmp_path, change):
+    content = json.loads((Workdir(found.workdir).path / "search.json").read_text())
+    change(content)
+    (tmp_path / "search.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="damaged or not of this program"):
+        ensemble.fit(table(), 10, tmp_path, CONFIG, **QUIET)
+
+
+def test_estimators_take_a_budget(monkeypatch):
+    monkeypatch.setattr(module, "trials", first(2))
+    inputs, targets = table()
+    config = {"cross_fitted.patience": 2}
+    regressor = ensemble.EnsembleRegressor(
+        ensemble_size=4, num_epochs=4, num_devices=1, hidden=(8,), budget="1h", config=config
+    )
+    regressor.fit(inputs, targets)
+    tried = regressor.report_["search"]["trials"]
+    assert len(tried) == 2
+    assert all("mlp.widths" not in one["settings"] for one in tried), "these are fixed"
+    copy = pickle.loads(pickle.dumps(regressor))
+    np.testing.assert_allclose(copy.predict(inputs), regressor.predict(inputs), rtol=1e-6)
+    assert regressor.score(inputs, targets) > 0.3
+    labels = (targets > 5).astype(str)
+    classifier = ensemble.EnsembleClassifier(
+        ensemble_size=4, num_epochs=4, num_devices=1, budget="1h", class_weight="balanced"
+    )
+    assert classifier.fit(inputs, labels).score(inputs, labels) > 0.7
+
+
+@pytest.mark.check
+def test_an_interrupted_command_gives_what_it_has_and_goes_on(tmp_path):
+    np.savetxt(
+        tmp_path / "mine.csv",
+        np.column_stack(table()),
+        delimiter=",",
+        header="a,b,c,d,price",
+        comments="",
+    )
+    command = [
+        *(sys.executable, "-m", "ensemble", "fit", f"--data=csv:{tmp_path}/mine.csv"),
+        *("--target=price", f"--workdir={tmp_path}/best", "--config.num_epochs=40"),
+        *("--config.ensemble_size=4", "--config.num_devices=1"),
+    ]
+    where = {"cwd": ROOT, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*command, "--budget=1h"], **where)
+    while not (tmp_path / "best/trials/001/config.json").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+    assert "It was interrupted; the same command goes on." in out
+    tried = json.loads((tmp_path / "best/report.json").read_text())["search"]["trials"]
+    assert len(ensemble.load(tmp_path / "best").members) == 4
+    killed = subprocess.Popen([*command, "--budget=1h"], **where)
+    while not (tmp_path / "best/trials/002/config.json").exists():
+        assert killed.poll() is None
+        time.sleep(0.1)
+    killed.kill()
+    killed.communicate()
+    done = subprocess.run([*command, "--budget=1s"], **where, check=True)
+    assert "It was interrupted" not in done.stdout
+    after = json.loads((tmp_path / "best/report.json").read_text())["search"]["trials"]
+    assert after[: len(tried)] == tried or after[0]["nll"] == tried[0]["nll"]
+    assert len(after) == 2
