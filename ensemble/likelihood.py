@@ -102,6 +102,10 @@ class Reduce(NamedTuple):
     max: Callable[[Any], Any]
 
 
+HERE = Reduce(lambda one: one, lambda one: one)
+"""Of members, or estimators of one, that are together on a device."""
+
+
 def mixture_log_density(log_density: jax.Array, live: jax.Array, over: Reduce) -> jax.Array:
     """Log density [B, ...] of the equally weighted mixture of the live members.
 

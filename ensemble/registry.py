@@ -159,7 +159,7 @@ METHODS: Mapping[str, MethodEntry] = {
         "ensemble.methods.members.cross_fitted:CrossFitted",
         "ensemble.methods.members.cross_fitted_keys:BLOCK",
         tasks=("supervised",),
-        fitted="ensemble.methods.members.member:fitted",
+        fitted="ensemble.methods.members.cross_fitted:fitted",
         xla_flags=_OF_STEPS,
     ),
     "laplace": MethodEntry(

@@ -32,9 +32,16 @@ FIRST: tuple[Settings, ...] = (
     {"model": "embedded_mlp", "embedded_mlp.widths": "128,128"},
     {"mlp.widths": "256,256", "learning_rate": 1e-3},
     {"model": "embedded_mlp", "embedded_mlp.embedding": "periodic", "learning_rate": 2e-3},
-    {"mlp.widths": "64,64", "mlp.activation": "silu", "weight_decay": 1e-2},
+    {
+        "model": "embedded_mlp",
+        "embedded_mlp.widths": "128,128",
+        "cross_fitted.num_estimators": 8,
+        "batch_size": 128,
+    },
 )
 """The families of the first round."""
+_SHARED = 0.2
+"""Of the families that are drawn: their members consist of estimators, which take longer."""
 _WIDTHS = ("64,64", "128,128", "256,256", "128,128,128", "256,256,256")
 
 
@@ -64,6 +71,8 @@ def draw(rng: np.random.Generator) -> Settings:
         "weight_decay": _rounded(10 ** rng.uniform(-5, -2)),
         "batch_size": int(rng.choice([32, 128])),
     }
+    if rng.random() < _SHARED:
+        found["cross_fitted.num_estimators"] = 8
     if model == "embedded_mlp":
         found["embedded_mlp.embedding"] = str(rng.choice(["piecewise_linear", "periodic"]))
         found["embedded_mlp.size"] = int(rng.choice([8, 16]))

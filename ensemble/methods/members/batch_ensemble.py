@@ -7,18 +7,14 @@ own win. A member is one tree of shared weights; its estimators see the same bat
 its own loss, and their mixture predicts.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import jax
-import numpy as np
 
 from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods.members import member
 from ensemble.methods.members.engine import Engine, EngineState
 from ensemble.methods.members.sgd import SGD
-from ensemble.methods.members.shared_weights import SharedWeights, estimators
+from ensemble.methods.members.shared_weights import SharedWeights, apart
 
 
 class BatchEnsemble(SGD):
@@ -37,23 +33,9 @@ class BatchEnsemble(SGD):
 
     def fitted(self, state: EngineState, live: Sequence[int], draws: Any) -> Fitted:
         """The networks that the live members consist of."""
-        return _apart(super().fitted(state, live, draws))
+        return apart(super().fitted(state, live, draws))
 
 
 def fitted(saved: OnDisk) -> Fitted:
     """The networks of members that are on disk: see `ensemble.registry.MethodEntry`."""
-    return _apart(member.fitted(saved))
-
-
-def _apart(members: Fitted) -> Fitted:
-    """The networks, from the trees of shared weights [M, ...]."""
-    sets = estimators(members.sets)
-    num_each = len(next(iter(jax.tree.leaves(sets)))) // members.num_sets
-    member_of = np.repeat(np.arange(members.num_sets), num_each)
-    return dataclasses.replace(
-        members,
-        sets=sets,
-        member_of=member_of,
-        nouns=("member", "estimator"),
-        in_order=False,
-    )
+    return apart(member.fitted(saved))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -25,9 +25,9 @@ import numpy as np
 import optax
 
 from ensemble.errors import UserError
-from ensemble.fitted import LINEAR, WIDTH
+from ensemble.fitted import LINEAR, WIDTH, Fitted, OnDisk
 from ensemble.method import FAILURES, Status
-from ensemble.methods.members import linear_start
+from ensemble.methods.members import linear_start, member
 from ensemble.methods.members.engine import ChunkInfo, Engine, EngineState, batch_sizes
 from ensemble.methods.members.engine_method import EngineMethod, duration
 from ensemble.methods.members.folds import make_folds
@@ -39,6 +39,7 @@ from ensemble.methods.members.optimizers import (
     learning_rate_schedule,
     say_what_stretching_does,
 )
+from ensemble.methods.members.shared_weights import SharedWeights, apart, without_factors
 from ensemble.notes import tell
 from ensemble.sharding import processes
 from ensemble.storage.held_out import write_held_out
@@ -115,6 +116,9 @@ class CrossFitted(EngineMethod[CrossFittedState]):
     def make_engine(self, others: Mapping[str, int] | None) -> Engine:
         """The engine of members that learn all rows but those of their folds."""
         learned: Any = self.task  # Supervised, as the registry has it.
+        settings = self.config.cross_fitted
+        if settings.num_estimators > 1:
+            learned = SharedWeights.of(learned, settings.num_estimators, settings.adapters)
         self._supervised: Supervised = learned
         self._starts = (False,) if self.why_not_linear else (True, False)
         self.num_trials = len(self._starts) + 1
@@ -188,8 +192,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         assert self._rng_key is not None
         given = None
         if trial.is_linear:
-            part = {"kernel": self._linear.kernel, "bias": self._linear.bias}
-            given = {LINEAR: part, **_zeros_at_the_end(self._supervised)}
+            given = _started(self._supervised, self._linear)
         state = self.engine.init(self._rng_key, given)
         opt_state: Any = state.members.opt_state
         rate = opt_state.hyperparams["learning_rate"] * np.float32(trial.rate)
@@ -314,7 +317,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
             "below_linear": None,
         }
         if has_factor(self.task.likelihood, held, len(self.indices)):
-            found["width"] = float(place.gather_members(best.variables[WIDTH]["factor"])[0])
+            found["width"] = float(place.gather_members(best.variables[WIDTH]["factor"]).flat[0])
         if not self.why_not_linear:
             gain = self._linear.losses - held.losses(self.task.likelihood)
             found["below_linear"] = _mean_and_error(gain, held.weights)
@@ -328,6 +331,11 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         losses[~self.folds.deciding] = np.nan
         if processes.is_main():
             write_held_out(work, losses)
+
+    def fitted(self, state: CrossFittedState, live: Sequence[int], draws: Any) -> Fitted:
+        """The networks that the live members are, or consist of."""
+        found = super().fitted(state, live, draws)
+        return apart(found) if self._supervised.num_estimators > 1 else found
 
     # What a checkpoint holds.
 
@@ -421,6 +429,13 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         return self.to_host(state._replace(members=self._widened(state.members)))
 
 
+def fitted(saved: OnDisk) -> Fitted:
+    """The networks of members that are on disk: see `ensemble.registry.MethodEntry`."""
+    found = member.fitted(saved)
+    number = saved.config["cross_fitted"].get("num_estimators", 1)  # Earlier versions had no such.
+    return apart(found) if number > 1 else found
+
+
 def _descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
     """How members descend, over a horizon of `num_steps`: each trial's by a rate of its own."""
     schedule = learning_rate_schedule(config, num_steps)
@@ -452,8 +467,11 @@ def _unwidened(variables: Any) -> dict[str, Any]:
     return {**variables, WIDTH: factors}
 
 
-def _zeros_at_the_end(task: Supervised) -> dict[str, Any]:
-    """Parameters with which the network's outputs are zero, [1, ...] by their paths."""
+def _started(task: Supervised, linear: linear_start.LinearStart) -> dict[str, Any]:
+    """The linear part [F, ...], and parameters [1, ...] with which the network puts out zeros."""
+    part = {"kernel": linear.kernel, "bias": linear.bias}
+    if task.num_estimators > 1:
+        part = {name: np.stack([one] * task.num_estimators, 1) for name, one in part.items()}
     shapes = task.params_shapes()
     found: dict[str, Any] = {}
     for path in (task.output_layer or {}).values():
@@ -462,8 +480,10 @@ def _zeros_at_the_end(task: Supervised) -> dict[str, Any]:
             leaf = leaf[key.key]
         for key in path[:-1]:
             place = place.setdefault(key.key, {})
-        place[path[-1].key] = np.zeros((1, *leaf.shape), np.float32)
-    return {"params": found}
+        place[path[-1].key] = jax.tree.map(
+            lambda one: np.zeros((1, *one.shape), np.float32), without_factors(leaf)
+        )
+    return {LINEAR: part, "params": found}
 
 
 def _mean_and_error(values: np.ndarray, weights: np.ndarray | None) -> list[float]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble import target_rows
-from ensemble.likelihood import is_corrected
+from ensemble.likelihood import HERE, is_corrected
 from ensemble.methods.members.batching import Batches
 from ensemble.methods.members.folds import Folds
 from ensemble.network import Variables
@@ -91,7 +91,9 @@ class HeldOut:
                 inputs = self._task.prepare(part["inputs"])
                 nats, aux = self._task.log_likelihood(variables, inputs, part["targets"])
                 losses = -nats
-                if is_corrected(likelihood):  # And the log likelihood is not.
+                if self._task.num_estimators > 1:
+                    losses = self._mixed_losses(aux.predicted, part["targets"])
+                elif is_corrected(likelihood):  # And the log likelihood is not.
                     losses = likelihood.example_scores(aux.predicted, part["targets"])["nll"]
                 counted = part["weights"] > 0  # Zeros that fill up may be no inputs at all.
                 lost = jnp.where(counted, losses, 0) * part["weights"]
@@ -106,6 +108,13 @@ class HeldOut:
             return lost / weights
 
         return self._placement.map_devices(of_slots, (MEMBERS, _STEPS), MEMBERS)
+
+    def _mixed_losses(self, predicted: dict[str, jax.Array], targets: Any) -> jax.Array:
+        """The losses [B] of a member whose estimators predict [B, K, ...]."""
+        each = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), predicted)
+        all_live = jnp.ones(self._task.num_estimators, bool)
+        likelihood = self._task.likelihood
+        return likelihood.mixture_scores(each, targets, all_live, HERE)[likelihood.loss]
 
     @functools.cached_property
     def _predict(self) -> Any:
@@ -145,14 +154,18 @@ class HeldOut:
         return (own * losses + (1 - own) * np.median(losses[counted])).astype(np.float32)
 
     def predictions(self, variables: Any) -> list[dict[str, np.ndarray]]:
-        """What each member predicts of its rows, arrays [n, ...] by name, in their order."""
+        """What each member's estimators predict of its rows, arrays [K, n, ...] by name."""
         placed = self._predict(variables, self._placed["inputs"])
         found = self._placement.gather_members(placed)
         whole = {
             name: one[:, :, : self._size].reshape(len(one), -1, *one.shape[3:])
             for name, one in found.items()
         }
+        is_alone = self._task.num_estimators == 1
         return [
-            {name: one[i, : len(rows)] for name, one in whole.items()}
+            {
+                name: one[i, None, : len(rows)] if is_alone else one[i, : len(rows)].swapaxes(0, 1)
+                for name, one in whole.items()
+            }
             for i, rows in enumerate(self.rows)
         ]

@@ -26,7 +26,7 @@ class HeldPredictions(NamedTuple):
 
     Attributes:
         rows: of each member, ascending.
-        arrays: of each member, [n, ...] by name.
+        arrays: of each member's K estimators, [K, n, ...] by name.
         targets: [N] of all training rows.
         weights: [N], how much these count; None: all the same.
     """
@@ -39,7 +39,7 @@ class HeldPredictions(NamedTuple):
     def mixtures(self, number: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Rows [n] that so many members hold out, or more, and what the first of them predict.
 
-        These are arrays [number, n, ...].
+        These are arrays [number * K, n, ...], of the estimators of one member after the other.
         """
         rows = np.concatenate(self.rows)
         order = np.argsort(rows, kind="stable")
@@ -47,9 +47,13 @@ class HeldPredictions(NamedTuple):
         found, starts = found[counts >= number], starts[counts >= number]
         places = order[starts + np.arange(number)[:, None]]
         whole = {
-            name: np.concatenate([one[name] for one in self.arrays]) for name in self.arrays[0]
+            name: np.concatenate([one[name] for one in self.arrays], axis=1)
+            for name in self.arrays[0]
         }
-        return found, {name: one[places] for name, one in whole.items()}
+        return found, {
+            name: one[:, places].swapaxes(0, 1).reshape(len(one) * number, *one[0, places[0]].shape)
+            for name, one in whole.items()
+        }
 
     def losses(self, likelihood: Likelihood) -> np.ndarray:
         """The loss [N] of each row by one member that holds it out, or two; else NaN."""
@@ -90,7 +94,7 @@ def fitted_factor(likelihood: Any, held: HeldPredictions, num_members: int) -> f
     shrinkage = 1.0
     if num_members > 1:
         rows, pairs = held.mixtures(2)
-        first = {name: one[:1] for name, one in pairs.items()}
+        first = {name: one[: len(one) // 2] for name, one in pairs.items()}
         one, two = (_best(likelihood, held, rows, arrays) ** 2 for arrays in (first, pairs))
         limit = 2 * two - one
         shrinkage = (limit + (one - limit) / num_members) / one

@@ -22,7 +22,7 @@ from flax import serialization
 from ensemble import target_rows
 from ensemble.batched_prediction import make_predict
 from ensemble.errors import UserError
-from ensemble.likelihood import Likelihood, Reduce
+from ensemble.likelihood import HERE, Likelihood, Reduce
 from ensemble.method import Status
 from ensemble.methods.members.batching import Batch
 from ensemble.methods.members.member import (
@@ -272,16 +272,12 @@ def _update(
     else:
         predicted = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), output.predicted)
         each = jnp.ones(task.num_estimators, bool)
-        scores = task.likelihood.mixture_scores(predicted, batch.targets, each, _HERE)
+        scores = task.likelihood.mixture_scores(predicted, batch.targets, each, HERE)
     metrics = {
         "loss": clu_metrics.Average.from_model_output(loss),
         progress: _mean(progress, scores[progress], batch),
     }
     return update_member(state, gradients, loss, output.model_state), metrics
-
-
-_HERE = Reduce(lambda one: one, lambda one: one)
-"""How estimators of one member are reduced, which are together."""
 
 
 def _estimators(

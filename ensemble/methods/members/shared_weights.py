@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ensemble.errors import UserError
+from ensemble.fitted import Fitted
 from ensemble.network import Variables, dense_kernels, path_name
 from ensemble.task import Aux
 from ensemble.tasks.supervised import Supervised
@@ -239,6 +240,27 @@ def estimators(variables: Variables) -> Variables:
         member = jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m]), variables)
         found += [unfolded(nth(member, k)) for k in range(num_estimators(member))]
     return jax.tree.map(lambda *each: np.stack(each), *found)
+
+
+def without_factors(leaf: Any) -> Any:
+    """What stands in the place of a leaf, without factors; of one network's leaf that itself."""
+    if not _is_folded(leaf):
+        return leaf
+    return {name: one for name, one in leaf.items() if name in (OWN, SHARED)}
+
+
+def apart(members: Fitted) -> Fitted:
+    """The networks, from the trees of shared weights [M, ...]."""
+    sets = estimators(members.sets)
+    num_each = len(next(iter(jax.tree.leaves(sets)))) // members.num_sets
+    member_of = np.repeat(np.arange(members.num_sets), num_each)
+    return dataclasses.replace(
+        members,
+        sets=sets,
+        member_of=member_of,
+        nouns=("member", "estimator"),
+        in_order=False,
+    )
 
 
 def num_estimators(variables: Variables) -> int:

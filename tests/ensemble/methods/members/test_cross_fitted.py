@@ -151,6 +151,42 @@ def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path
         read_held_out(Workdir(tmp_path), 200)
 
 
+@pytest.mark.parametrize("adapters", ["rank_one", "tabm", "tabm_mini"])
+def test_members_may_consist_of_estimators(adapters, tmp_path):
+    own = {"cross_fitted.num_estimators": 3, "cross_fitted.adapters": adapters}
+    config = {**NUMBERS, **own, "ensemble_size": 8, "num_epochs": 12, "hold_out": True}
+    found = ensemble.train(config, numbers(400), str(tmp_path), **QUIET)
+    loaded = ensemble.load(tmp_path)
+    assert loaded.fitted.num_estimators == 24
+    inputs = numbers(20, seed=1)["train_inputs"]
+    np.testing.assert_allclose(loaded(inputs).mean, found.predictor(inputs).mean, rtol=1e-4)
+    scores = found.report["test"]["scores"]["rmse"]
+    assert len(scores["members"]) == 8
+    assert scores["value"] < 2.5, "the targets' deviation is 4"
+    kept = read_held_out(Workdir(tmp_path), found.report["num_train_examples"])
+    source = task_of({**NUMBERS, "hold_out": True}, numbers(400)).dataset
+    folds, row = make_folds(source, 0, 0), 5
+    own = [k for k in range(8) if row in folds.held_out(k)]
+    rows = source.read("train", np.array([row]))
+    arrays = loaded.member_arrays(np.asarray(source.raw.read("train", np.array([row])).inputs))
+    chosen = np.isin(np.repeat(np.arange(8), 3), own)
+    said = {name: one[chosen] for name, one in arrays.items()}
+    expected = terms_of(loaded.likelihood.view(said, rows.targets), "nll")[0]
+    np.testing.assert_allclose(kept[row], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("adapters", ["rank_one", "tabm", "tabm_mini"])
+def test_estimators_begin_as_the_linear_model(adapters):
+    own = {"cross_fitted.num_estimators": 3, "cross_fitted.adapters": adapters}
+    method = method_of({**NUMBERS, **own}, numbers())
+    state = method.init(jax.random.key(0))
+    plain = method_of(NUMBERS, numbers())
+    other = plain.init(jax.random.key(0))
+    losses = method.engine.held_out.losses(state.members.members.variables)
+    expected = plain.engine.held_out.losses(other.members.members.variables)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
 def test_members_that_join_go_on_with_what_was_chosen(tmp_path):
     data, config = numbers(), {**NUMBERS, "num_epochs": 12}
     first = ensemble.train(config, data, str(tmp_path), **QUIET)
@@ -195,7 +231,8 @@ def held(arrays, targets, folds):
         np.flatnonzero(np.arange(len(targets)) % folds == k % folds) for k in range(len(arrays))
     ]
     parts = [
-        {name: one[r] for name, one in each.items()} for each, r in zip(arrays, rows, strict=True)
+        {name: one[None, r] for name, one in each.items()}
+        for each, r in zip(arrays, rows, strict=True)
     ]
     return HeldPredictions(rows, parts, targets, None)
 
