@@ -23,6 +23,7 @@ _EXPORTS = {
     "EnsembleClassifier": "ensemble.sklearn",
     "EnsembleRegressor": "ensemble.sklearn",
     "default_config": "ensemble.config",
+    "register": "ensemble.registry",
     "create_train_state": "ensemble.methods.members.member",
     "apply_model": "ensemble.methods.members.member",
     "update_model": "ensemble.methods.members.member",

@@ -17,6 +17,7 @@ import ml_collections
 from ensemble import registry
 from ensemble.errors import UserError, in_one_line
 from ensemble.keys import POSITIVE, Block, Key, Rule, named_in, one_of
+from ensemble.tenants import Tenants
 
 FORMAT = 1
 """Version of everything written to a workdir: config, checkpoints, report."""
@@ -65,27 +66,41 @@ RUN = Block(
 
 def method_block(name: str) -> Block:
     """The keys of a method."""
-    return registry.load(registry.METHODS[name].block)
+    return _block_of(registry.METHODS, name)
 
 
 def task_block(name: str) -> Block:
     """The keys of a task."""
-    return registry.load(registry.TASKS[name].block)
+    return _block_of(registry.TASKS, name)
 
 
 def model_block(name: Any) -> Block:
     """The keys of a model; most have none."""
-    return _block_of(registry.MODELS, name)
+    return _block_of(registry.NETWORKS, name)
 
 
 def likelihood_block(name: Any) -> Block:
     """The keys of a likelihood; most have none."""
-    return _block_of(registry.LIKELIHOOD_KEYS, name)
+    return _block_of(registry.LIKELIHOODS, name)
 
 
-def _block_of(places: Mapping[str, str], name: Any) -> Block:
-    place = places.get(name) if isinstance(name, str) else None
-    return Block({}) if place is None else registry.load(place)
+_NO_KEYS = Block({})
+
+
+def _block_of(tenants: Tenants[Any], name: Any) -> Block:
+    entry = tenants.get(name) if isinstance(name, str) else None
+    if entry is None or entry.block == "":
+        return _NO_KEYS
+    block: Block = registry.load_code(tenants, name, entry.block)
+    if name not in tenants.built_in:
+        foreign = [one for one in block.keys if one not in built_in_keys()]
+        for key in foreign:
+            if not key.startswith(f"{name}."):
+                raise UserError(
+                    f"{registry.described(tenants, name)} has the key {key!r}, which no built-in "
+                    f"{tenants.kind} has; its own keys must begin with its name: '{name}.{key}'"
+                )
+    return block
 
 
 def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,18 +119,51 @@ def likelihood_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(f"{name}."): values[key] for key in likelihood_block(name).keys}
 
 
+_WITH_KEYS = (registry.TASKS, registry.NETWORKS, registry.LIKELIHOODS, registry.METHODS)
+"""The kinds of tenants that have keys of the configuration."""
+
+
 @functools.cache
-def all_keys() -> Mapping[str, Key]:
-    """Every key of every method, task, model and likelihood, by name."""
+def built_in_keys() -> Mapping[str, Key]:
+    """Every key of every built-in method, task, model and likelihood, by name."""
     keys = dict(RUN.keys)
-    for block in [
-        *map(task_block, registry.TASKS),
-        *map(model_block, registry.MODELS),
-        *map(likelihood_block, registry.LIKELIHOOD_KEYS),
-        *map(method_block, registry.METHODS),
-    ]:
-        keys |= block.keys
+    for tenants in _WITH_KEYS:
+        for name in tenants.built_in:
+            keys |= _block_of(tenants, name).keys
     return keys
+
+
+def all_keys() -> Mapping[str, Key]:
+    """The built-in keys, and those of tenants that were registered or asked for in this process."""
+    keys = built_in_keys()
+    for tenants in _WITH_KEYS:
+        for name in tenants.joined():
+            keys = {**_block_of(tenants, name).keys, **keys}
+    return keys
+
+
+def ask_for(given: Mapping[str, Any]) -> None:
+    """Lets the installed tenants join that a configuration names, so that their keys are known.
+
+    Args:
+        given: some of the keys, flat.
+
+    Raises:
+        UserError: a tenant that it names cannot be loaded.
+    """
+    method, model = given.get("method"), given.get("model")
+    if isinstance(method, str) and method in registry.METHODS:
+        for task in registry.METHODS[method].tasks:
+            registry.TASKS.get(task)
+    registry.ask_for_task(model)
+    if isinstance(model, str):
+        registry.NETWORKS.get(model)
+    if isinstance(likelihood := given.get("likelihood"), str):
+        registry.LIKELIHOODS.get(likelihood)
+    unknown = {key.partition(".")[0] for key in given if key not in built_in_keys()}
+    for name in unknown:
+        for tenants in _WITH_KEYS:
+            tenants.get(name)
 
 
 def blank(keys: Mapping[str, Key]) -> ml_collections.ConfigDict:
@@ -145,12 +193,12 @@ def add_missing(config: ml_collections.ConfigDict, keys: Mapping[str, Key]) -> N
 
 
 def default_config() -> ml_collections.ConfigDict:
-    """Returns every key of every method, task, model and likelihood with its default value.
+    """Returns every key of what is built in, methods, tasks, models and likelihoods, by default.
 
     A run keeps those of its own. `ensemble train --config=... --explain`
     lists them with their meanings.
     """
-    return blank(all_keys())
+    return blank(built_in_keys())
 
 
 MAPPINGS = ("columns",)

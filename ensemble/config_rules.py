@@ -16,7 +16,9 @@ from ensemble import registry
 from ensemble.config import (
     RUN,
     all_keys,
+    ask_for,
     blank,
+    built_in_keys,
     flatten,
     likelihood_block,
     method_block,
@@ -109,14 +111,15 @@ def check(config: Mapping[str, Any], by_hand: Collection[str] | None = None) -> 
 
     Where the method is unknown, nothing can be said of the rest.
     """
-    known = all_keys()
     given = {
         key: value.item() if isinstance(value, np.generic) else value
         for key, value in flatten(config).items()
     }
+    ask_for(given)
+    known = all_keys()
     unknown = [unknown_key(key, known) for key in given if key not in known]
     given = {key: value for key, value in given.items() if key in known}
-    is_whole = given.keys() >= known.keys()
+    is_whole = given.keys() >= built_in_keys().keys()
     if by_hand is None:
         by_hand = () if is_whole else given.keys()
     method = given.get("method", RUN.keys["method"].default)
@@ -194,7 +197,7 @@ def _task(method: str, given: Mapping[str, Any]) -> tuple[str, list[str]]:
         return task, []
     entry = registry.TASKS[meant]
     key, remedy = ("model", "choose another model") if entry.models else (entry.key, "leave it out")
-    able = [name for name, one in registry.METHODS.items() if meant in one.tasks]
+    able = [name for name in registry.METHODS if meant in registry.tasks_of(name)]
     rule = f"must be {' or '.join(able)} for config.{key}={given[key]!r}"
     return meant, [f"config.method={method!r} {rule}; or {remedy}"]
 
@@ -265,23 +268,25 @@ def _owner(
     key: str, method: str, task: str, model: Any, likelihood: Any, given: Mapping[str, Any]
 ) -> tuple[str, str]:
     """What a run must have for a key to be its own, and what it has instead."""
-    for name in registry.LIKELIHOOD_KEYS:
+    for name in registry.LIKELIHOODS:
         if key in likelihood_block(name).keys:
             return f"config.likelihood={name!r}", f"config.likelihood={likelihood!r}"
     methods = [name for name in registry.METHODS if key in method_block(name).keys]
     if not methods:
         tasks = {name: one for name, one in registry.TASKS.items() if key in task_block(name).keys}
         models = [repr(name) for one in tasks.values() for name in one.models]
-        models += [repr(name) for name in registry.MODELS if key in model_block(name).keys]
+        models += [repr(name) for name in registry.NETWORKS if key in model_block(name).keys]
         if all(one.models for one in tasks.values()):
-            has_model = "model" in task_block(registry.METHODS[method].tasks[0]).keys
+            has_model = "model" in task_block(registry.tasks_of(method)[0]).keys
             own = f"config.model={model!r}" if has_model else f"config.method={method!r}"
             return f"config.model={_listed(models, 'or')}", own
         methods = [
-            name for name, one in registry.METHODS.items() if not set(tasks).isdisjoint(one.tasks)
+            name
+            for name in registry.METHODS
+            if not tasks.keys().isdisjoint(registry.tasks_of(name))
         ]
         if method in methods:
-            meant = [one for name, one in tasks.items() if name in registry.METHODS[method].tasks]
+            meant = [one for name, one in tasks.items() if name in registry.tasks_of(method)]
             return _task_owner(meant[0], registry.TASKS[task], model, given)
     return f"config.method={_listed(map(repr, methods), 'or')}", f"config.method={method!r}"
 

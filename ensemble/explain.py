@@ -8,7 +8,7 @@ from typing import Any
 from ensemble import registry
 from ensemble.config import (
     RUN,
-    all_keys,
+    built_in_keys,
     flatten,
     likelihood_block,
     method_block,
@@ -58,7 +58,7 @@ def _as_json(value: Any) -> Any:
 def pages() -> str:
     """Returns every key that there is with its default, by owner, as Markdown tables."""
     groups: dict[str, dict[str, Key]] = {}
-    for name, key in all_keys().items():
+    for name, key in built_in_keys().items():
         groups.setdefault(_owners(name), {})[name] = key
     parts = [f"### {title}\n\n{_markdown(keys)}" for title, keys in groups.items()]
     return "\n\n".join(parts)
@@ -71,10 +71,10 @@ def _owners(name: str) -> str:
     tasks = [task for task in registry.TASKS if name in task_block(task).keys]
     if tasks:
         return f"Task {' or '.join(tasks)}"
-    models = [model for model in registry.MODELS if name in model_block(model).keys]
+    models = [model for model in registry.NETWORKS if name in model_block(model).keys]
     if models:
         return f"Model {' or '.join(models)}"
-    own = [one for one in registry.LIKELIHOOD_KEYS if name in likelihood_block(one).keys]
+    own = [one for one in registry.LIKELIHOODS if name in likelihood_block(one).keys]
     if own:
         return f"Likelihood {' or '.join(own)}"
     methods = [method for method in registry.METHODS if name in method_block(method).keys]

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import config_dict
 
+from ensemble.tenants import Tenants
+
 MAX_STEPS = 2**31 - 1
 """Of a run, or draws of a chain: they are numbered in 32 bits on the devices."""
 
@@ -20,10 +22,15 @@ MAX_MEMBERS = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What a value must be, in words too."""
+    """What a value must be, in words too, which may be asked for when they are needed."""
 
     holds: Callable[[Any], bool]
-    text: str
+    words: str | Callable[[], str]
+
+    @property
+    def text(self) -> str:
+        """The words."""
+        return self.words if isinstance(self.words, str) else self.words()
 
 
 def one_of(*values: str | int) -> Rule:
@@ -31,11 +38,11 @@ def one_of(*values: str | int) -> Rule:
     return Rule(lambda value: value in values, f"must be one of {', '.join(map(str, values))}")
 
 
-def named_in(table: Mapping[str, Any], *others: str) -> Rule:
-    """The rule of a key that takes a name of a table, which programs may add to, or another."""
+def named_in(tenants: Tenants[Any], *others: str) -> Rule:
+    """The rule of a key that takes the name of a tenant, which anybody may add, or another."""
     return Rule(
-        lambda value: value in table or value in others,
-        f"must be one of {', '.join([*others, *table])}",
+        lambda value: value in others or value in tenants,
+        lambda: f"must be one of {', '.join([*others, *tenants.names(installed=True)])}",
     )
 
 

@@ -281,9 +281,10 @@ class Restored(NamedTuple):
         Raises:
             UserError: the network's name is not registered here, or it has other parameters.
         """
-        entry = registry.TASKS[registry.task_of(self.config)]
+        name = registry.task_of(self.config)
         params = self.fitted.sets["params"]
-        task = registry.load(entry.restore)(self.config, self.description, params)
+        make = registry.load_code(registry.TASKS, name, registry.TASKS[name].restore)
+        task = make(self.config, self.description, params)
         return Predictor(
             task, self.fitted, self.members, num_devices, temperature, self.identity, abstention
         )
@@ -363,7 +364,7 @@ def _restored(
     work: Workdir, arrays: dict[str, Any], meta: dict[str, Any], num_draws: int | None
 ) -> Restored:
     """What a checkpoint says; raises anything where it was forged."""
-    method = registry.METHODS[meta["config"]["method"]]
+    name = meta["config"]["method"]
     if not registry.predicts(meta["config"]):
         raise UserError(f"{work.path} has sampled a density, which predicts nothing")
     arrays, counters = old.checkpoint(arrays, meta["counters"], work.path)
@@ -380,7 +381,8 @@ def _restored(
     # A checkpoint's configuration may be older than the run's report.
     config = _with_draws(work.read_config() or meta["config"], num_draws, work.path)
     saved = OnDisk(config, arrays, counters, live, Draws(work.draws, work.identity()))
-    fitted: Fitted = registry.load(method.fitted)(saved)
+    read = registry.load_code(registry.METHODS, name, registry.METHODS[name].fitted)
+    fitted: Fitted = read(saved)
     return Restored(
         config=meta["config"],
         likelihood=likelihoods.described(meta["config"]["likelihood"], meta["dataset"]),

@@ -1,13 +1,21 @@
-"""Which methods, tasks and sources there are: one line each, read before any is imported.
+"""Which methods, tasks, sources and other tenants there are: an entry each, which names code.
 
 An entry names code as `"module:NAME"`, because the configuration and XLA's flags must be settled
-before JAX starts, and importing a method may start it.
+before JAX starts, and importing a method may start it. What a program registers may be the code
+itself. Tenants of every kind join in the same way: by `register`, or by an entry point of a package
+(`ensemble.tenants`), which must name a module that holds such entries and imports no JAX.
 """
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from ensemble.errors import UserError, in_own_code
+from ensemble.tenants import Entry, Tenants, members_of
+
+Place = Any
+"""Where code is, as `"module:NAME"`; or the code."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +24,8 @@ class MethodEntry:
 
     Attributes:
         factory: called as `factory(config, task)`; returns an `ensemble.method.Method`.
-        block: its keys of the configuration, an `ensemble.keys.Block`.
+        block: its keys of the configuration, an `ensemble.keys.Block`. Those of an installed method
+            that no built-in one has begin with its name and a dot.
         tasks: what it can learn; the first is meant where the model does not say another.
         requires_prior: whether it needs a prior to do anything; a task has a default one for it.
         fitted: called with the `ensemble.fitted.OnDisk` of a run; returns the `Fitted` that
@@ -27,11 +36,11 @@ class MethodEntry:
             temporaries then take less of it; loops of small operations wait for each other.
     """
 
-    factory: str
-    block: str
+    factory: Place
+    block: Place
     tasks: tuple[str, ...]
     requires_prior: bool = False
-    fitted: str = ""
+    fitted: Place = ""
     is_exact: bool = True
     xla_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
     one_arena: bool = True
@@ -55,18 +64,21 @@ class TaskEntry:
             what `Task.describe` has said, and its members' parameters [M, ...], which it checks;
             returns an `ensemble.task.PredictingTask`. Empty where nothing predicts.
         models: values of `config.model` that mean this task; what follows a colon stands for what
-            the user writes there.
+            the user writes there. An installed task is found by such a value that begins with its
+            name, or by a key that does.
         key: of the configuration, that means this task where it is set; empty: none does.
+        methods: that learn it, beside those whose entries name it.
         default_prior: of methods that require one, where nobody has set `config.prior`.
         why_not_evaluated: the end of a line that says why there are no evaluations of a workdir;
             empty where there are.
     """
 
-    create: str
-    block: str
-    restore: str = ""
+    create: Place
+    block: Place
+    restore: Place = ""
     models: tuple[str, ...] = ()
     key: str = ""
+    methods: tuple[str, ...] = ()
     default_prior: str = "normal(1)"
     why_not_evaluated: str = ""
 
@@ -90,14 +102,65 @@ class SourceEntry:
             cannot.
     """
 
-    loader: str
+    loader: Place
     input_shape: tuple[int, ...] | None = None
-    finder: str = ""
+    finder: Place = ""
     is_listed: bool = True
     models: tuple[str, ...] = ()
     can_resize: bool = False
-    kind_of_target: str = ""
-    given: str = ""
+    kind_of_target: Place = ""
+    given: Place = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkEntry:
+    """What maps inputs to outputs.
+
+    Attributes:
+        factory: as `ensemble.networks.register` takes it.
+        block: keys of the configuration, an `ensemble.keys.Block`, whose names start with the
+            network's and a dot; the factory takes their values as keywords. Empty: none.
+    """
+
+    factory: Place
+    block: Place = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class LikelihoodEntry:
+    """What a network's outputs say of a target.
+
+    Attributes:
+        likelihood: a class, an `ensemble.likelihood.Likelihood`.
+        block: keys of the configuration, an `ensemble.keys.Block`, whose names start with the
+            likelihood's and a dot; `Likelihood.of_data` takes their values as keywords. Empty:
+            none.
+    """
+
+    likelihood: Place
+    block: Place = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorEntry:
+    """A family of `config.prior`.
+
+    Attributes:
+        family: a class, an `ensemble.priors.family.PriorFamily`.
+    """
+
+    family: Place
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreEntry:
+    """What an evaluation computes where it is asked for by name.
+
+    Attributes:
+        terms: a function that `ensemble.scoring.score.score` has declared.
+    """
+
+    terms: Place
 
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
@@ -112,7 +175,7 @@ _OF_STEPS = {"--xla_cpu_use_fusion_emitters": "false"}
 # each operation by itself; its own bound is a kilobyte. Small models gain: docs/speed.md.
 _OF_SMALL_LOOPS = {"--xla_backend_extra_options": "xla_cpu_small_while_loop_byte_threshold=1048576"}
 
-METHODS: Mapping[str, MethodEntry] = {
+_METHODS: Mapping[str, MethodEntry] = {
     "sgd": MethodEntry(
         "ensemble.methods.members.sgd:SGD",
         "ensemble.methods.members.sgd_keys:BLOCK",
@@ -230,7 +293,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
 }
 
-TASKS: Mapping[str, TaskEntry] = {
+_TASKS: Mapping[str, TaskEntry] = {
     "supervised": TaskEntry(
         "ensemble.tasks.supervised:create",
         "ensemble.tasks.supervised_keys:BLOCK",
@@ -275,10 +338,10 @@ _TABLE = SourceEntry(
 _TFDS = "ensemble.sources.image_sets:load_images"
 _IS_PREPARED = "ensemble.sources.image_sets:is_prepared"
 _MOVIELENS = SourceEntry(
-    "ensemble.sources.movielens:load_movielens", models=TASKS["factorisation"].models
+    "ensemble.sources.movielens:load_movielens", models=_TASKS["factorisation"].models
 )
 
-SOURCES: Mapping[str, SourceEntry] = {
+_SOURCES: Mapping[str, SourceEntry] = {
     "digits": SourceEntry("ensemble.sources.digits:load_digits", (8, 8, 1)),
     # Without their shape: neither is a set unlike the other, to tell it from.
     "clutter": SourceEntry("ensemble.sources.clutter:load_clutter"),
@@ -318,65 +381,68 @@ SOURCES: Mapping[str, SourceEntry] = {
     "movielens/1m-ratings": _MOVIELENS,
     "movielens/100k-ratings": _MOVIELENS,
     "watches:USERSxMOVIES": SourceEntry(
-        "ensemble.sources.movielens:load_generated", models=TASKS["factorisation"].models
+        "ensemble.sources.movielens:load_generated", models=_TASKS["factorisation"].models
     ),
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
 
-NETWORKS: Mapping[str, str] = {
-    "cnn": "ensemble.networks.cnn:CNN",
-    "embedded_mlp": "ensemble.networks.embedded_mlp:embedded_mlp",
-    "lenet5": "ensemble.networks.lenet5:LeNet5",
-    "logistic_regression": "ensemble.networks.logistic_regression:LogisticRegression",
-    "matrix_factorisation": "ensemble.networks.matrix_factorisation:MatrixFactorisation",
-    "mlp": "ensemble.networks.mlp:mlp",
-    "resnet20": "ensemble.networks.resnet:ResNet20",
-    "resnet50": "ensemble.networks.resnet50:ResNet50",
-    "vit": "ensemble.networks.vit:vit",
+_NETWORKS: Mapping[str, NetworkEntry] = {
+    "cnn": NetworkEntry("ensemble.networks.cnn:CNN", "ensemble.network_keys:CNN"),
+    "embedded_mlp": NetworkEntry(
+        "ensemble.networks.embedded_mlp:embedded_mlp", "ensemble.network_keys:EMBEDDED_MLP"
+    ),
+    "lenet5": NetworkEntry("ensemble.networks.lenet5:LeNet5"),
+    "logistic_regression": NetworkEntry("ensemble.networks.logistic_regression:LogisticRegression"),
+    "matrix_factorisation": NetworkEntry(
+        "ensemble.networks.matrix_factorisation:MatrixFactorisation"
+    ),
+    "mlp": NetworkEntry("ensemble.networks.mlp:mlp", "ensemble.network_keys:MLP"),
+    "resnet20": NetworkEntry("ensemble.networks.resnet:ResNet20", "ensemble.network_keys:RESNET20"),
+    "resnet50": NetworkEntry("ensemble.networks.resnet50:ResNet50"),
+    "vit": NetworkEntry("ensemble.networks.vit:vit", "ensemble.network_keys:VIT"),
 }
-"""Factories of the networks that are there, which `ensemble.networks.register` adds to."""
 
-MODELS: Mapping[str, str] = {
-    "cnn": "ensemble.network_keys:CNN",
-    "resnet20": "ensemble.network_keys:RESNET20",
-    "embedded_mlp": "ensemble.network_keys:EMBEDDED_MLP",
-    "mlp": "ensemble.network_keys:MLP",
-    "vit": "ensemble.network_keys:VIT",
+_LIKELIHOODS: Mapping[str, LikelihoodEntry] = {
+    "categorical": LikelihoodEntry("ensemble.likelihoods.categorical:Categorical"),
+    "bernoulli": LikelihoodEntry("ensemble.likelihoods.bernoulli:Bernoulli"),
+    "dirichlet": LikelihoodEntry("ensemble.likelihoods.dirichlet:Dirichlet"),
+    "gaussian": LikelihoodEntry("ensemble.likelihoods.gaussian:Gaussian"),
+    "gaussian_shared": LikelihoodEntry("ensemble.likelihoods.gaussian:SharedGaussian"),
+    "gaussian_split": LikelihoodEntry("ensemble.likelihoods.gaussian_split:GaussianSplit"),
+    "student_t": LikelihoodEntry("ensemble.likelihoods.student_t:StudentT"),
+    "laplace": LikelihoodEntry("ensemble.likelihoods.laplace:Laplace"),
+    "log_normal": LikelihoodEntry("ensemble.likelihoods.log_normal:LogNormal"),
+    "mixture_of_gaussians": LikelihoodEntry(
+        "ensemble.likelihoods.mixture_of_gaussians:MixtureOfGaussians",
+        "ensemble.likelihood_keys:MIXTURE",
+    ),
+    "poisson": LikelihoodEntry("ensemble.likelihoods.poisson:Poisson"),
+    "negative_binomial": LikelihoodEntry("ensemble.likelihoods.negative_binomial:NegativeBinomial"),
+    "quantiles": LikelihoodEntry(
+        "ensemble.likelihoods.quantiles:Quantiles", "ensemble.likelihood_keys:QUANTILES"
+    ),
 }
-"""Networks with keys of the configuration: an `ensemble.keys.Block` each, whose names start with
-the network's. What was registered in `ensemble.networks` takes their values as keywords."""
 
-LIKELIHOOD_KEYS: Mapping[str, str] = {
-    "mixture_of_gaussians": "ensemble.likelihood_keys:MIXTURE",
-    "quantiles": "ensemble.likelihood_keys:QUANTILES",
+_PRIORS: Mapping[str, PriorEntry] = {
+    "normal": PriorEntry("ensemble.priors.normal_prior:Normal"),
+    "laplace": PriorEntry("ensemble.priors.laplace_prior:Laplace"),
+    "student_t": PriorEntry("ensemble.priors.student_t_prior:StudentT"),
+    "correlated_normal": PriorEntry("ensemble.priors.correlated_normal:CorrelatedNormal"),
 }
-"""Likelihoods with keys of the configuration: an `ensemble.keys.Block` each, whose names start with
-the likelihood's. `Likelihood.of_data` takes their values as keywords."""
 
-LIKELIHOODS: Mapping[str, str] = {
-    "categorical": "ensemble.likelihoods.categorical:Categorical",
-    "bernoulli": "ensemble.likelihoods.bernoulli:Bernoulli",
-    "dirichlet": "ensemble.likelihoods.dirichlet:Dirichlet",
-    "gaussian": "ensemble.likelihoods.gaussian:Gaussian",
-    "gaussian_shared": "ensemble.likelihoods.gaussian:SharedGaussian",
-    "gaussian_split": "ensemble.likelihoods.gaussian_split:GaussianSplit",
-    "student_t": "ensemble.likelihoods.student_t:StudentT",
-    "laplace": "ensemble.likelihoods.laplace:Laplace",
-    "log_normal": "ensemble.likelihoods.log_normal:LogNormal",
-    "mixture_of_gaussians": "ensemble.likelihoods.mixture_of_gaussians:MixtureOfGaussians",
-    "poisson": "ensemble.likelihoods.poisson:Poisson",
-    "negative_binomial": "ensemble.likelihoods.negative_binomial:NegativeBinomial",
-    "quantiles": "ensemble.likelihoods.quantiles:Quantiles",
-}
-"""What a network's outputs say of a target: an `ensemble.likelihood.Likelihood` each."""
+METHODS = Tenants("method", MethodEntry, _METHODS)
+TASKS = Tenants("task", TaskEntry, _TASKS)
+SOURCES = Tenants("source", SourceEntry, _SOURCES)
+NETWORKS = Tenants("network", NetworkEntry, _NETWORKS)
+LIKELIHOODS = Tenants("likelihood", LikelihoodEntry, _LIKELIHOODS)
+PRIORS = Tenants("prior", PriorEntry, _PRIORS)
+SCORES = Tenants("score", ScoreEntry, {})
+"""Scores that count where they are asked for; those of `ensemble.scoring.scores` always do."""
 
-PRIORS: Mapping[str, str] = {
-    "normal": "ensemble.priors.normal_prior:Normal",
-    "laplace": "ensemble.priors.laplace_prior:Laplace",
-    "student_t": "ensemble.priors.student_t_prior:StudentT",
-    "correlated_normal": "ensemble.priors.correlated_normal:CorrelatedNormal",
+KINDS: Mapping[str, Tenants[Any]] = {
+    one.kind: one for one in (NETWORKS, LIKELIHOODS, PRIORS, SOURCES, METHODS, TASKS, SCORES)
 }
-"""Families of `config.prior`: an `ensemble.priors.family.PriorFamily` each."""
+"""All tenants, by their kind."""
 
 RESTORE = "ensemble.predictor:restore"
 """What reads the ensemble of a workdir, for tasks that learn from one."""
@@ -384,14 +450,131 @@ RESTORE_SELECTION = "ensemble.selected:restore_selection"
 """What reads that of a workdir which refers to members of other runs."""
 
 
-def load(place: str) -> Any:
-    """Imports what an entry names as `"module:NAME"`."""
+def register(kind: str, name: str, entry: Any) -> None:
+    """Registers a tenant, in this process.
+
+    Args:
+        kind: one of network, likelihood, prior, source, method, task and score.
+        name: that a configuration says. A built-in one cannot be taken; one that was registered
+            before is taken over, and one of an installed package is hidden.
+        entry: of the kind's form, such as `ensemble.registry.MethodEntry`.
+
+    Raises:
+        UserError: there is no such kind, or the name or the entry cannot be used.
+    """
+    tenants_of(kind).register(name, entry)
+
+
+def find(kind: str, name: str) -> Any:
+    """The entry of a tenant: built in, registered, or of the one installed package that has it.
+
+    Raises:
+        UserError: there is none, or it cannot be loaded, or several packages have it.
+    """
+    tenants = tenants_of(kind)
+    if name not in tenants:
+        raise UserError(f"there is no {kind} {name!r}; there are {tenants.listing() or 'none'}")
+    return tenants[name]
+
+
+def names(kind: str, *, installed: bool = False) -> list[str]:
+    """The names of tenants: built in, and registered or asked for in this process.
+
+    Args:
+        kind: as of `register`.
+        installed: whether those that installed packages name are listed too; none is imported.
+
+    Raises:
+        UserError: there is no such kind.
+    """
+    return tenants_of(kind).names(installed)
+
+
+def tenants_of(kind: str) -> Tenants[Any]:
+    """The tenants of a kind.
+
+    Raises:
+        UserError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise UserError(f"{kind!r} is no kind of tenant; use one of {', '.join(KINDS)}")
+    return KINDS[kind]
+
+
+def load(place: Place) -> Any:
+    """Imports what an entry names as `"module:NAME"`; other code than a text is there already."""
+    if not isinstance(place, str):
+        return place
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
+def load_code(tenants: Tenants[Entry], name: str, place: Place) -> Any:
+    """As `load`, of a tenant whose code may be anybody's.
+
+    Raises:
+        UserError: the tenant is not built in, and its code cannot be imported.
+    """
+    if name in tenants.built_in:
+        return load(place)
+    try:
+        return load(place)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # It is a program, and may raise anything.
+        raise UserError(
+            f"{described(tenants, name)} cannot be loaded: importing {place} failed "
+            f"{in_own_code(error)}; repair it, or choose another {tenants.kind}"
+        ) from error
+
+
+def check_members(
+    tenants: Tenants[Entry], name: str, made: Any, contract: type, without: Sequence[str] = ()
+) -> None:
+    """Refuses a tenant that lacks what its contract asks for.
+
+    Args:
+        tenants: of its kind.
+        name: of the tenant.
+        made: by its code.
+        contract: a protocol.
+        without: members of it that this tenant need not have.
+
+    Raises:
+        UserError: it is not built in, and lacks a member.
+    """
+    if name in tenants.built_in:
+        return
+    wanted = [one for one in members_of(contract) if one not in without]
+    missing = [one for one in wanted if not hasattr(made, one)]
+    if missing:
+        raise UserError(
+            f"{described(tenants, name)} lacks {', '.join(missing)}, which every {tenants.kind} "
+            f"has: see {contract.__module__}.{contract.__name__}"
+        )
+
+
+def described(tenants: Tenants[Entry], name: str) -> str:
+    """A tenant, with the package that it comes from, for messages."""
+    package = tenants.package(name)
+    return f"the {tenants.kind} {name!r}" + (f" of the package {package}" if package else "")
+
+
+def ask_for_task(name: Any) -> None:
+    """Lets an installed task join, whose name a value or a key of the configuration begins with."""
+    if isinstance(name, str) and name not in NETWORKS.built_in:
+        TASKS.get(name.partition(":")[0])
+
+
+def tasks_of(method: str) -> tuple[str, ...]:
+    """What a method learns; the first is meant where the model does not say another."""
+    own = METHODS[method].tasks
+    return *own, *(name for name, one in TASKS.items() if method in one.methods and name not in own)
+
+
 def task_of_model(model: Any) -> str | None:
     """The task that a value of `config.model` means; None for a network."""
+    ask_for_task(model)
     for task, entry in TASKS.items():
         for known in entry.models:
             prefix, colon, _ = known.partition(":")
@@ -412,7 +595,8 @@ def task_of(config: Mapping[str, Any]) -> str:
     Args:
         config: of the run, with its method.
     """
-    own = METHODS[config["method"]].tasks
+    ask_for_task(config.get("model"))
+    own = tasks_of(config["method"])
     return next((task for task in own if is_meant(task, config)), own[0])
 
 

@@ -105,5 +105,5 @@ def train(workdir, **overrides):
 
 
 if __name__ == "__main__":
-    registry.METHODS["averaged"] = ENTRY
+    registry.register("method", "averaged", ENTRY)
     train(sys.argv[1], **json.loads(sys.argv[2]))

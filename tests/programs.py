@@ -19,7 +19,7 @@ import array_record.python.array_record_data_source  # noqa: F401 - It defines f
 from absl import app, flags, logging
 from conftest import ROOT
 
-from ensemble import networks
+from ensemble import registry
 
 PEAK = """
 import pathlib, re
@@ -89,7 +89,7 @@ def as_new() -> Iterator[None]:
     try:
         with (
             mock.patch.dict(os.environ),
-            mock.patch.dict(networks._factories),
+            mock.patch.dict(registry.NETWORKS.registered),
             mock.patch.object(sys, "unraisablehook", sys.unraisablehook),
             mock.patch.object(app._run_init, "done", False, create=True),
             mock.patch.object(app._register_and_parse_flags_with_usage, "done", False, create=True),

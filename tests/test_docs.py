@@ -31,7 +31,7 @@ from markdown_pages import (
 from run_parts import validated
 
 import ensemble
-from ensemble import networks
+from ensemble import networks, registry
 from ensemble.export import export, table_json
 from ensemble.sources import load_dataset
 
@@ -44,7 +44,9 @@ COMMANDS = [(page.name, command) for page in PAGES for command in training_comma
 def page(tmp_path, monkeypatch):
     """Reads the Python blocks of a page, which run in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))  # Pages register.
+    monkeypatch.setattr(
+        registry.NETWORKS, "registered", dict(registry.NETWORKS.registered)
+    )  # Pages register.
     return lambda name: python_blocks(ROOT / "docs" / f"{name}.md")
 
 

@@ -34,7 +34,7 @@ def extended(tmp_path):
     registry = tmp_path / "ensemble" / "registry.py"
     text = registry.read_text()
     for line in re.findall(r'`("\w+": .*,)`', PAGE.read_text(), re.MULTILINE):
-        kind = {"likelihoods": "LIKELIHOODS", "sources": "SOURCES", "methods": "METHODS"}
+        kind = {"likelihoods": "_LIKELIHOODS", "sources": "_SOURCES", "methods": "_METHODS"}
         table = kind[re.search(r"ensemble\.(\w+)\.", line)[1]]
         text = re.sub(rf"^({table}: .* = \{{)$", rf"\1\n    {line}", text, flags=re.MULTILINE)
     registry.write_text(text)

@@ -11,7 +11,7 @@ from markdown_pages import (
     training_commands,
 )
 
-from ensemble import networks
+from ensemble import networks, registry
 
 
 def test_it_is_short():
@@ -22,7 +22,7 @@ def test_it_is_short():
 @pytest.mark.check
 def test_the_python_block_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
     (block,) = python_blocks(README)
     namespace = names_of_a_reader()
     exec(block, namespace)

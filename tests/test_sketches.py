@@ -84,16 +84,15 @@ def test_a_numpyro_model_is_sampled_on_many_devices(dataset):
 
 def test_a_line_of_the_registry_makes_a_task_of_a_file(blobs, tmp_path, monkeypatch):
     """It is sampled, reported on and loaded; nothing else knows of it."""
-    sketch, hmc = "sketches.numpyro_model", registry.METHODS["hmc"]
+    sketch = "sketches.numpyro_model"
     entry = registry.TaskEntry(
         f"{sketch}:create",
         registry.TASKS["supervised"].block,
         f"{sketch}:restore",
         models=("scaled_logistic",),
+        methods=("hmc",),
     )
-    able = dataclasses.replace(hmc, tasks=(*hmc.tasks, "numpyro"))
-    monkeypatch.setattr(registry, "TASKS", {**registry.TASKS, "numpyro": entry})
-    monkeypatch.setattr(registry, "METHODS", {**registry.METHODS, "hmc": able})
+    monkeypatch.setitem(registry.TASKS.registered, "scaled_logistic", entry)
     config = {
         "method": "hmc",
         "model": "scaled_logistic",

@@ -17,7 +17,7 @@ from ml_collections import config_flags
 
 import ensemble
 from ensemble.commands import command_line
-from ensemble.config import add_missing, all_keys, default_config, flatten, unknown_key
+from ensemble.config import add_missing, all_keys, ask_for, blank, flatten, unknown_key
 from ensemble.config_rules import check, log_choices, refuse, validate
 from ensemble.errors import UserError
 from ensemble.notes import shown_with_the_result
@@ -104,6 +104,7 @@ class _WholeConfig(flags.ArgumentParser):
             except (TypeError, ValueError) as error:  # absl would lose its place in the file.
                 raise _FailedFile from error.__context__ or error
         if type(config) is ml_collections.ConfigDict:
+            ask_for(flatten(config))
             with config.unlocked():
                 add_missing(config, all_keys())
         return config
@@ -123,8 +124,9 @@ def define_experiment(argv: Sequence[str], needs_file: bool) -> None:
     Raises:
         UserError: keys are set that there are not.
     """
-    known = all_keys()
-    overridden = re.findall(r"^--?config\.([\w.]+)", "\n".join(argv), re.MULTILINE)
+    given = re.findall(r"^--?config\.([\w.]+)(?:[=\n](.*))?", "\n".join(argv), re.MULTILINE)
+    ask_for(dict(given))
+    known, overridden = all_keys(), [key for key, _ in given]
     refuse([unknown_key(key, known) for key in dict.fromkeys(overridden) if key not in known])
     what = "This is the experiment: a file, or the name of a bundled one."
     if needs_file:
@@ -132,7 +134,7 @@ def define_experiment(argv: Sequence[str], needs_file: bool) -> None:
         flag = flags.FLAGS["config"]
         flag.parser = _WholeConfig(flag.parser)
     else:
-        config_flags.DEFINE_config_dict("config", default_config(), what, lock_config=True)
+        config_flags.DEFINE_config_dict("config", blank(all_keys()), what, lock_config=True)
 
 
 def _define_flags() -> None:

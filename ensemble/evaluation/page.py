@@ -30,7 +30,7 @@ from ensemble.evaluation.tiles import tiles_of
 from ensemble.evaluation.words import say
 from ensemble.pictures import curves, intervals
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
-from ensemble.scoring.score import declared, digits, percent
+from ensemble.scoring.score import declared, digits, joined, percent
 from ensemble.scoring.view import View
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import check_size
@@ -188,7 +188,8 @@ def definitions(view: View) -> dict[str, str]:
     """
     kinds, asked = type(view).__mro__, {one.name.partition(":")[0] for one in view.asked}
     found = {}
-    for one in declared():
+    others = filter(None, map(joined, asked))
+    for one in (*declared(), *others):
         if one.of in kinds and (one.name in asked or one.at(view)):
             text = " ".join((inspect.getdoc(one.terms) or "").split())
             more = ", ".join(filter(None, [_UNITS.get(one.unit), _BETTER.get(one.better)]))

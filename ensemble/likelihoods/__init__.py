@@ -23,9 +23,11 @@ def named(name: str) -> type[Likelihood]:
     """
     if name not in registry.LIKELIHOODS:
         raise UserError(
-            f"config.likelihood={name!r} must be one of {', '.join(registry.LIKELIHOODS)}"
+            f"config.likelihood={name!r} must be one of {registry.LIKELIHOODS.listing()}"
         )
-    return registry.load(registry.LIKELIHOODS[name])
+    place = registry.LIKELIHOODS[name].likelihood
+    kind: type[Likelihood] = registry.load_code(registry.LIKELIHOODS, name, place)
+    return kind
 
 
 def of_data(
@@ -45,7 +47,8 @@ def of_data(
     kind = named(name)
     check_annotations(kind, name, targets)
     if targets.ndim == 1:
-        return _with_annotations(kind.of_data(targets, class_names, **settings), columns(targets))
+        made = _checked(name, kind.of_data(targets, class_names, **settings))
+        return _with_annotations(made, columns(targets))
     return _several().of_data(kind, targets, class_names, **settings)
 
 
@@ -62,7 +65,22 @@ def described(name: str, description: Mapping[str, Any]) -> Likelihood:
     annotations = description.get("target_remarks", [])
     if not isinstance(annotations, list) or not all(one in ANNOTATIONS for one in annotations):
         raise ValueError(f"dataset.target_remarks must be some of {', '.join(ANNOTATIONS)}")
-    return _with_annotations(kind.described(description), annotations)
+    return _with_annotations(_checked(name, kind.described(description)), annotations)
+
+
+_OF_NUMBERS = ("normal",)
+"""Members that only likelihoods of numbers have."""
+
+
+def _checked(name: str, made: Likelihood) -> Likelihood:
+    """The likelihood, which has all that its contract asks for.
+
+    Raises:
+        UserError: it lacks a member.
+    """
+    without = () if getattr(made, "is_of_numbers", True) else _OF_NUMBERS
+    registry.check_members(registry.LIKELIHOODS, name, made, Likelihood, without)
+    return made
 
 
 def _with_annotations(likelihood: Any, names: Iterable[str]) -> Likelihood:

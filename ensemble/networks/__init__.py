@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 Factory = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
-_factories: dict[str, Factory | str] = dict(registry.NETWORKS)
-"""By name; a text says where one is that nobody has asked for yet."""
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 _OUTPUTS = re.compile("num_(outputs|classes)")
 """What the field of a Linen class for the number of outputs is called."""
@@ -106,25 +104,31 @@ def register(name: str, factory: None = None) -> Callable[[F], F]:
 
 
 def register(name, factory=None):
-    """Makes a network available to `create` under `name`; a name taken is taken over.
+    """Makes a network available to `create` under `name`.
+
+    It is the short form of `ensemble.register("network", name, NetworkEntry(factory))`.
 
     Args:
-        name: what a config's `model` says.
+        name: what a config's `model` says. A name that was registered before is taken over; one of
+            a built-in network cannot be.
         factory: called as `factory(num_outputs)`, returns a Linen module or a `Network`. Left out,
             `register(name)` is a decorator for the factory.
 
     Returns:
         The factory, unchanged.
+
+    Raises:
+        UserError: the name is a built-in network's.
     """
     if factory is None:
         return functools.partial(register, name)
-    _factories[name] = factory
+    registry.NETWORKS.register(name, registry.NetworkEntry(factory))
     return factory
 
 
 def names() -> list[str]:
-    """The names that `create` knows, sorted."""
-    return sorted(_factories)
+    """The names of networks that are built in, and registered or asked for here, sorted."""
+    return sorted(registry.NETWORKS)
 
 
 def create(
@@ -147,9 +151,10 @@ def create(
         UserError: no network of that name is registered, or its factory returns something else or
             does not take the settings or the dtype.
     """
-    if name not in _factories:
+    if name not in registry.NETWORKS:
+        known = sorted(registry.NETWORKS.names(installed=True))
         raise UserError(
-            f"model={name!r} is not a known model; use one of {', '.join(names())}, "
+            f"model={name!r} is not a known model; use one of {', '.join(known)}, "
             "or register your own with ensemble.networks.register(name, factory); programs "
             "other than train.py run the file that does so where it is given as --config=FILE"
         )
@@ -161,8 +166,8 @@ def create(
         except TypeError:
             keys = " and ".join(f"config.{name}.{key}={settings[key]!r}" for key in settings)
             raise UserError(
-                f"{keys} cannot be used: what is registered as {name!r} here is not the built-in "
-                "network, and takes no such argument; leave the setting out"
+                f"{keys} cannot be used: the factory of model={name!r} takes no such argument, "
+                "which its keys of the configuration name; give it one of that name"
             ) from None
     if takes_quantiles(name):
         if quantiles is None:
@@ -190,12 +195,12 @@ def takes_quantiles(name: str) -> bool:
     It is then given those of each feature as the network sees it, over the training examples, at 65
     levels evenly spaced from 0 to 1, as tuples [F][65].
     """
-    return name in _factories and QUANTILES in parameters(_factory(name))
+    return name in registry.NETWORKS and QUANTILES in parameters(_factory(name))
 
 
 def _factory(name: str) -> Factory:
-    factory = _factories[name]
-    return registry.load(factory) if isinstance(factory, str) else factory
+    factory: Factory = registry.load_code(registry.NETWORKS, name, registry.NETWORKS[name].factory)
+    return factory
 
 
 def _check_factory(factory: Any, name: str) -> None:

@@ -10,7 +10,7 @@ first that fits counts. A scale may be divided by the root of the fan-in, the pr
 but the last (1 for vectors), as in Neal 1996, so that wider layers say the same.
 
 A family of densities is a file here, with the members of `ensemble.priors.family.PriorFamily`, and
-a line in `ensemble.registry.PRIORS`.
+an `ensemble.registry.PriorEntry`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,12 @@ class Prior(NamedTuple):
 
 def named(family: str) -> PriorFamily:
     """Returns a family by its name in the registry."""
-    found: PriorFamily = registry.load(registry.PRIORS[family])()
+    place = registry.PRIORS[family].family
+    found: PriorFamily = registry.load_code(registry.PRIORS, family, place)()
+    if family not in registry.PRIORS.built_in:
+        from ensemble.priors.family import PriorFamily  # The contract, of others' families alone.
+
+        registry.check_members(registry.PRIORS, family, found, PriorFamily)
     return found
 
 
@@ -108,7 +113,7 @@ def _parse_term(spec: str, term: str) -> Prior:
         raise UserError(
             f"config.prior={spec!r}: {term!r} is no prior; write '{NONE}', or terms such as "
             "normal(1), *bias=laplace(0.5) or *kernel=normal(1.4/sqrt(fan_in)) with positive "
-            f"scales, separated by commas; there are {', '.join(registry.PRIORS)}"
+            f"scales, separated by commas; there are {registry.PRIORS.listing()}"
         )
     pattern, family, scale = found["pattern"] or "*", found["family"], float(found["scale"])
     setting = _parse_setting(spec, term, family, found["name"], found["value"])

@@ -11,7 +11,7 @@ from typing import Any, cast
 import ml_collections
 
 from ensemble import registry
-from ensemble.config import all_keys, flatten
+from ensemble.config import built_in_keys, flatten
 from ensemble.config_rules import validate
 from ensemble.draws.store import Draws
 from ensemble.method import (
@@ -79,7 +79,7 @@ def train(
     """
     started = time.monotonic() if started is None else started
     said: Mapping[str, Any] = flatten(config)
-    by_hand = None if said.keys() >= all_keys().keys() else said.keys()
+    by_hand = None if said.keys() >= built_in_keys().keys() else said.keys()
     given, said = complete(said, data)
     return run(validate(said, by_hand), lambda: given, workdir, started, show_progress)
 
@@ -122,7 +122,10 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:
     Raises:
         UserError: they cannot be had, or do not suit each other.
     """
-    task: Task = registry.load(registry.TASKS[registry.task_of(config)].create)(config, data)
+    name = registry.task_of(config)
+    create = registry.load_code(registry.TASKS, name, registry.TASKS[name].create)
+    task: Task = create(config, data)
+    registry.check_members(registry.TASKS, name, task, Task)
     return task
 
 
@@ -133,9 +136,10 @@ def create_method(config: ml_collections.FrozenConfigDict, task: Task) -> Method
         UserError: the task, or its data, do not suit the method.
     """
     # Loaded here: BlackJAX makes arrays when it is, which starts JAX: after `startup.configure`.
-    method: Method[State, Info] = registry.load(registry.METHODS[config.method].factory)(
-        config, task
-    )
+    name = config.method
+    factory = registry.load_code(registry.METHODS, name, registry.METHODS[name].factory)
+    method: Method[State, Info] = factory(config, task)
+    registry.check_members(registry.METHODS, name, method, Method)
     return method
 
 

@@ -97,7 +97,7 @@ def sample(
     kind = "numpyro" if start is None else "logdensity"
     given = {"method": method, **flatten(config or {}), "model": f"{kind}:{name}"}
     task = registry.task_of_model(given["model"])
-    able = [known for known, one in registry.METHODS.items() if task in one.tasks]
+    able = [known for known in registry.METHODS if task in registry.tasks_of(known)]
     if given["method"] not in able:
         raise UserError(f"method={given['method']!r} must be one of {', '.join(able)}")
     given = {**_defaults(), **given}

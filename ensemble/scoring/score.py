@@ -2,6 +2,7 @@
 
 A file in `ensemble/scoring/scores/` is enough for a new one: whatever it declares by `@score` is
 computed wherever such a view is scored. Both JSON files and the tables of an evaluation have it.
+A score of a program, or of an installed package, is computed by an evaluation that asks for it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.metrics.analytic_intervals import Interval
 from ensemble.metrics.checks import Floats
@@ -215,7 +217,26 @@ def declared() -> tuple[Score, ...]:
     """All scores of the folder."""
     for one in pkgutil.iter_modules(_folder.__path__):
         importlib.import_module(f"{_folder.__name__}.{one.name}")
-    return tuple(_declared)
+    return tuple(one for one in _declared if one.terms.__module__.startswith(_folder.__name__))
+
+
+def joined(name: str) -> Score | None:
+    """A score that is registered, or of an installed package; None if there is none of that name.
+
+    Raises:
+        UserError: it cannot be loaded, or is none.
+    """
+    if name not in registry.SCORES:
+        return None
+    declared()  # The names of these are taken.
+    terms = registry.load_code(registry.SCORES, name, registry.SCORES[name].terms)
+    for one in _declared:
+        if one.terms is terms:
+            return replace(one, name=name)
+    raise UserError(
+        f"{registry.described(registry.SCORES, name)} is not declared as one: put "
+        "@ensemble.scoring.score.score(...) in front of its function"
+    )
 
 
 def scores_of(view: View) -> Mapping[str, Score]:
@@ -239,7 +260,10 @@ def named(name: str) -> Score:
         if one.name == head:
             title = f"{one.title} ({setting})" if setting else one.title
             return replace(one, name=name, title=title)
-    raise KeyError(name)
+    found = joined(head)
+    if found is None:
+        raise KeyError(name)
+    return replace(found, name=name, title=f"{found.title} ({setting})" if setting else found.title)
 
 
 def asked_for(texts: Iterable[str], view: View, class_names: Sequence[str]) -> tuple[Score, ...]:
@@ -247,7 +271,7 @@ def asked_for(texts: Iterable[str], view: View, class_names: Sequence[str]) -> t
 
     Args:
         texts: `NAME:TEXT` of scores that have settings, as these are then named; or the name alone
-            of one that is told anyway.
+            of one that is told anyway, or that has been registered or installed.
         view: that is scored.
         class_names: of its targets; empty where they are no classes.
 
@@ -260,15 +284,22 @@ def asked_for(texts: Iterable[str], view: View, class_names: Sequence[str]) -> t
         name, _, rest = text.partition(":")
         if text in scores_of(view):
             continue
+        other = joined(name) if name not in of_view else None
+        if other is not None and other.of in kinds:
+            if other.settings is None and not rest:
+                found += other.at(view)
+                continue
+            of_view[name] = other
         if name not in of_view:
             known = sorted(one.name for one in of_view.values() if one.settings)
+            known += registry.SCORES.names(installed=True)
             raise UserError(
                 f"--scores={text}: {name} is no score of such predictions that could be asked for; "
                 f"choose from {', '.join(known) or 'none, there are none of such targets'}"
             )
         score = of_view[name]
         if score.settings is None:
-            raise UserError(f"--scores={text}: {name} has no settings; it is told without asking")
+            raise UserError(f"--scores={text}: {name} has no settings; leave :{rest} out")
         if not rest:
             raise UserError(f"--scores={text}: say which; write {name}:{score.takes}")
         setting = score.settings(rest, class_names)

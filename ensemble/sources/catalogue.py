@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ensemble")
 
-KNOWN_DATASETS = tuple(name for name, entry in SOURCES.items() if entry.is_listed)
+KNOWN_DATASETS = tuple(name for name, entry in SOURCES.built_in.items() if entry.is_listed)
 _TABLES = (".tsv", ".xlsx", ".json", ".pkl")
 _FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
-_PREFIXES = {key.partition(":")[0]: key for key in SOURCES if ":" in key}
 
 
 def prefix_of_path(path: str) -> str:
@@ -46,10 +45,28 @@ def prefix_of_path(path: str) -> str:
 
 def find_entry(name: str) -> SourceEntry | None:
     """The line of the registry that a data set's name belongs to; None if there is none."""
+    key = _key(name)
+    return None if key is None else SOURCES[key]
+
+
+def _key(name: str) -> str | None:
+    """By what the registry knows a data set; None if it does not."""
     prefix, colon, path = name.partition(":")
-    if colon:
-        return SOURCES[_PREFIXES[prefix]] if prefix in _PREFIXES and path else None
-    return SOURCES.get(name)
+    if not colon:
+        return name if name in SOURCES else None
+    for names in (SOURCES.names(), SOURCES.installed()) if path else ():
+        for key in names:
+            if key.startswith(f"{prefix}:"):
+                return key
+    return None
+
+
+def _load(name: str, request: Request) -> Source:
+    """Loads a data set; raises what `load_dataset` does."""
+    entry, key = _entry(name, request), _key(name) or name
+    source: Source = registry.load_code(SOURCES, key, entry.loader)(name, request)
+    registry.check_members(SOURCES, key, source, Source)
+    return source
 
 
 def given_examples(name: str, request: Request) -> OwnData:
@@ -106,7 +123,7 @@ def load_dataset(
 
 def load(name: str, request: Request) -> Source:
     """Loads a data set by a request; raises what `load_dataset` does."""
-    return registry.load(_entry(name, request).loader)(name, request)
+    return _load(name, request)
 
 
 def complete(said: Mapping[str, Any], data: Any) -> tuple[Given | None, Mapping[str, Any]]:
@@ -181,7 +198,7 @@ def load_test_inputs(
     entry = find_entry(name)
     size = size if entry and entry.can_resize else None
     request = Request(data_dir, hold_out=False, only_test=True, size=size)
-    source = registry.load(_entry(name, request).loader)(name, request)
+    source = _load(name, request)
     return SplitInputs(source, "test" if "test" in source.sizes else "train")
 
 
@@ -209,7 +226,7 @@ def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str
         data_dir: as of `load_dataset`.
     """
     found = []
-    for name, entry in SOURCES.items():
+    for name, entry in SOURCES.built_in.items():
         if entry.input_shape != tuple(shape):
             continue
         try:
@@ -249,6 +266,11 @@ def _check_is_chosen(name: str) -> None:
         )
 
 
+def _is_listed(key: str) -> bool:
+    """Whether a user can give a name; what is installed is not asked for that."""
+    return key not in SOURCES.built_in or SOURCES[key].is_listed
+
+
 def _entry(name: str, request: Request) -> SourceEntry:
     """The line of the registry of a data set, which can do what is asked for.
 
@@ -267,9 +289,10 @@ def _entry(name: str, request: Request) -> SourceEntry:
         if end in _FILES or is_remote(name) or os.path.isdir(os.path.expanduser(name)):
             prefix = prefix_of_path(name)
             raise UserError(f"dataset={name!r} is a path; write {prefix}:{name}")
-        close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
+        known = [one for one in SOURCES.names(installed=True) if _is_listed(one)]
+        close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise UserError(f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}")
+        raise UserError(f"dataset={name!r} is unknown; known are {', '.join(known)}{hint}")
     # What cannot be listed is a program's: its loader says so, also of data frames.
     if request.table.keys and entry.is_listed and not entry.kind_of_target:
         from ensemble.sources.data_forms import refuse_table_keys  # Where it is refused.

@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 
 from ensemble import registry
-from ensemble.config import RUN, all_keys, flatten, method_block, model_block, task_block
+from ensemble.config import (
+    RUN,
+    all_keys,
+    built_in_keys,
+    flatten,
+    method_block,
+    model_block,
+    task_block,
+)
 from ensemble.errors import UserError
 from ensemble.likelihood_keys import LIKELIHOODS
 from ensemble.source import Request, Source, TableKeys
@@ -90,13 +98,13 @@ class Given:
             said: some of the keys, or all, flat.
         """
         usual = RUN.keys["method"].default
-        method, is_whole = said.get("method", usual), said.keys() >= all_keys().keys()
+        method, is_whole = said.get("method", usual), said.keys() >= built_in_keys().keys()
         if is_whole or not isinstance(method, str) or method not in registry.METHODS:
             return {}  # Such a method is refused where all keys are checked.
         chosen = bundled(self.shape, self.is_table)
         own_method = chosen.get("method", usual)
         meant = registry.task_of({**said, "method": usual})
-        if "method" not in said and meant in registry.METHODS[own_method].tasks:
+        if "method" not in said and meant in registry.tasks_of(own_method):
             method = own_method
         if method != own_method:
             chosen = bundled(self.shape, self.is_table, "sgd")

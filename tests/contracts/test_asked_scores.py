@@ -142,7 +142,7 @@ def test_what_is_no_matrix_of_costs_is_one_line(tmp_path, content, says):
         ("cost", "say which; write cost:FILE"),
         ("auprc", "say which; write auprc:CLASS"),
         ("auprc:fruad", r"none of the 3 classes; choose from legal, fraud, odd"),
-        ("accuracy:3", "accuracy has no settings; it is told without asking"),
+        ("accuracy:3", "accuracy has no settings; leave :3 out"),
         ("profit:x", "is no score .* choose from auprc, auroc, cost"),
     ],
 )

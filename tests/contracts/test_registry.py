@@ -39,7 +39,9 @@ def test_users_tests_run_every_method_and_likelihood_that_learns_targets():
     runs = runpy.run_path(str(ROOT / "tests" / "public" / "runs.py"))
     learns = {name for name, entry in registry.METHODS.items() if "supervised" in entry.tasks}
     assert runs["METHODS"].keys() == learns
-    likelihoods = {name: registry.load(place) for name, place in registry.LIKELIHOODS.items()}
+    likelihoods = {
+        name: registry.load(one.likelihood) for name, one in registry.LIKELIHOODS.items()
+    }
     of_targets = {
         name for name, kind in likelihoods.items() if not getattr(kind, "needs_teacher", False)
     }

@@ -191,8 +191,8 @@ BLOCKS = [
     RUN,
     *map(task_block, registry.TASKS),
     *map(method_block, registry.METHODS),
-    *map(model_block, registry.MODELS),
-    *map(likelihood_block, registry.LIKELIHOOD_KEYS),
+    *map(model_block, registry.NETWORKS.built_in),
+    *map(likelihood_block, registry.LIKELIHOODS.built_in),
 ]
 
 
@@ -210,7 +210,7 @@ def test_every_key_has_a_meaning_and_a_rule_that_its_default_keeps(name):
 def test_a_key_stands_in_one_block_of_a_run():
     for method, entry in registry.METHODS.items():
         for task in entry.tasks:
-            for model in registry.MODELS:
+            for model in registry.NETWORKS.built_in:
                 blocks = [RUN, task_block(task), method_block(method), model_block(model)]
                 keys = [key for block in blocks for key in block.keys]
                 assert len(set(keys)) == len(keys)

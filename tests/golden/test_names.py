@@ -37,10 +37,15 @@ def names():
         "keys": {"run": sorted(RUN.keys)}
         | {f"task {name}": sorted(task_block(name).keys) for name in registry.TASKS}
         | {f"method {name}": sorted(method_block(name).keys) for name in registry.METHODS}
-        | {f"model {name}": sorted(model_block(name).keys) for name in registry.MODELS}
+        | {
+            f"model {name}": sorted(model_block(name).keys)
+            for name in registry.NETWORKS.built_in
+            if model_block(name).keys
+        }
         | {
             f"likelihood {name}": sorted(likelihood_block(name).keys)
-            for name in registry.LIKELIHOOD_KEYS
+            for name in registry.LIKELIHOODS.built_in
+            if likelihood_block(name).keys
         },
     }
 

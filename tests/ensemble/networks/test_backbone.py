@@ -9,7 +9,7 @@ import pytest
 from run_parts import task_of
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.export import export
 from ensemble.network import is_dense_layer
 from ensemble.networks.backbone import FunctionBackbone
@@ -29,7 +29,7 @@ def of_numpy(inputs):
 @pytest.fixture(autouse=True)
 def own_places(monkeypatch, tmp_path):
     """Each test adds to a copy of the registry, and has a cache of its own."""
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

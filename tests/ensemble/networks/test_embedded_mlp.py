@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.networks.embedded_mlp import Periodic, PiecewiseLinear
 from ensemble.sources.dataset import dataset_from_arrays, with_quantiles
 from ensemble.storage.schema import check_description
@@ -141,7 +141,7 @@ def test_a_network_of_ones_own_is_given_quantiles(monkeypatch):
         seen.append(np.shape(input_quantiles))
         return networks.MLP(num_outputs, (4,))
 
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
     networks.register("of_quantiles", factory)
     config = {key: value for key, value in CONFIG.items() if "embedded" not in key}
     ensemble.train(config | {"model": "of_quantiles", "num_epochs": 1}, table(), **QUIET)

@@ -11,7 +11,7 @@ from conftest import small_config
 from run_parts import checkpoints_of
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.export import export
 from ensemble.network import Traits, traits
 
@@ -44,7 +44,7 @@ def make_layer(rng_key, inputs):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
     networks.register("pair", lambda k: networks.from_functions(init_layers, apply_layers))
 
 

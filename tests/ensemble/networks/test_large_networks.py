@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.network import equations, traits
 from ensemble.networks.vit import Size, ViT
 
@@ -102,7 +102,7 @@ def test_images_that_are_no_whole_number_of_patches_are_refused():
 
 @pytest.mark.check
 def test_a_transformer_is_fine_tuned_in_half_precision_from_its_weights(tmp_path, monkeypatch):
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
     networks.register(
         "small", lambda k, dtype=None: ViT(k, Size(16, 2, 2), patch=4, dropout=0.1, dtype=dtype)
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.network_keys import ACTIVATIONS
 from ensemble.networks import layers
 
@@ -43,12 +43,12 @@ def test_settings_say_the_layers_and_what_follows_each(activation):
     )
 
 
-def test_what_takes_over_the_name_without_such_arguments_is_not_given_them(monkeypatch):
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
-    networks.register("mlp", lambda num_outputs: networks.MLP(num_outputs, (3,)))
-    assert networks.create("mlp", 4).module.widths == (3,)
-    with pytest.raises(UserError, match=r"config.mlp.widths='8'"):
-        networks.create("mlp", 4, {"widths": "8"})
+def test_a_factory_that_does_not_take_its_keys_is_one_line(monkeypatch):
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
+    networks.register("mine", lambda num_outputs: networks.MLP(num_outputs, (3,)))
+    assert networks.create("mine", 4).module.widths == (3,)
+    with pytest.raises(UserError, match=r"config.mine.widths='8'"):
+        networks.create("mine", 4, {"widths": "8"})
 
 
 def test_a_run_learns_keeps_and_loads_the_network_that_its_keys_say(blobs, tmp_path):

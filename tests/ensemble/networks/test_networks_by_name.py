@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
     """Each test adds to a copy of the registry."""
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
 
 
 def test_names_lists_the_networks_of_the_project():

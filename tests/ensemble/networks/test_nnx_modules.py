@@ -15,7 +15,7 @@ from programs import run_here
 from run_parts import checkpoints_of
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.export import export
 from ensemble.network import Traits, traits
 
@@ -118,7 +118,7 @@ def network_of(kind):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
     networks.register("plain", lambda k: networks.from_nnx(lambda rngs: Plain(k, rngs=rngs)))
     networks.register("rich", lambda k: networks.from_nnx(lambda rngs: Everything(k, rngs=rngs)))
 

@@ -13,7 +13,7 @@ from flax import linen as nn
 from flax import nnx
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.network import equations
 from ensemble.networks.precision import check_dtype
 
@@ -24,7 +24,7 @@ NAMES = ["cnn", "lenet5", "logistic_regression", "mlp", "resnet20"]
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
     """Each test adds to a copy of the registry."""
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
 
 
 @pytest.mark.parametrize("name", NAMES)

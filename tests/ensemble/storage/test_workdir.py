@@ -111,5 +111,5 @@ def test_names_of_another_process_are_unknown_and_not_damaged(
     assert not any(word in line for word in ("damaged", "remove", "restore", "another"))
     if table is not None:
         entries = getattr(registry, table)
-        monkeypatch.setitem(entries, "mine", entries[like])
+        monkeypatch.setitem(entries.registered, "mine", entries[like])
         assert Workdir(workdir).read_config().items() >= config.items()

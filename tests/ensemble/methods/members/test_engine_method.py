@@ -25,7 +25,7 @@ GOES_ON = {"num_epochs": 6, "checkpoint_every_epochs": 1, "log_every_steps": 2, 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setitem(registry.METHODS, "averaged", averaged_method.ENTRY)
+    monkeypatch.setitem(registry.METHODS.registered, "averaged", averaged_method.ENTRY)
 
 
 def mean_of(workdir):

@@ -13,7 +13,7 @@ from programs import run_here
 from run_parts import task_of, validated
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.methods.members.sgd import SGD
 
 BODY = ("Dense_0/bias", "Dense_0/kernel")
@@ -276,7 +276,7 @@ def test_weights_lie_on_the_devices_as_the_members_do(blobs, tmp_path):
 
 
 def test_members_that_would_all_be_the_same_are_refused(blobs, tmp_path, monkeypatch):
-    monkeypatch.setattr(networks, "_factories", dict(networks._factories))
+    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
 
     class Zero(nn.Module):
         num_outputs: int

@@ -10,7 +10,7 @@ from conftest import small_config
 from run_parts import validated
 
 import ensemble
-from ensemble import UserError, networks
+from ensemble import UserError, networks, registry
 from ensemble.methods.members.varied import draw_settings
 
 QUIET = {"show_progress": False}
@@ -108,7 +108,7 @@ def test_each_member_sees_images_augmented_in_its_own_way(monkeypatch, shift, ar
             lambda params, inputs: inputs.reshape((len(inputs), -1)) @ params,
         )
 
-    monkeypatch.setitem(networks._factories, "alike", alike)
+    monkeypatch.setitem(registry.NETWORKS.registered, "alike", registry.NetworkEntry(alike))
     rng = np.random.default_rng(0)
     images = rng.normal(size=(64, 8, 8, 1)).astype(np.float32)
     config = small_config(model="alike", method="varied", ensemble_size=2, num_epochs=1)
