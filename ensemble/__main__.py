@@ -18,6 +18,7 @@ COMMANDS = {
     "select": "chooses members of several runs that predict best together",
     "predict": "predicts images, the least certain first",
     "recommend": "recommends movies to a user",
+    "list": "lists methods, networks and such, built in and of installed packages",
     "export": "writes an ensemble as one file that runs without this package",
 }
 

@@ -32,8 +32,8 @@ def test_every_command_is_listed_and_exists(monkeypatch, capsys):
 def test_an_unknown_command_is_one_line(monkeypatch, capsys):
     assert run(monkeypatch, "traim") == 2
     assert capsys.readouterr().err == (
-        "ensemble: 'traim' is not a command; use one of train, fit, convert, distill, evaluate, "
-        "select, predict, recommend, export\n"
+        "ensemble: 'traim' is not a command; use one of train, fit, convert, distill, "
+        "evaluate, select, predict, recommend, list, export\n"
     )
 
 
