@@ -15,7 +15,7 @@ from typing import Any
 import ml_collections
 
 from ensemble import registry
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import Unregistered, UserError, in_one_line
 from ensemble.keys import POSITIVE, Block, Key, Rule, named_in, one_of
 from ensemble.tenants import Tenants
 
@@ -96,7 +96,7 @@ def _block_of(tenants: Tenants[Any], name: Any) -> Block:
         foreign = [one for one in block.keys if one not in built_in_keys()]
         for key in foreign:
             if not key.startswith(f"{name}."):
-                raise UserError(
+                raise Unregistered(
                     f"{registry.described(tenants, name)} has the key {key!r}, which no built-in "
                     f"{tenants.kind} has; its own keys must begin with its name: '{name}.{key}'"
                 )

@@ -20,7 +20,7 @@ class UserError(ValueError):
 
 
 class Unregistered(UserError):
-    """Names that a file holds and this process does not know: it may be sound all the same."""
+    """Names that a file holds and this process cannot use: it may be sound all the same."""
 
 
 class Damaged(UserError):

@@ -345,6 +345,7 @@ def restore(work: Workdir, draws: int | None = None) -> Restored:
     from ensemble.storage.checkpoint import Checkpointer
 
     check_is_workdir(work)
+    work.check_packages()
     if is_selection(work):
         if draws is not None:
             raise UserError(f"draws={draws} is for posteriors, and {work.path} is a selection")

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ensemble.errors import UserError, in_own_code
+from ensemble.errors import Unregistered, UserError, in_own_code
 from ensemble.tenants import Entry, Tenants, members_of
 
 Place = Any
@@ -522,7 +522,7 @@ def load_code(tenants: Tenants[Entry], name: str, place: Place) -> Any:
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # It is a program, and may raise anything.
-        raise UserError(
+        raise Unregistered(
             f"{described(tenants, name)} cannot be loaded: importing {place} failed "
             f"{in_own_code(error)}; repair it, or choose another {tenants.kind}"
         ) from error
@@ -548,7 +548,7 @@ def check_members(
     wanted = [one for one in members_of(contract) if one not in without]
     missing = [one for one in wanted if not hasattr(made, one)]
     if missing:
-        raise UserError(
+        raise Unregistered(
             f"{described(tenants, name)} lacks {', '.join(missing)}, which every {tenants.kind} "
             f"has: see {contract.__module__}.{contract.__name__}"
         )
@@ -572,6 +572,18 @@ def tasks_of(method: str) -> tuple[str, ...]:
     return *own, *(name for name, one in TASKS.items() if method in one.methods and name not in own)
 
 
+def key_of_source(name: str) -> str | None:
+    """By what a data set is known here, such as `csv:PATH`; None if it is not."""
+    prefix, colon, path = name.partition(":")
+    if not colon:
+        return name if name in SOURCES else None
+    for keys in (SOURCES.names(), SOURCES.installed()) if path else ():
+        for key in keys:
+            if key.startswith(f"{prefix}:"):
+                return key
+    return None
+
+
 def task_of_model(model: Any) -> str | None:
     """The task that a value of `config.model` means; None for a network."""
     ask_for_task(model)
@@ -586,7 +598,16 @@ def task_of_model(model: Any) -> str | None:
 def is_meant(task: str, config: Mapping[str, Any]) -> bool:
     """Whether a configuration says by its model, or by a key of the task, that it is this one."""
     key = TASKS[task].key
-    return task_of_model(config.get("model")) == task or bool(key and config.get(key))
+    return task_of_model(config.get("model")) == task or bool(key and _value(config, key))
+
+
+def _value(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a key in a configuration, flat or nested; None where it is not there."""
+    if key in config:
+        return config[key]
+    first, dot, rest = key.partition(".")
+    inner = config.get(first) if dot else None
+    return _value(inner, rest) if hasattr(inner, "get") else None
 
 
 def task_of(config: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ensemble.errors import UserError, in_one_line, shown
+from ensemble.errors import Unregistered, UserError, in_one_line, shown
 
 Entry = TypeVar("Entry")
 
@@ -132,7 +132,7 @@ class Tenants(Mapping[str, Entry], Generic[Entry]):
         points = [one for one in self._entry_points() if one.name == name]
         if len(points) > 1:
             packages = " and ".join(sorted(str(_package(one)) for one in points))
-            raise UserError(
+            raise Unregistered(
                 f"the {self.kind} {name!r} is of {len(points)} installed packages, {packages}: "
                 "remove all but one of them"
             )
@@ -148,7 +148,7 @@ class Tenants(Mapping[str, Entry], Generic[Entry]):
         try:
             entry = point.load()
         except (Exception, SystemExit) as error:  # A package is a program, and may raise anything.
-            raise UserError(
+            raise Unregistered(
                 f"{what} cannot be loaded: importing {point.value} failed "
                 f"({type(error).__name__}: {in_one_line(error)}); repair, update or remove the "
                 "package"
@@ -158,7 +158,7 @@ class Tenants(Mapping[str, Entry], Generic[Entry]):
 
     def _check_form(self, entry: Any, what: str) -> None:
         if not isinstance(entry, self.form):
-            raise UserError(
+            raise Unregistered(
                 f"{what} is a {type(entry).__name__}, and must be an "
                 f"ensemble.registry.{self.form.__name__}, which names its code"
             )

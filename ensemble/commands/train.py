@@ -23,7 +23,9 @@ from ensemble.errors import UserError
 from ensemble.notes import shown_with_the_result
 from ensemble.own_modules import importable
 from ensemble.report import text
+from ensemble.run.resume import missing_packages_named
 from ensemble.sharding import processes, signals, startup
+from ensemble.storage import packages
 
 
 def main(argv: Sequence[str]) -> None:
@@ -33,7 +35,8 @@ def main(argv: Sequence[str]) -> None:
     if values.explain:
         _explain(values.config, by_hand, has_file=values["config"].present)
         return
-    config = validate(values.config, by_hand)
+    with missing_packages_named(values.workdir):
+        config = validate(values.config, by_hand)
     startup.configure_devices(config.num_devices, config.method)
 
     processes.start(
@@ -43,6 +46,7 @@ def main(argv: Sequence[str]) -> None:
         {"method": config.method}  # First, for other keys follow from it.
         | {key: value for key, value in flatten(config).items() if key != "data_dir"},
         values.join_seconds,
+        {one["package"]: one["version"] for one in packages.of_config(config.to_dict())},
     )
     alive: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if processes.count() > 1:

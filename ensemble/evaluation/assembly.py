@@ -22,6 +22,7 @@ from ensemble.evaluation.subject import Subject
 from ensemble.evaluation.words import say
 from ensemble.scoring.sections import VERSION
 from ensemble.scoring.view import View
+from ensemble.storage import packages
 from ensemble.storage.files import write_file, write_together
 from ensemble.storage.paths import is_remote
 from ensemble.storage.predictions import MemberPredictions
@@ -164,6 +165,7 @@ def score(subject: Subject, evaluated: Evaluated, beside: Beside) -> dict[str, A
         "notes": [*subject.report.get("notes", []), *beside.notes],
         "dataset": subject.description,
         "asked": {one.name: one.setting for one in subject.view.asked},
+        **_packages(subject.view),
         **sections(evaluated),
         **_known_groups(subject),
         "compare": beside.comparisons,
@@ -172,6 +174,12 @@ def score(subject: Subject, evaluated: Evaluated, beside: Beside) -> dict[str, A
     }
     found = subject.evaluator.findings(evaluation)
     return {**evaluation, "findings": [one.to_json(say(one)) for one in found]}
+
+
+def _packages(view: View) -> dict[str, Any]:
+    """Which scores are of installed packages, if any is."""
+    found = packages.of_scores(one.name for one in view.asked)
+    return {"packages": found} if found else {}
 
 
 def _temperature(subject: Subject) -> float:

@@ -34,7 +34,7 @@ from ensemble.run.monitor import Monitor
 from ensemble.run.opened import Open, open_checkpoints, opened
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import Result
-from ensemble.run.resume import Ending, Saved, begin, restore, save
+from ensemble.run.resume import Ending, Saved, begin, missing_packages_named, restore, save
 from ensemble.run.writer import open_writer
 from ensemble.sharding import processes, startup
 from ensemble.sources.catalogue import complete
@@ -81,7 +81,9 @@ def train(
     said: Mapping[str, Any] = flatten(config)
     by_hand = None if said.keys() >= built_in_keys().keys() else said.keys()
     given, said = complete(said, data)
-    return run(validate(said, by_hand), lambda: given, workdir, started, show_progress)
+    with missing_packages_named(workdir):
+        checked = validate(said, by_hand)
+    return run(checked, lambda: given, workdir, started, show_progress)
 
 
 def run(

@@ -14,7 +14,7 @@ from ensemble.run.progress import Display, open_display
 from ensemble.run.resume import check_same_experiment
 from ensemble.sharding import processes
 from ensemble.sharding.signals import Stop, stop_signals
-from ensemble.storage import identity
+from ensemble.storage import identity, packages
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.part_files import is_shared
 from ensemble.storage.selection import is_selection
@@ -68,6 +68,7 @@ def opened(
         notes = stack.enter_context(collected())
         display = stack.enter_context(open_display(show_progress and processes.is_main()))
         processes.check_same("settings of JAX", identity.flags())
+        processes.check_same("installed packages", packages.of_config(config.to_dict()))
         yield Open(work, workdir is not None, stop, display, notes)
 
 

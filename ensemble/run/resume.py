@@ -1,8 +1,10 @@
 """Going on with what is in a workdir: what is saved, read back, and refused."""
 
+import contextlib
 import logging
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -18,7 +20,7 @@ from ensemble.run.progress import Clock
 from ensemble.run.writer import Writer
 from ensemble.sharding import processes
 from ensemble.sharding.signals import resume_line
-from ensemble.storage import old
+from ensemble.storage import old, packages
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.schema import checked_meta
 from ensemble.storage.workdir import Workdir
@@ -221,6 +223,25 @@ def begin(method: Method[State, Info], work: Workdir, saved: Saved | None) -> tu
     return state, draws
 
 
+@contextlib.contextmanager
+def missing_packages_named(workdir: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Within it, a configuration is checked that may be of a run which had packages.
+
+    Raises:
+        UserError: as the check does, with the packages that the run had and that are missing here.
+    """
+    try:
+        yield
+    except UserError as error:
+        absent = []
+        if workdir is not None:
+            with contextlib.suppress(UserError):  # What else is wrong there comes later.
+                absent = packages.missing(Workdir(workdir).packages())
+        if not absent:
+            raise
+        raise UserError(f"{error}; {packages.remedy(absent)}") from None
+
+
 def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir) -> None:
     """Refuses another experiment in an old workdir, before anything slow happens.
 
@@ -228,6 +249,7 @@ def check_same_experiment(config: ml_collections.FrozenConfigDict, work: Workdir
         UserError: what differs, and what to do.
     """
     before = work.read_config()
+    work.check_packages()
     work.check_flags()
     changed = differences(before, config.to_dict()) if before is not None else []
     if changed:

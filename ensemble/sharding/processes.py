@@ -18,6 +18,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -50,6 +51,7 @@ def start(
     process_id: int | None,
     settings: Mapping[str, Any],
     join_seconds: float = 50,
+    packages: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Makes this process one of several, if it is: before JAX starts, after `startup.configure`.
 
@@ -61,6 +63,7 @@ def start(
         process_id: 0..P-1.
         settings: flat configuration, which must be the same in all processes.
         join_seconds: how long to wait for the others.
+        packages: versions of installed packages, by name, which must be the same too.
 
     Raises:
         UserError: the processes do not agree, have different numbers of devices, or are to be
@@ -94,7 +97,8 @@ def start(
     assert process_id is not None
     from ensemble.sharding.rendezvous import Peer, meet  # Of several processes alone.
 
-    meet(coordinator_address, Peer(process_id, num_processes, dict(settings)), join_seconds)
+    own = Peer(process_id, num_processes, dict(settings), packages)
+    meet(coordinator_address, own, join_seconds)
     jax.distributed.initialize(
         coordinator_address,
         num_processes,

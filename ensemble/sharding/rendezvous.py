@@ -11,6 +11,8 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ensemble.errors import PeerLost, UserError
@@ -31,11 +33,13 @@ class Peer(NamedTuple):
         process_id: 0..P-1.
         num_processes: P.
         settings: flat, the same in all processes.
+        packages: versions of the installed packages that the run has tenants of, by name.
     """
 
     process_id: int
     num_processes: int
     settings: dict[str, Any]
+    packages: Mapping[str, str] = MappingProxyType({})
 
 
 def meet(address: str, peer: Peer, seconds: float) -> None:
@@ -161,6 +165,8 @@ def _peer_of(content: dict[str, Any]) -> Peer:
     numbers = peer.process_id, peer.num_processes
     if not all(type(number) is int for number in numbers) or type(peer.settings) is not dict:
         raise TypeError("no process says that")
+    if not isinstance(peer.packages, Mapping):
+        raise TypeError("no process says that")
     if not 0 <= peer.process_id < peer.num_processes:
         raise ValueError("no process says that")
     return peer
@@ -186,6 +192,13 @@ def _disagreement(own: Peer, other: Peer, others: set[int]) -> str | None:
                 f"config.{name} is {there!r} in process {other.process_id}, and {here!r} in "
                 "process 0; start all processes with the same arguments"
             )
+    for package in {**own.packages, **other.packages}:
+        here, there = (one.packages.get(package, "missing") for one in (own, other))
+        if here != there:
+            return (
+                f"the package {package} is {there} in process {other.process_id}, and {here} in "
+                "process 0; install the same version everywhere"
+            )
     return None
 
 
@@ -197,7 +210,7 @@ def _join(host: str, port: int, own: Peer, deadline: float, seconds: float) -> N
             with socket.create_connection(
                 (host, port), timeout=max(deadline - time.monotonic(), 0.001)
             ) as connection:
-                _send(connection, own._asdict())
+                _send(connection, {**own._asdict(), "packages": dict(own.packages)})
                 # It may have come just now, and waits as long for the others.
                 answer = _receive(connection, time.monotonic() + seconds + _ANSWER_SECONDS)
         except (OSError, ValueError) as error:

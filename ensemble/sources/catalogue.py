@@ -45,25 +45,13 @@ def prefix_of_path(path: str) -> str:
 
 def find_entry(name: str) -> SourceEntry | None:
     """The line of the registry that a data set's name belongs to; None if there is none."""
-    key = _key(name)
+    key = registry.key_of_source(name)
     return None if key is None else SOURCES[key]
-
-
-def _key(name: str) -> str | None:
-    """By what the registry knows a data set; None if it does not."""
-    prefix, colon, path = name.partition(":")
-    if not colon:
-        return name if name in SOURCES else None
-    for names in (SOURCES.names(), SOURCES.installed()) if path else ():
-        for key in names:
-            if key.startswith(f"{prefix}:"):
-                return key
-    return None
 
 
 def _load(name: str, request: Request) -> Source:
     """Loads a data set; raises what `load_dataset` does."""
-    entry, key = _entry(name, request), _key(name) or name
+    entry, key = _entry(name, request), registry.key_of_source(name) or name
     source: Source = registry.load_code(SOURCES, key, entry.loader)(name, request)
     registry.check_members(SOURCES, key, source, Source)
     return source

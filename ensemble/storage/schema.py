@@ -7,17 +7,18 @@ import collections
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ensemble import likelihoods, registry
-from ensemble.config import all_keys, flatten
+from ensemble.config import all_keys, ask_for, flatten
 from ensemble.errors import Unregistered, in_one_line
 from ensemble.network_keys import NUM_QUANTILES
 from ensemble.priors import families
 from ensemble.storage import old
+from ensemble.storage.packages import Tenant, missing, needed_for_reading, remedy
 
 MAX_BYTES = 100_000_000
 """Of a JSON file; ours have some kilobytes."""
@@ -96,8 +97,12 @@ def _check_values(value: Any, depth: int) -> None:
         raise ValueError("it holds a number of too many digits")
 
 
-def checked_config(config: Any) -> dict[str, Any]:
+def checked_config(config: Any, packages: Sequence[Tenant] = ()) -> dict[str, Any]:
     """Returns the configuration of a run, with the keys that such a run has.
+
+    Args:
+        config: that was read.
+        packages: what its config.json says of packages, for the message where one is missing.
 
     Raises:
         Unregistered: it has names that are not known here.
@@ -105,7 +110,10 @@ def checked_config(config: Any) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError("its config is no object")
     config = old.in_todays_words(config)
+    absent = missing(packages)
     unknown = _unknown_names(config)
+    if absent and (unknown or needed_for_reading(absent)):
+        raise Unregistered(remedy(absent))
     if unknown:
         raise Unregistered(
             f"{in_one_line(', '.join(unknown))} is not known to this process: import what "
@@ -117,7 +125,9 @@ def checked_config(config: Any) -> dict[str, Any]:
 
 def _unknown_names(config: dict[str, Any]) -> list[str]:
     """What a configuration says of methods, likelihoods and such that are not registered here."""
-    keys, values = all_keys(), flatten(config)
+    values = flatten(config)
+    ask_for(values)
+    keys = all_keys()
     unknown = [f"config.{key}" for key in values if key not in keys]
     for key in ("method", "likelihood"):
         if isinstance(values.get(key), str) and not keys[key].rule.holds(values[key]):
@@ -128,12 +138,17 @@ def _unknown_names(config: dict[str, Any]) -> list[str]:
     return unknown
 
 
-def checked_report(report: dict[str, Any]) -> dict[str, Any]:
-    """Returns a report whose entries that programs read are as they must be."""
+def checked_report(report: dict[str, Any], packages: Sequence[Tenant] = ()) -> dict[str, Any]:
+    """Returns a report whose entries that programs read are as they must be.
+
+    Args:
+        report: that was read.
+        packages: as of `checked_config`.
+    """
     report = dict(report)
     if old.is_sealed(report, "checksum") and report.pop("checksum", None) != checksum(report):
         raise ValueError("its checksum does not agree with its content")
-    report = old.with_notes(report) | {"config": checked_config(report["config"])}
+    report = old.with_notes(report) | {"config": checked_config(report["config"], packages)}
     num_members = _whole(report, "num_members")
     live, failed = report["live_members"], report["failed_members"]
     numbers = range(num_members)

@@ -14,7 +14,7 @@ from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import Unregistered, UserError, in_one_line, shown
-from ensemble.storage import identity, old, schema
+from ensemble.storage import identity, old, packages, schema
 from ensemble.storage.files import open_lock, write_file
 from ensemble.storage.memory import max_bytes
 from ensemble.storage.paths import is_remote, user_path
@@ -23,6 +23,9 @@ logger = logging.getLogger("ensemble")
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """What the name of a checkpoint ends with while Orbax writes it."""
+
+_TOLD: set[tuple[epath.Path, str]] = set()
+"""Workdirs, and what has been said of them."""
 
 _NO_LOCK = "%s cannot be locked: start one run at a time there."
 
@@ -158,6 +161,9 @@ class Workdir:
             entry = identity.create(values, fingerprint)
             found = identity.read(entry, values)
             content = {"format": FORMAT, "config": values, "identity": entry}
+            # Not of the identity, for another version of a package goes on with the run.
+            if foreign := packages.of_config(values):
+                content["packages"] = foreign
         write_file(self.config, schema.to_json(content))
         self._identity = found
 
@@ -195,7 +201,37 @@ class Workdir:
         self.read_report()
         if not self.config.exists():
             return None
-        return _read_json(self.config, lambda content: schema.checked_config(content["config"]))
+        said = self.packages()
+        config = _read_json(self.config, lambda one: schema.checked_config(one["config"], said))
+        for line in packages.changes(said):
+            if (self.path, line) not in _TOLD:
+                _TOLD.add((self.path, line))
+                logger.warning("%s: %s.", self.path, line)
+        return config
+
+    def packages(self) -> list[packages.Tenant]:
+        """The tenants of installed packages that the run began with.
+
+        Raises:
+            UserError: config.json is not one of ours.
+        """
+
+        def read(content: dict[str, Any]) -> dict[str, Any]:
+            return {"": packages.checked(content.get("packages", []))}
+
+        found: list[packages.Tenant] = []
+        if self.config.exists():
+            found = _read_json(self.config, read)[""]
+        return found
+
+    def check_packages(self) -> None:
+        """Refuses what needs all tenants of the run where one is missing.
+
+        Raises:
+            UserError: naming the packages that had them.
+        """
+        if absent := packages.missing(self.packages()):
+            raise Unregistered(f"{self.path}: {packages.remedy(absent)}")
 
     def identity(self) -> str:
         """The identity of the run that is here, which every part of it has.
@@ -247,7 +283,8 @@ class Workdir:
         self.check_links()
         if not self.report.exists():
             return {}
-        report = _read_json(self.report, schema.checked_report)
+        said = self.packages()
+        report = _read_json(self.report, lambda one: schema.checked_report(one, said))
         if self.config.exists():
             self.check_belongs(self.report, report["identity"])
         return report

@@ -56,6 +56,17 @@ def test_configurations_that_differ_are_named():
     assert heard[0].startswith("config.seed is 7 in process 1, and 0 in process 0; start all")
 
 
+def test_packages_of_other_versions_are_named():
+    def heard_with(there):
+        return outcomes([Peer(0, 2, SETTINGS, {"odd": "1.0"}), Peer(1, 2, SETTINGS, there)])
+
+    assert heard_with({"odd": "1.0"}) == [None, None]
+    for there, version in (({"odd": "1.1"}, "1.1"), ({}, "missing")):
+        heard = heard_with(there)
+        assert heard[0] == heard[1]
+        assert heard[0].startswith(f"the package odd is {version} in process 1, and 1.0 in proc")
+
+
 def test_all_of_many_hear_of_a_disagreement():
     """Also those that come after it."""
     started = time.monotonic()
