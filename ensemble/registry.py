@@ -601,7 +601,7 @@ def is_meant(task: str, config: Mapping[str, Any]) -> bool:
     return task_of_model(config.get("model")) == task or bool(key and _value(config, key))
 
 
-def _value(config: Mapping[str, Any], key: str) -> Any:
+def _value(config: Any, key: str) -> Any:
     """The value of a key in a configuration, flat or nested; None where it is not there."""
     if key in config:
         return config[key]

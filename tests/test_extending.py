@@ -1,83 +1,200 @@
-"""The plug-ins of docs/extending.md join a copy of the package and train together."""
+"""A package that is installed, `tests/rockpools`, has a tenant of every kind, and nothing names it.
+
+It is built and installed into a folder of its own. Shells that import nothing use it by the
+command line alone.
+"""
 
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
-import jax
 import numpy as np
 import pytest
-from conftest import ROOT, small_config
-from markdown_pages import python_blocks
-from run_parts import validated
-
-from ensemble import networks
-from ensemble.priors import parse_prior
-from ensemble.sources import dataset_from_arrays
-from ensemble.tasks.supervised import classification
+from conftest import ROOT
+from markdown_pages import blocks, training_commands
 
 PAGE = ROOT / "docs" / "extending.md"
+PACKAGE = ROOT / "tests" / "rockpools"
+TRAIN = (
+    "train",
+    "--config=arrays",
+    "--config.dataset=pools:400",
+    "--config.likelihood=zero_inflated_poisson",
+    "--config.model=sines",
+    "--config.sines.width=32",
+    "--config.prior=logistic(1)",
+    "--config.power.exponent=0.9",
+    "--config.batching=independent",
+    "--config.ensemble_size=3",
+    "--config.num_devices=1",
+    "--config.early_stopping_epochs=0",
+    "--config.checkpoint_every_epochs=1",
+    "--config.num_epochs=60",
+)
+METHOD = "--config.method=same_start"
 
 
-@pytest.fixture
-def extended(tmp_path):
-    """A folder with the package, the page's files and the page's lines of the registry."""
-    shutil.copytree(
-        ROOT / "ensemble", tmp_path / "ensemble", ignore=shutil.ignore_patterns("__pycache__")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with what the package installs in `site`."""
+    found = tmp_path_factory.mktemp("extending")
+    shutil.copytree(PACKAGE, found / "source")
+    where = ["--no-index", f"--find-links={found}", f"--target={found / 'site'}"]
+    for command in (
+        ["build", "--wheel", "--outdir", str(found), str(found / "source")],
+        ["pip", "install", "--no-deps", *where, "rockpools"],
+    ):
+        done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return found
+
+
+def environment(folder, *, installed=True):
+    """Of a shell, in which the package is installed or not."""
+    path = [str(ROOT), *([str(folder / "site")] if installed else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def command(folder, *arguments, installed=True):
+    """Runs `ensemble` in a shell; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ensemble", *arguments],
+        cwd=folder,
+        env=environment(folder, installed=installed),
+        capture_output=True,
+        text=True,
     )
-    for block in python_blocks(PAGE):
-        path, _, source = block.partition("\n")
-        (tmp_path / path.removeprefix("# ")).write_text(source)
-    registry = tmp_path / "ensemble" / "registry.py"
-    text = registry.read_text()
-    for line in re.findall(r'`("\w+": .*,)`', PAGE.read_text(), re.MULTILINE):
-        kind = {"likelihoods": "_LIKELIHOODS", "sources": "_SOURCES", "methods": "_METHODS"}
-        table = kind[re.search(r"ensemble\.(\w+)\.", line)[1]]
-        text = re.sub(rf"^({table}: .* = \{{)$", rf"\1\n    {line}", text, flags=re.MULTILINE)
-    registry.write_text(text)
-    return tmp_path
+    assert (done.returncode == 0) == installed, done.stderr
+    return done.stdout if installed else done.stderr.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def killed(folder):
+    """The workdir of a run that was killed after its first checkpoints, and went on."""
+    workdir = folder / "killed"
+    arguments = [sys.executable, "-m", "ensemble", *TRAIN, METHOD, f"--workdir={workdir}"]
+    process = subprocess.Popen(
+        arguments, cwd=folder, env=environment(folder), stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 200
+    while not any((workdir / "checkpoints").glob("[0-9]*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (workdir / "report.json").exists()
+    command(folder, *TRAIN, METHOD, f"--workdir={workdir}")
+    return workdir
+
+
+def report_of(workdir):
+    return json.loads((workdir / "report.json").read_text())
 
 
 @pytest.mark.check
-def test_the_tenants_of_the_page_train_and_are_evaluated(extended):
-    environment = {**os.environ, "PYTHONPATH": str(extended)}
-    command = (sys.executable, "train_waves.py")
-    done = subprocess.run(command, cwd=extended, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((extended / "runs" / "waves" / "report.json").read_text())
-    config = report["config"]
-    chosen = [config[key] for key in ("method", "dataset", "likelihood", "model")]
-    assert chosen == ["same_start", "waves", "logistic", "sines"]
-    assert report["test"]["scores"]["rmse"]["value"] < 0.4  # The noise has a deviation of 0.18.
-    evaluated = extended / "runs" / "waves" / "evaluation"
-    assert (evaluated / "report.html").is_file()
-    test = json.loads((evaluated / "evaluation.json").read_text())["test"]
-    assert test["scores"]["bias"]["value"] == pytest.approx(
-        report["test"]["scores"]["bias"]["value"], abs=1e-5
+def test_it_is_listed_by_its_kinds(folder):
+    for kind, name in (("methods", "same_start"), ("sources", "pools:NUMBER"), ("scores", "bias")):
+        rows = [line.split() for line in command(folder, "list", kind).splitlines()]
+        assert [name, "rockpools", "1.0"] in rows
+
+
+@pytest.mark.check
+def test_killed_and_resumed_it_ends_with_the_same_bits(folder, killed):
+    command(folder, *TRAIN, METHOD, f"--workdir={folder / 'whole'}")
+    whole, again = report_of(folder / "whole"), report_of(killed)
+    assert again["test"] == whole["test"]
+    assert again["config"]["power"] == {"exponent": 0.9}
+    members = whole["test"]["scores"]["nll"]["members"]
+    assert len(set(members)) == 3  # By their batches alone.
+    packages = json.loads((killed / "config.json").read_text())["packages"]
+    assert {one["kind"] for one in packages} == {
+        *("method", "task", "network", "likelihood", "source", "prior")
+    }
+
+
+@pytest.mark.check
+def test_another_process_loads_it_and_its_export_needs_nothing(folder, killed):
+    np.savez(folder / "new.npz", inputs=np.linspace(-1, 1, 8, dtype=np.float32).reshape(4, 2))
+    command(folder, "export", f"--workdir={killed}", f"--out={folder / 'pools.bin'}")
+    load = "import ensemble; found = ensemble.load('killed')(inputs).mean"
+    read = "from jax import export; found = export.deserialize(open('pools.bin', 'rb').read())"
+    means = []
+    for code, path in (
+        (load, environment(folder)["PYTHONPATH"]),
+        (f"{read}.call(inputs)['mean']", ""),
+    ):
+        program = f"import numpy as np; inputs = np.load('new.npz')['inputs']; {code}"
+        done = subprocess.run(
+            [sys.executable, "-c", f"{program}; print(np.asarray(found).tolist())"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        means.append(json.loads(done.stdout))
+    np.testing.assert_allclose(*means, rtol=1e-5)
+    rows = json.loads(command(folder, "predict", f"--workdir={killed}", "new.npz", "--json"))
+    predicted = sorted(one["mean"] for one in rows["predictions"])
+    np.testing.assert_allclose(predicted, sorted(means[0]), rtol=1e-5)
+
+
+@pytest.mark.check
+def test_it_is_evaluated_and_compared(folder, killed):
+    other = folder / "other"
+    command(folder, *TRAIN, "--config.method=sgd", f"--workdir={other}")
+    printed = command(
+        folder, "evaluate", f"--workdir={killed}", "--scores=bias", f"--compare={other}"
     )
-    low, high = test["scores"]["bias"]["interval"]
-    assert low < test["scores"]["bias"]["value"] < high
-    assert -0.4 < low < high < 0.4
+    assert re.search(r"^bias: -?\d", printed, re.MULTILINE)
+    evaluation = json.loads((killed / "evaluation" / "evaluation.json").read_text())
+    score = evaluation["test"]["scores"]["bias"]
+    assert score["interval"][0] < score["value"] < score["interval"][1]
+    (record,) = evaluation["packages"]
+    assert record == {"kind": "score", "name": "bias", "package": "rockpools", "version": "1.0"}
+    assert "The mean error of predicted numbers" not in printed
+    assert "Predictions less targets" in (killed / "evaluation" / "report.html").read_text()
+    (compared,) = evaluation["compare"]
+    assert "bias" in json.dumps(compared)
+    assert "bias" not in report_of(killed)["test"]["scores"]
 
 
-def test_the_page_has_a_tenant_of_every_kind():
-    first_lines = [block.partition("\n")[0] for block in python_blocks(PAGE)]
-    packages = [re.search(r"# (?:ensemble/)?(\w+)", line)[1] for line in first_lines]
-    assert packages == ["likelihoods", "sources", "methods", "scoring", "train_waves"]
-    assert all(block.count("\n") <= 30 for block in python_blocks(PAGE))
+@pytest.mark.check
+def test_where_it_is_not_installed_one_line_says_so(folder, killed):
+    for arguments in (
+        ("predict", "new.npz"),
+        ("evaluate",),
+        (*TRAIN[:2], METHOD, "--config.num_epochs=61"),
+    ):
+        line = command(folder, *arguments, f"--workdir={killed}", installed=False)
+        assert "the prior 'logistic' of the package rockpools 1.0, and nothing here is" in line
 
 
-def test_members_of_its_method_start_from_the_same_parameters(blobs):
-    block = next(one for one in python_blocks(PAGE) if "class SameStart" in one)
-    namespace = {}
-    exec(block, namespace)
-    config = validated(small_config(model="tiny", ensemble_size=3))
-    dataset = dataset_from_arrays(blobs)
-    task = classification(dataset, networks.create("tiny", 3), parse_prior(config.prior))
-    params = namespace["SameStart"](config, task).init(jax.random.key(0)).members.params
-    for leaf in jax.tree.leaves(params):
-        np.testing.assert_array_equal(leaf[1:3], np.broadcast_to(leaf[:1], leaf[1:3].shape))
-    assert any(np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(params))
+def test_nothing_else_names_it():
+    own = (PACKAGE, PAGE, ROOT / "tests" / "test_extending.py")
+    for folder in ("ensemble", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert (
+                path.is_relative_to(PACKAGE) or path in own or "rockpools" not in path.read_text()
+            )
+
+
+def test_the_page_shows_its_files_and_they_are_short():
+    shown = [text for _, text in blocks(PAGE)]
+    files = sorted(PACKAGE.glob("rockpools/[a-z]*.py"))
+    assert len(files) == 9
+    for path in files:
+        text = path.read_text()
+        assert f"# {path.relative_to(PACKAGE)}\n{text}" in shown
+        assert text.count("\n") <= 37
+    (flags,) = training_commands(PAGE)
+    for flag in shlex.split(flags)[2:]:
+        assert flag in (*TRAIN, METHOD) or flag.startswith("--workdir=")
+    project = (PACKAGE / "pyproject.toml").read_text()
+    points = project[project.index("[project.entry-points") : project.index("[tool.")]
+    assert points.strip() + "\n" in shown

@@ -1,0 +1,1 @@
+"""Counts of animals in rock pools: a tenant of every kind for flax-ensembles."""
