@@ -104,6 +104,25 @@ def test_it_is_listed_by_its_kinds(folder):
 
 
 @pytest.mark.check
+def test_a_config_file_and_flags_set_its_keys(folder):
+    text = """
+import ensemble
+
+
+def get_config():
+    config = ensemble.default_config()
+    config.method, config.model, config.dataset = "same_start", "sines", "pools:50"
+    config.likelihood, config.num_epochs = "zero_inflated_poisson", 3
+    return config
+"""
+    (folder / "mine.py").write_text(text)
+    flags = ("train", "--config=mine.py", "--explain")
+    assert "  sines.width = 64\n" in command(folder, *flags)
+    assert "* sines.width = 16\n" in command(folder, *flags, "--config.sines.width=16")
+    assert "* power.exponent = 2.0\n" in command(folder, *flags, "--config.power.exponent=2.0")
+
+
+@pytest.mark.check
 def test_killed_and_resumed_it_ends_with_the_same_bits(folder, killed):
     command(folder, *TRAIN, METHOD, f"--workdir={folder / 'whole'}")
     whole, again = report_of(folder / "whole"), report_of(killed)

@@ -9,10 +9,14 @@ import sklearn.metrics
 from scored_sets import of_classes, of_numbers
 
 import ensemble
-from ensemble import UserError
+from ensemble import UserError, registry
 from ensemble.evaluation import score_table
-from ensemble.scoring.score import asked_for, scores_of
+from ensemble.evaluation.page import definitions
+from ensemble.scoring import score as module
+from ensemble.scoring.combine import Mean
+from ensemble.scoring.score import asked_for, declared, scores_of
 from ensemble.scoring.scores.ranked_class import Ranked
+from ensemble.scoring.view import ClassView
 
 NAMES = ("legal", "fraud", "odd")
 
@@ -149,6 +153,68 @@ def test_what_is_no_matrix_of_costs_is_one_line(tmp_path, content, says):
 def test_what_cannot_be_asked_for_is_one_line(text, says):
     with pytest.raises(UserError, match=says):
         asked(view_of(3), text)
+
+
+@pytest.fixture
+def strangers(monkeypatch):
+    """A score of a program, and one with settings, which a package may have declared as well."""
+    declared()
+    monkeypatch.setattr(module, "_declared", list(module._declared))
+    monkeypatch.setattr(registry.SCORES, "registered", {})
+
+    @module.score(of=ClassView, title="certainty", combine=Mean(0, 1), better="higher")
+    def certainty(view):
+        """The mean of the largest probability."""
+        return np.exp(view.log_probs).max(axis=1)
+
+    @module.score(
+        of=ClassView,
+        title="doubt",
+        combine=lambda power: Mean(0, 1),
+        settings=lambda text, class_names: float(text),
+        takes="POWER",
+    )
+    def doubt(view, power):
+        """The largest probability is short of 1, to a power."""
+        return (1 - np.exp(view.log_probs).max(axis=1)) ** power
+
+    declared.cache_clear()
+    for one in (certainty, doubt):
+        registry.register("score", one.__name__, registry.ScoreEntry(one))
+
+
+def test_a_score_of_others_counts_where_it_is_asked_for(strangers):
+    plain = view_of(3)
+    assert not {"certainty", "doubt"} & scores_of(plain).keys()
+    view = asked(plain, "certainty", "doubt:2")
+    found, top = scores_of(view), np.exp(view.log_probs).max(axis=1)
+    assert found["certainty"].value(view) == pytest.approx(top.mean(), rel=1e-12)
+    assert found["doubt:2"].value(view) == pytest.approx(((1 - top) ** 2).mean(), rel=1e-12)
+    assert module.named("doubt:2").title == "doubt (2)"
+    assert definitions(view)["certainty"].startswith("The mean of the largest probability.")
+    assert "certainty" not in definitions(plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("doubt", "say which; write doubt:POWER"),
+        ("certainty:3", "certainty has no settings; leave :3 out"),
+        ("profit", "is no score .* choose from auprc, auroc, cost, certainty, doubt"),
+    ],
+)
+def test_what_cannot_be_asked_of_others_is_one_line(strangers, text, says):
+    with pytest.raises(UserError, match=says):
+        asked(view_of(3), text)
+
+
+def test_a_score_of_others_is_declared_and_of_such_targets(strangers):
+    registry.register("score", "bare", registry.ScoreEntry(lambda view: view.confidence))
+    with pytest.raises(UserError, match="the score 'bare' is not declared as one"):
+        asked(view_of(3), "bare")
+    likelihood, arrays, targets = of_numbers("gaussian")
+    with pytest.raises(UserError, match="certainty is no score of such predictions"):
+        asked(likelihood.view(arrays, targets), "certainty", names=())
 
 
 def test_numbers_have_no_costs():
