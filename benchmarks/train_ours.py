@@ -1,7 +1,7 @@
 """Worker of comparisons: this project, through the methods that train.py drives.
 
-python benchmarks/train_ours.py cnn|sghmc NUM_MEMBERS
-python benchmarks/train_ours.py table|fit|tabm|tabm_mini
+python benchmarks/train_ours.py cnn|table|sghmc NUM_MEMBERS
+python benchmarks/train_ours.py fit|tabm|tabm_mini
 """
 
 import json
@@ -29,7 +29,6 @@ TABLE = {
     "likelihood": "gaussian",
     "model": "mlp",
     "mlp.widths": "128,128,128",
-    "ensemble_size": NUM_TABLE_MEMBERS,
     "batch_size": TABLE_BATCH_SIZE,
     "optimizer": "adam",
     "learning_rate": 1e-3,
@@ -145,7 +144,8 @@ def main(what: str, size: int = NUM_TABLE_MEMBERS) -> dict[str, float]:
             6.0,
             size,
         )
-    return advance({**TABLE, **SGD}, generate_table(10_000), 5.0, TABLE_BATCH_SIZE * size)
+    config = {**TABLE, **SGD, "ensemble_size": size}
+    return advance(config, generate_table(10_000), 5.0, TABLE_BATCH_SIZE * size)
 
 
 if __name__ == "__main__":
