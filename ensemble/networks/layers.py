@@ -45,7 +45,7 @@ def mapped_over_networks() -> Iterator[None]:
 
 def are_mapped() -> bool:
     """Whether networks are traced within `mapped_over_networks`, on CPU."""
-    return _is_mapped.get() and _on_cpu()
+    return _is_mapped.get() and on_cpu()
 
 
 Padding = tuple[tuple[int, int], tuple[int, int]]
@@ -125,7 +125,7 @@ def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
     """
     if are_mapped():
         return _conv_as_product(images, kernel, padding)
-    if _on_cpu():
+    if on_cpu():
         return _conv_with_fast_gradients(images, kernel, padding)
     return _conv(images, kernel, padding)
 
@@ -144,7 +144,7 @@ def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
     n, height, width, channels = images.shape
     padding = ((1, 1 - height % 2), (1, 1 - width % 2))
     kernel, bias = kernel / 4, bias / 4  # exact: the average becomes a sum
-    if channels <= _FEW_CHANNELS and _on_cpu():
+    if channels <= _FEW_CHANNELS and on_cpu():
         return _relu(_conv_in_windows(images, kernel, bias, padding)).sum(axis=3)
     x = _relu(conv(images, kernel, padding) + bias)
     return x.reshape(n, height // 2, 2, width // 2, 2, -1).sum(axis=(2, 4))
@@ -161,7 +161,8 @@ def _conv_operands(
     return images, kernel, bias
 
 
-def _on_cpu() -> bool:
+def on_cpu() -> bool:
+    """Whether programs are compiled for CPU, whose fast forms are not an accelerator's."""
     return jax.default_backend() == "cpu"
 
 

@@ -64,7 +64,7 @@ def test_it_is_the_same_ensemble(trained, monkeypatch, tmp_path, name):
         config = {**config, "init_from": str(trained)}
     expected = ensemble.train(config, data(), **QUIET)
     monkeypatch.setattr(Placement, "platform", "gpu")
-    monkeypatch.setattr(layers, "_on_cpu", lambda: False)
+    monkeypatch.setattr(layers, "on_cpu", lambda: False)
     found = ensemble.train(config, data(), str(tmp_path), **QUIET)
     nlls = [one.report["test"]["scores"]["nll"] for one in (found, expected)]
     np.testing.assert_allclose(nlls[0]["members"], nlls[1]["members"], rtol=2e-3)

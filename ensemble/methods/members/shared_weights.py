@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 from ensemble.errors import UserError
 from ensemble.fitted import Fitted
 from ensemble.network import Variables, dense_kernels, path_name
+from ensemble.networks import layers
 from ensemble.task import Aux
 from ensemble.tasks.supervised import Supervised
 
@@ -183,8 +185,36 @@ class SharedWeights(Supervised):
             one = jax.jit(fn)
             found = [one(unfolded(nth(variables, k)), numbers[k]) for k in range(len(numbers))]
             return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
-        each = jax.vmap(lambda one, k: fn(unfolded(one), k), (_axes(variables), 0))
-        return each(variables, numbers)
+        axes = _axes(variables), 0
+
+        def each(one: Variables, k: jax.Array) -> Any:
+            return fn(unfolded(one), k)
+
+        if layers.on_cpu():
+            # What one works with stays in the cache; beside products, gradients make it again.
+            policy = jax.checkpoint_policies.dots_saveable
+            each = jax.checkpoint(each, policy=policy, prevent_cse=False)
+            return _in_turn(each, axes, variables, numbers)
+        return jax.vmap(each, axes)(variables, numbers)
+
+
+def _in_turn(fn: Callable[..., Any], axes: Any, *args: Any) -> Any:
+    """`jax.vmap(fn, axes)(*args)` by a loop; axes are 0 or None."""
+
+    def is_none(axis: Any) -> bool:
+        return axis is None
+
+    leaves, structure = jax.tree.flatten(args)
+    whole = jax.tree.leaves(jax.tree.broadcast(axes, args, is_leaf=is_none), is_leaf=is_none)
+    is_mapped = [axis is not None for axis in whole]
+
+    def one(mapped: list[jax.Array]) -> Any:
+        rest = iter(mapped)
+        pairs = zip(leaves, is_mapped, strict=True)
+        found = [next(rest) if is_one else leaf for leaf, is_one in pairs]
+        return fn(*jax.tree.unflatten(structure, found))
+
+    return jax.lax.map(one, [*itertools.compress(leaves, is_mapped)])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

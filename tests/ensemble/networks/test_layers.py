@@ -18,7 +18,7 @@ IMAGE_SHAPES = [(2, 8, 8, 1), (3, 6, 9, 3), (2, 7, 8, 5), (1, 5, 5, 8)]
 @pytest.fixture(params=["cpu", "products", "accelerator"])
 def backend(request, monkeypatch):
     """All forms of the layers, computed on CPU."""
-    monkeypatch.setattr(layers, "_on_cpu", lambda: request.param != "accelerator")
+    monkeypatch.setattr(layers, "on_cpu", lambda: request.param != "accelerator")
     with contextlib.ExitStack() as stack:
         if request.param == "products":
             stack.enter_context(layers.mapped_over_networks())

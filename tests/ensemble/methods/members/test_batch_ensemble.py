@@ -21,6 +21,7 @@ from ensemble.methods.members.shared_weights import (
     nth,
     unfolded,
 )
+from ensemble.networks import layers
 from ensemble.sources.dataset import dataset_from_arrays
 from ensemble.tasks.supervised import Supervised, classification
 
@@ -112,10 +113,15 @@ def test_a_convolution_is_scaled_by_channels():
 
 
 @pytest.mark.parametrize(
-    ("adapters", "model"), [*((name, "mlp") for name in ADAPTERS), ("rank_one", "cnn")]
+    ("adapters", "model", "on_cpu"),
+    [
+        *((name, "mlp", on_cpu) for name in ADAPTERS for on_cpu in (True, False)),
+        ("rank_one", "cnn", True),
+    ],
 )
-def test_each_estimator_learns_by_its_own_loss(adapters, model):
+def test_each_estimator_learns_by_its_own_loss(adapters, model, on_cpu, monkeypatch):
     """The objective is the mean over networks; the gradient of what one has alone is its own."""
+    monkeypatch.setattr(layers, "on_cpu", lambda: on_cpu)
     task = shared_task(adapters, model)
     plain = Supervised(task.dataset, task.network, task.likelihood)
     variables = moved(task.init_variables(jax.random.key(0)))
@@ -144,6 +150,51 @@ def test_each_estimator_learns_by_its_own_loss(adapters, model):
     ):
         times = 1 if path[-1].key == SHARED else NUM_ESTIMATORS
         np.testing.assert_allclose(a, times * b, rtol=2e-3, atol=5e-4)
+
+
+@pytest.mark.parametrize("adapters", ADAPTERS)
+def test_a_step_on_cpu_holds_the_kernels_of_one_estimator_at_a_time(adapters, monkeypatch):
+    task = shared_task(adapters)
+    params = task.init_variables(jax.random.key(0))["params"]
+    inputs, rng_key = task.prepare(INPUTS), jax.random.key(5)
+    of_all = f"f32[{NUM_ESTIMATORS},16,12]"
+
+    def step():
+        def loss(params):
+            return task.log_likelihood({"params": params}, inputs, LABELS, True, rng_key)[0].sum()
+
+        return str(jax.make_jaxpr(jax.grad(loss))(params))
+
+    assert of_all not in step()
+    if adapters == "tabm_mini":  # Which has no factors of it.
+        return
+    monkeypatch.setattr(layers, "on_cpu", lambda: False)
+    assert of_all in step()
+
+
+def test_state_is_each_estimators_own_in_both_forms(monkeypatch):
+    class Normed(nn.Module):
+        num_outputs: int
+
+        @nn.compact
+        def __call__(self, x, train):
+            x = nn.Dense(16)(x.reshape((x.shape[0], -1)))
+            x = nn.BatchNorm(use_running_average=not train)(x)
+            return nn.Dense(self.num_outputs)(nn.relu(x))
+
+    networks.register("normed", Normed)
+    task = shared_task(model="normed")
+    variables = moved(task.init_variables(jax.random.key(0)))
+    inputs, rng_key, found = task.prepare(INPUTS), jax.random.key(5), []
+    for on_cpu in (True, False):
+        monkeypatch.setattr(layers, "on_cpu", lambda on_cpu=on_cpu: on_cpu)
+        found.append(task.log_likelihood(variables, inputs, LABELS, True, rng_key))
+    (log_probs, aux), (expected, expected_aux) = found
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-4)
+    mean = aux.state["batch_stats"]["BatchNorm_0"]["mean"]
+    assert mean.shape == (NUM_ESTIMATORS, 16)
+    expected_mean = expected_aux.state["batch_stats"]["BatchNorm_0"]["mean"]
+    np.testing.assert_allclose(mean, expected_mean, rtol=1e-4, atol=1e-5)
 
 
 def test_what_tabm_shares():
