@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import neutral_summary
 import numpy as np
 import price_summary
 import scipy.stats
@@ -222,6 +223,77 @@ def images(content: Content, problem: str, by_interval: bool) -> Measured | None
     return Measured(difference["mean"], tuple(interval), "95%")
 
 
+@finder
+def rank_behind(content: Content, score: str) -> Measured | None:
+    """The defaults' mean rank less the lowest of others that have every table."""
+    found = content["summary"].get("ranks", {}).get(score, {"ranks": {}})
+    means = {name: values[0] for name, values in found["ranks"].items()}
+    own = means.pop(neutral_summary.OURS, None)
+    if own is None or not means:
+        return None
+    first = min(means, key=means.__getitem__)
+    of = f"{own:.2f}, {first} {means[first]:.2f}, {len(found['tables'])} tables"
+    return Measured(own - means[first], None, of)
+
+
+@finder
+def behind_best(content: Content, score: str) -> Measured | None:
+    """How far the defaults are behind the one method that is best in the geometric mean."""
+    sign = 1 if score == "rmse" else -1
+    found = {
+        other: one[f"{score}_ratio"] ** sign
+        for other, one in content["summary"].get("against", {}).items()
+        if f"{score}_ratio" in one and other != neutral_summary.FORMER
+        and one["tables"] == content["summary"]["tables"]
+    }  # fmt: skip
+    if not found:
+        return None
+    best = max(found, key=found.__getitem__)
+    return Measured(found[best], None, f"{best} is the best")
+
+
+@finder
+def worst_table(content: Content, score: str) -> Measured | None:
+    """How much worse the defaults are than a constant or a linear model, on the worst table."""
+    found = [
+        tuple(content["summary"].get("against", {}).get(other, {}).get(score, (None, "")))
+        for other in neutral_summary.SIMPLE
+    ]
+    if any(value is None for value, _ in found):
+        return None
+    value, table = max(found)
+    return Measured(value, None, table)
+
+
+def coverage_off(content: Content) -> Measured | None:
+    """How far the coverage of 90% intervals is from that, on the worst table of enough rows."""
+    found = {
+        table: abs(share - 0.9)
+        for table, (share, number) in content["summary"].get("coverage_90", {}).items()
+        if number >= neutral_summary.ENOUGH_TEST_ROWS
+    }
+    worst = max(found, key=found.__getitem__, default=None)
+    tables = f"{len(found)} table{'s' * (len(found) > 1)}"
+    return worst and Measured(found[worst], None, f"{worst}, of {tables}")
+
+
+def seconds_of_former(content: Content) -> Measured | None:
+    """CPU seconds of the defaults by those of the former ones, the median over tables."""
+    found = content["summary"].get("cpu_ratio")
+    if not found:
+        return None
+    return Measured(found["median"], None, f"{found['low']:.2f} to {found['high']:.2f} by table")
+
+
+@finder
+def larger_won(content: Content, what: str) -> Measured | None:
+    """On how many of the four larger tables the NLL is lower."""
+    found = content["summary"].get("larger", {}).get(what, {})
+    if len(found) < len(neutral_summary.LARGER):
+        return None
+    return Measured(sum(one < 0 for one in found.values()))
+
+
 GOALS = (
     Goal(
         "NUTS on one device, least bulk ESS per second of sampling beside NumPyro's, geometric "
@@ -320,6 +392,46 @@ GOALS = (
         "streaming", 0.02, False, ours("waiting"),
     ),
     Goal("memory of training from records, GB", "streaming", 1.5, False, ours("memory")),
+    *(
+        Goal(
+            f"defaults of tables: mean rank by {shown}, less that of the best peer",
+            "neutral_tables", 0, False, rank_behind(score),
+        )
+        for shown, score in (("NLL", "nll"), (neutral_summary.LABELS,) * 2)
+    ),
+    Goal(
+        "defaults of tables: RMSE by that of the best method, geometric mean over tables",
+        "neutral_tables", 1.03, False, behind_best("rmse"),
+    ),
+    Goal(
+        "defaults of tables: accuracy of the best method by theirs, geometric mean over tables",
+        "neutral_tables", 1.03, False, behind_best("accuracy"),
+    ),
+    Goal(
+        "defaults of tables: NLL less that of a constant or a linear model, on the worst table",
+        "neutral_tables", 0.02, False, worst_table("nll_highest"),
+    ),
+    Goal(
+        "defaults of tables: RMSE by that of a constant or a linear model, on the worst table",
+        "neutral_tables", 1.02, False, worst_table("rmse_ratio_worst"),
+    ),
+    Goal(
+        "defaults of tables: coverage of 90% intervals less .9 on the worst table that has 1,500 "
+        "test rows",
+        "neutral_tables", 0.03, False, coverage_off,
+    ),
+    Goal(
+        "defaults of tables: CPU seconds by those of the former ones, median over tables",
+        "neutral_tables", 1.2, False, seconds_of_former,
+    ),
+    Goal(
+        "larger tables on which piecewise-linear embeddings have a lower NLL than plain networks",
+        "neutral_tables", 4, True, larger_won("embeddings"),
+    ),
+    Goal(
+        "larger tables on which TabM has a lower NLL than plain networks of equal CPU seconds",
+        "neutral_tables", 4, True, larger_won("tabm"),
+    ),
     Goal(
         "peak memory at a checkpoint, as a multiple of a host's own part",
         "checkpoint_memory", 1.3, False,

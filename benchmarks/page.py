@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import goals
+import neutral_summary
 import price_summary
 import soak_summary
 from comparisons import COMPARISONS
@@ -107,6 +108,8 @@ def sections(contents: Mapping[str, Content]) -> Iterator[str]:
             yield format_table(content["rows"], as_good)
         elif name == "soak":
             yield soak_summary.format_all(content["rows"])
+        elif name == "neutral_tables":
+            yield neutral_summary.format_all(content["rows"])
         else:
             sizes = {key: len(one) for key, one in content.items() if isinstance(one, list | dict)}
             key = max(sizes, key=sizes.__getitem__)
