@@ -214,6 +214,18 @@ def test_goals_of_larger_tables(module):
     assert goals.rank_behind("nll")(of_all) is None
 
 
+def test_as_many_networks_as_take_the_seconds_of_tabm(module, tmp_path):
+    tables, rows = module("neutral_tables"), module("rows")
+    results = rows.Results(tmp_path / "x.json")
+    plain, _, shared, _ = tables.LARGER
+    key = {"table": "SLID", "split": 1}
+    results.add({"method": plain, **key}, {"cpu_seconds": 10.0})
+    with pytest.raises(RuntimeError, match="SLID, split 1: 8 networks and TabM come first"):
+        tables.number_of_members(results, "SLID", 1)
+    results.add({"method": shared, **key}, {"cpu_seconds": 24.0})
+    assert tables.number_of_members(results, "SLID", 1) == 19  # 8 times 2.4.
+
+
 def test_cells_go_split_by_split_and_the_slow_ones_last(module, monkeypatch):
     tables, data = module("neutral_tables"), module("neutral_data")
     everything = tables.parse(["--out=x.json", "--folder=x"])
