@@ -19,8 +19,8 @@ of all columns, categories and missing values included. `former` are the same wi
 
 *Peers* have their defaults, in an environment made of requirements-tables.txt; `tables_peer.py`
 says what each is given, and where the density of those comes from that have none. Nothing is tuned
-on a table; a search by Optuna is not among them. TabM and RealMLP, which take long, come after all
-others of a split.
+on a table; a search by Optuna is not among them. TabM and RealMLP, which take long, learn two
+splits and come last.
 
 *Scores.* Of numbers NLL, CRPS, RMSE and coverage of 90% intervals; of classes NLL, Brier score and
 accuracy. No probability counts as less than 1.2e-7. Splits of a table are averaged, over those that
@@ -73,7 +73,7 @@ ONE_THREAD = {
 
 
 def cells(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Keys of all rows, in their order: split by split, and what is slow last."""
+    """Keys of all rows, in their order: split by split, and peers that take long last."""
     tables: tuple[str, ...] = neutral_data.REPORTED
     if args.choosing or args.larger:
         tables = neutral_data.CHOSEN_ON if args.choosing else neutral_data.LARGER
@@ -83,8 +83,8 @@ def cells(args: argparse.Namespace) -> list[dict[str, Any]]:
         stages = [dict.fromkeys((*OURS, *PEERS), neutral_data.NUM_SPLITS), SLOW]
     return [
         {"method": method, "table": table, "split": split}
-        for split in range(args.splits)
         for stage in stages
+        for split in range(args.splits)
         for table in tables
         for method, most in stage.items()
         if split < most and table in args.tables and method in args.only
