@@ -206,11 +206,11 @@ def format_all(rows: Sequence[Row]) -> str:
     found = content(rows)["summary"]
     if "ranks" not in found:
         return "No reported table has been run."
-    parts = []
-    for key, who in (
-        ("ranks", "Methods that have every table"),
-        ("ranks_of_all", "All methods, over the tables that all have"),
-    ):
+    parts = [_HOW_MANY.strip()]
+    whose = {"ranks": "Methods that have every table"}
+    if found["ranks_of_all"] != found["ranks"]:
+        whose["ranks_of_all"] = "All methods, over the tables that all have"
+    for key, who in whose.items():
         for score, one in found[key].items():
             text = "; ".join(
                 f"{name} {mean:.2f} [{low:.2f}, {high:.2f}]"
@@ -223,8 +223,8 @@ def format_all(rows: Sequence[Row]) -> str:
                     f"with 95% intervals over tables: {text}."
                 )
     parts.append(
-        "Defaults beside each method, on the splits that both have (differences are ours less "
-        "theirs, ratios ours by theirs):"
+        "Defaults beside each method, on the splits that both have. Differences are ours less "
+        'theirs, and ratios ours by theirs; `former` are the same with `method="sgd"`.'
     )
     head = (
         "| method | tables | splits | lower NLL on | lower CRPS or Brier on | NLL, median | "
@@ -251,6 +251,12 @@ def format_all(rows: Sequence[Row]) -> str:
             f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})."
         )
     return "\n\n".join(parts)
+
+
+_HOW_MANY = """
+The protocol is the docstring of the program, and was written before the first figure. Each score is
+the mean over the splits that have run so far; the second table has their number in parentheses.
+"""
 
 
 def _shown(value: float | None) -> str:
