@@ -223,17 +223,21 @@ def images(content: Content, problem: str, by_interval: bool) -> Measured | None
     return Measured(difference["mean"], tuple(interval), "95%")
 
 
+def on_one_split(content: Content) -> bool:
+    """Whether the defaults of tables have a single split of some table."""
+    return content["summary"]["fewest_splits"] < 2
+
+
 @finder
 def rank_behind(content: Content, score: str) -> Measured | None:
     """The defaults' mean rank less the lowest of others that have every table."""
-    found = content["summary"].get("ranks", {}).get(score, {"ranks": {}})
-    means = {name: values[0] for name, values in found["ranks"].items()}
-    own = means.pop(neutral_summary.OURS, None)
-    if own is None or not means:
+    found = content["summary"].get("ranks", {}).get(score, {})
+    if "behind" not in found:
         return None
-    first = min(means, key=means.__getitem__)
-    of = f"{own:.2f}, {first} {means[first]:.2f}, {len(found['tables'])} tables"
-    return Measured(own - means[first], None, of)
+    other, (mean, low, high) = found["first_other"], found["behind"]
+    own, its = (found["ranks"][name][0] for name in (neutral_summary.OURS, other))
+    of = f"{own:.2f}, {other} {its:.2f}, 95% over {len(found['tables'])} tables"
+    return Measured(mean, (low, high), of, on_one_split(content))
 
 
 @finder
@@ -249,7 +253,7 @@ def behind_best(content: Content, score: str) -> Measured | None:
     if not found:
         return None
     best = max(found, key=found.__getitem__)
-    return Measured(found[best], None, f"{best} is the best")
+    return Measured(found[best], None, f"{best} is the best", on_one_split(content))
 
 
 @finder
@@ -262,7 +266,7 @@ def worst_table(content: Content, score: str) -> Measured | None:
     if any(value is None for value, _ in found):
         return None
     value, table = max(found)
-    return Measured(value, None, table)
+    return Measured(value, None, table, on_one_split(content))
 
 
 def coverage_off(content: Content) -> Measured | None:
@@ -274,7 +278,7 @@ def coverage_off(content: Content) -> Measured | None:
     }
     worst = max(found, key=found.__getitem__, default=None)
     tables = f"{len(found)} table{'s' * (len(found) > 1)}"
-    return worst and Measured(found[worst], None, f"{worst}, of {tables}")
+    return worst and Measured(found[worst], None, f"{worst}, of {tables}", on_one_split(content))
 
 
 def seconds_of_former(content: Content) -> Measured | None:
@@ -282,7 +286,8 @@ def seconds_of_former(content: Content) -> Measured | None:
     found = content["summary"].get("cpu_ratio")
     if not found:
         return None
-    return Measured(found["median"], None, f"{found['low']:.2f} to {found['high']:.2f} by table")
+    of = f"{found['low']:.2f} to {found['high']:.2f} by table"
+    return Measured(found["median"], None, of, on_one_split(content))
 
 
 @finder

@@ -82,7 +82,8 @@ def ranks(cells: Cells, score: str, everybody: bool = False, seed: int = 0) -> d
         seed: of the bootstrap over tables.
 
     Returns:
-        The names of tables, and by method mean rank and the ends of its 95% interval.
+        The names of tables, and by method mean rank and the ends of its 95% interval; of the
+        method that is first beside the defaults, `behind` has how much their rank is higher.
     """
     methods = ranked(cells, everybody)
     found = {}
@@ -99,10 +100,16 @@ def ranks(cells: Cells, score: str, everybody: bool = False, seed: int = 0) -> d
         return {"tables": [], "ranks": {}}
     values = np.array([*found.values()])
     drawn = np.random.default_rng(seed).integers(len(values), size=(10_000, len(values)))
-    low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975], axis=0)
-    columns = zip(methods, values.mean(axis=0), low, high, strict=True)
-    of_method = {name: [float(one) for one in numbers] for name, *numbers in columns}
-    return {"tables": [*found], "ranks": dict(sorted(of_method.items(), key=lambda one: one[1]))}
+
+    def interval(numbers: np.ndarray) -> list[float]:
+        low, high = np.quantile(numbers[drawn].mean(axis=1), [0.025, 0.975])
+        return [float(numbers.mean()), float(low), float(high)]
+
+    of_method = {name: interval(values[:, i]) for i, name in enumerate(methods)}
+    in_order = dict(sorted(of_method.items(), key=lambda one: one[1]))
+    first = next(name for name in in_order if name != OURS)
+    behind = interval(values[:, methods.index(OURS)] - values[:, methods.index(first)])
+    return {"tables": [*found], "ranks": in_order, "first_other": first, "behind": behind}
 
 
 def against(cells: Cells, other: str) -> dict[str, Any]:
@@ -187,6 +194,7 @@ def content(rows: Sequence[Row]) -> dict[str, Any]:
     if tables_of(cells, OURS):
         found |= {
             "tables": len(tables_of(cells, OURS)),
+            "fewest_splits": min(len(cells[OURS, table]) for table in tables_of(cells, OURS)),
             "ranks": {score: ranks(cells, score) for score in ("nll", LABELS)},
             "ranks_of_all": {score: ranks(cells, score, True) for score in ("nll", LABELS)},
             "against": {

@@ -189,7 +189,12 @@ def test_goals_of_defaults(module):
 
     by_rank = value("mean rank by NLL")
     assert by_rank.value == pytest.approx(1 / 3)
-    assert by_rank.of == "2.00, catboost 1.67, 3 tables"
+    assert by_rank.interval == (-1, 1)  # By table -1, 1 and 1.
+    assert by_rank.of == "2.00, catboost 1.67, 95% over 3 tables"
+    assert by_rank.is_of_one_seed
+    more = [one | {"split": 1} for one in rows]
+    of_two = summary.content([*rows, *more])
+    assert not goals.rank_behind("nll")(of_two).is_of_one_seed
     assert value("RMSE by that of the best").value == pytest.approx((1.03 / 0.9) ** 0.5)
     assert value("RMSE by that of the best").of == "catboost is the best"
     assert value("accuracy of the best").value == pytest.approx(0.9 / 0.8)
