@@ -1,5 +1,6 @@
 """What neutral_tables.py makes of its rows: ranks, ratios, the worst tables, coverage, seconds."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -258,7 +259,11 @@ def format_all(rows: Sequence[Row]) -> str:
             "CPU seconds by those of the former defaults: median over tables "
             f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})."
         )
-    return "\n\n".join(parts)
+    return "\n\n".join(part if part.startswith("|") else _in_lines(part) for part in parts)
+
+
+def _in_lines(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
 
 
 _HOW_MANY = """

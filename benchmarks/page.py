@@ -90,13 +90,17 @@ def provenance(name: str, content: Content) -> str:
     versions = ", ".join(f"{one} {which}" for one, which in content.get("versions", {}).items())
     parts = [
         f"Machine: {content['machine']}.",
-        textwrap.fill(f"Command: `{command_of(name, content)}`.", 120, break_on_hyphens=False),
-        *([f"Versions of peers: {versions}."] if versions else []),
+        _in_lines(f"Command: `{command_of(name, content)}`."),
+        *([_in_lines(f"Versions of peers: {versions}.")] if versions else []),
         f"Date: {when}.",
         f"Commit: {', '.join(commits[:3])}"
         + (f" and {len(commits) - 3} more." if len(commits) > 3 else "."),
     ]
     return "\n".join(parts)
+
+
+def _in_lines(text: str) -> str:
+    return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
 def sections(contents: Mapping[str, Content]) -> Iterator[str]:
