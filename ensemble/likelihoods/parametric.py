@@ -277,9 +277,9 @@ class Parametric(Numbers):
             accepted=accepted,
         )
 
-    def quantiles_at(self, arrays: Arrays, levels: np.ndarray) -> np.ndarray:
-        """Quantiles [N, Q] of the mixture of members at levels [Q] in 0..1."""
-        return self.distribution(arrays).quantiles(levels).T
+    def quantiles_at(self, arrays: Arrays, levels: np.ndarray, weights: Any = None) -> np.ndarray:
+        """Quantiles [N, Q] of the mixture at levels [Q] in 0..1; weights as of `distribution`."""
+        return self.distribution(arrays, weights).quantiles(levels).T
 
     def uncertainty(self, prediction: NumberPrediction) -> np.ndarray:
         """The standard deviation [N] of the mixture."""

@@ -305,8 +305,8 @@ class Quantiles(Numbers):
         found = _averaged(arrays[QUANTILES].astype(np.float64), self._middle, weights)
         return QuantilePrediction(**found, levels=np.array(self.levels), members=arrays)
 
-    def quantiles_at(self, arrays: Arrays, levels: np.ndarray) -> np.ndarray:
-        """Quantiles [N, Q] at levels that were learned.
+    def quantiles_at(self, arrays: Arrays, levels: np.ndarray, weights: Any = None) -> np.ndarray:
+        """Quantiles [N, Q] at levels that were learned, of the weighted members.
 
         Raises:
             UserError: one was not.
@@ -318,7 +318,10 @@ class Quantiles(Numbers):
                     f"the level {level:g} was not learned, but {', '.join(map(str, self.levels))}; "
                     "ask for these, or set config.quantiles.levels"
                 )
-        return arrays[QUANTILES].astype(np.float64).mean(axis=0)[:, places]
+        found: np.ndarray = np.average(
+            arrays[QUANTILES].astype(np.float64), axis=0, weights=weights
+        )
+        return found[:, places]
 
     def uncertainty(self, prediction: QuantilePrediction) -> np.ndarray:
         """The distance [N] between the outermost quantiles."""

@@ -300,10 +300,12 @@ class SeveralTargets:
         ]
         return join_targets(found, arrays)
 
-    def quantiles_at(self, arrays: Arrays, levels: np.ndarray) -> np.ndarray:
+    def quantiles_at(self, arrays: Arrays, levels: np.ndarray, weights: Any = None) -> np.ndarray:
         """Quantiles [N, D, Q] of each target, as of one."""
         of_each: Any = self.of  # Of numbers.
-        found = [one.quantiles_at(of_target(arrays, d), levels) for d, one in enumerate(of_each)]
+        found = [
+            one.quantiles_at(of_target(arrays, d), levels, weights) for d, one in enumerate(of_each)
+        ]
         return np.stack(found, axis=1)
 
     def uncertainty(self, prediction: Any) -> np.ndarray:

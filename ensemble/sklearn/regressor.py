@@ -153,7 +153,8 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             raise UserError(f"levels={levels!r} must be numbers above 0 and below 1")
         said = self.predict_uncertainty(X)
         likelihood: Any = self.predictor_.likelihood
-        found: np.ndarray = likelihood.quantiles_at(said.members, wanted)
+        weights = self.predictor_.estimator_weights
+        found: np.ndarray = likelihood.quantiles_at(said.members, wanted, weights)
         return found
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> np.ndarray:

@@ -214,6 +214,13 @@ def test_estimators_take_a_budget(monkeypatch):
     copy = pickle.loads(pickle.dumps(regressor))
     np.testing.assert_allclose(copy.predict(inputs), regressor.predict(inputs), rtol=1e-6)
     assert regressor.score(inputs, targets) > 0.3
+    weights = np.full(len(regressor.predictor_.members), 0.01)
+    weights[0] = 1 - weights[1:].sum()
+    vars(regressor.predictor_)["estimator_weights"] = weights  # Whatever was chosen here.
+    said = regressor.predict_uncertainty(inputs)
+    places = [int(np.argmin(np.abs(said.levels - level))) for level in (0.05, 0.95)]
+    found = regressor.predict_interval(inputs, coverage=0.9)
+    np.testing.assert_allclose(found, said.quantiles[:, places], rtol=1e-5)
     labels = (targets > 5).astype(str)
     classifier = ensemble.EnsembleClassifier(
         ensemble_size=4, num_epochs=4, num_devices=1, budget="1h", class_weight="balanced"
