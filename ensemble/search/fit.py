@@ -37,9 +37,11 @@ from ensemble.run.result import Result
 from ensemble.search.trials import DEFAULT_MODEL, Trial, trials
 from ensemble.selected import restore_selection
 from ensemble.sharding import processes, signals, startup
+from ensemble.sources.catalogue import complete
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.search import Search, Tried, is_search, read_search, write_search
 from ensemble.storage.workdir import Workdir
+from ensemble.tasks.learning_data import load_source
 
 logger = logging.getLogger("ensemble")
 
@@ -108,6 +110,7 @@ def fit(
             raise UserError(f"{out.path} has a run already; choose another --workdir")
         stack.enter_context(out.opened())
         search = read_search(out, default)
+        _check_data(search, data, out)
         stop = stack.enter_context(signals.stop_signals())
         stack.enter_context(collected())
         display = stack.enter_context(open_display(show_progress))
@@ -192,6 +195,24 @@ def _network(key: str) -> str:
     return name if name in NETWORKS else ""
 
 
+def _check_data(search: Search, data: Any, out: Workdir) -> None:
+    """Refuses to go on with a search on other data, before any of them are learned.
+
+    Raises:
+        UserError: as said, or the data cannot be had.
+    """
+    if not search.fingerprint:
+        return
+    given, said = complete(search.config, data)
+    with _quiet():
+        source = load_source(validate(said), given)
+    if source.fingerprint != search.fingerprint:
+        raise UserError(
+            f"{out.path} holds a search on other data than {source.name} has now; restore the "
+            "data, or choose another --workdir"
+        )
+
+
 # The search.
 
 
@@ -240,6 +261,7 @@ def _tried(
     try:
         with _time_limit(left), _quiet():
             report = train(values, data, os.fspath(folder.path), show_progress=False).report
+        search.fingerprint = report["dataset"]["fingerprint"]
         losses = read_held_out(folder, report["num_train_examples"])
         nll = float(np.nanmean(losses))
         if not math.isfinite(nll):
@@ -302,7 +324,7 @@ def _result(out: Workdir, search: Search, budget: float, is_interrupted: bool, w
     done = [number for number, one in enumerate(search.tried) if one.nll is not None]
     if not done:
         raise RunFailed(f"no family could be trained: {search.tried[-1].failure}")
-    if search.tried[0].seconds > budget:
+    if len(search.tried) == 1 and search.spent > budget:
         note(
             f"The first family alone took {search.tried[0].seconds:.0f} seconds of a budget of "
             f"{budget:.0f}, and nothing else was tried: give more time."

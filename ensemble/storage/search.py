@@ -46,11 +46,13 @@ class Search:
         config: of the default family, flat.
         tried: the trials that have ended, in their order.
         seconds: that a trial under way has taken so far.
+        fingerprint: of the data; empty as long as no trial has ended well.
     """
 
     config: Mapping[str, Any]
     tried: list[Tried]
     seconds: float = 0.0
+    fingerprint: str = ""
 
     @property
     def spent(self) -> float:
@@ -80,6 +82,7 @@ def write_search(work: Workdir, search: Search) -> None:
         "config": dict(search.config),
         "tried": [one._asdict() for one in search.tried],
         "seconds": search.seconds,
+        "fingerprint": search.fingerprint,
     }
     content["checksum"] = checksum(content)
     write_file(_file(work), to_json(content))
@@ -107,6 +110,7 @@ def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
             dict(content["config"]),
             [Tried(**one) for one in content["tried"]],
             float(content["seconds"]),
+            str(content["fingerprint"]),
         )
         if not all(one.seconds >= 0 and _is_loss(one.nll) for one in found.tried):
             raise ValueError("a trial has no loss or no time")
