@@ -153,6 +153,31 @@ class PriorEntry:
 
 
 @dataclasses.dataclass(frozen=True)
+class OptimizerEntry:
+    """What turns gradients into steps.
+
+    Attributes:
+        factory: called as `factory(config, learning_rate, weight_decay)` with the run's
+            configuration, a schedule by step, and the decay, which may be a traced number; returns
+            an `optax.GradientTransformation`.
+    """
+
+    factory: Place
+
+
+@dataclasses.dataclass(frozen=True)
+class ScheduleEntry:
+    """How the learning rate changes over time.
+
+    Attributes:
+        factory: called as `factory(config, num_steps)` with the run's configuration, whose
+            `learning_rate` is the peak, and the steps that it takes; returns an `optax.Schedule`.
+    """
+
+    factory: Place
+
+
+@dataclasses.dataclass(frozen=True)
 class ScoreEntry:
     """What an evaluation computes where it is asked for by name.
 
@@ -430,17 +455,34 @@ _PRIORS: Mapping[str, PriorEntry] = {
     "correlated_normal": PriorEntry("ensemble.priors.correlated_normal:CorrelatedNormal"),
 }
 
+_OPTIMIZERS: Mapping[str, OptimizerEntry] = {
+    "sgd": OptimizerEntry("ensemble.methods.members.optimizers:sgd"),
+    "adam": OptimizerEntry("ensemble.methods.members.optimizers:adam"),
+    "adamw": OptimizerEntry("ensemble.methods.members.optimizers:adamw"),
+}
+
+_SCHEDULES: Mapping[str, ScheduleEntry] = {
+    "constant": ScheduleEntry("ensemble.methods.members.optimizers:constant"),
+    "cosine": ScheduleEntry("ensemble.methods.members.optimizers:cosine"),
+    "warmup_cosine": ScheduleEntry("ensemble.methods.members.optimizers:warmup_cosine"),
+}
+
 METHODS = Tenants("method", MethodEntry, _METHODS)
 TASKS = Tenants("task", TaskEntry, _TASKS)
 SOURCES = Tenants("source", SourceEntry, _SOURCES)
 NETWORKS = Tenants("network", NetworkEntry, _NETWORKS)
 LIKELIHOODS = Tenants("likelihood", LikelihoodEntry, _LIKELIHOODS)
 PRIORS = Tenants("prior", PriorEntry, _PRIORS)
+OPTIMIZERS = Tenants("optimizer", OptimizerEntry, _OPTIMIZERS)
+SCHEDULES = Tenants("schedule", ScheduleEntry, _SCHEDULES)
 SCORES = Tenants("score", ScoreEntry, {})
 """Scores that count where they are asked for; those of `ensemble.scoring.scores` always do."""
 
 KINDS: Mapping[str, Tenants[Any]] = {
-    one.kind: one for one in (NETWORKS, LIKELIHOODS, PRIORS, SOURCES, METHODS, TASKS, SCORES)
+    one.kind: one
+    for one in (
+        *(NETWORKS, LIKELIHOODS, PRIORS, SOURCES, METHODS, TASKS, OPTIMIZERS, SCHEDULES, SCORES),
+    )
 }
 """All tenants, by their kind."""
 
@@ -454,7 +496,8 @@ def register(kind: str, name: str, entry: Any) -> None:
     """Registers a tenant, in this process.
 
     Args:
-        kind: one of network, likelihood, prior, source, method, task and score.
+        kind: one of network, likelihood, prior, source, method, task, optimizer, schedule and
+            score.
         name: that a configuration says. A built-in one cannot be taken; one that was registered
             before is taken over, and one of an installed package is hidden.
         entry: of the kind's form, such as `ensemble.registry.MethodEntry`.

@@ -1,8 +1,8 @@
 """Lists what there is of a kind, built in, registered and installed: `ensemble list methods`.
 
-Kinds are methods, networks, likelihoods, priors, sources, tasks and scores. What installed packages
-have is listed by its name; nothing of it is imported. Scores of packages count where they are asked
-for, by `ensemble evaluate --scores=NAME`.
+Kinds are methods, networks, likelihoods, priors, sources, tasks, optimizers, schedules and scores.
+What installed packages have is listed by its name; nothing of it is imported. Scores of packages
+count where they are asked for, by `ensemble evaluate --scores=NAME`.
 """
 
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ class Tenant(NamedTuple):
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _VERSION = re.compile(r"[A-Za-z0-9.+!_-]{0,99}")
 _MOST = 100
-_FOR_READING = ("method", "task", "likelihood", "prior")
+_FOR_READING = ("method", "task", "likelihood", "prior", "optimizer", "schedule")
 """Kinds without which a workdir cannot be read; a network and data are needed by what uses them."""
 
 
@@ -49,6 +49,8 @@ def of_config(config: Mapping[str, Any]) -> list[dict[str, str]]:
         ("task", registry.task_of(values)),
         ("network", values.get("model")),
         ("likelihood", values.get("likelihood")),
+        ("optimizer", values.get("optimizer")),
+        ("schedule", values.get("schedule")),
         ("source", registry.key_of_source(dataset) if isinstance(dataset, str) else None),
         *(("prior", one) for one in families(values.get("prior") or "")),
     ]

@@ -129,7 +129,7 @@ def _unknown_names(config: dict[str, Any]) -> list[str]:
     ask_for(values)
     keys = all_keys()
     unknown = [f"config.{key}" for key in values if key not in keys]
-    for key in ("method", "likelihood"):
+    for key in ("method", "likelihood", "optimizer", "schedule"):
         if isinstance(values.get(key), str) and not keys[key].rule.holds(values[key]):
             unknown.append(f"config.{key}={values[key]!r}")
     if isinstance(values.get("prior"), str):

@@ -8,7 +8,7 @@ import pytest
 from run_parts import validated
 
 from ensemble.methods.members.optimizers import create_optimizer
-from ensemble.methods.members.sgd_keys import OPTIMIZERS
+from ensemble.registry import OPTIMIZERS
 
 TARGET = jnp.array([1.0, -2.0, 0.5])
 
@@ -17,7 +17,7 @@ def loss_of(params):
     return 0.5 * jnp.sum(jnp.square(params["w"] - TARGET))
 
 
-@pytest.fixture(params=OPTIMIZERS)
+@pytest.fixture(params=[*OPTIMIZERS.built_in])
 def optimizer(request):
     config = validated({"num_steps": 400, "learning_rate": 0.02, "optimizer": request.param})
     return create_optimizer(config, optax.constant_schedule(0.02))

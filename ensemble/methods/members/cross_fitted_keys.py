@@ -9,7 +9,9 @@ from ensemble.methods.members.batch_ensemble_keys import ADAPTERS
 
 FOLDS, PATIENCE = "cross_fitted.folds", "cross_fitted.patience"
 NUM_ESTIMATORS, ADAPTERS_KEY = "cross_fitted.num_estimators", "cross_fitted.adapters"
-_NOT_OF_FOLDS = ("batching", "early_stopping_epochs", "init_from", "member_devices")
+_NOT_OF_FOLDS = (
+    *("batching", "early_stopping_epochs", "gradient_clip", "init_from", "member_devices"),
+)
 
 
 def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
@@ -47,6 +49,7 @@ BLOCK = Block(
     instead={
         **sgd_keys.BLOCK.instead,
         "early_stopping_epochs": f"config.{PATIENCE} says when members stop",
+        "gradient_clip": "gradients are always shortened to a norm of 1",
         "init_from": "given weights may have learned what members hold out",
     },
 )

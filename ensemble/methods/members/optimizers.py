@@ -7,7 +7,10 @@ import jax
 import ml_collections
 import optax
 
+from ensemble import registry
+from ensemble.errors import UserError, in_own_code
 from ensemble.notes import note
+from ensemble.tenants import Tenants
 
 
 class Descent(NamedTuple):
@@ -31,11 +34,29 @@ class Descent(NamedTuple):
 def learning_rate_schedule(
     config: ml_collections.FrozenConfigDict, num_steps: int
 ) -> optax.Schedule:
-    """Returns the learning rate as a function of the step, over a horizon of `num_steps`."""
-    if config.schedule == "constant":
-        return optax.constant_schedule(config.learning_rate)
-    if config.schedule == "cosine":
-        return optax.cosine_decay_schedule(config.learning_rate, num_steps)
+    """Returns the learning rate as a function of the step, over a horizon of `num_steps`.
+
+    Raises:
+        UserError: somebody's schedule fails, or is none.
+    """
+    found: optax.Schedule = _made(registry.SCHEDULES, config.schedule, config, num_steps)
+    if not callable(found):
+        raise _is_none(registry.SCHEDULES, config.schedule, "a function of the step")
+    return found
+
+
+def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+    """The peak at every step."""
+    return optax.constant_schedule(config.learning_rate)
+
+
+def cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+    """Half a wave from the peak to zero."""
+    return optax.cosine_decay_schedule(config.learning_rate, num_steps)
+
+
+def warmup_cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+    """The same after a rise from zero, which takes `warmup_fraction` of the steps."""
     return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=config.learning_rate,
@@ -51,17 +72,69 @@ def create_optimizer(
 ) -> optax.GradientTransformation:
     """Returns `config.optimizer` with a weight decay, by default its own.
 
-    The decay of sgd and adam is L2, added to the gradient; that of adamw is decoupled. Build it
-    once a run: a `TrainState` carries it in its tree structure, and no two of them are equal.
+    Build it once a run: a `TrainState` carries it in its tree structure, and no two of them are
+    equal.
+
+    Raises:
+        UserError: somebody's optimizer fails, or is none.
     """
-    decay: Any = config.weight_decay if weight_decay is None else weight_decay
-    if config.optimizer == "adamw":
-        return optax.adamw(schedule, weight_decay=decay)
-    if config.optimizer == "adam":
-        descent = optax.adam(schedule)
-    else:
-        descent = optax.sgd(schedule, momentum=config.momentum)
-    return optax.chain(optax.add_decayed_weights(decay), descent)
+    decay = config.weight_decay if weight_decay is None else weight_decay
+    name = config.optimizer
+    found: optax.GradientTransformation = _made(registry.OPTIMIZERS, name, config, schedule, decay)
+    if not (callable(getattr(found, "init", None)) and callable(getattr(found, "update", None))):
+        raise _is_none(registry.OPTIMIZERS, name, "an optax.GradientTransformation")
+    if not config.get("gradient_clip"):
+        return found
+    return optax.chain(optax.clip_by_global_norm(config.gradient_clip), found)
+
+
+def sgd(
+    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
+) -> optax.GradientTransformation:
+    """SGD with momentum; the decay is L2, added to the gradient."""
+    descent = optax.sgd(learning_rate, momentum=config.momentum)
+    return optax.chain(optax.add_decayed_weights(weight_decay), descent)
+
+
+def adam(
+    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
+) -> optax.GradientTransformation:
+    """Adam; the decay is L2, added to the gradient."""
+    return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
+
+
+def adamw(
+    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
+) -> optax.GradientTransformation:
+    """Adam with a decay that is decoupled from the gradient."""
+    return optax.adamw(learning_rate, weight_decay=weight_decay)
+
+
+def _made(tenants: Tenants[Any], name: str, *arguments: Any) -> Any:
+    """What the factory of a tenant makes of its arguments.
+
+    Raises:
+        UserError: it is somebody's, and fails.
+    """
+    factory = registry.load_code(tenants, name, tenants[name].factory)
+    try:
+        return factory(*arguments)
+    except UserError:
+        raise
+    except Exception as error:  # It is a program, and may raise anything.
+        if name in tenants.built_in:
+            raise
+        raise UserError(
+            f"{registry.described(tenants, name)} failed {in_own_code(error)}; its factory is "
+            f"called as ensemble.registry.{tenants.form.__name__} says"
+        ) from error
+
+
+def _is_none(tenants: Tenants[Any], name: str, wanted: str) -> UserError:
+    return UserError(
+        f"{registry.described(tenants, name)} made no {tenants.kind}: its factory must return "
+        f"{wanted}"
+    )
 
 
 def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:

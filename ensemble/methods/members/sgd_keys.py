@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ensemble import registry
 from ensemble.keys import (
     BELOW_ONE,
     MAX_MEMBERS,
@@ -11,13 +12,11 @@ from ensemble.keys import (
     Block,
     Conflict,
     Key,
+    named_in,
     one_of,
 )
 from ensemble.methods.common_keys import INIT_FROM, NAMED
 from ensemble.methods.members.engine_keys import KEYS, conflicts
-
-OPTIMIZERS = ("sgd", "adam", "adamw")
-SCHEDULES = ("constant", "cosine", "warmup_cosine")
 
 
 def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
@@ -68,13 +67,20 @@ BLOCK = Block(
             "what networks compute in; parameters, losses, scores and checkpoints are float32",
             one_of("float32", "bfloat16"),
         ),
-        "optimizer": Key("sgd", "what turns gradients into steps", one_of(*OPTIMIZERS)),
+        "optimizer": Key("sgd", "what turns gradients into steps", named_in(registry.OPTIMIZERS)),
         "learning_rate": Key(0.1, "the peak of the learning rate's schedule", POSITIVE),
         "momentum": Key(0.9, "momentum of sgd; adam and adamw keep optax's b1 and b2", BELOW_ONE),
         "weight_decay": Key(
             0.0, "decay of every parameter: L2 for sgd and adam, decoupled for adamw", NOT_NEGATIVE
         ),
-        "schedule": Key("constant", "how the learning rate changes over time", one_of(*SCHEDULES)),
+        "gradient_clip": Key(
+            0.0,
+            "norm to which the gradients of a step are shortened; 0: they are not",
+            NOT_NEGATIVE,
+        ),
+        "schedule": Key(
+            "constant", "how the learning rate changes over time", named_in(registry.SCHEDULES)
+        ),
         "warmup_fraction": Key(
             0.05, "share of the steps in which warmup_cosine rises to the peak", BELOW_ONE
         ),

@@ -4,8 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from conftest import make_blobs, small_config
 from run_parts import validated
 
+import ensemble
+from ensemble import UserError, registry
 from ensemble.methods.members.optimizers import create_optimizer, learning_rate_schedule
 
 
@@ -43,3 +46,60 @@ def one_step(gradient=0.0, **overrides):
 def test_weight_decay(optimizer, step):
     assert one_step(1.0, optimizer=optimizer, weight_decay=0.5) == pytest.approx(step, rel=1e-4)
     assert one_step(0.0, optimizer=optimizer) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("clip", "step"), [(0.0, -0.3), (5.0, -0.3), (1.0, -0.1)])
+def test_gradients_are_shortened_to_a_norm(clip, step):
+    assert one_step(3.0, optimizer="sgd", gradient_clip=clip) == pytest.approx(step)
+
+
+@pytest.fixture
+def nobody_else(monkeypatch):
+    """What a test registers is there in the test alone."""
+    for tenants in (registry.OPTIMIZERS, registry.SCHEDULES):
+        monkeypatch.setattr(tenants, "registered", {})
+
+
+def halved(config, num_steps):
+    """The peak in the first half of the steps, then half of it."""
+    return optax.piecewise_constant_schedule(config.learning_rate, {num_steps // 2: 0.5})
+
+
+def lion(config, learning_rate, weight_decay):
+    return optax.lion(learning_rate, weight_decay=weight_decay)
+
+
+def test_an_optimizer_and_a_schedule_of_ones_own(nobody_else, tmp_path, monkeypatch):
+    ensemble.register("optimizer", "lion", registry.OptimizerEntry(lion))
+    ensemble.register("schedule", "halved", registry.ScheduleEntry(halved))
+    assert schedule(schedule="halved")(49) == pytest.approx(0.4)
+    assert schedule(schedule="halved")(51) == pytest.approx(0.2)
+    assert one_step(-3.0, optimizer="lion") == pytest.approx(0.1), "lion takes the sign"
+    config = {**small_config(), "optimizer": "lion", "schedule": "halved", "learning_rate": 0.01}
+    found = ensemble.train(config, make_blobs(), str(tmp_path), show_progress=False)
+    assert found.report["test"]["scores"]["accuracy"]["value"] > 0.7
+    assert len(ensemble.load(tmp_path).members) == 4
+    monkeypatch.setattr(registry.OPTIMIZERS, "registered", {})
+    with pytest.raises(UserError, match="optimizer='lion' is not known to this process"):
+        ensemble.load(tmp_path)
+    with pytest.raises(UserError, match="'lion' must be one of sgd, adam, adamw"):
+        ensemble.train(config, make_blobs(), show_progress=False)
+
+
+@pytest.mark.parametrize(
+    ("factory", "line"),
+    [
+        (lambda config, rate, decay: 5, "made no optimizer: its factory must return an optax"),
+        (lambda config: None, "the optimizer 'mine' failed .*TypeError"),
+        (lambda config, rate, decay: 1 / 0, "the optimizer 'mine' failed .*ZeroDivisionError"),
+    ],
+)
+def test_a_bad_optimizer_is_one_line(nobody_else, factory, line):
+    ensemble.register("optimizer", "mine", registry.OptimizerEntry(factory))
+    with pytest.raises(UserError, match=line):
+        one_step(optimizer="mine")
+    ensemble.register("schedule", "mine", registry.ScheduleEntry(lambda config, num_steps: 5))
+    with pytest.raises(UserError, match="the schedule 'mine' made no schedule"):
+        schedule(schedule="mine")
+    with pytest.raises(UserError, match="'adam' is built in"):
+        ensemble.register("optimizer", "adam", registry.OptimizerEntry(factory))
