@@ -24,6 +24,7 @@ from ensemble.scoring.sections import VERSION, member_terms, score_split
 from ensemble.selected import together
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.predictions import StoredPredictions, read_predictions, write_predictions
+from ensemble.storage.search import is_search
 from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
 from ensemble.storage.workdir import Workdir
 
@@ -66,7 +67,7 @@ def select(
         UserError: the runs cannot be one ensemble, or have no such split.
     """
     out = Workdir(workdir)
-    if out.config.exists() and (out.report.exists() or not is_selection(out)):
+    if is_search(out) or (out.config.exists() and (out.report.exists() or not is_selection(out))):
         raise UserError(f"{out.path} has a run already; choose another --workdir")
     if by not in CHOSEN_BY:
         raise UserError(f"--by={by} must be one of {', '.join(CHOSEN_BY)}")

@@ -17,6 +17,7 @@ from ensemble.sharding.signals import Stop, stop_signals
 from ensemble.storage import identity, packages
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.part_files import is_shared
+from ensemble.storage.search import is_search
 from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir, write_error
 
@@ -59,6 +60,10 @@ def opened(
             if is_selection(work):
                 raise UserError(
                     f"{work.path} selects members of other runs; choose another --workdir"
+                )
+            if is_search(work):
+                raise UserError(
+                    f"{work.path} holds a search of `ensemble fit`; choose another --workdir"
                 )
             stack.enter_context(work.opened())
             check_same_experiment(config, work)

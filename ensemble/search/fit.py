@@ -47,6 +47,7 @@ logger = logging.getLogger("ensemble")
 
 _METHOD = "cross_fitted"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_MOST_FAILURES = 5
 _LEAST_SHARE = 0.5
 """Of the shortest trial, which must be left of the time for another one to begin: the first seconds
 of a trial compile, and cannot be cut short."""
@@ -83,7 +84,8 @@ def fit(
         workdir: where all that is tried lives, and what was chosen, which `load` and `evaluate`
             take; None keeps nothing.
         config: keys of the configuration that all families have, such as `likelihood` or `split`.
-            Those that are left out are as in `configs/tabular.py`, or differ between families.
+            Those that are left out are as in `configs/tabular.py`, or differ between families. A
+            key of a network, such as `mlp.widths`, fixes the network.
         show_progress: whether to show what was tried, and the time left.
 
     Returns:
@@ -102,7 +104,7 @@ def fit(
     default = _family({}, given)
     startup.configure(default["num_devices"], _METHOD)
     if processes.count() > 1:
-        raise UserError("a search is of one process; start it in one alone")
+        raise UserError("a search runs in one process; start it without the others")
     with contextlib.ExitStack() as stack:
         folder = workdir or stack.enter_context(tempfile.TemporaryDirectory())
         out = Workdir(folder)
@@ -117,9 +119,9 @@ def fit(
         display.begin("Search", "second", round(search.spent), round(budget))
         is_interrupted = False
         try:
-            for tried in _searched(out, search, given, data, budget):
+            for tried in _searched(out, search, given, data, budget, stop):
                 _show(display, search, tried, budget)
-                if is_interrupted := stop.asked():
+                if is_interrupted := stop.by_signal:
                     break
         except Interrupted:
             if not search.has_found:
@@ -146,7 +148,7 @@ def parse_seconds(text: float | str) -> float:
     found = re.fullmatch(r"([0-9.]+)\s*([smh]?)", str(text).strip())
     with contextlib.suppress(ValueError):
         seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
-        if seconds > 0:
+        if 0 < seconds < math.inf:
             return seconds
     raise UserError(f"a budget of {text!r} must be a positive time, such as 600, 90s, 10m or 2h")
 
@@ -169,7 +171,7 @@ def _check(given: Mapping[str, Any], has_data: bool) -> None:
             "as 'gaussian', or ensemble.train"
         )
     if not has_data and not given.get("dataset"):
-        raise UserError("there are no data: give them, or name them by config.dataset")
+        raise UserError("there are no data: give them, or name them by config.dataset or --data")
     if "num_steps" in given:
         raise UserError("config.num_steps: a search counts config.num_epochs; set that instead")
 
@@ -178,7 +180,7 @@ def _family(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
     """The configuration of a family, flat; keys that were given are as they were given."""
     values = {**flatten(tabular.get_config()), **_QUIET, **settings, **given}
     own = {key: one for key, one in values.items() if _network(key) in ("", values["model"])}
-    return flatten(validate(own, by_hand=given.keys()))
+    return flatten(validate({**own, **given}, by_hand=given.keys()))
 
 
 def _fixed(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,27 +219,44 @@ def _check_data(search: Search, data: Any, out: Workdir) -> None:
 
 
 def _searched(
-    out: Workdir, search: Search, given: Mapping[str, Any], data: Any, budget: float
+    out: Workdir,
+    search: Search,
+    given: Mapping[str, Any],
+    data: Any,
+    budget: float,
+    stop: signals.Stop,
 ) -> Iterator[Tried]:
     """Tries one family after the other, writes and yields how it went, until the time is over."""
     tries = trials(search.config["seed"], search.config["num_epochs"], given)
     try:
         trial = next(tries)
         for one in search.tried:
-            if (one.family, one.num_epochs) != (trial.family, trial.num_epochs):
+            if (one.family, one.settings, one.num_epochs) != trial:
                 raise UserError(
                     f"{out.path} holds a search of other families than this version tries; "
                     "choose another --workdir"
                 )
             trial = tries.send(math.inf if one.nll is None else one.nll)
         while not search.tried or search.spent + _LEAST_SHARE * search.shortest < budget:
-            tried = _tried(out, search, trial, _family(trial.settings, given), data, budget)
+            tried = _tried(out, search, trial, _family(trial.settings, given), data, budget, stop)
             if tried is None:
                 return
             yield tried
+            _check_goes_on(search)
             trial = tries.send(math.inf if tried.nll is None else tried.nll)
     except StopIteration:
         logger.info("There is nothing left to try with the keys that were given.")
+
+
+def _check_goes_on(search: Search) -> None:
+    """Ends a search in which family after family fails.
+
+    Raises:
+        RunFailed: as said.
+    """
+    last = search.tried[-_MOST_FAILURES:]
+    if len(last) == _MOST_FAILURES and all(one.nll is None for one in last):
+        raise RunFailed(f"{_MOST_FAILURES} families failed in a row, the last: {last[-1].failure}")
 
 
 def _tried(
@@ -247,6 +266,7 @@ def _tried(
     config: Mapping[str, Any],
     data: Any,
     budget: float,
+    stop: signals.Stop,
 ) -> Tried | None:
     """Trains a family, and writes how it went; None: the time was over before it had ended.
 
@@ -259,13 +279,10 @@ def _tried(
     left = max(0.0, budget - before) if search.has_found else math.inf
     nll, failure = None, ""
     try:
-        with _time_limit(left), _quiet():
+        with _time_limit(left, stop), _quiet():
             report = train(values, data, os.fspath(folder.path), show_progress=False).report
-        search.fingerprint = report["dataset"]["fingerprint"]
-        losses = read_held_out(folder, report["num_train_examples"])
-        nll = float(np.nanmean(losses))
-        if not math.isfinite(nll):
-            nll, failure = None, "a target is impossible by its members"
+        _check_fingerprint(search, report["dataset"]["fingerprint"], folder)
+        nll, failure = _loss(out, search, read_held_out(folder, report["num_train_examples"]))
     except Interrupted:
         search.seconds += time.monotonic() - began
         write_search(out, search)
@@ -275,6 +292,7 @@ def _tried(
     except (RunFailed, UserError) as error:
         if isinstance(error, UserError) and not search.has_found:
             raise  # The data, or what was given, suit no family.
+        _check_data(search, data, out)  # Nor do they if they are gone, or are others.
         failure = str(error)
     seconds = search.seconds + time.monotonic() - began
     tried = Tried(trial.family, trial.settings, trial.num_epochs, nll, seconds, failure)
@@ -284,13 +302,42 @@ def _tried(
     return tried
 
 
+def _check_fingerprint(search: Search, fingerprint: str, folder: Workdir) -> None:
+    """Refuses a trial on other data than those before, and removes it.
+
+    Raises:
+        UserError: as said.
+    """
+    if search.fingerprint not in ("", fingerprint):
+        folder.path.rmtree()
+        raise UserError(
+            f"the data have changed since the search in {folder.path.parent.parent} began; restore "
+            "them, or choose another --workdir"
+        )
+    search.fingerprint = fingerprint
+
+
+def _loss(out: Workdir, search: Search, losses: np.ndarray) -> tuple[float | None, str]:
+    """The mean loss of a family, on the rows that the first family knows; or None, and why."""
+    done = [number for number, one in enumerate(search.tried) if one.nll is not None]
+    known = np.isfinite(losses)
+    if done:
+        known = ~np.isnan(read_held_out(_folder(out, done[0]), len(losses)))
+    if np.isnan(losses[known]).any():
+        return None, "members failed, and nobody else holds out their rows"
+    found = float(losses[known].mean()) if known.any() else math.nan
+    if not math.isfinite(found):
+        return None, "the loss of a row is infinite"
+    return found, ""
+
+
 @contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float, stop: signals.Stop) -> Iterator[None]:
     """Within it, what runs is asked to stop after so long."""
     if math.isinf(seconds):
         yield
         return
-    timer = threading.Timer(seconds, signals.ask_to_stop)
+    timer = threading.Timer(seconds, stop.note)
     timer.daemon = True
     timer.start()
     try:
@@ -324,11 +371,6 @@ def _result(out: Workdir, search: Search, budget: float, is_interrupted: bool, w
     done = [number for number, one in enumerate(search.tried) if one.nll is not None]
     if not done:
         raise RunFailed(f"no family could be trained: {search.tried[-1].failure}")
-    if len(search.tried) == 1 and search.spent > budget:
-        note(
-            f"The first family alone took {search.tried[0].seconds:.0f} seconds of a budget of "
-            f"{budget:.0f}, and nothing else was tried: give more time."
-        )
     chosen = greedy.choose_from([_folder(out, number).path for number in done], greedy.HELD_OUT)
     weights = dict.fromkeys(range(len(search.tried)), 0.0)
     weights |= {k: float(own.sum()) for k, own in zip(done, chosen.weights_of, strict=True)}
@@ -339,6 +381,8 @@ def _result(out: Workdir, search: Search, budget: float, is_interrupted: bool, w
         "trials": [{**one._asdict(), "weight": weights[k]} for k, one in enumerate(search.tried)],
     }
     report = greedy.write(out, chosen, {"search": content})
+    for line in _remarks(report):
+        note(line)
     predictor = restore_selection(out).predictor(search.config.get("num_devices"))
     found = Fit(dict(report), predictor)
     found.workdir = None if workdir is None else os.fspath(workdir)
@@ -349,23 +393,42 @@ def lines_of(report: Mapping[str, Any]) -> list[str]:
     """What was tried and chosen, in paragraphs."""
     search, selection = report["search"], report["selection"]
     number, chosen = len(search["trials"]), sum(one["weight"] > 0 for one in search["trials"])
-    default = selection["runs"][0]
     told = [
         f"{plural(number, 'trial')} took {duration(search['seconds'])} of "
         f"{duration(search['budget_seconds'])}. {chosen} of them predict together.",
         f"Rows held out: NLL {selection['nll']:.4f}, and {selection['cross_validated_nll']:.4f} by "
-        "cross-validation of what predicts together; the default family alone "
-        f"{default['nll']:.4f}.",
+        f"cross-validation of what predicts together{_beside_default(report, 'nll')}.",
     ]
     if "test" in report:
         test = report["test"]["scores"]["nll"]["value"]
         told.append(
-            f"Test split, by which nothing was chosen: NLL {test:.4f}; the default family alone "
-            f"{default['test_nll']:.4f}."
+            f"Test split, by which nothing was chosen: NLL {test:.4f}"
+            f"{_beside_default(report, 'test_nll')}."
+        )
+    told += _remarks(report)
+    return [str(_table(search["trials"])), "\n".join(told)]
+
+
+def _beside_default(report: Mapping[str, Any], name: str) -> str:
+    """A score of the default family alone, which is the first; empty if it failed."""
+    if report["search"]["trials"][0]["nll"] is None:
+        return ""
+    return f"; the default family alone {report['selection']['runs'][0][name]:.4f}"
+
+
+def _remarks(report: Mapping[str, Any]) -> list[str]:
+    """What a user may not have meant."""
+    search = report["search"]
+    first, budget = search["trials"][0]["seconds"], search["budget_seconds"]
+    lines = []
+    if len(search["trials"]) == 1 and first > budget:
+        lines.append(
+            f"The first family alone took {first:.0f} seconds of a budget of {budget:g}, and "
+            "nothing else was tried: give more time."
         )
     if search["is_interrupted"]:
-        told.append("It was interrupted; the same command goes on.")
-    return [str(_table(search["trials"])), "\n".join(told)]
+        lines.append("The search was interrupted; the same command goes on.")
+    return lines
 
 
 def _table(tried: Sequence[Mapping[str, Any]]) -> Table:

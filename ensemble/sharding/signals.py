@@ -6,6 +6,7 @@ as soon as the last checkpoint is whole.
 """
 
 import contextlib
+import contextvars
 import logging
 import os
 import select
@@ -30,18 +31,24 @@ _POLL_SECONDS = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _program: str | None = None  # This process is one, and may be ended.
-_current: "Stop | None" = None
+_current: contextvars.ContextVar["Stop | None"] = contextvars.ContextVar("stop", default=None)
 _count = 0  # Runs of this process.
 
 
 class Stop:
     """Whether a run is to stop.
 
+    Args:
+        outer: of what the run is a part of, which it stops with.
+
     Attributes:
         ending: waits until the last checkpoint is whole, and returns the run's last line.
+        by_signal: whether SIGTERM or Ctrl-C has come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outer: "Stop | None" = None) -> None:
+        self.by_signal = False
+        self._outer = outer
         self.ending: Callable[[], str] = lambda: "interrupted before the run began"
         self._signalled = threading.Event()
         self._settled = threading.Event()
@@ -53,7 +60,10 @@ class Stop:
 
     def asked(self) -> bool:
         """Whether the run is to stop; of several processes, all ask alike and hear the same."""
-        return bool(processes.tell(int(self._signalled.is_set())))
+        return bool(processes.tell(int(self._is_noted())))
+
+    def _is_noted(self) -> bool:
+        return self._signalled.is_set() or (self._outer is not None and self._outer._is_noted())
 
     def settle(self) -> None:
         """Notes that the loop is about to save and end: nobody else needs to."""
@@ -112,21 +122,16 @@ class Stop:
         os._exit(Interrupted.exit_status)
 
 
-def ask_to_stop() -> None:
-    """Asks the run that is under way to stop, as a signal does; from any thread."""
-    if _current is not None:
-        _current.note()
-
-
 def check() -> None:
     """Ends a long search where the run is to stop; of several processes, all call it alike.
 
     Raises:
         Interrupted: it is.
     """
-    if _current is not None and _current.asked():
-        _current.settle()
-        line = _current.ending()
+    stop = _current.get()
+    if stop is not None and stop.asked():
+        stop.settle()
+        line = stop.ending()
         processes.wait_for_all("interrupted")
         raise Interrupted(line)
 
@@ -164,12 +169,11 @@ def stop_signals() -> Iterator[Stop]:
 
     Several processes ignore the second one: a terminal and a launcher may both have sent one.
     """
-    global _current, _count
-    stop, outer = Stop(), _current
-    if outer is not None and outer.asked():
-        stop.note()  # A run within one that is to stop.
+    global _count
+    outer = _current.get()
+    stop = Stop(outer)
     _count += 1
-    _current = stop
+    token = _current.set(stop)
     try:
         if threading.current_thread() is threading.main_thread():  # Which alone may set handlers.
             with _handled(stop, f"ensemble/stop/{_count}"):
@@ -177,7 +181,10 @@ def stop_signals() -> Iterator[Stop]:
         else:
             yield stop
     finally:
-        _current = outer
+        _current.reset(token)
+        if outer is not None and stop.by_signal:  # It may have come when this run had ended.
+            outer.by_signal = True
+            outer.note()
 
 
 @contextlib.contextmanager
@@ -185,6 +192,7 @@ def _handled(stop: Stop, key: str) -> Iterator[None]:
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in _SIGNALS}
 
     def note(number: int, _: Any) -> None:
+        stop.by_signal = True
         stop.note()
         for each in _SIGNALS if processes.count() == 1 else ():
             signal.signal(each, before[each])

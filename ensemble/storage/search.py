@@ -13,7 +13,7 @@ from ensemble.config import FORMAT, differences
 from ensemble.errors import UserError, in_one_line
 from ensemble.storage.files import write_file
 from ensemble.storage.schema import checksum, parse, to_json
-from ensemble.storage.workdir import Workdir, check_size
+from ensemble.storage.workdir import Workdir, check_format, check_size
 
 _MAX_BYTES = 50_000_000
 
@@ -106,6 +106,7 @@ def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
         content = parse(path.read_bytes())
         if content.pop("checksum", None) != checksum(content):
             raise ValueError("its checksum does not agree with its content")
+        check_format(path, content["format"])
         found = Search(
             dict(content["config"]),
             [Tried(**one) for one in content["tried"]],
@@ -114,6 +115,8 @@ def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
         )
         if not all(one.seconds >= 0 and _is_loss(one.nll) for one in found.tried):
             raise ValueError("a trial has no loss or no time")
+    except UserError:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} is damaged or not of this program ({in_one_line(error)}); choose another "
