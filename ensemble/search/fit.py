@@ -242,21 +242,20 @@ def _searched(
             if tried is None:
                 return
             yield tried
-            _check_goes_on(search)
+            if _keeps_failing(search):
+                return
             trial = tries.send(math.inf if tried.nll is None else tried.nll)
     except StopIteration:
         logger.info("There is nothing left to try with the keys that were given.")
 
 
-def _check_goes_on(search: Search) -> None:
-    """Ends a search in which family after family fails.
-
-    Raises:
-        RunFailed: as said.
-    """
+def _keeps_failing(search: Search) -> bool:
+    """Whether family after family has failed, which is said."""
     last = search.tried[-_MOST_FAILURES:]
-    if len(last) == _MOST_FAILURES and all(one.nll is None for one in last):
-        raise RunFailed(f"{_MOST_FAILURES} families failed in a row, the last: {last[-1].failure}")
+    if len(last) < _MOST_FAILURES or any(one.nll is not None for one in last):
+        return False
+    note(f"{_MOST_FAILURES} families failed in a row, and no more are tried: {last[-1].failure}")
+    return True
 
 
 def _tried(
@@ -281,8 +280,6 @@ def _tried(
     try:
         with _time_limit(left, stop), _quiet():
             report = train(values, data, os.fspath(folder.path), show_progress=False).report
-        _check_fingerprint(search, report["dataset"]["fingerprint"], folder)
-        nll, failure = _loss(out, search, read_held_out(folder, report["num_train_examples"]))
     except Interrupted:
         search.seconds += time.monotonic() - began
         write_search(out, search)
@@ -294,6 +291,9 @@ def _tried(
             raise  # The data, or what was given, suit no family.
         _check_data(search, data, out)  # Nor do they if they are gone, or are others.
         failure = str(error)
+    else:
+        _check_fingerprint(search, report["dataset"]["fingerprint"], folder)
+        nll, failure = _loss(out, search, read_held_out(folder, report["num_train_examples"]))
     seconds = search.seconds + time.monotonic() - began
     tried = Tried(trial.family, trial.settings, trial.num_epochs, nll, seconds, failure)
     search.tried.append(tried)
