@@ -1,4 +1,4 @@
-"""The command line of `ensemble.commands.recommend`, for a clone: `python recommend.py --help`."""
+"""The command line of `ensemble recommend`, for a clone: `python recommend.py --help`."""
 
 import sys
 

@@ -128,7 +128,7 @@ def difference_error(
     """
     import jax
 
-    from ensemble.tasks.factorisation.watch_likelihood import user_log_likelihoods
+    from ensemble.recommendation.watch_likelihood import user_log_likelihoods
 
     first, before = jax.device_get(trajectory(positions, data))
     second, after = jax.device_get(trajectory(first, data))
@@ -146,11 +146,11 @@ def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -
     """Measures the likelihood in `custom_vjp`, as the samplers have it."""
     import jax
 
+    from ensemble.recommendation import watch_likelihood
+    from ensemble.recommendation.baselines import fit_biases
+    from ensemble.recommendation.watch_task import reference_of
     from ensemble.sharding.chainwise import with_own_gradient
     from ensemble.sharding.mesh import DATA, create_mesh
-    from ensemble.tasks.factorisation import watch_likelihood
-    from ensemble.tasks.factorisation.baselines import fit_biases
-    from ensemble.tasks.factorisation.watch_task import reference_of
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
     value_and_grad = watch_likelihood.make_value_and_grad(mesh)

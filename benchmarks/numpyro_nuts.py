@@ -155,7 +155,7 @@ if __name__ == "__main__":
         import jax
 
         jax.config.update("jax_num_cpu_devices", int(num_devices))
-    from tests import posteriordb_models  # Imports NumPyro, which starts JAX.
+    from tests.numpyro_models import posteriordb_models  # Imports NumPyro, which starts JAX.
 
     arguments, _ = posteriordb_models.read(name)
     run = {"ours": ours, "peer": peer}[who]

@@ -6,7 +6,7 @@
 
 Every run is written when it ends, with the commit and the date, and the same command goes on where
 it was interrupted; --anew forgets the runs that are named. The posteriors are expected in
-../shared/posteriordb; tests/posteriordb_models.py has them as NumPyro models.
+../shared/posteriordb; tests/numpyro_models/posteriordb_models.py has them as NumPyro models.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def sample(name: str, **options: Any) -> tuple[Any, dict[str, Any], dict[str, di
     """
     sys.path.insert(0, str(side_by_side.ROOT))
     import ensemble
-    from tests import posteriordb_models as models
+    from tests.numpyro_models import posteriordb_models as models
 
     arguments, reference = models.read(name)
     config = {"num_devices": 1, **options}

@@ -51,9 +51,9 @@ def ours(
     startup.configure()
     import jax
 
-    from ensemble.methods.walk.walker import Walker
     from ensemble.sharding.mesh import create_mesh
-    from ensemble.tasks import densities
+    from ensemble.walks import densities
+    from ensemble.walks.walker import Walker
 
     devices = jax.devices()
     walk = Walker(
@@ -96,10 +96,10 @@ def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax.numpy as jnp
     from jax.sharding import PartitionSpec
 
-    from ensemble.methods.walk.block_kernel import compiler_options
-    from ensemble.methods.walk.walker import MAX_LANES
     from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-    from ensemble.tasks import densities
+    from ensemble.walks import densities
+    from ensemble.walks.block_kernel import compiler_options
+    from ensemble.walks.walker import MAX_LANES
 
     density, devices = densities.create("correlated_gaussian"), jax.devices()
     mesh, spec = create_mesh(len(devices), 1, devices), PartitionSpec(ENSEMBLE)
@@ -217,7 +217,7 @@ def plain_scan(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
 
-    from ensemble.tasks import densities
+    from ensemble.walks import densities
 
     logdensity_fn = densities.create("gaussian_mixture").logdensity_fn
 
@@ -245,7 +245,7 @@ def blackjax_scan(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax.numpy as jnp
     from blackjax.mcmc import random_walk
 
-    from ensemble.tasks import densities
+    from ensemble.walks import densities
 
     logdensity_fn = densities.create("gaussian_mixture").logdensity_fn
     walk = blackjax.additive_step_random_walk(

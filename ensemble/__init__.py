@@ -10,12 +10,13 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+from ensemble.applications import applications
+
 __version__ = "1.0.0"
 
 _EXPORTS = {
     "train": "ensemble.run.loop",
     "fit": "ensemble.search.fit",
-    "sample": "ensemble.run.sample",
     "distill": "ensemble.run.distill",
     "load": "ensemble.predictor",
     "evaluate": "ensemble.evaluation.assembly",
@@ -32,8 +33,12 @@ _EXPORTS = {
     "Interrupted": "ensemble.errors",
 }
 
-_MODULES = {"networks": "ensemble.networks", "densities": "ensemble.tasks.densities"}
+_MODULES = {"networks": "ensemble.networks"}
 """Modules that a user registers something of their own with, by public name."""
+
+for _one in applications():
+    _EXPORTS |= _one.public
+    _MODULES |= _one.modules
 
 __all__ = [*_EXPORTS, *_MODULES]
 

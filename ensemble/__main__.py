@@ -8,18 +8,19 @@ import sys
 import traceback
 
 from ensemble import __version__
+from ensemble.applications import Command, applications
 
 COMMANDS = {
-    "train": "trains an ensemble, or samples a posterior or a density",
-    "fit": "fits a table as well as a time allows",
-    "convert": "writes data as records, which training reads in batches from the disk",
-    "distill": "trains one network to predict what an ensemble predicts",
-    "evaluate": "scores a trained ensemble and writes its report",
-    "select": "chooses members of several runs that predict best together",
-    "predict": "predicts images, the least certain first",
-    "recommend": "recommends movies to a user",
-    "list": "lists methods, networks and such, built in and of installed packages",
-    "export": "writes an ensemble as one file that runs without this package",
+    "train": Command("trains an ensemble, or samples a posterior or a density"),
+    "fit": Command("fits a table as well as a time allows"),
+    "convert": Command("writes data as records, which training reads in batches from the disk"),
+    "distill": Command("trains one network to predict what an ensemble predicts"),
+    "evaluate": Command("scores a trained ensemble and writes its report"),
+    "select": Command("chooses members of several runs that predict best together"),
+    "predict": Command("predicts images, the least certain first"),
+    "list": Command("lists methods, networks and such, built in and of installed packages"),
+    "export": Command("writes an ensemble as one file that runs without this package"),
+    **{name: one for some in applications() for name, one in some.commands.items()},
 }
 
 
@@ -30,7 +31,7 @@ def main() -> int:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "help"):
         width = max(map(len, COMMANDS))
-        rows = [f"  {command:<{width}}  {text}" for command, text in COMMANDS.items()]
+        rows = [f"  {command:<{width}}  {one.does}" for command, one in COMMANDS.items()]
         usage = f"{program} COMMAND --help, or --version"
         print("\n".join([usage, "", *rows]))
         return 0
@@ -53,7 +54,7 @@ def run(command: str, program: str) -> int:
     JAX reads its variables when it is imported: what it cannot read is one line here.
     """
     try:
-        module = importlib.import_module(f"ensemble.commands.{command}")
+        module = importlib.import_module(COMMANDS[command].module or f"ensemble.commands.{command}")
     except ValueError as error:
         if "/jax/_src/" not in traceback.extract_tb(error.__traceback__)[-1].filename:
             raise

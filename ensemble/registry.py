@@ -1,8 +1,7 @@
 """Which methods, tasks, sources and other tenants there are: an entry each, which names code.
 
-An entry names code as `"module:NAME"`, because the configuration and XLA's flags must be settled
-before JAX starts, and importing a method may start it. What a program registers may be the code
-itself. Tenants of every kind join in the same way: by `register`, or by an entry point of a package
+Those of the core are listed here, those of applications in their folders
+(`ensemble.applications`). Others join by `register`, or by an entry point of a package
 (`ensemble.tenants`), which must name a module that holds such entries and imports no JAX.
 """
 
@@ -11,182 +10,21 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ensemble.applications import applications
+from ensemble.entries import (
+    LikelihoodEntry,
+    MethodEntry,
+    NetworkEntry,
+    OptimizerEntry,
+    Place,
+    PriorEntry,
+    ScheduleEntry,
+    ScoreEntry,
+    SourceEntry,
+    TaskEntry,
+)
 from ensemble.errors import Unregistered, UserError, in_own_code
 from ensemble.tenants import Entry, Tenants, members_of
-
-Place = Any
-"""Where code is, as `"module:NAME"`; or the code."""
-
-
-@dataclasses.dataclass(frozen=True)
-class MethodEntry:
-    """How members move.
-
-    Attributes:
-        factory: called as `factory(config, task)`; returns an `ensemble.method.Method`.
-        block: its keys of the configuration, an `ensemble.keys.Block`. Those of an installed method
-            that no built-in one has begin with its name and a dot.
-        tasks: what it can learn; the first is meant where the model does not say another.
-        requires_prior: whether it needs a prior to do anything; a task has a default one for it.
-        fitted: called with the `ensemble.fitted.OnDisk` of a run; returns the `Fitted` that
-            predicts. Empty where nothing does.
-        is_exact: whether it keeps to its target, up to the error of finitely many draws.
-        xla_flags: that make its programs faster, by name; a user's own come first.
-        one_arena: whether all threads of the process take memory from one arena of malloc. Large
-            temporaries then take less of it; loops of small operations wait for each other.
-    """
-
-    factory: Place
-    block: Place
-    tasks: tuple[str, ...]
-    requires_prior: bool = False
-    fitted: Place = ""
-    is_exact: bool = True
-    xla_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    one_arena: bool = True
-
-    @property
-    def predicts(self) -> bool:
-        """Whether there is something that predicts, with members and their statuses."""
-        return bool(self.fitted)
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskEntry:
-    """What is learned.
-
-    Attributes:
-        create: called as `create(config, data)`, where `data` is the
-            `ensemble.sources.data_forms.Given` of a program, or None where the configuration names
-            the data; returns an `ensemble.task.Task`.
-        block: its keys of the configuration, an `ensemble.keys.Block`.
-        restore: called as `restore(config, description, params)`, with a workdir's configuration,
-            what `Task.describe` has said, and its members' parameters [M, ...], which it checks;
-            returns an `ensemble.task.PredictingTask`. Empty where nothing predicts.
-        models: values of `config.model` that mean this task; what follows a colon stands for what
-            the user writes there. An installed task is found by such a value that begins with its
-            name, or by a key that does.
-        key: of the configuration, that means this task where it is set; empty: none does.
-        methods: that learn it, beside those whose entries name it.
-        default_prior: of methods that require one, where nobody has set `config.prior`.
-        why_not_evaluated: the end of a line that says why there are no evaluations of a workdir;
-            empty where there are.
-    """
-
-    create: Place
-    block: Place
-    restore: Place = ""
-    models: tuple[str, ...] = ()
-    key: str = ""
-    methods: tuple[str, ...] = ()
-    default_prior: str = "normal(1)"
-    why_not_evaluated: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class SourceEntry:
-    """Where examples come from.
-
-    Attributes:
-        loader: called as `loader(name, request)`; returns an `ensemble.source.Source`.
-        input_shape: of an example, if it is known before the data are loaded.
-        finder: called as `finder(name, data_dir)`; returns whether the data are here already. Empty
-            for those that always are.
-        is_listed: whether it is among the names that a user can give.
-        models: the only values of `config.model` that can learn it, if not every network can.
-        can_resize: whether it reads pictures one by one, and so can resize them.
-        kind_of_target: of tables: called as `kind_of_target(name, column)`; returns `labels` or
-            `targets`. Empty for what has no named columns.
-        given: called as `given(name, request)`; returns the examples before splits are carved, an
-            `ensemble.sources.own_arrays.OwnData`, which can be written as records. Empty for what
-            cannot.
-    """
-
-    loader: Place
-    input_shape: tuple[int, ...] | None = None
-    finder: Place = ""
-    is_listed: bool = True
-    models: tuple[str, ...] = ()
-    can_resize: bool = False
-    kind_of_target: Place = ""
-    given: Place = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkEntry:
-    """What maps inputs to outputs.
-
-    Attributes:
-        factory: as `ensemble.networks.register` takes it.
-        block: keys of the configuration, an `ensemble.keys.Block`, whose names start with the
-            network's and a dot; the factory takes their values as keywords. Empty: none.
-    """
-
-    factory: Place
-    block: Place = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class LikelihoodEntry:
-    """What a network's outputs say of a target.
-
-    Attributes:
-        likelihood: a class, an `ensemble.likelihood.Likelihood`.
-        block: keys of the configuration, an `ensemble.keys.Block`, whose names start with the
-            likelihood's and a dot; `Likelihood.of_data` takes their values as keywords. Empty:
-            none.
-    """
-
-    likelihood: Place
-    block: Place = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class PriorEntry:
-    """A family of `config.prior`.
-
-    Attributes:
-        family: a class, an `ensemble.priors.family.PriorFamily`.
-    """
-
-    family: Place
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerEntry:
-    """What turns gradients into steps.
-
-    Attributes:
-        factory: called as `factory(config, learning_rate, weight_decay)` with the run's
-            configuration, a schedule by step, and the decay, which may be a traced number; returns
-            an `optax.GradientTransformation`.
-    """
-
-    factory: Place
-
-
-@dataclasses.dataclass(frozen=True)
-class ScheduleEntry:
-    """How the learning rate changes over time.
-
-    Attributes:
-        factory: called as `factory(config, num_steps)` with the run's configuration, whose
-            `learning_rate` is the peak, and the steps that it takes; returns an `optax.Schedule`.
-    """
-
-    factory: Place
-
-
-@dataclasses.dataclass(frozen=True)
-class ScoreEntry:
-    """What an evaluation computes where it is asked for by name.
-
-    Attributes:
-        terms: a function that `ensemble.scoring.score.score` has declared.
-    """
-
-    terms: Place
-
 
 _SAMPLING = "ensemble.methods.mcmc.sampling:Sampling"
 _CHAINS = "ensemble.methods.mcmc.sampler_keys:BLOCK"
@@ -259,7 +97,7 @@ _METHODS: Mapping[str, MethodEntry] = {
     "hmc": MethodEntry(
         _SAMPLING,
         _CHAINS,
-        ("supervised", "factorisation", "numpyro"),
+        ("supervised",),
         True,
         _DRAWS,
         one_arena=False,
@@ -267,7 +105,7 @@ _METHODS: Mapping[str, MethodEntry] = {
     "nuts": MethodEntry(
         _SAMPLING,
         _CHAINS,
-        ("supervised", "factorisation", "numpyro"),
+        ("supervised",),
         True,
         _DRAWS,
         xla_flags=_OF_SMALL_LOOPS,
@@ -276,14 +114,14 @@ _METHODS: Mapping[str, MethodEntry] = {
     "mclmc": MethodEntry(
         _SAMPLING,
         _CHAINS,
-        ("supervised", "numpyro"),
+        ("supervised",),
         True,
         _DRAWS,
         is_exact=False,
         one_arena=False,
     ),
     "adjusted_mclmc": MethodEntry(
-        _SAMPLING, _CHAINS, ("supervised", "numpyro"), True, _DRAWS, one_arena=False
+        _SAMPLING, _CHAINS, ("supervised",), True, _DRAWS, one_arena=False
     ),
     "sgld": MethodEntry(
         _MINIBATCH,
@@ -306,15 +144,10 @@ _METHODS: Mapping[str, MethodEntry] = {
     "tempering": MethodEntry(
         _SAMPLING,
         "ensemble.methods.mcmc.sampler_keys:TEMPERING_BLOCK",
-        ("supervised", "numpyro"),
+        ("supervised",),
         True,
         _DRAWS,
         one_arena=False,
-    ),
-    "rwm": MethodEntry(
-        "ensemble.methods.walk.random_walk:RandomWalk",
-        "ensemble.methods.walk.walk_keys:BLOCK",
-        tasks=("density",),
     ),
 }
 
@@ -332,27 +165,6 @@ _TASKS: Mapping[str, TaskEntry] = {
         "ensemble.tasks.supervised:restore",  # What has been learned predicts as any network.
         key="teacher",
     ),
-    "factorisation": TaskEntry(
-        "ensemble.tasks.factorisation.watch_task:create",
-        "ensemble.tasks.factorisation.factorisation_keys:BLOCK",
-        "ensemble.tasks.factorisation.watch_task:restore",
-        models=("matrix_factorisation",),
-        why_not_evaluated="has learned who watches what, and evaluations are of predictions; its "
-        "scores are in report.json, and recommend.py recommends",
-    ),
-    "numpyro": TaskEntry(
-        "ensemble.tasks.probabilistic.model_task:create",
-        "ensemble.tasks.probabilistic.model_keys:BLOCK",
-        models=("numpyro:FILE.py:NAME", "logdensity:NAME"),
-        why_not_evaluated="has sampled a model, which predicts no test split; its draws are in "
-        "posterior.nc, for ArviZ",
-    ),
-    "density": TaskEntry(
-        "ensemble.tasks.target:create",
-        "ensemble.tasks.density_keys:BLOCK",
-        why_not_evaluated="has sampled a density, which predicts nothing; its moments are in "
-        "report.json",
-    ),
 }
 
 _TABLE = SourceEntry(
@@ -362,10 +174,6 @@ _TABLE = SourceEntry(
 
 _TFDS = "ensemble.sources.image_sets:load_images"
 _IS_PREPARED = "ensemble.sources.image_sets:is_prepared"
-_MOVIELENS = SourceEntry(
-    "ensemble.sources.movielens:load_movielens", models=_TASKS["factorisation"].models
-)
-
 _SOURCES: Mapping[str, SourceEntry] = {
     "digits": SourceEntry("ensemble.sources.digits:load_digits", (8, 8, 1)),
     # Without their shape: neither is a set unlike the other, to tell it from.
@@ -403,11 +211,6 @@ _SOURCES: Mapping[str, SourceEntry] = {
         can_resize=True,
         given="ensemble.sources.image_sets:given_tfds",
     ),
-    "movielens/1m-ratings": _MOVIELENS,
-    "movielens/100k-ratings": _MOVIELENS,
-    "watches:USERSxMOVIES": SourceEntry(
-        "ensemble.sources.movielens:load_generated", models=_TASKS["factorisation"].models
-    ),
 }
 """By name, or by a prefix: what follows a colon stands for what the user writes there."""
 
@@ -418,9 +221,6 @@ _NETWORKS: Mapping[str, NetworkEntry] = {
     ),
     "lenet5": NetworkEntry("ensemble.networks.lenet5:LeNet5"),
     "logistic_regression": NetworkEntry("ensemble.networks.logistic_regression:LogisticRegression"),
-    "matrix_factorisation": NetworkEntry(
-        "ensemble.networks.matrix_factorisation:MatrixFactorisation"
-    ),
     "mlp": NetworkEntry("ensemble.networks.mlp:mlp", "ensemble.network_keys:MLP"),
     "resnet20": NetworkEntry("ensemble.networks.resnet:ResNet20", "ensemble.network_keys:RESNET20"),
     "resnet50": NetworkEntry("ensemble.networks.resnet50:ResNet50"),
@@ -467,15 +267,24 @@ _SCHEDULES: Mapping[str, ScheduleEntry] = {
     "warmup_cosine": ScheduleEntry("ensemble.methods.members.optimizers:warmup_cosine"),
 }
 
-METHODS = Tenants("method", MethodEntry, _METHODS)
-TASKS = Tenants("task", TaskEntry, _TASKS)
-SOURCES = Tenants("source", SourceEntry, _SOURCES)
-NETWORKS = Tenants("network", NetworkEntry, _NETWORKS)
-LIKELIHOODS = Tenants("likelihood", LikelihoodEntry, _LIKELIHOODS)
-PRIORS = Tenants("prior", PriorEntry, _PRIORS)
-OPTIMIZERS = Tenants("optimizer", OptimizerEntry, _OPTIMIZERS)
-SCHEDULES = Tenants("schedule", ScheduleEntry, _SCHEDULES)
-SCORES = Tenants("score", ScoreEntry, {})
+
+def _tenants(kind: str, form: type[Entry], core: Mapping[str, Entry]) -> Tenants[Entry]:
+    """The built-in tenants of a kind: those of the core, and those of applications."""
+    built_in = dict(core)
+    for one in applications():
+        built_in |= one.tenants.get(kind, {})
+    return Tenants(kind, form, built_in)
+
+
+METHODS = _tenants("method", MethodEntry, _METHODS)
+TASKS = _tenants("task", TaskEntry, _TASKS)
+SOURCES = _tenants("source", SourceEntry, _SOURCES)
+NETWORKS = _tenants("network", NetworkEntry, _NETWORKS)
+LIKELIHOODS = _tenants("likelihood", LikelihoodEntry, _LIKELIHOODS)
+PRIORS = _tenants("prior", PriorEntry, _PRIORS)
+OPTIMIZERS = _tenants("optimizer", OptimizerEntry, _OPTIMIZERS)
+SCHEDULES = _tenants("schedule", ScheduleEntry, _SCHEDULES)
+SCORES = _tenants("score", ScoreEntry, {})
 """Scores that count where they are asked for; those of `ensemble.scoring.scores` always do."""
 
 KINDS: Mapping[str, Tenants[Any]] = {
@@ -485,6 +294,12 @@ KINDS: Mapping[str, Tenants[Any]] = {
     )
 }
 """All tenants, by their kind."""
+
+SECTIONS = (
+    "ensemble.report.distillation:SECTION",
+    *(one.section for one in applications() if one.section),
+)
+"""What only some reports have: an `ensemble.applications.ReportSection` each."""
 
 RESTORE = "ensemble.predictor:restore"
 """What reads the ensemble of a workdir, for tasks that learn from one."""
@@ -500,7 +315,7 @@ def register(kind: str, name: str, entry: Any) -> None:
             score.
         name: that a configuration says. A built-in one cannot be taken; one that was registered
             before is taken over, and one of an installed package is hidden.
-        entry: of the kind's form, such as `ensemble.registry.MethodEntry`.
+        entry: of the kind's form, such as `ensemble.entries.MethodEntry`.
 
     Raises:
         UserError: there is no such kind, or the name or the entry cannot be used.

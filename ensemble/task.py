@@ -1,8 +1,8 @@
 """The contract of tasks: what is learned, or sampled.
 
 `ensemble.tasks` has the implementations, by the names of `ensemble.registry.TASKS`. The loop knows
-a `Task`. SGD and samplers take a `Learned`, whose parameters have a likelihood and a prior. Random
-walks take a `DensityTask`, which is a log density. A program that predicts needs a
+a `Task`. SGD and samplers take a `Learned`, whose parameters have a likelihood and a prior.
+Samplers take a `Modelled` too, which is a log density. A program that predicts needs a
 `PredictingTask` only.
 
 What only some tasks have is asked for by a method, and never by the task's class. A task that
@@ -11,7 +11,7 @@ inherits from `Defaults` writes no more of that than it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from ensemble.network import Traits, Variables
@@ -58,29 +58,6 @@ class Task(Protocol):
 
     def scored(self) -> Scored | None:
         """What predictions are scored by; None where nothing predicts."""
-
-
-class TargetDensity(Protocol):
-    """What a sampler without gradients asks of a density."""
-
-    @property
-    def num_dims(self) -> int:
-        """D, coordinates of a position."""
-
-    @property
-    def logdensity_fn(self) -> Callable[[jax.Array], jax.Array]:
-        """From positions [C, D] to [C] nats, up to a constant; -inf says impossible."""
-
-    def start(self, rng_key: jax.Array, num_chains: int) -> jax.Array:
-        """Draws overdispersed starts [C, D]."""
-
-
-class DensityTask(Task, TargetDensity, Protocol):
-    """A density that is sampled as it is."""
-
-    @property
-    def name(self) -> str:
-        """Of the density."""
 
 
 class PredictingTask(Protocol):
@@ -161,7 +138,9 @@ class OwnLogDensity(NamedTuple):
         data: on the devices.
         bind: `(data) -> logdensity_fn`, from the parameters to nats [].
         layout: of the parameters: which are split over the devices, and padded.
-        is_local: whether every device computes it by itself: its data are whole on each.
+        run_free: takes draws of chains that do not wait for each other, where every device computes
+            the density by itself: see `ensemble.methods.mcmc.kernels.FreeDraws`. None: chains go
+            draw by draw.
         bind_reference: `(data, sd) -> logdensity_fn` of a wide density to begin at: the prior, or
             where none is known a normal one with this standard deviation; None: it is the
             standard normal density.
@@ -170,7 +149,7 @@ class OwnLogDensity(NamedTuple):
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
     layout: Layout = Layout()
-    is_local: bool = False
+    run_free: Callable[..., Any] | None = None
     bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
 
 
@@ -268,22 +247,24 @@ class Learned(Task, PredictingTask, Protocol):
         """What the report says of a sample of the posterior beside scores."""
 
 
-class SiteDraws(NamedTuple):
-    """What draws of a model's parameters mean, on the host: [C, K, ...] by site.
+class ModelResults(Protocol):
+    """What the draws of the live chains of a model leave."""
 
-    Attributes:
-        values: of the latent variables as the model has them, and of what follows from them.
-        log_likelihood: of each observation, nats.
-        predicted: new observations.
-        observed: the observations themselves, without the axes of chains and draws.
-        dims: names of the axes after those two; None for an axis without a name.
-    """
+    @property
+    def inference_data(self) -> Any:
+        """The draws as `arviz.InferenceData`."""
 
-    values: Mapping[str, np.ndarray]
-    log_likelihood: Mapping[str, np.ndarray]
-    predicted: Mapping[str, np.ndarray]
-    observed: Mapping[str, np.ndarray]
-    dims: Mapping[str, tuple[str | None, ...]]
+    def sections(self, config: Any, num_gradients: int, rate: float | None) -> dict[str, Any]:
+        """Entries of report.json.
+
+        Args:
+            config: of the run.
+            num_gradients: of all chains.
+            rate: gradients of single chains per second.
+        """
+
+    def write(self, work: Any) -> None:
+        """Writes pictures and draws into an `ensemble.storage.workdir.Workdir`."""
 
 
 @runtime_checkable
@@ -332,8 +313,14 @@ class Modelled(Task, Protocol):
     def track(self, params: Any) -> jax.Array:
         """The scalars `tracked` of one draw."""
 
-    def site_draws(self, params: Mapping[str, np.ndarray]) -> SiteDraws:
-        """Makes of parameters [C, K, ...] on the host what the model's variables are."""
+    def results(self, draws: Any, first: int, live: Sequence[int]) -> ModelResults:
+        """What the draws leave.
+
+        Args:
+            draws: of the run, an `ensemble.draws.store.Draws`.
+            first: number of the first draw that counts.
+            live: numbers of the chains.
+        """
 
 
 @runtime_checkable

@@ -160,7 +160,7 @@ class Tenants(Mapping[str, Entry], Generic[Entry]):
         if not isinstance(entry, self.form):
             raise Unregistered(
                 f"{what} is a {type(entry).__name__}, and must be an "
-                f"ensemble.registry.{self.form.__name__}, which names its code"
+                f"{self.form.__module__}.{self.form.__name__}, which names its code"
             )
 
 

@@ -9,7 +9,6 @@ from ensemble.networks import (
     MLP,
     LeNet5,
     LogisticRegression,
-    MatrixFactorisation,
     ResNet20,
     ResNet50,
     ViT,
@@ -20,19 +19,16 @@ from ensemble.networks import (
     on_features,
     register,
 )
-from ensemble.tasks import densities
 
 __all__ = [
     "CNN",
     "MLP",
     "LeNet5",
     "LogisticRegression",
-    "MatrixFactorisation",
     "ResNet20",
     "ResNet50",
     "ViT",
     "create",
-    "densities",
     "from_functions",
     "from_nnx",
     "names",

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from ensemble.methods.walk.moments import NUM_BINS, HostSums, Summary, summarise
-from ensemble.methods.walk.random_walk import has_converged
+from ensemble.walks.moments import NUM_BINS, HostSums, Summary, summarise
+from ensemble.walks.random_walk import has_converged
 from simulations.settings import named
 from simulations.statement import Outcome, Statement, holds, replication
 
@@ -130,9 +130,9 @@ STATEMENTS = (
         claim="The mean, and the variance, of a density that random walks sample",
         over="chains",
         made_by=(
-            "ensemble.methods.walk.moments.summarise",
-            "ensemble.methods.walk.moments._drifts",
-            "ensemble.methods.walk.moments._interval",
+            "ensemble.walks.moments.summarise",
+            "ensemble.walks.moments._drifts",
+            "ensemble.walks.moments._interval",
         ),
         settings={
             "C = 4, 512 draws": _walk(4, 4, 512, 0.9),
@@ -154,7 +154,7 @@ STATEMENTS = (
         name="walk.stop_at",
         claim="The mean, and the variance, of a density when the run ends by config.stop_at",
         over="chains",
-        made_by=("ensemble.methods.walk.random_walk.has_converged",),
+        made_by=("ensemble.walks.random_walk.has_converged",),
         settings={
             "C = 16, ESS 200": _stop(16, 16, 0.9, 200.0),
             "C = 16, ESS 400": _stop(16, 16, 0.95, 400.0),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from ensemble.likelihoods.categorical import Categorical
-from ensemble.report import text
+from ensemble.report import distillation
 from ensemble.report.advantage import advantage, beaten
 from ensemble.report.findings import findings
 from ensemble.scoring.sections import values_of
@@ -143,7 +143,7 @@ def student(rng: np.random.Generator, num_members: int, num_examples: int, noise
         CLASSES.view({"log_probs": one}, labels) for one in (log_probs[:1], log_probs[1:])
     )
     interval = nll_over_mean_member(ours, members)
-    said = text._beside_member(*interval)
+    said = distillation._beside_member(*interval)
     return {
         "a member does better": "a single member does better (" in said,
         "passes for better": not said,

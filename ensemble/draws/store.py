@@ -388,7 +388,7 @@ def fitted_draws(draws: Draws, live: Sequence[int], most: int) -> Fitted:
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The draws of a run that is on disk: see `ensemble.registry.MethodEntry`.
+    """The draws of a run that is on disk: see `ensemble.entries.MethodEntry`.
 
     Raises:
         UserError: there are fewer draws than the checkpoint says, or none yet.

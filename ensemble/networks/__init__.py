@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from ensemble.networks.functions import from_functions as from_functions
     from ensemble.networks.lenet5 import LeNet5 as LeNet5
     from ensemble.networks.logistic_regression import LogisticRegression as LogisticRegression
-    from ensemble.networks.matrix_factorisation import MatrixFactorisation as MatrixFactorisation
     from ensemble.networks.mlp import MLP as MLP
     from ensemble.networks.nnx_modules import from_nnx as from_nnx
     from ensemble.networks.resnet import ResNet20 as ResNet20
@@ -73,7 +72,6 @@ _ON_DEMAND = {
     "LeNet5": "ensemble.networks.lenet5:LeNet5",
     "LogisticRegression": "ensemble.networks.logistic_regression:LogisticRegression",
     "MLP": "ensemble.networks.mlp:MLP",
-    "MatrixFactorisation": "ensemble.networks.matrix_factorisation:MatrixFactorisation",
     "ResNet20": "ensemble.networks.resnet:ResNet20",
     "ResNet50": "ensemble.networks.resnet50:ResNet50",
     "ViT": "ensemble.networks.vit:ViT",

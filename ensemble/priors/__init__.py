@@ -10,7 +10,7 @@ first that fits counts. A scale may be divided by the root of the fan-in, the pr
 but the last (1 for vectors), as in Neal 1996, so that wider layers say the same.
 
 A family of densities is a file here, with the members of `ensemble.priors.family.PriorFamily`, and
-an `ensemble.registry.PriorEntry`.
+an `ensemble.entries.PriorEntry`.
 """
 
 from __future__ import annotations

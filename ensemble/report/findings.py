@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from ensemble.applications import DIVERGENT, MODES, SLOW
 from ensemble.likelihood import is_corrected
 from ensemble.pictures.plot_style import plural
 from ensemble.report.advantage import Advantage, Beaten, advantage, beaten
 from ensemble.report.results import reported_split
+from ensemble.report.sections import sections_of
 from ensemble.report.tuning import too_long, untuned
 from ensemble.scoring.sections import values_in
 from ensemble.storage.predictions import MemberPredictions
@@ -45,8 +47,8 @@ def findings(
     """
     found = _failures(report, remedy_of_failed or remedy) + _convergence(report) + _ladder(report)
     found += untuned(report) + too_long(report) + _diverged(report)
-    if "sites" in report:
-        found += _of_model(report)
+    for section in sections_of(report):
+        found += section.findings(report)
     split = reported_split(report)
     if scored is None:
         return found
@@ -133,7 +135,7 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any], told: s
     """The likely reason why chains have not converged, and what helps against it."""
     from ensemble.draws.diagnostics import DISAGREE, least_ess  # Of chains alone.
 
-    live, is_model = report["live_members"], "sites" in report
+    live = report["live_members"]
     longer = posterior.get("remedy") or (
         f"Raise config.sampler.num_samples={posterior['num_samples']}, or in a new workdir "
         f"config.sampler.num_warmup={posterior['num_warmup']}"
@@ -156,18 +158,15 @@ def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any], told: s
     num_draws = len(live) * posterior.get("num_samples", np.inf)
     if told != DISAGREE and least_ess(posterior) > _GOOD_SHARE * num_draws:
         return f"Each draw is worth much, and they are too few. {longer}."
-    mass = report.get("config", {}).get("sampler", {}).get("mass")
-    is_one = len(report.get("sites", {})) == 1
-    # A ladder has a diagonal mass.
-    may_help = not (mass in ("low_rank", "dense") or is_one or "ladder" in report)
-    others = (
-        ("with hmc and nuts set config.sampler.mass='low_rank', " if may_help else "")
-        + "or write the model in another form, without centring for one "
-        "(numpyro.infer.reparam.LocScaleReparam)"
-        if is_model
-        else "start from trained members with config.init_from, or choose a smaller network"
+    others = _own_remedy(report, SLOW) or (
+        "start from trained members with config.init_from, or choose a smaller network"
     )
     return f"The chains mix slowly. {longer}, {others}."
+
+
+def _own_remedy(report: Mapping[str, Any], fault: str) -> str:
+    """What a section of the report knows against a fault of chains; empty: nothing."""
+    return "".join(section.remedy(report, fault) for section in sections_of(report))
 
 
 def _of_modes(posterior: Mapping[str, Any], report: Mapping[str, Any]) -> str:
@@ -179,13 +178,8 @@ def _of_modes(posterior: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     more = "; ..." if len(posterior["modes"]) > _MAX_MODES else ""
     if "ladder" in report:
         remedy = "raise config.ladder.num_replicas, or start wider"
-    elif "sites" in report:
-        remedy = (
-            "set config.method='tempering', which moves between modes, or, if they are mirror "
-            "images, order the parameters in the model"
-        )
     else:
-        remedy = (
+        remedy = _own_remedy(report, MODES) or (
             "take the chains as an ensemble and their intervals for nothing more, for longer ones "
             "will hardly leave their modes"
         )
@@ -223,30 +217,12 @@ def _diverged(report: Mapping[str, Any]) -> list[str]:
         target = report["config"]["sampler"]["target_acceptance"]
         remedy = (
             f"Raise config.sampler.target_acceptance={target:g} to such as 0.95"
-            f"{', or write the model without centring' * ('sites' in report)}."
+            f"{_own_remedy(report, DIVERGENT)}."
         )
     return [
         f"{plural(posterior['divergences'], 'draw')} diverged: the posterior has places that "
         f"are too narrow for the step size, and their values may be missing here. {remedy}"
     ]
-
-
-def _of_model(report: Mapping[str, Any]) -> list[str]:
-    """An R-hat that cannot be had, observations of which LOO says nothing."""
-    posterior, found = report["posterior"], []
-    if posterior["rhat_max"] is None or not np.isfinite(posterior["rhat_max"]):
-        found.append(
-            f"R-hat of {posterior['rhat_worst']} is no finite number: its draws are too few, not "
-            "finite, or each chain stays at a value of its own. Whether the chains agree cannot be "
-            "said."
-        )
-    for site, one in report["information_criteria"].items():
-        if one["num_bad_k"]:
-            found.append(
-                f"LOO of {site} is unreliable: the Pareto k is above {one['good_k']:.2g} for "
-                f"{plural(one['num_bad_k'], 'observation')}."
-            )
-    return found
 
 
 def _training(

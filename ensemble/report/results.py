@@ -13,6 +13,7 @@ from ensemble.method import FAILURES, Examined, Info, Method, PredictingMethod, 
 from ensemble.notes import note
 from ensemble.pictures import curves
 from ensemble.pictures.plot_style import figure_to_png, plural
+from ensemble.report.sections import sections_of
 from ensemble.report.simple_predictors import MAX_PRODUCTS, score_simple
 from ensemble.scoring.sections import VERSION, score_split
 from ensemble.storage.files import write_file
@@ -202,10 +203,8 @@ def final_figures(
     split = reported_split(report)
     if split is None:
         return figures
-    if "recommendation" in report:
-        from ensemble.pictures.recommendation_plots import first_choice_figures  # Seldom drawn.
-
-        figures |= first_choice_figures(report["recommendation"]["first_choices"])
+    for section in sections_of(report):
+        figures |= section.figures(report)
     arrays, targets = predictions[split].arrays, scored.dataset.targets(split)
     return {
         **figures,

@@ -9,6 +9,7 @@ from ensemble import likelihoods, registry
 from ensemble.pictures import plot_style
 from ensemble.report import simple_predictors
 from ensemble.report.results import reported_split
+from ensemble.report.sections import sections_of
 from ensemble.scoring.score import named
 
 
@@ -43,21 +44,18 @@ def format_table(report: Mapping[str, Any]) -> str:
 
 def contents(report: Mapping[str, Any]) -> list[Table | str]:
     """The tables of a report, and lines of text between and after them."""
-    if not registry.METHODS[report["method"]].predicts:
-        return [_moments_table(report["posterior"]), "", WALK_INTERVALS]
-    if "sites" in report:
-        return _sites_table(report)
+    sections = sections_of(report)
+    own = [part for section in sections for part in section.contents(report)]
+    if any(section.stands_alone for section in sections):
+        return own
     split = reported_split(report)
-    beside = _distillation(report)
     if split is None:
-        return ["There are no scores: every example was learned from.", *beside]
-    if "recommendation" not in report:
-        return [_scores_table(report, split), *beside]
-    return [_scores_table(report, split), "", *_recommendation(report["recommendation"]), *beside]
+        return ["There are no scores: every example was learned from.", *own]
+    return [_scores_table(report, split), *own]
 
 
 def _scores_table(report: Mapping[str, Any], split: str) -> Table:
-    names, scores = _likelihood(report).columns, report[split]["scores"]
+    names, scores = likelihood_of(report).columns, report[split]["scores"]
     is_posterior = "posterior" in report
     one, whole = ("chain", "all chains") if is_posterior else ("member", "ensemble")
 
@@ -90,137 +88,23 @@ def _scores_table(report: Mapping[str, Any], split: str) -> Table:
     return Table([split, *(named(name).title for name in names)], rows, width)
 
 
-def _moments_table(posterior: Mapping[str, Any]) -> Table:
-    """The moments of a density with their intervals, a dimension per line."""
-    names = ("mean", "variance")
-    rows = []
-    for d, ess in enumerate(posterior["ess"]):
-        row = [str(d)]
-        for name in names:
-            ends = posterior[f"{name}_interval"][d]
-            told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "not known"
-            row += [f"{posterior[name][d]:.6g}", told]
-        rows.append([*row, f"{ess:.6g}"])
-    return Table(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows, 10, 22)
-
-
-_MAX_SITES = 40
-
-
-def _sites_table(report: Mapping[str, Any]) -> list[Table | str]:
-    """The variables of a model, a line each, and what LOO says of its observations."""
-    titles = {
-        "mean": "mean", "mcse": "+-", "sd": "sd", "q05": "5%", "q95": "95%", "rhat": "R-hat",
-        "ess_bulk": "bulk ESS", "ess_tail": "tail ESS",
-    }  # fmt: skip
-    digits = {"rhat": ".3f", "ess_bulk": ".0f", "ess_tail": ".0f", "mcse": ".2g"}
-
-    def cell(name: str, value: float) -> str:
-        return "" if np.isnan(value) else f"{value:{digits.get(name, '.5g')}}"
-
-    shown = list(report["sites"].items())[:_MAX_SITES]
-    rows = [[site, *(cell(name, row[name]) for name in titles)] for site, row in shown]
-    width = max(len("variable"), *(len(site) for site, _ in shown)) + 1
-    others = max(9, *(len(cell) for row in rows for cell in row[1:])) + 1
-    found: list[Table | str] = [Table(["variable", *titles.values()], rows, width, others)]
-    if report["num_values"] > len(shown):
-        found.append(
-            f"These are {len(shown)} of {report['num_values']:,} values; report.json has "
-            f"{len(report['sites']):,}, posterior.nc has all."
-        )
-    for site, one in report["information_criteria"].items():
-        found.append(
-            f"LOO of {site}: {one['elpd_loo']:.1f} nats +- {one['se_loo']:.1f}, with "
-            f"{one['p_loo']:.1f} effective parameters. WAIC: {one['elpd_waic']:.1f}."
-        )
-    return found
-
-
-def _recommendation(recommendation: Mapping[str, Any]) -> list[Table | str]:
-    """What lays a factorisation beside simpler models."""
-    held_out = recommendation["held_out"]
-    titles = {"log_likelihood": "nats a pair", "auc": "AUC", "recall_at_20": "recall@20"}
-    if "rmse" in held_out["posterior"]:
-        titles["rmse"] = "RMSE of p"
-    rows = [
-        [model, *(f"{scores[name]:.4f}" for name in titles)] for model, scores in held_out.items()
-    ]
-    draws = plot_style.plural(recommendation["num_draws"], "draw")
-    return [
-        Table(["held out", *titles.values()], rows, 12),
-        f"Here the posterior is the {draws} that were kept.",
-    ]
-
-
-def _distillation(report: Mapping[str, Any]) -> list[Table | str]:
-    """What lays a student beside the ensemble that it has learned from; nothing of another run."""
-    found = report.get("distillation")
-    if found is None:
-        return []
-    teacher, student = found["teacher"], found["student"]
-    title = f"teacher, {plot_style.plural(teacher['num_networks'], 'network')}"
-    entries = [(title, teacher), ("student", student)]
-    names: Sequence[str] = ()
-    if "split" in found:
-        names = _likelihood(report).columns
-        entries.insert(1, ("its average member", {"scores": found["mean_member"]}))
-    rows = []
-    for label, one in entries:
-        cells = [named(name).shown(one["scores"][name]) for name in names]
-        if "num_parameters" in one:
-            cells += [f"{one['num_parameters']:,}", f"{one['examples_per_second']:,.0f}"]
-        rows.append([label, *cells])
-    titles = [found.get("split", ""), *(named(name).title for name in names)]
-    width = max(len(label) for label, _ in entries)
-    kept = _kept(found) if names else ""
-    if names and "nll_over_mean_member" in found:  # As of runs since it is there.
-        kept += _beside_member(*found["nll_over_mean_member"])
-    return [
-        "",
-        Table([*titles, "parameters", "examples/s"], rows, width),
-        f"The student is {found['speedup']:.1f} times as fast as its teacher{kept}.",
-    ]
-
-
-def _kept(found: Mapping[str, Any]) -> str:
-    """What of a teacher's scores its student has kept, in a half sentence."""
-    lost = found["student"]["scores"]["nll"] - found["teacher"]["scores"]["nll"]
-    of_member = found["mean_member"]["nll"] - found["teacher"]["scores"]["nll"]
-    text = f", at an NLL of {lost:+.4f} nats from it (its average member {of_member:+.4f})"
-    correlation = found["rank_correlation"].get("epistemic")
-    if correlation is not None:
-        text += f"; their epistemic uncertainties have a rank correlation of {correlation:.2f}"
-    return text
-
-
-def _beside_member(low: float, high: float) -> str:
-    """Whether a single member does as well, by an interval of the difference in NLL."""
-    if high < 0:
-        return ""
-    spread = f"the difference is [{low:+.4f}, {high:+.4f}] over these examples"
-    what = "a single member does better"
-    if low <= 0:
-        what = "whether a single member does better is not known"
-    return (
-        f": {what} ({spread}). A larger network, more epochs or config.num_blends=1 may bring it "
-        "nearer"
-    )
-
-
-def _likelihood(report: Mapping[str, Any]) -> Any:
+def likelihood_of(report: Mapping[str, Any]) -> Any:
     """The likelihood that a report's scores are of."""
     return likelihoods.described(report["config"]["likelihood"], report["dataset"])
 
 
 def summary_sentence(report: Mapping[str, Any]) -> str:
     """Says in one line what the ensemble brings over its average member, or a posterior's draws."""
+    for section in sections_of(report):
+        if sentence := section.sentence(report):
+            return sentence
     split = reported_split(report)
     if "posterior" in report:
         return _posterior_sentence(report, split)
     if split is None:
         number = len(report["live_members"])
         return f"{plot_style.plural(number, 'member')} {'is' if number == 1 else 'are'} live."
-    return str(_likelihood(report).sentence(report[split], split, len(report["live_members"])))
+    return str(likelihood_of(report).sentence(report[split], split, len(report["live_members"])))
 
 
 def notes(report: Mapping[str, Any]) -> str:
@@ -230,34 +114,10 @@ def notes(report: Mapping[str, Any]) -> str:
     return "\n".join([chosen, *lines] if chosen else lines)
 
 
-WALK_INTERVALS = (
-    "The 95% intervals are over chains, drawn anew from their starts. None is told of a single "
-    "start, without a warm-up, or while chains drift or have not left their starts."
-)
-
-
 def agreement(rhat: float, ess: float, worst: str = "", least: str = "") -> str:
     """How far chains agree: their largest R-hat, of what, and their least bulk ESS, of what."""
     of_rhat, of_ess = (f" ({name})" if name else "" for name in (worst, least))
     return f"R-hat up to {rhat:.3f}{of_rhat}, bulk ESS from {ess:.0f}{of_ess}"
-
-
-def _walk_sentence(posterior: Mapping[str, Any]) -> str:
-    """Says what the samples of a density are worth."""
-    text = (
-        f"{plot_style.plural(posterior['num_total_samples'], 'sample')} of "
-        f"{plot_style.plural(posterior['num_chains'], 'chain')}, "
-    )
-    if np.isfinite(posterior["ess_min"]) and np.isfinite(posterior["rhat_max"]):
-        text += f"worth {posterior['ess_min']:,.0f}: R-hat up to {posterior['rhat_max']:.4f}, "
-    else:
-        text += "too few chains or samples to say what they are worth, "
-    text += f"{posterior['accept']:.0%} accepted."
-    if posterior["num_invalid"]:
-        text += f" {posterior['num_invalid']:,} proposals without a log density were rejected."
-    if posterior["num_stuck"]:
-        text += f" {posterior['num_stuck']:,} chains never came to where the density is."
-    return text
 
 
 def _unadjusted(posterior: Mapping[str, Any]) -> str:
@@ -299,8 +159,6 @@ def _predictive(posterior: Mapping[str, Any]) -> str:
 def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
     """Says what averaging draws brings, and how far the chains can be trusted."""
     posterior = report["posterior"]
-    if not registry.METHODS[report["method"]].predicts:
-        return _walk_sentence(posterior)
     num_chains, num_draws = len(report["live_members"]), posterior["num_samples"]
     text = f"{plot_style.plural(num_chains, 'chain')} of {plot_style.plural(num_draws, 'draw')}: "
     if np.isfinite(posterior["rhat_max"]) and np.isfinite(posterior["ess_bulk_min"]):
@@ -327,7 +185,7 @@ def _posterior_sentence(report: Mapping[str, Any], split: str | None) -> str:
         text += f" The likelihood has temperature {posterior['temperature']:g}: this is not Bayes."
     if split is None:
         return text + _unseen_modes(posterior, num_chains)
-    brings = _likelihood(report).posterior_sentence(
+    brings = likelihood_of(report).posterior_sentence(
         report[split], report["average_draw"][split], split
     )
     return f"{brings} {text}"

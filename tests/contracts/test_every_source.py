@@ -2,12 +2,12 @@
 
 import dataclasses
 
-import movielens_sets
 import numpy as np
 import pandas as pd
 import PIL.Image
 import pytest
 import tfds_sets
+from recommendation import movielens_sets
 from run_parts import loaded_table, read_in_blocks_of, records_of
 
 from ensemble import UserError, registry

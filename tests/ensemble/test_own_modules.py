@@ -6,8 +6,8 @@ import pytest
 from conftest import ROOT
 from programs import run_here
 
+from ensemble.numpyro_models import model_file
 from ensemble.own_modules import importable
-from ensemble.tasks.probabilistic import model_file
 
 CONFIG = """
 from sibling_of_config import VALUE

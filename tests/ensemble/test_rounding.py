@@ -9,9 +9,9 @@ import pytest
 
 from ensemble import rounding
 from ensemble.notes import collected
+from ensemble.numpyro_models.numpyro_program import NumPyroProgram
 from ensemble.rounding import note_rounding
 from ensemble.sources import dataset_from_arrays
-from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 
 RNG = np.random.default_rng(0)
 SECONDS = 1.7e9 + np.sort(RNG.uniform(0, 3600, 50))

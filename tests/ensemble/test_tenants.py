@@ -13,7 +13,7 @@ from ensemble.config_rules import validate
 from ensemble.keys import POSITIVE, Block, Key
 
 ENTRY = """
-    from ensemble.registry import MethodEntry
+    from ensemble.entries import MethodEntry
 
     SLOW = MethodEntry(
         "ensemble.methods.members.sgd:SGD", "{block}", ("supervised",),
@@ -118,7 +118,7 @@ def test_code_that_is_there_already_needs_no_place(folder):
         ("method", "sgd", registry.METHODS["hmc"], "the method 'sgd' is built in"),
         ("network", "mlp", registry.NETWORKS["cnn"], "the network 'mlp' is built in"),
         ("methode", "mine", registry.METHODS["hmc"], "'methode' is no kind of tenant; use one of"),
-        ("source", "mine", registry.METHODS["hmc"], "must be an ensemble.registry.SourceEntry"),
+        ("source", "mine", registry.METHODS["hmc"], "must be an ensemble.entries.SourceEntry"),
         ("prior", "", registry.PRIORS["normal"], "registered by its name, and '' is none"),
     ],
 )
@@ -152,7 +152,7 @@ def test_two_packages_of_one_name_are_one_line_for_those_who_ask(slow, folder):
         ("import not_there_at_all", "ModuleNotFoundError: No module named 'not_there_at_all'"),
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("OTHER = 1", "AttributeError"),
-        ("SLOW = 'sgd'", "is a str, and must be an ensemble.registry.MethodEntry"),
+        ("SLOW = 'sgd'", "is a str, and must be an ensemble.entries.MethodEntry"),
         ("SLOW =", "SyntaxError"),
     ],
 )

@@ -13,7 +13,7 @@ from run_parts import draws_of, identity_of
 
 import ensemble
 from ensemble import UserError
-from ensemble.commands import recommend
+from ensemble.recommendation import command as recommend
 from ensemble.storage import checkpoint
 from ensemble.storage.checkpoint import Checkpointer
 

@@ -38,15 +38,14 @@ class LogDensity(NamedTuple):
             parameters that are split over the shards stay where they are. None where nothing
             predicts.
         layout: of the parameters; those that are split over the shards are padded.
-        is_local: whether every device computes it by itself, from data of its own.
-        bind_reference: as of `ensemble.task.OwnLogDensity`.
+        run_free, bind_reference: as of `ensemble.task.OwnLogDensity`.
     """
 
     data: Any
     bind: Callable[[Any], Callable[[Any], jax.Array]]
     predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None
     layout: Layout = Layout()
-    is_local: bool = False
+    run_free: Callable[..., Any] | None = None
     bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
 
 
@@ -100,7 +99,7 @@ def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDen
         may_split: whether the sampler leaves parameters on their shards.
     """
     own = model.own_log_density(mesh, may_split)
-    return LogDensity(own.data, own.bind, None, own.layout, own.is_local, own.bind_reference)
+    return LogDensity(own.data, own.bind, None, own.layout, own.run_free, own.bind_reference)
 
 
 def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:

@@ -21,6 +21,7 @@ from ensemble.methods.mcmc.kernels import (
     SECTIONS,
     Chain,
     DrawInfo,
+    FreeDraws,
     Sampler,
     Settings,
     check_dense,
@@ -102,7 +103,7 @@ class Programs:
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
         self._check_memory()
         self.first_state = jax.jit(self._first_state)
-        self._is_free = SAMPLERS[config.method].may_be_free and self.density.is_local
+        self._run_free = self.density.run_free if SAMPLERS[config.method].may_be_free else None
         # Records are small, and are not donated: an empty one serves for every start.
         self.run_chunk = jax.jit(self._run_chunk, donate_argnums=0)
         self.new_record = functools.cache(jax.jit(self._new_record, static_argnames="num_draws"))
@@ -295,12 +296,10 @@ class Programs:
             end: number after the last one.
         """
         with mapped_over_networks():
-            if self._is_free:
-                from ensemble.methods.mcmc.free_chains import run_on_devices  # Of few samplers.
-
+            if self._run_free is not None:
                 whole = (state.coordinates, data)
-                chains, num_moves, record = run_on_devices(
-                    self.mesh, self._make_free, whole, state.chains, state.num_moves,
+                chains, num_moves, record = self._run_free(
+                    self.mesh, self._free_draws, whole, state.chains, state.num_moves,
                     record, begun, first, end,
                 )  # fmt: skip
                 state = state.replace(chains=chains, num_moves=num_moves)
@@ -316,8 +315,8 @@ class Programs:
             state = jax.lax.with_sharding_constraint(state, self.shardings(state))
             return state, self._placed(record)
 
-    def _make_free(self, coordinates: Coordinates, data: Any) -> Any:
-        """Chains that do not wait for each other; of a model, which has no splits."""
+    def _free_draws(self, coordinates: Coordinates, data: Any) -> FreeDraws:
+        """Draws of chains that do not wait for each other; of a model, which has no splits."""
         task = self.task
         assert isinstance(task, Modelled)
 
@@ -325,10 +324,8 @@ class Programs:
             params = coordinates.to_params(position)
             return Record(Trace(info, {}, task.track(params)), params)
 
-        from ensemble.methods.mcmc.free_chains import FreeChains  # As in `_run_chunk`.
-
         logdensity_fn = self._logdensity_fn(coordinates, data)
-        return FreeChains(self._settings, logdensity_fn, observe, self.num_kept, self.num_left_out)
+        return FreeDraws(self._settings, logdensity_fn, observe, self.num_kept, self.num_left_out)
 
     def _draw(
         self,

@@ -21,13 +21,12 @@ from ensemble.methods.mcmc.sampler_keys import SAMPLERS
 from ensemble.methods.mcmc.start import chain_keys, find_map, starting_points
 from ensemble.methods.mcmc.state import SamplingState, Trace, append_draws, from_host, to_host
 from ensemble.networks.layers import mapped_over_networks
-from ensemble.report.model_results import ModelResults
 from ensemble.report.posterior import convergence_scalars, posterior_section, write_posterior
 from ensemble.report.results import REPORTED_SPLITS
 from ensemble.sharding import processes, transfer
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned, Modelled
+from ensemble.task import Learned, Modelled, ModelResults
 
 _MIN_DRAWS_TO_MOVE = 20
 
@@ -280,7 +279,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         if isinstance(task, Modelled):
             if not processes.is_main():
                 return {}
-            self._results = ModelResults(task, draws, self._first_counted, live)
+            self._results = task.results(draws, self._first_counted, live)
             return sections | self._results.sections(self.config, self._num_gradients(draws), rate)
         average_draw = {
             name: chain_monitor.mean_scores(self._predictions.average_draw(name, draws), live)

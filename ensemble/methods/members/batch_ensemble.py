@@ -37,5 +37,5 @@ class BatchEnsemble(SGD):
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The networks of members that are on disk: see `ensemble.registry.MethodEntry`."""
+    """The networks of members that are on disk: see `ensemble.entries.MethodEntry`."""
     return apart(member.fitted(saved))

@@ -430,7 +430,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The networks of members that are on disk: see `ensemble.registry.MethodEntry`."""
+    """The networks of members that are on disk: see `ensemble.entries.MethodEntry`."""
     found = member.fitted(saved)
     number = saved.config["cross_fitted"].get("num_estimators", 1)  # Earlier versions had no such.
     return apart(found) if number > 1 else found

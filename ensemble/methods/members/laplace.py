@@ -437,7 +437,7 @@ def _fitted(sets: Any, rows: Sequence[int], laplace: Any, member_devices: int) -
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The members that are on disk, and their posteriors: see `ensemble.registry.MethodEntry`.
+    """The members that are on disk, and their posteriors: see `ensemble.entries.MethodEntry`.
 
     Raises:
         UserError: the curvature is not complete.

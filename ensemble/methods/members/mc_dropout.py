@@ -82,7 +82,7 @@ def predict_pass(
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The members that are on disk, and their keys: see `ensemble.registry.MethodEntry`."""
+    """The members that are on disk, and their keys: see `ensemble.entries.MethodEntry`."""
     keys = np.asarray(saved.arrays["rng_key"])[list(saved.live)]
     return _in_passes(member.fitted(saved), keys, saved.config["mc_dropout"]["num_passes"])
 

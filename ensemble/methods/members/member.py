@@ -82,7 +82,7 @@ class TrainState(train_state.TrainState):
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The members that are on disk: see `ensemble.registry.MethodEntry`."""
+    """The members that are on disk: see `ensemble.entries.MethodEntry`."""
     arrays = saved.arrays
     best = arrays["best"]
     chosen = best["variables"] if best else {"params": arrays["params"], **arrays["model_state"]}

@@ -131,7 +131,7 @@ def fitted_sets(saved: OnDisk, noun: str) -> Fitted:
     """The sets of members that are on disk.
 
     Args:
-        saved: as of `ensemble.registry.MethodEntry.fitted`.
+        saved: as of `ensemble.entries.MethodEntry.fitted`.
         noun: what a set is called.
 
     Raises:

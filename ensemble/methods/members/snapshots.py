@@ -68,7 +68,7 @@ class Snapshots(SeveralSets):
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The sets of members that are on disk: see `ensemble.registry.MethodEntry`."""
+    """The sets of members that are on disk: see `ensemble.entries.MethodEntry`."""
     return fitted_sets(saved, _NOUN)
 
 

@@ -209,5 +209,5 @@ def _draw(moments: dict[str, Any], rng_keys: jax.Array, number: Any) -> Any:
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The draws of members that are on disk: see `ensemble.registry.MethodEntry`."""
+    """The draws of members that are on disk: see `ensemble.entries.MethodEntry`."""
     return fitted_sets(saved, _NOUN)

@@ -1,6 +1,6 @@
 """The entries, which name the code: nothing here imports JAX."""
 
-from ensemble.registry import (
+from ensemble.entries import (
     LikelihoodEntry,
     MethodEntry,
     NetworkEntry,

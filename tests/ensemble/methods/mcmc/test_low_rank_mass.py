@@ -8,12 +8,12 @@ from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
 from run_parts import validated
 
 from ensemble.methods.mcmc import low_rank_mass
-from ensemble.methods.mcmc.nuts_steps import times
 from ensemble.methods.mcmc.sampling import Sampling
 from ensemble.methods.mcmc.warmup import build_schedule, window_ends
-from ensemble.run.sample import _defaults
-from ensemble.tasks.probabilistic.density_program import DensityProgram
-from ensemble.tasks.probabilistic.model_task import ModelTask
+from ensemble.numpyro_models.density_program import DensityProgram
+from ensemble.numpyro_models.model_task import ModelTask
+from ensemble.numpyro_models.nuts_steps import times
+from ensemble.numpyro_models.sample import _defaults
 
 NUM_WIDE, WIDE = 3, 30.0
 NUM_PARAMS = 12

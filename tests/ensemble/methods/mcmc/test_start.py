@@ -14,13 +14,13 @@ from ensemble import UserError, networks
 from ensemble.methods.mcmc import start
 from ensemble.methods.mcmc.log_density import log_density_of_model, make_log_density
 from ensemble.methods.mcmc.start import find_map
+from ensemble.numpyro_models import model_task
+from ensemble.numpyro_models.density_program import DensityProgram
+from ensemble.numpyro_models.model_task import ModelTask
+from ensemble.numpyro_models.numpyro_program import NumPyroProgram
 from ensemble.predictor import Restored
 from ensemble.priors import parse_prior
 from ensemble.sources import dataset_from_arrays
-from ensemble.tasks.probabilistic import model_task
-from ensemble.tasks.probabilistic.density_program import DensityProgram
-from ensemble.tasks.probabilistic.model_task import ModelTask
-from ensemble.tasks.probabilistic.numpyro_program import NumPyroProgram
 from ensemble.tasks.supervised import classification
 
 SHAPES = {

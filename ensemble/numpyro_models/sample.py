@@ -1,0 +1,145 @@
+"""`ensemble.sample`: the posterior of a NumPyro model, or of any log density, in one call."""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ensemble import registry
+from ensemble.config import all_keys, flatten
+from ensemble.config_rules import validate
+from ensemble.configs import numpyro_nuts
+from ensemble.errors import UserError, shown
+from ensemble.run.loop import run
+from ensemble.run.result import as_text
+from ensemble.sharding import processes
+
+
+class Samples:
+    """Draws of a posterior, with what they are worth.
+
+    Attributes:
+        report: the content of report.json.
+        data: `arviz.InferenceData` with the groups posterior, sample_stats and, where the model
+            has observations, log_likelihood, posterior_predictive and observed_data. A slash in
+            a name, as of `numpyro.handlers.scope`, is a dot there.
+        workdir: where the run lives; None where nothing was kept.
+    """
+
+    def __init__(self, report: Mapping[str, Any], data: Any, workdir: str | None):
+        self.report = report
+        self.data = data
+        self.workdir = workdir
+
+    @functools.cached_property
+    def draws(self) -> dict[str, np.ndarray]:
+        """Draws [C, T, ...] of every variable, by name, deterministic sites included."""
+        if self.data is None:
+            return {}
+        variables = self.data.posterior.data_vars
+        return {one.attrs.get("site", name): one.values for name, one in variables.items()}
+
+    @property
+    def summary(self) -> Mapping[str, Mapping[str, float]]:
+        """Mean, sd, quantiles, R-hat and ESS of every scalar, by name."""
+        found: Mapping[str, Mapping[str, float]] = self.report.get("sites", {})
+        return found
+
+    def __repr__(self) -> str:
+        return as_text(self.report, self.workdir)
+
+
+def sample(
+    model: Callable[..., Any],
+    data: Mapping[str, Any] | tuple[Any, ...] | None = None,
+    *,
+    method: str = "nuts",
+    workdir: str | os.PathLike[str] | None = None,
+    start: Any = None,
+    config: Mapping[str, Any] | None = None,
+    show_progress: bool = True,
+) -> Samples:
+    """Samples the posterior of a NumPyro model, or goes on with the run in `workdir`.
+
+    Args:
+        model: a NumPyro model. With a `start`, a log density: a function from a position to nats
+            [], which JAX can differentiate.
+        data: arguments of the model: a mapping by name, or a tuple by position; None: it takes
+            none. Arrays are traced, numbers are not.
+        method: 'nuts', 'hmc', 'adjusted_mclmc', 'mclmc', or for several modes 'tempering'.
+        workdir: directory for checkpoints, metrics and results; a run that is already there is
+            resumed, on any devices. None keeps nothing.
+        start: of a log density, an array or a tree of arrays. Each chain starts within 2 of it in
+            every coordinate.
+        config: more keys of the configuration, such as
+            `{"num_chains": 8, "sampler.num_samples": 500}`; what is left out is as in
+            `configs/numpyro_nuts.py`.
+        show_progress: as of `ensemble.train`.
+
+    Returns:
+        The draws; of several processes only the main one gets them.
+
+    Raises:
+        UserError: the model, the data or the configuration cannot be used.
+        RunFailed: as of `ensemble.train`.
+        Interrupted: as of `ensemble.train`.
+    """
+    started = time.monotonic()
+    if not callable(model):
+        raise UserError(
+            f"model is a {type(model).__name__}, must be a function: a NumPyro model, or with a "
+            "start a log density"
+        )
+    name = shown(getattr(model, "__name__", type(model).__name__))
+    kind = "numpyro" if start is None else "logdensity"
+    given = {"method": method, **flatten(config or {}), "model": f"{kind}:{name}"}
+    task = registry.task_of_model(given["model"])
+    able = [known for known in registry.METHODS if task in registry.tasks_of(known)]
+    if given["method"] not in able:
+        raise UserError(f"method={given['method']!r} must be one of {', '.join(able)}")
+    given = {**_defaults(), **given}
+    make_program = functools.partial(_program, model, data, start, name)
+    where = None if workdir is None else os.fspath(workdir)
+    result = run(validate(given), make_program, where, started, show_progress)
+    if not processes.is_main():
+        return Samples({}, None, None)
+    return Samples(result.report, result.data, where)
+
+
+def _program(model: Callable[..., Any], data: Any, start: Any, name: str) -> Any:
+    """What the task takes; made when the devices are set up."""
+    # NumPyro may start JAX when it is imported: the devices must be set up before.
+    from ensemble.numpyro_models.density_program import DensityProgram
+    from ensemble.numpyro_models.model_file import check_arguments
+    from ensemble.numpyro_models.numpyro_program import NumPyroProgram
+
+    if start is not None:
+        if data is not None:
+            raise UserError(
+                "data are for a NumPyro model; a log density, which has a start, closes over its "
+                "data: leave one of the two out"
+            )
+        return DensityProgram(model, start, f"log density {name!r}")
+    if data is not None and not isinstance(data, Mapping | tuple):
+        raise UserError(
+            f"data are a {type(data).__name__}, must be a mapping of arguments by name, or a tuple"
+        )
+    args = data if isinstance(data, tuple) else ()
+    kwargs = dict(data) if isinstance(data, Mapping) else {}
+    try:
+        check_arguments(model, args, kwargs, name, "data")
+    except UserError as error:
+        if data is not None:
+            raise
+        raise UserError(f"{error}; or, of a log density, give start") from error
+    return NumPyroProgram(model, args, kwargs, f"model {name!r}")
+
+
+def _defaults() -> dict[str, Any]:
+    """What the bundled configuration says, without keys of other tasks."""
+    keys = all_keys()
+    chosen = flatten(numpyro_nuts.get_config())
+    return {key: value for key, value in chosen.items() if value != keys[key].default}

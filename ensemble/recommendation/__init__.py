@@ -1,0 +1,43 @@
+"""Who watches what: a matrix factorisation, and what it recommends."""
+
+from ensemble.applications import Application, Command
+from ensemble.entries import NetworkEntry, SourceEntry, TaskEntry
+
+_FACTORISATION = TaskEntry(
+    "ensemble.recommendation.watch_task:create",
+    "ensemble.recommendation.keys:BLOCK",
+    "ensemble.recommendation.watch_task:restore",
+    models=("matrix_factorisation",),
+    methods=("hmc", "nuts"),
+    why_not_evaluated="has learned who watches what, and evaluations are of predictions; its "
+    "scores are in report.json, and recommend.py recommends",
+)
+_MOVIELENS = SourceEntry(
+    "ensemble.recommendation.movielens:load_movielens", models=_FACTORISATION.models
+)
+_GENERATED = SourceEntry(
+    "ensemble.recommendation.movielens:load_generated", models=_FACTORISATION.models
+)
+
+
+def join() -> Application:
+    """Describes the application."""
+    return Application(
+        tenants={
+            "task": {"factorisation": _FACTORISATION},
+            "network": {
+                "matrix_factorisation": NetworkEntry(
+                    "ensemble.recommendation.matrix_factorisation:MatrixFactorisation"
+                )
+            },
+            "source": {
+                "movielens/1m-ratings": _MOVIELENS,
+                "movielens/100k-ratings": _MOVIELENS,
+                "watches:USERSxMOVIES": _GENERATED,
+            },
+        },
+        commands={
+            "recommend": Command("recommends movies to a user", "ensemble.recommendation.command")
+        },
+        section="ensemble.recommendation.section:SECTION",
+    )

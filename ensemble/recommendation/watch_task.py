@@ -1,0 +1,298 @@
+"""The task of matrix factorisation: which of all movies has a user watched?
+
+It is a classification of pairs of a user and a movie, so that all that is known of classifiers
+holds: predictions, scores, reports. Its likelihood is of the whole matrix, though, and the users'
+parameters lie beside their rows: `ensemble.recommendation.watch_likelihood`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+from jax.sharding import Mesh
+
+from ensemble.config import flatten
+from ensemble.errors import UserError
+from ensemble.likelihood import Likelihood
+from ensemble.likelihoods import described
+from ensemble.network import Traits, Variables
+from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
+from ensemble.recommendation import recommend as recommendation
+from ensemble.recommendation import watch_likelihood
+from ensemble.recommendation.baselines import fit_biases
+from ensemble.recommendation.matrix_factorisation import MatrixFactorisation
+from ensemble.recommendation.movielens import HELD_OUT, WatchDataset
+from ensemble.sharding import transfer
+from ensemble.sharding.layout import Layout
+from ensemble.sharding.mesh import DATA
+from ensemble.source import Examples, Source
+from ensemble.sources.catalogue import models_of
+from ensemble.storage.memory import check_memory
+from ensemble.task import Aux, Defaults, DrawReport, OwnLogLikelihood, Scored
+from ensemble.tasks.learning_data import (
+    check_params,
+    describe,
+    described_dataset,
+    load_source,
+    make_likelihood,
+)
+
+_START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
+
+
+@dataclasses.dataclass(frozen=True)
+class Factors(Defaults):
+    """Factors that predict, without the watches that they have learned.
+
+    Attributes:
+        dataset: pairs of a user and a movie, or none.
+        likelihood: of a pair: whether the user has watched the movie.
+    """
+
+    dataset: Source
+    likelihood: Likelihood
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what a checkpoint says of what was learned, JSON-ready."""
+        return {**describe(self.dataset), **self.likelihood.describe()}
+
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
+        """The predictive distribution of pairs [P, 2]; there is no noise."""
+        logits, _ = MatrixFactorisation().apply(variables, inputs)
+        return self.likelihood.predict({}, logits)
+
+    def without_examples(self) -> "Factors":
+        """The same task for predictions alone."""
+        return Factors(described_dataset(self.describe()), self.likelihood)
+
+    def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
+        """Refuses pairs [P, 2] that are not numbers of users and of movies."""
+        MatrixFactorisation().check_inputs(inputs, params)
+
+
+@dataclasses.dataclass(frozen=True)
+class Factorisation(Factors):
+    """A watch matrix W, and the factors that are to explain it.
+
+    W_ij ~ Bernoulli(sigmoid(U_i V_j' + u_i + v_j)), independently, with the priors on U, V, u, v.
+
+    Attributes:
+        dataset: the watches.
+        priors: on the parameters, by `ensemble.priors.parse_prior`.
+        num_factors: D.
+    """
+
+    dataset: WatchDataset
+    priors: tuple[Prior, ...] = ()
+    num_factors: int = 8
+
+    @property
+    def observed(self) -> np.ndarray:
+        """W [N, M] uint8: 1 where user i has watched movie j, 2 where that is held out."""
+        return self.dataset.observed
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Pairs of each split, `train` first."""
+        return self.dataset.sizes
+
+    @functools.cached_property
+    def num_train_examples(self) -> int:
+        """Entries of W that are known."""
+        return int(np.count_nonzero(self.observed != HELD_OUT))
+
+    @functools.cached_property
+    def biases(self) -> dict[str, np.ndarray]:
+        """The MAP of u [N] and v [M] alone, without factors: a baseline."""
+        user_bias, movie_bias = fit_biases(self.observed)
+        return {"user_bias": user_bias, "movie_bias": movie_bias}
+
+    @functools.cached_property
+    def reference(self) -> np.ndarray:
+        """Log likelihoods [N] of the users by the biases alone, float64 nats.
+
+        The posterior's log density is relative to their sum: nearer to zero, float32 keeps more.
+        """
+        return reference_of(self.observed, self.biases)
+
+    def scored(self) -> Scored:
+        """The pairs and their likelihood."""
+        return Scored(self.dataset, self.likelihood)
+
+    # Parameters.
+
+    @property
+    def traits(self) -> Traits:
+        """The factors have no state and draw no noise."""
+        return Traits(has_state=False, is_random=False)
+
+    def init_variables(self, rng_key: jax.Array) -> Variables:
+        """Small random factors, for at zero all of them are alike, and no biases."""
+        num_users, num_movies = self.observed.shape
+        shapes = factor_shapes(num_users, num_movies, self.num_factors)
+        key_users, key_movies = jax.random.split(rng_key)
+        users = jax.random.normal(key_users, shapes["user_embeddings"].shape)
+        movies = jax.random.normal(key_movies, shapes["movie_embeddings"].shape)
+        params = {
+            "user_embeddings": _START * users,
+            "user_bias": jax.numpy.zeros(num_users),
+            "movie_embeddings": _START * movies,
+            "movie_bias": jax.numpy.zeros(num_movies),
+        }
+        return {"params": params}
+
+    def params_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The shapes of all parameters."""
+        return factor_shapes(len(self.observed), self.observed.shape[1], self.num_factors)
+
+    def log_prior(self, params: Any) -> jax.Array:
+        """Returns log p(params) up to a constant, nats."""
+        return log_prior(self.priors, params)
+
+    def sample_prior(self, rng_key: jax.Array) -> Any:
+        """Draws parameters from the prior."""
+        return sample_prior(rng_key, self.priors, self.params_shapes())
+
+    # The likelihood.
+
+    def log_likelihood(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Aux]:
+        """Log probability [P] of whether users have watched movies, of pairs [P, 2]."""
+        logits, state = MatrixFactorisation().apply(variables, inputs)
+        log_prob = self.likelihood.log_prob({}, logits, targets)
+        return log_prob, Aux(self.likelihood.predict({}, logits), state, logits)
+
+    def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
+        """The likelihood of the whole matrix, with users' parameters beside their rows."""
+        num_users = len(self.observed)
+        num_places = transfer.padded_size(num_users, mesh, DATA)
+        log_probs = watch_likelihood.make_log_probs(mesh)
+        return OwnLogLikelihood(
+            place=lambda: watch_likelihood.place(self.observed, self.reference, mesh),
+            value_and_grad=watch_likelihood.make_value_and_grad(mesh),
+            parts="users",
+            num_parts=num_users,
+            layout=Layout(watch_likelihood.USERS, num_users, num_places, "user"),
+            predict=lambda params, inputs: {"log_probs": log_probs(params, inputs)},
+        )
+
+    def draw_report(self) -> DrawReport:
+        """What the draws recommend, beside the MAP and simpler models."""
+
+        def sections(params: Any, maximum: Any) -> dict[str, Any]:
+            section = recommendation.recommendation_section(self, params, maximum)
+            return {"recommendation": section}
+
+        return DrawReport(sections, needs_maximum=True)
+
+
+def factor_shapes(
+    num_users: int, num_movies: int, num_factors: int
+) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes of all parameters of a factorisation."""
+    shapes = {
+        "user_embeddings": (num_users, num_factors),
+        "user_bias": (num_users,),
+        "movie_embeddings": (num_movies, num_factors),
+        "movie_bias": (num_movies,),
+    }
+    return {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
+
+
+def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Log likelihoods [N] of users by biases alone, float64 nats."""
+    num_users, num_movies = observed.shape
+    no_factors = {"user_embeddings": (num_users, 1), "movie_embeddings": (num_movies, 1)}
+    zeros = {name: np.zeros(shape) for name, shape in no_factors.items()}
+    return watch_likelihood.user_log_likelihoods({**zeros, **biases}, observed)
+
+
+def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
+    """Makes the task of a run, if the configuration suits it.
+
+    Args:
+        config: of the run.
+        data: what a program has handed over, which are no watches.
+
+    Raises:
+        UserError: it does not, or the chains would not fit in memory.
+    """
+    if data is not None or config.model not in models_of(config.dataset):
+        name = config.dataset if data is None else "arrays"
+        raise UserError(
+            f"config.model={config.model!r} needs watches, which {name} are not; set "
+            "config.dataset to such as watches:1000x600 or movielens/1m-ratings"
+        )
+    found: Any = load_source(config, data)
+    dataset: WatchDataset = found
+    flat, priors = flatten(config), parse_prior(config.prior)
+    for key, allowed, holds in (
+        ("sampler.mass", "identity or diagonal", ("identity", "diagonal").__contains__),
+        ("hold_out", "True", bool),
+        ("prior", "without a fan-in", lambda value: not any(p.is_over_fan_in for p in priors)),
+    ):
+        if not holds(flat[key]):
+            raise UserError(f"config.{key}={flat[key]!r} must be {allowed} for {dataset.name}")
+    _check_memory(config, dataset)
+    return Factorisation(dataset, make_likelihood(dataset), priors, config.num_factors)
+
+
+def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: Any) -> Factors:
+    """Makes the task of a workdir, to predict with; the arguments are `TaskEntry.restore`'s.
+
+    Raises:
+        UserError: the parameters are not those of a factorisation.
+    """
+
+    def length(name: str) -> int:
+        shape = np.shape(params.get(name, ()))
+        return shape[1] if len(shape) == 2 else 0
+
+    sizes = length("user_bias"), length("movie_bias")
+    return restore_of_size(config, description, params, *sizes)
+
+
+def restore_of_size(
+    config: Mapping[str, Any],
+    description: Mapping[str, Any],
+    params: Any,
+    num_users: int,
+    num_movies: int,
+) -> Factors:
+    """Makes the task of a workdir that has so many users and movies.
+
+    Raises:
+        UserError: it has others.
+    """
+    likelihood = described(config["likelihood"], description)
+    task = Factors(described_dataset(description), likelihood)
+    check_params(params, factor_shapes(num_users, num_movies, config["num_factors"]), config, task)
+    return task
+
+
+def _check_memory(config: ml_collections.FrozenConfigDict, dataset: WatchDataset) -> None:
+    """Refuses chains that memory cannot hold.
+
+    Raises:
+        UserError: with the bytes that they would take.
+    """
+    num_params = (config.num_factors + 1) * sum(dataset.observed.shape)
+    # Positions, gradients and momenta before, during and after a trajectory; and what is kept.
+    num_copies = 8 + config.log_every_steps // config.sampler.thin + 1
+    check_memory(
+        4 * num_copies * config.num_chains * num_params,
+        f"{config.num_chains} chains of {num_params:,} parameters",
+        "config.num_chains, config.num_factors or config.log_every_steps",
+    )

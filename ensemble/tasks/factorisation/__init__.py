@@ -1,1 +1,0 @@
-"""Who watches what: a matrix factorisation, and what it recommends."""

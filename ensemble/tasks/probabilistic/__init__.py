@@ -1,1 +1,0 @@
-"""Models of NumPyro, and log densities of a program, that samplers take as they are."""

@@ -1,0 +1,319 @@
+"""Steps of the random walk: pure functions of the chains and the number of the step.
+
+The random numbers are a function of (key, chain, step), by Threefry with all of its 20 rounds
+(Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), so that neither the number of
+devices, nor the blocks in which chains are moved, nor the chunks of steps change a draw. A call
+gives 64 bits: for a pair of steps, one for each dimension makes two normal moves (Box and Muller),
+and one makes the two uniforms of acceptance, so that no bit is made in vain.
+
+The tests of `walker` have the same in a few lines, which the fast way is compared with.
+"""
+
+import math
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import lax
+
+from ensemble.errors import UserError
+from ensemble.methods.threefry import threefry
+from ensemble.walks.densities import LogDensityFn, fast_log2
+from ensemble.walks.moments import (
+    DRAWS_PER_BODY,
+    Grid,
+    Sums,
+    add_draw,
+    carry_counts,
+    finish_body,
+)
+
+# Random numbers.
+
+
+def uniform(bits: jax.Array) -> jax.Array:
+    """Numbers evenly from 0 to 1, never 0, of 32 random bits each."""
+    return (bits.astype(jnp.float32) + 0.5) * np.float32(2**-32)
+
+
+def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two independent standard normal numbers (Box and Muller 1958).
+
+    The angle lies within 45 degrees of an axis, where sine and cosine are short polynomials (those
+    of Cephes' sinf.c); the lowest two bits choose the axis.
+    """
+    radius = jnp.sqrt(np.float32(-2 * math.log(2)) * fast_log2(uniform(bits_radius)))
+    radius = jnp.where((bits_angle & 1) == 1, -radius, radius)
+    angle = bits_angle.astype(jnp.int32).astype(jnp.float32) * np.float32(math.pi / 2**33)
+    # Horner's form throughout: it leaves compilers one way to contract it, so one rounding.
+    x = angle * angle
+    sine = ((-1.9515295891e-4 * x + 8.3321608736e-3) * x - 1.6666654611e-1) * x * angle + angle
+    cosine = (2.443315711809948e-5 * x - 1.388731625493765e-3) * x + 4.166664568298827e-2
+    cosine = (cosine * x - 0.5) * x + 1
+    is_swapped = (bits_angle & 2) == 2
+    return (
+        radius * jnp.where(is_swapped, sine, cosine),
+        radius * jnp.where(is_swapped, cosine, sine),
+    )
+
+
+class Streams(struct.PyTreeNode):
+    """Keys of Threefry: the moves' and acceptance's are different.
+
+    Attributes:
+        moves: [2, D, 1] uint32, a key for each dimension.
+        accept: [2] uint32.
+    """
+
+    moves: jax.Array
+    accept: jax.Array
+
+    @classmethod
+    def create(cls, rng_key: jax.Array, num_dims: int) -> "Streams":
+        """Derives the keys from that of the run."""
+        key_moves, key_accept = jax.random.split(rng_key)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
+        return cls(jax.random.key_data(keys).T[..., None], jax.random.key_data(key_accept))
+
+
+def draw_pairs(
+    streams: Streams, chains: jax.Array, pairs: jax.Array
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    """The random numbers of pairs of steps: pair p is of steps 2p and 2p + 1.
+
+    Args:
+        streams: keys.
+        chains: [C] uint32, numbers of the chains.
+        pairs: [P] uint32, numbers of the pairs.
+
+    Returns:
+        `(moves, uniforms)`, for the earlier and the later steps each: standard normal numbers
+        [P, D, C], and uniforms [P, C] for acceptance.
+    """
+    bits = threefry(streams.moves, chains, pairs[:, None, None])
+    accept = threefry(streams.accept, chains, pairs[:, None])
+    return normal_pair(*bits), (uniform(accept[0]), uniform(accept[1]))
+
+
+def scale_moves(factor: jax.Array, normals: jax.Array) -> jax.Array:
+    """Scales normal numbers [..., D, C] by a number, by [D] numbers, or by a triangle [D, D]."""
+    if factor.ndim < 2:
+        return normals * (factor[:, None] if factor.ndim else factor)
+    # A sum and no product of matrices: the order of its terms must not depend on the shapes.
+    return jnp.sum(factor[:, :, None] * normals[..., None, :, :], axis=-2)
+
+
+def metropolis(
+    logdensity_fn: Callable[[jax.Array], jax.Array],
+    position: jax.Array,
+    log_density: jax.Array,
+    move: jax.Array,
+    accept: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """One step of all chains; a proposal whose log density is NaN or +inf is rejected.
+
+    Args:
+        logdensity_fn: from [C, D] to [C] nats.
+        position: [D, C].
+        log_density: [C], there.
+        move: [D, C].
+        accept: [C] uniforms.
+
+    Returns:
+        Positions and log densities after the step; [C] whether the proposal was accepted, and
+        whether its log density was a number.
+    """
+    proposal = position + move
+    proposed = logdensity_fn(proposal.T)
+    is_valid = proposed < jnp.inf
+    is_accepted = is_valid & (accept < jnp.exp(proposed - log_density))
+    position = jnp.where(is_accepted, proposal, position)
+    return position, jnp.where(is_accepted, proposed, log_density), is_accepted, is_valid
+
+
+# The fast way.
+
+
+class Chains(struct.PyTreeNode):
+    """The chains on the devices, B blocks of L; those beyond the number asked for are padding.
+
+    Attributes:
+        position: [B, D, L].
+        log_density: [B, L], nats.
+        accepted: [B, L] int32, proposals accepted since the sums began.
+        invalid: [B, L] int32, proposals rejected because their log density was NaN or +inf.
+    """
+
+    position: jax.Array
+    log_density: jax.Array
+    accepted: jax.Array
+    invalid: jax.Array
+
+
+class Span(NamedTuple):
+    """Which steps are taken, scalars on the devices.
+
+    Attributes:
+        pair: uint32, number of the first pair of steps since the start.
+        done: int32, draws in the sums before.
+        count: int32, steps, even.
+    """
+
+    pair: Any
+    done: Any
+    count: Any
+
+
+def move_blocks(
+    logdensity_fn: LogDensityFn,
+    num_chains: int,
+    streams: Streams,
+    factor: jax.Array,
+    grid: Grid,
+    span: Span,
+    blocks: jax.Array,
+    chains: Chains,
+    sums: Sums,
+) -> tuple[Chains, Sums]:
+    """Takes all steps of one block of chains after the other: it stays in the cache.
+
+    Args:
+        logdensity_fn: of the target.
+        num_chains: without padding.
+        streams: keys.
+        factor: for `scale_moves`.
+        grid: of the sums.
+        span: the steps.
+        blocks: [B] numbers of this device's blocks.
+        chains: of these.
+        sums: of these.
+    """
+    num_lanes = chains.log_density.shape[-1]
+
+    def of_block(counts: jax.Array, block: Any) -> tuple[jax.Array, Any]:
+        number, chains, sums = block
+        numbers = number.astype(jnp.uint32) * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
+
+        def body(i: jax.Array, carry: tuple[Chains, Sums]) -> tuple[Chains, Sums]:
+            return _move_body(
+                logdensity_fn, streams, factor, grid, span, numbers, numbers < num_chains, i, carry
+            )
+
+        first = span.done // DRAWS_PER_BODY
+        end = -(-(span.done + span.count) // DRAWS_PER_BODY)
+        chains, sums = lax.fori_loop(first, end, body, (chains, sums.replace(counts=counts)))
+        return sums.counts, (chains, sums.replace(counts=None))
+
+    of_blocks = sums.replace(counts=None, carried=None)
+    counts, (chains, of_blocks) = lax.scan(of_block, sums.counts[0], (blocks, chains, of_blocks))
+    return chains, carry_counts(of_blocks.replace(counts=counts[None], carried=sums.carried))
+
+
+def _move_body(
+    logdensity_fn: LogDensityFn,
+    streams: Streams,
+    factor: jax.Array,
+    grid: Grid,
+    span: Span,
+    numbers: jax.Array,
+    is_counted: jax.Array,
+    i: jax.Array,
+    carry: tuple[Chains, Sums],
+) -> tuple[Chains, Sums]:
+    """Takes the steps of the span that are in body i of `DRAWS_PER_BODY` draws.
+
+    XLA:CPU computes again whatever two of its kernels need. So the random numbers of a body are
+    made before the inner loop, each pair in one complex number, for a kernel has one output; log
+    densities are made once, by `_compute_once`; and the inner loop takes one pair of steps, of
+    which there is little else to compute again.
+    """
+    first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
+    end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
+    pair = span.pair + ((first - span.done) // 2).astype(jnp.uint32)
+    moves, uniforms = draw_pairs(
+        streams, numbers, pair + jnp.arange(DRAWS_PER_BODY // 2, dtype=jnp.uint32)
+    )
+    paired_moves = lax.complex(*(scale_moves(factor, one) for one in moves))
+    paired_uniforms = lax.complex(*uniforms)
+
+    compute = _compute_once(logdensity_fn, end > first)
+
+    def step(j: jax.Array, carry: tuple[Chains, Any]) -> tuple[Chains, Any]:
+        chains, pending = carry
+        move = lax.dynamic_index_in_dim(paired_moves, j, keepdims=False)
+        accept = lax.dynamic_index_in_dim(paired_uniforms, j, keepdims=False)
+        for part in (jnp.real, jnp.imag):
+            position, log_density, is_accepted, is_valid = metropolis(
+                compute, chains.position, chains.log_density, part(move), part(accept)
+            )
+            chains = Chains(
+                position, log_density, chains.accepted + is_accepted, chains.invalid + ~is_valid
+            )
+            pending = add_draw(pending, grid.origin, position)
+        return chains, pending
+
+    chains, sums = carry
+    chains, pending = lax.fori_loop(0, (end - first) // 2, step, (chains, sums.pending))
+    sums = finish_body(sums.replace(pending=pending), grid, chains.position, is_counted, end)
+    return chains, sums
+
+
+def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityFn:
+    """Keeps XLA:CPU from computing a cheap log density again in every kernel that needs it.
+
+    Args:
+        logdensity_fn: in float32.
+        always: true, which the compiler does not know: it stores what a branch returns.
+    """
+
+    def on_cpu(positions: jax.Array) -> jax.Array:
+        return lax.cond(always, logdensity_fn, lambda x: jnp.zeros(len(x), jnp.float32), positions)
+
+    # Elsewhere a branch would cost more than it saves.
+    return lambda positions: lax.platform_dependent(positions, cpu=on_cpu, default=logdensity_fn)
+
+
+def compiler_options(platform: str, vector_width: int | None) -> dict[str, Any]:
+    """XLA:CPU takes vectors of 256 bits unless told otherwise; these loops gain by 512."""
+    if platform != "cpu":
+        return {}
+    if vector_width is None:
+        cpuinfo = pathlib.Path("/proc/cpuinfo")
+        has_avx512 = cpuinfo.exists() and " avx512f " in cpuinfo.read_text()
+        vector_width = 512 if has_avx512 else 0
+    return {"xla_cpu_prefer_vector_width": vector_width} if vector_width else {}
+
+
+MAX_STEPS = 2**31 - DRAWS_PER_BODY
+"""Of a run: steps are numbered in 32 bits, and the body after the last one must have a number."""
+
+
+def check_steps(num_steps: int, num_before: int = 0) -> None:
+    """Refuses steps, after so many before, that are odd in number, not positive or too many."""
+    if num_steps < 2 or num_steps % 2:
+        better = max(num_steps + num_steps % 2, 2)
+        raise UserError(
+            f"num_steps={num_steps} must be positive and even: random numbers are made for pairs "
+            f"of steps; use {better}"
+        )
+    if num_before + num_steps > MAX_STEPS:
+        raise UserError(
+            f"{num_before + num_steps} steps in all must be at most {MAX_STEPS}: they are numbered "
+            "in 32 bits; take more chains instead"
+        )
+
+
+def check_start(log_density: np.ndarray) -> None:
+    """Refuses starts from which no step can be judged; -inf is left at the first chance."""
+    bad = np.flatnonzero(~(log_density < np.inf))
+    if len(bad):
+        named = ", ".join(str(k) for k in bad[:5])
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise UserError(
+            f"the log density is {log_density[bad[0]]} at the start of chains {named}{more}; it "
+            "must be a number or -inf: fix it, or start elsewhere"
+        )

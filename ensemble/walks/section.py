@@ -1,0 +1,58 @@
+"""What a report says of random walks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ensemble.applications import ReportSection
+from ensemble.pictures import plot_style
+from ensemble.report.text import Table
+
+_INTERVALS = (
+    "The 95% intervals are over chains, drawn anew from their starts. None is told of a single "
+    "start, without a warm-up, or while chains drift or have not left their starts."
+)
+
+
+def _contents(report: Mapping[str, Any]) -> list[Table | str]:
+    """The moments of the density, and what their intervals are of."""
+    return [_moments_table(report["posterior"]), "", _INTERVALS]
+
+
+def _moments_table(posterior: Mapping[str, Any]) -> Table:
+    """The moments of a density with their intervals, a dimension per line."""
+    names = ("mean", "variance")
+    rows = []
+    for d, ess in enumerate(posterior["ess"]):
+        row = [str(d)]
+        for name in names:
+            ends = posterior[f"{name}_interval"][d]
+            told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "not known"
+            row += [f"{posterior[name][d]:.6g}", told]
+        rows.append([*row, f"{ess:.6g}"])
+    return Table(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows, 10, 22)
+
+
+def _sentence(report: Mapping[str, Any]) -> str:
+    """Says what the samples of a density are worth."""
+    posterior = report["posterior"]
+    text = (
+        f"{plot_style.plural(posterior['num_total_samples'], 'sample')} of "
+        f"{plot_style.plural(posterior['num_chains'], 'chain')}, "
+    )
+    if np.isfinite(posterior["ess_min"]) and np.isfinite(posterior["rhat_max"]):
+        text += f"worth {posterior['ess_min']:,.0f}: R-hat up to {posterior['rhat_max']:.4f}, "
+    else:
+        text += "too few chains or samples to say what they are worth, "
+    text += f"{posterior['accept']:.0%} accepted."
+    if posterior["num_invalid"]:
+        text += f" {posterior['num_invalid']:,} proposals without a log density were rejected."
+    if posterior["num_stuck"]:
+        text += f" {posterior['num_stuck']:,} chains never came to where the density is."
+    return text
+
+
+SECTION = ReportSection(
+    "posterior.num_total_samples", _contents, stands_alone=True, sentence=_sentence
+)

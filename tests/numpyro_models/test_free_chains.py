@@ -1,0 +1,99 @@
+"""Chains that do not wait take the draws of BlackJAX's NUTS, each its own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ensemble.methods.mcmc.kernels import Settings, make_sampler
+from ensemble.numpyro_models.free_chains import FreeChains, Recorded
+
+# Rounding grows with every draw, to 5e-3 by the 25th; a trajectory may then end elsewhere.
+NUM_CHAINS, NUM_WARMUP, NUM_DRAWS, THIN = 3, 20, 24, 2
+SCALES = jnp.array([0.3, 1.0, 2.0])
+
+
+def log_density(position):
+    """Skewed in the one, of very different widths in the other: so that trees differ."""
+    return position["a"] - jnp.exp(position["a"]) - 0.5 * jnp.sum((position["b"] / SCALES) ** 2)
+
+
+def start():
+    keys = jax.random.split(jax.random.key(3), NUM_CHAINS)
+    positions = {"a": jnp.zeros(NUM_CHAINS), "b": jnp.full((NUM_CHAINS, 3), 0.05)}
+    return keys, positions
+
+
+def settings(mass):
+    return Settings("nuts", step_size=0.2, num_warmup=NUM_WARMUP, mass=mass)
+
+
+def num_kept(t):
+    return jnp.maximum(t - NUM_WARMUP, 0) // THIN
+
+
+def in_lockstep(mass):
+    """All chains draw by draw, by the plain kernel."""
+    sampler = make_sampler(settings(mass), log_density)
+
+    def draw(chains, t):
+        chains, info = jax.vmap(sampler.step, in_axes=(0, None))(chains, t)
+        return chains, (info, chains.state.position)
+
+    def run(keys, positions):
+        chains = jax.vmap(sampler.init)(keys, positions)
+        return jax.lax.scan(draw, chains, jnp.arange(NUM_DRAWS))
+
+    return jax.jit(run)(*start())
+
+
+def freely(mass, chunks):
+    """The same chains in chunks of draws, none waiting for another."""
+    sampler = make_sampler(settings(mass), log_density)
+    free = FreeChains(
+        settings(mass),
+        log_density,
+        lambda info, position: (info, position),
+        num_kept,
+        NUM_WARMUP,
+    )
+    run = jax.jit(free.run)
+    chains, moves = jax.vmap(sampler.init)(*start()), jnp.zeros(NUM_CHAINS, jnp.int32)
+    places = num_kept(NUM_DRAWS)
+    recorded = Recorded(jnp.zeros((NUM_DRAWS, NUM_CHAINS, 6)), jnp.zeros((places, NUM_CHAINS, 4)))
+    for first, end in chunks:
+        numbers = (np.int32(0), np.int32(first), np.int32(end))
+        chains, moves, recorded = run(chains, moves, recorded, *numbers)
+    return chains, moves, recorded
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("mass", ["diagonal", pytest.param("dense", marks=pytest.mark.soak)])
+def test_draws_are_those_of_chains_in_lockstep_whatever_the_chunks(mass):
+    chains, (info, positions) = in_lockstep(mass)
+    free, moves, recorded = freely(mass, [(0, 9), (9, NUM_DRAWS)])
+    steps = np.asarray(info.num_gradients)
+    np.testing.assert_array_equal(recorded.numbers[..., -1], steps)
+    # Else nothing is shown: chains differ within a draw, and one is ahead at times.
+    assert np.ptp(steps, axis=1).max() > 10
+    for column, leaf in enumerate(info[:-1]):
+        np.testing.assert_allclose(recorded.numbers[..., column], leaf, rtol=0.05, atol=0.05)
+    flat = np.concatenate([positions["a"][..., None], positions["b"]], -1)
+    kept = np.arange(NUM_WARMUP, NUM_DRAWS)[THIN - 1 :: THIN]
+    np.testing.assert_allclose(recorded.positions, flat[kept], rtol=0.05, atol=0.05)
+    for one, other in zip(jax.tree.leaves(free.state), jax.tree.leaves(chains.state), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.05, atol=0.05)
+    masses = (one.adaptation.mass.inverse_mass_matrix for one in (free, chains))
+    np.testing.assert_allclose(*masses, rtol=0.05)
+    changes = np.diff(info.log_density[NUM_WARMUP - 1 :], axis=0) != 0
+    np.testing.assert_array_equal(moves, changes.sum(0))
+    assert recorded.numbers.dtype == jnp.float32
+
+
+def test_a_break_in_the_warm_up_changes_no_bit():
+    whole = freely("diagonal", [(0, NUM_DRAWS)])
+    broken = freely("diagonal", [(0, 9), (9, NUM_WARMUP - 3), (NUM_WARMUP - 3, NUM_DRAWS)])
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(broken), strict=True):
+        if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+            one, other = jax.random.key_data(one), jax.random.key_data(other)
+        np.testing.assert_array_equal(one, other)

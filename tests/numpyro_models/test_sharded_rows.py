@@ -1,0 +1,212 @@
+"""Rows of a NumPyro model over devices: the plain plate's density, or a line that says why not."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.distributions import constraints, transforms
+from numpyro.infer.reparam import LocScaleReparam, TransformReparam
+from numpyro.infer.util import potential_energy
+from run_parts import mesh_of
+
+from ensemble import UserError
+from ensemble.numpyro_models.model_task import ModelTask
+from ensemble.numpyro_models.numpyro_program import NumPyroProgram
+from ensemble.numpyro_models.sharded_distributions import sharded_plate
+
+NUM_ROWS = 13
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=NUM_ROWS).astype(np.float32)
+GROUP = RNG.integers(0, 3, NUM_ROWS)
+WEIGHTS = np.linspace(0.5, 2, NUM_ROWS).astype(np.float32)
+IS_KNOWN = X > -1
+KEYS = jax.random.split(jax.random.key(3), 2)
+FORMS = {"noise": LocScaleReparam(0.0), "half": LocScaleReparam(0.5), "level": TransformReparam()}
+
+
+def everything(x, group, weights, is_known, num_groups, plate=sharded_plate):
+    """All that may be in, around and outside of the plate."""
+    flat = numpyro.sample("flat", dist.ImproperUniform(constraints.real, (), ()))
+    share = numpyro.sample("share", dist.Dirichlet(jnp.ones(num_groups)))
+    with numpyro.plate("group", num_groups):
+        effect = numpyro.sample("effect", dist.Normal(flat, 1.0))
+    numpyro.factor("outside", -0.1 * jnp.sum(effect**4))
+    to_level = transforms.AffineTransform(flat, 2.0)
+    with plate("row", len(x)), handlers.reparam(config=FORMS):
+        noise = numpyro.sample("noise", dist.Normal(effect[group], 0.5))
+        half = numpyro.sample("half", dist.Normal(noise, 2.0))
+        level = numpyro.sample("level", dist.TransformedDistribution(dist.Normal(), to_level))
+        point = numpyro.sample("point", dist.ImproperUniform(constraints.positive, (), (2,)))
+        total = numpyro.deterministic("total", half + level)
+        numpyro.factor("inside", -point.sum(-1) + share[group])
+        with numpyro.plate("inner", 3):
+            inner = numpyro.sample("inner_effect", dist.Normal(total, 1.0))
+            with handlers.scale(scale=weights):
+                numpyro.sample("x", dist.Normal(inner, point[:, 0]), obs=jnp.stack([x, -x, x]))
+        with handlers.mask(mask=is_known), handlers.scale(scale=0.5):
+            numpyro.sample("again", dist.StudentT(3.0, total, 1.0), obs=x)
+    with numpyro.plate("outer", 2, dim=-2), plate("other rows", len(x), dim=-1):
+        numpyro.sample("third", dist.Normal(flat, jnp.ones((2, 1))), obs=jnp.stack([x, 2 * x]))
+
+
+ARGUMENTS = (X, GROUP, WEIGHTS, IS_KNOWN, 3)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Parameters of two chains, and the density of a plain plate with its gradient."""
+    model = functools.partial(everything, plate=numpyro.plate)
+    params = ModelTask(NumPyroProgram(model, ARGUMENTS)).starts(KEYS, from_prior=False)
+    density = jax.value_and_grad(lambda one: -potential_energy(model, ARGUMENTS, {}, one))
+    return params, jax.jit(lambda params: jax.lax.map(density, params))(params)
+
+
+@pytest.mark.parametrize("num_shards", [2, 4, 8])
+def test_density_and_gradient_are_those_of_a_plain_plate(plain, num_shards):
+    split = NumPyroProgram(everything, ARGUMENTS).on_shards(mesh_of(1, num_shards))
+    params, expected = plain
+    assert params["inner_effect"].shape == (2, 3, NUM_ROWS)
+    assert params["noise_decentered"].shape == (2, NUM_ROWS)
+    num_rows = -(-NUM_ROWS // num_shards)
+    assert {leaf.sharding.shard_shape(leaf.shape) for leaf in split.data.values()} == {(num_rows,)}
+
+    @jax.jit
+    def both(params, data):
+        density = split.bind(data)
+        return jax.vmap(jax.value_and_grad(lambda one: density(split.pad(one))))(params)
+
+    value, grads = both(params, split.data)
+    np.testing.assert_allclose(value, expected[0], rtol=2e-6)
+    for name, leaf in expected[1].items():
+        atol = 1e-5 * np.abs(leaf).max()
+        np.testing.assert_allclose(grads[name], leaf, rtol=1e-5, atol=atol, err_msg=name)
+
+
+def centred_data(x):
+    slope = numpyro.sample("slope", dist.Normal())
+    with sharded_plate("row", len(x)):
+        numpyro.sample("x", dist.Normal(slope * (x - x.mean()), 1.0), obs=x)
+
+
+def centred_latents(x):
+    with sharded_plate("row", len(x)):
+        level = numpyro.sample("level", dist.Normal())
+        numpyro.sample("x", dist.Normal(level - level.mean(), 1.0), obs=x)
+
+
+def neighbours(x):
+    with sharded_plate("row", len(x)):
+        level = numpyro.sample("level", dist.Normal())
+        numpyro.sample("x", dist.Normal(jnp.roll(level, 1), 1.0), obs=x)
+
+
+def season(x):
+    """Each row has to do with the fourth before it, never with one of the other parity."""
+    with sharded_plate("row", len(x)):
+        level = numpyro.sample("level", dist.Normal())
+        before = jnp.concatenate([0 * level[:4], level[:-4]])
+        numpyro.sample("x", dist.Normal(before, 1.0), obs=x)
+
+
+def counted(x):
+    mean = numpyro.sample("mean", dist.Normal())
+    with sharded_plate("row", len(x)):
+        numpyro.sample("x", dist.Normal(mean, 1 + 10 / len(x)), obs=x)
+
+
+def numbered(x):
+    slope = numpyro.sample("slope", dist.Normal())
+    with sharded_plate("row", len(x)):
+        numpyro.sample("x", dist.Normal(slope * jnp.arange(len(x)), 1.0), obs=x)
+
+
+def total_outside(x):
+    with sharded_plate("row", len(x)):
+        level = numpyro.sample("level", dist.Normal())
+        numpyro.sample("x", dist.Normal(level, 1.0), obs=x)
+    numpyro.factor("total", -(level.sum() ** 2))
+
+
+def plain_plate_beside(x):
+    mean = numpyro.sample("mean", dist.Normal())
+    with sharded_plate("row", len(x)):
+        numpyro.sample("x", dist.Normal(mean, 1.0), obs=x)
+    with numpyro.plate("again", len(x)):
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=x)
+
+
+def closed_over(x):
+    mean = numpyro.sample("mean", dist.Normal())
+    with sharded_plate("row", NUM_ROWS):
+        numpyro.sample("x", dist.Normal(mean, 1.0), obs=X)
+
+
+def drawn_rows(x):
+    mean = numpyro.sample("mean", dist.Normal())
+    with sharded_plate("row", len(x), subsample_size=5):
+        numpyro.sample("x", dist.Normal(mean, 1.0), obs=x)
+
+
+def some_inner_rows(x):
+    mean = numpyro.sample("mean", dist.Normal())
+    with sharded_plate("row", len(x)), numpyro.plate("inner", 4, subsample_size=2):
+        numpyro.sample("x", dist.Normal(mean, 1.0), obs=x)
+
+
+def looped(x):
+    mean = numpyro.sample("mean", dist.Normal())
+    sums, _ = jax.lax.scan(lambda total, one: (total + one, total), 0.0, x)
+    with sharded_plate("row", len(x)):
+        numpyro.sample("x", dist.Normal(mean + sums, 1.0), obs=x)
+
+
+def sized(x):
+    effect = numpyro.sample("effect", dist.Normal().expand([int(x.max()) + 1]))
+    with sharded_plate("row", len(x)):
+        numpyro.sample("x", dist.Normal(effect[0], 1.0), obs=x)
+
+
+def over_the_chains(x):
+    mean = numpyro.sample("mean", dist.Normal())
+    with sharded_plate("row", len(x), "ensemble"):
+        numpyro.sample("x", dist.Normal(mean, 1.0), obs=x)
+
+
+def scoped(x):
+    with handlers.scope(prefix="part"):
+        closed_over(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        (scoped, "over devices.*numpyro.plate"),
+        (sized, "values of an array"),
+        (over_the_chains, "axis_name='ensemble'.*'data'"),
+        (centred_data, "'x'.*'row' depends"),
+        (centred_latents, "'x'.*'row' depends"),
+        (neighbours, "'x'.*'row' depends"),
+        (season, "'x'.*'row' depends"),
+        (counted, "shards.*how many rows"),
+        (numbered, "shards.*how many rows"),
+        (total_outside, "'total' differs"),
+        (plain_plate_beside, "'y' differs"),
+        (
+            closed_over,
+            r"'x'.*:{line}.*\(13,\).*shard.*4 rows.*'row'",
+        ),
+        (drawn_rows, "'subsample_size'"),
+        (some_inner_rows, "'inner'.*2.*4 rows"),
+        (looped, "one shard.*arguments"),
+    ],
+)
+def test_a_model_whose_rows_cannot_be_split_is_refused(model, line):
+    last = max(number for *_, number in model.__code__.co_lines() if number)
+    with pytest.raises(UserError, match=line.format(line=last)) as caught:
+        ModelTask(NumPyroProgram(model, (X,))).own_log_density(mesh_of(1, 4), True)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,307 @@
+"""The matrix factorisation against float64: any shards, padding, held-out entries, and rounding."""
+
+import functools
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from jax.sharding import NamedSharding, PartitionSpec
+from run_parts import mesh_of, over_chains
+
+from ensemble.recommendation import watch_likelihood
+from ensemble.sharding.chainwise import with_own_gradient
+
+NUM_USERS, NUM_MOVIES, DIM = 83, 41, 3
+
+
+def make_params(seed=0, num_users=NUM_USERS, num_movies=NUM_MOVIES, scale=1.0):
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "user_embeddings": (num_users, DIM),
+        "user_bias": (num_users,),
+        "movie_embeddings": (num_movies, DIM),
+        "movie_bias": (num_movies,),
+    }
+    return {k: (scale * rng.normal(size=shape)).astype(np.float32) for k, shape in shapes.items()}
+
+
+def logits_of(params):
+    params = {name: np.float64(leaf) for name, leaf in params.items()}
+    products = params["user_embeddings"] @ params["movie_embeddings"].T
+    return products + params["user_bias"][:, None] + params["movie_bias"]
+
+
+def make_observed(params, held_out=0.1):
+    """Watched as the parameters have it, some entries held out."""
+    rng = np.random.default_rng(7)
+    logits = logits_of(params)
+    observed = (rng.random(logits.shape) < scipy.special.expit(logits)).astype(np.uint8)
+    observed[rng.random(logits.shape) < held_out] = watch_likelihood.HELD_OUT
+    return observed
+
+
+def oracle(params, observed):
+    """The log likelihood and its gradient, by hand, in float64."""
+    logits, counts = logits_of(params), observed != watch_likelihood.HELD_OUT
+    value = (counts * ((observed == 1) * logits - np.logaddexp(0, logits))).sum()
+    residuals = counts * ((observed == 1) - scipy.special.expit(logits))
+    return value, {
+        "user_embeddings": residuals @ np.float64(params["movie_embeddings"]),
+        "user_bias": residuals.sum(axis=1),
+        "movie_embeddings": residuals.T @ np.float64(params["user_embeddings"]),
+        "movie_bias": residuals.sum(axis=0),
+    }
+
+
+def padded(params, num_shards):
+    """Users' leaves padded to a multiple of the shards, with what would be seen if it counted."""
+    padding = -len(params["user_bias"]) % num_shards
+    return {
+        name: np.pad(leaf, ((0, padding), *((0, 0),) * (leaf.ndim - 1)), constant_values=2.0)
+        if name.startswith("user")
+        else leaf
+        for name, leaf in params.items()
+    }
+
+
+def stack(trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def make(observed, mesh, reference=None):
+    """The function of chains, jitted, and its data."""
+    reference = np.zeros(len(observed)) if reference is None else reference
+    watches = watch_likelihood.place(observed, reference, mesh)
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
+    return jax.jit(over_chains(value_and_grad, in_axes=(0, None))), watches
+
+
+def assert_exact(value, grads, params, observed):
+    num_users = len(observed)
+    expected, expected_grads = oracle(params, observed)
+    assert float(value) == pytest.approx(expected, rel=1e-6)
+    for name, exact in expected_grads.items():
+        ours = np.asarray(grads[name])
+        if name.startswith("user"):
+            np.testing.assert_array_equal(ours[num_users:], 0)
+            ours = ours[:num_users]
+        np.testing.assert_allclose(ours, exact, atol=1e-5 * np.abs(exact).max())
+
+
+@pytest.fixture(autouse=True)
+def several_blocks_and_groups(monkeypatch):
+    monkeypatch.setattr(watch_likelihood, "_ENTRIES_PER_BLOCK", 10 * NUM_MOVIES)
+    monkeypatch.setattr(watch_likelihood, "_MIN_ROWS", 8)
+    monkeypatch.setattr(watch_likelihood, "_MAX_FACTORS", 4)
+
+
+@functools.cache
+def observed_matrix():
+    return make_observed(make_params())
+
+
+@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4)])
+def test_value_and_gradient_match_float64(groups, shards):
+    observed, mesh = observed_matrix(), mesh_of(groups, shards)
+    value_and_grad, watches = make(observed, mesh)
+    chains = [make_params(seed) for seed in (1, 2)]
+    values, grads = value_and_grad(stack([padded(params, shards) for params in chains]), watches)
+    for k, params in enumerate(chains):
+        assert_exact(values[k], {name: g[k] for name, g in grads.items()}, params, observed)
+
+
+def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_share():
+    observed, mesh = observed_matrix(), mesh_of(2, 2)
+    watches = watch_likelihood.place(observed, np.zeros(NUM_USERS), mesh)
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
+    chains = [make_params(seed) for seed in range(3)]
+    bias = chains[0]["movie_bias"]
+
+    @jax.jit
+    def of_chains(params, bias):
+        compute = lambda params: value_and_grad(params | {"movie_bias": bias}, watches)  # noqa: E731
+        return over_chains(compute)(params)
+
+    values, grads = of_chains(stack([padded(params, 2) for params in chains]), bias)
+    for k, params in enumerate(chains):
+        of_chain = {name: g[k] for name, g in grads.items()}
+        assert_exact(values[k], of_chain, params | {"movie_bias": bias}, observed)
+    value, grads = jax.jit(value_and_grad)(padded(chains[1], 2), watches)
+    assert_exact(value, grads, chains[1], observed)
+
+
+def test_user_log_likelihoods_are_those_of_the_users(monkeypatch):
+    monkeypatch.setattr(watch_likelihood, "_HOST_ROWS", 32)
+    params, observed = make_params(3), observed_matrix()
+    ours = watch_likelihood.user_log_likelihoods(padded(params, 8), observed)
+    assert ours.shape == (NUM_USERS,)
+    assert ours.dtype == np.float64
+    logits = logits_of(params)
+    terms = np.where(observed == watch_likelihood.WATCHED, logits, 0) - np.logaddexp(0, logits)
+    expected = np.sum(terms, axis=1, where=observed != watch_likelihood.HELD_OUT)
+    np.testing.assert_allclose(ours, expected, rtol=1e-12)
+
+
+def test_differences_of_millions_of_nats_lose_nothing():
+    """A log likelihood near -2e6, of which the energy error of HMC is some hundredths."""
+    near = make_params(1, num_users=600, num_movies=400, scale=4.0)
+    observed = make_observed(make_params(2, 600, 400))
+    rng = np.random.default_rng(3)
+    chains = [near] + [
+        {k: v + np.float32(1e-4) * rng.normal(size=v.shape) for k, v in near.items()}
+        for _ in range(4)
+    ]
+    chains = [{k: np.float32(v) for k, v in params.items()} for params in chains]
+    exact = np.array([oracle(params, observed)[0] for params in chains])
+    assert exact[0] < -1.5e6
+    reference = watch_likelihood.user_log_likelihoods(near, observed)
+    value_and_grad, watches = make(observed, mesh_of(1, 2), reference)
+    values = np.float64(value_and_grad(stack(chains), watches)[0])
+    np.testing.assert_allclose(values, exact - exact[0], atol=0.01)
+    plain = np.float64(np.float32(exact))  # Right to the last bit that a float32 has.
+    assert np.abs(np.diff(plain) - np.diff(exact)).max() > 0.02
+
+
+def test_the_reference_is_taken_off_exactly_whatever_the_shards():
+    observed, params = observed_matrix(), make_params(1, scale=30.0)
+    reference = watch_likelihood.user_log_likelihoods(params, observed) - 1 / NUM_USERS
+    total = reference.sum()
+    assert abs(np.float32(total) - total) > 0.03
+    for shards in (1, 8):
+        value_and_grad, watches = make(observed, mesh_of(1, shards), reference)
+        value = value_and_grad(stack([padded(params, shards)]), watches)[0][0]
+        assert float(value) == pytest.approx(1, abs=0.01)
+
+
+def test_confident_and_wrong_is_finite_and_exact_and_a_nan_shows():
+    observed, params = observed_matrix(), make_params(1, scale=30.0)
+    value_and_grad, watches = make(observed, mesh_of(1, 1))
+    broken = params | {"movie_bias": np.where(np.arange(NUM_MOVIES) == 5, np.nan, 0)}
+    broken = {k: np.float32(v) for k, v in broken.items()}
+    assert np.abs(logits_of(params)).max() > 1000
+    values, grads = value_and_grad(stack([params, broken]), watches)
+    assert_exact(values[0], {name: g[0] for name, g in grads.items()}, params, observed)
+    assert np.isnan(values[1])
+
+
+def test_users_stay_on_their_shards_and_no_matrix_is_whole():
+    observed, shards = observed_matrix(), 4
+    mesh = mesh_of(2, shards)
+    value_and_grad, watches = make(observed, mesh)
+    chains = stack([padded(make_params(seed), shards) for seed in (1, 2)])
+    specs = {
+        name: PartitionSpec("ensemble", "data" if name.startswith("user") else None)
+        for name in chains
+    }
+    chains = {k: jax.device_put(v, NamedSharding(mesh, specs[k])) for k, v in chains.items()}
+    compiled = value_and_grad.lower(chains, watches).compile()
+    text = compiled.as_text()
+    assert "all-reduce" in text
+    assert "all-gather" not in text
+    assert "f32[8,41]" in text  # A block's logits: 21 users of a shard in 3 blocks of 2 groups.
+    assert "f32[21,41]" not in text
+    assert "f32[24,41]" not in text
+    _, grads = compiled(chains, watches)
+    for name, grad in grads.items():
+        assert grad.sharding.is_equivalent_to(NamedSharding(mesh, specs[name]), grad.ndim)
+    assert watches.signs.dtype == jnp.int8
+    assert watches.signs.addressable_shards[0].data.shape[0] == watches.signs.shape[0] // shards
+
+
+def test_products_are_of_the_highest_precision():
+    value_and_grad, watches = make(observed_matrix(), mesh_of(1, 1))
+    jaxpr = str(jax.make_jaxpr(value_and_grad)(stack([make_params()]), watches))
+    assert jaxpr.count("dot_general") == 3
+    assert jaxpr.count("HIGHEST") >= 3
+    assert "precision=None" not in jaxpr
+
+
+@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (2, 4)])
+def test_log_probs_of_pairs_come_from_the_shards_of_their_users(groups, shards):
+    mesh = mesh_of(groups, shards)
+    rng = np.random.default_rng(5)
+    pairs = np.stack([rng.integers(NUM_USERS, size=50), rng.integers(NUM_MOVIES, size=50)], axis=1)
+    pairs[:2] = [[0, 0], [NUM_USERS - 1, NUM_MOVIES - 1]]
+    chains = [make_params(seed, scale=3.0) for seed in range(2)]
+    log_probs = over_chains(watch_likelihood.make_log_probs(mesh), in_axes=(0, None))
+    padded_chains = stack([padded(params, shards) for params in chains])
+    compiled = jax.jit(log_probs).lower(padded_chains, jnp.int32(pairs)).compile()
+    assert "all-gather" not in compiled.as_text()
+    ours = jax.jit(log_probs)(padded_chains, jnp.int32(pairs))
+    for k, params in enumerate(chains):
+        logits = logits_of(params)[tuple(pairs.T)]
+        expected = scipy.special.log_expit(np.stack([-logits, logits], axis=1))
+        np.testing.assert_allclose(ours[k], expected, rtol=1e-5, atol=1e-6)
+
+
+def acceptance_in_float64(position, momentum, observed, step_size, num_steps):
+    """Of one leapfrog trajectory under the likelihood and a N(0, 1) prior."""
+
+    def value_and_grad(params):
+        value, grads = oracle(params, observed)
+        value -= 0.5 * sum((leaf**2).sum() for leaf in params.values())
+        return value, {name: grads[name] - params[name] for name in params}
+
+    def energy(value, momentum):
+        return 0.5 * sum((leaf**2).sum() for leaf in momentum.values()) - value
+
+    value, grads = value_and_grad(position)
+    before = energy(value, momentum)
+    for _ in range(num_steps):
+        momentum = {k: p + 0.5 * step_size * grads[k] for k, p in momentum.items()}
+        position = {k: q + step_size * momentum[k] for k, q in position.items()}
+        value, grads = value_and_grad(position)
+        momentum = {k: p + 0.5 * step_size * grads[k] for k, p in momentum.items()}
+    return min(1.0, np.exp(before - energy(value, momentum)))
+
+
+def test_hmc_accepts_as_it_does_in_float64():
+    observed = observed_matrix()
+    step_size, num_steps, num_draws = 0.1, 5, 10
+    mesh = mesh_of(2, 1)
+    reference = watch_likelihood.user_log_likelihoods(make_params(), observed)
+    watches = watch_likelihood.place(observed, reference, mesh)
+    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
+    log_likelihood = with_own_gradient(value_and_grad, watches)
+
+    def log_density(params):
+        log_prior = -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+        return log_likelihood(params) + log_prior
+
+    def chain(rng_key, position):
+        size = sum(leaf.size for leaf in position.values())
+        kernel = blackjax.hmc(
+            log_density,
+            step_size=step_size,
+            inverse_mass_matrix=jnp.ones(size),
+            num_integration_steps=num_steps,
+        )
+
+        def step(state, t):
+            after, info = kernel.step(jax.random.fold_in(rng_key, t), state)
+            return after, (state.position, info.momentum, info.acceptance_rate)
+
+        return jax.lax.scan(step, kernel.init(position), jnp.arange(num_draws))[1]
+
+    keys = jax.vmap(jax.random.key)(jnp.arange(2))
+    chains = jax.jit(over_chains(chain))
+    result = chains(keys, stack([make_params()] * 2))
+    positions, momenta, rates = jax.tree.map(np.float64, result)
+    expected = [
+        [
+            acceptance_in_float64(
+                {k: v[c, t] for k, v in positions.items()},
+                {k: v[c, t] for k, v in momenta.items()},
+                observed,
+                step_size,
+                num_steps,
+            )
+            for t in range(num_draws)
+        ]
+        for c in range(2)
+    ]
+    np.testing.assert_allclose(rates, expected, atol=2e-3)
+    assert 0.3 < np.mean(rates) < 0.99

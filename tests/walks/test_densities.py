@@ -1,0 +1,112 @@
+"""The log densities against SciPy's, far out too, and how one's own joins."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from ensemble import UserError
+from ensemble.walks import densities
+
+
+def test_fast_powers_and_logarithms_are_right():
+    x = np.linspace(-126, 126.9, 100_001).astype(np.float32)
+    np.testing.assert_allclose(
+        jax.jit(densities.fast_exp2)(x), np.exp2(x.astype(np.float64)), rtol=2e-7
+    )
+    x = np.concatenate([np.exp2(x), np.linspace(0.7, 1.5, 10_001).astype(np.float32)])
+    np.testing.assert_allclose(
+        jax.jit(densities.fast_log2)(x), np.log2(x.astype(np.float64)), rtol=4e-7
+    )
+    ends = densities.fast_exp2(jnp.array([-np.inf, -1000.0, 127.6, 1e9, np.inf, np.nan]))
+    np.testing.assert_array_equal(ends, np.exp2([-126.0, -126.0, 127.0, 127.0, 127.0, np.nan]))
+
+
+@pytest.mark.parametrize(
+    ("weights", "locs", "scales", "is_fast"),
+    [
+        (densities.MIXTURE_WEIGHTS, densities.MIXTURE_LOCS, densities.MIXTURE_SCALES, True),
+        ((1,), (0.5,), (2,), True),
+        ((0.9, 0.1), (0, 0), (3, 10), True),
+        ((0.5, 0.5), (0, 100), (5, 1), False),  # Far apart: a ratio overflows.
+        ((0.5, 0.5), (1000, 1003), (2, 1), False),  # Far from zero: quadratics cancel.
+        ((0.3, 0.7), (-1, 1), (1e-3, 2e-3), False),  # Narrow: both.
+        ((0.4, 0.6), (-3, 3), (1, 1), False),  # A tie of the widest.
+        ((0.2, 0.3, 0.5), (-50, 0, 50), (2, 0.1, 2), False),
+        ((1,), (300,), (1,), False),
+    ],
+)
+def test_mixtures_are_those_of_scipy(weights, locs, scales, is_fast):
+    logdensity_fn = densities.gaussian_mixture(weights, locs, scales)
+    assert ("by_ratios" in logdensity_fn.__qualname__) == is_fast
+    offsets = np.concatenate([np.linspace(-12, 12, 241), [-1e3, 1e3]])
+    x = np.add.outer(locs, np.multiply.outer(np.unique([*scales, 1]), offsets)).ravel()
+    x = np.concatenate([x, [-1e4, 1e4]]).astype(np.float32)
+    components = scipy.stats.norm(locs, scales)
+    expected = scipy.special.logsumexp(
+        np.log(weights) + components.logpdf(x[:, None].astype(np.float64)), axis=1
+    )
+    found = jax.jit(logdensity_fn)(x[:, None])
+    np.testing.assert_allclose(found, expected, rtol=3e-5, atol=3e-5)
+    # Beyond float32's range.
+    assert np.isneginf(logdensity_fn(jnp.array([[-1e30], [1e30], [np.inf]]))).all()
+    assert np.isnan(logdensity_fn(jnp.array([[np.nan]]))).all()
+
+
+def test_weights_are_normalised():
+    x = jnp.array([[0.3], [2.0]])
+    double = densities.gaussian_mixture((2, 6), (0, 1), (1, 2))(x)
+    np.testing.assert_allclose(
+        double, densities.gaussian_mixture((0.25, 0.75), (0, 1), (1, 2))(x), rtol=1e-6
+    )
+
+
+def test_the_correlated_gaussian_is_that_of_scipy():
+    density = densities.create("correlated_gaussian")
+    index = np.arange(density.num_dims)
+    covariance = 0.9 ** np.abs(index[:, None] - index)
+    points = np.random.default_rng(0).normal(size=(20, density.num_dims)).astype(np.float32)
+    expected = scipy.stats.multivariate_normal(cov=covariance).logpdf(points)
+    found = np.asarray(density.logdensity_fn(jnp.asarray(points)))
+    np.testing.assert_allclose(found - found[0], expected - expected[0], rtol=1e-4, atol=1e-3)
+
+
+MIXTURE_SECOND = np.square(densities.MIXTURE_LOCS) + np.square(densities.MIXTURE_SCALES)
+MIXTURE_VARIANCE = (
+    np.dot(densities.MIXTURE_WEIGHTS, MIXTURE_SECOND)
+    - np.dot(densities.MIXTURE_WEIGHTS, densities.MIXTURE_LOCS) ** 2
+)
+SPREADS = {"gaussian_mixture": MIXTURE_VARIANCE**0.5, "correlated_gaussian": 1.0}
+
+
+@pytest.mark.parametrize("name", densities.names())
+def test_starts_are_wider_than_the_target(name):
+    density = densities.create(name)
+    starts = density.start(jax.random.key(0), 1000)
+    assert starts.shape == (1000, density.num_dims)
+    assert (np.std(starts, axis=0) > 2 * SPREADS[name]).all()
+    assert np.isfinite(density.logdensity_fn(starts)).all()
+
+
+def test_a_density_can_bring_its_starts():
+    def start_fn(rng_key, num_chains):
+        return jax.random.uniform(rng_key, (num_chains, 3), minval=2, maxval=3)
+
+    density = densities.Density(lambda x: -jnp.sum(x, axis=-1), 3, start_fn=start_fn)
+    starts = density.start(jax.random.key(0), 100)
+    np.testing.assert_array_equal(starts, start_fn(jax.random.key(0), 100))
+    wrong = densities.Density(lambda x: -x[:, 0], 2, start_fn=start_fn)
+    with pytest.raises(UserError, match=r"start_fn.*\[5, 3\].*\[5, 2\]"):
+        wrong.start(jax.random.key(0), 5)
+
+
+def test_a_density_of_ones_own_joins(monkeypatch):
+    monkeypatch.setattr(densities, "_densities", dict(densities._densities))
+    mine = densities.Density(lambda x: -jnp.sum(jnp.abs(x), axis=-1), num_dims=2)
+    densities.register("mine", mine)
+    assert densities.create("mine") is mine
+    assert "mine" in densities.names()
+    with pytest.raises(UserError, match=r"density='other'.*gaussian_mixture"):
+        densities.create("other")

@@ -1,0 +1,122 @@
+"""What streaming sums say, by sums that are written down."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from ensemble.walks import moments
+
+
+def test_chains_of_one_start_are_not_taken_for_independent():
+    rng = np.random.default_rng(0)
+    draws = np.repeat(rng.normal(size=(16, 1, 1)), 64, axis=0) + rng.normal(size=(1024, 1, 50))
+    firsts, squares = draws.sum(axis=2), np.square(draws).sum(axis=2)
+    none = np.zeros((0, 1024, 1))
+    counts = np.zeros((1, moments.NUM_BINS + 2), int)
+    sums = moments.HostSums(
+        np.zeros(1), np.ones(1), (none, none), (firsts, squares), counts, 64, 50
+    )
+    found = moments.summarise(sums, 16)
+    starts = draws.mean(axis=2)[::64, 0]
+    assert found.mcse_mean[0] == pytest.approx(starts.std(ddof=1) / 4, rel=0.1)
+    assert found.mcse_variance[0] > 4 * moments.summarise(sums, 1024).mcse_variance[0]
+    assert found.ess[0] == pytest.approx(found.variance[0] / found.mcse_mean[0] ** 2)
+    assert found.ess[0] < 64 < moments.summarise(sums, 1024).ess[0]
+    alone = moments.summarise(sums, 1)  # One start: nothing is known of others.
+    np.testing.assert_array_equal(alone.mcse_mean, moments.summarise(sums, 1024).mcse_mean)
+
+
+def summed_chains(draws, num_left_out=64):
+    """What a walker keeps of draws [C, T] of one dimension, in two segments."""
+    halves = np.stack(np.split(draws, 2, axis=1))
+    segments = tuple(one.sum(axis=2)[..., None] for one in (halves, np.square(halves)))
+    rest = np.zeros((len(draws), 1))
+    counts = np.zeros((1, moments.NUM_BINS + 2), int)
+    length, num_draws = draws.shape[1] // 2, draws.shape[1]
+    return moments.HostSums(
+        np.zeros(1), np.ones(1), segments, (rest,) * 2, counts, length, num_draws, num_left_out
+    )
+
+
+def test_intervals_are_students_over_starts():
+    draws = np.random.default_rng(0).normal(3, 2, (4, 200))
+    found = moments.summarise(summed_chains(draws), 4)
+    means = draws.mean(axis=1)
+    expected = scipy.stats.t.interval(0.95, 3, means.mean(), scipy.stats.sem(means))
+    np.testing.assert_allclose(found.mean_interval[0], expected)
+    low, high = found.variance_interval[0]
+    assert 0 < low < 4 < high
+    assert not np.isnan(moments.summarise(summed_chains(draws), 2).mean_interval).any()
+
+
+@pytest.mark.parametrize("why", ["one chain", "no warm-up", "a drift", "starts not left"])
+def test_what_cannot_be_told_has_no_interval(why):
+    draws = np.random.default_rng(0).normal(size=(8, 400))
+    draws += {"a drift": np.linspace(0, 1, 400), "starts not left": np.arange(8)[:, None]}.get(
+        why, 0
+    )
+    draws = draws[: 1 if why == "one chain" else 8]
+    sums = summed_chains(draws, 0 if why == "no warm-up" else 64)
+    found = moments.summarise(sums, len(draws))
+    assert np.isnan(found.mean_interval).all()
+    assert np.isnan(found.variance_interval).all()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [scipy.stats.expon(), scipy.stats.lognorm(1), scipy.stats.uniform(), scipy.stats.norm()],
+    ids=["exponential", "lognormal", "uniform", "normal"],
+)
+def test_quantiles_of_targets_with_ends(target):
+    half = moments.NUM_BINS // 2
+    width = target.std() / 32
+    edges = target.mean() + width * (np.arange(2 * half + 1) - half)
+    cdf = target.cdf(edges)
+    counts = np.round(1e12 * np.diff(cdf, prepend=0, append=1)).astype(np.int64)[None]
+    firsts, rest = np.zeros((0, 4, 1)), np.zeros((4, 1))
+    sums = moments.HostSums(
+        np.array([target.mean()]), np.array([width]), (firsts,) * 2, (rest,) * 2, counts, 64, 2
+    )
+    shares = np.array([0, 1e-4, 0.001, 0.01, 0.05, 0.5, 0.95, 0.99])
+    found = moments.summarise(sums, 2).quantiles(shares)[0]
+    if np.isfinite(target.support()[0]):
+        assert abs(found[0] - target.support()[0]) <= width
+    np.testing.assert_allclose(found[1:], target.ppf(shares[1:]), atol=width)
+    np.testing.assert_allclose(found[5:7], target.ppf(shares[5:7]), atol=width / 8)
+
+
+@pytest.fixture(scope="module")
+def summed():
+    """A million draws that are .1 from the origin, summed on the device; and how many."""
+    num_bodies = 2**17
+    pair = jnp.zeros((1, 16)), jnp.zeros((1, 16))
+    sums = moments.Sums(pair, pair, pair, jnp.zeros((1, moments.NUM_BINS + 2), jnp.int32), None)
+    grid = moments.Grid(jnp.full(1, 2.0), jnp.ones(1))
+    position, is_counted = jnp.full((1, 16), 2.1), jnp.arange(16) < 11
+
+    def body(i, sums):
+        pending = sums.pending
+        for _ in range(moments.DRAWS_PER_BODY):
+            pending = moments.add_draw(pending, grid.origin, position)
+        end = (i + 1) * moments.DRAWS_PER_BODY
+        return moments.finish_body(sums.replace(pending=pending), grid, position, is_counted, end)
+
+    run = jax.jit(lambda sums: jax.lax.fori_loop(0, num_bodies, body, sums))
+    return run(sums), num_bodies * moments.DRAWS_PER_BODY
+
+
+def test_long_sums_do_not_lose_small_distances(summed):
+    sums, count = summed
+    distance = float(np.float32(2.1) - np.float32(2))
+    for power in (0, 1):
+        total = np.asarray(sums.totals[power], np.float64) - np.asarray(sums.excess[power])
+        np.testing.assert_allclose(total, count * distance ** (power + 1), rtol=3e-7)
+
+
+def test_padding_is_not_counted(summed):
+    sums, count = summed
+    expected = np.zeros(moments.NUM_BINS + 2)
+    expected[moments.NUM_BINS // 2 + 1] = 11 * count // moments.DRAWS_PER_COUNT
+    np.testing.assert_array_equal(sums.counts[0], expected)
