@@ -9,6 +9,7 @@ ROOT/killed, then in ROOT/whole; those that have left a report there are not beg
 import pathlib
 import sys
 
+import applications
 from small_runs import leave_pictures_blank, make_blobs, small_config
 
 SAMPLER = {
@@ -23,7 +24,7 @@ SAMPLER = {
 
 
 PARTS = {"first": 1, "more": 2, "whole": 3, "stuck": 3}
-RESUMED = ("members", "growing_members", "watches")
+RESUMED = ("members", "growing_members", *applications.examples("RESUMED"))
 """The runs that go on, on other devices; the first part of the others is the whole."""
 STUCK = "stuck_chains"
 """A run of its own: what has not moved after twenty draws is stuck."""
@@ -49,12 +50,7 @@ SMALL = {
         "sgmcmc.num_samples": 8,
         "sgmcmc.steps_per_draw": 2,
     },
-    "density": {
-        "log_every_steps": 64,
-        "num_chains": 64,
-        "rwm.num_warmup": 96,
-        "rwm.num_samples": 256,
-    },
+    **applications.examples("SMALL"),
 }
 """By task: what its methods set, of which each takes the keys that it has; they save often."""
 
@@ -68,28 +64,16 @@ OF_METHODS = {
 }
 """What some methods set beside; `members` is a run that is made first."""
 
-MODEL = "numpyro_model"
-"""A run of `small_model.py`, beside those of the methods."""
-OF_MODEL = {
-    "method": "hmc",
-    "model": f"numpyro:{pathlib.Path(__file__).with_name('small_model.py')}:schools",
-    "init_from": "uniform",
-    "num_chains": 4,
-    "log_every_steps": 4,
-    "eval_every_epochs": 1,
-    "sampler.mass": "low_rank",
-    "sampler.step_size": 0.1,
-    "sampler.num_leapfrog_steps": 4,
-    "sampler.thin": 1,
-    "sampler.num_warmup": 20,
-    "sampler.num_samples": 20,
-}
+OTHERS_BY_PART = applications.examples("RUNS_BY_PART")
+"""Functions `(part, settings of hmc) -> configuration`, by name."""
+OTHERS = applications.examples("RUNS")
+"""Runs of applications, beside those of the methods."""
 
 
 def every_method(root):
     """For each registered method a configuration and data, of the first task that it can learn.
 
-    And those of a NumPyro model. `members` in `root` are those of `train_members`.
+    And the runs of `OTHERS`. `members` in `root` are those of `train_members`.
     """
     import ensemble
 
@@ -102,9 +86,11 @@ def every_method(root):
         if "init_from" in own:
             config.init_from = str(pathlib.Path(root) / own["init_from"])
         found[method] = config, make_blobs() if task == "supervised" else None
-    config = ensemble.default_config()
-    config.update_from_flattened_dict(OF_MODEL)
-    return {**found, MODEL: (config, None)}
+    for name, run in OTHERS.items():
+        config = ensemble.default_config()
+        config.update_from_flattened_dict(run)
+        found[name] = config, None
+    return found
 
 
 def train_members(root, **changes):
@@ -137,20 +123,7 @@ def runs(stage):
     part = PARTS[stage]
     sgd = small_config(num_devices=None, num_epochs=None, num_steps=4 * part)
     hmc = {**SAMPLER, "sampler.num_warmup": 4, "sampler.num_samples": 2 * part, "sampler.thin": 2}
-    walk = {
-        "method": "rwm",
-        "num_chains": 200,
-        "log_every_steps": 100,
-        "rwm.num_warmup": 96,
-        "rwm.num_samples": 200 * part,
-    }
-    watches = {
-        **hmc,
-        "dataset": "watches:41x17",
-        "model": "matrix_factorisation",
-        "num_factors": 3,
-        "num_chains": 2,
-    }
+    others = {name: (run(part, hmc), None) for name, run in OTHERS_BY_PART.items()}
     return {
         "members": ({**sgd, "ensemble_size": 5}, make_blobs()),
         # Two members join when the others have taken the steps of the stages before.
@@ -176,8 +149,7 @@ def runs(stage):
             },
             make_blobs(),
         ),
-        "rwm": (walk, None),
-        "watches": (watches, None),
+        **others,
     }
 
 

@@ -10,7 +10,7 @@ from run_parts import validated
 
 import ensemble
 from ensemble import config_rules
-from ensemble.configs import mnist_logreg_hmc, movielens_hmc
+from ensemble.configs import mnist_logreg_hmc
 
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("[a-z]*.py"))
 
@@ -43,18 +43,6 @@ def test_a_method_that_a_command_line_swaps_takes_no_start_that_is_not_its_own(n
             assert found.init_from == "prior"
         else:
             assert found.init_from == (start or "prior")
-
-
-def test_the_seed_s_protocol_is_as_published():
-    config = movielens_hmc.get_config("seed")
-    assert config.dataset == "movielens/1m-ratings"
-    assert (config.num_factors, config.num_chains, config.init_from) == (20, 2, "prior")
-    assert (config.sampler.step_size, config.sampler.num_leapfrog_steps) == (0.01, 100)
-    assert (config.sampler.num_warmup, config.sampler.num_burn_in) == (
-        800,
-        200,
-    )  # 80% of 1,000 adapt.
-    assert config.sampler.num_samples == 500
 
 
 def test_the_notebook_s_protocol_is_as_published():

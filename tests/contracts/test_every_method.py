@@ -7,10 +7,10 @@ import copy
 import itertools
 import json
 import math
-import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import applications
 import jax
 import numpy as np
 import pytest
@@ -23,7 +23,6 @@ from ensemble.fitted import OnDisk
 from ensemble.method import PredictingMethod, Recorded, Status
 
 KEY = jax.random.key(5)
-MODEL = pathlib.Path(__file__).parents[1] / "small_model.py"
 SHORT = {
     "num_epochs": 2,
     "sampler.num_warmup": 4,
@@ -35,31 +34,28 @@ SHORT = {
 }
 """Few steps, which are logged in several chunks; every draw is kept."""
 
-WALK = {"num_chains": 64, "num_devices": 2, "log_every_steps": 64}
-WALK |= {"rwm.num_warmup": 64, "rwm.num_samples": 128}
 TASKS: dict[str, dict[str, Any]] = {
     "supervised": {},
     "distillation": {"likelihood": "dirichlet", "ensemble_size": 2},
-    "factorisation": {
-        "model": "matrix_factorisation",
-        "dataset": "watches:20x15",
-        "num_factors": 2,
-        "prior": None,
-    },
-    "numpyro": {"model": f"numpyro:{MODEL}:schools", "init_from": "uniform", "prior": None},
-    "density": {"density": "correlated_gaussian"},
+    **applications.examples("OF_TASKS"),
 }
 """What a task sets beside its method's line, by name; None: what it leaves out of that."""
 
-CASES = [(method, task) for method, entry in registry.METHODS.items() for task in entry.tasks]
-QUICK = [("sgd", "supervised"), ("rwm", "density")]
+OTHERS = applications.examples("METHODS")
+"""A few steps of each method that learns no targets, whole."""
+
+CASES = [(method, task) for method in registry.METHODS for task in registry.tasks_of(method)]
+LEARN_TARGETS = ("supervised", "distillation")
+QUICK = [("sgd", "supervised"), *((name, registry.METHODS[name].tasks[0]) for name in OTHERS)]
 
 
 def few_steps_of(method: str, task: str, teacher: str = "") -> dict[str, Any]:
     """A few steps of a method."""
-    own = {**WALK, "method": method} if task == "density" else METHODS[method]
+    if method in OTHERS:
+        return OTHERS[method] | TASKS[task]
+    own = METHODS[method]
     short = {key: value for key, value in SHORT.items() if key in own or key == "sampler.thin"}
-    found = {**own, **({} if task == "density" else short), **TASKS[task]}
+    found = {**own, **short, **TASKS[task]}
     if not any(key.startswith("sampler.") for key in own):
         found.pop("sampler.thin", None)
     if task == "distillation":
@@ -255,7 +251,7 @@ def test_what_predicts_says_what_the_splits_are_told(run):
     np.testing.assert_array_equal(ours.member_of, theirs.member_of)
     jax.tree.map(np.testing.assert_array_equal, ours.sets, theirs.sets)
     told = method.predict_split(run.state, "test", run.draws)
-    if "log_probs" not in told.arrays or registry.task_of(run.config) == "factorisation":
+    if "log_probs" not in told.arrays or registry.task_of(run.config) not in LEARN_TARGETS:
         return
     inputs = method.task.dataset.read("test", slice(None)).inputs
     found = jax.jit(lambda seen: ours.all_estimators(method.task, seen))(inputs)["log_probs"]

@@ -1,5 +1,6 @@
 """The contract of networks of images, over all that the package has, and parameter counts."""
 
+import applications
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 
 from ensemble import networks
 
-OTHERS = ("matrix_factorisation", "vit", "resnet50", "embedded_mlp")
-"""Of pairs, of images that patches divide, with batch statistics, and of tables."""
+OTHERS = ("vit", "resnet50", "embedded_mlp", *applications.examples("NETWORKS"))
+"""Of images that patches divide, with batch statistics, and of tables."""
 SLOW = ("resnet20",)
 
 

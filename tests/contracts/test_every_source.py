@@ -2,12 +2,12 @@
 
 import dataclasses
 
+import applications
 import numpy as np
 import pandas as pd
 import PIL.Image
 import pytest
 import tfds_sets
-from recommendation import movielens_sets
 from run_parts import loaded_table, read_in_blocks_of, records_of
 
 from ensemble import UserError, registry
@@ -76,14 +76,6 @@ def _prepared(name):
     return write
 
 
-def _ratings(config):
-    def write(folder):
-        movielens_sets.write_ratings(folder, movielens_sets.random_ratings(), config)
-        return f"movielens/{config}"
-
-    return write
-
-
 IMPLEMENTATIONS = {
     "arrays": lambda folder: None,
     "npz:PATH": _npz,
@@ -93,14 +85,12 @@ IMPLEMENTATIONS = {
     "csv:PATH": _csv,
     "parquet:PATH": _parquet,
     "tfds:NAME": _prepared("tfds:beans"),
-    "movielens/1m-ratings": _ratings("1m-ratings"),
-    "movielens/100k-ratings": _ratings("100k-ratings"),
-    "watches:USERSxMOVIES": lambda folder: "watches:20x30",
     **{name: _prepared(name) for name in image_sets.TFDS_SIZES},
     **{
         name: lambda folder, name=name: name
         for name in ("digits", "clutter", "grouped_clutter", "diabetes")
     },
+    **applications.examples("SOURCES"),
 }
 """Writes what a source reads to a folder, where it reads anything; returns the data set's name."""
 

@@ -22,7 +22,7 @@ from ensemble.config import (
     task_block,
 )
 from ensemble.config_rules import check, validate
-from ensemble.configs import digits_ensemble, movielens_hmc
+from ensemble.configs import digits_ensemble
 from ensemble.storage.old import validate_stored
 
 
@@ -81,7 +81,6 @@ def test_limits_may_be_reached():
     validate({"num_steps": 2**31 - 1, "seed": 2**32 - 1, "learning_rate": 1e15, "momentum": 0.0})
     draws = {"num_warmup": 1, "num_burn_in": 1, "num_samples": 2**31 - 3}
     validate(SAMPLER | {"num_chains": 2**20, "sampler": draws})
-    validate({"method": "rwm", "num_chains": 2**21})
 
 
 @pytest.mark.parametrize(
@@ -208,8 +207,8 @@ def test_every_key_has_a_meaning_and_a_rule_that_its_default_keeps(name):
 
 
 def test_a_key_stands_in_one_block_of_a_run():
-    for method, entry in registry.METHODS.items():
-        for task in entry.tasks:
+    for method in registry.METHODS:
+        for task in registry.tasks_of(method):
             for model in registry.NETWORKS.built_in:
                 blocks = [RUN, task_block(task), method_block(method), model_block(model)]
                 keys = [key for block in blocks for key in block.keys]
@@ -238,27 +237,17 @@ def test_the_keys_are_listed_before_jax_is_imported():
         (
             {"num_epochs": 1},
             {"seed", "model", "learning_rate", "augment.flip"},
-            {"sampler.", "rwm.", "num_factors", "density", "num_chains", "temperature", "stop_at."},
+            {"sampler.", "num_chains", "temperature", "stop_at."},
         ),
         (
             {"num_epochs": 1, "model": "mlp"},
             {"seed", "model", "learning_rate", "mlp.widths", "mlp.activation"},
-            {"sampler.", "rwm.", "num_factors", "density", "num_chains"},
+            {"sampler.", "num_chains"},
         ),
         (
             {"method": "nuts"},
             {"seed", "model", "prior", "sampler.thin", "num_chains", "stop_at.ess"},
-            {"rwm.", "num_factors", "density", "learning_rate", "augment.", "class_w", "mlp."},
-        ),
-        (
-            {"method": "hmc", "model": "matrix_factorisation"},
-            {"seed", "model", "prior", "sampler.thin", "num_factors"},
-            {"rwm.", "density", "learning_rate", "num_epochs"},
-        ),
-        (
-            {"method": "rwm"},
-            {"seed", "density", "num_chains", "stop_at.rhat", "rwm.scale"},
-            {"sampler.", "model", "prior", "dataset", "data_dir", "learning_rate", "num_f", "mlp."},
+            {"learning_rate", "augment.", "class_w", "mlp."},
         ),
     ],
 )
@@ -291,8 +280,6 @@ def test_keys_of_another_model_are_refused_by_hand_and_left_out_of_a_file(caplog
     for named in ("config.mlp.widths='64'", "config.model='cnn'", "config.model='mlp'"):
         assert named in str(error.value)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match=r"config\.mlp\.widths='64'.*config\.model='mlp'"):
-        validate({"method": "rwm", "mlp.widths": "64"})
     config = swapped("sgd", **{"mlp.widths": "64"})
     assert "mlp" not in validate(config, by_hand=["model"])
     (line,) = caplog.messages
@@ -337,9 +324,6 @@ def test_one_word_swaps_the_method_and_what_the_file_says_for_the_old_is_left_ou
 def test_a_whole_configuration_in_python_is_a_file_s(caplog):
     assert "num_epochs" not in validate(swapped("mclmc"))
     assert len(caplog.messages) == 1
-    caplog.clear()
-    assert "model" not in validate(swapped("rwm"))
-    assert len(caplog.messages) == 1
 
 
 def test_a_prior_that_the_file_has_set_stays(caplog):
@@ -347,16 +331,13 @@ def test_a_prior_that_the_file_has_set_stays(caplog):
     assert config.prior == "normal(3)"
     assert "prior" not in " ".join(caplog.messages)
     assert validate({"num_epochs": 1}).prior == "none"
-    watches = movielens_hmc.get_config()
-    watches.prior = "none"
-    assert validate(watches).prior == "normal(1)"  # Its parameters have no fan-in.
 
 
 def test_what_was_set_by_hand_is_refused_all_of_it_at_once():
     hand = {
         "learning_rate": 0.5,
         "num_epochs": 3,
-        "rwm.scale": 2.0,
+        "sgmcmc.num_burn_in": 2,
         "sampler.thin": 0,
         "prior": "none",
     }
@@ -372,8 +353,8 @@ def test_what_was_set_by_hand_is_refused_all_of_it_at_once():
         "'batch_ensemble', 'varied' or 'cross_fitted'; "
         "config.sampler.num_samples says how long",
         "config.learning_rate=0.5 is for config.method='sgd', 'snapshots', 'swag', 'mc_dropout', ",
-        "config.rwm.scale=2.0 is for config.method='rwm', and this run has config.method='hmc': "
-        "leave it out, or choose config.method='rwm'",
+        "config.sgmcmc.num_burn_in=2 is for config.method='sgld' or 'sghmc', and this run has "
+        "config.method='hmc': leave it out, or choose config.method='sgld' or 'sghmc'",
         "config.sampler.thin=0 must be positive",
         "config.prior='none' does not have; set it to such as 'normal(1)', or leave it out",
     ):
@@ -390,7 +371,7 @@ def test_what_says_that_nothing_is_used_may_be_said_to_all():
 def test_values_that_cannot_stand_together_are_told_with_all_else():
     config = {
         "learning_rate": -1.0,
-        "num_factors": 3,
+        "stop_at.rhat": 1.1,
         "zzz": 1,
     }
     with pytest.raises(UserError) as error:
@@ -398,8 +379,7 @@ def test_values_that_cannot_stand_together_are_told_with_all_else():
     for k, part in enumerate(
         (
             "config.zzz is not a key",
-            "config.num_factors=3 is for config.model='matrix_factorisation', and this run has "
-            "config.model='cnn'",
+            "config.stop_at.rhat=1.1 is for config.method=",
             "config.learning_rate=-1.0 must be positive",
             "config.num_epochs=None and config.num_steps=None: set exactly one",
         ),
@@ -411,16 +391,6 @@ def test_values_that_cannot_stand_together_are_told_with_all_else():
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        (
-            {"method": "hmc", "model": "matrix_factorisation", "target": "rating"},
-            "config.target='rating' is for config.model='mlp' or another network, and this run has "
-            "config.model='matrix_factorisation': leave it out",
-        ),
-        (
-            {"method": "nuts", "model": "numpyro:m.py:f", "data_dir": "/data"},
-            "config.data_dir='/data' is for config.model='mlp' or another network, and this run "
-            "has config.model='numpyro:m.py:f': leave it out",
-        ),
         (
             {"num_epochs": 1, "num_blends": 3},
             "config.num_blends=3 is for config.teacher=..., and this run has config.teacher=''",
@@ -451,15 +421,14 @@ def test_what_breaks_its_own_rule_is_not_told_twice():
     assert str(error.value) == "config.sampler.num_samples=0 must be positive"
 
 
-def test_a_method_that_cannot_learn_what_the_model_means_is_refused():
-    config = {"method": "mclmc", "model": "matrix_factorisation", "num_factors": 3}
-    with pytest.raises(UserError, match=r"config.method='mclmc'.*hmc or nuts"):
-        validate(config)
-
-
 def test_a_stored_configuration_with_every_key_loses_those_of_others_quietly(caplog):
     stored = flatten(default_config())
-    stored |= {"num_epochs": 2, "sampler.step_size": "forged", "density": 3, "temperature": 2.0}
+    stored |= {
+        "num_epochs": 2,
+        "sampler.step_size": "forged",
+        "num_chains": 3,
+        "temperature": 2.0,
+    }
     found = validate_stored(stored)
     assert found.to_dict() == validate({"num_epochs": 2}).to_dict()
     assert caplog.messages == []

@@ -65,6 +65,6 @@ def test_afterwards_they_hide_no_other_module(tmp_path):
 def test_a_folder_that_is_known_stays_where_it_is():
     sys.path.insert(0, str(ROOT / "tests"))
     before = [*sys.path]
-    with importable(ROOT / "tests" / "small_model.py"):
+    with importable(ROOT / "tests" / "small_runs.py"):
         pass
     assert sys.path == before

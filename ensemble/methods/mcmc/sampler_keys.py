@@ -167,7 +167,6 @@ BLOCK = Block(
         **INSTEAD_OF_MEMBERS,
         "num_epochs": _DURATION,
         "num_steps": _DURATION,
-        "rwm.num_samples": _DURATION,
         "weight_decay": "config.prior says how small parameters are",
         "beta_nll": "a posterior has one likelihood, whose gradients nothing weights",
         "dtype": "log densities of all the data differ by less than half precision rounds them",

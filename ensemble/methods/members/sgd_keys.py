@@ -90,6 +90,5 @@ BLOCK = Block(
     instead={
         "num_chains": "config.ensemble_size says how many members",
         "sampler.num_samples": "config.num_epochs or num_steps says how long",
-        "rwm.num_samples": "config.num_epochs or num_steps says how long",
     },
 )

@@ -101,7 +101,6 @@ _INSTEAD = {
     "num_epochs": _DURATION,
     "num_steps": _DURATION,
     "sampler.num_samples": _DURATION,
-    "rwm.num_samples": _DURATION,
     "schedule": "config.sgmcmc.schedule says how the learning rate changes",
     "weight_decay": "config.prior says how small parameters are",
     "beta_nll": "a posterior has one likelihood, whose gradients nothing weights",

@@ -19,8 +19,8 @@ from run_parts import records_of
 import ensemble
 from ensemble import registry
 
-METHODS = [*registry.METHODS, many_processes.MODEL]
-OF_ONE_CLASS = ("nuts", "mclmc", "adjusted_mclmc", "tempering", "sgld", many_processes.MODEL)
+METHODS = [*registry.METHODS, *many_processes.OTHERS]
+OF_ONE_CLASS = ("nuts", "mclmc", "adjusted_mclmc", "tempering", "sgld", *many_processes.OTHERS)
 """Methods whose class another method has, too."""
 MARKED = [
     pytest.param(one, marks=pytest.mark.soak if one in OF_ONE_CLASS else pytest.mark.check)
@@ -119,15 +119,15 @@ NUM_KILLS = 17
 """Of each kind, so that all have 200 and some."""
 
 
-KINDS = [*registry.METHODS, "streamed", "streamed_apart", "split", many_processes.MODEL]
+KINDS = [*registry.METHODS, "streamed", "streamed_apart", "split", *many_processes.OTHERS]
 """Every method by data in memory, SGD by records on disk and of members that two devices hold
-together, and a NumPyro model."""
+together, and runs of applications."""
 
 
 def values_of(kind, folder):
     """What a kind's configuration sets: a run of a second or two that saves often."""
-    if kind == many_processes.MODEL:
-        return {"num_devices": 2, **many_processes.OF_MODEL}
+    if kind in many_processes.OTHERS:
+        return {"num_devices": 2, **many_processes.OTHERS[kind]}
     method = kind if kind in registry.METHODS else "sgd"
     small = many_processes.SMALL[registry.METHODS[method].tasks[0]]
     values = {"num_devices": 2, "method": method, **small, "dataset": f"npz:{folder / 'blobs.npz'}"}

@@ -4,16 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
+from density_task import DensityTask
 from run_parts import validated
 
 from ensemble.methods.mcmc import low_rank_mass
 from ensemble.methods.mcmc.sampling import Sampling
 from ensemble.methods.mcmc.warmup import build_schedule, window_ends
-from ensemble.numpyro_models.density_program import DensityProgram
-from ensemble.numpyro_models.model_task import ModelTask
-from ensemble.numpyro_models.nuts_steps import times
-from ensemble.numpyro_models.sample import _defaults
 
 NUM_WIDE, WIDE = 3, 30.0
 NUM_PARAMS = 12
@@ -76,14 +72,6 @@ def test_what_has_not_moved_keeps_its_scale_and_what_is_no_number_the_mass():
     assert low_rank_mass.fit(draws, grads, before) is before
 
 
-def test_velocities_are_those_of_the_metric_of_blackjax():
-    _, draws, grads = normal(7, 25, np.random.default_rng(1))
-    mass = LowRankInverseMassMatrix(*map(jnp.asarray, low_rank_mass.fit(draws, grads, identity(7))))
-    momentum = jnp.arange(7.0)
-    velocity = jax.grad(default_metric(mass).kinetic_energy)(momentum)
-    np.testing.assert_allclose(times(mass, momentum), velocity, rtol=1e-4)
-
-
 def test_windows_end_where_the_schedule_says():
     assert window_ends("dense", 200) == {}
     stages = np.asarray(build_schedule(200))
@@ -103,17 +91,15 @@ def logdensity_fn(x):
 
 def chains(num_devices):
     config = {
-        **_defaults(),
         "method": "nuts",
-        "model": "logdensity:normal",
+        "num_chains": 4,
         "num_devices": num_devices,
         "log_every_steps": 60,
         "sampler.mass": "low_rank",
         "sampler.num_warmup": 40,
         "sampler.num_samples": 20,
     }
-    task = ModelTask(DensityProgram(logdensity_fn, np.zeros(NUM_PARAMS), "normal"))
-    return Sampling(validated(config), task)
+    return Sampling(validated(config), DensityTask(logdensity_fn, NUM_PARAMS))
 
 
 def run(method, state, until, limit=None):

@@ -1,0 +1,66 @@
+"""What does not suit a factorisation is refused."""
+
+import pytest
+from recommendation.in_contracts import RUN
+from run_parts import validated
+from small_runs import make_blobs
+
+from ensemble import UserError
+from ensemble.configs import movielens_hmc
+from ensemble.run.loop import create_task
+from ensemble.sources.data_forms import recognise
+
+
+@pytest.mark.parametrize(
+    ("run", "line"),
+    [
+        ({"dataset": "watches:20x15", "num_epochs": 1}, "matrix_factorisation.*watches:20x15"),
+        (RUN | {"dataset": "digits"}, "needs watches, which digits are"),
+    ],
+)
+def test_what_does_not_suit_is_refused(run, line):
+    with pytest.raises(UserError, match=line):
+        create_task(validated(run), None)
+
+
+def test_arrays_are_no_watches():
+    run = {key: value for key, value in RUN.items() if key != "dataset"}
+    with pytest.raises(UserError, match="needs watches, which arrays are not"):
+        create_task(validated(run), recognise(make_blobs()))
+
+
+def test_keys_of_a_factorisation_are_of_its_model():
+    with pytest.raises(UserError) as error:
+        validated({"num_factors": 3, "num_epochs": 1})
+    assert (
+        "config.num_factors=3 is for config.model='matrix_factorisation', and this run has "
+        "config.model='cnn'"
+    ) in str(error.value)
+    with pytest.raises(UserError) as error:
+        validated({"method": "hmc", "model": "matrix_factorisation", "target": "rating"})
+    assert str(error.value).startswith(
+        "config.target='rating' is for config.model='mlp' or another network, and this run has "
+        "config.model='matrix_factorisation': leave it out"
+    )
+
+
+def test_a_method_that_cannot_learn_what_the_model_means_is_refused():
+    config = {"method": "mclmc", "model": "matrix_factorisation", "num_factors": 3}
+    with pytest.raises(UserError, match=r"config.method='mclmc'.*hmc or nuts"):
+        validated(config)
+
+
+def test_a_prior_that_a_file_leaves_out_is_the_task_s():
+    watches = movielens_hmc.get_config()
+    watches.prior = "none"
+    assert validated(watches).prior == "normal(1)"  # Its parameters have no fan-in.
+
+
+def test_the_seed_s_protocol_is_as_published():
+    config = movielens_hmc.get_config("seed")
+    assert config.dataset == "movielens/1m-ratings"
+    assert (config.num_factors, config.num_chains, config.init_from) == (20, 2, "prior")
+    assert (config.sampler.step_size, config.sampler.num_leapfrog_steps) == (0.01, 100)
+    # 80% of 1,000 adapt.
+    assert (config.sampler.num_warmup, config.sampler.num_burn_in) == (800, 200)
+    assert config.sampler.num_samples == 500
