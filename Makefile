@@ -60,7 +60,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The checkout itself, too: so are `ensemble` on the terminal and `import ensemble` anywhere.
-$(VENV)/requirements: requirements.txt requirements-wheel.txt requirements-tfds.txt pyproject.toml | $(BIN)/python
+$(VENV)/requirements: requirements.txt $(wildcard requirements-*.txt) pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r requirements.txt
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps --editable .
 	touch $@

@@ -83,7 +83,7 @@ def test_the_wheel_says_what_it_needs(wheel):
     (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
     needed = re.findall(r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE)
     wanted = {"": "requirements-wheel.txt"}
-    extras = ("cuda", "tpu", "tfds", "prepare", "docs")
+    extras = ("cuda", "tpu", "tfds", "numpyro", "tensorboard", "prepare", "docs")
     wanted |= {one: f"requirements-{one}.txt" for one in extras}
     for extra, file in wanted.items():
         lines = [line.partition("#")[0].strip() for line in (ROOT / file).read_text().splitlines()]
@@ -114,6 +114,42 @@ def test_the_wheel_trains_and_evaluates_without_the_repository(wheel, tmp_path):
     assert (tmp_path / "run" / "evaluation" / "report.html").is_file()
 
 
+WITHOUT_EXTRAS = """
+import importlib.abc, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {modules!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+@pytest.mark.check
+def test_without_its_extras_the_package_learns_digits_and_a_table(tmp_path):
+    """The modules of all extras are hidden from every process; nothing asks for them."""
+    missing = ["cv2", "funsor", "numpyro", "tensorboard", "tensorflow_datasets"]
+    code = WITHOUT_EXTRAS.format(modules=missing)
+    (tmp_path / "sitecustomize.py").write_text(code)
+    rng = np.random.default_rng(0)
+    rows = "".join(f"{a:.3f},{b:.3f},{2 * a - b:.3f}\n" for a, b in rng.normal(size=(120, 2)))
+    (tmp_path / "table.csv").write_text("a,b,y\n" + rows)
+    alone = {"cwd": tmp_path, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    program = (sys.executable, "-m", "ensemble")
+    assert run(sys.executable, "-c", "import sys; print(*sys.meta_path)", **alone).count("Missing")
+    digits = ("--config=digits_ensemble", "--config.num_epochs=1", "--config.ensemble_size=2")
+    table = ("--config=tabular", "--config.dataset=csv:table.csv", "--config.target=y")
+    for name, settings in (("digits", digits), ("table", (*table, "--config.num_epochs=2"))):
+        run(*program, "train", f"--workdir={name}", *settings, **alone)
+        run(*program, "evaluate", f"--workdir={name}", **alone)
+        run(*program, "export", f"--workdir={name}", f"--out={name}.export", **alone)
+        assert (tmp_path / f"{name}.export").is_file()
+    numpyro = "--config.model=numpyro:model.py:model"
+    with pytest.raises(AssertionError, match=r"pip install 'flax-ensembles\[numpyro\]'"):
+        run(*program, "train", "--config=numpyro_nuts", "--workdir=model", numpyro, **alone)
+
+
 def test_the_version_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     released = re.search(r"^## ([\d.]+) - ([\d-]+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
@@ -133,6 +169,7 @@ def test_every_requirement_is_used():
         for name in names:
             modules.setdefault(re.sub(r"[-_.]+", "-", name).lower(), set()).add(module)
     included = re.findall(r"^-r (.*)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    included.remove("requirements-tensorboard.txt")  # It shows what is written.
     assert "requirements-tfds.txt" in included
     lines = [line for file in included for line in (ROOT / file).read_text().splitlines()]
     required = [re.match(r"[\w.-]+", line)[0] for line in lines if not line.startswith("#")]

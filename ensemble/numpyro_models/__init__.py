@@ -10,7 +10,7 @@ def join() -> Application:
         tenants={
             "task": {
                 "numpyro": TaskEntry(
-                    "ensemble.numpyro_models.model_task:create",
+                    "ensemble.numpyro_models.sample:create_task",
                     "ensemble.numpyro_models.model_keys:BLOCK",
                     models=("numpyro:FILE.py:NAME", "logdensity:NAME"),
                     methods=("hmc", "nuts", "mclmc", "adjusted_mclmc", "tempering"),

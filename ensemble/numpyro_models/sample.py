@@ -4,8 +4,9 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import ml_collections
 import numpy as np
 
 from ensemble import registry
@@ -16,6 +17,9 @@ from ensemble.errors import UserError, shown
 from ensemble.run.loop import run
 from ensemble.run.result import as_text
 from ensemble.sharding import processes
+
+if TYPE_CHECKING:
+    from ensemble.numpyro_models.model_task import ModelTask
 
 
 class Samples:
@@ -109,8 +113,32 @@ def sample(
     return Samples(result.report, result.data, where)
 
 
+def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "ModelTask":
+    """Makes the task of a run.
+
+    Raises:
+        UserError: as `ensemble.numpyro_models.model_task.create`; or NumPyro is not installed.
+    """
+    check_installed()
+    from ensemble.numpyro_models.model_task import create  # It imports NumPyro.
+
+    return create(config, data)
+
+
+def check_installed() -> None:
+    """Raises UserError if NumPyro is not installed: the wheel has it as an extra."""
+    try:
+        import numpyro  # noqa: F401  It may start JAX: not before the devices are set up.
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "models are sampled with NumPyro, which is not installed: pip install "
+            "'flax-ensembles[numpyro]', or -r requirements-numpyro.txt in the repository"
+        ) from error
+
+
 def _program(model: Callable[..., Any], data: Any, start: Any, name: str) -> Any:
     """What the task takes; made when the devices are set up."""
+    check_installed()
     # NumPyro may start JAX when it is imported: the devices must be set up before.
     from ensemble.numpyro_models.density_program import DensityProgram
     from ensemble.numpyro_models.model_file import check_arguments

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 from google.protobuf import struct_pb2
-from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto import event_pb2, summary_pb2
+from tensorboardX.proto import api_pb2, event_pb2, plugin_hparams_pb2, summary_pb2
 
 from ensemble.sharding import processes
 from ensemble.storage.files import write_file
@@ -116,22 +115,18 @@ class Writer:
         values = {k: _hparam_value(v) for k, v in hparams.items()}
         experiment = api_pb2.Experiment(
             hparam_infos=[
-                api_pb2.HParamInfo(name=k, type=_hparam_type(v), differs=k in _FIRST_COLUMNS)
-                for k, v in values.items()
+                _hparam_info(k, v, is_first=k in _FIRST_COLUMNS) for k, v in values.items()
             ],
             metric_infos=[api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in metrics],
         )
-        start = plugin_data_pb2.SessionStartInfo(
+        start = plugin_hparams_pb2.SessionStartInfo(
             hparams={k: v for k, v in values.items() if v.WhichOneof("kind") is not None}
         )
         for tag, part in (
-            (metadata.EXPERIMENT_TAG, plugin_data_pb2.HParamsPluginData(experiment=experiment)),
-            (
-                metadata.SESSION_START_INFO_TAG,
-                plugin_data_pb2.HParamsPluginData(session_start_info=start),
-            ),
+            ("experiment", plugin_hparams_pb2.HParamsPluginData(experiment=experiment)),
+            ("session_start_info", plugin_hparams_pb2.HParamsPluginData(session_start_info=start)),
         ):
-            self._event(0, _metadata_summary(tag, metadata.create_summary_metadata(part)))
+            self._event(0, _hparams_summary(f"_hparams_/{tag}", part))
 
     def charts(self, charts: Mapping[str, str]) -> None:
         """Lays curves over each other, in the tab Custom Scalars of TensorBoard.
@@ -259,10 +254,21 @@ def _hparam_type(value: Any) -> Any:
     }.get(value.WhichOneof("kind"), api_pb2.DATA_TYPE_UNSET)
 
 
-def _metadata_summary(tag: str, metadata: Any) -> Any:
-    """A summary that is metadata alone, of TensorBoard's own protobuf."""
-    own = summary_pb2.SummaryMetadata.FromString(metadata.SerializeToString())
-    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=own)])
+def _hparam_info(name: str, value: Any, is_first: bool) -> Any:
+    """A column of TensorBoard's table of runs."""
+    info = api_pb2.HParamInfo(name=name, type=_hparam_type(value))
+    if is_first:  # The field `differs`, which this copy of TensorBoard's protobuf is too old for.
+        info.MergeFromString(b"\x38\x01")
+    return info
+
+
+def _hparams_summary(tag: str, part: Any) -> Any:
+    """A summary that is metadata of TensorBoard's plug-in alone."""
+    data = summary_pb2.SummaryMetadata.PluginData(
+        plugin_name="hparams", content=part.SerializeToString()
+    )
+    metadata = summary_pb2.SummaryMetadata(plugin_data=data)
+    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=metadata)])
 
 
 def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 from google.protobuf.message import DecodeError
 
@@ -71,8 +70,7 @@ class PreparedImages:
         size: tuple[int, int] | None = None,
     ):
         self._directory, self._features, self._size = prepared.directory, features, size
-        gray = features.num_channels == 1
-        self._flags = cv2.IMREAD_GRAYSCALE if gray else cv2.IMREAD_COLOR_RGB
+        self._is_gray = features.num_channels == 1
         sides = features.size
         self._png = png_header(*sides) if sides else b""  # Anything begins so.
         self._max_pixels = math.prod(sides or ())
@@ -173,10 +171,13 @@ class PreparedImages:
 
     def _image(self, encoded: bytes) -> np.ndarray:
         """Decodes an image, uint8 [H, W] or [H, W, 3]: OpenCV takes a third of Pillow's time."""
+        import cv2  # Who has such sets has it.
+
         if not encoded.startswith(self._png) and self._stated_pixels(encoded) > self._max_pixels:
             raise broken(self._directory, "it holds an image larger than features.json says")
         try:
-            image = cv2.imdecode(np.frombuffer(encoded, np.uint8), self._flags)
+            flags = cv2.IMREAD_GRAYSCALE if self._is_gray else cv2.IMREAD_COLOR_RGB
+            image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
         except cv2.error:
             image = None
         if image is None:
