@@ -166,9 +166,21 @@ def ask_for(given: Mapping[str, Any]) -> None:
             tenants.get(name)
 
 
+class _Blank(ml_collections.ConfigDict):
+    """Keys with values; whoever gives a value to a block of keys is told which are in it."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        try:
+            super().__setitem__(key, value)
+        except TypeError:
+            if keys_in_block(key, all_keys()):
+                raise UserError(unknown_key(key, all_keys())) from None
+            raise
+
+
 def blank(keys: Mapping[str, Key]) -> ml_collections.ConfigDict:
     """Returns keys with their default values; a key's type is the default's type."""
-    config = ml_collections.ConfigDict()
+    config = _Blank()
     add_missing(config, keys)
     return config
 

@@ -17,7 +17,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from ensemble import configs
-from ensemble.config import RENAMED, all_keys, keys_in_block, unknown_key
+from ensemble.config import RENAMED, all_keys, unknown_key
 from ensemble.errors import (
     Interrupted,
     PeerLost,
@@ -256,13 +256,10 @@ def run_config_file(path: str | None) -> None:
 def cannot_load(what: str, error: BaseException) -> UserError:
     """The line for a config file that raised an error, with the place in it where it did."""
     place = place_in_own_code(error)
-    says = f"{type(error).__name__}: {error}"
-    # By ml_collections: a block that is set as a key is, and one that has another name now.
-    block = re.match(r"Could not override field '(\w+)'", str(error))
+    says = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    # By ml_collections: a block that has another name now.
     former = re.match(r"""["']+(?:Key ")?(\w+)""", str(error))
-    if block and keys_in_block(block[1], all_keys()):
-        says = unknown_key(block[1], all_keys())
-    elif former and former[1] in RENAMED and isinstance(error, AttributeError | KeyError):
+    if former and former[1] in RENAMED and isinstance(error, AttributeError | KeyError):
         says = unknown_key(former[1], all_keys())
     return UserError(f"{what} cannot be loaded{f' (at {place})' if place else ''}: {_line(says)}")
 

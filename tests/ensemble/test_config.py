@@ -443,3 +443,16 @@ def test_of_two_methods_the_keys_of_both_are_compared():
         "init_from: '' -> 'prior'",
         "method: 'sgd' -> 'hmc'", "prior: 'none' -> 'normal(1)'", "seed: 3 -> 0",
     ]  # fmt: skip
+
+
+def test_a_value_for_a_block_of_keys_is_refused_where_it_is_given():
+    config = default_config()
+    with pytest.raises(UserError, match=r"config\.augment is a block .* set config\.augment\.flip"):
+        config.augment = "shift"
+    config.augment = {"shift": 2}
+    assert config.augment.shift == 2
+    with pytest.raises(TypeError, match="'learning_rate'"):
+        config.learning_rate = "much"
+    again = ml_collections.ConfigDict(config)
+    assert config.copy_and_resolve_references() == config
+    assert again.to_dict() == config.to_dict()
