@@ -16,7 +16,7 @@ import ml_collections
 
 from ensemble import registry
 from ensemble.errors import Unregistered, UserError, in_one_line
-from ensemble.keys import POSITIVE, Block, Key, Rule, named_in, one_of
+from ensemble.keys import POSITIVE, Block, Key, Rule, described, named_in, one_of
 from ensemble.tenants import Tenants
 
 FORMAT = 1
@@ -59,6 +59,12 @@ RUN = Block(
             1, "epochs between two checkpoints", POSITIVE, may_change=True
         ),
         "keep_checkpoints": Key(3, "how many checkpoints are kept", POSITIVE, may_change=True),
+        "writers": Key(
+            "",
+            "writers of your own, which get the metrics of the run as they are written",
+            described("must be empty, or names of registered or installed writers: csv,mlflow"),
+            may_change=True,
+        ),
     }
 )
 """The keys of every run."""

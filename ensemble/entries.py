@@ -173,6 +173,35 @@ class ScheduleEntry:
 
 
 @dataclasses.dataclass(frozen=True)
+class AugmentationEntry:
+    """What members see in training in place of an example.
+
+    Attributes:
+        function: called as `function(rng_key, inputs)` with a key and a batch of one example, the
+            raw inputs [1, ...] as the data have them; returns an array of that shape, of their type
+            or float32. It is pure, and JAX traces it. Each example of a step has a key of its own,
+            so that what is drawn depends on the seed, the step and the member alone.
+    """
+
+    function: Place
+
+
+@dataclasses.dataclass(frozen=True)
+class WriterEntry:
+    """What gets the metrics of a run as they are written.
+
+    Attributes:
+        factory: called as `factory(config, workdir, step)` on process 0, with the run's
+            configuration, the path of its workdir or None, and the step that the run goes on from,
+            0 of one that begins: metrics of later steps will come, some of them again. Returns a
+            function of a step and its metrics, floats by name. If that has a method `close`, it is
+            called when the run ends, however it does.
+    """
+
+    factory: Place
+
+
+@dataclasses.dataclass(frozen=True)
 class ScoreEntry:
     """What an evaluation computes where it is asked for by name.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ensemble.applications import applications
 from ensemble.entries import (
+    AugmentationEntry,
     LikelihoodEntry,
     MethodEntry,
     NetworkEntry,
@@ -22,6 +23,7 @@ from ensemble.entries import (
     ScoreEntry,
     SourceEntry,
     TaskEntry,
+    WriterEntry,
 )
 from ensemble.errors import Unregistered, UserError, in_own_code
 from ensemble.tenants import Entry, Tenants, members_of
@@ -284,13 +286,18 @@ LIKELIHOODS = _tenants("likelihood", LikelihoodEntry, _LIKELIHOODS)
 PRIORS = _tenants("prior", PriorEntry, _PRIORS)
 OPTIMIZERS = _tenants("optimizer", OptimizerEntry, _OPTIMIZERS)
 SCHEDULES = _tenants("schedule", ScheduleEntry, _SCHEDULES)
+AUGMENTATIONS = _tenants("augmentation", AugmentationEntry, {})
+"""Augmentations beside those that `config.augment.shift` and `config.augment.flip` set."""
+WRITERS = _tenants("writer", WriterEntry, {})
+"""Writers beside `metrics.jsonl` and the events of TensorBoard, which every run has."""
 SCORES = _tenants("score", ScoreEntry, {})
 """Scores that count where they are asked for; those of `ensemble.scoring.scores` always do."""
 
 KINDS: Mapping[str, Tenants[Any]] = {
     one.kind: one
     for one in (
-        *(NETWORKS, LIKELIHOODS, PRIORS, SOURCES, METHODS, TASKS, OPTIMIZERS, SCHEDULES, SCORES),
+        *(NETWORKS, LIKELIHOODS, PRIORS, SOURCES, METHODS, TASKS, OPTIMIZERS, SCHEDULES),
+        *(AUGMENTATIONS, WRITERS, SCORES),
     )
 }
 """All tenants, by their kind."""
@@ -311,8 +318,8 @@ def register(kind: str, name: str, entry: Any) -> None:
     """Registers a tenant, in this process.
 
     Args:
-        kind: one of network, likelihood, prior, source, method, task, optimizer, schedule and
-            score.
+        kind: one of network, likelihood, prior, source, method, task, optimizer, schedule,
+            augmentation, writer and score.
         name: that a configuration says. A built-in one cannot be taken; one that was registered
             before is taken over, and one of an installed package is hidden.
         entry: of the kind's form, such as `ensemble.entries.MethodEntry`.
@@ -384,6 +391,33 @@ def load_code(tenants: Tenants[Entry], name: str, place: Place) -> Any:
             f"{described(tenants, name)} cannot be loaded: importing {place} failed "
             f"{in_own_code(error)}; repair it, or choose another {tenants.kind}"
         ) from error
+
+
+def called(tenants: Tenants[Entry], name: str, place: Place, *arguments: Any) -> Any:
+    """What the code of a tenant makes of its arguments.
+
+    Raises:
+        UserError: it is somebody's, and cannot be loaded, or fails.
+    """
+    code = load_code(tenants, name, place)
+    try:
+        return code(*arguments)
+    except UserError:
+        raise
+    except Exception as error:  # It is a program, and may raise anything.
+        if name in tenants.built_in:
+            raise
+        raise UserError(
+            f"{described(tenants, name)} failed {in_own_code(error)}; it is called as "
+            f"ensemble.registry.{tenants.form.__name__} says"
+        ) from error
+
+
+def made_none(tenants: Tenants[Entry], name: str, wanted: str) -> UserError:
+    """The error of a tenant whose factory has returned something else than what is wanted."""
+    return UserError(
+        f"{described(tenants, name)} made no {tenants.kind}: its factory must return {wanted}"
+    )
 
 
 def check_members(

@@ -74,11 +74,8 @@ def command(folder, *arguments, installed=True):
     return done.stdout if installed else done.stderr.splitlines()[-1]
 
 
-@pytest.fixture(scope="module")
-def killed(folder):
-    """The workdir of a run that was killed after its first checkpoints, and went on."""
-    workdir = folder / "killed"
-    arguments = [sys.executable, "-m", "ensemble", *TRAIN, METHOD, f"--workdir={workdir}"]
+def kill_after_a_checkpoint(arguments, folder, workdir):
+    """Begins a run in a shell, and kills it after its first checkpoint."""
     process = subprocess.Popen(
         arguments, cwd=folder, env=environment(folder), stderr=subprocess.DEVNULL
     )
@@ -88,6 +85,14 @@ def killed(folder):
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (workdir / "report.json").exists()
+
+
+@pytest.fixture(scope="module")
+def killed(folder):
+    """The workdir of a run that was killed after its first checkpoints, and went on."""
+    workdir = folder / "killed"
+    arguments = [sys.executable, "-m", "ensemble", *TRAIN, METHOD, f"--workdir={workdir}"]
+    kill_after_a_checkpoint(arguments, folder, workdir)
     command(folder, *TRAIN, METHOD, f"--workdir={workdir}")
     return workdir
 
@@ -211,9 +216,35 @@ def test_the_page_shows_its_files_and_they_are_short():
         text = path.read_text()
         assert f"# {path.relative_to(PACKAGE)}\n{text}" in shown
         assert text.count("\n") <= 37
-    (flags,) = training_commands(PAGE)
+    flags, _ = training_commands(PAGE)
     for flag in shlex.split(flags)[2:]:
         assert flag in (*TRAIN, METHOD) or flag.startswith("--workdir=")
     project = (PACKAGE / "pyproject.toml").read_text()
     points = project[project.index("[project.entry-points") : project.index("[tool.")]
     assert points.strip() + "\n" in shown
+
+
+@pytest.mark.check
+def test_the_config_file_of_the_page_trains_goes_on_and_evaluates(tmp_path):
+    (text,) = [text for _, text in blocks(PAGE, "python") if text.startswith("# mine.py\n")]
+    (tmp_path / "mine.py").write_text(text)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    train = ("train", "--config=mine.py")
+    command(tmp_path, *train, f"--workdir={whole}")
+    arguments = [sys.executable, "-m", "ensemble", *train, f"--workdir={killed}"]
+    kill_after_a_checkpoint(arguments, tmp_path, killed)
+    assert (killed / "metrics.csv").read_text()
+    command(tmp_path, *train, f"--workdir={killed}")
+    assert report_of(whole)["test"] == report_of(killed)["test"]
+    rows = [
+        [line for line in (one / "metrics.csv").read_text().splitlines() if "_second," not in line]
+        for one in (whole, killed)
+    ]
+    assert rows[0] == rows[1]
+    lines = (whole / "metrics.jsonl").read_text().splitlines()
+    assert len(rows[0]) > len(lines) > 10
+    evaluate = ("evaluate", "--config=mine.py", "--scores=certainty")
+    printed = command(tmp_path, *evaluate, f"--workdir={killed}")
+    assert re.search(r"^certainty: 0\.\d", printed, re.MULTILINE)
+    listed = command(tmp_path, "list", "writers", "--config=mine.py")
+    assert listed.split() == ["csv", "registered"]

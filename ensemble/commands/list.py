@@ -1,8 +1,9 @@
 """Lists what there is of a kind, built in, registered and installed: `ensemble list methods`.
 
-Kinds are methods, networks, likelihoods, priors, sources, tasks, optimizers, schedules and scores.
-What installed packages have is listed by its name; nothing of it is imported. Scores of packages
-count where they are asked for, by `ensemble evaluate --scores=NAME`.
+Kinds are methods, networks, likelihoods, priors, sources, tasks, optimizers, schedules,
+augmentations, writers and scores. What installed packages have is listed by its name; nothing of it
+is imported. Scores of packages count where they are asked for, by `ensemble evaluate
+--scores=NAME`.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ def main(argv: Sequence[str]) -> None:
     found = origins(kind)
     width = max(map(len, found), default=0)
     rows = [f"{shown(name):<{width}}  {shown(origin)}" for name, origin in found.items()]
-    command_line.print_answer("\n".join(rows))
+    command_line.print_answer("\n".join(rows) or "none")
 
 
 def origins(kind: str) -> dict[str, str]:

@@ -5,7 +5,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import ml_collections
@@ -32,6 +32,7 @@ from ensemble.report.running_statistics import stale_statistics
 from ensemble.run.growth import enlarge
 from ensemble.run.monitor import Monitor
 from ensemble.run.opened import Open, open_checkpoints, opened
+from ensemble.run.own_writers import OwnWriter, open_own_writers
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import Result
 from ensemble.run.resume import Ending, Saved, begin, missing_packages_named, restore, save
@@ -175,7 +176,11 @@ def advance(
     state, draws = begin(method, work, saved)
     with contextlib.ExitStack() as stack:
         sizes = {} if saved is None else saved.sizes
-        writer = stack.enter_context(open_writer(work, sizes, state.step + 1))
+        own: Sequence[OwnWriter] = ()
+        if not others_live:  # Else there were two starts of one run.
+            path = str(work.path) if where.keep else None
+            own = stack.enter_context(open_own_writers(config, path, state.step))
+        writer = stack.enter_context(open_writer(work, sizes, state.step + 1, own))
         progress = Progress(
             state.step,
             method.num_steps,

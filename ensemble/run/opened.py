@@ -10,6 +10,7 @@ import ml_collections
 
 from ensemble.errors import UserError
 from ensemble.notes import collected
+from ensemble.run.own_writers import check_writers
 from ensemble.run.progress import Display, open_display
 from ensemble.run.resume import check_same_experiment
 from ensemble.sharding import processes
@@ -49,8 +50,9 @@ def opened(
     """Opens a run in a workdir, or where nobody looks if that is None.
 
     Raises:
-        UserError: the workdir holds another run, or is in use.
+        UserError: the workdir holds another run, or is in use; or there is no such writer.
     """
+    processes.from_main(lambda: check_writers(config))
     with contextlib.ExitStack() as stack:
         work = Workdir(
             stack.enter_context(tempfile.TemporaryDirectory()) if workdir is None else workdir

@@ -18,6 +18,7 @@ from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import api_pb2, event_pb2, plugin_hparams_pb2, summary_pb2
 
+from ensemble.run.own_writers import OwnWriter
 from ensemble.sharding import processes
 from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import parse_record
@@ -37,6 +38,7 @@ class Writer:
             will be written again.
         purge_step: first step that will be written again; a TensorBoard that watches drops what
             it has from there on.
+        own: writers of the user, which get all scalars too.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Writer:
         workdir: Workdir,
         sizes: Mapping[str, int] | None = None,
         purge_step: int = 0,
+        own: Sequence[OwnWriter] = (),
     ):
         sizes = sizes or {}
         self._path = workdir.metrics
@@ -52,6 +55,7 @@ class Writer:
         self._scratch = None if self._append else tempfile.TemporaryDirectory()
         self._events_dir = workdir.events
         self._purge_step = purge_step
+        self._own = own
         self._events: tuple[EventsWriter, pathlib.Path] | None = None
         self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
         content = _whole_records(self._path, sizes.get(self._path.name, 0))
@@ -82,6 +86,9 @@ class Writer:
         self.record({"step": step, **extra, **values})
         for tag, value in scalars.items():
             self._event(step, summary.scalar(tag, value))
+        for writer in self._own:
+            numbers = {tag: value for tag, value in extra.items() if isinstance(value, float)}
+            writer.scalars(step, {**numbers, **scalars})
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Appends a line to `metrics.jsonl` alone."""
@@ -221,15 +228,18 @@ _FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method
 
 
 @contextlib.contextmanager
-def open_writer(work: Workdir, sizes: Mapping[str, int], purge_step: int) -> Iterator[Writer]:
+def open_writer(
+    work: Workdir, sizes: Mapping[str, int], purge_step: int, own: Sequence[OwnWriter] = ()
+) -> Iterator[Writer]:
     """Opens what a run writes to; of several processes only the main one's writes.
 
     Args:
         work: where to.
         sizes: as of `Writer`.
         purge_step: as of `Writer`.
+        own: as of `Writer`.
     """
-    writer = Writer(work, sizes, purge_step) if processes.is_main() else NoWriter()
+    writer = Writer(work, sizes, purge_step, own) if processes.is_main() else NoWriter()
     with contextlib.closing(writer):
         yield writer
 

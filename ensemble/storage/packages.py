@@ -51,6 +51,7 @@ def of_config(config: Mapping[str, Any]) -> list[dict[str, str]]:
         ("likelihood", values.get("likelihood")),
         ("optimizer", values.get("optimizer")),
         ("schedule", values.get("schedule")),
+        ("augmentation", values.get("augment.name")),
         ("source", registry.key_of_source(dataset) if isinstance(dataset, str) else None),
         *(("prior", one) for one in families(values.get("prior") or "")),
     ]

@@ -14,6 +14,7 @@ from flax import struct
 
 from ensemble import target_rows
 from ensemble.errors import UserError
+from ensemble.methods.members.augmenting import check_augmentation
 from ensemble.methods.members.folds import Folds
 from ensemble.sharding.placement import Placement
 from ensemble.source import Source
@@ -291,24 +292,14 @@ class Batches:
 def check_data(
     config: ml_collections.FrozenConfigDict, dataset: Source, folds: Folds | None = None
 ) -> None:
-    """Refuses to augment what is no image, to shift images out of sight, and to stop by no split.
+    """Refuses augmentations that do not suit the data, and to stop by no split.
 
     Members that have folds stop by these.
 
     Raises:
         UserError: as said.
     """
-    shape, shift = dataset.input_shape, config.augment.shift
-    if (shift or config.augment.flip) and not dataset.has_pictures:
-        raise UserError(
-            f"config.augment is for images [H, W, C]; {dataset.name} has inputs of shape "
-            f"{shape}: set augment.shift=0 and augment.flip=False"
-        )
-    if shift and shift >= min(shape[:2]):
-        raise UserError(
-            f"config.augment.shift={shift} pixels must be less than the {min(shape[:2])} of the "
-            "images"
-        )
+    check_augmentation(config, dataset)
     if config.early_stopping_epochs and folds is None and "validation" not in dataset.sizes:
         raise UserError(
             f"config.early_stopping_epochs={config.early_stopping_epochs} needs a validation "

@@ -15,6 +15,9 @@ from ensemble.keys import (
     one_of,
 )
 
+NO_AUGMENTATION = "none"
+"""The value of `augment.name` that names none."""
+
 KEYS = {
     "member_devices": Key(
         1,
@@ -42,6 +45,11 @@ KEYS = {
     ),
     "augment.shift": Key(0, "pixels by which images are shifted at most", NOT_NEGATIVE),
     "augment.flip": Key(False, "whether images are mirrored, left to right", TRUE_OR_FALSE),
+    "augment.name": Key(
+        NO_AUGMENTATION,
+        "augmentation of your own, which sees what shift and flip have made of an example",
+        described("must be none, or the name of an augmentation that is registered or installed"),
+    ),
     "class_weights": Key(
         "none",
         "how much each class counts in the loss",

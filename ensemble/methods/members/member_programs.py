@@ -24,6 +24,7 @@ from ensemble.batched_prediction import make_predict
 from ensemble.errors import UserError
 from ensemble.likelihood import HERE, Likelihood, Reduce
 from ensemble.method import Status
+from ensemble.methods.members.augmenting import augmented, augments
 from ensemble.methods.members.batching import Batch
 from ensemble.methods.members.member import (
     Objective,
@@ -46,7 +47,6 @@ from ensemble.sharding.member_parts import (
 )
 from ensemble.sharding.mesh import DATA, MODEL, spec
 from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
-from ensemble.sources.batches import augment
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import device_bytes
 from ensemble.task import Aux, Learned
@@ -170,7 +170,7 @@ def make_train_steps(
     """
     shared = config.batching == "shared"
     # Of members, in the inputs that networks see, and in the other arrays of a batch.
-    is_alike = own is None or not (config.augment.shift or config.augment.flip)
+    is_alike = own is None or not augments(config)
     input_axis, axis = None if shared and is_alike else 0, None if shared else 0
     objective, likelihood = make_objective(config, task), task.likelihood
     options: Mapping[str, str] = {}
@@ -248,9 +248,9 @@ def _prepare(
     positions: jax.Array,
 ) -> jax.Array:
     """Augments and normalises inputs [B, ...] at positions [B] of the whole batch."""
-    if config.augment.shift or config.augment.flip:
+    if augments(config):
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, positions)
-        inputs = augment(keys, inputs, config.augment.shift, config.augment.flip)
+        inputs = augmented(config, keys, inputs)
     return task.prepare(inputs)
 
 

@@ -8,9 +8,7 @@ import ml_collections
 import optax
 
 from ensemble import registry
-from ensemble.errors import UserError, in_own_code
 from ensemble.notes import note
-from ensemble.tenants import Tenants
 
 
 class Descent(NamedTuple):
@@ -39,9 +37,10 @@ def learning_rate_schedule(
     Raises:
         UserError: somebody's schedule fails, or is none.
     """
-    found: optax.Schedule = _made(registry.SCHEDULES, config.schedule, config, num_steps)
+    tenants, name = registry.SCHEDULES, config.schedule
+    found: optax.Schedule = registry.called(tenants, name, tenants[name].factory, config, num_steps)
     if not callable(found):
-        raise _is_none(registry.SCHEDULES, config.schedule, "a function of the step")
+        raise registry.made_none(tenants, name, "a function of the step")
     return found
 
 
@@ -79,10 +78,12 @@ def create_optimizer(
         UserError: somebody's optimizer fails, or is none.
     """
     decay = config.weight_decay if weight_decay is None else weight_decay
-    name = config.optimizer
-    found: optax.GradientTransformation = _made(registry.OPTIMIZERS, name, config, schedule, decay)
+    tenants, name = registry.OPTIMIZERS, config.optimizer
+    found: optax.GradientTransformation = registry.called(
+        tenants, name, tenants[name].factory, config, schedule, decay
+    )
     if not (callable(getattr(found, "init", None)) and callable(getattr(found, "update", None))):
-        raise _is_none(registry.OPTIMIZERS, name, "an optax.GradientTransformation")
+        raise registry.made_none(tenants, name, "an optax.GradientTransformation")
     if not config.get("gradient_clip"):
         return found
     return optax.chain(optax.clip_by_global_norm(config.gradient_clip), found)
@@ -108,33 +109,6 @@ def adamw(
 ) -> optax.GradientTransformation:
     """Adam with a decay that is decoupled from the gradient."""
     return optax.adamw(learning_rate, weight_decay=weight_decay)
-
-
-def _made(tenants: Tenants[Any], name: str, *arguments: Any) -> Any:
-    """What the factory of a tenant makes of its arguments.
-
-    Raises:
-        UserError: it is somebody's, and fails.
-    """
-    factory = registry.load_code(tenants, name, tenants[name].factory)
-    try:
-        return factory(*arguments)
-    except UserError:
-        raise
-    except Exception as error:  # It is a program, and may raise anything.
-        if name in tenants.built_in:
-            raise
-        raise UserError(
-            f"{registry.described(tenants, name)} failed {in_own_code(error)}; its factory is "
-            f"called as ensemble.registry.{tenants.form.__name__} says"
-        ) from error
-
-
-def _is_none(tenants: Tenants[Any], name: str, wanted: str) -> UserError:
-    return UserError(
-        f"{registry.described(tenants, name)} made no {tenants.kind}: its factory must return "
-        f"{wanted}"
-    )
 
 
 def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:

@@ -91,7 +91,7 @@ _KEYS = {
     "temperature": sampler_keys.BLOCK.keys["temperature"],
     **{
         name: engine_keys.KEYS[name]
-        for name in ("batch_size", "batching", "augment.shift", "augment.flip")
+        for name in ("batch_size", "batching", "augment.shift", "augment.flip", "augment.name")
     },
     "learning_rate": sgd_keys.BLOCK.keys["learning_rate"],
     **{f"sgmcmc.{name}": key for name, key in _SGMCMC.items()},

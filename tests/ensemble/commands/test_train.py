@@ -272,7 +272,7 @@ def test_bad_input_is_one_clear_line(config_file, tmp_path, flags, line):
             " default_config()",
             " default_config(); config.augment = 'shift'",
             "cannot be loaded (at {}): config.augment is a block of keys and takes no value "
-            "itself; set config.augment.flip, config.augment.shift",
+            "itself; set config.augment.flip, config.augment.name, config.augment.shift",
         ),
         (
             " default_config()",
