@@ -101,6 +101,29 @@ def test_a_run_of_built_in_tenants_names_no_packages(folder, tmp_path):
     assert "packages" not in json.loads((tmp_path / "run" / "config.json").read_text())
 
 
+def test_augmentations_change_numbers_and_are_recorded_and_writers_are_not(folder, tmp_path):
+    text = """
+        from ensemble.registry import AugmentationEntry, WriterEntry
+
+        NOISE = AugmentationEntry("odd_noise:noise")
+        QUIET = WriterEntry("odd_noise:quiet")
+    """
+    code = """
+        def noise(rng_key, inputs):
+            return 2 * inputs
+
+        def quiet(config, workdir, step):
+            return lambda step, metrics: None
+    """
+    points = {"augmentation": {"odd": "odd_pieces:NOISE"}, "writer": {"odd": "odd_pieces:QUIET"}}
+    install(folder, "odd", "1.0", points, odd_pieces=text, odd_noise=code)
+    config = {"model": "mlp", "num_epochs": 1, "num_devices": 1}
+    config |= {"augment.name": "odd", "writers": "odd"}
+    ensemble.train(config, make_blobs(), tmp_path / "run", show_progress=False)
+    (found,) = json.loads((tmp_path / "run" / "config.json").read_text())["packages"]
+    assert found == {"kind": "augmentation", "name": "odd", "package": "odd", "version": "1.0"}
+
+
 def test_a_package_that_is_missing_is_named(work, folder, monkeypatch):
     again(folder, monkeypatch)
     had = (

@@ -98,9 +98,15 @@ def test_what_each_member_has_is_reported_and_shown(blobs, tmp_path):
             assert shown[0] == pytest.approx(value)
 
 
-@pytest.mark.parametrize(("shift", "are_alike"), [(0, True), (2, False)])
-def test_each_member_sees_images_augmented_in_its_own_way(monkeypatch, shift, are_alike):
+@pytest.mark.parametrize(
+    ("own", "are_alike"),
+    [({}, True), ({"augment.shift": 2}, False), ({"augment.name": "noise"}, False)],
+)
+def test_each_member_sees_images_augmented_in_its_own_way(monkeypatch, own, are_alike):
     """Of members that start alike, and learn at one rate."""
+
+    def noise(rng_key, inputs):
+        return inputs + jax.random.normal(rng_key, inputs.shape)
 
     def alike(num_outputs):
         return networks.from_functions(
@@ -109,10 +115,12 @@ def test_each_member_sees_images_augmented_in_its_own_way(monkeypatch, shift, ar
         )
 
     monkeypatch.setitem(registry.NETWORKS.registered, "alike", registry.NetworkEntry(alike))
+    entry = registry.AugmentationEntry(noise)
+    monkeypatch.setitem(registry.AUGMENTATIONS.registered, "noise", entry)
     rng = np.random.default_rng(0)
     images = rng.normal(size=(64, 8, 8, 1)).astype(np.float32)
     config = small_config(model="alike", method="varied", ensemble_size=2, num_epochs=1)
-    config |= {"varied.learning_rate_factor": "1,1", "augment.shift": shift}
+    config |= {"varied.learning_rate_factor": "1,1", **own}
     trained = ensemble.train(config, {"inputs": images, "labels": np.arange(64) % 3}, **QUIET)
     first, second = trained.predictor.fitted.sets["params"]["array"]
     assert np.array_equal(first, second) is are_alike
