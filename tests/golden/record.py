@@ -17,6 +17,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[i]) for i in (1, 2)
 import flax.linen as nn
 import numpy as np
 import small_runs
+from applications import examples
 
 import ensemble
 from ensemble import networks
@@ -32,19 +33,8 @@ SAMPLER = {
     "sampler.num_samples": 50,
     "sampler.thin": 5,
 }
-WATCHES = {
-    **SAMPLER,
-    "dataset": "watches:41x17",
-    "model": "matrix_factorisation",
-    "num_factors": 3,
-    "num_chains": 2,
-}
-RANDOM_WALK = {
-    "num_chains": 200,
-    "log_every_steps": 50,
-    "rwm.num_warmup": 96,
-    "rwm.num_samples": 50,
-}
+OF_APPLICATIONS = {name: one(SAMPLER) for name, one in examples("GOLDEN").items()}
+"""Chains of applications, which name their data themselves."""
 
 FAMILIES = {
     "members": {
@@ -56,8 +46,7 @@ FAMILIES = {
         "hmc": {**SAMPLER, "method": "hmc"},
         "nuts": {**SAMPLER, "method": "nuts", "model": "logistic_regression"},
         "mclmc": {**SAMPLER, "method": "mclmc"},
-        "factorisation": {**WATCHES, "method": "hmc"},
-        "rwm": {**RANDOM_WALK, "method": "rwm"},
+        **OF_APPLICATIONS,
     },
 }
 """Configurations by family and by name; `sgd_cnn` learns digits, the others what `data` gives."""
@@ -80,8 +69,10 @@ WORKDIRS = {
     "hmc": {**LITTLE, **SAMPLER, "method": "hmc"},
     "nuts": {**LITTLE, **SAMPLER, "method": "nuts"},
     "mclmc": {**LITTLE, **SAMPLER, "method": "mclmc"},
-    "factorisation": {**LITTLE, **WATCHES, "method": "hmc", "sampler.num_samples": 20},
-    "rwm": {**LITTLE, **RANDOM_WALK, "method": "rwm"},
+    **{
+        name: {**LITTLE, **run, **examples("GOLDEN_WORKDIRS").get(name, {})}
+        for name, run in OF_APPLICATIONS.items()
+    },
 }
 """Configurations of the workdirs that are kept as the releases of their time wrote them."""
 
@@ -102,7 +93,7 @@ class Normalised(nn.Module):
 
 def data(name):
     """Arrays to learn; None where the configuration names them."""
-    if name in ("sgd_cnn", "factorisation", "rwm"):
+    if name == "sgd_cnn" or name in OF_APPLICATIONS:
         return None
     blobs = small_runs.make_blobs()
     if name == "regression":
@@ -111,10 +102,9 @@ def data(name):
 
 
 def outcome(workdir, report):
-    """What a run has learned, as arrays by name: of a walk, moments; else parameters."""
-    if report["method"] == "rwm":
-        names = "mean", "variance", "mcse_mean", "mcse_variance", "ess"
-        return {name: np.asarray(report["posterior"][name]) for name in names}
+    """What a run has learned, as arrays by name: parameters, or what an application says."""
+    if own := examples("OUTCOMES").get(report["method"]):
+        return own(report)
     from flax.traverse_util import flatten_dict
 
     return flatten_dict(ensemble.load(workdir).fitted.sets, sep="/")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from applications import examples
 from conftest import ROOT
 
 from ensemble.report.text import format_table, summary_sentence
@@ -22,8 +23,7 @@ PRINTED = {
     "clutter_ensemble": "README.md",
     "digits_ensemble": "docs/results.md",
     "digits_logreg_hmc": "docs/posteriors.md",
-    "movielens_hmc": "docs/recommendation.md",
-    "mixture_rwm": "docs/random_walks.md",
+    **examples("PRINTED"),
 }
 """Pages by the configuration whose table they print."""
 PRINTED_ON = "AuthenticAMD 26 2 1, jaxlib 0.10.2"

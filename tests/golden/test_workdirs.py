@@ -19,6 +19,7 @@ ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT)]
 
 import record
+from applications import examples
 from run_parts import validated
 from section_paths import in_version_2
 from test_stated_numbers import numbers_of
@@ -32,7 +33,9 @@ FIRST = "before_1.0.0"
 RELEASED = ("sgd", "regression", "hmc")
 """What each release adds. Before the first one there were all others of `record.WORKDIRS` too."""
 
-ARCHIVES = sorted(WORKDIRS.glob("*/*.zip"))
+OF_APPLICATIONS = sorted(HERE.parent.glob("*/workdirs"))
+"""Folders as `WORKDIRS`, which is one of them."""
+ARCHIVES = sorted(one for folder in OF_APPLICATIONS for one in folder.glob("*/*.zip"))
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 EXPECTED = "golden.json"
 """A file beside what the run has written: what its predictor said of `some_inputs`."""
@@ -40,9 +43,8 @@ EXPECTED = "golden.json"
 
 def some_inputs(name):
     """A few inputs that a run's predictor is asked about."""
-    if name == "factorisation":
-        return np.array([[0, 0], [3, 16], [40, 5]], np.int32)
-    return record.data(name)["inputs"][:5]
+    own = examples("INPUTS")
+    return own[name] if name in own else record.data(name)["inputs"][:5]
 
 
 def archives(*names):
@@ -69,6 +71,7 @@ def said(prediction):
 
 def test_every_release_has_its_workdirs():
     kept = {one.name: {file.stem for file in one.glob("*.zip")} for one in WORKDIRS.iterdir()}
+    kept[FIRST] |= record.OF_APPLICATIONS.keys() & {one.stem for one in ARCHIVES}
     assert kept.pop(FIRST) == set(record.WORKDIRS) - {"regression"}
     assert VERSION in kept, "python tests/golden/test_workdirs.py"
     assert all(names == set(RELEASED) for names in kept.values())
@@ -81,7 +84,7 @@ def test_they_are_never_made_anew(tmp_path, monkeypatch):
         make_all()
 
 
-@archives("sgd", "regression", "hmc", "nuts", "mclmc", "factorisation")
+@archives("sgd", "regression", "hmc", "nuts", "mclmc", *examples("INPUTS"))
 def test_it_predicts_as_it_did(work, archive):
     found, expected = said(ensemble.load(work)(some_inputs(archive.stem))), read(work / EXPECTED)
     assert found
@@ -103,28 +106,17 @@ def test_its_evaluation_has_the_scores_of_its_report(work, archive, tmp_path):
         assert found[path] == pytest.approx(expected[path], rel=1e-5, abs=1e-6), path
 
 
-@archives("factorisation", "rwm")
+@archives(*record.OF_APPLICATIONS)
 def test_what_is_no_classifier_is_not_evaluated(work, tmp_path):
     with pytest.raises(ensemble.UserError, match=r"report\.json"):
         ensemble.evaluate(work, tmp_path / "out")
-
-
-@archives("rwm")
-def test_its_moments_are_those_of_its_report(work, archive):
-    """A finished run that is asked for no more reads its checkpoint and writes its report anew."""
-    expected = read(work / "report.json")["posterior"]
-    config = record.WORKDIRS[archive.stem]
-    found = ensemble.train(config, workdir=str(work), show_progress=False).report["posterior"]
-    for name in ("mean", "variance", "num_total_samples"):
-        assert found[name] == pytest.approx(expected[name])
 
 
 LONGER = {
     "sgd": {"num_steps": 70},
     "regression": {"num_steps": 70},
     "hmc": {"sampler.num_samples": 75},
-    "factorisation": {"sampler.num_samples": 30},
-    "rwm": {"rwm.num_samples": 100},
+    **examples("LONGER"),
 }
 
 

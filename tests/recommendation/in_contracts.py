@@ -1,6 +1,6 @@
-"""What tests of every source, task and method need of this application."""
+"""What tests of every source, task and method need of this application; it imports no JAX."""
 
-from recommendation import movielens_sets
+import numpy as np
 
 RUN = {
     "model": "matrix_factorisation",
@@ -22,6 +22,8 @@ OF_TASKS = {
 
 def _ratings(config):
     def write(folder):
+        from recommendation import movielens_sets  # It imports TFDS, and that JAX.
+
         movielens_sets.write_ratings(folder, movielens_sets.random_ratings(), config)
         return f"movielens/{config}"
 
@@ -52,3 +54,34 @@ RUNS_BY_PART = {"watches": _watches}
 """Runs of several processes, for `many_processes.py`."""
 RESUMED = {"watches": True}
 """Those that go on, on other devices."""
+
+
+def _golden(sampler):
+    return {
+        **sampler,
+        "dataset": "watches:41x17",
+        "model": "matrix_factorisation",
+        "num_factors": 3,
+        "num_chains": 2,
+        "method": "hmc",
+    }
+
+
+GOLDEN = {"factorisation": _golden}
+"""Runs whose results stay as they are."""
+GOLDEN_WORKDIRS = {"factorisation": {"sampler.num_samples": 20}}
+"""What differs in the workdirs of earlier versions."""
+LONGER = {"factorisation": {"sampler.num_samples": 30}}
+"""What lets these go on."""
+INPUTS = {"factorisation": np.array([[0, 0], [3, 16], [40, 5]], np.int32)}
+"""What their predictors are asked about."""
+PRINTED = {"movielens_hmc": "docs/recommendation.md"}
+"""Pages by the configuration whose table they print."""
+BELONGS = (
+    "recommend.py",
+    "ensemble/configs/movielens_hmc.py",
+    "docs/recommendation.md",
+    "benchmarks/movielens_gradient.py",
+    "benchmarks/results/movielens_gradient.json",
+)
+"""What else is of this application alone."""
