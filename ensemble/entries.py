@@ -66,6 +66,8 @@ class TaskEntry:
         default_prior: of methods that require one, where nobody has set `config.prior`.
         why_not_evaluated: the end of a line that says why there are no evaluations of a workdir;
             empty where there are.
+        given: called as `given(data)` with what a program hands over; returns an
+            `ensemble.sources.data_forms.Given`. Empty: its forms are those of that module.
     """
 
     create: Place
@@ -76,6 +78,7 @@ class TaskEntry:
     methods: tuple[str, ...] = ()
     default_prior: str = "normal(1)"
     why_not_evaluated: str = ""
+    given: Place = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -278,6 +278,7 @@ class Request(NamedTuple):
         copies_together: whether splits are carved so that equal inputs come into one. Only
             `ensemble.storage.old` asks for the other way, in which runs before 1.0 were split.
         table: what is said of a table.
+        own: what the configuration of a task says of data that only it learns; None: nothing.
     """
 
     data_dir: str | None = None
@@ -287,6 +288,7 @@ class Request(NamedTuple):
     size: tuple[int, int] | None = None
     copies_together: bool = True
     table: TableKeys = NO_TABLE
+    own: Any = None
 
 
 class Inputs(Protocol):

@@ -1,4 +1,4 @@
-"""Who watches what: a matrix factorisation, and what it recommends."""
+"""Who watches what, or rates what how: a matrix factorisation, and what it recommends."""
 
 from ensemble.applications import Application, Command
 from ensemble.entries import NetworkEntry, SourceEntry, TaskEntry
@@ -11,9 +11,10 @@ _FACTORISATION = TaskEntry(
     methods=("hmc", "nuts"),
     why_not_evaluated="has learned who watches what, and evaluations are of predictions; its "
     "scores are in report.json, and recommend.py recommends",
+    given="ensemble.recommendation.movielens:given_interactions",
 )
-_MOVIELENS = SourceEntry(
-    "ensemble.recommendation.movielens:load_movielens", models=_FACTORISATION.models
+_RATINGS = SourceEntry(
+    "ensemble.recommendation.movielens:load_ratings", models=_FACTORISATION.models
 )
 _GENERATED = SourceEntry(
     "ensemble.recommendation.movielens:load_generated", models=_FACTORISATION.models
@@ -31,8 +32,9 @@ def join() -> Application:
                 )
             },
             "source": {
-                "movielens/1m-ratings": _MOVIELENS,
-                "movielens/100k-ratings": _MOVIELENS,
+                "ratings:FILE": _RATINGS,
+                "movielens/1m-ratings": _RATINGS,
+                "movielens/100k-ratings": _RATINGS,
                 "watches:USERSxMOVIES": _GENERATED,
             },
         },

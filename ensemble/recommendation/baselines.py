@@ -1,11 +1,13 @@
 """What a matrix factorisation has to beat: popularity, and a bias for each user and movie.
 
-Watch matrices are uint8 `[N, M]` for N users and M movies: 1 watched, 0 not, 2 held out. Everything
-is computed on the host in float64, by blocks of users.
+Watch matrices are uint8 `[N, M]` for N users and M movies: 1 watched, 0 not, 2 held out. Ratings
+are pairs with standardised values. Everything is computed on the host in float64, watches by blocks
+of users.
 """
 
 import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,8 @@ Floats = NDArray[np.float64]
 _USERS_PER_BLOCK = 64  # Tiles that stay in cache.
 _MAX_SWEEPS = 200
 _TOLERANCE = 1e-9  # Nats; the largest step of a bias at the end.
+_SMALL_STEP = 1e-5  # Standard deviations of ratings, likewise.
+_LEAST = 1e-6  # Variance of the noise of ratings.
 _MAX_STEP = 2.0  # Nats; Newton's method overshoots far from the maximum.
 
 
@@ -109,3 +113,63 @@ def _newton(counts: NDArray, sums: Floats, squares: Floats, bias: Floats) -> Flo
     """
     step = (counts - sums - bias) / (sums - squares + 1.0)
     return np.clip(step, -_MAX_STEP, _MAX_STEP)
+
+
+class RatingBiases(NamedTuple):
+    """A model of standardised ratings: r_ij ~ N(u_i + v_j, sd^2).
+
+    Attributes:
+        user_bias: u `[N]`.
+        item_bias: v `[M]`.
+        sd: of the noise.
+    """
+
+    user_bias: Floats
+    item_bias: Floats
+    sd: float
+
+
+def fit_item_means(
+    pairs: NDArray, values: Floats, weights: Floats, num_users: int, num_items: int
+) -> RatingBiases:
+    """Rates an item as everybody does: the mean of its ratings and of one that is average.
+
+    Args:
+        pairs: `[R, 2]`, of a user and an item.
+        values: standardised ratings `[R]`.
+        weights: how often each counts `[R]`.
+        num_users: N.
+        num_items: M.
+    """
+    items = pairs[:, 1]
+    sums = np.bincount(items, weights * values, num_items)
+    item_bias = sums / (np.bincount(items, weights, num_items) + 1)
+    variance = np.average((values - item_bias[items]) ** 2, weights=weights)
+    return RatingBiases(np.zeros(num_users), item_bias, max(float(variance), _LEAST) ** 0.5)
+
+
+def fit_rating_biases(
+    pairs: NDArray, values: Floats, weights: Floats, num_users: int, num_items: int
+) -> RatingBiases:
+    """Finds the mode of u, v and the noise with priors N(0, 1) on u and v.
+
+    Each is set to its maximum given the others, in turn. The arguments are those of
+    `fit_item_means`.
+    """
+    users, items = pairs.T
+    user_weights = np.bincount(users, weights, num_users)
+    item_weights = np.bincount(items, weights, num_items)
+    user_bias, item_bias, sd = fit_item_means(pairs, values, weights, num_users, num_items)
+    for _ in range(_MAX_SWEEPS):
+        before = user_bias, item_bias
+        residuals = weights * (values - item_bias[items])
+        user_bias = np.bincount(users, residuals, num_users) / (user_weights + sd**2)
+        residuals = weights * (values - user_bias[users])
+        item_bias = np.bincount(items, residuals, num_items) / (item_weights + sd**2)
+        errors = values - user_bias[users] - item_bias[items]
+        sd = max(float(np.average(errors**2, weights=weights)), _LEAST) ** 0.5
+        change = max(abs(user_bias - before[0]).max(), abs(item_bias - before[1]).max())
+        if change < _SMALL_STEP:
+            return RatingBiases(user_bias, item_bias, sd)
+    logger.warning("biases have not come to rest after %d sweeps", _MAX_SWEEPS)
+    return RatingBiases(user_bias, item_bias, sd)

@@ -1,4 +1,4 @@
-"""Matrix factorisation: who watches what."""
+"""Matrix factorisation: who watches what, or rates what how."""
 
 import dataclasses
 from typing import Any
@@ -13,14 +13,14 @@ from ensemble.network import Variables
 
 @dataclasses.dataclass(frozen=True)
 class MatrixFactorisation:
-    """The logit of user i watching movie j is U_i V_j' + u_i + v_j.
+    """The logit of user i watching movie j, or the rating, is U_i V_j' + u_i + v_j.
 
     Its parameters are `user_embeddings` [N, D], `user_bias` [N], `movie_embeddings` [M, D] and
-    `movie_bias` [M]. `ensemble.tasks.factorisation` starts them, for it knows their sizes. The
+    `movie_bias` [M]. `ensemble.recommendation` starts them, for it knows their sizes. The
     logit of an unknown user or movie is NaN.
 
     Attributes:
-        num_outputs: 2, not watched and watched.
+        num_outputs: 2, not watched and watched; or 1, the standardised rating.
     """
 
     num_outputs: int = 2
@@ -36,7 +36,7 @@ class MatrixFactorisation:
         train: bool = False,
         rng_key: jax.Array | None = None,
     ) -> tuple[jax.Array, Variables]:
-        """Maps pairs [P, 2], the numbers of a user and of a movie, to logits [P, 2]."""
+        """Maps pairs [P, 2], the numbers of a user and of a movie, to outputs [P, K]."""
         users, movies = inputs.astype(jnp.int32).T
 
         def rows(name: str, index: jax.Array) -> jax.Array:
@@ -46,6 +46,8 @@ class MatrixFactorisation:
 
         products = rows("user_embeddings", users) * rows("movie_embeddings", movies)
         logits = products.sum(axis=-1) + rows("user_bias", users) + rows("movie_bias", movies)
+        if self.num_outputs == 1:
+            return logits[:, None], {}
         return jnp.stack([jnp.zeros_like(logits), logits], axis=-1), {}
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:

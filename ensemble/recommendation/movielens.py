@@ -1,23 +1,27 @@
-"""Who watched what: MovieLens as TFDS prepares it, or generated in the same form.
+"""Data sets of interactions: who watched what, or who rated what how, and what is held out.
 
-A movie that a user rated is a movie that the user watched; the rating itself is not used. Nothing
-of MovieLens is in this repository: its licence forbids handing it on.
+A movie that a user rated is a movie that the user watched. `ratings` reads them; the name
+`movielens/1m-ratings` is one of its files, as TFDS prepares it. Watches can be generated too, in
+the form of MovieLens.
 """
 
 import dataclasses
+import functools
 import hashlib
 import re
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from ensemble.errors import UserError
+from ensemble.notes import note
+from ensemble.recommendation import ratings
+from ensemble.recommendation.ratings import Interactions, keys_of
 from ensemble.source import Examples, Request
-from ensemble.sources import prepare_dataset, tfds_records
+from ensemble.sources.data_forms import Given
 from ensemble.sources.dataset import Dataset
+from ensemble.sources.tables import is_table
 from ensemble.storage.memory import check_memory
 
 NOT_WATCHED, WATCHED, HELD_OUT = 0, 1, 2
@@ -30,7 +34,7 @@ _GENRE_SHARE = 0.6  # Of the variance of a movie's factors; the rest is its own.
 _MOVIE_SCALE = 0.5  # Taste moves a log-odds by 0.5 sqrt(8) = 1.4, one standard deviation.
 _LOG_ODDS = -5.5  # Of the least active user and a movie of ordinary popularity.
 _USUAL_MOVIES = 600  # With fewer to choose from, a user watches a larger share of them.
-_USERS_PER_BLOCK, _RATINGS_AT_ONCE = 256, 4096
+_USERS_PER_BLOCK = 256
 _WATCH_STREAM, _AGAIN_STREAM, _HOLD_OUT_STREAM = 3, 4, 5  # 1 and 2 are those of batches.py.
 
 
@@ -67,6 +71,7 @@ class Watches:
         movie_titles: `[M]`; two movies can have the same.
         movie_genres: `[M]`, the first genre of each.
         truth: what generated watches were drawn from; None for real ones.
+        movie_ids: of the data, `[M]`; empty where titles are all that there is.
     """
 
     name: str
@@ -75,6 +80,7 @@ class Watches:
     movie_titles: tuple[str, ...]
     movie_genres: tuple[str, ...]
     truth: Planted | None = None
+    movie_ids: tuple[str, ...] = ()
 
 
 class HeldOut(NamedTuple):
@@ -87,23 +93,6 @@ class HeldOut(NamedTuple):
 
     pairs: np.ndarray
     targets: np.ndarray
-
-
-def read_movielens(name: str, data_dir: str | None = None) -> Watches:
-    """Reads MovieLens as TFDS prepares it.
-
-    Args:
-        name: `movielens/1m-ratings` or `movielens/100k-ratings`; prepared first where it is not.
-        data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
-            `~/tensorflow_datasets`.
-
-    Raises:
-        UserError: if the data cannot be had or used.
-    """
-    directory = prepare_dataset.find_or_prepare(name, tfds_records.data_directory(data_dir))
-    watches = _read_movielens(name, directory)
-    check_watches(watches)
-    return watches
 
 
 def generate_watches(name: str, seed: int = 0) -> Watches:
@@ -132,79 +121,6 @@ def check_watches(watches: Watches) -> None:
             f"{watches.name}: user {user!r} watched {counts[odd[0]]} of {num_movies} movies, but "
             f"every user needs one that is watched and one that is not; leave this user out"
         )
-
-
-class _Ratings(NamedTuple):
-    """The ratings of a data set, factorised: in order of appearance, as `pandas.factorize` does."""
-
-    users: np.ndarray  # [R]
-    movies: np.ndarray  # [R]
-    user_ids: list[str]
-    movie_titles: list[str]
-    movie_genres: list[str]
-
-
-def _read_movielens(name: str, directory: Path) -> Watches:
-    """Reads a prepared set: the million ratings of `1m-ratings` in some ten seconds.
-
-    Args:
-        name: of the data set, for messages.
-        directory: `DATA_DIR/movielens/CONFIG/VERSION`, as from `tfds_records.find_prepared`.
-
-    Raises:
-        UserError: if a file is damaged, or a user rated a movie twice.
-    """
-    ratings = _read_ratings(directory)
-    shape = len(ratings.user_ids), len(ratings.movie_titles)
-    watched = np.zeros(shape, np.uint8)
-    watched[ratings.users, ratings.movies] = 1
-    if np.count_nonzero(watched) < len(ratings.users):
-        entries, counts = np.unique(
-            np.ravel_multi_index((ratings.users, ratings.movies), shape), return_counts=True
-        )
-        entry = counts.argmax()
-        user, movie = np.unravel_index(entries[entry], shape)
-        raise UserError(
-            f"{name}: user {ratings.user_ids[user]!r} has {counts[entry]} ratings of "
-            f"{ratings.movie_titles[movie]!r}, but a user rates a movie once; remove the "
-            f"duplicates from {directory}, or delete it and prepare the set anew"
-        )
-    labels = tuple(ratings.user_ids), tuple(ratings.movie_titles), tuple(ratings.movie_genres)
-    return Watches(name, watched, *labels)
-
-
-def _read_ratings(directory: Path) -> _Ratings:
-    """All ratings of the split `train`, which is the only one."""
-    prepared = tfds_records.PreparedSet(directory)
-    try:
-        genre_names = dict(enumerate(prepared.features["movie_genres"].feature.names))
-    except (KeyError, AttributeError) as error:
-        raise tfds_records.broken(directory, "features.json has no genres of movies") from error
-    if not (directory / "movie_genres.labels.txt").is_file():  # TFDS takes numbers for names.
-        raise tfds_records.broken(directory, "movie_genres.labels.txt is missing")
-    records = prepared.records("train")
-    user_index: dict[str, int] = {}
-    movie_index: dict[bytes, int] = {}
-    users: list[int] = []
-    movies: list[int] = []
-    titles: list[str] = []
-    genres: list[str] = []
-    for start in range(0, len(records), _RATINGS_AT_ONCE):
-        rows = range(start, min(start + _RATINGS_AT_ONCE, len(records)))
-        for row, record in zip(rows, records.read(rows), strict=True):
-            try:
-                feature = records.parse(record).features.feature
-                user = feature["user_id"].bytes_list.value[0].decode()
-                movie = feature["movie_id"].bytes_list.value[0]
-                users.append(user_index.setdefault(user, len(user_index)))
-                movies.append(movie_index.setdefault(movie, len(movie_index)))
-                if movies[-1] == len(titles):
-                    titles.append(feature["movie_title"].bytes_list.value[0].decode())
-                    genres.append(genre_names[feature["movie_genres"].int64_list.value[0]])
-            except (LookupError, UnicodeDecodeError, DecodeError) as error:
-                what = f"{records.place(row)} is a rating that cannot be decoded"
-                raise tfds_records.broken(directory, what) from error
-    return _Ratings(np.array(users), np.array(movies), [*user_index], titles, genres)
 
 
 def _parse_size(name: str, size: str) -> tuple[int, int]:
@@ -273,7 +189,12 @@ def _plant(rng: np.random.Generator, num_users: int, genres: np.ndarray) -> Plan
     return Planted(*(array.astype(np.float32) for array in arrays))
 
 
-def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarray, HeldOut]:
+def hold_out(
+    watches: Watches,
+    seed: int,
+    share: float = 0.1,
+    held: Sequence[np.ndarray] | None = None,
+) -> tuple[np.ndarray, HeldOut]:
     """Holds out a share of what every user watched, and the same share of what they did not.
 
     Of n watched movies `share * n` are held out, rounded, but at least one and never all. Unwatched
@@ -286,6 +207,8 @@ def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarra
         watches: of every user at least one movie, and not all.
         seed: not negative.
         share: of the watched movies, between 0 and 1.
+        held: the watched movies of each user [N] that are held out, in order, where a share of
+            them is not drawn; unwatched ones go at the same rate, which may be 1.
 
     Returns:
         The observed matrix, uint8 `[N, M]`: 0, 1, or 2 where the entry is held out, and is neither
@@ -301,15 +224,14 @@ def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarra
     pairs, labels = [], []
     for user, user_id in enumerate(watches.user_ids):
         sides = [np.flatnonzero(watches.watched[user] == label) for label in (1, 0)]
-        sizes = _held_out_sizes(len(sides[0]), len(sides[1]), share)
-        # The id is hashed, for a place in the data would depend on other users.
-        key = hashlib.blake2b(user_id.encode(), digest_size=8).digest()
-        rng = np.random.default_rng([_HOLD_OUT_STREAM, seed, int.from_bytes(key)])
-        chosen = [
-            np.sort(rng.choice(side, size, replace=False))
-            for side, size in zip(sides, sizes, strict=True)
-        ]
-        movies = np.concatenate(chosen)
+        rng = _generator_of(user_id, seed)
+        if held is None:
+            sizes = _held_out_sizes(len(sides[0]), len(sides[1]), share)
+            watched = _drawn(rng, sides[0], sizes[0])
+        else:
+            watched = held[user]
+            sizes = len(watched), round(len(watched) / len(sides[0]) * len(sides[1]))
+        movies = np.concatenate([watched, _drawn(rng, sides[1], sizes[1])])
         observed[user, movies] = HELD_OUT
         pairs.append(np.stack([np.full_like(movies, user), movies], axis=1))
         labels.append(np.repeat([1, 0], sizes))
@@ -320,6 +242,20 @@ def hold_out(watches: Watches, seed: int, share: float = 0.1) -> tuple[np.ndarra
             f"holding out takes; use more movies"
         )
     return observed, held_out
+
+
+def _generator_of(user_id: str, seed: int) -> np.random.Generator:
+    """What draws a user's pairs: the id is hashed, for a place would depend on other users."""
+    return np.random.default_rng([_HOLD_OUT_STREAM, seed, _hash_of(user_id)])
+
+
+def _hash_of(user_id: str) -> int:
+    return int.from_bytes(hashlib.blake2b(user_id.encode(), digest_size=8).digest())
+
+
+def _drawn(rng: np.random.Generator, values: np.ndarray, size: int) -> np.ndarray:
+    """So many of some values, in order."""
+    return np.sort(rng.choice(values, size, replace=False))
 
 
 def _held_out_sizes(num_watched: int, num_unwatched: int, share: float) -> tuple[int, int]:
@@ -340,6 +276,22 @@ def _check_seed(seed: int) -> None:
         raise UserError(f"seed={seed} must not be negative; use any whole number from 0")
 
 
+class Names(NamedTuple):
+    """What users and items are called.
+
+    Attributes:
+        user_ids: of the data, `[N]`.
+        item_ids: of the data, `[M]`.
+        titles: `[M]`.
+        genres: `[M]`, the first genre of each item, or nothing.
+    """
+
+    user_ids: Sequence[str]
+    item_ids: Sequence[str]
+    titles: Sequence[str]
+    genres: Sequence[str]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatchDataset(Dataset):
     """Pairs of a user and a movie, of class 1 if the user watched the movie.
@@ -355,20 +307,246 @@ class WatchDataset(Dataset):
     watches: Watches
     observed: np.ndarray
 
+    @property
+    def names(self) -> Names:
+        """What users and movies are called."""
+        one = self.watches
+        ids = one.movie_ids or one.movie_titles
+        return Names(one.user_ids, ids, one.movie_titles, one.movie_genres)
 
-def load_movielens(name: str, request: Request) -> WatchDataset:
-    """Reads watches of MovieLens, and holds a tenth of each user's out."""
-    return _held_out(read_movielens(name, request.data_dir), request.seed)
+    @property
+    def counts(self) -> np.ndarray:
+        """Watched movies [N] of each user, held-out ones too."""
+        return self.watches.watched.sum(axis=1, dtype=np.int64)
+
+    def seen(self, user: int) -> np.ndarray:
+        """Whether a user has watched each movie, bool [M], held-out ones too."""
+        return self.watches.watched[user] == WATCHED
+
+    def is_known(self, axis: int, number: int) -> bool:
+        """Whether anything is learned of a user, with axis 0, or of a movie, with 1."""
+        if number >= self.observed.shape[axis]:
+            return False
+        return bool((self.observed.take(number, axis) != HELD_OUT).any())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RatingDataset(Dataset):
+    """Pairs of a user and an item with the rating, of both splits `train` and `test`.
+
+    Attributes:
+        interactions: all of them.
+        weights: float32 [R] of the training pairs: how often each counts; None: once.
+    """
+
+    interactions: Interactions
+    weights: np.ndarray | None
+
+    @property
+    def names(self) -> Names:
+        """What users and items are called."""
+        one = self.interactions
+        return Names(one.user_ids, one.item_ids, one.titles, one.genres)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Ratings [N] of each user, held-out ones too."""
+        return np.bincount(self.interactions.users, minlength=len(self.interactions.user_ids))
+
+    def seen(self, user: int) -> np.ndarray:
+        """Whether a user has rated each item, bool [M], held-out ones too."""
+        found = np.zeros(len(self.interactions.item_ids), bool)
+        found[self.interactions.items[self.interactions.users == user]] = True
+        return found
+
+    def is_known(self, axis: int, number: int) -> bool:
+        """Whether anything is learned of a user, with axis 0, or of an item, with 1."""
+        return bool((self.splits["train"].inputs[:, axis] == number).any())
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when pairs, ratings or weights do."""
+        usual = super().fingerprint
+        if self.weights is None:
+            return usual
+        digest = hashlib.blake2b(usual.encode(), digest_size=8)
+        digest.update(self.weights.tobytes())
+        return digest.hexdigest()
+
+
+def load_ratings(name: str, request: Request) -> WatchDataset | RatingDataset:
+    """Reads interactions, `ratings:FILE` or MovieLens by TFDS, and holds a tenth of them out."""
+    return of_interactions(ratings.read_named(name, request), request)
 
 
 def load_generated(name: str, request: Request) -> WatchDataset:
     """Generates watches, and holds a tenth of each user's out."""
-    return _held_out(generate_watches(name, request.seed), request.seed)
+    said = keys_of(request)
+    if said.keys or said.of_ratings:
+        keys = said.keys or ["config.likelihood='gaussian_shared'"]
+        raise UserError(
+            f"{' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} for ratings:FILE, and "
+            f"{name} has watches alone: leave {'it' if len(keys) == 1 else 'them'} out"
+        )
+    watches = generate_watches(name, request.seed)
+    return _watch_dataset(watches, *hold_out(watches, request.seed))
 
 
-def _held_out(watches: Watches, seed: int) -> WatchDataset:
-    observed, held_out = hold_out(watches, seed)
-    pairs = np.argwhere(observed == 1).astype(np.int32)
+def given_interactions(data: Any) -> Given:
+    """What a program hands over: a data frame, or a mapping from columns to their values.
+
+    Raises:
+        UserError: it is in another form.
+    """
+    if not (is_table(data) or isinstance(data, Mapping)):
+        raise UserError(
+            f"data is a {type(data).__name__}, and config.model='matrix_factorisation' learns who "
+            "watched or rated what: give a data frame with columns of users and items"
+        )
+    return _GivenInteractions({"inputs": data}, is_table=True)
+
+
+class _GivenInteractions(Given):
+    """Interactions in a data frame."""
+
+    def source(self, request: Request) -> WatchDataset | RatingDataset:
+        """Checks the data, and holds some out."""
+        frame = ratings.of_data_frame(self.arrays["inputs"], keys_of(request))
+        return of_interactions(frame, request)
+
+    def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Suggests nothing: a factorisation has settings of its own."""
+        return {}
+
+
+def of_interactions(found: Interactions, request: Request) -> WatchDataset | RatingDataset:
+    """Holds interactions out: a tenth of each user's, the latest tenth, or a tenth of the users.
+
+    Args:
+        found: the interactions.
+        request: with what is to be learned, and how it is split.
+
+    Raises:
+        UserError: there is too little to hold out, or what is to be learned is not there.
+    """
+    _check_seed(request.seed)
+    keys = keys_of(request)
+    if keys.of_ratings:
+        return _rating_dataset(found, request)
+    if found.ratings is not None and not found.name.startswith(ratings.MOVIELENS):
+        note(
+            f"{found.name} has ratings, which are not used: who has watched what is learned. Set "
+            "config.likelihood='gaussian_shared' to learn the ratings."
+        )
+    if found.weights is not None:
+        raise UserError(
+            f"{found.name} has weights, which are for ratings: set "
+            "config.likelihood='gaussian_shared' to learn these, or remove the column"
+        )
+    watched = np.zeros((len(found.user_ids), len(found.item_ids)), np.uint8)
+    watched[found.users, found.items] = WATCHED
+    watches = Watches(
+        found.name,
+        watched,
+        found.user_ids,
+        found.titles,
+        found.genres,
+        movie_ids=found.item_ids,
+    )
+    check_watches(watches)
+    if keys.split == "random":
+        return _watch_dataset(watches, *hold_out(watches, request.seed))
+    is_held = held_out_rows(found, keys.split, request.seed)
+    order = np.lexsort([found.items[is_held], found.users[is_held]])
+    users, items = found.users[is_held][order], found.items[is_held][order]
+    ends = np.searchsorted(users, np.arange(1, len(found.user_ids)))
+    observed, held_out = hold_out(watches, request.seed, held=np.split(items, ends))
+    _note_new(found, is_held)
+    return _watch_dataset(watches, observed, held_out)
+
+
+def _rating_dataset(found: Interactions, request: Request) -> RatingDataset:
+    if found.ratings is None:
+        raise UserError(
+            f"{found.name} has no ratings: set config.ratings.rating to their column, or "
+            "config.likelihood='categorical' to learn who has watched what"
+        )
+    is_held = held_out_rows(found, keys_of(request).split, request.seed)
+    _note_new(found, is_held)
+    pairs = np.stack([found.users, found.items], axis=1)
+    splits = {
+        split: Examples(pairs[rows], found.ratings[rows])
+        for split, rows in (("train", ~is_held), ("test", is_held))
+    }
+    return RatingDataset(
+        name=found.name,
+        splits=splits,
+        class_names=None,
+        shift=np.zeros((), np.float32),
+        scale=np.ones((), np.float32),
+        interactions=found,
+        weights=None if found.weights is None else found.weights[~is_held],
+    )
+
+
+def held_out_rows(found: Interactions, split: str, seed: int, share: float = 0.1) -> np.ndarray:
+    """Says which interactions are held out, bool `[R]`.
+
+    Args:
+        found: all of them.
+        split: `random`: a share of each user's, at least one and never all; `time`: the latest
+            share, those of one time together; `user`: all of a share of the users, by their ids.
+        seed: not negative.
+        share: between 0 and 1.
+
+    Raises:
+        UserError: all would be held out, or none.
+    """
+    number = len(found.users)
+    is_held = np.zeros(number, bool)
+    if split == "time":
+        if found.times is None:
+            raise UserError(
+                f"config.ratings.split='time' needs times, which {found.name} has not: set "
+                "config.ratings.time to their column, or another split"
+            )
+        latest = np.sort(found.times)[number - max(1, round(share * number))]
+        is_held = found.times >= latest
+    elif split == "user":
+        hashes = [(_hash_of(f"{seed} {one}"), k) for k, one in enumerate(found.user_ids)]
+        size = max(1, round(share * len(hashes)))
+        is_held = np.isin(found.users, [k for _, k in sorted(hashes)[:size]])
+    else:
+        order = np.argsort(found.users, kind="stable")
+        ends = np.cumsum(np.bincount(found.users))[:-1]
+        for user_id, rows in zip(found.user_ids, np.split(order, ends), strict=True):
+            size = min(max(1, round(share * len(rows))), len(rows) - 1)
+            is_held[_drawn(_generator_of(user_id, seed), rows, size)] = True
+    if is_held.all() or not is_held.any():
+        what = {"time": "times", "user": "users", "random": "ratings of one user"}[split]
+        raise UserError(
+            f"{found.name} has too few {what} for config.ratings.split={split!r}, which needs two; "
+            "use more data, or another split"
+        )
+    return is_held
+
+
+def _note_new(found: Interactions, is_held: np.ndarray) -> None:
+    """Notes how many users and items of the held-out interactions nothing is known of."""
+    parts = [
+        f"{count:,} of {len(np.unique(values)):,} {noun}"
+        for noun, values in (("users", found.users), ("items", found.items))
+        if (count := len(np.setdiff1d(values[is_held], values[~is_held])))
+    ]
+    if parts:
+        note(
+            f"{found.name}: {' and '.join(parts)} are in the test split alone: they are scored "
+            "from the prior."
+        )
+
+
+def _watch_dataset(watches: Watches, observed: np.ndarray, held_out: HeldOut) -> WatchDataset:
+    pairs = np.argwhere(observed == WATCHED).astype(np.int32)
     train = Examples(pairs, np.ones(len(pairs), np.int32))
     return WatchDataset(
         name=watches.name,

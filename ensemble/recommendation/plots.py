@@ -28,7 +28,8 @@ def first_choice_figures(first_choices: Mapping[str, Mapping[str, Any]]) -> dict
     """Draws how many draws recommend which title, and which genre, first.
 
     Args:
-        first_choices: of `recommendation_section`: of the users with most and fewest watches.
+        first_choices: of `recommendation_section`: of the users with most and fewest watches, or
+            ratings.
 
     Returns:
         Two figures of two panels, by name.
@@ -53,6 +54,9 @@ def _figure(first_choices: Mapping[str, Mapping[str, Any]], kind: str, title: st
     ):
         counts = list(user[kind].items())
         shown, rest = counts[:_MAX_BARS], counts[_MAX_BARS:]
+        noun, key = (
+            ("watches", "num_watched") if "num_watched" in user else ("ratings", "num_rated")
+        )
         names = [literal(shorten(name)) for name, _ in shown]
         values = [count for _, count in shown]
         colors = [ENSEMBLE_COLOR] * len(shown)
@@ -62,7 +66,7 @@ def _figure(first_choices: Mapping[str, Mapping[str, Any]], kind: str, title: st
             colors.append(MEMBER_COLOR)
         style(
             axes,
-            literal(f"user {user['user']}, with {which} watches: {user['num_watched']:,}"),
+            literal(f"user {user['user']}, with {which} {noun}: {user[key]:,}"),
             xlabel="draws",
         )
         # By position: two movies may have one short name.

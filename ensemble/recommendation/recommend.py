@@ -13,17 +13,23 @@ import numpy as np
 import scipy.special
 
 from ensemble.errors import UserError
+from ensemble.priors import Prior, sample_prior
 from ensemble.recommendation import ranking
 from ensemble.recommendation.baselines import fit_popularity
-from ensemble.recommendation.movielens import WATCHED, WatchDataset
+from ensemble.recommendation.movielens import WATCHED, Names, RatingDataset, WatchDataset
 from ensemble.source import in_memory
 
 if TYPE_CHECKING:
     from ensemble.recommendation.watch_task import Factorisation
 
 NUM_RECOMMENDED = 20
+Interacted = WatchDataset | RatingDataset
+"""What is recommended from."""
+Link = Callable[[np.ndarray], np.ndarray]
+"""From a factorisation's outputs to what a user reads: probabilities, or ratings."""
 _USERS_PER_BLOCK = 256
 _TAIL = 0.05  # Of the draws, below and above an interval.
+_NEW_STREAM = 2**32 - 3  # What the seed is folded with to draw new users and movies.
 
 
 class Recommendation(NamedTuple):
@@ -34,7 +40,7 @@ class Recommendation(NamedTuple):
         title: as the data have it.
         genre: its first one.
         share: of the draws whose best unwatched movie it is.
-        probability: of watching it, the mean over draws.
+        probability: of watching it, the mean over draws; of ratings, the expected rating.
         low: 5% of the draws have a lower probability.
         high: 5% have a higher one.
     """
@@ -76,9 +82,9 @@ def watch_probabilities(draws: Any, users: jax.Array) -> jax.Array:
     return jax.lax.scan(add, jnp.zeros(shape), draws)[0] / num_draws
 
 
-def choose_first(draws: Any, dataset: WatchDataset, user: int) -> np.ndarray:
-    """Returns the movie [K] that each draw recommends first: the likeliest one not watched."""
-    return _best_unwatched(_logits_of_one(draws, user), dataset, user)
+def choose_first(draws: Any, dataset: Interacted, user: int) -> np.ndarray:
+    """Returns the movie [K] that each draw recommends first: the best one not watched or rated."""
+    return _best_unseen(_logits_of_one(draws, user), dataset.seen(user))
 
 
 def _logits_of_one(draws: Any, user: int) -> np.ndarray:
@@ -86,21 +92,29 @@ def _logits_of_one(draws: Any, user: int) -> np.ndarray:
     return np.asarray(logits_of(draws, np.array([user]))[:, 0])
 
 
-def _best_unwatched(logits: np.ndarray, dataset: WatchDataset, user: int) -> np.ndarray:
-    is_watched = dataset.watches.watched[user] == WATCHED
-    return np.where(is_watched, -np.inf, logits).argmax(axis=1)
+def _best_unseen(logits: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    return np.where(seen, -np.inf, logits).argmax(axis=1)
 
 
 def recommend(
-    draws: Any, dataset: WatchDataset, user: int, top: int = NUM_RECOMMENDED
+    draws: Any,
+    names: Names,
+    seen: np.ndarray,
+    user: int,
+    top: int = NUM_RECOMMENDED,
+    link: Link = scipy.special.expit,
+    movie: int | None = None,
 ) -> list[Recommendation]:
-    """Recommends movies that a user has not watched, the likeliest first.
+    """Recommends movies that a user has not watched or rated, the best first.
 
     Args:
         draws: parameters [K, ...].
-        dataset: whose users and movies they are of; held-out movies count as what they are.
+        names: of the movies.
+        seen: whether the user has watched or rated each movie [M].
         user: number of the user.
         top: how many at most, positive.
+        link: from the draws' outputs to what is recommended by.
+        movie: the number of one, seen or not, that alone is asked for.
 
     Raises:
         UserError: the draws give no probabilities.
@@ -108,76 +122,83 @@ def recommend(
     logits = _logits_of_one(draws, user)
     if not np.isfinite(logits).all():
         raise UserError("the draws hold NaN, infinities or as much; sample in a new --workdir")
-    probabilities = scipy.special.expit(logits)
+    probabilities = link(logits)
     mean = probabilities.mean(axis=0)
     low, high = np.quantile(probabilities, [_TAIL, 1 - _TAIL], axis=0)
-    counts = collections.Counter(_best_unwatched(logits, dataset, user).tolist())
-    unwatched = np.flatnonzero(dataset.watches.watched[user] != WATCHED)
-    order = unwatched[np.argsort(-mean[unwatched], kind="stable")][:top]
+    counts = collections.Counter(_best_unseen(logits, seen).tolist())
+    unseen = np.flatnonzero(~seen)
+    order = unseen[np.argsort(-mean[unseen], kind="stable")][:top]
+    chosen = order if movie is None else [movie]
     return [
         Recommendation(
             movie=int(movie),
-            title=dataset.watches.movie_titles[movie],
-            genre=dataset.watches.movie_genres[movie],
+            title=names.titles[movie],
+            genre=names.genres[movie],
             share=counts[int(movie)] / len(probabilities),
             probability=float(mean[movie]),
             low=float(low[movie]),
             high=float(high[movie]),
         )
-        for movie in order
+        for movie in chosen
     ]
 
 
-def find_user(dataset: WatchDataset, user_id: str) -> int:
-    """Returns a user's number.
+def with_new(draws: Any, priors: tuple[Prior, ...], kind: str, seed: int) -> Any:
+    """Puts one more user, or one more movie, at the end of draws, drawn from the prior for each.
 
-    Raises:
-        UserError: the data have no such user.
+    Nothing is known of it but what is known of all, so that its posterior is the prior.
+
+    Args:
+        draws: parameters [K, ...].
+        priors: of the run.
+        kind: `user` or `movie`.
+        seed: of the draws.
     """
-    ids = dataset.watches.user_ids
-    if user_id not in ids:
-        raise UserError(
-            f"user {user_id!r} is unknown in {dataset.name}; of its {len(ids):,} users the first "
-            f"is {ids[0]!r}, the last {ids[-1]!r}"
-        )
-    return ids.index(user_id)
+    names = {name: draws[name] for name in (f"{kind}_embeddings", f"{kind}_bias")}
+    shapes = {
+        name: jax.ShapeDtypeStruct((1, *leaf.shape[2:]), np.float32) for name, leaf in names.items()
+    }
+    # A new user and a new movie are drawn independently.
+    stream = _NEW_STREAM - ("user", "movie").index(kind)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), stream), num_of(draws))
+    new = jax.vmap(lambda key: sample_prior(key, priors, shapes))(keys)
+    joined = {name: np.concatenate([leaf, new[name]], axis=1) for name, leaf in names.items()}
+    return {**draws, **joined}
 
 
-def extreme_users(dataset: WatchDataset) -> dict[str, int]:
-    """The numbers of the users who have watched most and fewest movies."""
-    counts = dataset.watches.watched.sum(axis=1, dtype=np.int64)
-    return {"most": int(counts.argmax()), "fewest": int(counts.argmin())}
+def num_of(draws: Any) -> int:
+    """K, the number of draws."""
+    return len(draws["user_bias"])
 
 
-def recommendation_section(task: Factorisation, draws: Any, map_params: Any) -> dict[str, Any]:
+def extreme_users(dataset: Interacted) -> dict[str, int]:
+    """The numbers of the users who have watched or rated most and fewest movies."""
+    return {"most": int(dataset.counts.argmax()), "fewest": int(dataset.counts.argmin())}
+
+
+def recommendation_section(dataset: Interacted, draws: Any, scores: Any) -> dict[str, Any]:
     """The report's entry `recommendation`.
 
     Args:
-        task: what was learned.
+        dataset: what was learned.
         draws: parameters [K, ...] of the posterior.
-        map_params: at its maximum.
+        scores: of the posterior and of simpler models, by name.
 
     Returns:
-        `num_draws`; `held_out`: log likelihood in nats a pair, AUC and recall@20 of the mean over
-        draws, of the MAP, of a bias for each user and movie, and of popularity, and of generated
-        data the RMSE of the watch probabilities; `first_choices`: of the users who watched most
-        and fewest, their number of watches, and how many of the draws recommend what first.
+        `num_draws`; `held_out`, the scores; `first_choices`: of the users who watched or rated most
+        and fewest, how many movies that are, and how many of the draws recommend what first.
     """
-    dataset = task.dataset
-    watches, choices = dataset.watches, {}
+    names, choices = dataset.names, {}
+    counted = "num_watched" if isinstance(dataset, WatchDataset) else "num_rated"
     for which, user in extreme_users(dataset).items():
         movies = choose_first(draws, dataset, user)
         choices[which] = {
-            "user": watches.user_ids[user],
-            "num_watched": int(watches.watched[user].sum(dtype=np.int64)),
-            "titles": _counted(watches.movie_titles, movies),
-            "genres": _counted(watches.movie_genres, movies),
+            "user": names.user_ids[user],
+            counted: int(dataset.counts[user]),
+            "titles": _counted(names.titles, movies),
+            "genres": _counted(names.genres, movies),
         }
-    return {
-        "num_draws": len(draws["user_bias"]),
-        "held_out": score_models(task, draws, map_params),
-        "first_choices": choices,
-    }
+    return {"num_draws": num_of(draws), "held_out": scores, "first_choices": choices}
 
 
 def _counted(names: Sequence[str], movies: np.ndarray) -> dict[str, int]:
@@ -186,7 +207,13 @@ def _counted(names: Sequence[str], movies: np.ndarray) -> dict[str, int]:
 
 
 def score_models(task: Factorisation, draws: Any, map_params: Any) -> dict[str, dict[str, float]]:
-    """Scores the posterior's mean and simpler models on the held-out pairs."""
+    """Scores the posterior's mean and simpler models on the held-out pairs of watches.
+
+    Returns:
+        Log likelihood in nats a pair, AUC and recall@20 of the mean over draws, of the MAP, of a
+        bias for each user and movie, and of popularity; of generated data also the RMSE of the
+        watch probabilities.
+    """
     observed = task.observed
     popularity = fit_popularity(observed)
     user_bias, movie_bias = task.biases["user_bias"], task.biases["movie_bias"]

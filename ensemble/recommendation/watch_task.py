@@ -2,7 +2,8 @@
 
 It is a classification of pairs of a user and a movie, so that all that is known of classifiers
 holds: predictions, scores, reports. Its likelihood is of the whole matrix, though, and the users'
-parameters lie beside their rows: `ensemble.recommendation.watch_likelihood`.
+parameters lie beside their rows: `ensemble.recommendation.watch_likelihood`. Ratings are numbers,
+of the pairs that there are: `ensemble.recommendation.rating_task`.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ import ml_collections
 import numpy as np
 from jax.sharding import Mesh
 
-from ensemble.config import flatten
+from ensemble.config import flatten, likelihood_settings
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
 from ensemble.likelihoods import described
@@ -25,22 +26,26 @@ from ensemble.recommendation import recommend as recommendation
 from ensemble.recommendation import watch_likelihood
 from ensemble.recommendation.baselines import fit_biases
 from ensemble.recommendation.matrix_factorisation import MatrixFactorisation
-from ensemble.recommendation.movielens import HELD_OUT, WatchDataset
+from ensemble.recommendation.movielens import HELD_OUT, RatingDataset, WatchDataset
+from ensemble.recommendation.ratings import RatingsKeys
 from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
-from ensemble.source import Examples, Source
-from ensemble.sources.catalogue import models_of
+from ensemble.source import Examples, Request, Source
+from ensemble.sources.catalogue import load, models_of
 from ensemble.storage.memory import check_memory
 from ensemble.task import Aux, Defaults, DrawReport, OwnLogLikelihood, Scored
 from ensemble.tasks.learning_data import (
     check_params,
     describe,
     described_dataset,
-    load_source,
     make_likelihood,
 )
 
+OWN = "likelihood"
+"""The entry of the parameters that holds the likelihood's own, where it has any."""
+RATINGS, WATCHES = "gaussian_shared", "categorical"
+"""Values of `config.likelihood`: ratings are learned, or who has watched what."""
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
 
 
@@ -50,7 +55,7 @@ class Factors(Defaults):
 
     Attributes:
         dataset: pairs of a user and a movie, or none.
-        likelihood: of a pair: whether the user has watched the movie.
+        likelihood: of a pair: whether the user has watched the movie, or the rating.
     """
 
     dataset: Source
@@ -64,8 +69,14 @@ class Factors(Defaults):
         self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
     ) -> dict[str, jax.Array]:
         """The predictive distribution of pairs [P, 2]; there is no noise."""
-        logits, _ = MatrixFactorisation().apply(variables, inputs)
-        return self.likelihood.predict({}, logits)
+        return self.likelihood.predict(*self.outputs(variables, inputs))
+
+    def outputs(
+        self, variables: Variables, inputs: jax.Array
+    ) -> tuple[Mapping[str, Any], jax.Array]:
+        """The likelihood's own parameters, and outputs [P, K] of pairs [P, 2]."""
+        network = MatrixFactorisation(self.likelihood.num_outputs)
+        return variables["params"].get(OWN, {}), network.apply(variables, inputs)[0]
 
     def without_examples(self) -> "Factors":
         """The same task for predictions alone."""
@@ -77,30 +88,97 @@ class Factors(Defaults):
 
 
 @dataclasses.dataclass(frozen=True)
-class Factorisation(Factors):
-    """A watch matrix W, and the factors that are to explain it.
-
-    W_ij ~ Bernoulli(sigmoid(U_i V_j' + u_i + v_j)), independently, with the priors on U, V, u, v.
+class LearnedFactors(Factors):
+    """Interactions of users and movies, and the factors that are to explain them.
 
     Attributes:
-        dataset: the watches.
+        dataset: the interactions.
         priors: on the parameters, by `ensemble.priors.parse_prior`.
         num_factors: D.
     """
 
-    dataset: WatchDataset
+    dataset: WatchDataset | RatingDataset
     priors: tuple[Prior, ...] = ()
     num_factors: int = 8
 
     @property
-    def observed(self) -> np.ndarray:
-        """W [N, M] uint8: 1 where user i has watched movie j, 2 where that is held out."""
-        return self.dataset.observed
+    def shape(self) -> tuple[int, int]:
+        """Numbers of users and of movies."""
+        return len(self.dataset.names.user_ids), len(self.dataset.names.titles)
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Pairs of each split, `train` first."""
         return self.dataset.sizes
+
+    def scored(self) -> Scored:
+        """The pairs and their likelihood."""
+        return Scored(self.dataset, self.likelihood)
+
+    # Parameters.
+
+    @property
+    def traits(self) -> Traits:
+        """The factors have no state and draw no noise."""
+        return Traits(has_state=False, is_random=False)
+
+    def init_variables(self, rng_key: jax.Array) -> Variables:
+        """Small random factors, for at zero all of them are alike, and no biases."""
+        num_users, num_movies = self.shape
+        shapes = factor_shapes(num_users, num_movies, self.num_factors)
+        key_users, key_movies = jax.random.split(rng_key)
+        users = jax.random.normal(key_users, shapes["user_embeddings"].shape)
+        movies = jax.random.normal(key_movies, shapes["movie_embeddings"].shape)
+        params = {
+            "user_embeddings": _START * users,
+            "user_bias": jax.numpy.zeros(num_users),
+            "movie_embeddings": _START * movies,
+            "movie_bias": jax.numpy.zeros(num_movies),
+        }
+        own = self.likelihood.init(rng_key)
+        return {"params": {**params, **({OWN: own} if own else {})}}
+
+    def params_shapes(self) -> dict[str, Any]:
+        """The shapes of all parameters."""
+        return {**factor_shapes(*self.shape, self.num_factors), **own_shapes(self.likelihood)}
+
+    def log_prior(self, params: Any) -> jax.Array:
+        """Returns log p(params) up to a constant, nats."""
+        return log_prior(self.priors, params)
+
+    def sample_prior(self, rng_key: jax.Array) -> Any:
+        """Draws parameters from the prior."""
+        return sample_prior(rng_key, self.priors, self.params_shapes())
+
+    # The likelihood.
+
+    def log_likelihood(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Aux]:
+        """Log probability [P] of targets of pairs [P, 2]."""
+        own, outputs = self.outputs(variables, inputs)
+        log_prob = self.likelihood.log_prob(own, outputs, targets)
+        return log_prob, Aux(self.likelihood.predict(own, outputs), {}, outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Factorisation(LearnedFactors):
+    """A watch matrix W, and the factors that are to explain it.
+
+    W_ij ~ Bernoulli(sigmoid(U_i V_j' + u_i + v_j)), independently, with the priors on U, V, u, v.
+    """
+
+    dataset: WatchDataset
+
+    @property
+    def observed(self) -> np.ndarray:
+        """W [N, M] uint8: 1 where user i has watched movie j, 2 where that is held out."""
+        return self.dataset.observed
 
     @functools.cached_property
     def num_train_examples(self) -> int:
@@ -121,59 +199,6 @@ class Factorisation(Factors):
         """
         return reference_of(self.observed, self.biases)
 
-    def scored(self) -> Scored:
-        """The pairs and their likelihood."""
-        return Scored(self.dataset, self.likelihood)
-
-    # Parameters.
-
-    @property
-    def traits(self) -> Traits:
-        """The factors have no state and draw no noise."""
-        return Traits(has_state=False, is_random=False)
-
-    def init_variables(self, rng_key: jax.Array) -> Variables:
-        """Small random factors, for at zero all of them are alike, and no biases."""
-        num_users, num_movies = self.observed.shape
-        shapes = factor_shapes(num_users, num_movies, self.num_factors)
-        key_users, key_movies = jax.random.split(rng_key)
-        users = jax.random.normal(key_users, shapes["user_embeddings"].shape)
-        movies = jax.random.normal(key_movies, shapes["movie_embeddings"].shape)
-        params = {
-            "user_embeddings": _START * users,
-            "user_bias": jax.numpy.zeros(num_users),
-            "movie_embeddings": _START * movies,
-            "movie_bias": jax.numpy.zeros(num_movies),
-        }
-        return {"params": params}
-
-    def params_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes of all parameters."""
-        return factor_shapes(len(self.observed), self.observed.shape[1], self.num_factors)
-
-    def log_prior(self, params: Any) -> jax.Array:
-        """Returns log p(params) up to a constant, nats."""
-        return log_prior(self.priors, params)
-
-    def sample_prior(self, rng_key: jax.Array) -> Any:
-        """Draws parameters from the prior."""
-        return sample_prior(rng_key, self.priors, self.params_shapes())
-
-    # The likelihood.
-
-    def log_likelihood(
-        self,
-        variables: Variables,
-        inputs: jax.Array,
-        targets: jax.Array,
-        train: bool = False,
-        rng_key: jax.Array | None = None,
-    ) -> tuple[jax.Array, Aux]:
-        """Log probability [P] of whether users have watched movies, of pairs [P, 2]."""
-        logits, state = MatrixFactorisation().apply(variables, inputs)
-        log_prob = self.likelihood.log_prob({}, logits, targets)
-        return log_prob, Aux(self.likelihood.predict({}, logits), state, logits)
-
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
         """The likelihood of the whole matrix, with users' parameters beside their rows."""
         num_users = len(self.observed)
@@ -192,7 +217,8 @@ class Factorisation(Factors):
         """What the draws recommend, beside the MAP and simpler models."""
 
         def sections(params: Any, maximum: Any) -> dict[str, Any]:
-            section = recommendation.recommendation_section(self, params, maximum)
+            scores = recommendation.score_models(self, params, maximum)
+            section = recommendation.recommendation_section(self.dataset, params, scores)
             return {"recommendation": section}
 
         return DrawReport(sections, needs_maximum=True)
@@ -211,6 +237,12 @@ def factor_shapes(
     return {name: jax.ShapeDtypeStruct(shape, np.float32) for name, shape in shapes.items()}
 
 
+def own_shapes(likelihood: Likelihood) -> dict[str, Any]:
+    """The shapes of the likelihood's own parameters, if it has any, by the entry they are in."""
+    own = jax.eval_shape(likelihood.init, jax.eval_shape(jax.random.key, 0))
+    return {OWN: own} if own else {}
+
+
 def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.ndarray:
     """Log likelihoods [N] of users by biases alone, float64 nats."""
     num_users, num_movies = observed.shape
@@ -219,34 +251,53 @@ def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.n
     return watch_likelihood.user_log_likelihoods({**zeros, **biases}, observed)
 
 
-def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
+def ratings_keys(config: Mapping[str, Any]) -> RatingsKeys:
+    """What a configuration, nested or not, says of interactions; that of an old run says less."""
+    said = {
+        key.removeprefix("ratings."): value
+        for key, value in flatten(config).items()
+        if key.startswith("ratings.")
+    }
+    return RatingsKeys(**said, of_ratings=config["likelihood"] == RATINGS)
+
+
+def create(config: ml_collections.FrozenConfigDict, data: Any) -> LearnedFactors:
     """Makes the task of a run, if the configuration suits it.
 
     Args:
         config: of the run.
-        data: what a program has handed over, which are no watches.
+        data: what a program has handed over instead of `config.dataset`.
 
     Raises:
         UserError: it does not, or the chains would not fit in memory.
     """
-    if data is not None or config.model not in models_of(config.dataset):
-        name = config.dataset if data is None else "arrays"
+    if data is None and config.model not in models_of(config.dataset):
         raise UserError(
-            f"config.model={config.model!r} needs watches, which {name} are not; set "
-            "config.dataset to such as watches:1000x600 or movielens/1m-ratings"
+            f"config.model={config.model!r} needs who watched or rated what, which "
+            f"{config.dataset} does not say; set config.dataset to such as ratings:FILE.csv, "
+            "movielens/1m-ratings or watches:1000x600"
         )
-    found: Any = load_source(config, data)
-    dataset: WatchDataset = found
+    request = Request(
+        config.data_dir or None, config.seed, config.hold_out, own=ratings_keys(config)
+    )
+    dataset: Any = load(config.dataset, request) if data is None else data.source(request)
     flat, priors = flatten(config), parse_prior(config.prior)
     for key, allowed, holds in (
+        ("likelihood", f"{WATCHES}, or {RATINGS} for ratings,", (RATINGS, WATCHES).__contains__),
         ("sampler.mass", "identity or diagonal", ("identity", "diagonal").__contains__),
         ("hold_out", "True", bool),
         ("prior", "without a fan-in", lambda value: not any(p.is_over_fan_in for p in priors)),
     ):
         if not holds(flat[key]):
             raise UserError(f"config.{key}={flat[key]!r} must be {allowed} for {dataset.name}")
-    _check_memory(config, dataset)
-    return Factorisation(dataset, make_likelihood(dataset), priors, config.num_factors)
+    likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
+    kind: type[LearnedFactors] = Factorisation
+    if config.likelihood == RATINGS:
+        # It is made of this module's.
+        from ensemble.recommendation.rating_task import RatingFactorisation as kind
+    task = kind(dataset, likelihood, priors, config.num_factors)
+    _check_memory(config, task.shape)
+    return task
 
 
 def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: Any) -> Factors:
@@ -278,17 +329,18 @@ def restore_of_size(
     """
     likelihood = described(config["likelihood"], description)
     task = Factors(described_dataset(description), likelihood)
-    check_params(params, factor_shapes(num_users, num_movies, config["num_factors"]), config, task)
+    shapes = factor_shapes(num_users, num_movies, config["num_factors"])
+    check_params(params, {**shapes, **own_shapes(likelihood)}, config, task)
     return task
 
 
-def _check_memory(config: ml_collections.FrozenConfigDict, dataset: WatchDataset) -> None:
+def _check_memory(config: ml_collections.FrozenConfigDict, shape: tuple[int, int]) -> None:
     """Refuses chains that memory cannot hold.
 
     Raises:
         UserError: with the bytes that they would take.
     """
-    num_params = (config.num_factors + 1) * sum(dataset.observed.shape)
+    num_params = (config.num_factors + 1) * sum(shape)
     # Positions, gradients and momenta before, during and after a trajectory; and what is kept.
     num_copies = 8 + config.log_every_steps // config.sampler.thin + 1
     check_memory(

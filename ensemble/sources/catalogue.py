@@ -92,8 +92,8 @@ def load_dataset(
             `mnist`, `fashion_mnist`, `kmnist`, `cifar10` or `tfds:NAME` (see `image_sets`), which
             is prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see
             `own_arrays`), `npy:FOLDER` (see `memory_map`) or `records:FOLDER` (see `records`), or a
-            table, `csv:PATH` or `parquet:PATH` (see `tables`); or who watched what (see
-            `movielens`).
+            table, `csv:PATH` or `parquet:PATH` (see `tables`); or who watched or rated what, such
+            as `ratings:FILE` (see `ratings` and `movielens`).
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.
@@ -136,6 +136,10 @@ def complete(said: Mapping[str, Any], data: Any) -> tuple[Given | None, Mapping[
         if name == AUTO:
             said = {**said, "likelihood": _likelihood_of(said.get("dataset", ""), target)}
         return None, said
+    task = registry.task_of_model(said.get("model"))
+    if task is not None and registry.TASKS[task].given:
+        given = registry.load(registry.TASKS[task].given)(data)
+        return given, {**given.defaults(said), **said}
     from ensemble.sources.data_forms import recognise  # Most runs learn a set by its name.
 
     kind = None

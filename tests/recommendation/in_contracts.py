@@ -30,7 +30,14 @@ def _ratings(config):
     return write
 
 
+def _own(folder):
+    pairs = [f"{i},{(i + step) % 8}\n" for i in range(9) for step in range(1 + i % 5)]
+    (folder / "r.csv").write_text("user,item\n" + "".join(pairs))
+    return f"ratings:{folder / 'r.csv'}"
+
+
 SOURCES = {
+    "ratings:FILE": _own,
     "movielens/1m-ratings": _ratings("1m-ratings"),
     "movielens/100k-ratings": _ratings("100k-ratings"),
     "watches:USERSxMOVIES": lambda folder: "watches:20x30",

@@ -11,7 +11,12 @@ from tensorflow_datasets.proto import tf_example_pb2
 
 from ensemble import UserError
 from ensemble.recommendation import movielens
+from ensemble.source import Request
 from ensemble.sources import prepare_dataset
+
+
+def read_movielens(name, data_dir):
+    return movielens.load_ratings(name, Request(data_dir)).watches
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +31,7 @@ def test_reads_what_was_written(tmp_path, config, num_shards):
     ratings = movielens_sets.random_ratings()
     movielens_sets.write_ratings(tmp_path, ratings, config, num_shards)
 
-    watches = movielens.read_movielens(f"movielens/{config}", str(tmp_path))
+    watches = read_movielens(f"movielens/{config}", str(tmp_path))
 
     users, movies, titles, genres = zip(*ratings, strict=True)
     user_indices, user_labels = pd.factorize(np.array(users, object))
@@ -49,7 +54,7 @@ def test_an_absent_set_is_one_line_with_the_command(tmp_path, monkeypatch):
         monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:9")
     monkeypatch.setattr(prepare_dataset, "prepare_in_child", prepare_dataset.prepare)
     with pytest.raises(UserError) as error:
-        movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
+        read_movielens("movielens/1m-ratings", str(tmp_path))
 
     message = str(error.value)
     assert "\n" not in message
@@ -64,7 +69,7 @@ def test_duplicate_ratings_are_refused(tmp_path):
     user, _, title, _ = ratings[5]
     movielens_sets.write_ratings(tmp_path, [*ratings, ratings[5]])
     with pytest.raises(UserError) as error:
-        movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
+        read_movielens("movielens/1m-ratings", str(tmp_path))
     assert f"user {user!r} has 2 ratings of {title!r}" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -115,7 +120,7 @@ def test_a_damaged_set_is_one_clear_line(tmp_path, damage, message):
     directory = movielens_sets.write_ratings(tmp_path, movielens_sets.random_ratings())
     damage(directory)
     with pytest.raises(UserError, match=message) as error:
-        movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
+        read_movielens("movielens/1m-ratings", str(tmp_path))
     assert str(directory) in str(error.value)
     assert "delete this directory" in str(error.value)
     assert "\n" not in str(error.value)
@@ -135,7 +140,7 @@ def test_a_set_whose_user_rated_everything_is_refused(tmp_path):
     ratings += [("2", *ratings[0][1:])]
     movielens_sets.write_ratings(tmp_path, ratings)
     with pytest.raises(UserError, match=r"user '2' .*2 of 2 "):
-        movielens.read_movielens("movielens/1m-ratings", str(tmp_path))
+        read_movielens("movielens/1m-ratings", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -196,9 +196,9 @@ def test_the_program_answers_and_ends_in_one_line(finished, tmp_path):
     good = run("--user=u7", "--top=2")
     assert good.returncode == 0, good.stderr
     assert len(good.stdout.splitlines()) == 2 + 2 + 2
-    bad = run("--user=nobody")
+    bad = run_here("recommend.py", f"--workdir={tmp_path}", "--user=u7")
     assert bad.returncode == 2
-    assert bad.stderr.splitlines()[-1].startswith("recommend.py: user 'nobody'")
+    assert bad.stderr.splitlines()[-1].startswith(f"recommend.py: {tmp_path} is not a workdir")
     assert "Traceback" not in bad.stderr
 
 
@@ -209,11 +209,28 @@ def test_draws_that_were_removed_are_missed(finished, tmp_path):
         recommend.answer(str(tmp_path / "run"), "u7")
 
 
-def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
-    with pytest.raises(UserError, match="'me'"):
-        recommend.answer(str(finished[0]), "me")
+def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(UserError, match="not a workdir"):
         recommend.answer(str(tmp_path), "u7")
+
+
+def test_of_new_users_and_items_the_prior_answers_and_it_is_said(finished):
+    workdir = str(finished[0])
+    text = recommend.answer(workdir, "me", top=3)
+    assert text.startswith("Nothing was learned of user me: the answer is the prior's.\nUser me ")
+    assert "has watched 0 movies" in text
+    document = json.loads(recommend.answer(workdir, "me", as_json=True, item="unheard"))
+    assert document["from_prior"] == ["user", "item"]
+    (one,) = document["recommendations"]
+    # Two factors, two biases, all N(0, 1): log-odds of variance 4, symmetric around 0.
+    assert one["title"] == "unheard"
+    assert one["probability"] == pytest.approx(0.5, abs=0.2)
+    assert one["low"] < 0.25 < 0.75 < one["high"]
+    known = json.loads(recommend.answer(workdir, "u7", as_json=True, item="Movie 3"))
+    assert known["from_prior"] == []
+    (one,) = known["recommendations"]
+    p = finished[1].predictor(np.array([[6, 2]], np.int32)).probs[0, 1]
+    assert one["probability"] == pytest.approx(p, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +246,10 @@ def test_an_unknown_user_and_another_run_are_refused(finished, blobs, tmp_path):
         ({"prior": "normal(1/sqrt(fan_in))"}, "fan-in.*watches:41x30"),
         ({"hold_out": False}, "config.hold_out=False.*True.*watches:41x30"),
         ({"dataset": "digits"}, "'matrix_factorisation' needs"),
+        ({"likelihood": "gaussian"}, "'gaussian' must be categorical, or gaussian_shared"),
+        ({"likelihood": "gaussian_shared"}, "'gaussian_shared' is for ratings:FILE.*watches alone"),
+        ({"ratings.split": "time"}, "config.ratings.split is for ratings:FILE"),
+        ({"ratings.split": "day"}, "ratings.split='day' must be one of random, time, user"),
         ({"dataset": "csv:x.csv"}, "csv:x.csv.*config.dataset"),
     ],
 )

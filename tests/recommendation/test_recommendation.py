@@ -6,7 +6,7 @@ import scipy.special
 from run_parts import of_classes
 
 import ensemble
-from ensemble import UserError
+from ensemble.priors import parse_prior
 from ensemble.recommendation import recommend as recommendation
 from ensemble.recommendation.watch_task import Factorisation
 from ensemble.sources import load_dataset
@@ -67,7 +67,7 @@ def test_each_draw_chooses_its_likeliest_movie_that_was_not_watched(dataset, dra
 
 
 def test_recommendations_are_ranked_with_what_draws_say_of_them(dataset, draws, probabilities):
-    movies = recommendation.recommend(draws, dataset, 5, top=6)
+    movies = recommendation.recommend(draws, dataset.names, dataset.seen(5), 5, top=6)
     mean = probabilities[:, 5].mean(axis=0)
     unwatched = np.flatnonzero(dataset.watches.watched[5] == 0)
     assert [one.movie for one in movies] == sorted(unwatched, key=lambda j: -mean[j])[:6]
@@ -79,15 +79,25 @@ def test_recommendations_are_ranked_with_what_draws_say_of_them(dataset, draws, 
         assert one.share == np.mean(choices == one.movie)
         assert one.probability == pytest.approx(mean[one.movie], rel=1e-5)
         assert [one.low, one.high] == pytest.approx(np.quantile(of_movie, [0.05, 0.95]), rel=1e-5)
-    everything = recommendation.recommend(draws, dataset, 5, top=100)
+    everything = recommendation.recommend(draws, dataset.names, dataset.seen(5), 5, 100)
     assert sum(one.share for one in everything) == pytest.approx(1)
     assert len(everything) == len(unwatched)
 
 
-def test_an_unknown_user_is_refused(dataset):
-    assert recommendation.find_user(dataset, "u3") == 2
-    with pytest.raises(UserError, match=r"'me'.*unknown.*watches:30x20.*30 users"):
-        recommendation.find_user(dataset, "me")
+def test_a_new_user_or_movie_is_drawn_from_the_prior_for_each_draw(draws):
+    priors = parse_prior("*bias=normal(0.5), *=normal(2)")
+    many = {name: np.repeat(leaf, 200, axis=0) for name, leaf in draws.items()}
+    for kind, number in (("user", 30), ("movie", 20)):
+        found = recommendation.with_new(many, priors, kind, seed=0)
+        again = recommendation.with_new(many, priors, kind, seed=1)
+        for part, scale in (("bias", 0.5), ("embeddings", 2)):
+            name = f"{kind}_{part}"
+            np.testing.assert_array_equal(found[name][:, :-1], many[name])
+            new = found[name][:, number]
+            assert abs(new.mean()) < 0.15 * scale
+            assert new.std() == pytest.approx(scale, rel=0.1)
+            assert not np.array_equal(new, again[name][:, number])
+        assert found.keys() == draws.keys()
 
 
 def test_models_are_scored_on_what_was_held_out(dataset, draws, probabilities):
@@ -111,9 +121,7 @@ def test_models_are_scored_on_what_was_held_out(dataset, draws, probabilities):
 
 def test_the_section_counts_first_choices_of_the_extreme_users(dataset, draws):
     task = make_task(dataset)
-    section = recommendation.recommendation_section(
-        task, draws, {name: leaf[0] for name, leaf in draws.items()}
-    )
+    section = recommendation.recommendation_section(task.dataset, draws, {})
     counts = dataset.watches.watched.sum(axis=1, dtype=int)
     for which, count in (("most", counts.max()), ("fewest", counts.min())):
         user = section["first_choices"][which]

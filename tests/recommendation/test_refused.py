@@ -1,21 +1,21 @@
 """What does not suit a factorisation is refused."""
 
+import numpy as np
 import pytest
 from recommendation.in_contracts import RUN
 from run_parts import validated
-from small_runs import make_blobs
 
+import ensemble
 from ensemble import UserError
 from ensemble.configs import movielens_hmc
 from ensemble.run.loop import create_task
-from ensemble.sources.data_forms import recognise
 
 
 @pytest.mark.parametrize(
     ("run", "line"),
     [
         ({"dataset": "watches:20x15", "num_epochs": 1}, "matrix_factorisation.*watches:20x15"),
-        (RUN | {"dataset": "digits"}, "needs watches, which digits are"),
+        (RUN | {"dataset": "digits"}, "needs who watched or rated"),
     ],
 )
 def test_what_does_not_suit_is_refused(run, line):
@@ -25,8 +25,8 @@ def test_what_does_not_suit_is_refused(run, line):
 
 def test_arrays_are_no_watches():
     run = {key: value for key, value in RUN.items() if key != "dataset"}
-    with pytest.raises(UserError, match="needs watches, which arrays are not"):
-        create_task(validated(run), recognise(make_blobs()))
+    with pytest.raises(UserError, match=r"data is a tuple.*columns of users and items"):
+        ensemble.train(run, (np.zeros((5, 2)), np.arange(5)))
 
 
 def test_keys_of_a_factorisation_are_of_its_model():

@@ -1,0 +1,164 @@
+"""The task of factorising ratings: how does a user rate an item?
+
+r_ij ~ N(U_i V_j' + u_i + v_j, sd^2) of the pairs that were rated, in units of the ratings' standard
+deviation and around their mean, with the priors on U, V, u, v and on what the sd is made of.
+Nothing here is as large as users times items.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from ensemble.likelihoods.gaussian import SharedGaussian
+from ensemble.likelihoods.mixture_density import LOC, SCALE
+from ensemble.recommendation import recommend as recommendation
+from ensemble.recommendation.baselines import RatingBiases, fit_item_means, fit_rating_biases
+from ensemble.recommendation.movielens import RatingDataset
+from ensemble.recommendation.watch_task import LearnedFactors
+from ensemble.sharding import transfer
+from ensemble.sharding.mesh import DATA, named_sharding, spec
+from ensemble.source import Examples, in_memory
+from ensemble.task import DrawReport, OwnLogLikelihood
+
+
+class PlacedRatings(NamedTuple):
+    """Ratings [P] that are spread over the shards; what pads them weighs nothing.
+
+    Attributes:
+        pairs: int32 [P, 2], of a user and an item.
+        targets: float32 [P].
+        weights: float32 [P], how often each counts.
+        reference: float32 [P], log densities by the biases alone, nats.
+    """
+
+    pairs: jax.Array
+    targets: jax.Array
+    weights: jax.Array
+    reference: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class RatingFactorisation(LearnedFactors):
+    """Ratings, and the factors that are to explain them."""
+
+    dataset: RatingDataset
+    likelihood: SharedGaussian
+
+    @property
+    def num_train_examples(self) -> int:
+        """Ratings to learn from."""
+        return self.dataset.sizes["train"]
+
+    @functools.cached_property
+    def weights(self) -> np.ndarray:
+        """How often each training rating counts, [R] float32."""
+        weights = self.dataset.weights
+        return np.ones(self.num_train_examples, np.float32) if weights is None else weights
+
+    @functools.cached_property
+    def baselines(self) -> dict[str, RatingBiases]:
+        """Simpler models of standardised ratings: biases of users and items, and items' means."""
+        (pairs, ratings), (num_users, num_items) = in_memory(self.dataset, "train"), self.shape
+        values = (ratings.astype(np.float64) - self.likelihood.shift) / self.likelihood.scale
+        arguments = pairs, values, self.weights.astype(np.float64), num_users, num_items
+        return {"biases": fit_rating_biases(*arguments), "popularity": fit_item_means(*arguments)}
+
+    def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
+        """The weighted sum over ratings, which are spread over the devices."""
+
+        def place() -> PlacedRatings:
+            means, sd = self._said_by(self.baselines["biases"], split.inputs)
+            reference = log_densities(split.targets, means, sd)
+            num_places = transfer.padded_size(len(split.targets), mesh, DATA)
+            repeated = (split.inputs, split.targets, reference.astype(np.float32))
+            pairs, targets, reference = (
+                transfer.pad(one, num_places, fill=None) for one in repeated
+            )
+            weights = transfer.pad(self.weights, num_places)
+            placed = PlacedRatings(pairs, targets, weights, reference)
+            return PlacedRatings(*transfer.put(tuple(placed), named_sharding(mesh, "example")))
+
+        def on_shard(params: Any, data: PlacedRatings) -> Any:
+            def weighted(params: Any) -> jax.Array:
+                log_prob, _ = self.log_likelihood({"params": params}, data.pairs, data.targets)
+                # Relative to the biases, the sum is nearer to zero, where float32 keeps more.
+                return jnp.sum(data.weights * (log_prob - data.reference))
+
+            # Varying, so that the gradient is this shard's own.
+            params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+            return jax.lax.psum(jax.value_and_grad(weighted)(params), DATA)
+
+        value_and_grad = jax.shard_map(
+            on_shard,
+            mesh=mesh,
+            in_specs=(spec(), spec("example")),
+            out_specs=spec(),
+            check_vma=True,
+        )
+        return OwnLogLikelihood(place, value_and_grad, "ratings", len(split.targets))
+
+    def draw_report(self) -> DrawReport:
+        """What the draws recommend, beside the MAP and simpler models."""
+
+        def sections(params: Any, maximum: Any) -> dict[str, Any]:
+            scores = self.score_models(params, maximum)
+            section = recommendation.recommendation_section(self.dataset, params, scores)
+            return {"recommendation": section}
+
+        return DrawReport(sections, needs_maximum=True)
+
+    def score_models(self, draws: Any, map_params: Any) -> dict[str, dict[str, float]]:
+        """Scores the posterior and simpler models on held-out ratings.
+
+        Returns:
+            RMSE, and log likelihood in nats a rating, in the ratings' units: of the mixture of the
+            draws, of the MAP, of a bias for each user and item, and of each item's mean.
+        """
+        pairs, ratings = in_memory(self.dataset, "test")
+        means, log_density = np.zeros(len(ratings)), np.full(len(ratings), -np.inf)
+        num_draws = recommendation.num_of(draws)
+        for k in range(num_draws):  # One at a time: all of them may be more than memory holds.
+            mean, sd = self._said_by_draw(jax.tree.map(lambda leaf, k=k: leaf[k], draws), pairs)
+            means += mean / num_draws
+            one = log_densities(ratings, mean, sd) - np.log(num_draws)
+            log_density = np.logaddexp(log_density, one)
+        found = {"posterior": (means, log_density)}
+        mean, sd = self._said_by_draw(map_params, pairs)
+        found["map"] = mean, log_densities(ratings, mean, sd)
+        for name, model in self.baselines.items():
+            mean, sd = self._said_by(model, pairs)
+            found[name] = mean, log_densities(ratings, mean, sd)
+        return {
+            name: {
+                "log_likelihood": float(log_density.mean()),
+                "rmse": float(np.sqrt(np.mean((mean - ratings) ** 2))),
+            }
+            for name, (mean, log_density) in found.items()
+        }
+
+    def _said_by_draw(self, params: Mapping[str, Any], pairs: np.ndarray) -> tuple[Any, Any]:
+        """Means and standard deviations [P] of ratings by one draw."""
+        predicted = _predict(self, params, pairs)
+        return np.asarray(predicted[LOC], np.float64), np.asarray(predicted[SCALE], np.float64)
+
+    def _said_by(self, model: RatingBiases, pairs: np.ndarray) -> tuple[np.ndarray, float]:
+        """Means [P] and the standard deviation of ratings by a simpler model."""
+        mean = model.user_bias[pairs[:, 0]] + model.item_bias[pairs[:, 1]]
+        shift, scale = self.likelihood.shift, self.likelihood.scale
+        return shift + scale * mean, scale * model.sd
+
+
+def log_densities(ratings: np.ndarray, means: np.ndarray, sd: Any) -> np.ndarray:
+    """Log densities [P] of ratings by normal distributions, float64 nats."""
+    return -0.5 * (((ratings - means) / sd) ** 2 + np.log(2 * np.pi)) - np.log(sd)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _predict(task: RatingFactorisation, params: Any, pairs: Any) -> Any:
+    return task.predict({"params": params}, pairs)

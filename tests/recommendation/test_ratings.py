@@ -1,0 +1,244 @@
+"""Interactions of one's own: files, data frames, titles, what is held out, bad input."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from ensemble import UserError
+from ensemble.recommendation import movielens, ratings
+from ensemble.recommendation.movielens import RatingDataset, WatchDataset, held_out_rows
+from ensemble.recommendation.ratings import RatingsKeys
+from ensemble.source import Request
+
+NUM_USERS, NUM_ITEMS = 12, 9
+OF_RATINGS = RatingsKeys(of_ratings=True)
+
+
+def table(seed=0):
+    """Ratings in random order; every user has two at least, and none has all. Ids are numbers."""
+    rng = np.random.default_rng(seed)
+    pairs = [
+        (user, item)
+        for user in range(NUM_USERS)
+        for item in rng.permutation(NUM_ITEMS)[: rng.integers(2, NUM_ITEMS)]
+    ]
+    users, items = np.array([pairs[i] for i in rng.permutation(len(pairs))]).T
+    values = rng.integers(1, 11, len(users)) / 2
+    times = 978_300_000 + rng.permutation(len(users))
+    return pd.DataFrame(
+        {"user_id": users + 100, "movie_id": items + 500, "rating": values, "timestamp": times}
+    )
+
+
+def write(folder, form):
+    frame, path = table(), folder / form
+    if form.endswith(".parquet"):
+        frame.to_parquet(path)
+    elif form == "ratings.dat":
+        path.write_text("".join("::".join(map(str, row)) + "\n" for row in as_texts(frame)))
+    elif form == "u.data":
+        path.write_text("".join("\t".join(row) + "\n" for row in as_texts(frame)))
+    else:
+        frame.to_csv(path, index=False, sep=";" if form.startswith("semicolons") else ",")
+    return f"ratings:{path}"
+
+
+def as_texts(frame):
+    return [[f"{one:g}" if one < 100 else str(int(one)) for one in row] for row in frame.values]
+
+
+def load(name, keys=OF_RATINGS, seed=0):
+    return movielens.load_ratings(name, Request(seed=seed, own=keys))
+
+
+FORMS = ("all.csv", "semicolons.csv", "all.parquet", "u.data", "ratings.dat")
+
+
+@pytest.mark.parametrize("form", [*FORMS, "pandas", "pyarrow", "mapping"])
+def test_every_form_has_the_same_interactions(tmp_path, form):
+    frame = table()
+    makers = {"pandas": pd.DataFrame, "pyarrow": pa.table, "mapping": dict}
+    if form in makers:
+        data = makers[form]({name: frame[name].to_numpy() for name in frame})
+        found = ratings.of_data_frame(data, RatingsKeys())
+    else:
+        found = ratings.read_named(write(tmp_path, form), Request())
+    users, user_ids = pd.factorize(frame["user_id"])
+    items, item_ids = pd.factorize(frame["movie_id"])
+    np.testing.assert_array_equal(found.users, users)
+    np.testing.assert_array_equal(found.items, items)
+    assert found.users.dtype == found.items.dtype == np.int32
+    assert found.user_ids == tuple(map(str, user_ids))
+    assert found.item_ids == found.titles == tuple(map(str, item_ids))
+    np.testing.assert_array_equal(found.ratings, frame["rating"].astype(np.float32))
+    np.testing.assert_array_equal(found.times, frame["timestamp"])
+    assert found.weights is None
+
+
+def test_long_ids_are_not_rounded(tmp_path):
+    ids = [2**60, 2**60 + 1]
+    frame = pd.DataFrame({"user": ids, "item": [1, 2]})
+    frame.to_parquet(tmp_path / "x.parquet")
+    for found in (
+        ratings.of_data_frame(frame, RatingsKeys()),
+        ratings.read_named(f"ratings:{tmp_path / 'x.parquet'}", Request()),
+    ):
+        assert found.user_ids == tuple(map(str, ids))
+
+
+def test_columns_of_other_names_weights_and_dates(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(
+        "who,film,stars,often,day\na,x,4.5,2,2024-01-31\nb,x,3,1,2024-02-01\na,y,1,.5,2023-01-01\n"
+    )
+    keys = RatingsKeys("who", "film", "stars", "often", "day", of_ratings=True)
+    found = ratings.read_named(f"ratings:{path}", Request(own=keys))
+    assert found.user_ids == ("a", "b")
+    assert found.ratings.tolist() == [4.5, 3, 1]
+    assert found.weights.tolist() == [2, 1, 0.5]
+    assert np.argsort(found.times).tolist() == [2, 0, 1]
+    assert found.times[1] - found.times[0] == 86_400
+    dataset = load(f"ratings:{path}", keys._replace(split="time"))
+    assert dataset.splits["test"].inputs.tolist() == [[1, 0]]
+    assert dataset.weights.tolist() == [2, 0.5]
+    path.write_text(path.read_text().replace("x,4.5,2,", "x,4.5,3,"))
+    other = load(f"ratings:{path}", keys._replace(split="time"))
+    assert other.fingerprint != dataset.fingerprint
+
+
+TITLES = {
+    "u.item": lambda i: f"{500 + i}|Café {i}|01-Jan-1995||http://x|0|0|1|" + "|".join("1" * 16),
+    "movies.dat": lambda i: f"{500 + i}::Café {i}::Adventure|Comedy",
+    "movies.csv": lambda i: f'{500 + i},"Café {i}",Adventure|Comedy',
+    "two.csv": lambda i: f"{500 + i},Café {i}",
+}
+
+
+@pytest.mark.parametrize("form", TITLES)
+def test_titles_are_of_a_second_file(tmp_path, form):
+    headers = {"movies.csv": "movieId,title,genres\n", "two.csv": "id,name\n"}
+    text = headers.get(form, "") + "".join(TITLES[form](i) + "\n" for i in range(NUM_ITEMS))
+    is_csv = form.endswith(".csv")
+    (tmp_path / form).write_text(text, encoding="utf-8" if is_csv else "latin-1")
+    keys = OF_RATINGS._replace(titles=str(tmp_path / form))
+    found = load(write(tmp_path, "ratings.dat"), keys).interactions
+    assert found.titles == tuple(f"Café {int(one) - 500}" for one in found.item_ids)
+    assert set(found.genres) == ({""} if form == "two.csv" else {"Adventure"})
+
+
+def test_watches_are_learned_unless_ratings_are_asked_for(tmp_path, caplog):
+    name = write(tmp_path, "all.csv")
+    dataset, frame = load(name, RatingsKeys()), table()
+    assert isinstance(dataset, WatchDataset)
+    assert "has ratings, which are not used" in caplog.text
+    assert dataset.watches.watched.sum() == len(frame)
+    for user, item in zip(frame["user_id"], frame["movie_id"], strict=True):
+        names = dataset.names
+        where = names.user_ids.index(str(user)), names.item_ids.index(str(item))
+        assert dataset.watches.watched[where] == 1
+    dataset = load(name)
+    assert isinstance(dataset, RatingDataset)
+    pairs = np.concatenate([one.inputs for one in dataset.splits.values()])
+    values = np.concatenate([one.targets for one in dataset.splits.values()])
+    names = dataset.names
+    found = {
+        (int(names.user_ids[i]), int(names.item_ids[j]), value)
+        for (i, j), value in zip(pairs, values, strict=True)
+    }
+    assert found == set(frame[["user_id", "movie_id", "rating"]].itertuples(index=False, name=None))
+
+
+def test_a_split_at_random_leaves_every_user_something(tmp_path):
+    name = write(tmp_path, "all.csv")
+    dataset = load(name)
+    train, test = (dataset.splits[split].inputs[:, 0] for split in ("train", "test"))
+    assert set(train) == set(test) == set(range(NUM_USERS))
+    again, other = load(name), load(name, seed=1)
+    assert again.fingerprint == dataset.fingerprint != other.fingerprint
+
+
+def test_a_split_by_time_holds_out_the_latest(tmp_path):
+    name = write(tmp_path, "all.csv")
+    found = load(name).interactions
+    is_held = held_out_rows(found, "time", 0)
+    assert is_held.sum() == round(0.1 * len(found.users))
+    assert found.times[~is_held].max() < found.times[is_held].min()
+    # Of watches too, with unwatched ones of these users at the rate of their watched ones.
+    dataset = load(name, RatingsKeys(split="time"))
+    pairs, labels = dataset.splits["test"]
+    watched = {tuple(pair) for pair in pairs[labels == 1]}
+    assert watched == set(zip(found.users[is_held], found.items[is_held], strict=True))
+    for user in range(NUM_USERS):
+        held, count = labels[pairs[:, 0] == user], dataset.counts[user]
+        expected = round((held == 1).sum() / count * (NUM_ITEMS - count))
+        assert (held == 0).sum() == expected
+    assert ((dataset.observed == 2).sum(axis=1) == np.bincount(pairs[:, 0], minlength=12)).all()
+
+
+@pytest.mark.parametrize("keys", [OF_RATINGS, RatingsKeys()])
+def test_a_split_by_user_holds_out_all_of_some_and_says_so(tmp_path, caplog, keys):
+    dataset = load(write(tmp_path, "all.csv"), keys._replace(split="user"))
+    assert "1 of 12 users" in caplog.text
+    assert "scored from the prior" in caplog.text
+    (held,) = set(dataset.splits["test"].inputs[:, 0])
+    assert held not in dataset.splits["train"].inputs[:, 0]
+    assert not dataset.is_known(0, held)
+    assert dataset.is_known(0, (held + 1) % NUM_USERS)
+    assert not dataset.is_known(0, NUM_USERS)
+    size = dataset.counts[held] if keys.of_ratings else NUM_ITEMS
+    assert dataset.sizes["test"] == size
+    assert dataset.seen(held).sum() == dataset.counts[held]
+
+
+HEADER = "user,item,rating,timestamp\n"
+BAD = {
+    "no column": ("who,item\na,x\n", {}, "no column user or user_id, but 'who', 'item'"),
+    "wrong name": (HEADER + "a,x,1,2\n", {"rating": "stars"}, "rating='stars' is no column"),
+    "two columns": ("user,item,movie\na,x,y\n", {}, "'item', 'movie': set config.ratings.item"),
+    "twice a name": ("user,item,item\na,x,y\n", {}, "two columns of one name"),
+    "empty": ("", {}, "is empty"),
+    "no rows": (HEADER, {}, "no rows"),
+    "not finite": (HEADER + "a,x,1,2\na,y,inf,2\n", {}, "row 2 has the rating 'inf'.*finite"),
+    "no number": (HEADER + "a,x,good,2\n", {}, "row 1 has the rating 'good'"),
+    "no user": (HEADER + ",x,1,2\n", {}, "row 1 has no user"),
+    "no time": (HEADER + "a,x,1,soon\n", {}, "row 1 has the time 'soon'.*2024-12-31"),
+    "weight 0": ("user,item,weight\na,x,0\n", {}, "row 1 has the weight '0'.*positive"),
+    "short row": (HEADER + "a,x,1\n", {}, "row 1 has 3 values for 4 columns"),
+    "twice a pair": (HEADER + "a,x,1,2\na,y,3,2\na,x,2,9\n", {}, "'a' has 2 ratings of 'x'"),
+    "no ratings": ("user,item\na,x\na,y\n", {}, "has no ratings: set config.ratings.rating"),
+    "no times": ("user,item,rating\na,x,1\n", {"split": "time"}, "split='time' needs times"),
+    "one user": (HEADER + "a,x,1,2\na,y,2,2\n", {"split": "user"}, "too few users"),
+    "one time": (HEADER + "a,x,1,2\na,y,2,2\n", {"split": "time"}, "too few times"),
+    "one rating each": (HEADER + "a,x,1,2\nb,y,2,2\n", {}, "too few ratings of one user"),
+    "no titles": (HEADER + "a,x,1,2\n", {"titles": "nowhere.csv"}, "titles='nowhere.csv': there"),
+}
+
+
+@pytest.mark.parametrize(("text", "said", "line"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line(tmp_path, text, said, line):
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(UserError, match=line) as error:
+        load(f"ratings:{tmp_path / 'bad.csv'}", OF_RATINGS._replace(**said))
+    assert "\n" not in str(error.value)
+
+
+def test_other_bad_files_are_one_line(tmp_path):
+    with pytest.raises(UserError, match="there is no file"):
+        load(f"ratings:{tmp_path / 'absent.csv'}")
+    (tmp_path / "u.data").write_text("1\t2\t3\n")
+    with pytest.raises(UserError, match="row 1 has 3 values, and MovieLens has user"):
+        load(f"ratings:{tmp_path / 'u.data'}")
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(UserError, match="damaged or no Parquet file"):
+        load(f"ratings:{tmp_path / 'x.parquet'}")
+    (tmp_path / "latin.csv").write_bytes(HEADER.encode() + b"Ren\xe9,x,1,2\n")
+    with pytest.raises(UserError, match="UTF-8"):
+        load(f"ratings:{tmp_path / 'latin.csv'}")
+    titles = tmp_path / "movies.csv"
+    titles.write_text("movieId,title\n500,Some film\n")
+    with pytest.raises(UserError, match="no title of 8 of the 9 items, such as '50"):
+        load(write(tmp_path, "all.csv"), OF_RATINGS._replace(titles=str(titles)))
+    titles.write_text("movieId,year,minutes\n500,1999,90\n")
+    with pytest.raises(UserError, match="one named title"):
+        load(write(tmp_path, "all.csv"), OF_RATINGS._replace(titles=str(titles)))
