@@ -153,10 +153,10 @@ def fit_rating_biases(
 ) -> RatingBiases:
     """Finds the mode of u, v and the noise with priors N(0, 1) on u and v.
 
-    Each is set to its maximum given the others, in turn. The arguments are those of
-    `fit_item_means`.
+    Each is set to its maximum given the others, in turn; a constant moved from all u to all v, as
+    of `fit_biases`, in closed form. The arguments are those of `fit_item_means`.
     """
-    users, items = pairs.T
+    users, items = np.ascontiguousarray(pairs.T)
     user_weights = np.bincount(users, weights, num_users)
     item_weights = np.bincount(items, weights, num_items)
     user_bias, item_bias, sd = fit_item_means(pairs, values, weights, num_users, num_items)
@@ -166,6 +166,8 @@ def fit_rating_biases(
         user_bias = np.bincount(users, residuals, num_users) / (user_weights + sd**2)
         residuals = weights * (values - user_bias[users])
         item_bias = np.bincount(items, residuals, num_items) / (item_weights + sd**2)
+        shift = (item_bias.sum() - user_bias.sum()) / (num_users + num_items)
+        user_bias, item_bias = user_bias + shift, item_bias - shift
         errors = values - user_bias[users] - item_bias[items]
         sd = max(float(np.average(errors**2, weights=weights)), _LEAST) ** 0.5
         change = max(abs(user_bias - before[0]).max(), abs(item_bias - before[1]).max())
