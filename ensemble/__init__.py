@@ -33,8 +33,8 @@ _EXPORTS = {
     "Interrupted": "ensemble.errors",
 }
 
-_MODULES = {"networks": "ensemble.networks"}
-"""Modules that a user registers something of their own with, by public name."""
+_MODULES = {"networks": "ensemble.networks", "testing": "ensemble.testing"}
+"""Modules that a user registers something of their own with, or checks it by, by public name."""
 
 for _one in applications():
     _EXPORTS |= _one.public

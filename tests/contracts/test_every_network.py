@@ -1,12 +1,14 @@
 """The contract of networks of images, over all that the package has, and parameter counts."""
 
+import functools
+
 import applications
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from ensemble import networks
+from ensemble.testing.networks import PROMISES, NetworkCase
 
 OTHERS = ("vit", "resnet50", "embedded_mlp", *applications.examples("NETWORKS"))
 """Of images that patches divide, with batch statistics, and of tables."""
@@ -33,15 +35,16 @@ def test_logits_of_any_image_shape(name, shape):
     assert set(variables) == {"params"}
 
 
+@functools.cache
+def case_of(name):
+    """A network of small images, as the kit has it."""
+    return NetworkCase(name, (8, 8, 1), {}, num_outputs=10)
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=str)
 @pytest.mark.parametrize("name", COMPUTED)
-def test_an_example_is_scored_alone_as_in_its_batch(name):
-    module = networks.create(name, 10).module
-    images = jax.random.normal(jax.random.key(1), (4, 8, 8, 1))
-    variables = jax.jit(module.init)(jax.random.key(0), images[:1])
-    apply = jax.jit(module.apply)
-    logits = apply(variables, images)
-    np.testing.assert_allclose(apply(variables, images[2:3]), logits[2:3], rtol=1e-4, atol=1e-5)
-    assert np.std(logits) > 0
+def test_it_keeps(name, promise):
+    promise.keep(case_of(name))
 
 
 @pytest.mark.parametrize(
@@ -57,21 +60,3 @@ def test_number_of_parameters(name, shape, count):
     module = networks.create(name, 10).module
     variables = jax.eval_shape(module.init, jax.random.key(0), jnp.ones([1, *shape]))
     assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == count
-
-
-@pytest.mark.parametrize("name", COMPUTED)
-def test_every_parameter_has_a_gradient(name):
-    module = networks.create(name, 10).module
-    images = jax.random.normal(jax.random.key(1), (8, 8, 8, 1))
-    params = jax.jit(module.init)(jax.random.key(0), images[:1])["params"]
-
-    @jax.jit
-    def grad_fn(params):
-        def loss_fn(params):
-            return -jnp.mean(jax.nn.log_softmax(module.apply({"params": params}, images))[:, 3])
-
-        return jax.grad(loss_fn)(params)
-
-    for path, leaf in jax.tree_util.tree_leaves_with_path(grad_fn(params)):
-        assert np.any(leaf != 0), jax.tree_util.keystr(path)
-        assert np.all(np.isfinite(leaf)), jax.tree_util.keystr(path)

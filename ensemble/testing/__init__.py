@@ -1,0 +1,13 @@
+"""Checks of tenants: what a contract promises, tried on one of yours.
+
+Each `check_KIND(name)` tries a tenant that is registered or installed. It returns nothing, or
+raises `BrokenPromise`, an AssertionError which names the rule, what to look at, and what was found.
+A test calls it, or a plain script. `tests/contracts` does so over every built-in tenant.
+"""
+
+from ensemble.testing.likelihoods import check_likelihood
+from ensemble.testing.networks import check_network
+from ensemble.testing.priors import check_prior
+from ensemble.testing.promises import BrokenPromise
+
+__all__ = ["BrokenPromise", "check_likelihood", "check_network", "check_prior"]

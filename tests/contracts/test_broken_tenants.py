@@ -1,0 +1,243 @@
+"""The kit can fail: tenants with one fault each, and the rule that each of them breaks."""
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from ensemble import UserError, registry, testing
+from ensemble.entries import LikelihoodEntry, NetworkEntry, PriorEntry
+from ensemble.keys import POSITIVE, Block, Key
+from ensemble.likelihoods.bernoulli import Bernoulli
+from ensemble.likelihoods.laplace import Laplace
+from ensemble.likelihoods.poisson import Poisson
+from ensemble.priors.normal_prior import Normal
+from ensemble.testing import likelihoods, networks, priors
+
+
+class Unnormalised(Laplace):
+    def standard_log_density(self, parts, z, xp, special):
+        return -xp.abs(z)
+
+
+class UnnormalisedClasses(Bernoulli):
+    def class_log_probs(self, outputs):
+        return super().class_log_probs(outputs) + 0.1
+
+
+class OneRow(Laplace):
+    def predict(self, params, outputs):
+        return {key: one[:1] for key, one in super().predict(params, outputs).items()}
+
+
+class HeedsNoWeights(Bernoulli):
+    def view(self, arrays, targets, member_of=None, weights=None):
+        return super().view(arrays, targets, member_of)
+
+
+class LearnsAnotherUnit(Laplace):
+    def log_prob(self, params, outputs, targets):
+        return super().log_prob(params, outputs, targets) + np.log(self.units[1])
+
+
+class MixesTheDead(Bernoulli):
+    def mixture_scores(self, predicted, targets, live, over):
+        return super().mixture_scores(predicted, targets, live | True, over)
+
+
+class Forgets(Laplace):
+    def describe(self):
+        return {**super().describe(), "target_scale": 1.0}
+
+
+class Overflows(Laplace):
+    def parameters(self, params, outputs):
+        found = super().parameters(params, outputs)
+        return {**found, "scale": jax.numpy.exp(-3 * outputs[..., 1])}
+
+
+class TwoDensities(Laplace):
+    def standard_log_density(self, parts, z, xp, special):
+        return super().standard_log_density(parts, z, xp, special) + (0.01 if xp is np else 0)
+
+
+class AnotherCdf(Laplace):
+    def standard_cdf(self, parts, z, xp, special):
+        return special.ndtr(z)
+
+
+class AnotherVariance(Poisson):
+    def variance(self, parts, xp, unit=1.0):
+        return 1.1 * super().variance(parts, xp, unit)
+
+
+class AnotherCrps(Laplace):
+    def closed_crps(self, arrays, targets, weights=None):
+        return np.abs(np.asarray(arrays["loc"]).mean(axis=0) - targets)
+
+
+LIKELIHOODS = [
+    (Unnormalised, "total_probability_is_one"),
+    (UnnormalisedClasses, "total_probability_is_one"),
+    (OneRow, "there_is_a_row_for_each_example"),
+    (HeedsNoWeights, "weights_count_as_members"),
+    (LearnsAnotherUnit, "the_loss_is_what_is_learned"),
+    (MixesTheDead, "mixtures_on_devices_are_those_of_reports"),
+    (Forgets, "a_description_makes_the_same_likelihood"),
+    (Overflows, "extreme_outputs_are_finite"),
+    (TwoDensities, "both_sides_agree"),
+    (AnotherCdf, "the_cdf_and_moments_are_of_the_density"),
+    (AnotherVariance, "the_cdf_and_moments_are_of_the_density"),
+    (AnotherCrps, "crps_and_quantiles_are_of_the_mixture"),
+]
+
+
+def keep(promises, name, case):
+    """Tries one rule by its name."""
+    (one,) = [one for one in promises if one.name == name]
+    one.keep(case)
+
+
+def told(kind, name):
+    """How a message begins."""
+    return rf"^the {kind} 'broken' breaks {name}: [^\n]*\. Look at [^\n]*\.\n."
+
+
+@pytest.mark.parametrize(("broken", "name"), LIKELIHOODS)
+def test_a_broken_likelihood_is_told_by_its_rule(broken, name, monkeypatch):
+    monkeypatch.setitem(registry.LIKELIHOODS.registered, "broken", LikelihoodEntry(broken))
+    case = likelihoods.likelihood_case("broken")
+    with pytest.raises(testing.BrokenPromise, match=told("likelihood", name)):
+        keep(likelihoods.PROMISES, name, case)
+
+
+def test_a_key_of_another_name_is_told(monkeypatch):
+    block = Block({"widths.much": Key(1.0, "a number", POSITIVE)})
+    entry = LikelihoodEntry(Laplace, block)
+    monkeypatch.setitem(registry.LIKELIHOODS.registered, "broken", entry)
+    with pytest.raises(UserError, match=r"own keys must begin with its name: 'broken\."):
+        testing.check_likelihood("broken")
+
+
+def test_check_likelihood_tries_all_rules(monkeypatch):
+    monkeypatch.setitem(registry.LIKELIHOODS.registered, "broken", LikelihoodEntry(Unnormalised))
+    targets = np.random.default_rng(0).normal(size=20)
+    with pytest.raises(testing.BrokenPromise, match="total_probability_is_one"):
+        testing.check_likelihood("broken", targets)
+    with pytest.raises(UserError, match="is for classes"):
+        testing.check_likelihood("categorical", targets)
+
+
+class Shifted(Normal):
+    def sample(self, rng_key, shape, scale, setting):
+        return 0.1 + super().sample(rng_key, shape, scale, setting)
+
+
+class Wide(Normal):
+    def standard_deviation(self, scale, setting):
+        return 2 * scale
+
+
+class Uniform(Normal):
+    def sample(self, rng_key, shape, scale, setting):
+        most = scale * 3**0.5
+        return jax.random.uniform(rng_key, shape, minval=-most, maxval=most)
+
+
+class Squared(Normal):
+    def log_density(self, values, scale, setting):
+        return super().log_density(values, scale**2, setting)
+
+
+class Lopsided(Normal):
+    def log_density(self, values, scale, setting):
+        return super().log_density(values - 0.01 * scale, scale, setting)
+
+
+class Root(Normal):
+    def log_density(self, values, scale, setting):
+        return -jax.numpy.sqrt(jax.numpy.sum(jax.numpy.square(values / scale)))
+
+
+PRIORS = [
+    (Shifted, "draws_have_the_deviation_that_is_said"),
+    (Wide, "draws_have_the_deviation_that_is_said"),
+    (Uniform, "draws_are_of_the_density"),
+    (Squared, "draws_are_of_the_density"),
+    (Squared, "the_density_is_symmetric_highest_at_zero_and_scales"),
+    (Lopsided, "the_density_is_symmetric_highest_at_zero_and_scales"),
+    (Root, "gradients_are_finite"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), PRIORS)
+def test_a_broken_prior_is_told_by_its_rule(broken, name, monkeypatch):
+    monkeypatch.setitem(registry.PRIORS.registered, "broken", PriorEntry(broken))
+    with pytest.raises(testing.BrokenPromise, match=told("prior", name)):
+        keep(priors.PROMISES, name, priors.prior_case("broken"))
+
+
+def test_check_prior_tries_all_rules(monkeypatch):
+    monkeypatch.setitem(registry.PRIORS.registered, "broken", PriorEntry(Root))
+    with pytest.raises(testing.BrokenPromise, match="breaks draws_are_of_the_density"):
+        testing.check_prior("broken")
+    with pytest.raises(UserError, match="has no setting"):
+        testing.check_prior("normal", 3)
+
+
+class Layer(nn.Module):
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, inputs):
+        return nn.Dense(self.num_outputs)(inputs)
+
+
+class OneMore(Layer):
+    @nn.compact
+    def __call__(self, inputs):
+        return nn.Dense(self.num_outputs + 1)(inputs)
+
+
+class SameForAll(Layer):
+    @nn.compact
+    def __call__(self, inputs):
+        start = nn.initializers.constant(0.1)
+        return nn.Dense(self.num_outputs, kernel_init=start)(inputs)
+
+
+class OverTheBatch(Layer):
+    @nn.compact
+    def __call__(self, inputs):
+        return nn.Dense(self.num_outputs)(inputs - inputs.mean(axis=0))
+
+
+class WithoutEffect(Layer):
+    @nn.compact
+    def __call__(self, inputs):
+        unused = self.param("unused", nn.initializers.ones, (2,))
+        return nn.Dense(self.num_outputs)(inputs) + 0 * unused.sum()
+
+
+NETWORKS = [
+    (OneMore, "outputs_have_the_size_that_is_asked_for"),
+    (SameForAll, "members_differ_by_their_key"),
+    (OverTheBatch, "an_example_is_predicted_alone_as_in_its_batch"),
+    (WithoutEffect, "every_parameter_has_a_gradient"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), NETWORKS)
+def test_a_broken_network_is_told_by_its_rule(broken, name, monkeypatch):
+    monkeypatch.setitem(registry.NETWORKS.registered, "broken", NetworkEntry(broken))
+    with pytest.raises(testing.BrokenPromise, match=told("network", name)):
+        keep(networks.PROMISES, name, networks.NetworkCase("broken", (5,), {}))
+
+
+def test_check_network_tries_all_rules(monkeypatch):
+    monkeypatch.setitem(registry.NETWORKS.registered, "broken", NetworkEntry(OverTheBatch))
+    with pytest.raises(testing.BrokenPromise, match="breaks an_example_is_predicted_alone"):
+        testing.check_network("broken")
+    testing.check_network("mlp", (3,), widths="8")
+    with pytest.raises(UserError, match="is not a known model"):
+        testing.check_network("nobody's")
