@@ -199,6 +199,20 @@ def test_where_it_is_not_installed_one_line_says_so(folder, killed):
         assert "the prior 'logistic' of the package rockpools 1.0, and nothing here is" in line
 
 
+@pytest.mark.check
+def test_its_tenants_keep_their_promises(folder):
+    tests = folder / "source" / "tests"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)],
+        cwd=folder,
+        env={**environment(folder), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
 def test_nothing_else_names_it():
     own = (PACKAGE, PAGE, ROOT / "tests" / "test_extending.py")
     for folder in ("ensemble", "tests"):
@@ -216,6 +230,8 @@ def test_the_page_shows_its_files_and_they_are_short():
         text = path.read_text()
         assert f"# {path.relative_to(PACKAGE)}\n{text}" in shown
         assert text.count("\n") <= 37
+    tests = PACKAGE / "tests" / "test_tenants.py"
+    assert f"# {tests.relative_to(PACKAGE)}\n{tests.read_text()}" in shown
     flags, _ = training_commands(PAGE)
     for flag in shlex.split(flags)[2:]:
         assert flag in (*TRAIN, METHOD) or flag.startswith("--workdir=")

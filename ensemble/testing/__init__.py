@@ -9,5 +9,6 @@ from ensemble.testing.likelihoods import check_likelihood
 from ensemble.testing.networks import check_network
 from ensemble.testing.priors import check_prior
 from ensemble.testing.promises import BrokenPromise
+from ensemble.testing.scores import check_score
 
-__all__ = ["BrokenPromise", "check_likelihood", "check_network", "check_prior"]
+__all__ = ["BrokenPromise", "check_likelihood", "check_network", "check_prior", "check_score"]

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from ensemble import UserError, registry, testing
-from ensemble.entries import LikelihoodEntry, NetworkEntry, PriorEntry
+from ensemble.entries import LikelihoodEntry, NetworkEntry, PriorEntry, ScoreEntry
 from ensemble.keys import POSITIVE, Block, Key
 from ensemble.likelihoods.bernoulli import Bernoulli
 from ensemble.likelihoods.laplace import Laplace
 from ensemble.likelihoods.poisson import Poisson
 from ensemble.priors.normal_prior import Normal
-from ensemble.testing import likelihoods, networks, priors
+from ensemble.scoring import combine
+from ensemble.scoring.score import Score, _declared, declared, score
+from ensemble.scoring.view import ClassView
+from ensemble.testing import likelihoods, networks, priors, scores
 
 
 class Unnormalised(Laplace):
@@ -241,3 +244,60 @@ def test_check_network_tries_all_rules(monkeypatch):
     testing.check_network("mlp", (3,), widths="8")
     with pytest.raises(UserError, match="is not a known model"):
         testing.check_network("nobody's")
+
+
+def errors(view):
+    """Whether each row is wrong."""
+    return 1 - view.hits
+
+
+class Narrow(combine.Mean):
+    def interval(self, terms, level=0.95):
+        middle = self.value(terms)
+        return middle - 1e-4 * level, middle + 1e-4 * level
+
+
+class Beside(combine.Mean):
+    def interval(self, terms, level=0.95):
+        return 2.0, 2.0 + level
+
+
+class Uncounted(combine.Mean):
+    def value(self, terms, counts=None):
+        return super().value(terms)
+
+
+SCORES = [
+    (lambda view: errors(view)[:-1], {}, "it_has_a_term_for_each_row_and_one_value"),
+    (errors, {"better": "smaller"}, "it_has_a_term_for_each_row_and_one_value"),
+    (lambda view: np.cumsum(view.hits), {}, "the_order_of_rows_does_not_count"),
+    (errors, {"combine": Uncounted()}, "repeated_rows_count_as_often"),
+    (errors, {"combine": Beside()}, "an_interval_holds_the_value"),
+    (errors, {"combine": Narrow()}, "intervals_cover"),
+    (errors, {"better": "higher"}, "better_is_what_is_said"),
+]
+
+
+@pytest.mark.parametrize(("terms", "how", "name"), SCORES)
+def test_a_broken_score_is_told_by_its_rule(terms, how, name):
+    how = {"combine": combine.Mean(0, 1), **how}
+    case = scores.ScoreCase(
+        "broken", Score("broken", "broken", ClassView, terms, **how), "bernoulli"
+    )
+    with pytest.raises(testing.BrokenPromise, match=told("score", name)):
+        keep(scores.PROMISES, name, case)
+
+
+def test_check_score_finds_registered_scores_and_those_of_the_folder(monkeypatch):
+    declared()  # All of the folder.
+    kept = [*_declared]
+    how = {"of": ClassView, "title": "errors", "combine": combine.Mean(0, 1)}
+    entry = ScoreEntry(score(**how, name="broken", better="higher")(errors))
+    monkeypatch.setattr("ensemble.scoring.score._declared", [*_declared])
+    _declared[:] = kept  # Other tests count them.
+    monkeypatch.setitem(registry.SCORES.registered, "broken", entry)
+    with pytest.raises(testing.BrokenPromise, match="breaks better_is_what_is_said"):
+        testing.check_score("broken")
+    testing.check_score("accuracy")
+    with pytest.raises(UserError, match="is no score of such predictions"):
+        testing.check_score("nobody's")

@@ -25,6 +25,7 @@ from ensemble.scoring.sections import score_split
 from ensemble.scoring.view import ClassView, IntervalView
 from ensemble.source import Strata
 from ensemble.target_rows import joined
+from ensemble.testing import scores
 
 RECORDED = HERE.parent / "golden/scores.json"
 WEIGHTS = np.array([1.0, 2.0, 0.5, 0.5])
@@ -80,6 +81,13 @@ def test_every_score_and_interval_is_what_it_was(name):
         if not _is_near(one, expected[key], 1e-6)  # Predictions are float32.
     }
     assert not moved
+
+
+@pytest.mark.parametrize("of", scores.LIKELIHOODS)
+@pytest.mark.parametrize("promise", scores.PROMISES, ids=str)
+def test_it_keeps(promise, of):
+    for name, one in scores_of(scores.made_view(of, scores.NUM_ROWS)).items():
+        promise.keep(scores.ScoreCase(name, one, of))
 
 
 @pytest.mark.parametrize("name", MADE)
