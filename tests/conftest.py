@@ -50,9 +50,6 @@ from scripts.launch_local import reserve_port
 
 __all__ = ["make_blobs", "runs", "small_config"]
 
-collect_ignore = ["rockpools"]
-"""A package with tests of its own, which `test_extending.py` runs where it is installed."""
-
 os.environ["XLA_FLAGS"] = " ".join(known_flags(XLA_FLAGS))  # Read when JAX starts, below.
 jax.config.update("jax_num_cpu_devices", 8)
 assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
