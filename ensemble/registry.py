@@ -409,7 +409,7 @@ def called(tenants: Tenants[Entry], name: str, place: Place, *arguments: Any) ->
             raise
         raise UserError(
             f"{described(tenants, name)} failed {in_own_code(error)}; it is called as "
-            f"ensemble.registry.{tenants.form.__name__} says"
+            f"{tenants.form.__module__}.{tenants.form.__name__} says"
         ) from error
 
 

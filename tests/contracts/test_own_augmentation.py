@@ -105,7 +105,10 @@ BAD = {
     "more examples": (lambda key, inputs: jnp.tile(inputs, (2, 1)), r"made float32\[2, 6\] of"),
     "truths": (lambda key, inputs: inputs > 0, "made bool"),
     "half precision": (lambda key, inputs: inputs.astype(jnp.bfloat16), "made bfloat16"),
-    "other arguments": (lambda key: key, r"failed \(TypeError.*AugmentationEntry says"),
+    "other arguments": (
+        lambda key: key,
+        r"failed \(TypeError.*ensemble\.entries\.AugmentationEntry says",
+    ),
     "an error": (lambda key, inputs: 1 / 0, r"failed at .*py:\d+ \(ZeroDivisionError"),
     "a branch": (lambda key, inputs: inputs if inputs.sum() > 0 else -inputs, "TracerBoolConv"),
     "NumPy": (lambda key, inputs: np.sort(inputs), "TracerArrayConversion"),

@@ -171,7 +171,10 @@ def test_one_that_fails_to_close_is_named(kept, monkeypatch):
 BAD = {
     "makes a number": (lambda *_: 5, "made no writer: its factory must return a function of a st"),
     "makes nothing": (lambda *_: None, "made no writer"),
-    "other arguments": (lambda config: print, r"failed \(TypeError.*WriterEntry says"),
+    "other arguments": (
+        lambda config: print,
+        r"failed \(TypeError.*ensemble\.entries\.WriterEntry says",
+    ),
     "an error": (lambda *_: 1 / 0, r"failed at .*py:\d+ \(ZeroDivisionError"),
     "no factory": (5, "failed .*'int' object is not callable"),
     "no module": ("not_there:AT_ALL", "cannot be loaded: importing not_there:AT_ALL failed"),
