@@ -387,7 +387,9 @@ def test_the_files_of_a_workdir_are_described(method, tmp_path):
     assert [name for name in names if f"`{name}" not in page] == []
 
 
-@pytest.mark.parametrize("path", sorted(WORKDIRS.glob("*/*.zip")), ids=lambda one: one.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests").glob("*/workdirs/*/*.zip")), ids=lambda one: one.stem
+)
 def test_the_keys_of_metrics_are_described(path):
     page = (ROOT / "docs" / "workdirs.md").read_text()
     rows = "".join(line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `"))

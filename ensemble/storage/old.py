@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import ml_collections
 
-from ensemble.config import RENAMED, flatten
+from ensemble.config import RENAMED, all_keys, flatten
 from ensemble.config_rules import check, refuse
 from ensemble.keys import MAX_STEPS
 from ensemble.storage import identity
@@ -39,6 +39,8 @@ def in_todays_words(config: Mapping[str, Any]) -> dict[str, Any]:
     config = dict(config)
     if {"ensemble_size", "num_chains", "rwm"} <= config.keys():  # Those of every method, once.
         config.pop("init_from" if config.get("method", "sgd") == "sgd" else "pretrained", None)
+        known = {key.partition(".")[0] for key in all_keys()} | RENAMED.keys()
+        config = {name: one for name, one in config.items() if name in known}
     for old, new in RENAMED.items():
         if old in config and new in config:
             raise ValueError(f"it has both config.{old} and config.{new}, which are the same")

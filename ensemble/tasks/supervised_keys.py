@@ -165,5 +165,4 @@ def split_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
 BLOCK = Block(
     {**DATA, **TABLE, **RESIZE},
     _conflicts,
-    instead={"density": "config.dataset says what is learned"},
 )

@@ -62,14 +62,6 @@ def test_a_run_s_keys_have_value_meaning_and_rule(method, columns, monkeypatch):
     assert max(map(len, words)) <= min(columns, 100)
 
 
-def test_factorisation_lists_the_data_that_it_can_learn():
-    checked = check({"method": "hmc", "model": "matrix_factorisation"})
-    assert entries(checked)["dataset"][2].endswith(
-        "must be watches or ratings: ratings:FILE, movielens/1m-ratings, movielens/100k-ratings, "
-        "watches:USERSxMOVIES"
-    )
-
-
 if __name__ == "__main__":
     before, _, after = sections(PAGE.read_text())
     PAGE.write_text(f"{before}{explain.pages()}\n{after}")

@@ -8,37 +8,11 @@ import numpy as np
 import pytest
 from conftest import small_config
 from etils import epath
-from flax.traverse_util import flatten_dict, unflatten_dict
-from run_parts import draws_of, identity_of
 
 import ensemble
 from ensemble import UserError
-from ensemble.recommendation import command as recommend
 from ensemble.storage import checkpoint
 from ensemble.storage.checkpoint import Checkpointer
-
-WATCHES = {
-    "dataset": "watches:20x10",
-    "model": "matrix_factorisation",
-    "method": "hmc",
-    "num_factors": 2,
-    "num_chains": 1,
-    "num_devices": 1,
-    "init_from": "prior",
-    "prior": "normal(1)",
-    "log_every_steps": 4,
-    "sampler.num_warmup": 2,
-    "sampler.num_samples": 4,
-    "sampler.num_leapfrog_steps": 2,
-    "sampler.thin": 2,
-}
-
-
-@pytest.fixture(scope="module")
-def sampled(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sampled") / "run"
-    ensemble.train(WATCHES, workdir=str(path))
-    return path
 
 
 def forge(path, source, change):
@@ -83,10 +57,6 @@ UNPREDICTABLE = {
     "inputs of too many": (set_shape([2, 8, 8, 1]), "give the config file of"),
     "huge inputs": (set_shape([2**20, 2**20]), "is larger than an example can be"),
     "another network": (set_model("logistic_regression"), "other parameters than config.model="),
-    "a factorisation": (
-        set_model("matrix_factorisation"),
-        "'sgd' must be hmc or nuts for config.model=",
-    ),
     "numbers that are whole": (map_params(np.int8), "other parameters than config.model="),
     "members of lengths that differ": (map_params(lambda leaf: leaf[:2]), "is not a file of"),
 }
@@ -161,43 +131,3 @@ def test_a_list_of_checkpoints_that_is_none_is_one_line(blobs_run, tmp_path, con
         return
     with pytest.raises(UserError, match=r"checkpoints.*remove what"):
         ensemble.load(tmp_path / "run")
-
-
-def change_draws(path, source, change):
-    """Copies a run of a factorisation, and changes the positions of its draws."""
-    shutil.copytree(source, path)
-    draws = draws_of(path)
-    positions, numbers = draws.positions()
-    scalars, end = draws.scalars(), draws.end
-    shutil.rmtree(path / "draws")
-    flat = change(flatten_dict(positions, sep="/"))
-    forged = draws_of(path, identity_of(path))
-    forged.append(0, end, scalars, unflatten_dict(flat, sep="/"), numbers)
-    return path
-
-
-FORGED_DRAWS = {
-    "fewer users": lambda flat: (
-        flat | {name: flat[name][:, :, :3] for name in ("user_bias", "user_embeddings")}
-    ),
-    "more movies": lambda flat: (
-        flat
-        | {name: np.repeat(flat[name], 2, axis=2) for name in ("movie_bias", "movie_embeddings")}
-    ),
-    "other factors": lambda flat: flat | {"user_embeddings": flat["user_embeddings"][..., :1]},
-    "no biases": lambda flat: {name: leaf for name, leaf in flat.items() if "bias" not in name},
-    "no numbers": lambda flat: {name: leaf * np.nan for name, leaf in flat.items()},
-}
-
-
-@pytest.mark.parametrize("change", FORGED_DRAWS.values(), ids=FORGED_DRAWS)
-def test_nothing_is_recommended_by_forged_draws(sampled, tmp_path, change):
-    path = change_draws(tmp_path / "forged", sampled, change)
-    with pytest.raises(UserError, match=r"other parameters than config\.model=|NaN") as caught:
-        recommend.answer(str(path), "u7")
-    assert len(str(caught.value).splitlines()) == 1
-
-
-def test_honest_draws_recommend_after_the_same_detour(sampled, tmp_path):
-    path = change_draws(tmp_path / "honest", sampled, lambda flat: flat)
-    assert recommend.answer(str(path), "u7") == recommend.answer(str(sampled), "u7")

@@ -22,6 +22,7 @@ RUNS = {
 }
 """Runs of several processes, beside those of the methods."""
 BELONGS = (
+    "requirements-numpyro.txt",
     "ensemble/configs/numpyro_nuts.py",
     "docs/distributed_inference.md",
     "docs/numpyro.md",

@@ -4,6 +4,7 @@ import arviz
 import numpy as np
 import pytest
 import scipy.stats
+from words_of_models import found_of_model
 
 from ensemble.numpyro_models.results import SiteDraws, _dims, _information_criteria
 from ensemble.report.text import format_table
@@ -60,3 +61,7 @@ def test_axes_have_the_names_that_hold_wherever_a_variable_stands():
         {}, {"y": np.zeros((2, 9, 5, 8))}, {"y": draws[..., 0]}, {"y": of_rows}, {"y": (None, "r")}
     )
     assert _dims(many, "y") == []
+
+
+def test_chains_of_a_model_that_agree_have_nothing_said_against_them():
+    assert found_of_model({"rhat_max": 1.001}) == []

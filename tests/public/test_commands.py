@@ -79,27 +79,6 @@ def test_both_are_exported(kind, tmp_path, request):
 
 
 @pytest.mark.soak
-def test_who_watches_what_is_learned_and_recommended(tmp_path):
-    few = [
-        "dataset=watches:50x30",
-        "num_factors=2",
-        "sampler.num_warmup=20",
-        "sampler.num_samples=20",
-    ]
-    train("movielens_hmc.py", tmp_path, *few)
-    done = run("recommend.py", f"--workdir={tmp_path}", "--user=u7", "--top=5")
-    assert len(done.stdout.splitlines()) == 2 + 2 + 5
-
-
-@pytest.mark.soak
-def test_a_density_is_sampled(tmp_path):
-    few = ["num_chains=2048", "rwm.num_warmup=480", "rwm.num_samples=2048", "log_every_steps=1024"]
-    train("mixture_rwm.py", tmp_path, *few)
-    posterior = json.loads((tmp_path / "report.json").read_text())["posterior"]
-    assert abs(posterior["mean"][0] - 0.92) < 5 * posterior["mcse_mean"][0]
-
-
-@pytest.mark.soak
 def test_mnist_takes_some_steps(tmp_path):
     data_dir = pathlib.Path(
         os.environ.get("TFDS_DATA_DIR") or ROOT / "../shared/tensorflow_datasets"

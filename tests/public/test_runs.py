@@ -174,7 +174,6 @@ def test_a_mistake_is_one_line_that_names_it(overrides, named):
         ("evaluate.py", ["--workdir=no_such"], "no_such"),
         ("predict.py", ["--workdir=no_such", "x.csv"], "no_such"),
         ("predict.py", ["--workdir"], "--workdir"),
-        ("recommend.py", ["--workdir=no_such", "--user=u1"], "no_such"),
         ("ensemble.__main__", ["traim"], "traim"),
         ("ensemble.__main__", ["train", "--config=no_such.py", "--workdir=x"], "no_such.py"),
         ("ensemble.__main__", ["export", "--workdir=no_such", "--out=m.bin"], "no_such"),

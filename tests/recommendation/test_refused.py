@@ -1,14 +1,20 @@
 """What does not suit a factorisation is refused."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from conftest import ROOT
 from recommendation.in_contracts import RUN
 from run_parts import validated
 
 import ensemble
-from ensemble import UserError
+from ensemble import UserError, explain
+from ensemble.config_rules import check
 from ensemble.configs import movielens_hmc
 from ensemble.run.loop import create_task
+from ensemble.sources import load_dataset
 
 
 @pytest.mark.parametrize(
@@ -64,3 +70,42 @@ def test_the_seed_s_protocol_is_as_published():
     # 80% of 1,000 adapt.
     assert (config.sampler.num_warmup, config.sampler.num_burn_in) == (800, 200)
     assert config.sampler.num_samples == 500
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("watches:", "watches:USERSxMOVIES"),
+        ("movielens/1m-rating", "did you mean movielens/1m-ratings?"),
+    ],
+)
+def test_unknown_names_list_the_known(name, hint):
+    with pytest.raises(UserError, match="is unknown; known are digits") as error:
+        load_dataset(name)
+    assert hint in str(error.value)
+
+
+def test_watches_are_not_resized():
+    with pytest.raises(UserError, match=r"pictures.*\(folder:PATH, tfds:NAME"):
+        load_dataset("watches:20x30", resize=8)
+
+
+def test_factorisation_lists_the_data_that_it_can_learn():
+    checked = check({"method": "hmc", "model": "matrix_factorisation"})
+    told = " ".join(explain.table(checked).split())
+    assert (
+        "must be watches or ratings: ratings:FILE, movielens/1m-ratings, movielens/100k-ratings, "
+        "watches:USERSxMOVIES"
+    ) in told
+
+
+def test_recommending_from_nowhere_is_one_line(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "recommend.py", "--workdir=no_such", "--user=u1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "no_such" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

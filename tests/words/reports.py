@@ -1,5 +1,7 @@
 """Sentences of the report at the end of a run: findings, what to tune, the result in a line."""
 
+import pathlib
+import runpy
 import types
 from collections.abc import Iterator
 
@@ -74,20 +76,6 @@ def found_diverged(**posterior):
     return found_of(predicted([0.9]), posterior={**posterior, "divergences": 3}, config=config)
 
 
-def found_of_model(posterior, num_bad_k=0):
-    """What is found of the chains of a model."""
-    numbers = {"rhat_worst": "mu", "ess_bulk_min": 900, "num_warmup": 100, "num_samples": 100}
-    report = {
-        "failed_members": {},
-        "live_members": [0, 1, 3, 4],
-        "sites": {},
-        "information_criteria": {"y": {"good_k": 0.62, "num_bad_k": num_bad_k}},
-        "posterior": {**numbers, "divergences": 0, **posterior},
-        "config": {"sampler": {"target_acceptance": 0.8}},
-    }
-    return findings(report, None, {}, {}, REMEDY)
-
-
 def untuned_of(posterior):
     """What is said of a warm-up."""
     given = {"converged": False, "accept": 0.8, "num_warmup": 50, "step_size": [1e-6, 1e-6]}
@@ -152,18 +140,11 @@ FOUND = {
     "stand_still": lambda: found_of_chains(np.inf, 4, np.nan),
     "divergent": found_diverged,
     "divergent_without_tests": lambda: found_diverged(energy_variance=1e-3),
-    "model_no_rhat": lambda: found_of_model({"rhat_max": np.nan}),
-    "model_divergent": lambda: found_of_model({"rhat_max": 1.001, "divergences": 3}),
-    "model_few_draws": lambda: found_of_model({"rhat_max": 1.004, "ess_bulk_min": 208}),
-    "model_slow": lambda: found_of_model({"rhat_max": 1.004, "ess_bulk_min": 40}),
-    "model_bad_k": lambda: found_of_model({"rhat_max": 1.3}, 2),
-    "model_disagree_and_diverge": lambda: found_of_model({"rhat_max": 1.3, "divergences": 9}),
-    "model_idle": lambda: found_of_model(
-        {"rhat_max": 3.1, "accept_by_chain": [0.8, 0.8, 0.01, 0.9]}
-    ),
-    "model_modes": lambda: found_of_model(
-        {"rhat_max": 3.1, "modes_scalar": "x", "modes": [[0, 2], [1]]}
-    ),
+    **{
+        name: one
+        for path in sorted(pathlib.Path(__file__).parents[1].glob("*/words_of_*.py"))
+        for name, one in runpy.run_path(str(path))["FOUND"].items()
+    },
 }
 UNTUNED = {
     "accepts_all": {"accept": 1.0},

@@ -6,7 +6,6 @@ from words.reports import (
     FOUND,
     found_of,
     found_of_chains,
-    found_of_model,
     found_without_scores,
     predicted,
 )
@@ -142,10 +141,6 @@ def test_a_member_that_lowers_the_loss_is_not_lost():
     arrays = {"loc": np.zeros((2, 800)), "scale": np.stack([SPREADS, np.full(800, 3.0)])}
     (line,) = found_of(arrays, [1.0, 2.0], likelihood=likelihood, targets=targets)
     assert ": 1. " in line
-
-
-def test_chains_of_a_model_that_agree_have_nothing_said_against_them():
-    assert found_of_model({"rhat_max": 1.001}) == []
 
 
 def test_chains_whose_steps_are_too_long_are_told_of_these_and_not_to_run_for_longer():

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from applications import examples
 from conftest import make_blobs, small_config
 from kills import assert_same, result_of
 
@@ -30,20 +31,9 @@ RUNS = {
     "hmc": {**SAMPLER, "method": "hmc"},
     "nuts": {**SAMPLER, "method": "nuts"},
     "mclmc": {**SAMPLER, "method": "mclmc"},
-    "watches": {
-        **SAMPLER,
-        "method": "hmc",
-        "dataset": "watches:41x17",
-        "model": "matrix_factorisation",
-        "num_factors": 3,
-    },
-    "rwm": {
-        "method": "rwm",
-        "num_devices": 2,
-        "num_chains": 64,
-        "log_every_steps": 32,
-        "rwm.num_warmup": 96,
-        "rwm.num_samples": 64,
+    **{
+        name: {"num_devices": 2} | run(1, SAMPLER | {"method": "hmc"})
+        for name, run in examples("RUNS_BY_PART").items()
     },
 }
 
@@ -76,7 +66,7 @@ class Impatient:
 
 
 def train(name, workdir, limit, monkeypatch):
-    data = None if name in ("watches", "rwm") else make_blobs()
+    data = None if name in examples("RUNS_BY_PART") else make_blobs()
     monkeypatch.setattr(monitor, "Pace", lambda: Steady(limit))
     ensemble.train(RUNS[name], data, workdir=str(workdir), show_progress=False)
 

@@ -165,8 +165,6 @@ def test_a_damaged_set_that_nobody_asked_for_is_left_out(small_mnist, caplog):
             "digits, clutter, grouped_clutter, mnist, fashion_mnist, kmnist, cifar10, diabetes",
         ),
         ("tar:x", "known are"),
-        ("watches:", "watches:USERSxMOVIES"),
-        ("movielens/1m-rating", "did you mean movielens/1m-ratings?"),
     ],
 )
 def test_unknown_names_list_the_known(name, hint):

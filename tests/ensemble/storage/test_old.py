@@ -23,16 +23,17 @@ from ensemble.storage.workdir import Workdir
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 ARCHIVE = GOLDEN / "workdirs" / "1.0.0" / "hmc.zip"
-TODAY = GOLDEN / "upgraded.json"
-"""What is read of every workdir of an earlier version: keys that it wrote, and shapes of arrays."""
+TODAY = "upgraded.json"
+"""A file beside `workdirs`, of what is read of each: keys that it wrote, and shapes of arrays."""
 
 BINDING = {"split": "SPLIT", "fingerprint": "FINGERPRINT"}
-RECORDED = json.loads(TODAY.read_text()) if TODAY.exists() else {}
+FILES = sorted(GOLDEN.parent.glob(f"*/{TODAY}"))
+RECORDED = {name: one for file in FILES for name, one in json.loads(file.read_text()).items()}
 
 
 def archives():
     """Workdirs by the names that `TODAY` has for them."""
-    found = sorted(GOLDEN.glob("workdirs/*/*.zip"))
+    found = sorted(GOLDEN.parent.glob("*/workdirs/*/*.zip"))
     return {f"{one.parent.name} {one.stem}": one for one in found}
 
 
@@ -213,8 +214,12 @@ def _record():
     for name, archive in archives().items():
         with tempfile.TemporaryDirectory() as folder:
             shutil.unpack_archive(archive, folder)
-            RECORDED.setdefault(name, upgraded(Workdir(folder)))
-    TODAY.write_text(json.dumps(RECORDED, indent=1, sort_keys=True) + "\n")
+            if name in RECORDED:
+                continue
+            file = archive.parents[2] / TODAY
+            recorded = json.loads(file.read_text()) if file.exists() else {}
+            recorded[name] = upgraded(Workdir(folder))
+            file.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,143 @@
+"""Applications can be removed: the core neither needs them nor knows of them."""
+
+import os
+import pathlib
+import runpy
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import pytest
+from conftest import ROOT
+
+from ensemble import __main__ as program
+from ensemble.applications import ROOMS
+from ensemble.applications import applications as joined
+
+PAGES = ("test_docs", "test_readme", "test_reference", "test_benchmarks_page", "test_configs")
+"""Tests of pages and lists, which name each other: whoever removes one edits those."""
+RENEWED = {
+    "tests/golden/names.json": "tests.golden.test_names",
+    "tests/words.json": "tests.words",
+    "docs/configuration.md": "tests.ensemble.test_explain",
+}
+"""Files that a command writes, and its module."""
+QUICK = (
+    *("contracts", "golden", "public", "ensemble/report", "ensemble/storage", "test_words.py"),
+    *("ensemble/test_config.py", "ensemble/test_explain.py", "ensemble/test_main.py"),
+    "ensemble/methods/mcmc",
+)
+"""What runs in a copy without any application; `make soak` runs all without each."""
+
+
+def belongings(room: str) -> list[str]:
+    """Paths of what is of an application alone."""
+    own = runpy.run_path(str(ROOT / "tests" / room / "in_contracts.py"))["BELONGS"]
+    return [f"ensemble/{room}", f"tests/{room}", *own]
+
+
+def run_in(folder: pathlib.Path, *command: str) -> str:
+    """Runs Python in a copy of the repository, which it imports."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder / 'tests'}:{folder}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def without(rooms, folder: pathlib.Path) -> pathlib.Path:
+    """A copy of the repository from which applications have been removed."""
+    listed = ["git", "ls-files", "-co", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    gone = [path for room in rooms for path in belongings(room)]
+    for name in files.splitlines():
+        is_gone = any(name == one or name.startswith(f"{one}/") for one in gone)
+        if is_gone or not (ROOT / name).exists():
+            continue
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
+    for path in ("requirements.txt", "pyproject.toml"):
+        lines = (folder / path).read_text().splitlines(keepends=True)
+        kept = [line for line in lines if not any(one in line for one in gone)]
+        (folder / path).write_text("".join(kept))
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "A copy"]):
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *author, *command], cwd=folder, check=True)
+    return folder
+
+
+def collected(folder: pathlib.Path, *ignored: str) -> set[str]:
+    """The names of all tests, slow ones included."""
+    ignore = [f"--ignore=tests/{name}" for name in ignored]
+    listed = run_in(folder, "-m", "pytest", "--collect-only", "-qq", "-m", "", *ignore, "tests")
+    return {line for line in listed.splitlines() if "::" in line}
+
+
+def names_of(rooms) -> set[str]:
+    """Names of the tenants and runs of applications, which stand in the names of tests."""
+    found = set()
+    for room, one in zip(ROOMS, joined(), strict=True):
+        if room in rooms:
+            own = runpy.run_path(str(ROOT / "tests" / room / "in_contracts.py"))
+            tables = [*one.tenants.values(), one.public, one.modules, one.commands]
+            tables += [value for name, value in own.items() if name.isupper()]
+            found |= {str(name) for table in tables for name in table}
+            found |= {pathlib.PurePath(path).stem for path in own["BELONGS"]}
+    return found | {"model_"}  # What is said of models.
+
+
+def check_without(rooms, folder: pathlib.Path, paths: tuple[str, ...]) -> None:
+    """Removes applications from a copy; what is left of the tests passes, and none is skipped."""
+    copy = without(rooms, folder)
+    shown = run_in(copy, "-c", "import ensemble; print(*map(repr, map(ensemble.__getattr__, "
+                   "ensemble.__all__)), ensemble.__file__)")  # fmt: skip
+    assert str(copy) in shown
+    assert not any(f"ensemble.{room}" in shown for room in rooms)
+    pages = [f"{name}.py" for name in (*PAGES, "test_applications")]
+    missing = collected(ROOT, *rooms, *pages) - collected(copy, *pages)
+    names = names_of(rooms)
+    unexplained = {one for one in missing if not any(name in one for name in names)}
+    assert unexplained == set()
+    for path, module in RENEWED.items():
+        before = (copy / path).read_text().splitlines()
+        run_in(copy, "-m", module)
+        if path.endswith(".json"):  # They have lost entries, and nothing else.
+            left = {line.rstrip(",") for line in (copy / path).read_text().splitlines()}
+            assert left <= {line.rstrip(",") for line in before}, path
+    ignore = [f"--ignore=tests/{page}" for page in pages]
+    tests = [f"tests/{path}" for path in paths]
+    run_in(copy, "-m", "pytest", "-q", "-n2", "--junitxml=tests.xml", *ignore, *tests)
+    suites = xml.etree.ElementTree.parse(copy / "tests.xml").getroot()
+    counts = {name: sum(int(one.get(name)) for one in suites) for name in ("tests", "skipped")}
+    assert counts["tests"] > 500
+    assert counts["skipped"] == 0
+
+
+def test_all_rooms_have_joined():
+    assert len(joined()) == len(ROOMS) == len({one.section for one in joined()})
+    assert {"recommend"} == {name for one in joined() for name in one.commands}
+    assert program.COMMANDS["recommend"].module == "ensemble.recommendation.command"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_belongs_to_an_application_is_there(room):
+    for path in belongings(room):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.check
+@pytest.mark.timeout(1500)
+def test_without_applications_the_core_passes_its_tests(tmp_path):
+    check_without(ROOMS, tmp_path, QUICK)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(5400)
+@pytest.mark.parametrize("room", ROOMS)
+def test_without_one_application_all_other_tests_pass(room, tmp_path):
+    check_without([room], tmp_path, ("",))
