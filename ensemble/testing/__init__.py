@@ -10,5 +10,13 @@ from ensemble.testing.networks import check_network
 from ensemble.testing.priors import check_prior
 from ensemble.testing.promises import BrokenPromise
 from ensemble.testing.scores import check_score
+from ensemble.testing.sources import check_source
 
-__all__ = ["BrokenPromise", "check_likelihood", "check_network", "check_prior", "check_score"]
+__all__ = [
+    "BrokenPromise",
+    "check_likelihood",
+    "check_network",
+    "check_prior",
+    "check_score",
+    "check_source",
+]

@@ -1,12 +1,20 @@
 """The kit can fail: tenants with one fault each, and the rule that each of them breaks."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 
 from ensemble import UserError, registry, testing
-from ensemble.entries import LikelihoodEntry, NetworkEntry, PriorEntry, ScoreEntry
+from ensemble.entries import (
+    LikelihoodEntry,
+    NetworkEntry,
+    PriorEntry,
+    ScoreEntry,
+    SourceEntry,
+)
 from ensemble.keys import POSITIVE, Block, Key
 from ensemble.likelihoods.bernoulli import Bernoulli
 from ensemble.likelihoods.laplace import Laplace
@@ -15,7 +23,8 @@ from ensemble.priors.normal_prior import Normal
 from ensemble.scoring import combine
 from ensemble.scoring.score import Score, _declared, declared, score
 from ensemble.scoring.view import ClassView
-from ensemble.testing import likelihoods, networks, priors, scores
+from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.testing import likelihoods, networks, priors, scores, sources
 
 
 class Unnormalised(Laplace):
@@ -301,3 +310,47 @@ def test_check_score_finds_registered_scores_and_those_of_the_folder(monkeypatch
     testing.check_score("accuracy")
     with pytest.raises(UserError, match="is no score of such predictions"):
         testing.check_score("nobody's")
+
+
+def _arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    return {"inputs": rng.normal(size=(60, 2)), "targets": rng.normal(size=60)}
+
+
+class Reversed(Dataset):
+    def read(self, split, indices):
+        found = super().read(split, indices)
+        return found if isinstance(indices, slice) else found._replace(inputs=found.inputs[::-1])
+
+
+def _reversed(name, request):
+    whole = dataset_from_arrays(_arrays(), name)
+    fields = {one.name: getattr(whole, one.name) for one in dataclasses.fields(whole)}
+    return Reversed(**fields)
+
+
+def _numbers_with_classes(name, request):
+    return dataclasses.replace(dataset_from_arrays(_arrays(), name), class_names=("a", "b"))
+
+
+def _another_each_time():
+    seeds = iter(range(10))
+    return lambda name, request: dataset_from_arrays(_arrays(next(seeds)), name)
+
+
+SOURCES = [
+    (_numbers_with_classes, "it_says_what_its_examples_are"),
+    (_reversed, "examples_are_read_by_their_indices"),
+    (_another_each_time(), "the_same_data_are_loaded_again"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), SOURCES, ids=[name for _, name in SOURCES])
+def test_a_broken_source_is_told_by_its_rule(broken, name, monkeypatch):
+    monkeypatch.setitem(registry.SOURCES.registered, "broken", SourceEntry(broken))
+    with pytest.raises(testing.BrokenPromise, match=told("source", name)):
+        testing.check_source("broken")
+
+
+def test_every_rule_of_sources_has_a_broken_one():
+    assert [name for _, name in SOURCES] == [one.name for one in sources.PROMISES]

@@ -16,16 +16,13 @@ from ensemble.source import (
     MadeInputs,
     Request,
     Source,
-    SplitInputs,
     blocks,
     fingerprint,
     in_memory,
 )
 from ensemble.sources import dataset_from_arrays, image_sets, load_dataset
 from ensemble.sources.catalogue import load_test_inputs
-
-SPLIT_NAMES = ["train", "validation", "calibration", "test"]
-
+from ensemble.testing import sources
 
 RNG = np.random.default_rng(0)
 ARRAYS = {"inputs": RNG.normal(size=(50, 3)), "labels": np.arange(50) % 2}
@@ -106,27 +103,20 @@ def source(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for known in image_sets.TFDS_SIZES:
             patch.setitem(image_sets.TFDS_SIZES, known, (40, 5, 5, 20))  # As `random_splits`.
-        if name is None:
-            return dataset_from_arrays(ARRAYS)
-        if name.startswith(("csv:", "parquet:")):
-            return loaded_table(name)
-        return load_dataset(name, str(folder))
+
+        def load():
+            if name is None:
+                return dataset_from_arrays(ARRAYS)
+            if name.startswith(("csv:", "parquet:")):
+                return loaded_table(name)
+            return load_dataset(name, str(folder))
+
+        yield sources.SourceCase(request.param, load(), load)
 
 
-def test_examples_are_read_by_their_indices(source):
-    for split, size in source.sizes.items():
-        inputs, targets = in_memory(source, split)
-        assert inputs.shape == (size, *source.input_shape)
-        assert inputs.dtype == source.input_dtype
-        assert targets.shape == (size,)
-        assert targets.dtype == source.target_dtype
-        np.testing.assert_array_equal(targets, source.targets(split))
-        indices = np.random.default_rng(2).integers(0, size, (2, 7))
-        read = source.read(split, indices)
-        np.testing.assert_array_equal(read.inputs, inputs[indices])
-        np.testing.assert_array_equal(read.targets, targets[indices])
-        np.testing.assert_array_equal(SplitInputs(source, split)[3:9], inputs[3:9])
-        assert len(SplitInputs(source, split)) == size
+@pytest.mark.parametrize("rule", sources.PROMISES, ids=str)
+def test_a_source_keeps_a_promise(source, rule):
+    rule.keep(source)
 
 
 @pytest.mark.parametrize("sizes", [(20,), (3, 9, 1, 7), (1,) * 20])
@@ -149,17 +139,8 @@ def test_made_inputs_are_the_same_however_they_are_cut(sizes):
         np.testing.assert_array_equal(doubled[where], 2 * whole[where])
 
 
-def test_a_source_says_what_its_examples_are(source):
-    names = list(source.sizes)
-    assert names[0] == "train"
-    assert names == [name for name in SPLIT_NAMES if name in names]
-    assert source.has_pictures == (len(source.input_shape) == 3)
-    assert (source.class_names is None) == (source.target_dtype == np.float32)
-    assert source.shift.dtype == source.scale.dtype == np.float32
-    np.broadcast_shapes(source.shift.shape, source.scale.shape, source.input_shape)
-
-
 def test_blocks_are_all_examples_in_order(source, monkeypatch):
+    source = source.source
     whole, before = in_memory(source, "train"), fingerprint(source, source.sizes)
     assert (source.fingerprint == before) == (source.table is None)  # A table's names count too.
     expected = whole.inputs.min(), whole.inputs.max()

@@ -17,3 +17,7 @@ def test_the_network():
 
 def test_the_score():
     testing.check_score("bias")
+
+
+def test_the_source():
+    testing.check_source("pools:200")
