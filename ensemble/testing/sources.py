@@ -78,7 +78,7 @@ def examples_are_read_by_their_indices(case: SourceCase) -> None:
         inputs, targets = in_memory(source, split)
         shape = (size, *source.input_shape)
         demand(inputs.shape == shape, f"inputs of {split} are {inputs.shape}, not {shape}")
-        demand(targets.shape == (size,), f"targets of {split} are {targets.shape}, not {(size,)}")
+        demand(len(targets) == size, f"{split} has {len(targets)} targets, not {size}")
         for what, array, dtype in (
             ("inputs", inputs, source.input_dtype),
             ("targets", targets, source.target_dtype),
