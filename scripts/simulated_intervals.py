@@ -35,6 +35,10 @@ NO_STATEMENTS: dict[str, str] = {
     "ensemble.pictures.intervals.quantile_curve": _DRAWN,
     "ensemble.pictures.number_plots.errors_against_uncertainty": _DRAWN,
     "ensemble.pictures.reliability._wilson_interval": _DRAWN,
+    **{
+        f"ensemble.testing.scores.{name}": "a check of a tenant"
+        for name in ("made_view", "an_interval_holds_the_value", "intervals_cover")
+    },
 }
 """Functions, and why nothing is stated by what they make."""
 

@@ -210,7 +210,7 @@ def test_its_tenants_keep_their_promises(folder):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+    assert "7 passed" in done.stdout
 
 
 def test_nothing_else_names_it():

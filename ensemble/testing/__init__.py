@@ -6,17 +6,21 @@ A test calls it, or a plain script. `tests/contracts` does so over every built-i
 """
 
 from ensemble.testing.likelihoods import check_likelihood
+from ensemble.testing.methods import check_method
 from ensemble.testing.networks import check_network
 from ensemble.testing.priors import check_prior
 from ensemble.testing.promises import BrokenPromise
 from ensemble.testing.scores import check_score
 from ensemble.testing.sources import check_source
+from ensemble.testing.tasks import check_task
 
 __all__ = [
     "BrokenPromise",
     "check_likelihood",
+    "check_method",
     "check_network",
     "check_prior",
     "check_score",
     "check_source",
+    "check_task",
 ]

@@ -4,8 +4,10 @@ import dataclasses
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_runs import make_blobs
 
 from ensemble import UserError, registry, testing
 from ensemble.entries import (
@@ -19,11 +21,14 @@ from ensemble.keys import POSITIVE, Block, Key
 from ensemble.likelihoods.bernoulli import Bernoulli
 from ensemble.likelihoods.laplace import Laplace
 from ensemble.likelihoods.poisson import Poisson
+from ensemble.methods.members.sgd import SGD
 from ensemble.priors.normal_prior import Normal
 from ensemble.scoring import combine
 from ensemble.scoring.score import Score, _declared, declared, score
 from ensemble.scoring.view import ClassView
 from ensemble.sources.dataset import Dataset, dataset_from_arrays
+from ensemble.tasks import supervised
+from ensemble.tasks.supervised import Supervised
 from ensemble.testing import likelihoods, networks, priors, scores, sources
 
 
@@ -354,3 +359,137 @@ def test_a_broken_source_is_told_by_its_rule(broken, name, monkeypatch):
 
 def test_every_rule_of_sources_has_a_broken_one():
     assert [name for _, name in SOURCES] == [one.name for one in sources.PROMISES]
+
+
+FEW = {"model": "logistic_regression", "ensemble_size": 2, "num_epochs": 2, "log_every_steps": 4}
+FEW |= {"batch_size": 16, "num_devices": 2}
+
+
+class Short(SGD):
+    def finished(self, state):
+        return state.step >= self.num_steps - 4
+
+
+class Silent(SGD):
+    def status(self, info_or_state):
+        return {0: super().status(info_or_state)[0]}
+
+
+class Forgetful(SGD):
+    def from_host(self, rng_key, arrays, counters):
+        state = super().from_host(rng_key, arrays, counters)
+        params = jax.tree.map(lambda leaf: leaf + 1e-3, state.members.params)
+        return state.replace(members=state.members.replace(params=params))
+
+
+class Homebound(SGD):
+    def from_host(self, rng_key, arrays, counters):
+        if self.config.num_devices == 1:
+            counters = counters | {"step": counters["step"] - 1}
+        return super().from_host(rng_key, arrays, counters)
+
+
+class Lenient(SGD):
+    def check_resumable(self, counters, where):
+        return None
+
+
+class Deaf(SGD):
+    def advance(self, state, limit=None):
+        return super().advance(state)
+
+
+METHODS = [
+    (Short, "chunks_follow_each_other_to_the_goal"),
+    (Silent, "what_a_chunk_shows_is_finite_and_of_its_members"),
+    (Forgetful, "a_checkpoint_goes_on_to_the_same_bits"),
+    (Homebound, "a_checkpoint_comes_back_on_other_devices"),
+    (Lenient, "a_run_that_has_gone_further_is_not_resumed"),
+    (Deaf, "a_limit_cuts_chunks_short_and_changes_nothing"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), METHODS, ids=[name for _, name in METHODS])
+def test_a_broken_method_is_told_by_its_rule(broken, name, monkeypatch):
+    entry = dataclasses.replace(registry.METHODS["sgd"], factory=broken)
+    monkeypatch.setitem(registry.METHODS.registered, "broken", entry)
+    with pytest.raises(testing.BrokenPromise, match=told("method", name)):
+        testing.check_method("broken", FEW, make_blobs())
+
+
+def test_check_method_takes_a_method_that_keeps_its_promises():
+    testing.check_method("sgd", FEW, make_blobs())
+
+
+class Nameless(Supervised):
+    def describe(self):
+        return super().describe() | {"fingerprint": None}
+
+
+class Uncounted(Supervised):
+    @property
+    def num_train_examples(self):
+        return 0
+
+
+class Improper(Supervised):
+    def log_prior(self, params):
+        return jnp.inf * super().log_prior(params)
+
+
+class Mixing(Supervised):
+    def log_likelihood(self, variables, inputs, targets, train=False, rng_key=None):
+        found, aux = super().log_likelihood(variables, inputs, targets, train, rng_key)
+        return found - found.mean(), aux
+
+
+TASKS = [
+    (Nameless, "a_description_is_json_and_tells_the_task"),
+    (Uncounted, "sizes_and_scores_agree"),
+    (Improper, "parameters_have_one_structure"),
+    (Mixing, "log_likelihoods_are_of_single_examples"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), TASKS, ids=[name for _, name in TASKS])
+def test_a_broken_task_is_told_by_its_rule(broken, name, monkeypatch):
+    def create(config, data):
+        made = supervised.create(config, data)
+        fields = {one.name: getattr(made, one.name) for one in dataclasses.fields(made) if one.init}
+        return broken(**fields)
+
+    entry = dataclasses.replace(registry.TASKS["supervised"], create=create)
+    monkeypatch.setattr(
+        registry.TASKS, "built_in", {**registry.TASKS.built_in, "supervised": entry}
+    )
+    with pytest.raises(testing.BrokenPromise, match=f"the task 'supervised' breaks {name}: "):
+        testing.check_task({**FEW, "prior": "normal(1)"}, make_blobs())
+
+
+class Elsewhere:
+    """A task that predicts something else."""
+
+    def __init__(self, task):
+        self._task = task
+
+    def __getattr__(self, name):
+        return getattr(self._task, name)
+
+    def predict(self, *arguments):
+        return jax.tree.map(lambda leaf: leaf + 1e-3, self._task.predict(*arguments))
+
+
+def test_a_task_that_is_restored_as_another_is_told(monkeypatch):
+    def restore(*arguments):
+        return Elsewhere(supervised.restore(*arguments))
+
+    entry = dataclasses.replace(registry.TASKS["supervised"], restore=restore)
+    monkeypatch.setattr(
+        registry.TASKS, "built_in", {**registry.TASKS.built_in, "supervised": entry}
+    )
+    with pytest.raises(testing.BrokenPromise, match="breaks a_restored_task_predicts_alike"):
+        testing.check_task({**FEW, "prior": "normal(1)"}, make_blobs())
+
+
+def test_check_task_takes_a_task_that_keeps_its_promises():
+    testing.check_task({**FEW, "prior": "normal(1)"}, make_blobs())
