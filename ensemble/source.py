@@ -1,7 +1,6 @@
 """The contract of data: splits of examples that are read by their indices.
 
-`ensemble.sources` has the implementations: arrays in memory, image sets, folders, watches, memory
-maps.
+`ensemble.sources` has the implementations: arrays in memory, image sets, folders, memory maps.
 Nothing outside that folder knows where examples lie. The order in which they are read is ours, a
 function of the seed (`ensemble.sources.batches`). The targets of a split fit in memory; nothing
 says that its inputs do, so they are read in batches. What truly needs a whole split in memory says

@@ -1,1 +1,1 @@
-"""How members move: by SGD, by Markov chain Monte Carlo, by random walks."""
+"""How members move: by SGD, by Markov chain Monte Carlo."""

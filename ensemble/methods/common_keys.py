@@ -24,7 +24,7 @@ def is_file(start: str) -> bool:
 
 
 STARTS = {
-    "init_from": f"{INIT_FROM.rule.text}, which is {PRIOR}; or {MAP}, or for NumPyro models "
+    "init_from": f"{INIT_FROM.rule.text}, which is {PRIOR}; or {MAP}, or for log densities "
     f"{UNIFORM} or {PATHFINDER}"
 }
 """What is said of `init_from` for chains."""
@@ -54,7 +54,7 @@ STOP_AT = {
     ),
 }
 """Both are reached when sampling ends; 0 leaves one out. Samplers of networks need a bulk ESS of
-100 anyway, and random walks an R-hat below 1.1."""
+100 anyway."""
 
 INSTEAD_OF_MEMBERS = {"ensemble_size": "config.num_chains says how many chains"}
 """What to use in place of keys of SGD."""

@@ -92,8 +92,7 @@ def load_dataset(
             `mnist`, `fashion_mnist`, `kmnist`, `cifar10` or `tfds:NAME` (see `image_sets`), which
             is prepared first where it is not; own data, `npz:PATH` or `folder:PATH` (see
             `own_arrays`), `npy:FOLDER` (see `memory_map`) or `records:FOLDER` (see `records`), or a
-            table, `csv:PATH` or `parquet:PATH` (see `tables`); or who watched or rated what, such
-            as `ratings:FILE` (see `ratings` and `movielens`).
+            table, `csv:PATH` or `parquet:PATH` (see `tables`); or a source of an application.
         data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
             `~/tensorflow_datasets`.
         seed: of the split of own data that comes without splits.

@@ -67,7 +67,7 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
             Conflict(
                 ("num_chains",),
                 f"config.num_chains={num_chains} must be at most {MAX_MEMBERS} with "
-                f"config.method={method!r}; millions of chains are for 'rwm'",
+                f"config.method={method!r}; sample fewer",
             )
         )
     if num_draws > MAX_STEPS:

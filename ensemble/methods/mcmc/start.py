@@ -98,7 +98,7 @@ def starting_points(
         return identity(), starts_of_model(config, task, density, rng_keys)
     if config.init_from in (UNIFORM, PATHFINDER):
         raise UserError(
-            f"config.init_from='{config.init_from}' is for NumPyro models; networks have "
+            f"config.init_from='{config.init_from}' is for log densities; networks have "
             f"'{PRIOR}', '{MAP}', a workdir or a file of weights"
         )
     shapes = task.params_shapes()
