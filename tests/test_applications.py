@@ -52,7 +52,7 @@ def run_in(folder: pathlib.Path, *command: str) -> str:
 
 def without(rooms, folder: pathlib.Path) -> pathlib.Path:
     """A copy of the repository from which applications have been removed."""
-    listed = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = ["git", "ls-files"]  # Other tests leave and remove files meanwhile.
     files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     gone = [path for room in rooms for path in belongings(room)]
     for name in files.splitlines():
@@ -74,8 +74,10 @@ def without(rooms, folder: pathlib.Path) -> pathlib.Path:
 def collected(folder: pathlib.Path, *ignored: str) -> set[str]:
     """The names of all tests, slow ones included."""
     ignore = [f"--ignore=tests/{name}" for name in ignored]
-    listed = run_in(folder, "-m", "pytest", "--collect-only", "-qq", "-m", "", *ignore, "tests")
-    return {line for line in listed.splitlines() if "::" in line}
+    listed = run_in(folder, "-m", "pytest", "--collect-only", "-q", "-m", "", *ignore, "tests")
+    found = {line for line in listed.splitlines() if "::" in line}
+    assert len(found) > 3000
+    return found
 
 
 def names_of(rooms) -> set[str]:

@@ -107,7 +107,8 @@ class _WholeConfig(flags.ArgumentParser):
                 config: Any = self._inner.parse(argument)
             except (TypeError, ValueError) as error:  # absl would lose its place in the file.
                 raise _FailedFile from error.__context__ or error
-        if type(config) is ml_collections.ConfigDict:
+        is_frozen = isinstance(config, ml_collections.FrozenConfigDict)
+        if isinstance(config, ml_collections.ConfigDict) and not is_frozen:
             ask_for(flatten(config))
             with config.unlocked():
                 add_missing(config, all_keys())

@@ -5,7 +5,6 @@ from typing import Any
 
 from ensemble.applications import ReportSection
 from ensemble.pictures import plot_style
-from ensemble.recommendation.plots import first_choice_figures
 from ensemble.report.text import Table
 
 
@@ -31,6 +30,8 @@ def _contents(report: Mapping[str, Any]) -> list[Table | str]:
 
 def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
     """What draws recommend first to the users who have watched most and fewest movies."""
+    from ensemble.recommendation.plots import first_choice_figures  # Seldom drawn.
+
     return first_choice_figures(report["recommendation"]["first_choices"])
 
 
