@@ -95,6 +95,9 @@ class SourceEntry:
         can_resize: whether it reads pictures one by one, and so can resize them.
         kind_of_target: of tables: called as `kind_of_target(name, column)`; returns `labels` or
             `targets`. Empty for what has no named columns.
+        page: of a set that is prepared by TFDS, one file of its download, to find out whether it
+            can succeed; empty: the page of the catalogue.
+        instead: what needs no download, where that cannot succeed.
         given: called as `given(name, request)`; returns the examples before splits are carved, an
             `ensemble.sources.own_arrays.OwnData`, which can be written as records. Empty for what
             cannot.
@@ -107,6 +110,8 @@ class SourceEntry:
     models: tuple[str, ...] = ()
     can_resize: bool = False
     kind_of_target: Place = ""
+    page: str = ""
+    instead: str = "configs/digits_ensemble.py"
     given: Place = ""
 
 

@@ -181,10 +181,31 @@ _SOURCES: Mapping[str, SourceEntry] = {
     # Without their shape: neither is a set unlike the other, to tell it from.
     "clutter": SourceEntry("ensemble.sources.clutter:load_clutter"),
     "grouped_clutter": SourceEntry("ensemble.sources.clutter:load_grouped_clutter"),
-    "mnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
-    "fashion_mnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
-    "kmnist": SourceEntry(_TFDS, (28, 28, 1), _IS_PREPARED),
-    "cifar10": SourceEntry(_TFDS, (32, 32, 3), _IS_PREPARED),
+    "mnist": SourceEntry(
+        _TFDS,
+        (28, 28, 1),
+        _IS_PREPARED,
+        page="https://storage.googleapis.com/cvdf-datasets/mnist/train-labels-idx1-ubyte.gz",
+    ),
+    "fashion_mnist": SourceEntry(
+        _TFDS,
+        (28, 28, 1),
+        _IS_PREPARED,
+        page="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+        "train-labels-idx1-ubyte.gz",
+    ),
+    "kmnist": SourceEntry(
+        _TFDS,
+        (28, 28, 1),
+        _IS_PREPARED,
+        page="http://codh.rois.ac.jp/kmnist/dataset/kmnist/train-labels-idx1-ubyte.gz",
+    ),
+    "cifar10": SourceEntry(
+        _TFDS,
+        (32, 32, 3),
+        _IS_PREPARED,
+        page="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    ),
     "diabetes": SourceEntry("ensemble.sources.diabetes:load_diabetes"),
     "arrays": SourceEntry("ensemble.sources.dataset:refuse_arrays", is_listed=False),
     "npz:PATH": SourceEntry(

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import pathlib
 import zlib
 from collections.abc import Iterable, Iterator
 
@@ -9,8 +10,10 @@ import numpy as np
 
 from simulations.statement import Statement
 
+OF_APPLICATIONS = ("walks",)
+"""Modules that go with an application, and are left out where it has been removed."""
 MODULES = (
-    "members abstention censored chains class_decisions detection class_scores comparisons "
+    "members abstention censored walks class_decisions detection class_scores comparisons "
     "findings groups number_comparisons number_sentences numbers posteriors predictive_errors "
     "quantile_sentences shifts starts stopping"
 )
@@ -19,6 +22,7 @@ MODULES = (
 STATEMENTS: tuple[Statement, ...] = tuple(
     statement
     for module in MODULES.split()
+    if module not in OF_APPLICATIONS or (pathlib.Path(__file__).with_name(f"{module}.py")).exists()
     for statement in importlib.import_module(f"simulations.{module}").STATEMENTS
 )
 

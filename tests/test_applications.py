@@ -37,12 +37,25 @@ def belongings(room: str) -> list[str]:
     return [f"ensemble/{room}", f"tests/{room}", *own]
 
 
+ALONE = """
+import sys
+
+sys.meta_path[:] = [
+    one for one in sys.meta_path if not getattr(one, "__module__", "").startswith("__editable__")
+]
+"""
+"""A `sitecustomize.py`: where this repository is installed as it is, nothing is found in it."""
+
+
 def run_in(folder: pathlib.Path, *command: str) -> str:
-    """Runs Python in a copy of the repository, which it imports."""
+    """Runs Python in a copy of the repository, which alone it imports."""
+    path = folder.parent / "alone"
+    path.mkdir(exist_ok=True)
+    (path / "sitecustomize.py").write_text(ALONE)
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder / 'tests'}:{folder}"},
+        env={**os.environ, "PYTHONPATH": f"{path}:{folder / 'tests'}:{folder}"},
         capture_output=True,
         text=True,
     )
@@ -78,6 +91,9 @@ def check_without(rooms, folder: pathlib.Path, paths: tuple[str, ...]) -> None:
                    "ensemble.__all__)), ensemble.__file__)")  # fmt: skip
     assert str(copy) in shown
     assert not any(f"ensemble.{room}" in shown for room in rooms)
+    find = "import sys, importlib.util as of; print(*map(of.find_spec, sys.argv[1:]))"
+    gone = run_in(copy, "-c", find, *(f"ensemble.{room}" for room in rooms))
+    assert gone.split() == ["None"] * len(rooms)
     pages = [f"{name}.py" for name in (*PAGES, "test_applications")]
     for path, module in RENEWED.items():
         before = (copy / path).read_text().splitlines()
@@ -109,11 +125,11 @@ def test_what_belongs_to_an_application_is_there(room):
 @pytest.mark.check
 @pytest.mark.timeout(1500)
 def test_without_applications_the_core_passes_its_tests(tmp_path):
-    check_without(ROOMS, tmp_path, QUICK)
+    check_without(ROOMS, tmp_path / "copy", QUICK)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("room", ROOMS)
 def test_without_one_application_all_other_tests_pass(room, tmp_path):
-    check_without([room], tmp_path, ("",))
+    check_without([room], tmp_path / "copy", ("",))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from applications import examples
 from conftest import ROOT
 
 FILES = sorted((ROOT / "ensemble").rglob("*.py"))
@@ -77,17 +78,14 @@ OTHERS = [
     "ensemble.likelihoods.numbers",
     "ensemble.methods.members.given_weights",
     "ensemble.methods.minibatch.langevin",
-    "ensemble.walks.walker",
     "ensemble.networks.backbone",
     "ensemble.networks.functions",
-    "ensemble.recommendation.matrix_factorisation",
     "ensemble.networks.mlp",
     "ensemble.networks.nnx_modules",
     "ensemble.networks.resnet",
     "ensemble.networks.resnet50",
     "ensemble.networks.vit",
     "ensemble.pictures.number_plots",
-    "ensemble.recommendation.plots",
     "ensemble.pictures.tabular",
     "ensemble.sharding.rendezvous",
     "ensemble.sklearn",
@@ -100,12 +98,10 @@ OTHERS = [
     "ensemble.sources.tables.table_form",
     "ensemble.sources.tables.table_source",
     "ensemble.sources.tfds_records",
-    "ensemble.walks.densities",
     "ensemble.tasks.distillation.distilled",
-    "ensemble.recommendation.watch_task",
     "ensemble.tasks.faults",
-    "ensemble.numpyro_models.model_task",
     "tensorflow_datasets",
+    *examples("UNUSED"),
 ]
 """Methods, sources, networks and packages that a run on digits has no use for."""
 

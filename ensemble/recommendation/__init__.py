@@ -1,5 +1,7 @@
 """Who watches what, or rates what how: a matrix factorisation, and what it recommends."""
 
+import dataclasses
+
 from ensemble.applications import Application, Command
 from ensemble.entries import NetworkEntry, SourceEntry, TaskEntry
 
@@ -21,6 +23,14 @@ _GENERATED = SourceEntry(
 )
 
 
+def _movielens(file: str) -> SourceEntry:
+    return dataclasses.replace(
+        _RATINGS,
+        page=f"https://files.grouplens.org/datasets/movielens/{file}",
+        instead="config.dataset=watches:1000x600",
+    )
+
+
 def join() -> Application:
     """Describes the application."""
     return Application(
@@ -33,13 +43,15 @@ def join() -> Application:
             },
             "source": {
                 "ratings:FILE": _RATINGS,
-                "movielens/1m-ratings": _RATINGS,
-                "movielens/100k-ratings": _RATINGS,
+                "movielens/1m-ratings": _movielens("ml-1m.zip"),
+                "movielens/100k-ratings": _movielens("ml-100k.zip"),
                 "watches:USERSxMOVIES": _GENERATED,
             },
         },
         commands={
-            "recommend": Command("recommends movies to a user", "ensemble.recommendation.command")
+            "recommend": Command(
+                "recommends items, such as movies, to a user", "ensemble.recommendation.command"
+            )
         },
         section="ensemble.recommendation.section:SECTION",
     )

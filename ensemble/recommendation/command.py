@@ -1,11 +1,11 @@
-"""Recommends movies to a user, with how sure the posterior is.
+"""Recommends items, such as movies, to a user, with how sure the posterior is.
 
     ensemble recommend --workdir=runs/movielens --user=u7
     ensemble recommend --workdir=runs/movielens --user=u7 --top=5 --json
     ensemble recommend --workdir=runs/movielens --user=u7 --item="Movie 3"
 
 The probability is that of watching, its mean over draws, with the range between 5% and 95% of them;
-the share is that of the draws which recommend the movie first. Of a run that has learned ratings,
+the share is that of the draws which recommend the item first. Of a run that has learned ratings,
 the expected rating stands in its place. Of a user or an item that the data do not have, nothing is
 known but the prior: the answer is the prior's, and says so.
 """
@@ -66,10 +66,10 @@ def answer(
     Args:
         workdir: of a run that factorised watches or ratings, finished or with draws.
         user_id: as the data have it; of another one the answer is the prior's.
-        top: how many movies, positive.
+        top: how many items, positive.
         as_json: whether to return a JSON document instead of a table.
         data_dir: of TFDS sets; by default the run's, if they lie there.
-        item: the id or the title of a movie, to answer for it alone, seen or not.
+        item: the id or the title of an item, to answer for it alone, seen or not.
         data: what the run was handed over instead of `config.dataset`.
 
     Raises:
@@ -81,8 +81,8 @@ def answer(
     config, params = restored.config, restored.fitted.sets["params"]
     if registry.task_of(config) != "factorisation":
         raise UserError(
-            f"{workdir} has learned {config['dataset']}, which holds no watches; give the workdir "
-            "of a run of configs/movielens_hmc.py"
+            f"{workdir} has learned {config['dataset']}, which is not who watched or rated what; "
+            "give the workdir of a run with config.model='matrix_factorisation'"
         )
     dataset = _dataset(workdir, restored, data_dir, data)
     names, priors = dataset.names, parse_prior(config["prior"])
@@ -113,7 +113,7 @@ def answer(
     if as_json:
         return _document(user_id, movies, int(seen.sum()), num_of(params), from_prior, of_ratings)
     verb = "rated" if of_ratings else "watched"
-    notes.append(f"User {shown(user_id)} has {verb} {seen.sum():,} movies.")
+    notes.append(f"User {shown(user_id)} has {verb} {seen.sum():,} items.")
     return "\n".join([*notes, "", format_table(movies, "rating" if of_ratings else "prob")])
 
 
@@ -191,7 +191,7 @@ def _document(
 
 
 def format_table(movies: "Sequence[Recommendation]", of: str = "prob") -> str:
-    """Returns an aligned table, a movie per line, whose numbers are probabilities or ratings."""
+    """Returns an aligned table, an item per line, whose numbers are probabilities or ratings."""
     movies = [
         movie._replace(title=shown(movie.title), genre=shown(movie.genre)) for movie in movies
     ]
@@ -211,8 +211,8 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     # Defined here, for a program that imports this module may have flags of these names.
     flags.DEFINE_string("workdir", None, "The run that recommends.")
     flags.DEFINE_string("user", None, "Of the data, as they name their users.")
-    flags.DEFINE_string("item", None, "Id or title of a movie, to answer for it alone.")
-    flags.DEFINE_integer("top", 20, "How many movies.", lower_bound=1)
+    flags.DEFINE_string("item", None, "Id or title of an item, to answer for it alone.")
+    flags.DEFINE_integer("top", 20, "How many items.", lower_bound=1)
     flags.DEFINE_bool("json", False, "Print one JSON document.")
     flags.DEFINE_string("data_dir", None, "Of TFDS sets; by default the run's, if they lie there.")
     return command_line.parse(

@@ -150,9 +150,7 @@ def _generate_watches(name: str, num_users: int, num_movies: int, seed: int) -> 
         UserError: if the seed is negative, or memory cannot hold the matrix.
     """
     _check_seed(seed)
-    size = 3 * num_users * num_movies  # Watched, observed, and as the devices have it.
-    check_memory(size, f"dataset={name!r}", "its numbers")
-    watched = np.empty((num_users, num_movies), np.uint8)
+    watched = _new_matrix(name, num_users, num_movies, "these numbers")
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(len(GENRES), size=num_movies)
     truth = _plant(rng, num_users, genres)
@@ -173,6 +171,18 @@ def _generate_watches(name: str, num_users: int, num_movies: int, seed: int) -> 
         movie_genres=tuple(GENRES[genre] for genre in genres),
         truth=truth,
     )
+
+
+def _new_matrix(name: str, num_users: int, num_movies: int, remedy: str) -> np.ndarray:
+    """A matrix uint8 [N, M] for who has watched what, empty.
+
+    Raises:
+        UserError: memory cannot hold what is made of it.
+    """
+    size = 3 * num_users * num_movies  # Watched, observed, and as the devices have it.
+    what = f"dataset={name!r}, {num_users:,} users times {num_movies:,} items,"
+    check_memory(size, what, remedy)
+    return np.empty((num_users, num_movies), np.uint8)
 
 
 def _plant(rng: np.random.Generator, num_users: int, genres: np.ndarray) -> Planted:
@@ -438,12 +448,16 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
             f"{found.name} has ratings, which are not used: who has watched what is learned. Set "
             "config.likelihood='gaussian_shared' to learn the ratings."
         )
-    if found.weights is not None:
+    if keys.weight:
         raise UserError(
-            f"{found.name} has weights, which are for ratings: set "
-            "config.likelihood='gaussian_shared' to learn these, or remove the column"
+            f"config.ratings.weight={keys.weight!r} is for ratings: set "
+            "config.likelihood='gaussian_shared' to learn these, or leave it out"
         )
-    watched = np.zeros((len(found.user_ids), len(found.item_ids)), np.uint8)
+    if found.weights is not None:
+        note(f"{found.name} has weights, which are not used: they are for ratings.")
+    size = len(found.user_ids), len(found.item_ids)
+    watched = _new_matrix(found.name, *size, "them, or learn ratings, which need no such matrix")
+    watched[:] = NOT_WATCHED
     watched[found.users, found.items] = WATCHED
     watches = Watches(
         found.name,
@@ -461,7 +475,9 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
     users, items = found.users[is_held][order], found.items[is_held][order]
     ends = np.searchsorted(users, np.arange(1, len(found.user_ids)))
     observed, held_out = hold_out(watches, request.seed, held=np.split(items, ends))
-    _note_new(found, is_held)
+    # A movie that only held-out users have watched is known to be unwatched by all others.
+    is_new = [(observed == HELD_OUT).all(axis=axis) for axis in (1, 0)]
+    _note_new(found.name, *((int(one.sum()), len(one)) for one in is_new))
     return _watch_dataset(watches, observed, held_out)
 
 
@@ -472,7 +488,11 @@ def _rating_dataset(found: Interactions, request: Request) -> RatingDataset:
             "config.likelihood='categorical' to learn who has watched what"
         )
     is_held = held_out_rows(found, keys_of(request).split, request.seed)
-    _note_new(found, is_held)
+    numbers = [
+        (len(np.setdiff1d(values[is_held], values[~is_held])), len(np.unique(values)))
+        for values in (found.users, found.items)
+    ]
+    _note_new(found.name, *numbers)
     pairs = np.stack([found.users, found.items], axis=1)
     splits = {
         split: Examples(pairs[rows], found.ratings[rows])
@@ -531,17 +551,17 @@ def held_out_rows(found: Interactions, split: str, seed: int, share: float = 0.1
     return is_held
 
 
-def _note_new(found: Interactions, is_held: np.ndarray) -> None:
-    """Notes how many users and items of the held-out interactions nothing is known of."""
+def _note_new(name: str, users: tuple[int, int], items: tuple[int, int]) -> None:
+    """Notes how many users and items, of how many, are in the test split alone."""
     parts = [
-        f"{count:,} of {len(np.unique(values)):,} {noun}"
-        for noun, values in (("users", found.users), ("items", found.items))
-        if (count := len(np.setdiff1d(values[is_held], values[~is_held])))
+        f"{count:,} of {total:,} {noun}"
+        for noun, (count, total) in (("users", users), ("items", items))
+        if count
     ]
     if parts:
         note(
-            f"{found.name}: {' and '.join(parts)} are in the test split alone: they are scored "
-            "from the prior."
+            f"{name}: in the test split alone: {' and '.join(parts)}. They are scored from the "
+            "prior."
         )
 
 

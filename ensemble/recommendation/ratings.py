@@ -19,6 +19,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from ensemble.errors import UserError, in_one_line, shown
+from ensemble.notes import note
 from ensemble.source import Request
 from ensemble.sources import prepare_dataset, tfds_records
 from ensemble.sources.own_arrays import local_path
@@ -238,8 +239,7 @@ def _collect(name: str, rows: Iterator[Row], keys: RatingsKeys, place: str) -> I
     )
     if keys.titles:
         found = _titled(found, keys.titles)
-    _check_pairs(found, place)
-    return found
+    return _without_repeats(found, place)
 
 
 def _number(value: Any, kind: str, row: int, name: str) -> float:
@@ -269,20 +269,33 @@ def _number(value: Any, kind: str, row: int, name: str) -> float:
     return number
 
 
-def _check_pairs(found: Interactions, place: str) -> None:
-    """Refuses two ratings of an item by one user."""
+def _without_repeats(found: Interactions, place: str) -> Interactions:
+    """Keeps the first row of each pair, where rows have no ratings that could differ.
+
+    Raises:
+        UserError: there are two ratings of an item by one user.
+    """
     entries = found.users.astype(np.int64) * len(found.item_ids) + found.items
-    entries.sort()
-    is_again = entries[1:] == entries[:-1]
-    if not is_again.any():
-        return
-    entry = entries[1:][is_again.argmax()]
+    kept, counts = np.unique(entries, return_index=True, return_counts=True)[1:]
+    if len(kept) == len(entries):
+        return found
+    if found.ratings is None:
+        kept.sort()
+        note(
+            f"{found.name}: {len(entries) - len(kept):,} of {len(entries):,} rows repeat a user "
+            "and an item; the first row of each pair counts."
+        )
+        columns = ("users", "items", "weights", "times")
+        some = {name: getattr(found, name) for name in columns}
+        some = {name: one if one is None else one[kept] for name, one in some.items()}
+        return dataclasses.replace(found, **some)
+    entry = entries[kept[counts.argmax()]]
     user, item = divmod(int(entry), len(found.item_ids))
-    count = np.count_nonzero(entries == entry)
+    count = counts.max()
     raise UserError(
         f"{found.name}: user {shown(repr(found.user_ids[user]))} has {count} ratings of "
         f"{shown(repr(found.titles[item]))}, but a user rates an item once; remove the duplicates "
-        f"from {place}"
+        f"from {place}, or join them to one with a weight"
     )
 
 

@@ -17,22 +17,14 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from ensemble import registry
+from ensemble.entries import SourceEntry
 from ensemble.errors import UserError, in_one_line
 from ensemble.sources import tfds_records
 from ensemble.storage.files import locked
 
 logger = logging.getLogger("ensemble")
 
-# One file of a download, to find out whether it can succeed; of other sets their page.
-SOURCES = {
-    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/train-labels-idx1-ubyte.gz",
-    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-    "train-labels-idx1-ubyte.gz",
-    "kmnist": "http://codh.rois.ac.jp/kmnist/dataset/kmnist/train-labels-idx1-ubyte.gz",
-    "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-    "movielens/1m-ratings": "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
-    "movielens/100k-ratings": "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-}
 CATALOG = "https://www.tensorflow.org/datasets/catalog"
 PROBE_SECONDS = 8.0
 # What a proxy answers when it will not or cannot go on. Anything else came from the server.
@@ -120,7 +112,7 @@ def check_reachable(name: str, data_dir: Path) -> None:
     Raises:
         UserError: if there is no answer within `PROBE_SECONDS`.
     """
-    url = SOURCES.get(name, f"{CATALOG}/{name.partition('/')[0]}")
+    url = _entry(name).page or f"{CATALOG}/{name.partition('/')[0]}"
     reasons = ["no answer"]
     # A thread, as a name look-up has no timeout of its own.
     thread = threading.Thread(target=lambda: reasons.append(_unreachable_reason(url)), daemon=True)
@@ -133,15 +125,13 @@ def check_reachable(name: str, data_dir: Path) -> None:
             f"{url} cannot be reached ({reason}): run `python -m "
             f"ensemble.sources.prepare_dataset {name} "
             f"--data_dir=DIR` on a machine with a network and copy DIR/{name} to "
-            f"{data_dir / name}; {_no_download(name)}"
+            f"{data_dir / name}; {_entry(name).instead} needs no download"
         )
 
 
-def _no_download(name: str) -> str:
-    """What the user can have instead."""
-    if name.startswith("movielens/"):
-        return "config.dataset=watches:1000x600 needs no download"
-    return "configs/digits_ensemble.py needs no download"
+def _entry(name: str) -> SourceEntry:
+    """What is known of a set beside what TFDS knows."""
+    return registry.SOURCES.built_in.get(name, SourceEntry(""))
 
 
 def _unreachable_reason(url: str) -> str:
@@ -169,7 +159,7 @@ def check_tensorflow(name: str) -> None:
                 f"preparing {name} as ArrayRecord needs {package}, which is not installed: "
                 "pip install -r requirements-prepare.txt, or this package with its extra "
                 f"'prepare' (training itself needs no TensorFlow); "
-                f"{_no_download(name)}"
+                f"{_entry(name).instead} needs no download"
             )
 
 

@@ -37,7 +37,7 @@ def in_todays_words(config: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: it has a key by both names.
     """
     config = dict(config)
-    if {"ensemble_size", "num_chains", "rwm"} <= config.keys():  # Those of every method, once.
+    if {"ensemble_size", "num_chains"} <= config.keys():  # Those of every method, once.
         config.pop("init_from" if config.get("method", "sgd") == "sgd" else "pretrained", None)
         known = {key.partition(".")[0] for key in all_keys()} | RENAMED.keys()
         config = {name: one for name, one in config.items() if name in known}

@@ -6,7 +6,6 @@ import pytest
 from conftest import ROOT
 from programs import run_here
 
-from ensemble.numpyro_models import model_file
 from ensemble.own_modules import importable
 
 CONFIG = """
@@ -21,17 +20,6 @@ def get_config():
     config.seed = VALUE * FACTOR
     return config
 """
-MODEL = """
-import numpyro
-import numpyro.distributions as dist
-from sibling_of_model import SCALE
-
-
-def mean():
-    from later_sibling_of_model import PRIOR
-
-    numpyro.sample("mu", dist.Normal(PRIOR, SCALE))
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -45,13 +33,6 @@ def test_a_config_file_imports_its_siblings(tmp_path):
     (tmp_path / "later_sibling_of_config.py").write_text("FACTOR = 3")
     done = run_here("train.py", f"--config={tmp_path / 'mine.py'}", "--explain")
     assert "231" in done.stdout, done.stderr
-
-
-def test_a_model_file_imports_its_siblings(tmp_path):
-    (tmp_path / "mine.py").write_text(MODEL)
-    (tmp_path / "sibling_of_model.py").write_text("SCALE = 2.0")
-    (tmp_path / "later_sibling_of_model.py").write_text("PRIOR = 1.0")
-    assert model_file.load(f"numpyro:{tmp_path / 'mine.py'}:mean", "").latent == ["mu"]
 
 
 def test_afterwards_they_hide_no_other_module(tmp_path):

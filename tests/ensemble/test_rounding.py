@@ -3,13 +3,10 @@
 import re
 
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 
 from ensemble import rounding
 from ensemble.notes import collected
-from ensemble.numpyro_models.numpyro_program import NumPyroProgram
 from ensemble.rounding import note_rounding
 from ensemble.sources import dataset_from_arrays
 
@@ -43,16 +40,8 @@ def test_what_rounding_takes_away_is_noted(array, says, monkeypatch):
             assert re.search(f"^the array holds numbers from .*{says}", lines[0])
 
 
-def test_inputs_targets_and_data_of_models_are_looked_at():
+def test_inputs_and_targets_are_looked_at():
     with collected() as lines:
         inputs = np.column_stack([FINE, SECONDS])
         dataset_from_arrays({"inputs": inputs, "targets": SECONDS}, "mine")
     assert {line.split(" holds")[0] for line in lines} == {"mine: inputs", "mine: targets"}
-
-    def model(y):
-        mu = numpyro.sample("mu", dist.Normal(0, 1))
-        numpyro.sample("y", dist.Normal(mu, 1).expand([50]).to_event(1), obs=y)
-
-    with collected() as lines:
-        NumPyroProgram(model, (), {"y": SECONDS})
-    assert [line.split(" holds")[0] for line in lines] == ["the argument y of the model"]

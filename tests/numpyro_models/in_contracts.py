@@ -35,3 +35,7 @@ BELONGS = (
     "benchmarks/results/posteriordb.json",
 )
 """What else is of this application alone."""
+UNUSED = {
+    "ensemble.numpyro_models.model_task": True,
+}
+"""Modules that a run on digits has no use for."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -18,6 +19,18 @@ def mean(y, num_rows=2):
     mu = numpyro.sample("mu", dist.Normal(0, 1))
     with numpyro.plate("row", num_rows):
         numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+"""
+
+WITH_SIBLINGS = """
+import numpyro
+import numpyro.distributions as dist
+from sibling_of_model import SCALE
+
+
+def mean():
+    from later_sibling_of_model import PRIOR
+
+    numpyro.sample("mu", dist.Normal(PRIOR, SCALE))
 """
 
 
@@ -94,3 +107,11 @@ def test_a_file_of_data_that_cannot_be_read_is_named(tmp_path, name, content, li
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"config.data='.*{name}'.*{line}"):
         model_file.read_arguments(str(tmp_path / name))
+
+
+def test_a_model_file_imports_its_siblings(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "mine.py").write_text(WITH_SIBLINGS)
+    (tmp_path / "sibling_of_model.py").write_text("SCALE = 2.0")
+    (tmp_path / "later_sibling_of_model.py").write_text("PRIOR = 1.0")
+    assert model_file.load(f"numpyro:{tmp_path / 'mine.py'}:mean", "").latent == ["mu"]

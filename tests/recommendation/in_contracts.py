@@ -92,3 +92,9 @@ BELONGS = (
     "benchmarks/results/movielens_gradient.json",
 )
 """What else is of this application alone."""
+UNUSED = {
+    "ensemble.recommendation.matrix_factorisation": True,
+    "ensemble.recommendation.plots": True,
+    "ensemble.recommendation.watch_task": True,
+}
+"""Modules that a run on digits has no use for."""

@@ -10,6 +10,7 @@ from ensemble.recommendation import movielens, ratings
 from ensemble.recommendation.movielens import RatingDataset, WatchDataset, held_out_rows
 from ensemble.recommendation.ratings import RatingsKeys
 from ensemble.source import Request
+from ensemble.storage import memory
 
 NUM_USERS, NUM_ITEMS = 12, 9
 OF_RATINGS = RatingsKeys(of_ratings=True)
@@ -189,6 +190,45 @@ def test_a_split_by_user_holds_out_all_of_some_and_says_so(tmp_path, caplog, key
     size = dataset.counts[held] if keys.of_ratings else NUM_ITEMS
     assert dataset.sizes["test"] == size
     assert dataset.seen(held).sum() == dataset.counts[held]
+
+
+def test_an_item_that_others_could_have_watched_is_not_new_to_watches(tmp_path, caplog):
+    """By time item z is in the test split alone: nobody else has watched it, which is known."""
+    rows = [("a", "x", 1), ("a", "y", 2), ("b", "x", 3), ("b", "y", 4), ("c", "x", 5)]
+    rows += [("c", "w", 6), ("b", "w", 7), ("d", "x", 8), ("d", "w", 9), ("a", "z", 99)]
+    lines = "".join(f"{user},{item},3,{time}\n" for user, item, time in rows)
+    (tmp_path / "late.csv").write_text(HEADER + lines)
+    name = f"ratings:{tmp_path / 'late.csv'}"
+    late = load(name, RatingsKeys(split="time"))
+    assert "in the test split alone" not in caplog.text
+    assert late.is_known(1, 3)
+    of_ratings = load(name, OF_RATINGS._replace(split="time"))
+    assert "in the test split alone: 1 of 4 items" in caplog.text
+    assert not of_ratings.is_known(1, 3)
+
+
+def test_clicks_that_are_repeated_are_one_watch(tmp_path, caplog):
+    clicks = "user,item,time\na,x,1\na,y,2\nb,x,3\na,x,4\nb,z,5\nb,x,6\nc,v,7\n"
+    (tmp_path / "clicks.csv").write_text(clicks)
+    dataset = load(f"ratings:{tmp_path / 'clicks.csv'}", RatingsKeys())
+    assert dataset.counts.tolist() == [2, 2, 1]
+    assert "2 of 7 rows repeat a user and an item" in caplog.text
+
+
+def test_weights_of_watches_are_noted_and_refused_where_they_are_asked_for(tmp_path, caplog):
+    (tmp_path / "w.csv").write_text("user,item,weight\na,x,1\na,y,2\nb,x,3\nb,z,1\nc,v,1\n")
+    name = f"ratings:{tmp_path / 'w.csv'}"
+    load(name, RatingsKeys())
+    assert "has weights, which are not used" in caplog.text
+    with pytest.raises(UserError, match=r"config\.ratings\.weight='weight' is for ratings"):
+        load(name, RatingsKeys(weight="weight"))
+
+
+def test_watches_beyond_memory_are_one_line(tmp_path, monkeypatch):
+    (tmp_path / "w.csv").write_text("user,item\na,x\na,y\nb,x\nb,z\n")
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 10)
+    with pytest.raises(UserError, match=r"2 users times 3 items, would take .*learn ratings"):
+        load(f"ratings:{tmp_path / 'w.csv'}", RatingsKeys())
 
 
 HEADER = "user,item,rating,timestamp\n"

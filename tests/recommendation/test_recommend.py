@@ -218,7 +218,7 @@ def test_of_new_users_and_items_the_prior_answers_and_it_is_said(finished):
     workdir = str(finished[0])
     text = recommend.answer(workdir, "me", top=3)
     assert text.startswith("Nothing was learned of user me: the answer is the prior's.\nUser me ")
-    assert "has watched 0 movies" in text
+    assert "has watched 0 items" in text
     document = json.loads(recommend.answer(workdir, "me", as_json=True, item="unheard"))
     assert document["from_prior"] == ["user", "item"]
     (one,) = document["recommendations"]

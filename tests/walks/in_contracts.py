@@ -67,7 +67,13 @@ BELONGS = (
     "ensemble/configs/mixture_rwm.py",
     "docs/random_walks.md",
     "benchmarks/rwm.py",
+    "simulations/walks.py",
     "benchmarks/rwm_peers.py",
     "benchmarks/results/rwm.json",
 )
 """What else is of this application alone."""
+UNUSED = {
+    "ensemble.walks.walker": True,
+    "ensemble.walks.densities": True,
+}
+"""Modules that a run on digits has no use for."""

@@ -16,6 +16,7 @@ import pytest
 import tfds_sets
 
 from ensemble import UserError
+from ensemble.entries import SourceEntry
 from ensemble.sources import catalogue, prepare_dataset, tfds_records
 
 needs_tensorflow = pytest.mark.skipif(
@@ -83,8 +84,8 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path, name):
 
 @pytest.mark.usefixtures("no_network")
 def test_a_set_with_a_configuration_is_asked_for_alike(tmp_path):
-    name = "movielens/1m-ratings"
-    with pytest.raises(UserError, match=f"copy DIR/{name} to {tmp_path / name}; config.dataset="):
+    name = "glue/sst2"
+    with pytest.raises(UserError, match=f"copy DIR/{name} to {tmp_path / name}; configs/digits"):
         prepare_dataset.prepare(name, tmp_path)
 
 
@@ -93,7 +94,7 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(prepare_dataset, "PROBE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        monkeypatch.setitem(prepare_dataset.SOURCES, "mnist", url)
+        monkeypatch.setattr(prepare_dataset, "_entry", lambda name: SourceEntry("", page=url))
         with pytest.raises(UserError, match=r"timed out|no answer"):
             prepare_dataset.check_reachable("mnist", tmp_path)
 
@@ -125,7 +126,7 @@ def test_what_a_server_answers(monkeypatch, tmp_path, status, reachable):
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.handle_request).start()
         url = f"http://127.0.0.1:{server.server_port}/file"
-        monkeypatch.setitem(prepare_dataset.SOURCES, "mnist", url)
+        monkeypatch.setattr(prepare_dataset, "_entry", lambda name: SourceEntry("", page=url))
         if reachable:
             prepare_dataset.check_reachable("mnist", tmp_path)
         else:
