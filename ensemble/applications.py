@@ -1,4 +1,4 @@
-"""What joins as a whole, with a folder of its own: its tenants, commands, names and report.
+"""Applications join as a whole, each with a folder: tenants, commands, names and reports.
 
 The core imports no application by itself. Where the folder of one is removed, the rest works as
 before, without a trace of it.
@@ -55,7 +55,7 @@ SLOW, MODES, DIVERGENT = "slow", "modes", "divergent"
 
 @dataclasses.dataclass(frozen=True)
 class ReportSection:
-    """What only some reports have, and how it is shown.
+    """A part that only some reports have, and how it is shown.
 
     Attributes:
         key: of report.json, with dots; a report that has it has this section.

@@ -48,7 +48,7 @@ class MethodEntry:
 
 @dataclasses.dataclass(frozen=True)
 class TaskEntry:
-    """What is learned.
+    """An entry of a task, which is what is learned.
 
     Attributes:
         create: called as `create(config, data)`, where `data` is the
@@ -83,7 +83,7 @@ class TaskEntry:
 
 @dataclasses.dataclass(frozen=True)
 class SourceEntry:
-    """Where examples come from.
+    """An entry of a source of examples.
 
     Attributes:
         loader: called as `loader(name, request)`; returns an `ensemble.source.Source`.
@@ -117,7 +117,7 @@ class SourceEntry:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkEntry:
-    """What maps inputs to outputs.
+    """An entry of a network, which maps inputs to outputs.
 
     Attributes:
         factory: as `ensemble.networks.register` takes it.
@@ -131,7 +131,7 @@ class NetworkEntry:
 
 @dataclasses.dataclass(frozen=True)
 class LikelihoodEntry:
-    """What a network's outputs say of a target.
+    """An entry of a likelihood: what outputs of a network say of a target.
 
     Attributes:
         likelihood: a class, an `ensemble.likelihood.Likelihood`.
@@ -157,7 +157,7 @@ class PriorEntry:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerEntry:
-    """What turns gradients into steps.
+    """An entry of an optimizer, which turns gradients into steps.
 
     Attributes:
         factory: called as `factory(config, learning_rate, weight_decay)` with the run's
@@ -182,7 +182,7 @@ class ScheduleEntry:
 
 @dataclasses.dataclass(frozen=True)
 class AugmentationEntry:
-    """What members see in training in place of an example.
+    """An entry of an augmentation: what members see in training in place of an example.
 
     Attributes:
         function: called as `function(rng_key, inputs)` with a key and a batch of one example, the
@@ -196,7 +196,7 @@ class AugmentationEntry:
 
 @dataclasses.dataclass(frozen=True)
 class WriterEntry:
-    """What gets the metrics of a run as they are written.
+    """An entry of a writer, which gets the metrics of a run as they are written.
 
     Attributes:
         factory: called as `factory(config, workdir, step)` on process 0, with the run's
@@ -211,7 +211,7 @@ class WriterEntry:
 
 @dataclasses.dataclass(frozen=True)
 class ScoreEntry:
-    """What an evaluation computes where it is asked for by name.
+    """An entry of a score, which an evaluation computes where it is asked for by name.
 
     Attributes:
         terms: a function that `ensemble.scoring.score.score` has declared.

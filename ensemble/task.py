@@ -335,6 +335,19 @@ class Comparing(Protocol):
         """
 
 
+class WithoutExamples:
+    """Defaults of a task that has no examples, and predicts none."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """No examples."""
+        return {}
+
+    def scored(self) -> None:
+        """Nothing predicts."""
+        return None
+
+
 class Defaults:
     """What `Learned` and `PredictingTask` ask for and most tasks have not."""
 

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.task import OwnLogDensity
+from ensemble.task import OwnLogDensity, WithoutExamples
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DensityTask:
+class DensityTask(WithoutExamples):
     """A log density of one vector `x` [D], whose chains start near zero.
 
     Attributes:
@@ -24,13 +24,6 @@ class DensityTask:
     num_dims: int
     num_train_examples: int = 1
     tracked: tuple[str, ...] = ("x[0]",)
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        return {}
-
-    def scored(self) -> None:
-        return None
 
     def describe(self) -> dict[str, Any]:
         return {"name": "density", "fingerprint": f"{self.num_dims}", "num_examples": {}}

@@ -1,7 +1,9 @@
 """Applications can be removed: the core neither needs them nor knows of them."""
 
+import json
 import os
 import pathlib
+import re
 import runpy
 import shutil
 import subprocess
@@ -84,6 +86,49 @@ def without(rooms, folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
+def collected(folder: pathlib.Path, *ignored: str) -> set[str]:
+    """The names of all tests, slow ones included, with their parameters."""
+    ignore = [f"--ignore=tests/{name}" for name in ignored]
+    listed = run_in(folder, "-m", "pytest", "--collect-only", "-q", "-m", "", *ignore, "tests")
+    found = {line.replace(str(folder), "") for line in listed.splitlines() if "::" in line}
+    assert len(found) > 3000
+    return found
+
+
+def names_of(rooms) -> set[str]:
+    """What tests have as parameters because of applications."""
+    found = set()
+    for room, one in zip(ROOMS, joined(), strict=True):
+        if room in rooms:
+            own = runpy.run_path(str(ROOT / "tests" / room / "in_contracts.py"))
+            tables = [value for name, value in own.items() if name.isupper()]
+            found |= {name for table in [*one.tenants.values(), *tables] for name in table}
+            found |= {pathlib.PurePath(path).stem for path in own["BELONGS"]}
+            words = ROOT.glob(f"tests/{room}/words_of_*.py")
+            found |= {name for path in words for name in runpy.run_path(str(path))["FOUND"]}
+            found |= {str(path.relative_to(ROOT)) for path in ROOT.glob(f"ensemble/{room}/*.py")}
+    return found
+
+
+def keys_in(folder: pathlib.Path) -> set[str]:
+    """The keys of the configuration that a copy lists, and names that simulations state."""
+    names = json.loads((folder / "tests" / "golden" / "names.json").read_text())
+    code = "from simulations import suite; print(*(one.name for one in suite.STATEMENTS))"
+    return {*names["config"], *run_in(folder, "-c", code).split()}
+
+
+def check_names(rooms, copy: pathlib.Path, pages: list[str]) -> None:
+    """Every test of the core is there; parameters that have gone name what was removed."""
+    before, left = collected(ROOT, *rooms, *pages), collected(copy, *pages)
+    functions = [{one.partition("[")[0] for one in some} for some in (before, left)]
+    assert functions[0] == functions[1]
+    assert left <= before
+    names = names_of(rooms) | (keys_in(ROOT) - keys_in(copy))
+    pattern = re.compile(rf"(^|[-/ ])({'|'.join(map(re.escape, names))})($|[-/ ])")
+    unexplained = [one for one in before - left if not pattern.search(one.partition("[")[2][:-1])]
+    assert unexplained == []
+
+
 def check_without(rooms, folder: pathlib.Path, paths: tuple[str, ...]) -> None:
     """Removes applications from a copy; what is left of the tests passes, and none is skipped."""
     copy = without(rooms, folder)
@@ -101,6 +146,7 @@ def check_without(rooms, folder: pathlib.Path, paths: tuple[str, ...]) -> None:
         if path.endswith(".json"):  # They have lost entries, and nothing else.
             left = {line.rstrip(",") for line in (copy / path).read_text().splitlines()}
             assert left <= {line.rstrip(",") for line in before}, path
+    check_names(rooms, copy, pages)
     ignore = [f"--ignore=tests/{page}" for page in pages]
     tests = [f"tests/{path}" for path in paths]
     run_in(copy, "-m", "pytest", "-q", "-n2", "--junitxml=tests.xml", *ignore, *tests)

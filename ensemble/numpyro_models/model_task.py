@@ -23,7 +23,7 @@ from ensemble.numpyro_models.sharded_model import ShardedModel
 from ensemble.numpyro_models.sharded_rows import check_rows
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import named_sharding
-from ensemble.task import OwnLogDensity
+from ensemble.task import OwnLogDensity, WithoutExamples
 
 _MAX_TRACKED = 100
 _NUM_TRIES = 100
@@ -33,7 +33,7 @@ _MAX_OBSERVED = 2**26  # Numbers of log likelihoods, and of predictions: 256 MiB
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ModelTask:
+class ModelTask(WithoutExamples):
     """A model whose latents are sampled, on the whole real line.
 
     Attributes:
@@ -43,15 +43,6 @@ class ModelTask:
 
     program: Program
     num_train_examples: int = 1
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """No examples."""
-        return {}
-
-    def scored(self) -> None:
-        """Nothing predicts the examples of a split."""
-        return None
 
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what is sampled, JSON-ready."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -11,7 +11,7 @@ import ml_collections
 import numpy as np
 
 from ensemble.errors import UserError
-from ensemble.task import Task
+from ensemble.task import Task, WithoutExamples
 from ensemble.walks import densities
 from ensemble.walks.densities import Density, check_density
 
@@ -42,7 +42,7 @@ class DensityTask(Task, TargetDensity, Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class Target(WithoutExamples):
     """A density by its name.
 
     Attributes:
@@ -53,15 +53,6 @@ class Target:
     name: str
     density: Density
     num_train_examples: int = 0
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """No examples."""
-        return {}
-
-    def scored(self) -> None:
-        """Nothing predicts."""
-        return None
 
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what is sampled, JSON-ready."""

@@ -106,12 +106,6 @@ def test_its_evaluation_has_the_scores_of_its_report(work, archive, tmp_path):
         assert found[path] == pytest.approx(expected[path], rel=1e-5, abs=1e-6), path
 
 
-@archives(*record.OF_APPLICATIONS)
-def test_what_is_no_classifier_is_not_evaluated(work, tmp_path):
-    with pytest.raises(ensemble.UserError, match=r"report\.json"):
-        ensemble.evaluate(work, tmp_path / "out")
-
-
 LONGER = {
     "sgd": {"num_steps": 70},
     "regression": {"num_steps": 70},

@@ -23,3 +23,11 @@ def test_its_moments_are_those_of_its_report(archive, tmp_path):
     found = run.report["posterior"]
     for name in ("mean", "variance", "num_total_samples"):
         assert found[name] == pytest.approx(expected[name])
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda one: one.parent.name)
+def test_it_is_not_evaluated(archive, tmp_path):
+    shutil.unpack_archive(archive, tmp_path / "run")
+    with pytest.raises(ensemble.UserError, match=r"report\.json"):
+        ensemble.evaluate(tmp_path / "run", tmp_path / "out")
