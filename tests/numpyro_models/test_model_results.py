@@ -45,6 +45,7 @@ def test_no_cells_of_the_table_of_variables_run_together():
     site = dict(zip(names, values, strict=True))
     report = {"sites": {"w": site}, "num_values": 1, "information_criteria": {}}
     table = format_table({"method": "nuts", **report})
+    assert "no scores" not in table
     assert table.splitlines()[-1].split()[1:] == [
         "-0.031451", "0.00094", "0.018817", "-0.062881", "-0.00096618", "1.001", "396", "400",
     ]  # fmt: skip

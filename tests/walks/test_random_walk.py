@@ -62,6 +62,7 @@ def test_the_report_has_the_moments_and_what_they_are_worth(finished):
         low, high = np.array(posterior[f"{name}_interval"]).T
         assert ((low < posterior[name]) & (posterior[name] < high)).all()
     assert "95% intervals are over chains" in text.format_table(content)
+    assert "no scores" not in text.format_table(content)
     assert posterior["accept"] == pytest.approx(0.234, abs=0.06)
     assert posterior["rhat_max"] < 1.1
     assert posterior["ess_min"] == min(posterior["ess"])

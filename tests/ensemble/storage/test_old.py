@@ -208,6 +208,13 @@ def test_of_the_keys_of_every_method_that_of_its_own_start_is_kept(method, kept)
     assert old.in_todays_words(early).get("init_from") == ("map" if method == "hmc" else None)
 
 
+def test_of_the_keys_of_every_method_those_that_nobody_has_today_are_left_out():
+    written = {"ensemble_size": 2, "num_chains": 4, "walks_of_old": {"scale": 2.0}}
+    assert old.in_todays_words(written) == {"ensemble_size": 2, "num_chains": 4}
+    # Of another run they stay, to be refused.
+    assert "walks_of_old" in old.in_todays_words({"num_chains": 4, "walks_of_old": {}})
+
+
 def _record():
     """Adds the workdirs that are not there yet."""
     logging.disable()
