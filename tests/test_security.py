@@ -131,40 +131,6 @@ def test_pickles_are_never_loaded(tmp_path):
     assert Harm.harmed == []
 
 
-MODEL = """
-import numpyro
-from numpyro import distributions
-
-def model():
-    numpyro.sample("x", distributions.Normal(0, 1))
-"""
-
-
-@pytest.mark.check
-def test_files_that_a_workdir_names_do_not_run(tmp_path, monkeypatch, blobs):
-    monkeypatch.chdir(tmp_path)
-    config = {"model": "numpyro:model.py:model", "method": "nuts", "num_chains": 2}
-    config |= {"sampler.num_warmup": 10, "sampler.num_samples": 10, "sampler.thin": 1}
-    (tmp_path / "model.py").write_text(MODEL)
-    ensemble.train(config, workdir="run", show_progress=False)
-    harm = "import pathlib; pathlib.Path('harm').touch()"
-    (tmp_path / "model.py").write_text(harm)
-    (tmp_path / "mine.py").write_text(MODEL)
-    for use in (
-        lambda: ensemble.load("run"),
-        lambda: ensemble.evaluate("run", datasets=()),
-        lambda: ensemble.train(small_config(init_from="run"), blobs, workdir="other"),
-    ):
-        with pytest.raises(UserError):
-            use()
-    mine = {**config, "model": "numpyro:mine.py:model", "init_from": "run"}
-    assert ensemble.train(mine, workdir="mine", show_progress=False).report["posterior"]
-    assert not (tmp_path / "harm").exists()
-    with pytest.raises(UserError, match=r"model\.py.*'model'"):
-        ensemble.train(config, workdir="run", show_progress=False)
-    assert (tmp_path / "harm").exists()  # Now this command named it.
-
-
 def test_postscript_is_no_image(tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("it ran a program"))
     monkeypatch.setattr("subprocess.check_call", lambda *_, **__: pytest.fail("it ran a program"))

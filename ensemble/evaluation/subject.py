@@ -270,7 +270,7 @@ class Subject:
                 f"{stored.members.tolist()}, report.json {self.report['live_members']}; train "
                 "again with the same --workdir"
             )
-        expected = self.description["num_examples"][split]
+        expected = self.description["num_examples"].get(split)
         if len(stored.targets) != expected:
             raise UserError(
                 f"{self.work.predictions / split}.npz has predictions of "

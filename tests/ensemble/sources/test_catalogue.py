@@ -181,6 +181,7 @@ def test_unknown_names_list_the_known(name, hint):
         ("mine.npz", "is a path; write npz:mine.npz"),
         (os.path.dirname(__file__), f"is a path; write folder:{os.path.dirname(__file__)}"),
     ],
+    ids=["a table", "CSV", "npz", "a folder"],
 )
 def test_paths_without_a_prefix_are_told_how_to_write_them(name, hint):
     with pytest.raises(UserError, match=hint):
