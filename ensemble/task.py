@@ -135,7 +135,7 @@ class OwnLogDensity(NamedTuple):
     """A log density of all parameters together, with its data.
 
     Attributes:
-        data: on the devices.
+        place: puts the data on the devices.
         bind: `(data) -> logdensity_fn`, from the parameters to nats [].
         layout: of the parameters: which are split over the devices, and padded.
         run_free: takes draws of chains that do not wait for each other, where every device computes
@@ -146,7 +146,7 @@ class OwnLogDensity(NamedTuple):
             standard normal density.
     """
 
-    data: Any
+    place: Callable[[], Any]
     bind: Callable[[Any], Callable[[Any], jax.Array]]
     layout: Layout = Layout()
     run_free: Callable[..., Any] | None = None

@@ -32,7 +32,7 @@ class DensityTask(WithoutExamples):
         return {"x": jax.ShapeDtypeStruct((self.num_dims,), jnp.float32)}
 
     def own_log_density(self, mesh: Any, may_split: bool) -> OwnLogDensity:
-        return OwnLogDensity((), lambda data: lambda params: self.logdensity_fn(params["x"]))
+        return OwnLogDensity(tuple, lambda data: lambda params: self.logdensity_fn(params["x"]))
 
     def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:
         draw = jax.vmap(lambda key: jax.random.uniform(key, (self.num_dims,), minval=-2, maxval=2))

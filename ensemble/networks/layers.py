@@ -25,6 +25,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
+from ensemble.sharding.platforms import traced_platform
+
 _is_mapped = contextvars.ContextVar("is_mapped", default=False)
 
 
@@ -163,7 +165,7 @@ def _conv_operands(
 
 def on_cpu() -> bool:
     """Whether programs are compiled for CPU, whose fast forms are not an accelerator's."""
-    return jax.default_backend() == "cpu"
+    return traced_platform() == "cpu"
 
 
 def _relu(x: jax.Array) -> jax.Array:

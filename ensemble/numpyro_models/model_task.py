@@ -76,9 +76,8 @@ class ModelTask(WithoutExamples):
         program = self.program
         split = program.on_shards(mesh)
         if split is None:
-            data = transfer.put(program.arrays, named_sharding(mesh))
             return OwnLogDensity(
-                data,
+                lambda: transfer.put(program.arrays, named_sharding(mesh)),
                 lambda arrays: lambda params: program.log_density(params, arrays),
                 run_free=run_on_devices,
                 bind_reference=lambda arrays, sd: (
@@ -92,13 +91,13 @@ class ModelTask(WithoutExamples):
             check_rows(split, self.starts(keys, from_prior=False))
         layout = split.layout
         if may_split and layout.names:
-            return OwnLogDensity(split.data, split.bind, layout)
+            return OwnLogDensity(split.place, split.bind, layout)
 
         def bind(data: Any, of: ShardedModel = split) -> Any:
             return lambda params: of.bind(data)(of.pad(params))
 
         return OwnLogDensity(
-            split.data,
+            split.place,
             bind,
             bind_reference=lambda data, sd: bind(data, program.reference_on_shards(split)),
         )

@@ -64,8 +64,7 @@ class ShardedModel:
         sizes: rows of every sharded plate.
         rows: of every latent site; None for one that all shards share.
         arguments: of the model, on the host.
-        data: arrays among the arguments, on the devices; those with rows are padded.
-        data_rows: the same, where they have rows; None for those that all shards share.
+        data_rows: where arrays among the arguments have rows; None for those that all shards share.
     """
 
     model: Callable[..., Any]
@@ -74,8 +73,23 @@ class ShardedModel:
     sizes: dict[str, int]
     rows: dict[str, Rows | None]
     arguments: Arguments
-    data: dict[str, jax.Array]
     data_rows: dict[str, Rows | None]
+
+    @functools.cached_property
+    def data(self) -> dict[str, jax.Array]:
+        """Arrays among the arguments, on the devices; those with rows are padded."""
+        return self.place()
+
+    def place(self) -> dict[str, jax.Array]:
+        """Puts the arrays among the arguments on the devices."""
+        arrays = self.arguments.arrays.items()
+        padded = {name: self._pad(np.asarray(leaf), self.data_rows[name]) for name, leaf in arrays}
+        return dict(transfer.put(padded, self._data_shardings))
+
+    @property
+    def _data_shardings(self) -> dict[str, NamedSharding]:
+        specs = self._specs(self.data_rows)
+        return {name: NamedSharding(self.mesh, spec) for name, spec in specs.items()}
 
     @property
     def mask(self) -> dict[str, np.ndarray]:
@@ -272,9 +286,11 @@ class ShardedModel:
             return jnp.float32(0)
 
         params = jax.eval_shape(self.pad, shapes)
+        with transfer.described():
+            described = self.place()
         try:
-            jax.eval_shape(lambda params, data: self.bind(data)(params), params, self.data)
-            jax.eval_shape(self._mapped(check, is_grad=False), params, self.data)
+            jax.eval_shape(lambda params, data: self.bind(data)(params), params, described)
+            jax.eval_shape(self._mapped(check, is_grad=False), params, described)
         except UserError:
             raise
         except Exception as error:  # A model is a program, and may raise anything.
@@ -326,10 +342,7 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
         name: Rows(leaf.shape[0]) if leaf.shape[:1] and leaf.shape[0] in sizes.values() else None
         for name, leaf in arguments.arrays.items()
     }
-    found = ShardedModel(model, mesh, axis_name, sizes, rows, arguments, {}, data_rows)
-    for name, leaf in arguments.arrays.items():
-        where = NamedSharding(mesh, found._spec(data_rows[name]))
-        found.data[name] = transfer.put(found._pad(np.asarray(leaf), data_rows[name]), where)
+    found = ShardedModel(model, mesh, axis_name, sizes, rows, arguments, data_rows)
     found._check_parts(shapes)
     return found
 

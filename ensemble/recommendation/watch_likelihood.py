@@ -90,7 +90,7 @@ def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatc
     sharding = named_sharding(mesh, "user")
     shape = (num_shards * num_blocks, num_rows, num_movies)
     return PlacedWatches(
-        signs=transfer.put_parts(shape, sharding, signs_of),
+        signs=transfer.put_parts(shape, np.int8, sharding, signs_of),
         reference=transfer.put(pairs, sharding),
     )
 

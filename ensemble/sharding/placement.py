@@ -15,6 +15,7 @@ the axis of members; a device sees its slots of it.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,6 +36,7 @@ from ensemble.sharding.member_parts import (
 )
 from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, create_mesh, named_sharding, spec
 from ensemble.sharding.parts import own_parts
+from ensemble.sharding.platforms import platform_of, traced_for
 
 _MAX_UNROLLED = 16
 
@@ -122,7 +124,7 @@ class Placement:
     @property
     def platform(self) -> str:
         """What the devices are: `cpu`, `gpu` or `tpu`."""
-        return str(self.mesh.devices.flat[0].platform)
+        return platform_of(self.mesh)
 
     @property
     def may_stall(self) -> bool:
@@ -213,14 +215,25 @@ class Placement:
         chosen: dict[str, Any] = dict(options or {})
         if runs_once:
             chosen["xla_backend_optimization_level"] = 1
+        traced = self._traced(fn)
         if self.splits_members:
-            program = self._map_groups(fn, in_specs, out_specs)
+            program = self._map_groups(traced, in_specs, out_specs)
         else:
             # What users' networks do within loops is not annotated for check_vma.
             program = jax.shard_map(
-                fn, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+                traced, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
             )
         return jax.jit(program, donate_argnums=tuple(donate), compiler_options=chosen or None)
+
+    def _traced(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, which networks see that it is traced for these devices."""
+
+        @functools.wraps(fn)
+        def traced(*args: Any) -> Any:
+            with traced_for(self.mesh):
+                return fn(*args)
+
+        return traced
 
     def _map_groups(
         self, fn: Callable[..., Any], in_specs: Any, out_specs: Any
@@ -280,7 +293,7 @@ class Placement:
             def part(index: Any) -> np.ndarray:
                 return np.stack([leaf[k % len(leaf)][index[1:]] for k in rows[index[0]]])
 
-            return transfer.put_parts((len(rows), *leaf.shape[1:]), sharding, part)
+            return transfer.put_parts((len(rows), *leaf.shape[1:]), leaf.dtype, sharding, part)
 
         def shape(leaf: np.ndarray) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((len(rows), *leaf.shape[1:]), leaf.dtype)

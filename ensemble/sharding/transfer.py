@@ -2,10 +2,14 @@
 
 A dimension that is spread over devices must be a multiple of their number. It is padded before
 `put`, and what pads is stripped after `fetch`: files hold none, for other devices pad otherwise.
+
+Within `described` nothing is put anywhere: a program can be compiled for devices that are not here.
 """
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +22,40 @@ from ensemble.sharding import processes
 from ensemble.sharding.mesh import DATA, named_sharding
 from ensemble.sharding.parts import Distant
 
+_only_described = contextvars.ContextVar("only_described", default=False)
+
+
+@contextlib.contextmanager
+def described() -> Iterator[None]:
+    """Within it, arrays that are put on devices are only described.
+
+    `put` and `put_parts` return `jax.ShapeDtypeStruct`s that say where the arrays would lie, which
+    a jitted function's `lower` takes in their place.
+    """
+    token = _only_described.set(True)
+    try:
+        yield
+    finally:
+        _only_described.reset(token)
+
+
+def describe(tree: Any, shardings: Any) -> Any:
+    """What `put` returns within `described`.
+
+    Args:
+        tree: of arrays, or of anything else that has a shape and a dtype.
+        shardings: one, or a tree of them.
+    """
+
+    def one(leaf: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
+        leaf = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+        return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
+
+    if isinstance(shardings, Sharding):
+        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
+    return jax.tree.map(one, tree, shardings)
+
 
 def put(tree: Any, shardings: Any) -> Any:
     """Puts arrays, which every process has whole, where the shardings say.
@@ -26,6 +64,8 @@ def put(tree: Any, shardings: Any) -> Any:
         tree: of NumPy or JAX arrays; of `Distant` ones each process reads its part.
         shardings: one, or a tree of them.
     """
+    if _only_described.get():
+        return describe(tree, shardings)
     if processes.count() == 1:
         return jax.device_put(tree, shardings)
 
@@ -44,15 +84,18 @@ def put(tree: Any, shardings: Any) -> Any:
 
 
 def put_parts(
-    shape: tuple[int, ...], sharding: Sharding, part: Callable[[Any], np.ndarray]
-) -> jax.Array:
+    shape: tuple[int, ...], dtype: Any, sharding: Sharding, part: Callable[[Any], np.ndarray]
+) -> Any:
     """Puts an array of which no process has more than the parts of its devices.
 
     Args:
         shape: of the whole.
+        dtype: of it.
         sharding: where it lies.
         part: from an index of the whole to what is there.
     """
+    if _only_described.get():
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
     return jax.make_array_from_callback(shape, sharding, part)
 
 
@@ -157,8 +200,20 @@ class PlacedSplit(NamedTuple):
     mask: jax.Array
 
 
-def place_split(inputs: np.ndarray, targets: np.ndarray, mesh: Mesh) -> PlacedSplit:
-    """Puts a split on the devices; the last example pads, for zeros may be no input."""
+def place_split(
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    mesh: Mesh,
+    prepare: Callable[[jax.Array], jax.Array] | None = None,
+) -> PlacedSplit:
+    """Puts a split on the devices; the last example pads, for zeros may be no input.
+
+    Args:
+        inputs: [N, ...].
+        targets: [N].
+        mesh: of the devices.
+        prepare: of the inputs, example by example, computed where they lie.
+    """
     num_places = padded_size(len(targets), mesh, DATA)
 
     def padded(tree: Any) -> Any:
@@ -166,4 +221,10 @@ def place_split(inputs: np.ndarray, targets: np.ndarray, mesh: Mesh) -> PlacedSp
 
     rows = padded(target_rows.on_devices(targets))
     arrays = (padded(inputs), rows, np.arange(num_places) < len(targets))
-    return PlacedSplit(*put(arrays, named_sharding(mesh, "example")))
+    placed = PlacedSplit(*put(arrays, named_sharding(mesh, "example")))
+    if prepare is None:
+        return placed
+    if _only_described.get():
+        prepared = jax.eval_shape(prepare, placed.inputs)
+        return placed._replace(inputs=describe(prepared, named_sharding(mesh, "example")))
+    return placed._replace(inputs=jax.jit(prepare)(placed.inputs))

@@ -16,6 +16,7 @@ from run_parts import validated
 from ensemble import registry
 from ensemble.fitted import OnDisk
 from ensemble.method import PredictingMethod
+from ensemble.sharding import transfer
 from ensemble.testing import methods
 
 KEY = jax.random.key(5)
@@ -96,6 +97,13 @@ def test_parameters_are_those_of_one_member(run):
     if hasattr(task, "params_shapes"):
         expected = jax.tree.map(np.shape, task.params_shapes())
         assert shapes == expected
+
+
+def test_a_constructor_puts_nothing_on_devices(run, monkeypatch):
+    """So that programs can be compiled for devices that are not here."""
+    for name in ("put", "put_parts", "place_split"):
+        monkeypatch.setattr(transfer, name, lambda *_: pytest.fail("something was placed"))
+    type(run.method)(run.method.config, run.method.task)
 
 
 def mixtures(log_probs, member_of):

@@ -80,7 +80,7 @@ def test_latents_lie_beside_their_rows_if_they_may(monkeypatch):
     whole = task.own_log_density(mesh, may_split=False)
     assert not whole.layout.names
     params = {"centre": jnp.float32(0.3), "mean": jnp.asarray(Y[::-1])}
-    prior = jax.jit(lambda at, data: whole.bind_reference(data, 1.0)(at))(params, whole.data)
+    prior = jax.jit(lambda at, data: whole.bind_reference(data, 1.0)(at))(params, whole.place())
     expected = task.program.log_reference(params, task.program.arrays, 1.0)
     assert float(prior) == pytest.approx(float(expected))
     padded = split.layout.pad(params)
@@ -88,4 +88,4 @@ def test_latents_lie_beside_their_rows_if_they_may(monkeypatch):
     expected = pytest.approx(float(task.program.log_density(params, task.program.arrays)))
     for density, position in ((split, padded), (whole, params)):
         value = jax.jit(lambda position, data, density=density: density.bind(data)(position))
-        assert float(value(position, density.data)) == expected
+        assert float(value(position, density.place())) == expected

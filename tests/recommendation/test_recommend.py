@@ -100,7 +100,7 @@ def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_p
 
 def test_no_users_factors_are_gathered():
     config = validated(watch_config(sampler={"num_samples": 2, "num_warmup": 0, "thin": 1}))
-    programs = Programs(config, create_task(config, None))
+    programs = Programs(config, create_task(config, None), jax.devices())
     shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype),
         programs.layout.padded_shapes(programs.task.params_shapes()),

@@ -7,9 +7,11 @@ and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels r
 A task may have a value and gradient of its own: `ensemble.task.OwnLogLikelihood`.
 """
 
+import dataclasses
+import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +26,15 @@ from ensemble.source import Examples
 from ensemble.task import Learned, Modelled, OwnLogLikelihood
 
 
-class LogDensity(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class LogDensity:
     """A log density and the data that it is of.
 
     A jitted program takes `data` as an argument and binds it inside: what a program closes over
     would be a constant of it, whole on every device.
 
     Attributes:
-        data: the examples, spread over the axis `data`.
+        place: puts the data on the devices: examples are spread over the axis `data`.
         bind: `(data) -> logdensity_fn`, which maps the parameters of one network to nats, []
             float32, and can be differentiated in reverse once, vmapped and scanned.
         predict: `(params, inputs [N, ...]) -> prediction`, named arrays [N, ...] of one network;
@@ -41,12 +44,17 @@ class LogDensity(NamedTuple):
         run_free, bind_reference: as of `ensemble.task.OwnLogDensity`.
     """
 
-    data: Any
+    place: Callable[[], Any]
     bind: Callable[[Any], Callable[[Any], jax.Array]]
     predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None
-    layout: Layout = Layout()
+    layout: Layout = dataclasses.field(default_factory=Layout)
     run_free: Callable[..., Any] | None = None
     bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
+
+    @functools.cached_property
+    def data(self) -> Any:
+        """The data on the devices, from when they are first asked for."""
+        return self.place()
 
 
 def make_log_density(
@@ -82,7 +90,7 @@ def make_log_density(
         return task.predict({"params": params}, inputs)
 
     return LogDensity(
-        own.place(),
+        own.place,
         bind,
         own.predict or predict,
         own.layout,
@@ -99,16 +107,15 @@ def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDen
         may_split: whether the sampler leaves parameters on their shards.
     """
     own = model.own_log_density(mesh, may_split)
-    return LogDensity(own.data, own.bind, None, own.layout, own.run_free, own.bind_reference)
+    return LogDensity(own.place, own.bind, None, own.layout, own.run_free, own.bind_reference)
 
 
 def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
     """The log likelihood of all examples and its gradient, in one pass over every shard."""
 
     def place() -> PlacedSplit:
-        placed = place_split(split.inputs, split.targets, mesh)
         # Inputs as the network sees them.
-        return placed._replace(inputs=jax.jit(task.prepare)(placed.inputs))
+        return place_split(split.inputs, split.targets, mesh, task.prepare)
 
     def on_shard(params: Any, data: PlacedSplit) -> Any:
         inputs, targets, mask = data

@@ -1,9 +1,10 @@
 """The compiled programs of the samplers: how chains start, are tuned, and take a chunk of draws."""
 
+import contextlib
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +36,7 @@ from ensemble.methods.mcmc.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh, named_sharding
+from ensemble.sharding.platforms import traced_for
 from ensemble.sharding.transfer import PlacedSplit, place_split
 from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
@@ -47,18 +49,23 @@ class Programs:
     Args:
         config: of the run.
         task: the network, its data and its prior; or a model that is sampled as it is.
+        devices: D, all of which are used.
 
     Raises:
         UserError: the task has no posterior, or does not fit the devices or the memory.
     """
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: Learned | Modelled):
+    def __init__(
+        self,
+        config: ml_collections.FrozenConfigDict,
+        task: Learned | Modelled,
+        devices: Sequence[jax.Device],
+    ):
         self.config = config
         self.task = task
         scored = task.scored()
         self._scored = scored
         self.traced = () if scored is None else tuple(scored.likelihood.traced)
-        devices = processes.devices(config.num_devices)
         num_groups = math.gcd(config.num_chains, len(devices))
         self.mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
         self.sizes = dict(task.sizes)
@@ -66,16 +73,12 @@ class Programs:
             # Another mass joins all parameters to one vector.
             may_split = config.sampler.mass in ("identity", "diagonal")
             may_split &= SAMPLERS[config.method].may_split
-            self.density, in_memories = log_density_of_model(task, self.mesh, may_split), {}
+            self.density = log_density_of_model(task, self.mesh, may_split)
         else:
-            in_memories = {name: in_memory(task.dataset, name) for name in self.sizes}
-            train = in_memories.pop("train")
+            train = in_memory(task.dataset, "train")
             self.density = make_log_density(task, train, self.mesh, config.temperature)
-        self.splits = {
-            name: place_split(split.inputs, split.targets, self.mesh)
-            for name, split in in_memories.items()
-        }
-        self.tracked_split = next((k for k in ("validation", "test") if k in self.splits), None)
+        self._predicted = () if scored is None else tuple(k for k in self.sizes if k != "train")
+        self.tracked_split = next((k for k in ("validation", "test") if k in self._predicted), None)
         self.layout = self.density.layout
         self.padded_shapes = self.layout.padded_shapes(task.params_shapes())
         self._predict = jax.jit(self._predict_draw)
@@ -110,6 +113,17 @@ class Programs:
         self._gather = jax.jit(lambda trace: trace, out_shardings=named_sharding(self.mesh))
         self.tune_chains = jax.jit(self._tune_chains)
 
+    @functools.cached_property
+    def splits(self) -> dict[str, PlacedSplit]:
+        """The splits that are predicted, on the devices, from when they are first asked for."""
+        if isinstance(self.task, Modelled):
+            return {}
+        in_memories = {name: in_memory(self.task.dataset, name) for name in self._predicted}
+        return {
+            name: place_split(split.inputs, split.targets, self.mesh)
+            for name, split in in_memories.items()
+        }
+
     @property
     def likelihood(self) -> Likelihood:
         """Of the targets of splits, where there are some."""
@@ -119,7 +133,7 @@ class Programs:
     def _check_memory(self) -> None:
         config, num_params = self.config, self.num_params
         # Positions and gradients, mass, predictions of a split; a checkpoint fetches less.
-        predicted = max((self.sizes[name] for name in self.splits), default=0)
+        predicted = max((self.sizes[name] for name in self._predicted), default=0)
         state = (
             2 * num_params * self._settings.num_replicas
             + (config.sampler.mass == "dense") * num_params**2
@@ -180,6 +194,12 @@ class Programs:
             num_moves=named_sharding(self.mesh, "chain"),
         )
 
+    def record_shardings(self, record: Record) -> Record:
+        """Where every array of a record lies."""
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: self.layout.sharding(self.mesh, path, None, "chain"), record
+        )
+
     @functools.cached_property
     def tracked_names(self) -> list[str]:
         """Of the scalars that are recorded of every draw, beside diagnostics and scores."""
@@ -212,10 +232,16 @@ class Programs:
         of_params = self.density.bind(data)
         return lambda position: of_params(coordinates.to_params(position))
 
+    @contextlib.contextmanager
+    def _traced(self) -> Iterator[None]:
+        """What is traced within is mapped over chains, on the devices of the mesh."""
+        with traced_for(self.mesh), mapped_over_networks():
+            yield
+
     def _first_state(
         self, rng_keys: jax.Array, coordinates: Coordinates, positions: Any, data: Any
     ) -> SamplingState:
-        with mapped_over_networks():
+        with self._traced():
             sampler = self._make_sampler(coordinates, data)
             chains = jax.vmap(sampler.init, spmd_axis_name=ENSEMBLE)(rng_keys, positions)
         return SamplingState(
@@ -226,7 +252,7 @@ class Programs:
         )
 
     def _tune_chains(self, chains: Chain, coordinates: Coordinates, data: Any) -> Chain:
-        with mapped_over_networks():
+        with self._traced():
             sampler = self._make_sampler(coordinates, data)
             assert sampler.tune is not None
             return jax.vmap(sampler.tune, spmd_axis_name=ENSEMBLE)(chains)
@@ -269,10 +295,7 @@ class Programs:
 
     def _placed(self, record: Record) -> Record:
         """A record as it lies on the devices, with its chains."""
-        shardings = jax.tree_util.tree_map_with_path(
-            lambda path, _: self.layout.sharding(self.mesh, path, None, "chain"), record
-        )
-        return jax.lax.with_sharding_constraint(record, shardings)
+        return jax.lax.with_sharding_constraint(record, self.record_shardings(record))
 
     def _run_chunk(
         self,
@@ -295,7 +318,7 @@ class Programs:
             first: of the new draws.
             end: number after the last one.
         """
-        with mapped_over_networks():
+        with self._traced():
             if self._run_free is not None:
                 whole = (state.coordinates, data)
                 chains, num_moves, record = self._run_free(
@@ -384,7 +407,7 @@ class Programs:
         shardings = jax.tree_util.tree_map_with_path(
             lambda path, _: self.layout.sharding(self.mesh, path, "chain"), padded
         )
-        with mapped_over_networks():
+        with self._traced():
             predicted = self._predict(transfer.put(padded, shardings), self.splits[name].inputs)
         num_examples = self.sizes[name]
         found = transfer.fetch(predicted)

@@ -81,7 +81,7 @@ class Sampling(Method[SamplingState, ChunkInfo]):
         self.task = task
         self.steps_per_epoch = config.log_every_steps
         self.remedy = f"lower config.sampler.step_size={config.sampler.step_size}"
-        self._programs = Programs(config, task)
+        self._programs = Programs(config, task, processes.devices(config.num_devices))
         self._num_left_out = self._programs.num_left_out
         tunes_at_once = SAMPLERS[config.method].tunes_at_once
         self._num_tuning = config.sampler.num_warmup if tunes_at_once else 0  # They are no draws.

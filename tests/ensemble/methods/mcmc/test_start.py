@@ -1,5 +1,6 @@
 """Starts: a MAP whose gradient is zero, and for models places away from it on every scale."""
 
+import dataclasses
 import types
 
 import jax
@@ -155,7 +156,9 @@ def test_a_chain_starts_from_a_file_that_has_all_of_its_parameters(blobs, tmp_pa
 def test_a_start_that_is_not_finite_is_refused(blobs):
     task = make_task(blobs)
     density = make_density(task)
-    broken = density._replace(bind=lambda data: lambda params: jnp.nan * density.bind(data)(params))
+    broken = dataclasses.replace(
+        density, bind=lambda data: lambda params: jnp.nan * density.bind(data)(params)
+    )
     with pytest.raises(UserError, match=r"not finite.*search"):
         find_map(task, broken, SHAPES)
 
