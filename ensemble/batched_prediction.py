@@ -29,6 +29,15 @@ def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return np.empty(shape, dtype)
 
 
+def make_predict_batch(predict_fn: PredictFn, placement: Placement) -> Callable[..., Any]:
+    """Returns the program `(sets, inputs [B, ...]) -> named arrays [num_places, B, ...]`."""
+    return placement.map_devices(
+        placement.map_slots(predict_fn, in_axes=(0, None)),
+        (MEMBERS, EXAMPLES),
+        spec("member", "example"),
+    )
+
+
 def make_predict(
     predict_fn: PredictFn, placement: Placement, num_passes: int = 1
 ) -> Callable[..., dict[str, np.ndarray]]:
@@ -44,11 +53,7 @@ def make_predict(
     what is predicted for the last. It returns what the likelihood predicts with each estimator, set
     by set, named arrays [S * K, N, ...] float32.
     """
-    predict_batch = placement.map_devices(
-        placement.map_slots(predict_fn, in_axes=(0, None)),
-        (MEMBERS, EXAMPLES),
-        spec("member", "example"),
-    )
+    predict_batch = make_predict_batch(predict_fn, placement)
 
     def predict(sets: Any, inputs: Inputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
         num_examples = len(inputs)

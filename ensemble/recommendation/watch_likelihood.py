@@ -134,7 +134,8 @@ def make_value_and_grad(
 def make_log_probs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
     """Returns `(params, pairs) -> log-probabilities [P, 2]` of not having watched, and of having.
 
-    The P pairs [P, 2] int32 are of a user and a movie. Each shard computes those of its users.
+    The P pairs [P, 2] int32 are of a user and a movie, and every shard has all of them. Each
+    computes those of its users; the results are spread over the shards, which divide P.
     """
 
     def on_shard(params: Params, pairs: jax.Array) -> jax.Array:
@@ -145,14 +146,14 @@ def make_log_probs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
         users = jnp.where(is_here, users, 0)
         products = params["user_embeddings"][users] * params["movie_embeddings"][movies]
         logits = products.sum(axis=-1) + params["user_bias"][users] + params["movie_bias"][movies]
-        logits = jax.lax.psum(jnp.where(is_here, logits, 0), DATA)
+        logits = jax.lax.psum_scatter(jnp.where(is_here, logits, 0), DATA, tiled=True)
         return jax.nn.log_sigmoid(jnp.stack([-logits, logits], axis=-1))
 
     mapped = jax.shard_map(
         on_shard,
         mesh=mesh,
         in_specs=(_params_specs(), spec()),
-        out_specs=spec(),
+        out_specs=spec("example"),
         check_vma=True,
     )
     return lambda params, pairs: mapped(dict(params), pairs)

@@ -205,6 +205,7 @@ def place_split(
     targets: np.ndarray,
     mesh: Mesh,
     prepare: Callable[[jax.Array], jax.Array] | None = None,
+    whole_inputs: bool = False,
 ) -> PlacedSplit:
     """Puts a split on the devices; the last example pads, for zeros may be no input.
 
@@ -213,6 +214,7 @@ def place_split(
         targets: [N].
         mesh: of the devices.
         prepare: of the inputs, example by example, computed where they lie.
+        whole_inputs: whether every shard has all inputs; targets and mask are spread all the same.
     """
     num_places = padded_size(len(targets), mesh, DATA)
 
@@ -221,7 +223,10 @@ def place_split(
 
     rows = padded(target_rows.on_devices(targets))
     arrays = (padded(inputs), rows, np.arange(num_places) < len(targets))
-    placed = PlacedSplit(*put(arrays, named_sharding(mesh, "example")))
+    spread = named_sharding(mesh, "example")
+    placed = PlacedSplit(
+        *put(arrays, (named_sharding(mesh) if whole_inputs else spread, spread, spread))
+    )
     if prepare is None:
         return placed
     if _only_described.get():

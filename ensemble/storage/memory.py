@@ -10,6 +10,15 @@ import jax
 
 from ensemble.errors import UserError
 
+_OF_KIND = {
+    "TPU v3": 2**34, "TPU v4": 2**35, "TPU v5 lite": 2**34, "TPU v5": 95 * 2**30,
+    "TPU v6 lite": 2**35, "TPU7x": 96 * 2**30, "NVIDIA H100 80GB HBM3": 80 * 2**30,
+}  # fmt: skip
+"""Bytes of a device by its kind, where it is only described: those of Google's and NVIDIA's pages.
+
+https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, https://www.nvidia.com/h100
+"""
+
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
 
@@ -64,13 +73,14 @@ def check_memory(
     Raises:
         UserError: as said.
     """
-    of_each = None
-    if devices:
-        of_each, local = own_bytes(devices), _local(devices)
+    of_each = own_bytes(devices) if devices else None
     if of_each is None:
         num_bytes += on_devices
-    elif on_devices > of_each * len(local):
-        raise _too_large(what, on_devices, of_each * len(local), "the devices here", remedy)
+    else:
+        # Of all processes, for described devices may be those of many others.
+        on_all, of_all = on_devices * jax.process_count(), of_each * len(devices)
+        if on_all > of_all:
+            raise _too_large(what, on_all, of_all, "the devices", remedy)
     there_are = memory_bytes()
     if num_bytes > there_are:
         raise _too_large(what, num_bytes, there_are, "this machine", remedy)
@@ -95,7 +105,11 @@ def device_bytes(devices: Sequence[jax.Device]) -> int:
 
 def own_bytes(devices: Sequence[jax.Device]) -> int | None:
     """The memory of one device, where it has its own and says how much; else None."""
-    limit = (_local(devices)[0].memory_stats() or {}).get("bytes_limit")
+    one = _local(devices)[0]
+    try:
+        limit = (one.memory_stats() or {}).get("bytes_limit")
+    except jax.errors.JaxRuntimeError:  # It is only described.
+        limit = _OF_KIND.get(one.device_kind)
     return None if limit is None else int(limit)
 
 

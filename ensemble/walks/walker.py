@@ -152,9 +152,9 @@ class Walker:
         num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes
         num_dims, num_devices = self.density.num_dims, self.mesh.shape[ENSEMBLE]
         shape = num_blocks, NUM_SEGMENTS, num_dims, num_lanes
-        accepted, invalid = map(jnp.zeros_like, (state.chains.accepted, state.chains.invalid))
+        none = np.zeros(state.chains.accepted.shape, np.int32)
         state = state.replace(
-            chains=state.chains.replace(accepted=accepted, invalid=invalid),
+            chains=state.chains.replace(accepted=none, invalid=none),
             grid=Grid.around(self.positions(state) if around is None else around),
             sums=zero_sums(num_blocks, num_dims, num_lanes, num_devices),
             closed=(jnp.zeros(shape), jnp.zeros(shape)),
@@ -235,7 +235,7 @@ class Walker:
             length, done = state.segment_length, state.num_draws
             count = min(end - state.step, length - done % length, most)
             span = Span(np.uint32(state.step // 2), np.int32(done), np.int32(count))
-            chains, sums = self._run(
+            chains, sums = self.take_steps(
                 state.chains, state.sums, state.rng_key, state.factor, state.grid, span
             )
             state = state.replace(chains=chains, sums=sums, step=state.step + count)
@@ -321,7 +321,7 @@ class Walker:
     # The devices.
 
     @functools.cached_property
-    def _run(self) -> Callable[..., tuple[Chains, Sums]]:
+    def take_steps(self) -> Callable[..., tuple[Chains, Sums]]:
         """The program that takes steps: one for all chunks."""
         num_blocks, over_chains = self._lanes.num_blocks, spec("chain")
 

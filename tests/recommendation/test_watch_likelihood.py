@@ -223,7 +223,7 @@ def test_products_are_of_the_highest_precision():
 def test_log_probs_of_pairs_come_from_the_shards_of_their_users(groups, shards):
     mesh = mesh_of(groups, shards)
     rng = np.random.default_rng(5)
-    pairs = np.stack([rng.integers(NUM_USERS, size=50), rng.integers(NUM_MOVIES, size=50)], axis=1)
+    pairs = np.stack([rng.integers(NUM_USERS, size=52), rng.integers(NUM_MOVIES, size=52)], axis=1)
     pairs[:2] = [[0, 0], [NUM_USERS - 1, NUM_MOVIES - 1]]
     chains = [make_params(seed, scale=3.0) for seed in range(2)]
     log_probs = over_chains(watch_likelihood.make_log_probs(mesh), in_axes=(0, None))

@@ -122,7 +122,7 @@ def test_any_layout_and_chunks_make_the_draws_of_the_reference(layout, reference
         np.testing.assert_allclose(
             walk.positions(state), reference[state.step - 1], rtol=1e-5, atol=1e-5
         )
-    assert walk._run._cache_size() == 1  # Whatever the chunk.
+    assert walk.take_steps._cache_size() == 1  # Whatever the chunk.
     straight = walk.advance(walk.init(jax.random.key(3), scale=4.0), 700)
     one = small_walk(1, 8192)
     other = one.advance(one.init(jax.random.key(3), scale=4.0), 700)
@@ -152,7 +152,7 @@ def test_a_state_does_not_grow():
 def test_a_cheap_log_density_is_computed_once_a_step():
     walk = make_walk(densities.Density(lambda x: -jnp.abs(jnp.round(x[:, 0])), 1))
     state, span = walk.init(jax.random.key(0)), Span(np.uint32(0), np.int32(0), np.int32(8))
-    program = walk._run.lower(
+    program = walk.take_steps.lower(
         state.chains, state.sums, state.rng_key, state.factor, state.grid, span
     )
     # The inner loop takes two steps.

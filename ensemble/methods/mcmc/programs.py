@@ -119,8 +119,10 @@ class Programs:
         if isinstance(self.task, Modelled):
             return {}
         in_memories = {name: in_memory(self.task.dataset, name) for name in self._predicted}
+        # Where parameters lie on their shards, each shard has its part to say of every example.
+        whole = bool(self.layout.names)
         return {
-            name: place_split(split.inputs, split.targets, self.mesh)
+            name: place_split(split.inputs, split.targets, self.mesh, whole_inputs=whole)
             for name, split in in_memories.items()
         }
 
@@ -234,8 +236,12 @@ class Programs:
 
     @contextlib.contextmanager
     def _traced(self) -> Iterator[None]:
-        """What is traced within is mapped over chains, on the devices of the mesh."""
-        with traced_for(self.mesh), mapped_over_networks():
+        """What is traced within is mapped over chains, on the devices of the mesh.
+
+        Products are of float32: TPUs and TF32 would round them to some 3 digits, which are nats.
+        """
+        precise = jax.default_matmul_precision("highest")
+        with traced_for(self.mesh), mapped_over_networks(), precise:
             yield
 
     def _first_state(

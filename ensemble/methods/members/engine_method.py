@@ -75,7 +75,7 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
         self.may_end_early = bool(config.get("early_stopping_epochs"))
         self.remedy = self.make_remedy()
-        _check_memory(config, task, self.num_kept)
+        check_members(config, task, processes.devices(config.num_devices), self.num_kept)
         self._weights = _weights(config, others or {})
 
     def make_remedy(self) -> str:
@@ -230,8 +230,19 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         )
 
 
-def _check_memory(config: ml_collections.FrozenConfigDict, task: Learned, num_kept: int) -> None:
+def check_members(
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    devices: Sequence[jax.Device],
+    num_kept: int = 0,
+) -> None:
     """Refuses members that do not fit into memory.
+
+    Args:
+        config: of the run.
+        task: what they learn.
+        devices: that they are placed on.
+        num_kept: sets of variables that a member keeps beside the one that moves.
 
     Raises:
         UserError: what they take, and what there is.
@@ -247,7 +258,7 @@ def _check_memory(config: ml_collections.FrozenConfigDict, task: Learned, num_ke
         f"config.ensemble_size={size} members of {num_params:,} parameters",
         "it, or choose a smaller network",
         on_devices,
-        processes.devices(config.num_devices),
+        devices,
     )
 
 

@@ -67,9 +67,9 @@ OF_BATCHES = {
 @pytest.mark.parametrize(
     ("config", "line"),
     [
-        (OF_BATCHES, r"chains of .* would take \d\.\d GiB, over the 0\.\d of the devices here"),
+        (OF_BATCHES, r"chains of .* would take \d\.\d GiB, over the 0\.\d of the devices"),
         (small_config(ensemble_size=2**20), r"members of .* would take 0\.6 GiB, over the 0\.1 of"),
-        (SAMPLER, r"chains of .* would take 3\.\d GiB, over the 0\.5 of the devices here; lower c"),
+        (SAMPLER, r"chains of .* would take 3\.\d GiB, over the 0\.5 of the devices; lower c"),
     ],
 )
 def test_devices_hold_less_than_the_host(config, line, blobs, monkeypatch):

@@ -1,0 +1,115 @@
+"""Programs are compiled for TPUs that are not here, by `benchmarks/aot.py`.
+
+It needs an environment of requirements.txt and requirements-tpu.txt, whose Python
+`LIBTPU_PYTHON` names; `REQUIRE_LIBTPU=1` makes its absence a failure.
+"""
+
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+TOPOLOGY = "v5e:2x4"
+COMPILED = (
+    "cnn", "cnn_independent", "mlp", "predict", "hmc", "mclmc", "sghmc", "free_nuts", "free_mclmc",
+    "walks", "factorisation",
+)  # fmt: skip
+REFUSED = {
+    "many_cnns": "config.ensemble_size=40000 members",
+    "many_chains": "config.num_chains=1000000 chains",
+}
+MEMBERS = ("cnn", "mlp", "sghmc")
+ALONE = ("cnn_independent", "predict", "hmc", "mclmc", "free_nuts", "free_mclmc", "walks")
+SAMPLERS = ("hmc", "mclmc", "free_nuts", "free_mclmc", "factorisation")
+DONATED = (*MEMBERS, "cnn_independent", "hmc", "mclmc", "walks")
+MOST_TEMPORARY = {"hmc": 3, "mclmc": 6, "sghmc": 4, "walks": 3, "factorisation": 7}
+"""MB of one chip; of others half of one."""
+
+
+def compile_small(python, *programs):
+    command = [python, "-m", "benchmarks.aot", "--here", "--small", "--topology", TOPOLOGY]
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }
+    environment.pop("XLA_FLAGS", None)  # Of the tests' own devices.
+    return subprocess.run(
+        [*command, "--programs", *programs],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def python():
+    found = os.environ.get("LIBTPU_PYTHON")
+    if not found:
+        assert not os.environ.get("REQUIRE_LIBTPU"), "LIBTPU_PYTHON names no Python"
+        pytest.skip("no LIBTPU_PYTHON: programs for TPUs were NOT COMPILED")
+    return found
+
+
+@pytest.fixture(scope="module")
+def compiled(python):
+    """What each program takes, by name."""
+    done = compile_small(python, *COMPILED)
+    assert not done.returncode, done.stderr[-2000:]
+    rows = map(json.loads, done.stdout.splitlines())
+    return dict(zip(COMPILED, rows, strict=True))
+
+
+def exchanged(row):
+    return {one["name"] for one in row["exchanged"]}
+
+
+@pytest.mark.check
+@pytest.mark.timeout(600)
+def test_programs_compile_and_exchange_little(compiled):
+    for name in MEMBERS:
+        assert exchanged(compiled[name]) == {"all-reduce"}
+        assert sum(one["count"] for one in compiled[name]["exchanged"]) <= 2
+        assert sum(one["num_bytes"] for one in compiled[name]["exchanged"]) <= 2**14
+    for name in ALONE:
+        assert not exchanged(compiled[name]), name
+    assert "all-gather" not in exchanged(compiled["factorisation"])
+
+
+@pytest.mark.check
+def test_what_is_donated_is_reused_and_no_host_is_called(compiled):
+    for name in DONATED:
+        row = compiled[name]
+        assert row["aliased_bytes"] >= 0.5 * row["output_bytes"], name
+    assert not any(row["callbacks"] for row in compiled.values())
+
+
+@pytest.mark.check
+def test_log_densities_are_computed_in_float32(compiled):
+    assert {
+        name: compiled[name]["default_precision_products"] for name in SAMPLERS
+    } == dict.fromkeys(SAMPLERS, 0)
+    assert compiled["cnn"]["default_precision_products"]  # So the count counts.
+
+
+@pytest.mark.check
+def test_temporaries_stay_small(compiled):
+    for name, row in compiled.items():
+        assert row["temporary_bytes"] < 1e6 * MOST_TEMPORARY.get(name, 0.5), name
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_too_large_is_refused_before_it_is_compiled(python, name):
+    done = compile_small(python, name)
+    assert done.returncode
+    line = done.stderr.splitlines()[-1]
+    assert REFUSED[name] in line
+    assert "of the devices; lower" in line
