@@ -417,13 +417,19 @@ def losses_noticed() -> Iterator[None]:
 _LOSSES = (
     "Gloo", "Connection reset", "Connection closed", "Socket closed", "remote error", "heartbeat",
     "oordination service", "UNAVAILABLE", "DEADLINE_EXCEEDED",
+    # On GPU: ncclGetErrorString of ncclRemoteError and ncclSystemError, after XLA's "NCCL operation
+    # ... failed: ". Seen in jax-ml/jax issues 19307 and 22747.
+    "remote process exited", "unhandled system error",
 )  # fmt: skip
+_NO_LOSS = "/dev/shm"
+"""In NCCL's last warning: this process's shared memory is too small, also a system error."""
 
 
 def _is_loss(error: Exception) -> bool:
     """Whether an error is JAX's for a process that does not answer; on CPU a ValueError of Gloo."""
-    of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
-    return of_jax and any(sign in str(error) for sign in _LOSSES)
+    text = str(error)
+    of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in text
+    return of_jax and _NO_LOSS not in text and any(sign in text for sign in _LOSSES)
 
 
 def wait_for_all(name: str) -> None:

@@ -315,3 +315,23 @@ def test_only_what_looks_like_a_loss_is_one():
     assert not processes._is_loss(JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"))
     assert not processes._is_loss(JaxRuntimeError("INTERNAL: CpuCallback error: ZeroDivision"))
     assert not processes._is_loss(UserError("Connection reset is no word of ours"))
+
+
+NCCL = "INTERNAL: external/xla/xla/service/gpu/nccl_utils.cc:216: NCCL operation {} failed: {}"
+LAST = "(run with NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) "
+
+
+@pytest.mark.parametrize(
+    ("message", "is_loss"),
+    [
+        ("remote process exited or there was a network error", True),
+        (f"unhandled system error {LAST}'socketTryAccept: Accept failed: Bad file'", True),
+        (f"internal error {LAST}'Net : Connection closed by remote peer node2<42830>'", True),
+        (f"unhandled cuda error {LAST}'Cuda failure 2 'out of memory''", False),
+        (f"unhandled system error {LAST}'failed to extend /dev/shm/nccl-1 to 9 bytes'", False),
+        ("invalid usage", False),
+    ],
+)
+def test_a_loss_under_nccl_has_words_of_its_own(message, is_loss):
+    error = JaxRuntimeError(NCCL.format("async_err", message))
+    assert processes._is_loss(error) == is_loss
