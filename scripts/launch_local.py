@@ -4,6 +4,7 @@
         --config=configs/digits_ensemble.py --workdir=runs/digits
 
 What follows `--` are arguments of train.py. Process 0 is shown here, and every process has a log.
+Where JAX runs on NVIDIA GPUs, each process gets as many of them, and sees no others.
 Ctrl-C or SIGTERM stops all after a checkpoint. Exit status: 0 finished; 75 stopped, or restarts
 used up, and the same command goes on; else that of the process that failed.
 """
@@ -11,6 +12,7 @@ used up, and the same command goes on; else that of the process that failed.
 import argparse
 import contextlib
 import ctypes
+import importlib.metadata
 import os
 import pathlib
 import select
@@ -42,13 +44,14 @@ def main(argv: Sequence[str]) -> int:
     logs = pathlib.Path(args.logs or tempfile.mkdtemp(prefix="launch_local_"))
     _make_logs(logs, args.num_processes)
     _say(f"logs: {logs}/process_*.log")
+    own = share_gpus(args.num_processes)
     stop = _Stop()
     for attempt in range(args.max_restarts + 1):
         if attempt:
             _say(f"restart {attempt} of {args.max_restarts}")
         with reserve_port() as reserved:
             port = reserved.getsockname()[1]
-            statuses = _run_once(args, train_args, port, logs, stop)
+            statuses = _run_once(args, train_args, own, port, logs, stop)
         for k, status in enumerate(statuses):
             if status:
                 log = logs / f"process_{k}.log"
@@ -127,10 +130,65 @@ def reserve_port() -> socket.socket:
     return reserved
 
 
+def share_gpus(num_processes: int) -> list[dict[str, str]]:
+    """What each process's environment has beside this one's: the NVIDIA GPUs that it sees.
+
+    Else each would take 75% of the memory of every GPU. JAX is not imported: it would take it too.
+    NCCL refuses two processes on one GPU ("Duplicate GPU detected"), so none is shared.
+    """
+    gpus = _gpus()
+    if not gpus or num_processes == 1:
+        return [{} for _ in range(num_processes)]
+    each = len(gpus) // num_processes
+    if not each:
+        _say(
+            f"--num_processes={num_processes} must be at most the {len(gpus)} GPU(s) here: NCCL "
+            "refuses two processes on one; lower it, or put JAX_PLATFORMS=cpu before the command"
+        )
+        sys.exit(2)
+    if idle := gpus[each * num_processes :]:
+        _say(f"GPU {', '.join(idle)} stays idle: each of {num_processes} processes has {each}")
+    shares = [gpus[k * each : (k + 1) * each] for k in range(num_processes)]
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(share)} for share in shares]
+
+
+def _gpus() -> list[str]:
+    """The GPUs that JAX takes, as CUDA_VISIBLE_DEVICES names them; none where it takes CPUs."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    plug_ins = importlib.metadata.entry_points(group="jax_plugins")
+    may_take = not platforms or "cuda" in platforms or "gpu" in platforms
+    if not may_take or not any("cuda" in plug_in.name for plug_in in plug_ins):
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
+    return [str(k) for k in range(len(lines))]
+
+
 def _run_once(
-    args: argparse.Namespace, train_args: list[str], port: int, logs: pathlib.Path, stop: _Stop
+    args: argparse.Namespace,
+    train_args: list[str],
+    own: Sequence[dict[str, str]],
+    port: int,
+    logs: pathlib.Path,
+    stop: _Stop,
 ) -> list[int]:
-    """Runs all processes to their end; returns their exit statuses, negative for signals."""
+    """Runs all processes to their end; returns their exit statuses, negative for signals.
+
+    Args:
+        args: of the launcher.
+        train_args: those of train.py.
+        own: what each process's environment has beside this one's.
+        port: the coordinator's.
+        logs: directory of the logs.
+        stop: whether the user has asked for it.
+    """
+    devices = {"JAX_NUM_CPU_DEVICES": str(args.devices_per_process)}
     processes = stop.processes = []
     for k in range(args.num_processes):
         command = [
@@ -151,7 +209,7 @@ def _run_once(
                     stdout=subprocess.PIPE if k == 0 else log,
                     stderr=subprocess.STDOUT,
                     # The machine's devices are shared out among the processes.
-                    env={**os.environ, "JAX_NUM_CPU_DEVICES": str(args.devices_per_process)},
+                    env={**os.environ, **devices, **own[k]},
                     start_new_session=True,  # Ctrl-C comes through `stop`, once.
                     preexec_fn=_end_with_launcher,
                 )

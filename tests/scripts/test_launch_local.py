@@ -401,3 +401,75 @@ def test_a_reserved_port_is_for_process_0_alone():
 )
 def test_the_error_of_a_run_outweighs_what_it_does_to_the_others(statuses, worst):
     assert launch_local._worst(statuses) == worst
+
+
+@pytest.fixture
+def gpus(monkeypatch, tmp_path):
+    """Makes a machine with so many GPUs, and JAX with its plug-in for them."""
+
+    def gpus(number):
+        program = tmp_path / "bin" / "nvidia-smi"
+        program.parent.mkdir(exist_ok=True)
+        lines = [f"GPU {k}: NVIDIA L4 (UUID: GPU-{k})" for k in range(number)]
+        program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+        program.chmod(0o755)
+        plug_in = tmp_path / "site" / "fake-1.0.dist-info"
+        plug_in.mkdir(parents=True, exist_ok=True)
+        (plug_in / "METADATA").write_text("Metadata-Version: 2.1\nName: fake\nVersion: 1.0\n")
+        (plug_in / "entry_points.txt").write_text("[jax_plugins]\nxla_cuda13 = fake\n")
+        monkeypatch.syspath_prepend(str(tmp_path / "site"))
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    return gpus
+
+
+def shares(num_processes):
+    return [one.get("CUDA_VISIBLE_DEVICES") for one in launch_local.share_gpus(num_processes)]
+
+
+def test_processes_share_the_gpus_out(gpus, monkeypatch, capsys):
+    gpus(4)
+    assert shares(2) == ["0,1", "2,3"]
+    assert shares(1) == [None]  # One takes all that there are.
+    assert capsys.readouterr().err == ""
+    assert shares(3) == ["0", "1", "2"]
+    line = "launch_local.py: GPU 3 stays idle: each of 3 processes has 1\n"
+    assert capsys.readouterr().err == line
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5")
+    assert shares(2) == ["3", "GPU-5"]
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert shares(2) == [None, None]
+
+
+def test_without_gpus_or_jax_for_them_nothing_is_shared(gpus, monkeypatch):
+    gpus(0)
+    assert shares(2) == [None, None]
+    gpus(4)
+    monkeypatch.setattr(launch_local.importlib.metadata, "entry_points", lambda group: [])
+    assert shares(2) == [None, None]
+
+
+def test_more_processes_than_gpus_are_refused(gpus, capsys):
+    gpus(2)
+    with pytest.raises(SystemExit) as ended:
+        launch_local.share_gpus(3)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("launch_local.py: --num_processes=3 must be at most the 2 GPU(s) here")
+
+
+def test_each_process_sees_its_own_gpus(gpus, tmp_path):
+    gpus(4)
+    says = "import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['JAX_NUM_CPU_DEVICES'])"
+    (tmp_path / "train.py").write_text(says)
+    flags = ["--num_processes=2", f"--logs={tmp_path / 'logs'}", "--", "--x"]
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, str(tmp_path), *flags],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = [(tmp_path / "logs" / f"process_{k}.log").read_text().splitlines() for k in (0, 1)]
+    assert [lines[-1] for lines in said] == ["0,1 1", "2,3 1"]
