@@ -6,6 +6,7 @@ imported, and run, after everything else, as long as nothing has asked for a dev
 
 import contextlib
 import ctypes
+import glob
 import importlib.metadata
 import importlib.util
 import json
@@ -248,32 +249,45 @@ def _keep_freed_memory(one_arena: bool) -> None:
 
 
 def _set_xla_flags(chosen: Mapping[str, str]) -> None:
-    """Appends those flags that this jaxlib knows and the user has not set.
+    """Appends those flags that what will run knows and the user has not set.
 
-    They make XLA's CPU compiler faster and do nothing for an accelerator, whose plug-in reads
-    XLA_FLAGS by a list of its own. So none is set where a plug-in may be loaded.
+    They make XLA's CPU compiler faster and do nothing for an accelerator. So none is set where one
+    is here and JAX may take it: its plug-in reads XLA_FLAGS by a list of its own, libtpu reads
+    LIBTPU_INIT_ARGS, and asking would take the device.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     wanted = [f"{name}={value}" for name, value in chosen.items() if name not in flags]
-    if wanted and not _loads_plug_in():
+    if wanted and not (_plug_ins() and _has_accelerator()):
         os.environ["XLA_FLAGS"] = " ".join([flags, *known_flags(wanted)]).strip()
 
 
-def _loads_plug_in() -> bool:
-    """Whether JAX may load a plug-in of an accelerator, libtpu among them."""
+_ACCELERATORS = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dxg", "/dev/accel*", "/dev/vfio/[0-9]*")
+"""Files of Linux for NVIDIA's and AMD's GPUs, those of Windows, and TPUs."""
+
+
+def _has_accelerator() -> bool:
+    """Whether this machine shows the process a device for which JAX has a plug-in."""
+    return any(glob.glob(pattern) for pattern in _ACCELERATORS)
+
+
+def _plug_ins() -> list[str]:
+    """Plug-ins of accelerators that JAX may load, libtpu among them, with their versions."""
     if (jax.config.values["jax_platforms"] or "") == "cpu":
-        return False
-    is_module = any(importlib.util.find_spec(name) for name in ("libtpu", "jax_plugins"))
-    is_named = "PJRT_NAMES_AND_LIBRARY_PATHS" in os.environ
-    return is_module or is_named or bool(importlib.metadata.entry_points(group="jax_plugins"))
+        return []
+    found = [name for name in ("libtpu", "jax_plugins") if importlib.util.find_spec(name)]
+    found += [os.environ[name] for name in ("PJRT_NAMES_AND_LIBRARY_PATHS",) if name in os.environ]
+    for entry in importlib.metadata.entry_points(group="jax_plugins"):
+        found.append(f"{entry.name} {entry.dist.version if entry.dist else ''}".strip())
+    return sorted(found)
 
 
 def known_flags(flags: Sequence[str]) -> list[str]:
-    """Finds out which of XLA's flags this jaxlib knows, without a risk to this process.
+    """Finds out which of XLA's flags are known here, without a risk to this process.
 
     XLA aborts a process that names a flag which it does not know, and releases drop some: jaxlib
     0.11.2 dropped one that 0.11.1 had. So a child process tries them, a third of a second, once for
-    each jaxlib; the answer is kept beside the cache of compiled programs.
+    each jaxlib; the answer is kept beside the cache of compiled programs. Where JAX may load
+    plug-ins, the child starts JAX with them, which takes some seconds.
 
     Args:
         flags: such as `--xla_cpu_enable_fast_math=false`.
@@ -282,17 +296,19 @@ def known_flags(flags: Sequence[str]) -> list[str]:
         Those that are known, in their order.
     """
     path = cache_folder() / "xla_flags.json"
-    jaxlib = importlib.metadata.version("jaxlib")
+    plug_ins = _plug_ins()
+    reads = _START_JAX if plug_ins else _READ_FLAGS
+    asked = ", ".join([importlib.metadata.version("jaxlib"), *plug_ins])
     try:
         known = json.loads(path.read_text())
-        return [flag for flag in flags if known[f"{jaxlib} {flag}"]]
+        return [flag for flag in flags if known[f"{asked} {flag}"]]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # Not asked yet, or not to be read: then it is asked again.
     answers: dict[str, bool | None] = dict.fromkeys(flags, True)
-    if not _accepts(flags):
-        answers = {flag: _accepts([flag]) for flag in flags}
+    if not _accepts(flags, reads):
+        answers = {flag: _accepts([flag], reads) for flag in flags}
     if None not in answers.values():
-        _remember(path, {f"{jaxlib} {flag}": answer for flag, answer in answers.items()})
+        _remember(path, {f"{asked} {flag}": answer for flag, answer in answers.items()})
     return [flag for flag in flags if answers[flag]]
 
 
@@ -313,14 +329,20 @@ _READ_FLAGS = """
 from jaxlib import _jax
 _jax.CompileOptions().executable_build_options.debug_options
 """
+_START_JAX = "import jax\njax.devices()"
 _REFUSAL = b"Unknown flag"  # What XLA says before it ends the process.
 
 
-def _accepts(flags: Sequence[str]) -> bool | None:
-    """Whether a process of this jaxlib lives with these flags of XLA; None if that is not clear."""
+def _accepts(flags: Sequence[str], reads: str) -> bool | None:
+    """Whether a process that reads XLA's flags lives with these; None if that is not clear.
+
+    Args:
+        flags: of XLA.
+        reads: Python that reads them.
+    """
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _READ_FLAGS],
+            [sys.executable, "-c", reads],
             env={**os.environ, "XLA_FLAGS": " ".join(flags)},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -318,7 +318,9 @@ def test_only_what_looks_like_a_loss_is_one():
 
 
 NCCL = "INTERNAL: external/xla/xla/service/gpu/nccl_utils.cc:216: NCCL operation {} failed: {}"
-LAST = "(run with NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) "
+LAST = (
+    "(run with NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) "
+)
 
 
 @pytest.mark.parametrize(

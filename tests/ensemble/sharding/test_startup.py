@@ -98,14 +98,14 @@ def test_a_flag_that_this_jaxlib_does_not_know_is_not_set(flags_after, monkeypat
     monkeypatch.setattr(startup, "_XLA_FLAGS", flags)
     monkeypatch.setattr(startup, "_BEFORE_0_11_2", {})
     assert flags_after() == KNOWN
-    monkeypatch.setattr(startup, "_accepts", lambda flags: pytest.fail("it was asked again"))
+    monkeypatch.setattr(startup, "_accepts", lambda *_: pytest.fail("it was asked again"))
     assert flags_after() == KNOWN
 
 
 @pytest.mark.parametrize("content", ["[", "[]", "{}"])
 def test_answers_that_cannot_be_read_are_asked_for_again(monkeypatch, tmp_path, content):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(startup, "_accepts", lambda flags: UNKNOWN not in flags)
+    monkeypatch.setattr(startup, "_accepts", lambda flags, _: UNKNOWN not in flags)
     path = tmp_path / "flax-ensembles" / "xla_flags.json"
     path.parent.mkdir()
     path.write_text(content)
@@ -125,22 +125,58 @@ def test_a_process_that_cannot_tell_sets_nothing_and_remembers_nothing(monkeypat
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_where_a_plug_in_may_be_loaded_no_flag_is_set(tmp_path):
-    """A plug-in of an accelerator has a list of its own of what it knows."""
-    (tmp_path / "fake_plug_in.py").write_text("def initialize(): pass\n")
+REFUSES = """
+import os, sys
+def initialize():
+    if "fast_math" in os.environ.get("XLA_FLAGS", ""):
+        sys.stderr.write("Unknown flag in XLA_FLAGS")
+        sys.stderr.flush()
+        os._exit(1)
+"""
+ASKED = """
+import json, os
+from ensemble.sharding import startup
+startup._ACCELERATORS = {accelerators!r}
+startup._BEFORE_0_11_2 = {{}}
+startup._XLA_FLAGS |= {{"--xla_cpu_enable_fast_math": "false"}}
+startup.configure()
+print(json.dumps(os.environ.get("XLA_FLAGS", "")))
+"""
+
+
+@pytest.fixture
+def plug_in(tmp_path):
+    """Installs a plug-in of JAX, for no device, that does not know the flag KNOWN."""
+    (tmp_path / "fake_plug_in.py").write_text(REFUSES)
     package = tmp_path / "fake_plug_in-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: fake_plug_in\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[jax_plugins]\nfake = fake_plug_in\n")
-    code = FLAGS + "print(json.dumps(os.environ.get('XLA_FLAGS', '')))"
-    assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="") == ""
-    assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="cpu") != ""
+    return {"PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
 
-def test_so_does_a_plug_in_that_is_a_module(tmp_path):
+TIMEOUT = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+
+
+@pytest.mark.check
+def test_plug_ins_are_asked_which_flags_they_know(plug_in, tmp_path):
+    code = ASKED.format(accelerators=())
+    assert printed(code, JAX_PLATFORMS="", **plug_in) == TIMEOUT
+    answers = json.loads((tmp_path / "cache" / "flax-ensembles" / "xla_flags.json").read_text())
+    asked = f"{jaxlib.__version__}, fake 1.0 "
+    assert answers == {f"{asked}{KNOWN}": False, f"{asked}{TIMEOUT}": True}
+
+
+@pytest.mark.parametrize(("platforms", "flags"), [("", ""), ("cpu", f"{TIMEOUT} {KNOWN}")])
+def test_where_an_accelerator_may_be_taken_no_flag_is_set(plug_in, platforms, flags):
+    code = ASKED.format(accelerators=("/dev/nul*",))
+    assert printed(code, JAX_PLATFORMS=platforms, **plug_in) == flags
+
+
+def test_a_plug_in_may_be_a_module(tmp_path):
     (tmp_path / "jax_plugins" / "mine").mkdir(parents=True)
     (tmp_path / "jax_plugins" / "mine" / "__init__.py").write_text("def initialize(): pass\n")
-    code = FLAGS + "print(json.dumps(os.environ.get('XLA_FLAGS', '')))"
+    code = ASKED.format(accelerators=("/dev/nul*",))
     assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="") == ""
 
 
