@@ -34,7 +34,7 @@ def create_mesh(
         num_parts: neighbouring devices over which the arrays of each member are spread.
 
     Raises:
-        UserError: there are fewer devices.
+        UserError: there are fewer devices, or a group would lie in several slices of TPUs.
     """
     shape = (num_chain_groups, num_shards, num_parts)
     if len(devices) < math.prod(shape):
@@ -45,7 +45,23 @@ def create_mesh(
     used = devices[: math.prod(shape)]
     # In their order: `jax.make_mesh` refuses a part of a TPU, and machines without a fast network.
     grid = np.array(used, dtype=object).reshape(shape)
+    _check_slices(grid)
     return Mesh(grid, (ENSEMBLE, DATA, MODEL), axis_types=(AxisType.Auto,) * 3)
+
+
+def _check_slices(grid: np.ndarray) -> None:
+    """Refuses groups [G, ...] of devices that only the network of a data centre joins.
+
+    GPUs have a `slice_index` too, of their hosts, whose network is made for it.
+    """
+    for devices in grid.reshape(len(grid), -1):
+        slices = {getattr(device, "slice_index", 0) for device in devices}
+        if len(slices) > 1 and devices[0].platform == "tpu":
+            raise UserError(
+                f"each member or chain would lie over {len(devices)} TPUs of {len(slices)} slices, "
+                "which must be of one: use as many members or chains as there are slices or a "
+                "multiple of it, or one slice (nothing was tried on several)"
+            )
 
 
 def spec(*names: str | None) -> PartitionSpec:

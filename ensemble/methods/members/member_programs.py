@@ -44,8 +44,9 @@ from ensemble.sharding.member_parts import (
     bytes_per_device,
     check_annotations,
     fewest_member_devices,
+    mesh_shape,
 )
-from ensemble.sharding.mesh import DATA, MODEL, spec
+from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, spec
 from ensemble.sharding.placement import EVERYWHERE, MEMBERS, Placement
 from ensemble.storage.checkpoint import check_shapes
 from ensemble.storage.memory import device_bytes
@@ -69,6 +70,27 @@ class Programs(NamedTuple):
     train_steps: Callable[..., tuple[Any, ...]]
     keep_best: Callable[..., TrainState]
     predict: Callable[..., dict[str, np.ndarray]]
+
+
+def _say_what_is_idle(placement: Placement, num_devices: int) -> None:
+    """Names what would use accelerators that do nothing for members; cores are shared anyway."""
+    num_members = placement.num_members
+    if num_members >= num_devices or placement.platform == "cpu":
+        return
+    now, used = placement.member_devices, placement.mesh.size
+    idle = {now: num_devices - used * num_members // placement.num_places}
+    for k in range(2, num_devices + 1):
+        if num_devices % k == 0 and k != now:
+            groups = mesh_shape(num_members, num_devices, k)[ENSEMBLE]
+            num_places = groups * -(-num_members // groups)
+            idle[k] = num_devices - num_devices * num_members // num_places
+    best = min(idle, key=lambda k: (idle[k], k != now, k))
+    wider = f"; or config.member_devices={best}, where the method has it" if best != now else ""
+    if idle[now]:
+        note(
+            f"{idle[now]} of {num_devices} devices compute padding, nothing of the {num_members} "
+            f"members: use config.ensemble_size={num_devices}{wider}."
+        )
 
 
 def build_programs(
@@ -124,6 +146,7 @@ def build_programs(
         member_devices,
         annotations,
     )
+    _say_what_is_idle(placement, len(devices))
     if placement.splits_members:
         sizes = {axis: placement.mesh.shape[axis] for axis in (DATA, MODEL)}
         check_annotations(placement.annotations, task.params_shapes(), sizes)

@@ -16,6 +16,7 @@ from ensemble.methods.members.member_programs import zero_metrics
 from ensemble.methods.members.sgd import SGD
 from ensemble.notes import collected
 from ensemble.sharding.member_parts import bytes_per_device
+from ensemble.sharding.placement import Placement
 from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
@@ -359,3 +360,27 @@ def test_as_few_devices_as_memory_allows_hold_a_member(monkeypatch):
         make_method(3, 2, 0).init(KEY)
     monkeypatch.undo()
     assert make_method(2, 2, 0).engine.programs.placement.member_devices == 1
+
+
+@pytest.mark.parametrize(
+    ("ensemble_size", "member_devices", "num_idle", "better"),
+    [(2, 1, 6, 2), (5, 1, 3, 8), (3, 2, 2, 8), (2, 2, 0, 0), (9, 1, 0, 0)],
+)
+def test_accelerators_that_compute_padding_are_said(
+    monkeypatch, ensemble_size, member_devices, num_idle, better
+):
+    monkeypatch.setattr(Placement, "platform", "tpu")
+    with collected() as notes:
+        make_method(ensemble_size, 8, member_devices).engine.programs  # noqa: B018
+    line = (
+        f"{num_idle} of 8 devices compute padding, nothing of the {ensemble_size} members: use "
+        f"config.ensemble_size=8; or config.member_devices={better}, where the method has it."
+    )
+    assert notes == ([line] if num_idle else [])
+
+
+def test_cores_that_compute_padding_are_not_said():
+    """XLA shares the work of one CPU device among them."""
+    with collected() as notes:
+        make_method(2, 8, 1).engine.programs  # noqa: B018
+    assert notes == []
