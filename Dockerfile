@@ -3,7 +3,8 @@
 #   docker build --tag=REGISTRY/flax-ensembles:COMMIT .
 #   docker build --build-arg=DEVICES=tpu --tag=REGISTRY/flax-ensembles:COMMIT-tpu .
 #
-# DEVICES is cuda (CUDA 13: a driver of 580 or newer), tpu, or cpu. More: docs/launching.md
+# DEVICES is cuda (CUDA 13: a driver of 580 or newer), cuda12 (older drivers), tpu, or cpu.
+# More: docs/launching.md
 FROM python:3.13-slim
 ARG DEVICES=cuda
 WORKDIR /app

@@ -9,6 +9,7 @@
 #   --accelerator_type=TYPE    as `gcloud compute tpus accelerator-types list` has it.
 #   --runtime_version=VERSION  of the machines' software, as Google recommends for that type.
 #   --spot                     asks for a cheaper TPU, which Google may take away at any time.
+#   --flex_start=DURATION      asks for a cheaper TPU, when there is one, for so long: 4h, 7d at most.
 #   --create_flag=FLAG         more for `gcloud compute tpus queued-resources create`; repeatable.
 #   --commit=REVISION          whose code runs; HEAD, if the working tree has no changes.
 #   --max_restarts=N           after preemptions, lost connections, failed set-ups and stops; 5.
@@ -40,7 +41,7 @@ quoted() { # Arguments as one line that can be pasted, quoted where they need it
 }
 
 name='' zone='' accelerator_type='' runtime_version='' commit='' max_restarts=5 delete='' dry_run=''
-create_flags=() workdir=''
+create_flags=() track=() workdir=''
 while (($#)); do
   case $1 in
     --name=*) name=${1#*=} ;;
@@ -48,6 +49,9 @@ while (($#)); do
     --accelerator_type=*) accelerator_type=${1#*=} ;;
     --runtime_version=*) runtime_version=${1#*=} ;;
     --spot) create_flags+=(--spot) ;;
+    --flex_start=*)
+      create_flags+=(--provisioning-model=flex-start --max-run-duration="${1#*=}") track=(alpha)
+      ;;
     --create_flag=*) create_flags+=("${1#*=}") ;;
     --commit=*) commit=${1#*=} ;;
     --max_restarts=*) max_restarts=${1#*=} ;;
@@ -90,7 +94,7 @@ tpus=(gcloud compute tpus)
 place=(--zone="$zone" --quiet)
 describe_request=("${tpus[@]}" queued-resources describe "$name" "${place[@]}")
 describe_node=("${tpus[@]}" tpu-vm describe "$name" "${place[@]}")
-create_request=("${tpus[@]}" queued-resources create "$name" --node-id="$name" "${place[@]}"
+create_request=(gcloud "${track[@]}" compute tpus queued-resources create "$name" --node-id="$name" "${place[@]}"
   --accelerator-type="$accelerator_type" --runtime-version="$runtime_version"
   "${create_flags[@]}")
 request_state='--format=value(state.state)'

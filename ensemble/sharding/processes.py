@@ -140,6 +140,8 @@ def _detect(join_seconds: float) -> tuple[str, int, int, Any] | None:
         ) from None
     if address is None or number is None or process_id is None or number == 1:
         return None
+    if "SLURM_GPUS_PER_TASK" in os.environ:  # The task sees its own GPUs alone, numbered from 0.
+        devices = None  # JAX would take that of the task's number on the node: jax issue 28194.
     return address, number, process_id, devices
 
 

@@ -381,6 +381,16 @@ def test_delete_by_itself(tmp_path):
     assert shlex.split(dry.stdout) == ["gcloud", "compute", "tpus", *delete]
 
 
+def test_flex_start_is_asked_for_where_gcloud_has_it(repository):
+    """Its released commands do not know the model yet."""
+    dry = repository.launch(*OPTIONS, "--flex_start=4h", "--dry_run", "--", *PLAIN)
+    (create,) = (line for line in dry.stdout.splitlines() if " create " in line)
+    words = shlex.split(create)
+    assert words[:4] == ["gcloud", "alpha", "compute", "tpus"]
+    assert {"--provisioning-model=flex-start", "--max-run-duration=4h"} < {*words}
+    assert dry.stdout.count("gcloud alpha") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -423,5 +433,5 @@ def test_a_changed_tree_is_refused_unless_the_commit_is_said(tmp_path):
 def test_help_lists_every_option():
     text = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
     options = re.findall(r"^    (--\w+)(?:=\*)?\)", SCRIPT.read_text(), re.MULTILINE)
-    assert len(options) == 11
+    assert len(options) == 12
     assert [option for option in options if option != "--help" and option not in text] == []

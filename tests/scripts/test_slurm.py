@@ -14,7 +14,8 @@ from small_runs import small_arguments
 
 BOOT = pathlib.Path(__file__).with_name("slurm_cluster.sh")
 SBATCH = (
-    "sbatch --parsable --partition=low --nodes=2 --ntasks-per-node=1 --gres=none --cpus-per-task=1"
+    "sbatch --parsable --partition=low --nodes=2 --ntasks-per-node=1 --gpus-per-task=0"
+    " --cpus-per-task=1"
 )
 ENDLESS = 100_000
 

@@ -199,6 +199,19 @@ def test_a_cluster_is_detected(told):
     assert told[0] == ["True 2 I am 0", "False 2 I am 0"]
 
 
+@pytest.mark.parametrize(("per_task", "devices"), [(None, [3]), ("1", None), ("2", None)])
+def test_a_task_of_slurm_takes_all_gpus_that_it_is_shown(monkeypatch, per_task, devices):
+    slurm = {
+        "JOB_ID": "1", "STEP_NODELIST": "n[1-2]", "NTASKS": "8", "PROCID": "7", "LOCALID": "3",
+        "GPUS_PER_TASK": per_task,
+    }  # fmt: skip
+    for name, value in slurm.items():
+        if value is not None:
+            monkeypatch.setenv(f"SLURM_{name}", value)
+    address, number, process_id, found = processes._detect(1)
+    assert (address.split(":")[0], number, process_id, found) == ("n1", 8, 7, devices)
+
+
 def test_what_process_0_sends_in_pieces_arrives_whole(told):
     assert told[1] == ["[11, 3.5] int64 float32 [0, 3] {} None"] * 2
 
