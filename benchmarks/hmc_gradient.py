@@ -1,7 +1,8 @@
 """Worker of hmc_gradient: HMC on MNIST's logistic regression, ours or BlackJAX's.
 
-    python benchmarks/hmc_gradient.py ours|peer NUM_CHAINS NUM_CHAIN_GROUPS
+    python benchmarks/hmc_gradient.py ours|peer NUM_CHAINS NUM_CHAIN_GROUPS [NUM_NOISE]
 
+With NUM_NOISE there are so many images of noise, and all devices instead of two CPU devices.
 The peer is BlackJAX's HMC as its documentation would have it: one matrix product and a log-softmax
 in `jax.shard_map(check_vma=True)`, examples over the devices, differentiated by JAX; chains are
 vmapped.
@@ -21,14 +22,20 @@ NUM_LEAPFROG_STEPS = 20
 SECONDS = 4.0
 
 
-def load_dataset() -> Any:
-    """MNIST with all 60,000 training images in one split."""
+def load_dataset(num_noise: int = 0) -> Any:
+    """MNIST with all 60,000 training images in one split, or noise of its shape."""
     from ensemble import sources
 
+    if num_noise:
+        rng = np.random.default_rng(0)
+        images = rng.integers(0, 255, (num_noise, 28, 28, 1), dtype=np.uint8)
+        labels = np.arange(num_noise) % 10
+        data = {"train_inputs": images, "train_labels": labels}
+        return sources.dataset_from_arrays(data, hold_out=False)
     return sources.load_dataset("mnist", hold_out=False)
 
 
-def make_density(num_groups: int) -> tuple[Any, Any]:
+def make_density(num_groups: int, num_noise: int = 0) -> tuple[Any, Any]:
     """The task of the logistic regression, and its log density over all devices."""
     import jax
 
@@ -39,18 +46,18 @@ def make_density(num_groups: int) -> tuple[Any, Any]:
     from ensemble.source import in_memory
     from ensemble.tasks.supervised import classification
 
-    dataset, devices = load_dataset(), jax.devices()
+    dataset, devices = load_dataset(num_noise), jax.devices()
     network = networks.create("logistic_regression", len(dataset.class_names or ()))
     task = classification(dataset, network, parse_prior("normal(1)"))
     mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
     return task, make_log_density(task, in_memory(dataset, "train"), mesh)
 
 
-def load_images() -> tuple[np.ndarray, np.ndarray]:
+def load_images(num_noise: int) -> tuple[np.ndarray, np.ndarray]:
     """The training images [60000, 784] float32, 0..1, and their labels."""
     from ensemble import sources
 
-    dataset = load_dataset()
+    dataset = load_dataset(num_noise)
     split = sources.in_memory(dataset, "train")
     return (split.inputs.reshape(len(split.targets), -1) * dataset.scale).astype(
         np.float32
@@ -77,7 +84,7 @@ def measure(
     return rates.measure(work, SECONDS) | {"compile_seconds": compile_seconds}
 
 
-def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:
+def advance_ours(num_chains: int, num_groups: int, num_noise: int) -> tuple[Any, Any]:
     """Returns `advance(positions, data)`, which takes one draw of all chains, and the data."""
     import jax
     import jax.numpy as jnp
@@ -85,7 +92,7 @@ def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     from ensemble.methods.mcmc.kernels import Settings, make_sampler
     from ensemble.sharding.mesh import ENSEMBLE
 
-    _, density = make_density(num_groups)
+    _, density = make_density(num_groups, num_noise)
     settings = Settings(
         "hmc", STEP_SIZE, num_leapfrog_steps=NUM_LEAPFROG_STEPS, jitter=0, num_warmup=0
     )
@@ -100,7 +107,7 @@ def advance_ours(num_chains: int, num_groups: int) -> tuple[Any, Any]:
     return jax.jit(draw), density.data
 
 
-def advance_peer(num_chains: int, num_groups: int) -> tuple[Any, Any]:
+def advance_peer(num_chains: int, num_groups: int, num_noise: int) -> tuple[Any, Any]:
     """Returns the same for BlackJAX, whose examples are on all devices."""
     import blackjax  # Starts JAX, after which the number of devices is fixed.
     import jax
@@ -136,27 +143,29 @@ def advance_peer(num_chains: int, num_groups: int) -> tuple[Any, Any]:
 
     if num_chains > 1:
         draw = jax.vmap(draw, in_axes=(0, None, None))
-    images, labels = load_images()
+    images, labels = load_images(num_noise)
     data = jax.device_put((images, labels), NamedSharding(mesh, shards))
     return jax.jit(lambda position, data: draw(position, *data)), data
 
 
-def main(who: str, num_chains: int, num_groups: int) -> dict[str, float]:
+def main(who: str, num_chains: int, num_groups: int, num_noise: int = 0) -> dict[str, float]:
     """Measures one contestant, from zero."""
     if who == "ours":
         from ensemble.sharding import startup
 
-        startup.configure(2)
+        startup.configure(None if num_noise else 2)
     import jax
     import jax.numpy as jnp
 
-    if who == "peer":
+    if who == "peer" and not num_noise:
         jax.config.update("jax_num_cpu_devices", 2)
     make_advance = {"ours": advance_ours, "peer": advance_peer}[who]
-    advance, data = make_advance(num_chains, num_groups)
+    advance, data = make_advance(num_chains, num_groups, num_noise)
     batch = (num_chains,) if num_chains > 1 else ()
     layer = {"kernel": jnp.zeros((*batch, 784, 10)), "bias": jnp.zeros((*batch, 10))}
-    return measure(advance, {"Dense_0": layer} if who == "ours" else layer, data, num_chains)
+    start = {"Dense_0": layer} if who == "ours" else layer
+    sizes = {"num_chains": num_chains, "num_images": num_noise or 60_000}
+    return measure(advance, start, data, num_chains) | sizes
 
 
 if __name__ == "__main__":

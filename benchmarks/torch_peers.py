@@ -1,6 +1,6 @@
 """Worker of train_throughput, tables_throughput, tabm_throughput and sghmc: PyTorch on CPU.
 
-    python benchmarks/torch_peers.py cnn float32|bfloat16 NUM_MEMBERS
+    python benchmarks/torch_peers.py cnn float32|bfloat16 NUM_MEMBERS [cuda]
     python benchmarks/torch_peers.py table eager|compiled
     python benchmarks/torch_peers.py tabm tabm|tabm-mini eager|compiled
     python benchmarks/torch_peers.py sghmc baoa|sghmc NUM_CHAINS
@@ -45,26 +45,26 @@ def create_cnn() -> nn.Module:
     return network.to(memory_format=torch.channels_last)
 
 
-def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def batches(device: str = "cpu") -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Shuffled images and labels, in epochs of ten batches, without end."""
-    images = torch.rand(10 * BATCH_SIZE, 1, 28, 28).to(memory_format=torch.channels_last)
-    labels = torch.arange(10 * BATCH_SIZE) % 10
+    images = torch.rand(10 * BATCH_SIZE, 1, 28, 28).to(device, memory_format=torch.channels_last)
+    labels = torch.arange(10 * BATCH_SIZE, device=device) % 10
     while True:
-        for batch in torch.randperm(len(images)).split(BATCH_SIZE):
+        for batch in torch.randperm(len(images), device=device).split(BATCH_SIZE):
             yield images[batch], labels[batch]
 
 
-def cnn(dtype: str, size: str) -> dict[str, float]:
+def cnn(dtype: str, size: str, device: str = "cpu") -> dict[str, float]:
     """Trains for some seconds, in epochs of ten steps."""
-    networks = [create_cnn() for _ in range(int(size))]
+    networks = [create_cnn().to(device) for _ in range(int(size))]
     optimizers = [torch.optim.SGD(n.parameters(), lr=0.1, momentum=0.9) for n in networks]
-    examples = batches()
+    examples = batches(device)
 
     def epoch() -> int:
         for _ in range(10):
             images, labels = next(examples)
             for network, optimizer in zip(networks, optimizers, strict=True):
-                with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+                with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
                     loss = nn.functional.cross_entropy(network(images), labels)
                 optimizer.zero_grad()
                 loss.backward()
@@ -72,7 +72,8 @@ def cnn(dtype: str, size: str) -> dict[str, float]:
         return 10 * BATCH_SIZE * len(networks)
 
     epoch()
-    return rates.measure(epoch, 4.0)
+    finish = torch.cuda.synchronize if device == "cuda" else lambda: None
+    return rates.measure(epoch, 4.0, finish)
 
 
 def sghmc(name: str, size: str) -> dict[str, float]:
