@@ -69,6 +69,7 @@ def test_the_driver_decides_which_cuda(driver, installed, tmp_path):
 
 
 @pytest.mark.check
+@pytest.mark.timeout(1200)  # It starts fifteen processes, most of which compile.
 def test_it_runs_on_cpu_from_start_to_end(tmp_path):
     done = subprocess.run(
         [SCRIPT, "--tiny", f"--out={tmp_path}"],
