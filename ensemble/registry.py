@@ -76,6 +76,13 @@ _METHODS: Mapping[str, MethodEntry] = {
         fitted="ensemble.methods.members.batch_ensemble:fitted",
         xla_flags=_OF_STEPS,
     ),
+    "packed": MethodEntry(
+        "ensemble.methods.members.packed:Packed",
+        "ensemble.methods.members.packed_keys:BLOCK",
+        tasks=("supervised",),
+        fitted="ensemble.methods.members.packed:fitted",
+        xla_flags=_OF_STEPS,
+    ),
     "varied": MethodEntry(
         "ensemble.methods.members.varied:Varied",
         "ensemble.methods.members.varied_keys:BLOCK",

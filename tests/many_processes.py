@@ -58,6 +58,7 @@ OF_METHODS = {
     "swag": {"swag.num_iterates": 4, "swag.num_draws": 3},
     "mc_dropout": {"model": "mlp", "mlp.dropout": 0.2, "mc_dropout.num_passes": 3},
     "batch_ensemble": {"batch_ensemble.num_estimators": 2},
+    "packed": {"model": "mlp", "packed.num_estimators": 2, "packed.gamma": 2},
     "varied": {"varied.learning_rate_factor": "0.5,2", "varied.label_smoothing": "0,0.1"},
     "cross_fitted": {"num_steps": 60, "optimizer": "adam"},  # Long enough for what is tried.
     "laplace": {"init_from": "members", "laplace.structure": "kronecker"},

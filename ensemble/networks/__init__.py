@@ -46,6 +46,7 @@ from ensemble import registry
 from ensemble.errors import UserError, in_own_code
 from ensemble.network import Network
 from ensemble.networks.linen import LinenNetwork
+from ensemble.networks.packed import Packing
 from ensemble.networks.precision import FLOAT32, of_dtype, parameters
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from ensemble.networks.logistic_regression import LogisticRegression as LogisticRegression
     from ensemble.networks.mlp import MLP as MLP
     from ensemble.networks.nnx_modules import from_nnx as from_nnx
+    from ensemble.networks.packed import PackedConv as PackedConv
+    from ensemble.networks.packed import PackedDense as PackedDense
     from ensemble.networks.resnet import ResNet20 as ResNet20
     from ensemble.networks.resnet50 import ResNet50 as ResNet50
     from ensemble.networks.vit import ViT as ViT
@@ -67,11 +70,15 @@ _OUTPUTS = re.compile("num_(outputs|classes)")
 """What the field of a Linen class for the number of outputs is called."""
 QUANTILES = "input_quantiles"
 """The argument of a factory that is given quantiles of its inputs."""
+PACKING = "packing"
+"""The argument of a factory that is given the `Packing` of an estimator."""
 _ON_DEMAND = {
     "CNN": "ensemble.networks.cnn:CNN",
     "LeNet5": "ensemble.networks.lenet5:LeNet5",
     "LogisticRegression": "ensemble.networks.logistic_regression:LogisticRegression",
     "MLP": "ensemble.networks.mlp:MLP",
+    "PackedConv": "ensemble.networks.packed:PackedConv",
+    "PackedDense": "ensemble.networks.packed:PackedDense",
     "ResNet20": "ensemble.networks.resnet:ResNet20",
     "ResNet50": "ensemble.networks.resnet50:ResNet50",
     "ViT": "ensemble.networks.vit:ViT",
@@ -135,6 +142,7 @@ def create(
     settings: Mapping[str, Any] = _NO_SETTINGS,
     dtype: str = FLOAT32,
     quantiles: np.ndarray | None = None,
+    packing: Packing | None = None,
 ) -> Network:
     """Builds the network registered as `name`.
 
@@ -144,10 +152,11 @@ def create(
         settings: keywords for the factory: `ensemble.config.model_settings`.
         dtype: that it computes in, a value of `config.dtype`.
         quantiles: of its inputs, `Source.quantiles`, for a factory that takes them.
+        packing: what an estimator of a packed ensemble has of the network; None: all of it.
 
     Raises:
         UserError: no network of that name is registered, or its factory returns something else or
-            does not take the settings or the dtype.
+            does not take the settings, the dtype or the packing.
     """
     if name not in registry.NETWORKS:
         known = sorted(registry.NETWORKS.names(installed=True))
@@ -174,6 +183,14 @@ def create(
                 "memory have, and no head of a backbone; use 'mlp', or 'cnn' for pictures"
             )
         settings = {**settings, QUANTILES: tuple(map(tuple, quantiles.tolist()))}
+    if packing is not None:
+        if PACKING not in parameters(factory):
+            raise UserError(
+                f"config.method='packed' is for networks whose factories take `{PACKING}`, and "
+                f"model={name!r} is none; use 'mlp', 'embedded_mlp', 'cnn' or 'resnet20', or give "
+                "the factory this argument, an ensemble.networks.Packing"
+            )
+        settings = {**settings, PACKING: packing}
     try:
         made = of_dtype(factory, name, dtype)(num_outputs, **settings)
     except UserError:

@@ -10,6 +10,7 @@ from flax import linen as nn
 
 from ensemble import network_keys
 from ensemble.networks.layers import ConvReluPool
+from ensemble.networks.packed import PLAIN, PackedDense, Packing, flattened
 
 
 class CNN(nn.Module):
@@ -19,19 +20,23 @@ class CNN(nn.Module):
         num_outputs: K, of a classifier its logits.
         dropout: share of the units that are dropped in training, before each dense layer.
         dtype: computed in; None: float32. Parameters are float32.
+        packing: of an estimator of a packed ensemble.
     """
 
     num_outputs: int
     dropout: float = network_keys.CNN.keys["cnn.dropout"].default
     dtype: Any = None
+    packing: Packing = PLAIN
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps images `[N, H, W, C]`, of any H and W from 4 up, to outputs `[N, num_outputs]`."""
-        x = ConvReluPool(features=32, dtype=self.dtype, name="Conv_0")(images)
-        x = ConvReluPool(features=64, dtype=self.dtype, name="Conv_1")(x)
-        x = x.reshape((x.shape[0], -1))
+        units, groups, dtype = self.packing.units, self.packing.num_groups, self.dtype
+        x = ConvReluPool(units(32), dtype, name="Conv_0")(images)
+        x = ConvReluPool(units(64), dtype, groups, name="Conv_1")(x)
+        x = flattened(x, groups)
         x = nn.Dropout(self.dropout)(x, deterministic=not train)
-        x = nn.relu(nn.Dense(features=256, dtype=self.dtype)(x))
+        hidden = PackedDense(units(256), dtype=dtype, feature_group_count=groups, name="Dense_0")
+        x = nn.relu(hidden(x))
         x = nn.Dropout(self.dropout)(x, deterministic=not train)
-        return nn.Dense(features=self.num_outputs, dtype=self.dtype)(x)
+        return nn.Dense(features=self.num_outputs, dtype=dtype, name="Dense_1")(x)

@@ -14,6 +14,7 @@ from flax import linen as nn
 
 from ensemble import network_keys
 from ensemble.networks.mlp import MLP
+from ensemble.networks.packed import PLAIN, Packing
 
 Quantiles = tuple[tuple[float, ...], ...]
 """Of each feature [F, NUM_QUANTILES], as the network sees it; hashable, as modules are."""
@@ -107,6 +108,7 @@ class EmbeddedMLP(nn.Module):
         num_bins: of `PiecewiseLinear`, which divides 64.
         frequency_scale: of `Periodic`.
         dtype: computed in; None: float32.
+        packing: as of `MLP`; an estimator has embeddings of its own.
     """
 
     num_outputs: int
@@ -119,6 +121,7 @@ class EmbeddedMLP(nn.Module):
     num_bins: int
     frequency_scale: float
     dtype: Any = None
+    packing: Packing = PLAIN
 
     @nn.compact
     def __call__(self, inputs: jax.Array, train: bool = False) -> jax.Array:
@@ -138,14 +141,17 @@ class EmbeddedMLP(nn.Module):
             parts.append(embedded.reshape(inputs.shape[0], -1))
         if not is_number.all():
             parts.append(inputs[:, ~is_number])
-        mlp = MLP(
-            self.num_outputs, self.widths, self.activation, self.dropout, self.dtype, name="mlp"
-        )
+        hidden = (self.widths, self.activation, self.dropout, self.dtype, self.packing)
+        mlp = MLP(self.num_outputs, *hidden, name="mlp")
         return mlp(jnp.concatenate(parts, axis=-1), train)
 
 
 def embedded_mlp(
-    num_outputs: int, input_quantiles: Quantiles, dtype: Any = None, **settings: Any
+    num_outputs: int,
+    input_quantiles: Quantiles,
+    dtype: Any = None,
+    packing: Packing = PLAIN,
+    **settings: Any,
 ) -> EmbeddedMLP:
     """Makes what `config.model=embedded_mlp` says.
 
@@ -153,11 +159,12 @@ def embedded_mlp(
         num_outputs: K.
         input_quantiles: of the features.
         dtype: computed in.
+        packing: of an estimator of a packed ensemble.
         settings: values of the network's keys, where they are not the defaults.
     """
     values = {**_DEFAULTS, **settings}
     values["widths"] = network_keys.parse_widths(values["widths"])
-    return EmbeddedMLP(num_outputs, input_quantiles, dtype=dtype, **values)
+    return EmbeddedMLP(num_outputs, input_quantiles, dtype=dtype, packing=packing, **values)
 
 
 def _uniform(fan_in: int) -> nn.initializers.Initializer:

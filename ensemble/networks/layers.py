@@ -57,22 +57,43 @@ _FEW_CHANNELS = 4
 
 
 class DenseOfColumns(nn.Module):
-    """`nn.Dense` of transposed inputs: the same parameters, the same values, transposed.
+    """`PackedDense` of transposed inputs: the same parameters, the same values, transposed.
 
     Attributes:
         features: units.
         kernel_init: starts the kernel.
+        feature_group_count: as of `PackedDense`; one group is `nn.Dense`.
     """
 
     features: int
     kernel_init: nn.initializers.Initializer
+    feature_group_count: int = 1
 
     @nn.compact
     def __call__(self, columns: jax.Array) -> jax.Array:
         """Maps columns `[F, N]`, one an example, to `[features, N]`."""
-        kernel = self.param("kernel", self.kernel_init, (len(columns), self.features))
+        groups = self.feature_group_count
+        start, shape = in_groups(self.kernel_init, len(columns), self.features, groups)
+        kernel = self.param("kernel", start, shape)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        return kernel.T @ columns + bias[:, None]
+        if groups == 1:
+            return kernel.T @ columns + bias[:, None]
+        x = jnp.einsum("gio,gin->gon", kernel, columns.reshape(groups, -1, columns.shape[1]))
+        return x.reshape(self.features, -1) + bias[:, None]
+
+
+def in_groups(
+    kernel_init: Any, num_inputs: int, features: int, num_groups: int
+) -> tuple[Any, tuple[int, ...]]:
+    """How the kernels of a dense layer's groups start, and their shape; of one group: its own."""
+    if num_groups == 1:
+        return kernel_init, (num_inputs, features)
+
+    def start(rng_key: jax.Array, shape: tuple[int, ...], *dtype: Any) -> jax.Array:
+        keys = jax.random.split(rng_key, num_groups)
+        return jax.vmap(lambda key: kernel_init(key, shape[1:], *dtype))(keys)
+
+    return start, (num_groups, num_inputs // num_groups, features // num_groups)
 
 
 class Conv(nn.Module):
@@ -102,16 +123,22 @@ class ConvReluPool(nn.Module):
     Attributes:
         features: channels put out.
         dtype: computed in; None: that of images and parameters.
+        feature_group_count: as of `nn.Conv`; the groups are computed one after the other.
     """
 
     features: int
     dtype: Any = None
+    feature_group_count: int = 1
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` to `[N, H // 2, W // 2, features]`."""
-        images, kernel, bias = _conv_operands(self, images, (3, 3))
-        return conv_relu_pool(images, kernel, bias)
+        groups = self.feature_group_count
+        operands = _conv_operands(self, images, (3, 3), groups)
+        if groups == 1:
+            return conv_relu_pool(*operands)
+        parts = zip(*(jnp.split(one, groups, axis=-1) for one in operands), strict=True)
+        return jnp.concatenate([conv_relu_pool(*part) for part in parts], axis=-1)
 
 
 def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
@@ -153,10 +180,13 @@ def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
 
 
 def _conv_operands(
-    module: Conv | ConvReluPool, images: jax.Array, kernel_size: tuple[int, int]
+    module: Conv | ConvReluPool,
+    images: jax.Array,
+    kernel_size: tuple[int, int],
+    num_groups: int = 1,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Images, kernel and bias in one dtype; parameters named and initialised as nn.Conv does."""
-    shape = (*kernel_size, images.shape[-1], module.features)
+    shape = (*kernel_size, images.shape[-1] // num_groups, module.features)
     kernel = module.param("kernel", nn.initializers.lecun_normal(), shape)
     bias = module.param("bias", nn.initializers.zeros, (module.features,))
     images, kernel, bias = nn.dtypes.promote_dtype(images, kernel, bias, dtype=module.dtype)

@@ -14,38 +14,48 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ensemble import network_keys
+from ensemble.networks.packed import PLAIN, PackedConv, Packing
 
 _Conv3x3 = functools.partial(
-    nn.Conv, kernel_size=(3, 3), use_bias=False, kernel_init=nn.initializers.he_normal()
+    PackedConv, kernel_size=(3, 3), use_bias=False, kernel_init=nn.initializers.he_normal()
 )
-_Norm = functools.partial(nn.GroupNorm, num_groups=8)
+
+
+def _norm(features: int, width: int, dtype: Any) -> nn.GroupNorm:
+    """Normalises groups of as many channels as eighths of `width` have, or a few more."""
+    groups = range(max(8 * features // width, 1), 0, -1)
+    return nn.GroupNorm(next(n for n in groups if features % n == 0), dtype=dtype)
 
 
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions around a shortcut.
 
     Attributes:
-        features: channels put out, at least as many as come in.
+        features: channels put out by the whole network, at least as many as come in.
         stride: 2 halves height and width (rounded up), 1 keeps them.
         dropout: share of the units that are dropped in training, between the convolutions.
         dtype: computed in.
+        packing: of an estimator of a packed ensemble.
     """
 
     features: int
     stride: int
     dropout: float = 0.0
     dtype: Any = None
+    packing: Packing = PLAIN
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
-        """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), features]`."""
+        """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), units]`."""
+        features, groups = self.packing.units(self.features), self.packing.num_groups
+        conv = functools.partial(_Conv3x3, features, feature_group_count=groups, dtype=self.dtype)
         shortcut = x[:, :: self.stride, :: self.stride, :]
-        shortcut = jnp.pad(shortcut, [(0, 0)] * 3 + [(0, self.features - x.shape[-1])])
-        x = _Conv3x3(self.features, strides=self.stride, dtype=self.dtype)(x)
-        x = nn.relu(_Norm(dtype=self.dtype)(x))
+        shortcut = jnp.pad(shortcut, [(0, 0)] * 3 + [(0, features - x.shape[-1])])
+        x = conv(strides=self.stride, name="Conv_0")(x)
+        x = nn.relu(_norm(features, self.features, self.dtype)(x))
         x = nn.Dropout(self.dropout)(x, deterministic=not train)
-        x = _Conv3x3(self.features, dtype=self.dtype)(x)
-        return nn.relu(_Norm(dtype=self.dtype)(x) + shortcut)
+        x = conv(name="Conv_1")(x)
+        return nn.relu(_norm(features, self.features, self.dtype)(x) + shortcut)
 
 
 class ResNet20(nn.Module):
@@ -55,20 +65,24 @@ class ResNet20(nn.Module):
         num_outputs: K, of a classifier its logits.
         dropout: share of the units that are dropped in training, within each block.
         dtype: computed in; None: float32. Parameters are float32.
+        packing: of an estimator of a packed ensemble.
     """
 
     num_outputs: int
     dropout: float = network_keys.RESNET20.keys["resnet20.dropout"].default
     dtype: Any = None
+    packing: Packing = PLAIN
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps images `[N, H, W, C]` of any size to outputs `[N, num_outputs]`."""
-        x = _Conv3x3(16, dtype=self.dtype)(images)
-        x = nn.relu(_Norm(dtype=self.dtype)(x))
+        features = self.packing.units(16)
+        x = _Conv3x3(features, dtype=self.dtype, name="Conv_0")(images)
+        x = nn.relu(_norm(features, 16, self.dtype)(x))
         for stage, features in enumerate((16, 32, 64)):
             for block in range(3):
                 stride = 2 if stage > 0 and block == 0 else 1
-                x = ResidualBlock(features, stride, self.dropout, self.dtype)(x, train)
+                fields = (stride, self.dropout, self.dtype, self.packing)
+                x = ResidualBlock(features, *fields)(x, train)
         x = jnp.mean(x, axis=(1, 2))
         return nn.Dense(self.num_outputs, dtype=self.dtype)(x)

@@ -405,6 +405,8 @@ def create_network(
 ) -> Network:
     """Makes the network that a configuration names, for the outputs that a likelihood needs.
 
+    With the method `packed` it is that of one estimator.
+
     Args:
         config: of the run.
         likelihood: of the targets.
@@ -415,7 +417,13 @@ def create_network(
     """
     dtype = config.get("dtype", FLOAT32)  # Samplers have no such key.
     settings = model_settings(config)
-    return networks.create(config["model"], likelihood.num_outputs, settings, dtype, quantiles)
+    packed = config.get("packed")  # Other methods have no such keys.
+    packing = None
+    if packed is not None:
+        packing = networks.Packing(packed["num_estimators"], packed["alpha"], packed["gamma"])
+    return networks.create(
+        config["model"], likelihood.num_outputs, settings, dtype, quantiles, packing
+    )
 
 
 def backbone_of(network: Network) -> Backbone | None:

@@ -18,6 +18,12 @@ METHODS = {
         "method": "batch_ensemble",
         "batch_ensemble.num_estimators": 2,
     },
+    "packed": {
+        **LEARNS,
+        "method": "packed",
+        "packed.num_estimators": 2,
+        "packed.gamma": 2,
+    },
     "varied": {**LEARNS, "method": "varied", "varied.dropout": "0.1,0.3", "augment.shift": 1},
     "swag": {**LEARNS, "method": "swag", "swag.num_iterates": 2, "swag.num_draws": 2},
     "mc_dropout": {

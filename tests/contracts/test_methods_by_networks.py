@@ -17,6 +17,7 @@ METHODS = {
     "swag": {"swag.num_iterates": 2, "swag.fraction": 0.5, "swag.num_draws": 2},
     "mc_dropout": {"mc_dropout.num_passes": 2},
     "batch_ensemble": {"batch_ensemble.num_estimators": 2},
+    "packed": {"packed.num_estimators": 2, "packed.gamma": 2},
     "varied": {},
     "cross_fitted": {},
     "laplace": {},
@@ -26,6 +27,9 @@ LIKELIHOODS = ("categorical", "gaussian", "gaussian_shared")
 DROPOUT = {"cnn": "cnn.dropout", "mlp": "mlp.dropout", "resnet20": "resnet20.dropout"}
 DROPOUT |= {"vit": "vit.dropout"}
 NETWORKS = (*DROPOUT, "of_nnx", "of_functions")
+
+
+WHOLE = ensemble.networks.Packing()
 
 
 class OfNNX(nnx.Module):
@@ -40,14 +44,15 @@ class OfNNX(nnx.Module):
         return self.last(self.dropout(nnx.relu(self.first(x.reshape((len(x), -1))))))
 
 
-def of_functions(num_outputs):
+def of_functions(num_outputs, packing=WHOLE):
     """One hidden layer, without noise."""
+    width = packing.units(8)
 
     def init(rng_key, inputs):
         first, last = jax.random.split(rng_key)
         return {
-            "first": 0.1 * jax.random.normal(first, (inputs[0].size, 8)),
-            "last": 0.3 * jax.random.normal(last, (8, num_outputs)),
+            "first": 0.1 * jax.random.normal(first, (inputs[0].size, width)),
+            "last": 0.3 * jax.random.normal(last, (width, num_outputs)),
         }
 
     def apply(params, inputs):
@@ -60,7 +65,10 @@ def of_nnx(num_outputs):
     return ensemble.networks.from_nnx(lambda rngs: OfNNX(num_outputs, rngs))
 
 
-REFUSED = {("mc_dropout", "of_functions"): "draws no noise where it predicts with a key"}
+REFUSED = {
+    ("mc_dropout", "of_functions"): "draws no noise where it predicts with a key",
+    **{("packed", name): "factories take `packing`" for name in ("vit", "of_nnx")},
+}
 """By method and network, whatever the likelihood; the reason in a line."""
 
 

@@ -348,9 +348,9 @@ def test_what_was_set_by_hand_is_refused_all_of_it_at_once():
     assert line.startswith("5 settings cannot stand: (1) ")
     for part in (
         "config.num_epochs=3 is for config.method='sgd', 'snapshots', 'swag', 'mc_dropout', "
-        "'batch_ensemble', 'varied' or 'cross_fitted', and this run has config.method='hmc': leave "
-        "it out, or choose config.method='sgd', 'snapshots', 'swag', 'mc_dropout', "
-        "'batch_ensemble', 'varied' or 'cross_fitted'; "
+        "'batch_ensemble', 'packed', 'varied' or 'cross_fitted', and this run has "
+        "config.method='hmc': leave it out, or choose config.method='sgd', 'snapshots', 'swag', "
+        "'mc_dropout', 'batch_ensemble', 'packed', 'varied' or 'cross_fitted'; "
         "config.sampler.num_samples says how long",
         "config.learning_rate=0.5 is for config.method='sgd', 'snapshots', 'swag', 'mc_dropout', ",
         "config.sgmcmc.num_burn_in=2 is for config.method='sgld' or 'sghmc', and this run has "

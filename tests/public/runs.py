@@ -116,6 +116,14 @@ METHODS = {
         "batch_ensemble.num_estimators": 3,
         "batch_ensemble.adapters": "tabm",
     },
+    "packed": {
+        "method": "packed",
+        **MEMBERS,
+        "model": "mlp",
+        "mlp.widths": "16,16",
+        "packed.num_estimators": 3,
+        "packed.gamma": 2,
+    },
     "varied": {"method": "varied", **MEMBERS, "varied.learning_rate_factor": "0.5,2"},
     "cross_fitted": {"method": "cross_fitted", **MEMBERS, "cross_fitted.patience": 3},
     "laplace": {

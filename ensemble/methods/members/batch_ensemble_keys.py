@@ -4,16 +4,17 @@ from ensemble.keys import Block, Key, Rule, one_of
 from ensemble.methods.members import sgd_keys
 
 ADAPTERS = ("rank_one", "tabm", "tabm_mini")
-_INSTEAD = {
+INSTEAD = {
     "member_devices": "the estimators of a member lie on one device",
     "label_smoothing": "estimators learn the labels as they are",
     "beta_nll": "estimators learn the likelihood as it is",
     "init_from": "estimators begin anew",
 }
+"""Keys of SGD that members of estimators do not have, and why."""
 
 BLOCK = Block(
     {
-        **{name: key for name, key in sgd_keys.BLOCK.keys.items() if name not in _INSTEAD},
+        **{name: key for name, key in sgd_keys.BLOCK.keys.items() if name not in INSTEAD},
         "batch_ensemble.num_estimators": Key(
             4,
             "estimators of a member, which share its kernels",
@@ -28,5 +29,5 @@ BLOCK = Block(
         ),
     },
     sgd_keys.BLOCK.conflicts,
-    instead={**sgd_keys.BLOCK.instead, **_INSTEAD},
+    instead={**sgd_keys.BLOCK.instead, **INSTEAD},
 )

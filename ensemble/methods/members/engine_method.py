@@ -75,7 +75,8 @@ class EngineMethod(Method[StateT, ChunkInfo], abc.ABC):
         self.tracked_split = "validation" if "validation" in task.dataset.sizes else None
         self.may_end_early = bool(config.get("early_stopping_epochs"))
         self.remedy = self.make_remedy()
-        check_members(config, task, processes.devices(config.num_devices), self.num_kept)
+        devices = processes.devices(config.num_devices)
+        check_members(config, engine.task, devices, self.num_kept)
         self._weights = _weights(config, others or {})
 
     def make_remedy(self) -> str:

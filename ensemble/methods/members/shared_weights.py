@@ -28,6 +28,8 @@ from ensemble.task import Aux
 from ensemble.tasks.supervised import Supervised
 
 OWN, SHARED, ROWS, COLUMNS = "own", "shared", "rows", "columns"
+ALL = "all"
+"""The adapters of estimators that share nothing."""
 _AXES = {ROWS: -2, COLUMNS: -1}
 _NETWORKS, _FACTORS = 2**32 - 4, 2**32 - 3  # What a member's key is folded with to start these.
 
@@ -41,7 +43,8 @@ class SharedWeights(Supervised):
 
     Attributes:
         num_estimators: K.
-        adapters: what an estimator has of its own, one of `batch_ensemble_keys.ADAPTERS`.
+        adapters: what an estimator has of its own, one of `batch_ensemble_keys.ADAPTERS`, or
+            `ALL`.
     """
 
     num_estimators: int = 2
@@ -62,6 +65,8 @@ class SharedWeights(Supervised):
     @functools.cached_property
     def _factors(self) -> Callable[[str, int], Factors | None]:
         """From a leaf's path in `params` and its axes to its factors; None: it is not shared."""
+        if self.adapters == ALL:
+            return lambda path, num_axes: None
         if self.adapters == "rank_one":
             return _of_all_kernels
         dense, last = dense_kernels(self.network, self.dataset.input_shape), self.output_layer
@@ -190,6 +195,9 @@ class SharedWeights(Supervised):
         def each(one: Variables, k: jax.Array) -> Any:
             return fn(unfolded(one), k)
 
+        if self.adapters == ALL:
+            with layers.mapped_over_networks():  # These are narrow.
+                return jax.vmap(each, axes)(variables, numbers)
         if layers.on_cpu():
             # What one works with stays in the cache; beside products, gradients make it again.
             policy = jax.checkpoint_policies.dots_saveable
