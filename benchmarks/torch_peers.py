@@ -1,13 +1,14 @@
-"""Worker of train_throughput, tables_throughput, tabm_throughput and sghmc: PyTorch on CPU.
+"""Worker of train_throughput, tables_throughput, estimators_throughput and sghmc: PyTorch on CPU.
 
     python benchmarks/torch_peers.py cnn float32|bfloat16 NUM_MEMBERS [cuda]
     python benchmarks/torch_peers.py table eager|compiled
-    python benchmarks/torch_peers.py tabm tabm|tabm-mini eager|compiled
+    python benchmarks/torch_peers.py estimators tabm|tabm_mini|batch_ensemble|packed eager|compiled
+    python benchmarks/torch_peers.py estimators batch_ensemble|packed eager|compiled cnn
     python benchmarks/torch_peers.py sghmc baoa|sghmc NUM_CHAINS
 
 Networks are a loop over the members, channels_last; on the table they are stacked, with
-`torch.func.vmap` over them. `tabm` is the package of that name. `sghmc` is the library
-`posteriors`, a loop over the chains.
+`torch.func.vmap` over them. Estimators are those of the package `tabm` and of the layers of
+`torch-uncertainty`, on one thread. `sghmc` is the library `posteriors`, a loop over the chains.
 """
 
 import json
@@ -124,34 +125,96 @@ def nll_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return (0.5 * (squares + math.log(2 * math.pi)) + scale.log()).mean()
 
 
-def tabm(form: str, how: str) -> dict[str, float]:
-    """Trains 32 estimators of the package's network for some seconds, in epochs over a table."""
-    from tabm import TabM
+def packed_mlp(num_estimators: int) -> nn.Module:
+    """That of PackedLinear, twice as wide in all; `einsum`, its default, is its fastest form."""
+    from torch_uncertainty.layers import PackedLinear
 
-    network = TabM.make(
-        n_num_features=NUM_COLUMNS, d_out=2, n_blocks=3, d_block=128, dropout=0.0, arch_type=form
+    how = {"alpha": 2, "num_estimators": num_estimators}
+    return nn.Sequential(
+        PackedLinear(NUM_COLUMNS, 128, first=True, **how),
+        nn.ReLU(),
+        PackedLinear(128, 128, **how),
+        nn.ReLU(),
+        PackedLinear(128, 128, **how),
+        nn.ReLU(),
+        PackedLinear(128, 2, last=True, **how),
     )
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    inputs, targets = torch.randn(NUM_ROWS, NUM_COLUMNS), torch.randn(NUM_ROWS)
+
+
+def packed_cnn(num_estimators: int) -> nn.Module:
+    """The how-to's, of PackedConv2d and PackedLinear, twice as wide in all."""
+    from torch_uncertainty.layers import PackedConv2d, PackedLinear
+
+    how = {"alpha": 2, "num_estimators": num_estimators}
+    network = nn.Sequential(
+        PackedConv2d(1, 32, 3, padding=1, first=True, **how),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        PackedConv2d(32, 64, 3, padding=1, **how),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        PackedLinear(64 * 7 * 7, 256, **how),
+        nn.ReLU(),
+        PackedLinear(256, 10, last=True, **how),
+    )
+    return network.to(memory_format=torch.channels_last)
+
+
+def create_estimators(what: str, is_cnn: bool) -> tuple[nn.Module, int]:
+    """A network of estimators, and their number; those of TabM come second, of others first."""
+    if what.startswith("tabm"):
+        from tabm import TabM
+
+        form = what.replace("_", "-")
+        sizes = {"n_num_features": NUM_COLUMNS, "d_out": 2, "n_blocks": 3, "d_block": 128}
+        return TabM.make(**sizes, dropout=0.0, arch_type=form), 32
+    if what == "packed":
+        return (packed_cnn if is_cnn else packed_mlp)(4), 4
+    from torch_uncertainty.methods import BatchEnsemble
+
+    core = create_cnn() if is_cnn else create_mlp()
+    return BatchEnsemble(core, 4, repeat_training_inputs=True, convert_layers=True), 4
+
+
+def estimators(what: str, how: str, kind: str = "table") -> dict[str, float]:
+    """Trains estimators, which see the same batches, for some seconds, in epochs."""
+    is_cnn = kind == "cnn"
+    network, size = create_estimators(what, is_cnn)
+    learned = list(network.parameters())
+    if is_cnn:
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(learned, lr=0.1, momentum=0.9)
+        num_examples, batch_size = 4 * BATCH_SIZE, BATCH_SIZE
+        inputs = torch.rand(num_examples, 1, 28, 28).to(memory_format=torch.channels_last)
+        targets = torch.arange(num_examples) % 10
+    else:
+        optimizer = torch.optim.Adam(learned, lr=1e-3)
+        num_examples, batch_size = NUM_ROWS, TABLE_BATCH_SIZE
+        inputs, targets = torch.randn(num_examples, NUM_COLUMNS), torch.randn(num_examples)
 
     def loss(batch_inputs, batch_targets):
-        return nll_of(network(batch_inputs), batch_targets[:, None])
+        outputs = network(batch_inputs)
+        if is_cnn:
+            return nn.functional.cross_entropy(outputs, batch_targets.repeat(size))
+        if what.startswith("tabm"):
+            return nll_of(outputs, batch_targets[:, None])
+        return nll_of(outputs.reshape(size, -1, 2), batch_targets)
 
     if how == "compiled":
         loss = torch.compile(loss)
 
     def epoch() -> int:
         steps = 0
-        for rows in torch.randperm(NUM_ROWS).split(TABLE_BATCH_SIZE):
-            if len(rows) == TABLE_BATCH_SIZE:
+        for rows in torch.randperm(num_examples).split(batch_size):
+            if len(rows) == batch_size:
                 optimizer.zero_grad()
                 loss(inputs[rows], targets[rows]).backward()
                 optimizer.step()
                 steps += 1
-        return steps * TABLE_BATCH_SIZE * network.k
+        return steps * batch_size * size
 
     epoch()
-    return rates.measure(epoch, 5.0)
+    return rates.measure(epoch, 3.0)
 
 
 def table(how: str) -> dict[str, float]:
@@ -190,8 +253,10 @@ def table(how: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "estimators":
+        rates.stay_on_one_core()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     contestants: dict[str, Callable[..., dict[str, float]]]
-    contestants = {"cnn": cnn, "table": table, "tabm": tabm, "sghmc": sghmc}
+    contestants = {"cnn": cnn, "table": table, "estimators": estimators, "sghmc": sghmc}
     what, *arguments = sys.argv[1:]
     print(json.dumps(contestants[what](*arguments)))

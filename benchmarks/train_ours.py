@@ -1,13 +1,14 @@
 """Worker of comparisons: this project, through the methods that train.py drives.
 
 python benchmarks/train_ours.py cnn|table|sghmc NUM_MEMBERS
-python benchmarks/train_ours.py fit|tabm|tabm_mini
+python benchmarks/train_ours.py fit
+python benchmarks/train_ours.py tabm|tabm_mini|batch_ensemble|packed [cnn]
 """
 
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,13 @@ TABLE = {
     "hold_out": False,
 }
 
-NUM_ESTIMATORS = 32
-SHARED = {
-    "method": "batch_ensemble",
-    "ensemble_size": 1,
-    "batch_ensemble.num_estimators": NUM_ESTIMATORS,
+ESTIMATORS: Mapping[str, tuple[int, dict[str, Any]]] = {
+    "tabm": (32, {"method": "batch_ensemble", "batch_ensemble.adapters": "tabm"}),
+    "tabm_mini": (32, {"method": "batch_ensemble", "batch_ensemble.adapters": "tabm_mini"}),
+    "batch_ensemble": (4, {"method": "batch_ensemble"}),
+    "packed": (4, {"method": "packed", "packed.alpha": 2.0}),
 }
-ADAPTERS = ("tabm", "tabm_mini")
+"""What members of estimators are, and of how many."""
 
 
 def generate_images(**sizes: int) -> dict[str, np.ndarray]:
@@ -124,14 +125,21 @@ def fit() -> dict[str, float]:
     return {"seconds": time.monotonic() - startup.process_started()}
 
 
+def estimators(what: str, network: str = "table") -> dict[str, float]:
+    """Trains one member of estimators, on one core."""
+    rates.stay_on_one_core()
+    size, config = ESTIMATORS[what]
+    config = {**SGD, **config, "ensemble_size": 1, f"{config['method']}.num_estimators": size}
+    if network == "cnn":
+        images = generate_images(train=20 * BATCH_SIZE, test=1000)
+        return advance({**CNN, **config, "log_every_steps": 5}, images, 3.0, BATCH_SIZE * size)
+    return advance({**TABLE, **config}, generate_table(10_000), 3.0, TABLE_BATCH_SIZE * size)
+
+
 def main(what: str, size: int = NUM_TABLE_MEMBERS) -> dict[str, float]:
     """Measures; a rate is of all members or chains together."""
     if what == "fit":
         return fit()
-    if what in ADAPTERS:
-        config = {**TABLE, **SGD, **SHARED, "batch_ensemble.adapters": what}
-        step_size = TABLE_BATCH_SIZE * NUM_ESTIMATORS
-        return advance(config, generate_table(10_000), 5.0, step_size)
     if what == "cnn":
         config = {**CNN, **SGD, "ensemble_size": size}
         return advance(
@@ -149,4 +157,7 @@ def main(what: str, size: int = NUM_TABLE_MEMBERS) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], *map(int, sys.argv[2:]))))
+    if sys.argv[1] in ESTIMATORS:
+        print(json.dumps(estimators(*sys.argv[1:])))
+    else:
+        print(json.dumps(main(sys.argv[1], *map(int, sys.argv[2:]))))
