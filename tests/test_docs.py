@@ -237,6 +237,9 @@ def test_your_network(page):
         outputs, _ = network.apply(variables, namespace["inputs"])
         assert outputs.shape == (200, 3)
     quantiles = np.sort(np.random.default_rng(0).normal(size=(2, 65)))
+    packed = networks.create("mine_packed", 3, packing=networks.Packing(4, 2.0, 2))
+    params = packed.init(jax.random.key(0), namespace["inputs"])["params"]
+    assert params["PackedDense_0"]["kernel"].shape == (2, 16, 16)
     of_quantiles = networks.create("mine_of_quantiles", 3, quantiles=quantiles)
     assert of_quantiles.module.medians == tuple(quantiles[:, 32].tolist())
     network = networks.create("mine_on_features", 3)
