@@ -153,7 +153,7 @@ def estimators_throughput() -> Comparison:
             commands[peer] = (interpreter, "torch_peers.py", "estimators", name, how, kind)
             about = (f"training, {name}", setting, f"estimator-{what}/CPU s")
             lines.append(Line(*about, ours, "cpu_rate", peer, f"{names[name]}, {how}"))
-    packages = {"torch": ("torch", "tabm"), "torch_uncertainty": ("torch", "torch-uncertainty")}
+    packages = {"torch": ("torch", "tabm"), "torch_uncertainty": ("torch", "torch_uncertainty")}
     return Comparison(commands, tuple(lines), packages=packages)
 
 
