@@ -8,39 +8,21 @@ Nothing here is as large as users times items.
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from ensemble.likelihoods.gaussian import SharedGaussian
 from ensemble.likelihoods.mixture_density import LOC, SCALE
+from ensemble.recommendation import rating_likelihood
 from ensemble.recommendation import recommend as recommendation
 from ensemble.recommendation.baselines import RatingBiases, fit_item_means, fit_rating_biases
 from ensemble.recommendation.movielens import RatingDataset
-from ensemble.recommendation.watch_task import LearnedFactors
-from ensemble.sharding import transfer
-from ensemble.sharding.mesh import DATA, named_sharding, spec
+from ensemble.recommendation.watch_task import OWN, LearnedFactors
 from ensemble.source import Examples, in_memory
 from ensemble.task import DrawReport, OwnLogLikelihood
-
-
-class PlacedRatings(NamedTuple):
-    """Ratings [P] that are spread over the shards; what pads them weighs nothing.
-
-    Attributes:
-        pairs: int32 [P, 2], of a user and an item.
-        targets: float32 [P].
-        weights: float32 [P], how often each counts.
-        reference: float32 [P], log densities by the biases alone, nats.
-    """
-
-    pairs: jax.Array
-    targets: jax.Array
-    weights: jax.Array
-    reference: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,37 +53,28 @@ class RatingFactorisation(LearnedFactors):
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
         """The weighted sum over ratings, which are spread over the devices."""
+        num_ratings = len(split.targets)
+        is_by_blocks = rating_likelihood.is_by_blocks(num_ratings, *self.shape)
 
-        def place() -> PlacedRatings:
+        def place() -> Any:
             means, sd = self._said_by(self.baselines["biases"], split.inputs)
-            reference = log_densities(split.targets, means, sd)
-            num_places = transfer.padded_size(len(split.targets), mesh, DATA)
-            repeated = (split.inputs, split.targets, reference.astype(np.float32))
-            pairs, targets, reference = (
-                transfer.pad(one, num_places, fill=None) for one in repeated
-            )
-            weights = transfer.pad(self.weights, num_places)
-            placed = PlacedRatings(pairs, targets, weights, reference)
-            return PlacedRatings(*transfer.put(tuple(placed), named_sharding(mesh, "example")))
+            reference = log_densities(split.targets, means, sd).astype(np.float32)
+            ratings = rating_likelihood.Ratings(*split, self.weights, reference)
+            if is_by_blocks:
+                return rating_likelihood.place_blocks(ratings, *self.shape, mesh)
+            return rating_likelihood.place_pairs(ratings, mesh)
 
-        def on_shard(params: Any, data: PlacedRatings) -> Any:
-            def weighted(params: Any) -> jax.Array:
-                log_prob, _ = self.log_likelihood({"params": params}, data.pairs, data.targets)
-                # Relative to the biases, the sum is nearer to zero, where float32 keeps more.
-                return jnp.sum(data.weights * (log_prob - data.reference))
+        def log_prob(params: Any, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+            return self.likelihood.log_prob(params[OWN], outputs, targets)
 
-            # Varying, so that the gradient is this shard's own.
-            params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
-            return jax.lax.psum(jax.value_and_grad(weighted)(params), DATA)
+        def outputs(params: Any, pairs: jax.Array) -> jax.Array:
+            return self.outputs({"params": params}, pairs)[1]
 
-        value_and_grad = jax.shard_map(
-            on_shard,
-            mesh=mesh,
-            in_specs=(spec(), spec("example")),
-            out_specs=spec(),
-            check_vma=True,
-        )
-        return OwnLogLikelihood(place, value_and_grad, "ratings", len(split.targets))
+        if is_by_blocks:
+            value_and_grad = rating_likelihood.by_blocks(log_prob, mesh)
+        else:
+            value_and_grad = rating_likelihood.by_pairs(log_prob, outputs, mesh)
+        return OwnLogLikelihood(place, value_and_grad, "ratings", num_ratings)
 
     def draw_report(self) -> DrawReport:
         """What the draws recommend, beside the MAP and simpler models."""

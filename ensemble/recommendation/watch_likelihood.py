@@ -69,9 +69,7 @@ def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatc
     """
     (num_users, num_movies), num_shards = observed.shape, mesh.shape[DATA]
     per_shard = -(-num_users // num_shards)
-    is_cpu = mesh.devices.flat[0].platform == "cpu"
-    entries = _ENTRIES_PER_BLOCK if is_cpu else _ENTRIES_ON_ACCELERATORS
-    num_blocks, num_rows = _block_shape(per_shard, max(_MIN_ROWS, entries // num_movies))
+    num_blocks, num_rows = _block_shape(per_shard, rows_of_block(mesh, num_movies))
     padded = transfer.pad(reference.astype(np.float64), num_shards * per_shard)
     totals = padded.reshape(num_shards, -1).sum(axis=1)
     rounded = totals.astype(np.float32)
@@ -93,6 +91,13 @@ def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatc
         signs=transfer.put_parts(shape, np.int8, sharding, signs_of),
         reference=transfer.put(pairs, sharding),
     )
+
+
+def rows_of_block(mesh: Mesh, num_movies: int) -> int:
+    """How many users a block has at most, whose products with all movies exist at once."""
+    is_cpu = mesh.devices.flat[0].platform == "cpu"
+    entries = _ENTRIES_PER_BLOCK if is_cpu else _ENTRIES_ON_ACCELERATORS
+    return max(_MIN_ROWS, entries // num_movies)
 
 
 def _block_shape(num_users: int, max_rows: int) -> tuple[int, int]:
@@ -193,7 +198,7 @@ def _value_and_grad_on_shard(
 
     def one_chain(params: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
         num_users = len(params["user_bias"])
-        users, movies = _join_biases(params)
+        users, movies = join_biases(params)
         movies = jax.lax.pcast(movies, DATA, to="varying")
         total, grad_users, grad_movies = _sum_over_blocks(users, movies, watches.signs)
         value = (total[0] - reference) + (total[1] - excess)
@@ -209,7 +214,7 @@ def _value_and_grad_on_shard(
     return jax.lax.map(one_chain, params)
 
 
-def _join_biases(params: Params) -> tuple[jax.Array, jax.Array]:
+def join_biases(params: Params) -> tuple[jax.Array, jax.Array]:
     """Users [n, D + 2] and movies [M, D + 2] whose products are the logits, biases included."""
     users, user_bias, movies, movie_bias = (params[name] for name in (*USERS, *MOVIES))
     return (
@@ -235,7 +240,7 @@ def _sum_over_blocks(
         users, signs = block
         signs = signs.astype(jnp.float32)
         # Barriers: else the exponentials are computed again for everything that they are used in.
-        logits = jax.lax.optimization_barrier(_contract(users, movies, 1, 1))
+        logits = jax.lax.optimization_barrier(contract(users, movies, 1, 1))
         # Where the exponential is infinite the residual is zero, as it should be.
         odds = jnp.exp(signs * logits)
         residuals = jax.lax.optimization_barrier(signs / (1 + odds))
@@ -245,8 +250,8 @@ def _sum_over_blocks(
         of_groups = jnp.sum(linear, axis=1) + jnp.log(jnp.prod(factors, axis=1))
         total = _add_exactly(total, (jnp.sum(of_groups, axis=0), jnp.zeros_like(total[1])))
         # This way round: `residuals.T @ users` takes XLA:CPU almost three times as long.
-        grad_movies += _contract(users, residuals, 0, 0)
-        return (total, grad_movies), _contract(residuals, movies, 1, 0)
+        grad_movies += contract(users, residuals, 0, 0)
+        return (total, grad_movies), contract(residuals, movies, 1, 0)
 
     zeros = jnp.zeros_like(movies.T)  # As varying as what is added to them.
     (total, grad_movies), grad_users = jax.lax.scan(
@@ -269,7 +274,7 @@ def _add_exactly(
     return total, a[1] + b[1] + lost
 
 
-def _contract(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
+def contract(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int) -> jax.Array:
     """A product of matrices. TPUs and TF32 would round it to some 3 digits, which are nats here."""
     dimensions = (((left_axis,), (right_axis,)), ((), ()))
     return jax.lax.dot_general(left, right, dimensions, precision="highest")

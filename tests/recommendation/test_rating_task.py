@@ -14,6 +14,7 @@ from run_parts import draws_of, validated
 import ensemble
 from ensemble import UserError
 from ensemble.recommendation import command as recommend
+from ensemble.recommendation import rating_likelihood, watch_likelihood
 from ensemble.recommendation.baselines import fit_item_means, fit_rating_biases
 from ensemble.recommendation.movielens import given_interactions
 from ensemble.run.loop import create_task
@@ -133,6 +134,54 @@ def test_value_and_gradient_match_float64_on_any_devices(num_devices):
     assert gradient["movie_bias"][3] == pytest.approx(slope, rel=1e-3)
 
 
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_blocks_are_pairs(num_devices, monkeypatch):
+    """Chains by blocks of users have the values and the gradients that they have by pairs."""
+    monkeypatch.setattr(watch_likelihood, "rows_of_block", lambda *_: 11)  # 4 blocks of a shard.
+    task, mesh = make_task(), create_mesh(1, num_devices, jax.devices())
+    (pairs, ratings), rng = in_memory(task.dataset, "train"), np.random.default_rng(0)
+    reference = rng.normal(size=len(ratings)).astype(np.float32)
+    data = rating_likelihood.Ratings(pairs, ratings, task.weights, reference)
+    params = jax.vmap(task.sample_prior)(jax.random.split(jax.random.key(3), 2))
+
+    def log_prob(params, outputs, targets):
+        return task.likelihood.log_prob(params["likelihood"], outputs, targets)
+
+    def outputs(params, pairs):
+        return task.outputs({"params": params}, pairs)[1]
+
+    placed = rating_likelihood.place_blocks(data, *task.shape, mesh)
+    assert len(placed.users) == 8
+    assert sorted(placed.users[placed.users > 0].tolist()) == list(range(1, NUM_USERS))
+    counts = np.count_nonzero(placed.weights, axis=1)
+    assert counts.sum() == len(ratings)
+    assert np.ptp(counts) <= NUM_ITEMS
+    by_blocks = jax.vmap(rating_likelihood.by_blocks(log_prob, mesh), in_axes=(0, None))
+    by_pairs = jax.vmap(rating_likelihood.by_pairs(log_prob, outputs, mesh), in_axes=(0, None))
+    found = jax.jit(by_blocks)(params, placed)
+    expected = jax.jit(by_pairs)(params, rating_likelihood.place_pairs(data, mesh))
+    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
+
+
+def test_few_ratings_of_many_pairs_are_learned_by_pairs(monkeypatch):
+    """Their products would take longer than the ratings, and both forms are the same model."""
+    task, mesh = make_task(), create_mesh(1, 2, jax.devices())
+    params = task.sample_prior(jax.random.key(3))
+
+    def value_of():
+        own = task.own_log_likelihood(in_memory(task.dataset, "train"), mesh)
+        placed = own.place()
+        return type(placed), float(jax.jit(own.value_and_grad)(params, placed)[0])
+
+    kind, dense = value_of()
+    assert kind is rating_likelihood.PlacedBlocks
+    monkeypatch.setattr(rating_likelihood, "_ENTRIES_PER_RATING", 1)
+    kind, sparse = value_of()
+    assert kind is rating_likelihood.Ratings
+    assert sparse == pytest.approx(dense, rel=1e-4)
+
+
 def test_biases_are_at_the_mode():
     task = make_task()
     pairs, ratings = in_memory(task.dataset, "train")
@@ -167,7 +216,8 @@ def test_weights_are_counts():
     one, _ = plain.log_likelihood({"params": params}, *map(jnp.asarray, split))
     own = task.own_log_likelihood(split, mesh)
     value, _ = own.value_and_grad(params, own.place())
-    reference = np.repeat(np.asarray(own.place().reference), counts).sum()
+    placed = own.place()
+    reference = np.sum(placed.weights * placed.reference)
     assert value + reference == pytest.approx(np.repeat(np.asarray(one), counts).sum(), rel=1e-5)
 
 

@@ -1,0 +1,170 @@
+"""The likelihood of ratings and its gradient: by pairs, or by blocks of users.
+
+By pairs, the rows of the factors are gathered for each rating, and their gradients are scattered,
+which CPUs do slowly. Where a good share of all pairs is rated, products of matrices are faster: a
+block of users times all items has the means of far more pairs than are rated, and the rated ones
+are single numbers to pick. A block exists alone, so that nothing is as large as users times items.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from ensemble.recommendation import watch_likelihood
+from ensemble.sharding import transfer
+from ensemble.sharding.chainwise import make_chainwise
+from ensemble.sharding.mesh import DATA, named_sharding, spec
+
+LogProb = Callable[[Mapping[str, Any], jax.Array, jax.Array], jax.Array]
+"""From parameters, outputs [P, 1] and targets [P] to log densities [P]."""
+
+_ENTRIES_PER_RATING = 64
+"""How many pairs there may be for each that is rated; with more, blocks take longer than pairs."""
+
+
+class Ratings(NamedTuple):
+    """Ratings to learn from.
+
+    Attributes:
+        pairs: int32 [P, 2], of a user and an item, each pair once.
+        targets: float32 [P].
+        weights: float32 [P], how often each counts.
+        reference: float32 [P], log densities by the biases alone, nats.
+    """
+
+    pairs: Any
+    targets: Any
+    weights: Any
+    reference: Any
+
+
+class PlacedBlocks(NamedTuple):
+    """Ratings that are spread over the shards in blocks of users; what pads them weighs nothing.
+
+    Attributes:
+        users: int32 [B, R], the numbers of the users of each block; 0 pads.
+        entries: int32 [B, P], which entry of the block's R x M matrix each rating is.
+        targets: float32 [B, P].
+        weights: float32 [B, P].
+        reference: float32 [B, P].
+    """
+
+    users: jax.Array
+    entries: jax.Array
+    targets: jax.Array
+    weights: jax.Array
+    reference: jax.Array
+
+
+def is_by_blocks(num_ratings: int, num_users: int, num_items: int) -> bool:
+    """Whether blocks are faster than pairs."""
+    return num_users * num_items <= _ENTRIES_PER_RATING * num_ratings
+
+
+def place_pairs(ratings: Ratings, mesh: Mesh) -> Ratings:
+    """Spreads ratings over the shards; what pads them weighs nothing."""
+    num_places = transfer.padded_size(len(ratings.targets), mesh, DATA)
+    padded = {
+        name: transfer.pad(one, num_places, fill=None) for name, one in ratings._asdict().items()
+    }
+    padded["weights"] = transfer.pad(ratings.weights, num_places)
+    return Ratings(*transfer.put(tuple(padded.values()), named_sharding(mesh, "example")))
+
+
+def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -> PlacedBlocks:
+    """Spreads ratings over the shards in blocks of users that have about as many each.
+
+    Users are dealt to blocks by how much they rate. As none rates more than all items, blocks
+    differ by at most so many ratings.
+    """
+    num_shards = mesh.shape[DATA]
+    max_rows = watch_likelihood.rows_of_block(mesh, num_items)
+    num_blocks = num_shards * -(-num_users // (num_shards * max_rows))
+    user, item = np.asarray(ratings.pairs).T
+    dealt = np.argsort(-np.bincount(user, minlength=num_users), kind="stable")
+    place = np.empty(num_users, np.int64)
+    place[dealt] = np.arange(num_users)
+    block, row = place % num_blocks, place // num_blocks
+    users = np.zeros((num_blocks, -(-num_users // num_blocks)), np.int32)
+    users[block, row] = np.arange(num_users)
+
+    order = np.lexsort([item, row[user], block[user]])
+    counts = np.bincount(block[user], minlength=num_blocks)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    where = block[user][order], rank
+
+    def blocks_of(values: np.ndarray) -> np.ndarray:
+        found = np.zeros((num_blocks, counts.max()), values.dtype)
+        found[where] = values[order]
+        return found
+
+    entries = (row[user] * num_items + item).astype(np.int32)
+    columns = entries, ratings.targets, ratings.weights, ratings.reference
+    parts = (users, *(blocks_of(np.asarray(one)) for one in columns))
+    return PlacedBlocks(*transfer.put(parts, named_sharding(mesh, "example")))
+
+
+def by_pairs(log_prob: LogProb, outputs: Callable[[Any, jax.Array], jax.Array], mesh: Mesh) -> Any:
+    """Returns `(params, Ratings) -> (weighted log density less the reference, its gradient)`.
+
+    Args:
+        log_prob: of ratings.
+        outputs: from parameters and pairs [P, 2] to outputs [P, 1].
+        mesh: of the devices.
+    """
+
+    def total(params: Any, data: Ratings) -> jax.Array:
+        found = log_prob(params, outputs(params, data.pairs), data.targets)
+        # Relative to the biases, the sum is nearer to zero, where float32 keeps more.
+        return jnp.sum(data.weights * (found - data.reference))
+
+    return jax.shard_map(
+        functools.partial(_value_and_grad, total),
+        mesh=mesh,
+        in_specs=(spec(), spec("example")),
+        out_specs=spec(),
+        check_vma=True,
+    )
+
+
+def by_blocks(log_prob: LogProb, mesh: Mesh) -> Any:
+    """Returns the same function of `PlacedBlocks`."""
+
+    def total(params: Any, data: PlacedBlocks) -> jax.Array:
+        users, items = watch_likelihood.join_biases(params)
+        items = items.T
+
+        def add(total: jax.Array, block: PlacedBlocks) -> tuple[jax.Array, None]:
+            means = watch_likelihood.contract(users[block.users], items, 1, 0).ravel()
+            outputs = means.at[block.entries].get(mode="promise_in_bounds")[:, None]
+            found = log_prob(params, outputs, block.targets)
+            return total + jnp.sum(block.weights * (found - block.reference)), None
+
+        return jax.lax.scan(add, jnp.zeros_like(items[0, 0]), data)[0]
+
+    def on_shard(params: Any, data: PlacedBlocks) -> Any:
+        # One chain after another: what one block of one chain needs is all that the cache holds.
+        return jax.lax.map(lambda one: _value_and_grad(total, one, data), params)
+
+    def of_chains(params: Any, data: PlacedBlocks, chains: str | None) -> Any:
+        mapped = jax.shard_map(
+            on_shard,
+            mesh=mesh,
+            in_specs=(spec(chains), spec("example")),
+            out_specs=spec(chains),
+            check_vma=True,
+        )
+        return mapped(params, data)
+
+    return make_chainwise(of_chains, mesh)
+
+
+def _value_and_grad(total: Callable[[Any, Any], jax.Array], params: Any, data: Any) -> Any:
+    # Varying, so that the gradient is this shard's own.
+    params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+    return jax.lax.psum(jax.value_and_grad(total)(params, data), DATA)
