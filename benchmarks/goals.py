@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import fit_beside_search
+import larger_tables
 import neutral_summary
 import numpy as np
 import price_summary
@@ -292,11 +294,28 @@ def seconds_of_former(content: Content) -> Measured | None:
 
 @finder
 def larger_won(content: Content, what: str) -> Measured | None:
-    """On how many of the four larger tables the NLL is lower."""
-    found = content["summary"].get("larger", {}).get(what, {})
-    if len(found) < len(neutral_summary.LARGER):
+    """On how many of the four larger tables the NLL is lower in the mean."""
+    found = content["summary"][what]
+    if len(found) < len(larger_tables.TABLES):
         return None
-    return Measured(sum(one < 0 for one in found.values()))
+    sure = sum(one.get("interval", (0, 0))[1] < 0 for one in found.values())
+    of = f"on {sure} the whole 95% interval is below zero"
+    once = any("interval" not in one for one in found.values())
+    return Measured(sum(one["less"] < 0 for one in found.values()), None, of, once)
+
+
+@finder
+def fit_won(content: Content) -> Measured | None:
+    """On which share of the tables `fit` has the lower score; the score with the higher share."""
+    summary = content["summary"]
+    if len(summary["by_table"]) < len(fit_beside_search.TABLES):
+        return None
+    name, best = max(
+        (("NLL", summary["nll"]), (neutral_summary.LABELS, summary["spread"])),
+        key=lambda one: one[1]["lower"] / one[1]["tables"],
+    )
+    of = f"{name}, {best['lower']} of {best['tables']} tables, 95%"
+    return Measured(best["lower"] / best["tables"], tuple(best["interval"]), of)
 
 
 GOALS = (
@@ -431,11 +450,15 @@ GOALS = (
     ),
     Goal(
         "larger tables on which piecewise-linear embeddings have a lower NLL than plain networks",
-        "neutral_tables", 4, True, larger_won("embeddings"),
+        "larger_tables", 4, True, larger_won("embeddings"),
     ),
     Goal(
         "larger tables on which TabM has a lower NLL than plain networks of equal CPU seconds",
-        "neutral_tables", 4, True, larger_won("tabm"),
+        "larger_tables", 4, True, larger_won("tabm"),
+    ),
+    Goal(
+        "share of tables on which `fit` is better than a search of CatBoost of equal seconds",
+        "fit_beside_search", 0.6, True, fit_won(),
     ),
     Goal(
         "peak memory at a checkpoint, as a multiple of a host's own part",

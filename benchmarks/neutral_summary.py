@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 import tables_data
-from neutral_data import LARGER, REPORTED
+from neutral_data import REPORTED
 from side_by_side import as_table
 
 OURS, FORMER = "defaults", "former"
@@ -167,26 +167,10 @@ def cpu_ratio(cells: Cells) -> dict[str, Any]:
     return {"median": float(np.median(ratios)), "low": min(ratios), "high": max(ratios)}
 
 
-def of_larger(cells: Cells) -> dict[str, Any]:
-    """Embeddings less plain networks, and TabM less as many as take its seconds, by table."""
-    pairs = {
-        "embeddings": ("8 networks, piecewise linear", "8 networks"),
-        "tabm": ("TabM-mini, 32", "networks of TabM's seconds"),
-    }
-    found: dict[str, Any] = {}
-    for name, pair in pairs.items():
-        of = {table: means(cells, table, pair, "nll") for table in LARGER}
-        known = {table: one[0] - one[1] for table, one in of.items() if one}
-        if known:
-            found[name] = known
-    return found
-
-
 def content(rows: Sequence[Row]) -> dict[str, Any]:
     """The summary as the file has it."""
     cells = by_cell(rows)
     found: dict[str, Any] = {
-        "larger": of_larger(cells),
         "seconds": {
             method: sum(row["cpu_seconds"] for row in rows if row["method"] == method)
             for method in methods_of(cells)

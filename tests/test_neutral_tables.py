@@ -33,16 +33,15 @@ def test_a_packaged_table_is_read_with_its_missing_values(module, tmp_path):
     assert set(frame["town"].dropna()) == {"here", "there", "yonder"}
 
 
-def test_rows_to_learn_are_capped_and_those_to_test_are_not(module, monkeypatch):
+def test_rows_to_learn_are_capped_and_those_to_test_are_not(module):
     data = module("neutral_data")
     columns = data.columns_of(np.arange(20)[:, None])
     problem = data.Problem(columns, np.arange(20.0), columns, np.arange(20.0))
-    monkeypatch.setattr(data, "MOST_TRAIN", 8)
-    found = data.capped(problem, seed=1)
+    found = data.capped(problem, 1, 8)
     assert found.train["x0"].tolist() == found.wanted.tolist()
     assert len({*found.wanted}) == 8
     assert len(found.truth) == len(found.test["x0"]) == 20
-    assert found.wanted.tolist() != data.capped(problem, seed=2).wanted.tolist()
+    assert found.wanted.tolist() != data.capped(problem, 2, 8).wanted.tolist()
 
 
 def test_numbers_in_place_of_categories_and_missing_values(module):
@@ -204,33 +203,6 @@ def test_goals_of_defaults(module):
     off = value("coverage")  # Yacht has too few test rows.
     assert (off.value, off.of) == (pytest.approx(0.02), "power, of 1 table")
     assert value("CPU seconds by").value == pytest.approx(1.5)
-
-
-def test_goals_of_larger_tables(module):
-    goals, summary = module("goals"), module("neutral_summary")
-    plain, embedded, shared, equal = module("neutral_worker").LARGER
-    rows = [
-        row(method, table, nll=nll)
-        for table in summary.LARGER
-        for method, nll in ((plain, 1.0), (embedded, 0.9), (shared, 0.9), (equal, 0.8))
-    ]
-    of_all, of_three = summary.content(rows), summary.content(rows[4:])
-    assert goals.larger_won("embeddings")(of_all).value == 4
-    assert goals.larger_won("tabm")(of_all).value == 0
-    assert goals.larger_won("tabm")(of_three) is None
-    assert goals.rank_behind("nll")(of_all) is None
-
-
-def test_as_many_networks_as_take_the_seconds_of_tabm(module, tmp_path):
-    tables, rows = module("neutral_tables"), module("rows")
-    results = rows.Results(tmp_path / "x.json")
-    plain, _, shared, _ = tables.LARGER
-    key = {"table": "SLID", "split": 1}
-    results.add({"method": plain, **key}, {"cpu_seconds": 10.0})
-    with pytest.raises(RuntimeError, match="SLID, split 1: 8 networks and TabM come first"):
-        tables.number_of_members(results, "SLID", 1)
-    results.add({"method": shared, **key}, {"cpu_seconds": 24.0})
-    assert tables.number_of_members(results, "SLID", 1) == 19  # 8 times 2.4.
 
 
 def test_cells_go_split_by_split_and_the_slow_ones_last(module, monkeypatch):
