@@ -9,6 +9,7 @@ selection takes those that predict these rows best together, each with a weight 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -32,7 +33,7 @@ from ensemble.pictures.plot_style import plural
 from ensemble.registry import LIKELIHOODS, NETWORKS
 from ensemble.report.text import Table
 from ensemble.run.loop import train
-from ensemble.run.progress import Display, duration, open_display
+from ensemble.run.progress import QUIET_SECONDS, Display, duration, open_display
 from ensemble.run.result import Result
 from ensemble.search.trials import DEFAULT_MODEL, Trial, trials
 from ensemble.selected import restore_selection
@@ -44,6 +45,8 @@ from ensemble.storage.workdir import Workdir
 from ensemble.tasks.learning_data import load_source
 
 logger = logging.getLogger("ensemble")
+_under_way = logging.getLogger("ensemble.search")
+"""Speaks while trials do not."""
 
 _METHOD = "cross_fitted"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -51,6 +54,10 @@ _MOST_FAILURES = 5
 _LEAST_SHARE = 0.5
 """Of the shortest trial, which must be left of the time for another one to begin: the first seconds
 of a trial compile, and cannot be cut short."""
+_SHOWN_SECONDS = 1.0
+"""From one state of the display to the next, while a trial is under way."""
+_KEPT_SECONDS = 5.0
+"""From one note of the seconds that it has taken to the next: a killed process forgets no more."""
 _QUIET: Mapping[str, Any] = {"plot_every_epochs": 10**9, "keep_checkpoints": 1}
 
 
@@ -119,7 +126,7 @@ def fit(
         display.begin("Search", "second", round(search.spent), round(budget))
         is_interrupted = False
         try:
-            for tried in _searched(out, search, given, data, budget, stop):
+            for tried in _searched(out, search, given, data, budget, stop, display):
                 _show(display, search, tried, budget)
                 if is_interrupted := stop.by_signal:
                     break
@@ -133,10 +140,19 @@ def fit(
 
 def _show(display: Display, search: Search, tried: Tried, budget: float) -> None:
     """Shows how a trial went, the best so far and the time left."""
-    best = min((one.nll for one in search.tried if one.nll is not None), default=math.nan)
-    left = max(0.0, budget - search.spent)
-    logger.info("%s; best so far %.4f", _line(tried), best)
-    display.update(round(search.spent), f"best NLL {best:.4f}", duration(left))
+    logger.info("%s; %s", _line(tried), _best(search), extra={"stays": True})
+    display.update(round(search.spent), _best(search), _left(search, budget))
+
+
+def _best(search: Search) -> str:
+    """The best so far."""
+    known = [one.nll for one in search.tried if one.nll is not None]
+    return f"best so far {min(known):.4f}" if known else "nothing has ended yet"
+
+
+def _left(search: Search, budget: float) -> str:
+    """The time left."""
+    return duration(max(0.0, budget - search.spent))
 
 
 def parse_seconds(text: float | str) -> float:
@@ -225,6 +241,7 @@ def _searched(
     data: Any,
     budget: float,
     stop: signals.Stop,
+    display: Display,
 ) -> Iterator[Tried]:
     """Tries one family after the other, writes and yields how it went, until the time is over."""
     tries = trials(search.config["seed"], search.config["num_epochs"], given)
@@ -238,7 +255,8 @@ def _searched(
                 )
             trial = tries.send(math.inf if one.nll is None else one.nll)
         while not search.tried or search.spent + _LEAST_SHARE * search.shortest < budget:
-            tried = _tried(out, search, trial, _family(trial.settings, given), data, budget, stop)
+            config = _family(trial.settings, given)
+            tried = _tried(out, search, trial, config, data, budget, stop, display)
             if tried is None:
                 return
             yield tried
@@ -266,6 +284,7 @@ def _tried(
     data: Any,
     budget: float,
     stop: signals.Stop,
+    display: Display,
 ) -> Tried | None:
     """Trains a family, and writes how it went; None: the time was over before it had ended.
 
@@ -278,7 +297,7 @@ def _tried(
     left = max(0.0, budget - before) if search.has_found else math.inf
     nll, failure = None, ""
     try:
-        with _time_limit(left, stop), _quiet():
+        with _watched(out, search, trial, budget, display), _time_limit(left, stop), _quiet():
             report = train(values, data, os.fspath(folder.path), show_progress=False).report
     except Interrupted:
         search.seconds += time.monotonic() - began
@@ -344,6 +363,43 @@ def _time_limit(seconds: float, stop: signals.Stop) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextlib.contextmanager
+def _watched(
+    out: Workdir, search: Search, trial: Trial, budget: float, display: Display
+) -> Iterator[None]:
+    """Within it, a thread shows what is tried, and writes the seconds that it has taken so far."""
+    folder, began = _folder(out, len(search.tried)), time.monotonic()
+    _under_way.setLevel(logger.getEffectiveLevel())
+    is_over = threading.Event()
+
+    def watch() -> None:
+        kept = logged = began
+        while not is_over.wait(_SHOWN_SECONDS):
+            now = time.monotonic()
+            so_far = dataclasses.replace(search, seconds=search.seconds + now - began)
+            what = (
+                f"trying {_settings(trial.settings)}, {trial.num_epochs} epochs, for "
+                f"{duration(so_far.seconds)}; {_best(search)}"
+            )
+            display.update(round(so_far.spent), what, _left(so_far, budget))
+            if now - logged >= QUIET_SECONDS and not display.has_log:
+                _under_way.info("%s; %s left", what, _left(so_far, budget))
+                logged = now
+            # A first family may not suit the data; before it is a run, there is nothing to go on.
+            if now - kept >= _KEPT_SECONDS and (search.tried or folder.config.exists()):
+                with contextlib.suppress(OSError):  # The run's own files will say so.
+                    write_search(out, so_far)
+                kept = now
+
+    thread = threading.Thread(target=watch, name="search", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """Searches within a budget of time."""
 
+import contextlib
 import json
+import logging
 import pickle
 import shutil
 import signal
@@ -15,12 +17,14 @@ from conftest import ROOT
 import ensemble
 from ensemble import RunFailed, UserError
 from ensemble.evaluation.greedy import loss
+from ensemble.run.progress import Display
 from ensemble.search import fit as module
 from ensemble.search.fit import parse_seconds
 from ensemble.search.trials import trials
 from ensemble.sharding import signals
 from ensemble.storage.held_out import read_held_out
-from ensemble.storage.search import read_search
+from ensemble.storage.schema import checksum
+from ensemble.storage.search import Search, Tried, read_search
 from ensemble.storage.workdir import Workdir
 
 QUIET = {"show_progress": False}
@@ -110,6 +114,105 @@ def test_more_time_goes_on_with_the_same_search(found, tmp_path, monkeypatch):
     for ours, theirs in zip(after, whole, strict=True):
         assert (ours["settings"], ours["nll"]) == (theirs["settings"], theirs["nll"])
     assert second.report["selection"]["nll"] == found.report["selection"]["nll"]
+
+
+@pytest.mark.parametrize("losses", [(2.0, 1.0), (1.0, 2.0)])
+def test_half_a_budget_is_a_prefix_of_the_same_search(tmp_path, monkeypatch, losses):
+    """Trials of ten seconds each; their losses decide on the order from the sixth one on."""
+
+    def tried(out, search, trial, *_):
+        loss = losses[trial.family % 2]
+        ended = Tried(trial.family, trial.settings, trial.num_epochs, loss, 10.0)
+        search.tried.append(ended)
+        return ended
+
+    def searched(budget, search=None):
+        search = search or Search({"seed": 3, "num_epochs": 40}, [])
+        list(module._searched(Workdir(tmp_path), search, {}, None, budget, None, None))
+        return search
+
+    monkeypatch.setattr(module, "_tried", tried)
+    whole, half = searched(200.0), searched(100.0)
+    assert (len(half.tried), len(whole.tried)) == (10, 20)
+    assert half.tried == whole.tried[:10]
+    assert searched(200.0, half).tried == whole.tried
+    assert [one.family for one in whole.tried[5:7]] == ([1, 3] if losses[1] == 1 else [2, 4])
+
+
+def test_a_killed_process_forgets_no_more_than_seconds(tmp_path, monkeypatch):
+    file = tmp_path / "best" / "search.json"
+
+    def killed(*arguments, **options):
+        ensemble.train(*arguments, **options)
+        time.sleep(0.5)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "_SHOWN_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_KEPT_SECONDS", 0.1)
+    monkeypatch.setattr(module, "trials", first(1))
+    monkeypatch.setattr(module, "train", killed)
+    with pytest.raises(KeyboardInterrupt):
+        ensemble.fit(table(), 3600, tmp_path / "best", CONFIG, **QUIET)
+    kept = json.loads(file.read_text())
+    assert kept["tried"] == []
+    assert kept["seconds"] >= 0.1
+    kept["seconds"] = 1000.0
+    kept["checksum"] = checksum({key: one for key, one in kept.items() if key != "checksum"})
+    file.write_text(json.dumps(kept))
+    monkeypatch.setattr(module, "train", ensemble.train)
+    found = ensemble.fit(table(), 3600, tmp_path / "best", CONFIG, **QUIET)
+    assert 1000 < found.report["search"]["trials"][0]["seconds"] < 1060
+
+
+def test_what_suits_no_family_leaves_no_search(tmp_path, monkeypatch):
+    def slowly(*arguments, **options):
+        time.sleep(0.3)
+        return ensemble.train(*arguments, **options)
+
+    monkeypatch.setattr(module, "_SHOWN_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_KEPT_SECONDS", 0.1)
+    monkeypatch.setattr(module, "train", slowly)
+    with pytest.raises(UserError, match="missing"):
+        ensemble.fit(None, 10, tmp_path / "best", CONFIG | {"dataset": "csv:missing.csv"}, **QUIET)
+    assert not (tmp_path / "best" / "search.json").exists()
+
+
+class Shown(Display):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def update(self, step, scores, left):
+        self.told.append(scores)
+
+
+@pytest.mark.parametrize("has_log", [False, True])
+def test_what_is_tried_and_the_best_so_far_are_shown_meanwhile(tmp_path, monkeypatch, has_log):
+    display, lines = Shown(), []
+    display.has_log = has_log
+
+    def slowly(*arguments, **options):
+        result = ensemble.train(*arguments, **options)
+        time.sleep(0.3)
+        return result
+
+    monkeypatch.setattr(module, "open_display", lambda _: contextlib.nullcontext(display))
+    monkeypatch.setattr(module, "_SHOWN_SECONDS", 0.05)
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(module, "train", slowly)
+    monkeypatch.setattr(module, "trials", _short_then_long)
+    monkeypatch.setattr(module, "_LEAST_SHARE", 1e9)
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    monkeypatch.setattr(module.logger, "handlers", [handler])
+    monkeypatch.setattr(module.logger, "level", logging.INFO)
+    ensemble.fit(table(), 3600, tmp_path / "best", CONFIG)
+    assert "trying the default, 2 epochs, for 0:0" in display.told[0]
+    assert "nothing has ended yet" in display.told[0]
+    assert display.told[-1].startswith("best so far ")
+    meanwhile = [line for line in lines if line.startswith("trying the default, 2 epochs")]
+    assert bool(meanwhile) != has_log, "a display shows it, or else a line of the log"
 
 
 def test_too_little_time_is_enough_for_the_default_and_is_said(tmp_path, caplog):
@@ -333,6 +436,8 @@ def test_an_interrupted_command_gives_what_it_has_and_goes_on(tmp_path):
     killed = subprocess.Popen([*command, "--budget=1h"], **where)
     while not (tmp_path / "best/trials/002/config.json").exists():
         assert killed.poll() is None
+        time.sleep(0.1)
+    while not json.loads((tmp_path / "best/search.json").read_text())["seconds"]:
         time.sleep(0.1)
     killed.kill()
     killed.communicate()
