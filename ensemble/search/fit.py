@@ -380,8 +380,8 @@ def _watched(
             now = time.monotonic()
             so_far = dataclasses.replace(search, seconds=search.seconds + now - began)
             what = (
-                f"trying {_settings(trial.settings)}, {trial.num_epochs} epochs, for "
-                f"{duration(so_far.seconds)}; {_best(search)}"
+                f"{_best(search)}; trying {_settings(trial.settings)}, {trial.num_epochs} epochs, "
+                f"for {duration(so_far.seconds)}"
             )
             display.update(round(so_far.spent), what, _left(so_far, budget))
             if now - logged >= QUIET_SECONDS and not display.has_log:

@@ -156,9 +156,8 @@ def _likelihood_of(name: str, target: str) -> str:
     Raises:
         UserError: the data are no table, or cannot be read.
     """
-    entry = find_entry(name)
-    _check_is_chosen(name)
-    if entry is None or not entry.kind_of_target:
+    entry = _entry(name, Request())
+    if not entry.kind_of_target:
         raise UserError(
             f"config.likelihood='auto' is for tables, and config.dataset={name!r} is none: set "
             "'categorical' for classes, 'gaussian' for numbers"

@@ -186,6 +186,8 @@ def test_unknown_names_list_the_known(name, hint):
 def test_paths_without_a_prefix_are_told_how_to_write_them(name, hint):
     with pytest.raises(UserError, match=hint):
         input_pipeline.load_dataset(name)
+    with pytest.raises(UserError, match=hint):
+        catalogue.complete({"dataset": name, "likelihood": "auto"}, None)
 
 
 @pytest.mark.parametrize("name", ["npz:PATH", "folder:PATH", "csv:PATH"])
