@@ -29,6 +29,7 @@ from ensemble.storage import old
 from ensemble.storage.identity import UNKNOWN
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.schema import checked_meta
+from ensemble.storage.search import is_search
 from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir
 from ensemble.task import PredictingTask
@@ -422,4 +423,9 @@ def check_is_workdir(work: Workdir) -> None:
         UserError: it has no config.json, or one of another format.
     """
     if work.read_config() is None:
+        if is_search(work):
+            raise UserError(
+                f"{work.path} holds a search that has chosen nothing yet; the same `ensemble fit` "
+                "goes on with it, and with --budget=1s chooses from what was tried"
+            )
         raise UserError(f"{work.path} is not a workdir: it has no config.json")

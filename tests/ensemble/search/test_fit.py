@@ -153,6 +153,8 @@ def test_a_killed_process_forgets_no_more_than_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "train", killed)
     with pytest.raises(KeyboardInterrupt):
         ensemble.fit(table(), 3600, tmp_path / "best", CONFIG, **QUIET)
+    with pytest.raises(UserError, match="holds a search that has chosen nothing yet"):
+        ensemble.load(tmp_path / "best")
     kept = json.loads(file.read_text())
     assert kept["tried"] == []
     assert kept["seconds"] >= 0.1
