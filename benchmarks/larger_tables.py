@@ -19,8 +19,8 @@ before their first step. All rows have the CPU seconds that they took.
 that of TabM-mini lower than that of as many plain networks? Each is a mean difference over the
 splits that both have, with a 95% interval of Student's t. Three splits make it wide, and folds
 share rows, which makes it too narrow. A table counts for a method whose mean is lower; it is said
-on how many of them the whole interval is below zero. `member_nll`, the mean NLL of single networks
-or estimators, tells networks from ensembles.
+on how many of them the whole interval is below zero. `member_nll` is the mean NLL of single
+members, of which TabM is one.
 
 *Goals.* Both are lower on all four tables.
 
