@@ -294,21 +294,25 @@ def seconds_of_former(content: Content) -> Measured | None:
 
 @finder
 def larger_won(content: Content, what: str) -> Measured | None:
-    """On how many of the four larger tables the NLL is lower in the mean."""
+    """On how many larger tables the NLL is lower in the mean; of the whole protocol alone."""
     found = content["summary"][what]
-    if len(found) < len(larger_tables.TABLES):
+    if len(found) < len(larger_tables.TABLES) or fewest_splits(found) < larger_tables.NUM_SPLITS:
         return None
-    sure = sum(one.get("interval", (0, 0))[1] < 0 for one in found.values())
+    sure = sum(one["interval"][1] < 0 for one in found.values())
     of = f"on {sure} the whole 95% interval is below zero"
-    once = any("interval" not in one for one in found.values())
-    return Measured(sum(one["less"] < 0 for one in found.values()), None, of, once)
+    return Measured(sum(one["less"] < 0 for one in found.values()), None, of)
 
 
 @finder
 def fit_won(content: Content) -> Measured | None:
-    """On which share of the tables `fit` has the lower score; the score with the higher share."""
+    """On which share of the tables `fit` has the lower score; the score with the higher share.
+
+    Of the whole protocol alone.
+    """
     summary = content["summary"]
-    if len(summary["by_table"]) < len(fit_beside_search.TABLES):
+    found = summary["by_table"]
+    has_all = len(found) == len(fit_beside_search.TABLES)
+    if not has_all or fewest_splits(found) < fit_beside_search.NUM_SPLITS:
         return None
     name, best = max(
         (("NLL", summary["nll"]), (neutral_summary.LABELS, summary["spread"])),
@@ -316,6 +320,11 @@ def fit_won(content: Content) -> Measured | None:
     )
     of = f"{name}, {best['lower']} of {best['tables']} tables, 95%"
     return Measured(best["lower"] / best["tables"], tuple(best["interval"]), of)
+
+
+def fewest_splits(found: Content) -> int:
+    """The splits of the table that has the fewest."""
+    return min(one["splits"] for one in found.values())
 
 
 GOALS = (

@@ -46,12 +46,14 @@ def test_the_goal_is_of_the_better_score_and_of_all_tables(module):
     rows = [
         one
         for number, table in enumerate(beside.TABLES)
-        for one in rows_of(beside, table, nll=1.0 if number < 4 else 3.0, spread=number / 5)
+        for split in range(2)
+        for one in rows_of(beside, table, split, 1.0 if number < 4 else 3.0, spread=number / 5)
     ]
     measured = goals.fit_won()(beside.content(rows))
     assert measured.value == pytest.approx(10 / 16)
     assert measured.of == "CRPS or Brier score, 10 of 16 tables, 95%"
-    assert goals.fit_won()(beside.content(rows[2:])) is None
+    assert goals.fit_won()(beside.content(rows[4:])) is None
+    assert goals.fit_won()(beside.content(rows[2:])) is None, "a table has one split"
 
 
 def test_what_is_missing_and_what_failed_is_shown(module):
