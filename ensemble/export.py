@@ -4,19 +4,19 @@
 
 Whoever has the file needs `pip install jax flatbuffers` and these lines:
 
-    import pathlib
-    import jax.export
-    model = jax.export.deserialize(pathlib.Path("model.bin").read_bytes())
-    p = model.call(inputs)  # [N, *input_shape], as raw and of the dtype as the training data
+    from read_model import Model  # The program that is written beside the file.
+    model = Model("model.bin").compile()
+    p = model(inputs)  # [N, *input_shape], as raw and of the dtype as the training data
     p["probs"], p["epistemic"]
 
 `p` is a dict: `probs` [N, C], the mean of softmax over members; `total`, `aleatoric` and
 `epistemic` [N], nats; `member_log_probs` [M, N, C]; all float32. `accepted` [N] bool is false where
-an ensemble that was exported with `--abstain` is not sure enough to answer. N is free, but a call
-holds the activations of N examples of one member: feed some hundred at a time, and wrap
-`model.call` in `jax.jit`, which compiles once for each N. `model.fun_name` says which run it is of,
-and which JAX wrote it. JAX promises to read files that are up to six months old, and refuses some
-older ones in one line: export the workdir again.
+an ensemble that was exported with `--abstain` is not sure enough to answer. N is free:
+`read_model.py` pads to powers of two and runs at most 256 rows at once, so that nine programs serve
+all calls (decision 0084). Without it, `jax.export.deserialize(content).call(inputs)` compiles anew
+for each N. `model.name`, the file's `fun_name`, says which run it is of, and which JAX wrote it.
+JAX promises to read files that are up to six months old, and refuses some older ones in one line:
+export the workdir again.
 
 The file holds StableHLO for CPU, CUDA and TPU, with the variables of all members as constants: its
 size is theirs, 4 bytes a parameter and member (eight CNNs of MNIST: 26 MB), at most 2 GB. Of a
@@ -34,13 +34,16 @@ import pathlib
 import jax
 import jax.export
 
+from ensemble import read_model
 from ensemble.errors import UserError
 from ensemble.predictor import Predictor
 from ensemble.source import Table
 from ensemble.sources.tables import read_table
 
-READER = pathlib.Path(read_table.__file__)
-"""The program that makes a table into inputs, which goes beside the export of an ensemble."""
+MODEL_READER = pathlib.Path(read_model.__file__)
+"""Runs the file on batches of any size. It goes beside every export."""
+TABLE_READER = pathlib.Path(read_table.__file__)
+"""Makes a table into inputs. It goes beside the export of a table's ensemble."""
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 _MAX_BYTES = 2_000_000_000  # FlatBuffers, the container of a `jax.export` file, ends at 2**31.

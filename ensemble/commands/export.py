@@ -8,7 +8,7 @@ from etils import epath
 
 from ensemble.commands import command_line
 from ensemble.errors import UserError
-from ensemble.export import PLATFORMS, READER, export, table_json
+from ensemble.export import MODEL_READER, PLATFORMS, TABLE_READER, export, table_json
 from ensemble.predictor import load
 from ensemble.source import Table
 from ensemble.storage.files import write_together
@@ -35,25 +35,25 @@ def write(path: epath.Path, contents: Mapping[epath.Path, bytes]) -> None:
 
 
 def _beside(path: epath.Path, table: Table | None) -> dict[epath.Path, bytes]:
-    """The files that the export of a table's ensemble needs beside it.
+    """The files that are written beside an export: its readers, and what a table became.
 
-    The reader, which is the same beside every export, may be there already.
+    The readers, which are the same beside every export, may be there already.
 
     Raises:
         UserError: another file is there.
     """
-    if table is None:
-        return {}
-    reader = path.with_name(READER.name)
-    contents = {
-        path.with_name(f"{path.name}.table.json"): table_json(table),
-        reader: READER.read_bytes(),
-    }
-    if reader.is_file() and reader.read_bytes() == contents[reader]:
-        del contents[reader]
+    contents = {}
+    if table is not None:
+        contents[path.with_name(f"{path.name}.table.json")] = table_json(table)
+    readers = [MODEL_READER] if table is None else [MODEL_READER, TABLE_READER]
+    for reader in readers:
+        there, content = path.with_name(reader.name), reader.read_bytes()
+        if not there.is_file() or there.read_bytes() != content:
+            contents[there] = content
     if taken := [one for one in contents if one.exists() or one == path]:
-        there = "is there already, with other content" if taken[0] == reader else "is there already"
-        choose = "folder" if taken[0] == reader else "name or folder"
+        is_reader = taken[0].name in [reader.name for reader in readers]
+        there = "is there already, with other content" if is_reader else "is there already"
+        choose = "folder" if is_reader else "name or folder"
         raise UserError(
             f"--out={path}: {taken[0]} is to be written beside it, and "
             f"{'is the same file' if taken[0] == path else there}; choose another {choose}"

@@ -28,12 +28,16 @@ assert not any(name in os.listdir() for name in ("ensemble", "models", "train.py
 
 import numpy as np
 import jax.export
-for folder in os.listdir():
+sys.path.append(os.getcwd())
+from read_model import Model
+for folder in FOLDERS:
+    padding = Model(f"{folder}/model.bin")
     model = jax.export.deserialize(open(f"{folder}/model.bin", "rb").read())
     assert model.platforms == ("cpu", "cuda", "tpu"), model.platforms
     with np.load(f"{folder}/inputs.npz") as batches:
         for name in batches.files:
             np.savez(f"{folder}/{name}.out.npz", **model.call(batches[name]))
+            np.savez(f"{folder}/{name}.padded.npz", **padding(batches[name]))
 """
 
 
@@ -87,19 +91,24 @@ def test_networks_of_images_run_without_the_project(members, tmp_path):
 
 def check_elsewhere(members, tmp_path):
     sizes = (1, 2, 7, 61)
+    (tmp_path / "read_model.py").write_bytes(export.MODEL_READER.read_bytes())
     for model, (predictor, inputs) in members.items():
         (tmp_path / model).mkdir()
         (tmp_path / model / "model.bin").write_bytes(export.export(predictor))
         batches = {f"n{n}": inputs[:n] for n in sizes}
         np.savez(tmp_path / model / "inputs.npz", **batches)
     done = subprocess.run(
-        [sys.executable, "-I", "-c", RUN_ELSEWHERE], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-I", "-c", RUN_ELSEWHERE.replace("FOLDERS", repr([*members]))],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     for model, (predictor, inputs) in members.items():
         for n in sizes:
-            with np.load(tmp_path / model / f"n{n}.out.npz") as outputs:
-                assert_same(outputs, predictor(inputs[:n]))
+            for way in ("out", "padded"):
+                with np.load(tmp_path / model / f"n{n}.{way}.npz") as outputs:
+                    assert_same(outputs, predictor(inputs[:n]))
 
 
 def test_it_takes_inputs_of_the_training_data_only(members):
@@ -172,7 +181,9 @@ def test_the_program_writes_the_file(trained, tmp_path):
     assert done.stdout.startswith(f"{out}: 3 members, ")
     exported = jax.export.deserialize(bytearray(out.read_bytes()))
     assert_same(exported.call(inputs), predictor(inputs))
-    assert list(tmp_path.iterdir()) == [out]
+    reader = tmp_path / "read_model.py"
+    assert sorted(tmp_path.iterdir()) == [out, reader]
+    assert reader.read_bytes() == export.MODEL_READER.read_bytes()
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):

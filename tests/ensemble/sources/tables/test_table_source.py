@@ -13,7 +13,8 @@ from small_runs import small_config
 import ensemble
 from ensemble import UserError
 from ensemble.commands.predict import answer
-from ensemble.export import READER, export, table_json
+from ensemble.export import TABLE_READER, export, table_json
+from ensemble.read_model import Model
 from ensemble.sources.data_forms import recognise
 from ensemble.sources.tables.raw_columns import Column, kind_of_target
 from ensemble.sources.tables.read_table import encode, read_csv
@@ -73,13 +74,6 @@ def test_a_workdir_predicts_tables_by_the_names_of_columns(trained):
     np.savez(workdir.parent / "x.npz", inputs=np.zeros((2, 4)))
     with pytest.raises(UserError, match=r"x\.npz|table"):
         answer(str(workdir), str(workdir.parent / "x.npz"))
-
-
-def test_an_export_and_its_reader_say_the_same(trained):
-    _, file, frame, result = trained
-    model = jax.export.deserialize(bytearray(export(result.predictor)))
-    inputs, _ = encode(read_csv(file), json.loads(table_json(result.predictor.dataset.table)))
-    np.testing.assert_allclose(model.call(inputs)["mean"], result.predictor(frame).mean, 1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +163,24 @@ def test_gaps_of_a_column_of_another_kind_are_those_of_training():
     assert len(np.unique(inputs[is_gap][:, 0])) == 1
 
 
+def test_the_two_programs_beside_an_export_say_what_the_run_does(trained, tmp_path):
+    _, file, frame, result = trained
+    predictor, path = result.predictor, tmp_path / "model.bin"
+    path.write_bytes(export(predictor))
+    inputs, _ = encode(read_csv(file), json.loads(table_json(predictor.dataset.table)))
+    raw = jax.export.deserialize(bytearray(path.read_bytes())).call(inputs)
+    model = Model(path)
+    found = model(inputs)
+    np.testing.assert_allclose(raw["mean"], predictor(frame).mean, 1e-5)
+    assert found.keys() == raw.keys()
+    for name, one in found.items():
+        np.testing.assert_allclose(one, raw[name], rtol=1e-3, err_msg=name)
+    inputs[3, 0] = np.nan  # The search for quantiles would make finite numbers of it.
+    found = model(inputs)["quantiles"]
+    assert np.isnan(found[3]).all()
+    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(raw["quantiles"], 3, 0), 1e-3)
+
+
 def test_an_export_takes_no_file_s_place(trained, tmp_path):
     workdir = trained[0]
     reader, table = tmp_path / "read_table.py", tmp_path / "a.bin.table.json"
@@ -191,9 +203,12 @@ def test_an_export_takes_no_file_s_place(trained, tmp_path):
         refused("a.bin", f"{mine} is to be written beside it, and is there already")
         refused("a.bin", choose)
         mine.unlink()
-    assert [done(name).returncode for name in ("a.bin", "b.bin")] == [0, 0]  # With one reader.
-    assert len(list(tmp_path.iterdir())) == 5
-    assert reader.read_bytes() == READER.read_bytes()
+    assert [done(name).returncode for name in ("a.bin", "b.bin")] == [
+        0,
+        0,
+    ]  # With one of each reader.
+    assert len(list(tmp_path.iterdir())) == 6
+    assert reader.read_bytes() == TABLE_READER.read_bytes()
 
 
 def test_data_frames_learn_what_the_file_does(trained):

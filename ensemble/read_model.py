@@ -1,0 +1,104 @@
+"""Runs an exported ensemble on batches of any size; it needs JAX and flatbuffers alone."""
+
+import pathlib
+import threading
+
+import jax
+import jax.export
+import numpy as np
+
+MAX_ROWS = 256  # Of one pass; more rows take several.
+SIZES = tuple(1 << k for k in range(MAX_ROWS.bit_length()))  # 1, 2, 4, ..., 256.
+
+
+class Model:
+    """Runs an exported file; batches are padded to a power of two, which compiles once each.
+
+    Any number of threads may call one model.
+
+    Args:
+        path: the file that `ensemble export` wrote.
+
+    Attributes:
+        name: says which run the file is of, and which JAX wrote it.
+        shape: of one row of inputs.
+        dtype: of inputs.
+        axes: of the rows, for each output by its name.
+    """
+
+    def __init__(self, path):
+        exported = jax.export.deserialize(bytearray(pathlib.Path(path).read_bytes()))
+        (inputs,) = exported.in_avals
+        outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
+        self.name, self.shape, self.dtype = exported.fun_name, inputs.shape[1:], inputs.dtype
+        self.axes = {
+            name: next(axis for axis, size in enumerate(one.shape) if not isinstance(size, int))
+            for name, one in outputs.items()
+        }
+        self._run, self._programs, self._lock = jax.jit(exported.call), {}, threading.Lock()
+
+    def compile(self):
+        """Compiles every size, so that no later call does; else the first call of each does."""
+        for size in SIZES:
+            self._program(size)
+        return self
+
+    def check(self, inputs):
+        """Returns inputs as an array.
+
+        Raises:
+            ValueError: they have another shape or dtype than the training data, or no rows.
+        """
+        inputs = np.asarray(inputs)
+        if inputs.shape[1:] != self.shape or not inputs.shape or not len(inputs):
+            takes = ", ".join(map(str, ("N", *self.shape)))
+            raise ValueError(f"inputs of shape {inputs.shape}: the model takes [{takes}], N > 0")
+        if inputs.dtype != self.dtype:
+            raise ValueError(
+                f"inputs of dtype {inputs.dtype}: the model takes {self.dtype}; "
+                f"convert them with .astype({self.dtype.name!r})"
+            )
+        return inputs
+
+    def __call__(self, inputs):
+        """Predicts inputs [N, ...]: NumPy arrays by name, as the file's `call` has them.
+
+        A row that holds NaN or an infinity gets NaN, and False where an output is of truth values.
+        It changes no other row.
+
+        Raises:
+            ValueError: as `check`.
+        """
+        inputs = self.check(inputs)
+        starts = range(0, len(inputs), MAX_ROWS)
+        passes = [self._pass(inputs[start : start + MAX_ROWS]) for start in starts]
+        found = {
+            name: np.concatenate([one[name] for one in passes], axis)
+            for name, axis in self.axes.items()
+        }
+        finite = np.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
+        if not finite.all():  # Networks and quantiles may make finite numbers of them.
+            for name, axis in self.axes.items():
+                rows = np.moveaxis(found[name], axis, 0)
+                rows[~finite] = np.nan if rows.dtype.kind == "f" else False
+        return found
+
+    def _pass(self, rows):
+        """What at most MAX_ROWS rows predict."""
+        number = len(rows)
+        size = 1 << (number - 1).bit_length()
+        padded = np.concatenate([rows, np.repeat(rows[-1:], size - number, axis=0)])
+        outputs = self._program(size)(padded)
+        return {
+            name: np.asarray(outputs[name])[(slice(None),) * axis + (slice(number),)]
+            for name, axis in self.axes.items()
+        }
+
+    def _program(self, size):
+        """The compiled program of so many rows; threads that want the same one compile it once."""
+        if size not in self._programs:
+            with self._lock:
+                if size not in self._programs:
+                    inputs = jax.ShapeDtypeStruct((size, *self.shape), self.dtype)
+                    self._programs[size] = self._run.lower(inputs).compile()
+        return self._programs[size]
