@@ -1,0 +1,149 @@
+"""The server of an exported ensemble: requests share passes, and each gets its own rows."""
+
+import asyncio
+import importlib.util
+import json
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_runs import make_blobs
+
+from ensemble import networks
+from ensemble.export import MODEL_READER, export
+from ensemble.fitted import Fitted
+from ensemble.predictor import Predictor
+from ensemble.priors import parse_prior
+from ensemble.sources import dataset_from_arrays
+from ensemble.tasks.supervised import classification
+
+SERVER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "serve.py"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """(server, predictor, inputs), of a folder with what an export writes and the server."""
+    folder, data = tmp_path_factory.mktemp("served"), make_blobs()
+    network = networks.create("tiny", 3)
+    task = classification(dataset_from_arrays(data), network, parse_prior("none"))
+    keys = jax.random.split(jax.random.key(0), 3)
+    variables = jax.vmap(network.init, in_axes=(0, None))(keys, jnp.zeros((1, 6)))
+    fitted = Fitted.one_each(jax.tree.map(np.asarray, variables))
+    predictor = Predictor(task, fitted, range(3), 1)
+    (folder / "model.bin").write_bytes(export(predictor))
+    for file in (MODEL_READER, SERVER):
+        (folder / file.name).write_bytes(file.read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        spec = importlib.util.spec_from_file_location("serve", folder / SERVER.name)
+        server = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(server)
+        sys.modules.pop("read_model")
+    return server, predictor, data["inputs"]
+
+
+async def post(server, *parts):
+    """The status and the content that the parts of a body get, by the protocol of ASGI."""
+    received = [
+        {"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts
+    ]
+    sent = []
+
+    async def receive():
+        return received.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    await server.app({"type": "http"}, receive, send)
+    start, body = sent
+    assert start["headers"] == [(b"content-type", b"application/json")]
+    return start["status"], json.loads(body["body"])
+
+
+def body_of(rows):
+    return json.dumps(np.asarray(rows).tolist()).encode()
+
+
+def test_requests_share_passes_and_get_their_own_rows(served, monkeypatch):
+    server, predictor, inputs = served
+    passes, model = [], server.model
+
+    class Counted:
+        axes, dtype, check = model.axes, model.dtype, staticmethod(model.check)
+
+        def __call__(self, rows):
+            passes.append(len(rows))
+            return model(rows)
+
+    monkeypatch.setattr(server, "model", Counted())
+    sizes = [1, 5, 2, 40, 3] * 4
+
+    async def ask_all():
+        requests = [post(server, body_of(inputs[n : n + n])) for n in sizes]
+        return await asyncio.gather(*requests)
+
+    answers = asyncio.run(ask_all())
+    assert sum(passes) == sum(sizes)
+    assert len(passes) <= 3
+    for size, (status, answer) in zip(sizes, answers, strict=True):
+        assert status == 200
+        assert "member_log_probs" not in answer
+        expected = predictor(inputs[size : size + size])
+        np.testing.assert_allclose(answer["probs"], expected.probs, atol=2e-5)
+        np.testing.assert_allclose(answer["total"], expected.total, atol=2e-5)
+
+
+def test_a_body_may_come_in_parts(served):
+    server, _, inputs = served
+    body = body_of(inputs[:3])
+    whole, parts = (asyncio.run(post(server, *one)) for one in ([body], [body[:7], body[7:]]))
+    assert whole == parts
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (b"[]", "the model takes [N, 6], N > 0"),
+        (b"[[1, 2]]", "inputs of shape (1, 2): the model takes [N, 6], N > 0"),
+        (b"[[1, 2, 3, 4, 5, null]]", "send finite numbers"),
+        (b"[[1, 2, 3, 4, 5, NaN]]", "send finite numbers"),
+        (b'[["a", 2, 3, 4, 5, 6]]', "could not convert string to float"),
+        (b"{}", "float"),
+        (b"[[1], [2, 3]]", "inhomogeneous"),
+        (b"rows", "Expecting value"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line_and_no_other_s_error(served, body, line):
+    server, _, inputs = served
+
+    async def ask_both():
+        return await asyncio.gather(post(server, body), post(server, body_of(inputs[:2])))
+
+    (status, answer), (other, _) = asyncio.run(ask_both())
+    assert (status, other) == (400, 200)
+    assert line in answer["error"]
+    assert "\n" not in answer["error"]
+
+
+def test_a_failure_reaches_all_that_wait_and_the_next_is_answered(served, monkeypatch):
+    server, _, inputs = served
+
+    class Broken:
+        dtype, check = server.model.dtype, staticmethod(server.model.check)
+
+        def __call__(self, rows):
+            raise ValueError("broken")
+
+    async def ask_both():
+        requests = [post(server, body_of(inputs[:2])) for _ in range(2)]
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "model", Broken())
+        assert [str(error) for error in asyncio.run(ask_both())] == ["broken"] * 2
+    assert [status for status, _ in asyncio.run(ask_both())] == [200, 200]
