@@ -43,7 +43,16 @@ SUMMARIES = {
 }
 """What is drawn of all rows of a file."""
 
-NO_PEERS = {"before", "float64", "in memory", "its log density alone", "one device", "scale .1"}
+NO_PEERS = {
+    "before",
+    "ensemble.load",
+    "float64",
+    "in memory",
+    "its log density alone",
+    "one device",
+    "scale .1",
+    "the file alone",
+}
 """Names of what a row shows for scale only: another state or another setting of this project."""
 
 Content = Mapping[str, Any]
