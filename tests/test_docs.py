@@ -52,7 +52,7 @@ def page(tmp_path, monkeypatch):
 
 @pytest.mark.soak
 def test_predicting(page):
-    predicting, abstaining, exported, tabular, _ = page("prediction")
+    predicting, abstaining, exported, alone, tabular, _ = page("prediction")
     namespace = images_of_a_reader()
     config = {"model": "mlp", "num_epochs": 1, "ensemble_size": 2, "hold_out": False}
     data = {"inputs": namespace["images"], "labels": namespace["labels"]}
@@ -61,8 +61,10 @@ def test_predicting(page):
     exec(predicting, namespace)
     assert namespace["p"].member_log_probs.shape == (2, 16, 10)
     probs = namespace["p"].probs
-    exec(exported, namespace)
-    np.testing.assert_allclose(namespace["p"]["probs"], probs, atol=1e-5)
+    exported = exported.replace("from read_model", "from ensemble.read_model")
+    for block in (exported, alone):
+        exec(block, namespace)
+        np.testing.assert_allclose(namespace["p"]["probs"], probs, atol=1e-5)
 
     shutil.rmtree("runs/digits")
     config = {"model": "mlp", "num_epochs": 5, "ensemble_size": 2, "dataset": "digits"}
@@ -184,7 +186,8 @@ def test_tables(page):
     pathlib.Path("model.bin.table.json").write_bytes(table_json(predictor.dataset.table))
     frame.to_csv("new.csv")
     exported = exported.replace("read_table import", "ensemble.sources.tables.read_table import")
-    exec(f"{exported}\nmean = model.call(inputs)['mean']", namespace)
+    exported = exported.replace("from read_model", "from ensemble.read_model")
+    exec(f"{exported}\nmean = model(inputs)['mean']", namespace)
     np.testing.assert_allclose(namespace["mean"], predictor(frame).mean, rtol=1e-4)
 
 
