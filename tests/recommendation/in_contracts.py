@@ -90,6 +90,8 @@ BELONGS = (
     "docs/recommendation.md",
     "benchmarks/movielens_gradient.py",
     "benchmarks/results/movielens_gradient.json",
+    "benchmarks/ratings_run.py",
+    "benchmarks/results/ratings_run.json",
 )
 """What else is of this application alone."""
 UNUSED = {
