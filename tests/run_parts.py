@@ -15,9 +15,11 @@ import ml_collections
 import numpy as np
 from formulas import summarise
 
+import ensemble
 from ensemble import config_rules, likelihoods
 from ensemble.draws.store import Draws
 from ensemble.evaluation.subject import Subject
+from ensemble.export import export
 from ensemble.likelihood import Reduce
 from ensemble.run import loop
 from ensemble.sharding import mesh
@@ -193,3 +195,21 @@ def check_scores(section, log_probs, labels, entropies=None):
         np.testing.assert_allclose(scores[name]["value"], value, rtol=1e-12)
     for name, values in said["members"].items():
         np.testing.assert_allclose(scores[name]["members"], values, rtol=1e-12)
+
+
+def check_estimators(
+    workdir: Path, result: Any, data: Mapping[str, Any], num_estimators: int
+) -> None:
+    """Checks that two members of several estimators are loaded, evaluated and exported whole."""
+    predictor = ensemble.load(workdir)
+    assert predictor.description == f"{2 * num_estimators} estimators of 2 members"
+    inputs = data["inputs"][:9]
+    log_probs = predictor.member_arrays(inputs)["log_probs"]
+    assert len(np.unique(log_probs[:, 0, 0])) == 2 * num_estimators
+    probs = np.exp(log_probs).mean(axis=0)
+    np.testing.assert_allclose(predictor(inputs).probs, probs, atol=1e-6)
+    exported = jax.export.deserialize(bytearray(export(predictor)))
+    np.testing.assert_allclose(exported.call(inputs)["probs"], probs, atol=2e-6)
+    found = ensemble.evaluate(workdir, data=data, show_progress=False)
+    assert found["test"]["scores"]["nll"] == result.report["test"]["scores"]["nll"]
+    assert len(found["test"]["scores"]["nll"]["members"]) == 2

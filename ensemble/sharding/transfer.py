@@ -224,12 +224,11 @@ def place_split(
     rows = padded(target_rows.on_devices(targets))
     arrays = (padded(inputs), rows, np.arange(num_places) < len(targets))
     spread = named_sharding(mesh, "example")
-    placed = PlacedSplit(
-        *put(arrays, (named_sharding(mesh) if whole_inputs else spread, spread, spread))
-    )
+    of_inputs = named_sharding(mesh) if whole_inputs else spread
+    placed = PlacedSplit(*put(arrays, (of_inputs, spread, spread)))
     if prepare is None:
         return placed
     if _only_described.get():
         prepared = jax.eval_shape(prepare, placed.inputs)
-        return placed._replace(inputs=describe(prepared, named_sharding(mesh, "example")))
+        return placed._replace(inputs=describe(prepared, of_inputs))
     return placed._replace(inputs=jax.jit(prepare)(placed.inputs))

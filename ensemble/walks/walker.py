@@ -152,9 +152,10 @@ class Walker:
         num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes
         num_dims, num_devices = self.density.num_dims, self.mesh.shape[ENSEMBLE]
         shape = num_blocks, NUM_SEGMENTS, num_dims, num_lanes
-        none = np.zeros(state.chains.accepted.shape, np.int32)
+        # Two arrays, for the next steps reuse the buffer of each.
+        accepted, invalid = (jnp.zeros((num_blocks, num_lanes), jnp.int32) for _ in range(2))
         state = state.replace(
-            chains=state.chains.replace(accepted=none, invalid=none),
+            chains=state.chains.replace(accepted=accepted, invalid=invalid),
             grid=Grid.around(self.positions(state) if around is None else around),
             sums=zero_sums(num_blocks, num_dims, num_lanes, num_devices),
             closed=(jnp.zeros(shape), jnp.zeros(shape)),

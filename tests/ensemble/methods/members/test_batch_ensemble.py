@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from conftest import small_config
 from flax import linen as nn
+from run_parts import check_estimators
 
 import ensemble
 from ensemble import UserError, networks
-from ensemble.export import export
 from ensemble.methods.members.batch_ensemble_keys import ADAPTERS
 from ensemble.methods.members.shared_weights import (
     COLUMNS,
@@ -285,19 +285,7 @@ def run(request, tmp_path_factory):
 
 
 def test_what_is_loaded_evaluated_and_exported_is_what_was_scored(run, blobs):
-    workdir, result = run
-    predictor = ensemble.load(workdir)
-    assert predictor.description == "6 estimators of 2 members"
-    inputs = blobs["inputs"][:9]
-    log_probs = predictor.member_arrays(inputs)["log_probs"]
-    assert len(np.unique(log_probs[:, 0, 0])) == 2 * NUM_ESTIMATORS
-    probs = np.exp(log_probs).mean(axis=0)
-    np.testing.assert_allclose(predictor(inputs).probs, probs, atol=1e-6)
-    exported = jax.export.deserialize(bytearray(export(predictor)))
-    np.testing.assert_allclose(exported.call(inputs)["probs"], probs, atol=2e-6)
-    found = ensemble.evaluate(workdir, data=blobs, **QUIET)
-    assert found["test"]["scores"]["nll"] == result.report["test"]["scores"]["nll"]
-    assert len(found["test"]["scores"]["nll"]["members"]) == 2
+    check_estimators(*run, blobs, NUM_ESTIMATORS)
 
 
 def test_a_member_stops_by_the_nll_of_its_mixture(blobs, monkeypatch):
