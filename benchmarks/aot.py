@@ -101,6 +101,8 @@ def run_child(command: Sequence[str], topology: str, limit: float) -> str:
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit
     )
+    if done.returncode < 0:
+        raise RuntimeError(f"the compiler was ended by signal {-done.returncode}")
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise RuntimeError(said[-1][:300] if said else f"it ended with status {done.returncode}")
@@ -160,12 +162,15 @@ def _flop(compiled: Any, text: str) -> float | None:
 
 
 def write_table(page: pathlib.Path, found: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the rows into a page, between its two marks."""
+    """Writes what the programs are and the rows into a page, between its two marks."""
+    about = side_by_side.as_table(
+        "| program | |", [(f"`{name}`", said) for name, (said, _) in aot_programs.FULL.items()]
+    )
     head = "| program | devices | arguments | temporary | aliased | GFLOP | exchanged | estimated |"
     cells = [_cells(row) for row in sorted(found, key=_order)]
     before, _, rest = page.read_text().partition(_BEGIN)
     table = side_by_side.as_table(head, cells)
-    page.write_text(f"{before}{_BEGIN}\n{table}\n\n{_END}{rest.partition(_END)[2]}")
+    page.write_text(f"{before}{_BEGIN}\n{about}\n\n{table}\n\n{_END}{rest.partition(_END)[2]}")
 
 
 def _order(row: Mapping[str, Any]) -> tuple[int, str]:

@@ -28,6 +28,7 @@ _CALLED = re.compile(
 _BODY = re.compile(r"\bbody=%?([\w.-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_UNKNOWN_CYCLES = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Reading:
     Attributes:
         exchanged: what the devices exchange.
         cycles: that the compiler's own cost model estimates, loops as often as it knows that they
-            run, else once; 0 where it estimates none.
+            run, else once; 0 where it estimates none, or not of every operation.
         callbacks: calls of the host.
     """
 
@@ -76,11 +77,14 @@ def read(text: str) -> Reading:
     counts: collections.Counter[tuple[str, int]] = collections.Counter()
     sizes: collections.Counter[tuple[str, int]] = collections.Counter()
     callbacks = cycles = 0
+    is_known = True
     waiting = [(entry, 0, 1)]
     while waiting:
         name, depth, times = waiting.pop()
         for line in lines_of[name]:
-            cycles += times * sum(map(int, _CYCLES.findall(line)))
+            estimated = [int(number) for number in _CYCLES.findall(line)]
+            is_known &= _UNKNOWN_CYCLES not in estimated
+            cycles += times * sum(estimated)
             callbacks += "callback" in line and "custom-call" in line
             collective = _collective(line)
             if collective:
@@ -97,7 +101,7 @@ def read(text: str) -> Reading:
         Exchanged(name, depth, counts[name, depth], sizes[name, depth])
         for name, depth in sorted(counts)
     )
-    return Reading(exchanged, cycles, callbacks)
+    return Reading(exchanged, cycles if is_known else 0, callbacks)
 
 
 def rounded_products(text: str) -> int:
@@ -137,16 +141,17 @@ def _collective(line: str) -> tuple[str, int] | None:
     for name in COLLECTIVES:
         found = re.search(rf"= (\(?[^=]*?\)?) {name}(-start)?\(", line)
         if found:
-            size = size_of(found[1])
-            # What starts one puts out what goes in beside what comes out.
-            is_both = found[2] and found[1].startswith("(") and name != "all-reduce"
-            return name, size // 2 if is_both else size
+            sizes = _sizes(found[1])
+            if found[2] and found[1].startswith("(") and name != "all-reduce":
+                # What starts one puts out what goes in, what comes out, and perhaps a context.
+                sizes = sizes[len(sizes) // 2 :] if found[1].startswith("((") else sizes[1:2]
+            return name, sum(sizes)
     return None
 
 
-def size_of(shapes: str) -> int:
-    """Bytes of the shapes in a text such as `(f32[8,4]{1,0}, f32[])`."""
-    return sum(
+def _sizes(shapes: str) -> list[int]:
+    """Bytes of each of the shapes in a text such as `(f32[8,4]{1,0}, f32[])`."""
+    return [
         _BYTES.get(dtype, 0) * math.prod(int(size) for size in sizes.split(",") if size)
         for dtype, sizes in re.findall(r"\b([a-z]\w*)\[([\d,]*)\]", shapes)
-    )
+    ]

@@ -12,17 +12,15 @@ collectives in the compiled program.
 import argparse
 import json
 import math
-import re
 import sys
 from typing import Any
 
+import compiled_text
 import side_by_side
 
-COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 _COMMAND = "PYTHONPATH=. python benchmarks/member_bytes.py --out=FILE.json"
 _FLAGS = "--xla_backend_optimization_level=0"
 _NOT_SETTINGS = ("devices", "out", "worker")
-_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "u8": 1, "s8": 1, "pred": 1, "s32": 4, "u32": 4, "f64": 8}
 
 
 def main() -> None:
@@ -121,26 +119,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def exchanged(program: str) -> dict[str, list[int]]:
-    """Counts the collectives of a compiled program, in no loop: how many, and bytes put out.
+    """Counts the collectives of a compiled program: how many, and bytes put out.
 
     Args:
         program: its text.
     """
-    found = {}
-    for name in COLLECTIVES:
-        pattern = rf"= (\(?[^=]*?\)?) {name}(?:-start)?\("
-        sizes = [_size(match) for match in re.findall(pattern, program)]
-        if sizes:
-            found[name] = [len(sizes), sum(sizes)]
+    found: dict[str, list[int]] = {}
+    for one in compiled_text.read(program).exchanged:
+        count, size = found.get(one.name, (0, 0))
+        found[one.name] = [count + one.count, size + one.num_bytes]
     return found
-
-
-def _size(shapes: str) -> int:
-    """Bytes of the shapes in a text such as `(f32[8,4]{1,0}, f32[])`."""
-    return sum(
-        _BYTES.get(dtype, 4) * math.prod(int(size) for size in sizes.split(",") if size)
-        for dtype, sizes in re.findall(r"(\w+)\[([\d,]*)\]", shapes)
-    )
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from side_by_side import format_table
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGES = {
+    "aot": "scaling.md",
     "bde": "bde_table.md",
     "distillation": "distillation.md",
     "masses": "posteriors.md",

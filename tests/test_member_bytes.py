@@ -7,10 +7,12 @@ import pytest
 from conftest import ROOT
 
 PROGRAM = """
+ENTRY %main (x: f32[2,8]) -> f32[9] {
   %all-gather.1 = f32[16,8]{1,0} all-gather(f32[2,8]{1,0} %x), dimensions={0}
   %all-reduce = (f32[4]{0}, bf16[2,3]{1,0}) all-reduce(f32[4]{0} %a, bf16[2,3]{1,0} %b)
   %start = f32[] all-reduce-start(f32[] %c)
   %fusion = f32[9] fusion(%all-reduce), calls=%body
+}
 """
 
 

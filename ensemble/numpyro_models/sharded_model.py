@@ -78,7 +78,8 @@ class ShardedModel:
     @functools.cached_property
     def data(self) -> dict[str, jax.Array]:
         """Arrays among the arguments, on the devices; those with rows are padded."""
-        return self.place()
+        with jax.ensure_compile_time_eval():  # What is traced may be the first to ask.
+            return self.place()
 
     def place(self) -> dict[str, jax.Array]:
         """Puts the arrays among the arguments on the devices."""

@@ -11,12 +11,14 @@ import jax
 from ensemble.errors import UserError
 
 _OF_KIND = {
-    "TPU v3": 2**34, "TPU v4": 2**35, "TPU v5 lite": 2**34, "TPU v5": 95 * 2**30,
-    "TPU v6 lite": 2**35, "TPU7x": 96 * 2**30, "NVIDIA H100 80GB HBM3": 80 * 2**30,
-}  # fmt: skip
-"""Bytes of a device by its kind, where it is only described: those of Google's and NVIDIA's pages.
+    "TPU v5 lite": 2**34,
+    "TPU v5": 95 * 2**30,
+    "TPU v6 lite": 2**35,
+    "NVIDIA H100 80GB HBM3": 80 * 2**30,
+}
+"""Bytes of a device by its kind, where it is only described; of others no limit is known.
 
-https://cloud.google.com/tpu/docs/system-architecture-tpu-vm, https://www.nvidia.com/h100
+Those of TPUs are of https://docs.cloud.google.com/tpu/docs, the page of each version.
 """
 
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")

@@ -53,8 +53,9 @@ class LogDensity:
 
     @functools.cached_property
     def data(self) -> Any:
-        """The data on the devices, from when they are first asked for."""
-        return self.place()
+        """The data on the devices, from when they are first asked for, if by what is traced."""
+        with jax.ensure_compile_time_eval():
+            return self.place()
 
 
 def make_log_density(

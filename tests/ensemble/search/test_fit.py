@@ -227,7 +227,7 @@ def test_a_trial_is_cut_when_the_time_is_over_and_has_a_checkpoint(tmp_path, mon
     config = {**CONFIG, "num_epochs": 2000, "cross_fitted.patience": 2000, "batch_size": 8}
     monkeypatch.setattr(module, "trials", _short_then_long)
     began = time.monotonic()
-    found = ensemble.fit(table(), 12, tmp_path / "best", config, **QUIET)
+    found = ensemble.fit(table(), 20, tmp_path / "best", config, **QUIET)
     assert time.monotonic() - began < 60
     assert len(found.report["search"]["trials"]) == 1
     content = json.loads((tmp_path / "best" / "search.json").read_text())
