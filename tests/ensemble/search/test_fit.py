@@ -396,7 +396,7 @@ def test_estimators_take_a_budget(monkeypatch):
     copy = pickle.loads(pickle.dumps(regressor))
     np.testing.assert_allclose(copy.predict(inputs), regressor.predict(inputs), rtol=1e-6)
     assert regressor.score(inputs, targets) > 0.3
-    weights = np.full(len(regressor.predictor_.members), 0.01)
+    weights = np.full(len(regressor.predictor_.estimator_weights), 0.01)
     weights[0] = 1 - weights[1:].sum()
     vars(regressor.predictor_)["estimator_weights"] = weights  # Whatever was chosen here.
     said = regressor.predict_uncertainty(inputs)
