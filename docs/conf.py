@@ -27,7 +27,7 @@ project = "Flax ensembles"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 sys.path.insert(0, str(ROOT))  # The reference is read from the package's docstrings.
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build", "README.md"]  # docs/index.md includes README.md.
 
 myst_enable_extensions = ["dollarmath"]
@@ -50,7 +50,11 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 
+highlight_language = "none"  # Blocks without a language are commands, or what they print.
+copybutton_exclude = ".linenos, .gp, .go"
+
 html_theme = "furo"
+html_theme_options = {"light_css_variables": {"content-width": "56em"}}
 html_title = f"{project} {version}"
 html_show_copyright = False
 html_copy_source = False

@@ -300,6 +300,24 @@ def test_random_walks(page):
 
 
 @pytest.mark.check
+def test_coming_from_another_library(page):
+    of_seeds, of_numpyro = page("coming_from")
+    namespace = names_of_a_reader()
+    exec(of_seeds, namespace)
+    assert namespace["probs"].shape == (7, 4)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=20).astype(np.float32)
+    namespace |= {"model": line, "x": x, "y": 2 * x + rng.normal(size=20).astype(np.float32)}
+    exec(of_numpyro, namespace)
+    assert namespace["draws"]["slope"].shape == (4, 1000)
+
+
+def line(x, y=None):
+    slope = numpyro.sample("slope", dist.Normal(0, 10))
+    numpyro.sample("y", dist.Normal(slope * x, 1), obs=y)
+
+
+@pytest.mark.check
 def test_distillation(page):
     (learning,) = page("distillation")
     config = {"dataset": "digits", "model": "mlp", "num_epochs": 1, "ensemble_size": 2}
@@ -313,6 +331,7 @@ def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
     tested |= {"distillation", "forecasting", "tables", "numpyro", "posteriors", "worked_models"}
+    tested |= {"coming_from"}
     others = {"extending"} | {f"{name}_tutorial" for name in ("pictures", "posterior", "table")}
     assert with_python == tested | {INFERENCE.stem} | others
 
