@@ -38,6 +38,7 @@ def _classes(count: int, shape: tuple[int, ...]) -> Any:
 def members(
     devices: Sequence[jax.Device],
     shape: tuple[int, ...] = MNIST,
+    num_examples: int = 0,
     steps: int = 1,
     descent_of: Callable[[Any, Any], Descent] = lambda config, task: create_descent(config, 100),
     **settings: Any,
@@ -47,6 +48,7 @@ def members(
     Args:
         devices: D.
         shape: of an image.
+        num_examples: that lie on the devices; 0: batches are sent there.
         steps: that one program takes.
         descent_of: how they descend, by configuration and task.
         **settings: of the configuration, `batch_size` among them.
@@ -54,7 +56,7 @@ def members(
     length = {} if "method" in settings else {"num_steps": 100}
     config = validate({"hold_out": False, **length, **settings})
     number = config.get("num_chains") or config.ensemble_size
-    task: Any = create_task(config, _classes(max(config.batch_size, 10), shape))
+    task: Any = create_task(config, _classes(num_examples or max(config.batch_size, 10), shape))
     if "ensemble_size" in config:
         check_members(config, task, devices)
     with transfer.described():
@@ -63,11 +65,14 @@ def members(
         numbers = placement.place_members(np.arange(number, dtype=np.uint32))
         states = jax.eval_shape(engine.programs.create, numbers, _key(), {})
         states = transfer.describe(states, placement.member_shardings(states))
-        batch = engine.batches.place(placement, engine.indices, 0, steps, steps)
+        batch = engine.batches.place(
+            placement, engine.indices, 0, steps, steps, of_rows=num_examples > 0
+        )
+        rows = engine.rows if num_examples else None
         totals = zero_metrics(placement, task.likelihood)
         train_steps: Any = engine.programs.train_steps  # Compiled by `jax.jit`.
         lowered: jax.stages.Lowered = train_steps.lower(
-            states, *totals, batch, np.int32(0), np.int32(steps)
+            states, *totals, rows, batch, np.int32(0), np.int32(steps)
         )
     return lowered
 
@@ -198,6 +203,8 @@ def _key() -> jax.Array:
 
 
 _TEN_STEPS: dict[str, Any] = {"sampler.num_leapfrog_steps": 10}
+_ROWS: dict[str, Any] = {"num_examples": 60_000, "steps": 8}
+_FEW_ROWS: dict[str, Any] = {"num_examples": 10_000, "steps": 2}
 _HMC: dict[str, Any] = {"method": "hmc", "model": "logistic_regression", "init_from": "prior"}
 _RESNET: dict[str, Any] = {
     "model": "resnet50",
@@ -215,25 +222,30 @@ _VIT: dict[str, Any] = {
 
 FULL: Mapping[str, tuple[str, Case]] = {
     "cnn": (
-        "64 of the how-to's CNNs, batches of 128",
-        functools.partial(members, model="cnn", ensemble_size=64, batch_size=128),
+        "64 of the how-to's CNNs, batches of 128 of 60,000 images, 8 steps",
+        functools.partial(members, model="cnn", ensemble_size=64, batch_size=128, **_ROWS),
     ),
     "cnn_independent": (
         "the same, each with batches of its own",
         functools.partial(
-            members, model="cnn", ensemble_size=64, batch_size=128, batching="independent"
+            members,
+            model="cnn",
+            ensemble_size=64,
+            batch_size=128,
+            batching="independent",
+            **_ROWS,
         ),
     ),
     "mlp": (
-        "512 MLPs, batches of 128, 8 steps",
-        functools.partial(members, model="mlp", ensemble_size=512, batch_size=128, steps=8),
+        "512 MLPs, likewise",
+        functools.partial(members, model="mlp", ensemble_size=512, batch_size=128, **_ROWS),
     ),
     "resnet50": (
-        "8 ResNet-50s in bfloat16, batches of 32 of 224 x 224",
+        "8 ResNet-50s in bfloat16, one step of batches of 32 of 224 x 224, which are sent",
         functools.partial(members, batch_size=32, **_RESNET),
     ),
     "vit": (
-        "8 ViT-L, 8 devices each, batches of 64 of 224 x 224",
+        "8 ViT-L, 8 devices each, one step of batches of 64 of 224 x 224, which are sent",
         functools.partial(members, member_devices=8, **_VIT),
     ),
     "predict": (
@@ -255,8 +267,8 @@ FULL: Mapping[str, tuple[str, Case]] = {
         ),
     ),
     "sghmc": (
-        "64 chains of CNNs by SGHMC, batches of 128",
-        functools.partial(minibatch_chains, model="cnn", num_chains=64, batch_size=128),
+        "64 chains of CNNs by SGHMC, batches of 128 of 60,000 images, 8 steps",
+        functools.partial(minibatch_chains, model="cnn", num_chains=64, batch_size=128, **_ROWS),
     ),
     "free_nuts": (
         "1,024 chains of the eight schools by NUTS, 10 draws",
@@ -280,17 +292,19 @@ FULL: Mapping[str, tuple[str, Case]] = {
 """The programs of docs/scaling.md: what they are, and how they are lowered."""
 
 SMALL: Mapping[str, Case] = {
-    "cnn": functools.partial(members, model="cnn", ensemble_size=8, batch_size=8),
+    "cnn": functools.partial(members, model="cnn", ensemble_size=8, batch_size=8, **_FEW_ROWS),
     "cnn_independent": functools.partial(
-        members, model="cnn", ensemble_size=8, batch_size=8, batching="independent"
+        members, model="cnn", ensemble_size=8, batch_size=8, batching="independent", **_FEW_ROWS
     ),
-    "mlp": functools.partial(members, model="mlp", ensemble_size=8, batch_size=8, steps=2),
+    "mlp": functools.partial(members, model="mlp", ensemble_size=8, batch_size=8, **_FEW_ROWS),
     "predict": functools.partial(predictions, model="cnn", ensemble_size=8, batch_size=8),
     "hmc": functools.partial(chains, count=100, num_chains=8, **_HMC),
     "mclmc": functools.partial(
         chains, count=100, num_chains=8, method="mclmc", model="logistic_regression"
     ),
-    "sghmc": functools.partial(minibatch_chains, model="mlp", num_chains=8, batch_size=8),
+    "sghmc": functools.partial(
+        minibatch_chains, model="mlp", num_chains=8, batch_size=8, **_FEW_ROWS
+    ),
     "free_nuts": functools.partial(free_chains, method="nuts", num_chains=16),
     "free_mclmc": functools.partial(free_chains, method="mclmc", num_chains=16),
     "walks": lambda devices: walks(devices, 1024 * len(devices), 1024),

@@ -101,7 +101,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     batch = batches.place(placement, tuple(range(options.members)), 0, 1, 1)
     totals = zero_metrics(placement, task.likelihood)
     train_steps: Any = programs.train_steps  # Compiled by `jax.jit`.
-    step = train_steps.lower(placed, *totals, batch, np.int32(0), np.int32(1))
+    step = train_steps.lower(placed, *totals, None, batch, np.int32(0), np.int32(1))
     compiled = step.compile()
     memory = compiled.memory_analysis()
     state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), members)

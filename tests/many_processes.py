@@ -132,6 +132,10 @@ def runs(stage):
             {**sgd, "ensemble_size": 5 if part == PARTS["whole"] else 3},
             make_blobs(),
         ),
+        "independent_members": (
+            {**sgd, "ensemble_size": 5, "batching": "independent"},
+            make_blobs(),
+        ),
         "shared_member": ({**sgd, "ensemble_size": 1, "batch_size": 32}, make_blobs()),
         "failing_members": (
             {**sgd, "model": "explosive", "ensemble_size": 8, "learning_rate": 0.002},

@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ensemble.errors import UserError
@@ -120,6 +121,24 @@ class Placement:
     def padding(self) -> np.ndarray:
         """[num_places] bool, true where a place holds no member."""
         return np.arange(self.num_places) >= self.num_members
+
+    @functools.cached_property
+    def _places_here(self) -> range:
+        """The places that the devices of this process hold, which are side by side."""
+        groups = self.mesh.devices.reshape(self.mesh.shape[ENSEMBLE], -1)
+        here = [
+            group
+            for group, devices in enumerate(groups)
+            if any(one.process_index == jax.process_index() for one in devices)
+        ]
+        return range(here[0] * self.slots, (here[-1] + 1) * self.slots) if here else range(0)
+
+    @property
+    def members_here(self) -> Sequence[int]:
+        """Which of the M members lie on devices of this process, from 0, ascending."""
+        places = self._places_here
+        last = self.num_members - 1
+        return range(min(places.start, last), min(places.stop - 1, last) + 1)
 
     @property
     def platform(self) -> str:
@@ -324,7 +343,11 @@ class Placement:
         return self._place_examples(batches, None, "example")
 
     def place_separate_steps(self, batches: Any) -> Any:
-        """Gives each member its own host batches of several steps, [M, K, B, ...], likewise."""
+        """Gives each member its own host batches of several steps, likewise.
+
+        Args:
+            batches: [m, K, B, ...], of `members_here`.
+        """
         return self._place_examples(batches, "member", None, "example")
 
     def _place_examples(self, batch: Any, *axes: str | None) -> Any:
@@ -333,7 +356,7 @@ class Placement:
         def padded(leaf: Any) -> np.ndarray:
             leaf = np.asarray(leaf)
             if axes[0] == "member":
-                leaf = transfer.pad(leaf, self.num_places, fill=None)
+                leaf = transfer.pad(leaf, len(self._places_here), fill=None)
             if self.splits_members:  # Its batch is whole to a member, whose examples may meet.
                 return leaf
             size = transfer.padded_size(leaf.shape[examples], self.mesh, DATA)
@@ -341,14 +364,32 @@ class Placement:
 
         arrays = jax.tree.map(padded, batch)
         if not self.splits_members:
-            return transfer.put(arrays, named_sharding(self.mesh, *axes))
+            return self._put(arrays, named_sharding(self.mesh, *axes), axes[0])
         first = axes[:examples]
         spread = {
             size: NamedSharding(self.mesh, PartitionSpec(*spec(*first), self.example_axes(size)))
             for size in {leaf.shape[examples] for leaf in jax.tree.leaves(arrays)}
         }
         places = jax.tree.map(lambda leaf: spread[leaf.shape[examples]], arrays)
-        return transfer.put(arrays, places)
+        return self._put(arrays, places, axes[0])
+
+    def _put(self, arrays: Any, shardings: Any, first: str | None) -> Any:
+        """Puts arrays, of which a process has only its own members' rows if these come first."""
+        places = self._places_here
+        if first != "member" or len(places) == self.num_places:
+            return transfer.put(arrays, shardings)
+
+        def one(leaf: np.ndarray, sharding: Sharding) -> Any:
+            def part(index: Any) -> np.ndarray:
+                start, stop, _ = index[0].indices(self.num_places)
+                return leaf[(slice(start - places.start, stop - places.start), *index[1:])]
+
+            shape = (self.num_places, *leaf.shape[1:])
+            return transfer.put_parts(shape, leaf.dtype, sharding, part)
+
+        if isinstance(shardings, Sharding):
+            return jax.tree.map(lambda leaf: one(leaf, shardings), arrays)
+        return jax.tree.map(one, arrays, shardings)
 
     def example_axes(self, batch_size: int) -> tuple[str, ...]:
         """The axes of the mesh over which a batch of a member that is split is spread.
@@ -366,6 +407,14 @@ class Placement:
     def place_everywhere(self, tree: Any) -> Any:
         """Puts a host tree whole on every device."""
         return transfer.put(tree, named_sharding(self.mesh))
+
+    def place_by_rows(self, array: np.ndarray) -> Any:
+        """Puts a host array [N, F] whole on every device, each row in one piece.
+
+        TPUs else choose what takes the least, columns of 128 rows, and a program that takes rows
+        out of it begins with a copy of all.
+        """
+        return transfer.put(array, Format(Layout((0, 1)), named_sharding(self.mesh)))
 
 
 def _is_spec(value: Any) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import ml_collections
 import numpy as np
 from flax import struct
@@ -25,7 +26,12 @@ _MAX_AT_ONCE = 64
 """Steps of one program, at most."""
 
 _MAX_BYTES = 1 << 22
-"""Of the inputs of several batches that are on their way to one program."""
+"""Of the inputs of several batches, or of their numbers, that are on their way to one program."""
+
+_ROW_BYTES, _WEIGHT_BYTES = 4, 4
+"""Of the number of an example, and of its weight."""
+_LANES = 128
+"""Numbers of which a TPU's rows are multiples."""
 
 _MAX_AHEAD_BYTES = 1 << 26
 """Of the inputs of batches that are read ahead."""
@@ -35,20 +41,52 @@ class Batch(struct.PyTreeNode):
     """One batch, as the host hands it over and as a device sees it.
 
     Attributes:
-        inputs: [B, ...] raw, uint8 images or float32; every leaf is [slots, B, ...] where the
-            members have batches of their own.
-        targets: [B].
-        mask: [B] float32, one for examples and zero for padding.
-        weights: [B] float32, the mask times how much an example counts.
+        mask: [B] float32, one for examples and zero for padding; every leaf is [slots, B, ...]
+            where the members have batches of their own.
         positions: [B] int32 in the whole batch, whatever the slice: what augmentation's keys
             are folded from, so that they do not depend on the number of devices.
+        inputs: [B, ...] raw, uint8 images or float32.
+        targets: [B].
+        weights: [B] float32, the mask times how much an example counts.
+        rows: [B] int32, numbers of `Rows` in place of inputs, targets and weights.
+    """
+
+    mask: Any
+    positions: Any
+    inputs: Any = None
+    targets: Any = None
+    weights: Any = None
+    rows: Any = None
+
+
+class Rows(struct.PyTreeNode):
+    """All training examples, whole on every device.
+
+    Attributes:
+        inputs: [N, F], raw: flat, for an accelerator would fill up small axes.
+        targets: [N].
+        weights: [N] float32, how much each counts; None where all count the same.
+        input_shape: of an example.
     """
 
     inputs: Any
     targets: Any
-    mask: Any
     weights: Any
-    positions: Any
+    input_shape: tuple[int, ...] = struct.field(pytree_node=False)
+
+    def batch(self, chosen: Batch) -> Batch:
+        """A batch of the rows that are chosen, as the host would have handed it over."""
+        rows = chosen.rows
+        inputs, targets, weights = jax.tree.map(
+            lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"),
+            (self.inputs, self.targets, self.weights),
+        )
+        return chosen.replace(
+            inputs=inputs.reshape(*rows.shape, *self.input_shape),
+            targets=targets,
+            weights=chosen.mask if weights is None else chosen.mask * weights,
+            rows=None,
+        )
 
 
 class Part(NamedTuple):
@@ -159,16 +197,42 @@ class Batches:
         self._epoch = functools.lru_cache(maxsize=2)(self._build_epoch)
         self._full = functools.lru_cache(maxsize=1)(self._place_full)
 
-    def steps_at_once(self, num_members: int) -> int:
-        """Steps whose batches may be on their way to one program together, at least 1."""
-        most = min(_MAX_AT_ONCE, self._config.log_every_steps)
-        return max(1, min(most, _MAX_BYTES // self._batch_bytes(num_members)))
+    def steps_at_once(self, num_members: int, of_rows: bool = False) -> int:
+        """Steps whose batches may be on their way to one program together, at least 1.
 
-    def _batch_bytes(self, num_members: int) -> int:
-        """Of the inputs of one step."""
-        example = math.prod(self._source.input_shape) * self._source.input_dtype.itemsize
-        batch = self._batch_size * example
+        Args:
+            num_members: of all processes.
+            of_rows: whether only numbers of rows are on their way.
+        """
+        most = min(_MAX_AT_ONCE, self._config.log_every_steps)
+        example = _ROW_BYTES if of_rows else self._example_bytes
+        return max(1, min(most, _MAX_BYTES // self._batch_bytes(num_members, example)))
+
+    def _batch_bytes(self, num_members: int, example_bytes: int) -> int:
+        """Of one step."""
+        batch = self._batch_size * example_bytes
         return batch * num_members if self._config.batching == "independent" else batch
+
+    @property
+    def _example_bytes(self) -> int:
+        return math.prod(self._source.input_shape) * self._source.input_dtype.itemsize
+
+    def rows_bytes(self, placement: Placement) -> int:
+        """What `place_rows` puts on each device, at most."""
+        num_values = math.prod(self._source.input_shape)
+        if placement.platform == "tpu":  # Which fills a row up.
+            num_values += -num_values % _LANES
+        row = num_values * self._source.input_dtype.itemsize + _WEIGHT_BYTES
+        return self._source.sizes["train"] * row + self._source.targets("train").nbytes
+
+    def place_rows(self, placement: Placement) -> Rows:
+        """Puts all training examples on every device."""
+        inputs, targets = self._source.read("train", slice(None))
+        weights = self.weights(np.arange(len(targets)), targets)
+        weights = None if weights is None else weights.astype(np.float32)
+        targets, weights = placement.place_everywhere((target_rows.on_devices(targets), weights))
+        flat = placement.place_by_rows(inputs.reshape(len(targets), -1))
+        return Rows(flat, targets, weights, tuple(self._source.input_shape))
 
     def examples_before(self, step: int) -> int:
         """Training examples that one member has seen before a step."""
@@ -202,7 +266,13 @@ class Batches:
         return rows[order].astype(np.int32), mask
 
     def place(
-        self, placement: Placement, indices: tuple[int, ...], step: int, count: int, size: int
+        self,
+        placement: Placement,
+        indices: tuple[int, ...],
+        step: int,
+        count: int,
+        size: int,
+        of_rows: bool = False,
     ) -> Batch:
         """Builds the batches of some steps on the devices: a function of the seed and the steps.
 
@@ -212,21 +282,30 @@ class Batches:
             step: the first.
             count: how many there are.
             size: K, as how many they are placed; what fills them up is for no step.
+            of_rows: whether the devices have `Rows`, and only these numbers are sent.
         """
-        found = self._read(indices, step, count)
+        if self._config.batching == "independent":
+            indices = tuple(indices[k] for k in placement.members_here)
+        read = self._numbers if of_rows else self._read
+        found: tuple[np.ndarray, ...] = read(indices, step, count)
         if count < size:
             fill = np.minimum(np.arange(size), count - 1)
-            found = Part(*(np.take(one, fill, axis=self._steps_axis) for one in found))
-        examples, mask, inputs, targets = found
-        arrays = {"inputs": inputs, "targets": target_rows.on_devices(targets)}
-        weights = self.weights(examples, targets)
-        if weights is not None:
-            arrays["weights"] = mask * weights
+            found = tuple(np.take(one, fill, axis=self._steps_axis) for one in found)
+        examples, mask, *contents = found
+        arrays = {"rows": examples}
+        if not of_rows:
+            inputs, targets = contents
+            arrays = {"inputs": inputs, "targets": target_rows.on_devices(targets)}
+            weights = self.weights(examples, targets)
+            if weights is not None:
+                arrays["weights"] = mask * weights
         full = self._full(placement, mask.shape)
         if not mask.all():
             arrays["mask"] = mask
         placed = {**full, **self._put(placement, arrays)}
-        return Batch(**{"weights": placed["mask"], **placed})
+        if not of_rows:
+            placed.setdefault("weights", placed["mask"])
+        return Batch(**placed)
 
     def _read(self, indices: tuple[int, ...], step: int, count: int) -> Part:
         """Reads the examples of some steps, from where they are or from what was read ahead."""
@@ -240,7 +319,7 @@ class Batches:
         return Part(*(np.concatenate(column, axis=self._steps_axis) for column in columns))
 
     def _read_ahead(self, indices: tuple[int, ...]) -> ReadAhead:
-        most = _MAX_AHEAD_BYTES // self._batch_bytes(len(indices))
+        most = _MAX_AHEAD_BYTES // self._batch_bytes(len(indices), self._example_bytes)
         depth = max(2, min(2 * _MAX_AT_ONCE, most))
 
         def read(step: int, count: int) -> list[Part]:
@@ -251,6 +330,13 @@ class Batches:
         return ReadAhead(read, depth, self._num_steps)
 
     def _read_now(self, indices: tuple[int, ...], step: int, count: int) -> Part:
+        examples, mask = self._numbers(indices, step, count)
+        return Part(examples, mask, *self._source.read("train", examples))
+
+    def _numbers(
+        self, indices: tuple[int, ...], step: int, count: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The first two of `Part`."""
         parts, end = [], step + count
         while step < end:
             epoch, first = divmod(step, self._steps_per_epoch)
@@ -258,7 +344,7 @@ class Batches:
             parts.append([one[..., first:last, :] for one in self._epoch(epoch, indices)])
             step += last - first
         examples, mask = (np.concatenate(ones, axis=-2) for ones in zip(*parts, strict=True))
-        return Part(examples, mask, *self._source.read("train", examples))
+        return examples, mask
 
     def weights(
         self, examples: np.ndarray, targets: np.ndarray, of_classes: bool = True

@@ -19,7 +19,7 @@ from ensemble.config import add_missing
 from ensemble.draws.predictions import predict_in_passes
 from ensemble.fitted import Fitted
 from ensemble.method import FAILURES, Status
-from ensemble.methods.members.batching import Batches, check_data
+from ensemble.methods.members.batching import Batches, Rows, check_data
 from ensemble.methods.members.engine_keys import KEYS
 from ensemble.methods.members.folds import Folds
 from ensemble.methods.members.held_out import HeldOut
@@ -36,15 +36,22 @@ from ensemble.methods.members.member_programs import (
 )
 from ensemble.methods.members.optimizers import Descent
 from ensemble.network import path_name
+from ensemble.notes import note
 from ensemble.scoring.sections import member_terms
-from ensemble.sharding import transfer
+from ensemble.sharding import processes, transfer
+from ensemble.sharding.member_parts import bytes_per_device
 from ensemble.source import SplitInputs
 from ensemble.storage.checkpoint import check_shapes
+from ensemble.storage.memory import device_bytes, memory_bytes
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.task import Learned
 
 MAX_IN_LINE = 8
 """Programs that may be dispatched before they are waited for, where `Placement.may_stall`."""
+
+_ROWS_SHARE = 50
+"""Percent of what members leave of a device that training examples may take; activations the rest.
+"""
 
 
 class EngineState(struct.PyTreeNode):
@@ -134,9 +141,6 @@ class Engine:
         self.batch_size, self.steps_per_epoch = batch_sizes(config, task, folds)
         self.batches = Batches(config, task.dataset, self.batch_size, self.goal, folds)
         self._folds = folds
-        # K, of one program: to start one takes as long as a step of a small network.
-        most = 1 if task.traits.has_convolutions else self.batches.steps_at_once(len(self.indices))
-        self._steps_at_once = max(1, min(most, self.goal))
 
     @functools.cached_property
     def programs(self) -> Programs:
@@ -144,6 +148,44 @@ class Engine:
         return build_programs(
             self._config, self.task, self.descent, len(self.indices), self._devices
         )
+
+    @functools.cached_property
+    def rows(self) -> Rows | None:
+        """The training examples on the devices, if these are accelerators and have room for them.
+
+        None: the host sends batches.
+        """
+        placement = self.programs.placement
+        if placement.platform == "cpu" or self.task.dataset.reads_ahead:
+            return None
+        needed, room = self.batches.rows_bytes(placement), processes.from_main(self._room)
+        if needed > room:
+            note(
+                f"the training examples would take {needed / 2**30:.3g} GiB of each device, over "
+                f"the {room / 2**30:.3g} GiB that the members leave to them: their batches are "
+                "sent from the host."
+            )
+            return None
+        return self.batches.place_rows(placement)
+
+    def _room(self) -> int:
+        """Bytes of a device that training examples may take."""
+        placement = self.programs.placement
+        state = jax.eval_shape(self.programs.create, self._numbers(), jax.random.key(0), {})
+        member = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state)
+        sizes = placement.mesh.shape if placement.splits_members else {}
+        shapes = (member, member.params)  # The latter for gradients.
+        of_members = placement.slots * bytes_per_device(shapes, sizes, placement.annotations)
+        left = max(device_bytes(self._devices) - of_members, 0)
+        return min(_ROWS_SHARE * left // 100, memory_bytes())
+
+    @functools.cached_property
+    def steps_at_once(self) -> int:
+        """K, of one program: to start one takes as long as a step of a small network."""
+        most = self.batches.steps_at_once(len(self.indices), of_rows=self.rows is not None)
+        if self.rows is None and self.task.traits.has_convolutions:
+            most = 1  # XLA:CPU convolves slowly within a loop.
+        return max(1, min(most, self.goal))
 
     @functools.cached_property
     def held_out(self) -> HeldOut | None:
@@ -187,12 +229,14 @@ class Engine:
         end = due if limit is None else min(state.step + limit, due)
         totals = list(state.totals or zero_metrics(programs.placement, self.task.likelihood))
         members = state.members
-        size = self._steps_at_once
+        size, rows = self.steps_at_once, self.rows
         for step in range(state.step, end, size):
             count = min(size, end - step)
-            batches = self.batches.place(programs.placement, self.indices, step, count, size)
+            batches = self.batches.place(
+                programs.placement, self.indices, step, count, size, of_rows=rows is not None
+            )
             members, *totals = programs.train_steps(
-                members, *totals, batches, np.int32(step), np.int32(count)
+                members, *totals, rows, batches, np.int32(step), np.int32(count)
             )
             if programs.placement.may_stall and step // size % MAX_IN_LINE == 0:
                 jax.block_until_ready(members.step)

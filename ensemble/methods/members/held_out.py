@@ -67,10 +67,11 @@ class HeldOut:
     def _placed(self) -> dict[str, Any]:
         """Inputs, targets and weights [num_places, K, B, ...] of the rows, which zeros fill up."""
         num_parts, size = self._num_parts, self._size
-        filled = np.stack([np.resize(rows, num_parts * size) for rows in self.rows])
+        own = [self.rows[k] for k in self._placement.members_here]
+        filled = np.stack([np.resize(rows, num_parts * size) for rows in own])
         inputs, targets = self._task.dataset.read("train", filled)
         weights = self.weights(filled, targets)
-        counts = np.stack([np.arange(num_parts * size) < len(rows) for rows in self.rows])
+        counts = np.stack([np.arange(num_parts * size) < len(rows) for rows in own])
         weights = counts.astype(np.float32) * (1 if weights is None else weights)
         arrays = {
             "inputs": inputs,

@@ -25,7 +25,7 @@ from ensemble.errors import UserError
 from ensemble.likelihood import HERE, Likelihood, Reduce
 from ensemble.method import Status
 from ensemble.methods.members.augmenting import augmented, augments
-from ensemble.methods.members.batching import Batch
+from ensemble.methods.members.batching import Batch, Rows
 from ensemble.methods.members.member import (
     Objective,
     Output,
@@ -183,13 +183,13 @@ def make_train_steps(
     placement: Placement,
     own: Callable[[jax.Array], dict[str, jax.Array]] | None = None,
 ) -> Callable[..., tuple[TrainState, Metrics, Metrics]]:
-    """Returns the steps `(states, member_metrics, ensemble_metrics, batches, step, count) -> ...`.
+    """Returns `(states, member_metrics, ensemble_metrics, rows, batches, step, count) -> ...`.
 
-    States and member metrics are [num_places, ...], ensemble metrics [], the batches are of
-    `place_shared_steps` or `place_separate_steps`, `step` is the members' common step before the
-    first of them, and `count` how many of the K are taken; both are host integers. States and
-    metrics that go in are donated; the metrics that come out have the steps added. `own` is of
-    `Descent`.
+    States and member metrics are [num_places, ...], ensemble metrics [], `rows` is a `Rows` or
+    None, the batches are of `place_shared_steps` or `place_separate_steps`, `step` is the members'
+    common step before the first of them, and `count` how many of the K are taken; both are host
+    integers. States and metrics that go in are donated; the metrics that come out have the steps
+    added. `own` is of `Descent`.
     """
     shared = config.batching == "shared"
     # Of members, in the inputs that networks see, and in the other arrays of a batch.
@@ -256,7 +256,7 @@ def make_train_steps(
     of_batches = spec(None, "example") if shared else spec("member", None, "example")
     return placement.map_devices(
         _in_line(step_fn, axis=0 if shared else 1),
-        (*results, of_batches, EVERYWHERE, EVERYWHERE),
+        (*results, EVERYWHERE, of_batches, EVERYWHERE, EVERYWHERE),
         results,
         donate=(0, 1, 2),
         options=options,
@@ -329,6 +329,7 @@ def _in_line(step_fn: Callable[..., Any], axis: int) -> Callable[..., Any]:
         states: TrainState,
         member_metrics: Metrics,
         ensemble_metrics: Metrics,
+        rows: Rows | None,
         batches: Batch,
         step: jax.Array,
         count: jax.Array,
@@ -337,10 +338,11 @@ def _in_line(step_fn: Callable[..., Any], axis: int) -> Callable[..., Any]:
             batch = jax.tree.map(
                 lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, axis, keepdims=False), batches
             )
+            batch = batch if rows is None else rows.batch(batch)
             return step_fn(*carry, batch, step + i)
 
         carry = (states, member_metrics, ensemble_metrics)
-        if batches.mask.shape[axis] == 1:  # Without a loop, in which convolutions are slow.
+        if batches.mask.shape[axis] == 1:  # Without a loop, in which XLA:CPU convolves slowly.
             return one(0, carry)
         return jax.lax.fori_loop(0, count, one, carry)
 

@@ -12,6 +12,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.config import default_config
 from ensemble.methods.members.batching import Batches, Part, ReadAhead
+from ensemble.sharding import transfer
 from ensemble.sharding.placement import Placement
 from ensemble.sources import load_dataset
 
@@ -40,6 +41,59 @@ def test_batches_are_those_of_data_in_memory(names, batching, num_devices):
     for step, count in ((0, 4), (4, 2), (6, 4), (3, 4), (17, 3)):
         batches = (one.place(placement, (0, 1, 2), step, count, 4) for one in (ours, theirs))
         jax.tree.map(np.testing.assert_array_equal, *map(dataclasses.asdict, batches))
+
+
+@pytest.mark.parametrize("batching", ["shared", "independent"])
+@pytest.mark.parametrize("class_weights", ["none", "balanced"])
+def test_batches_of_rows_on_the_devices_are_those_that_are_sent(names, batching, class_weights):
+    config = default_config()
+    config.update({"batching": batching, "class_weights": class_weights})
+    placement = Placement.create(3, jax.devices()[:4])
+    batches = Batches(config, load_dataset(names[0], hold_out=False), 16, num_steps=20)
+    rows = batches.place_rows(placement)
+    placed = sum(leaf.nbytes for leaf in jax.tree.leaves(rows))
+    assert placed in (batches.rows_bytes(placement), batches.rows_bytes(placement) - 4 * 75)
+    for step, count in ((0, 4), (4, 2), (17, 3)):
+        sent = batches.place(placement, (0, 1, 2), step, count, 4)
+        chosen = batches.place(placement, (0, 1, 2), step, count, 4, of_rows=True)
+        assert chosen.inputs is chosen.targets is None
+        found = jax.jit(lambda rows, batch: rows.batch(batch))(rows, chosen)
+        jax.tree.map(np.testing.assert_array_equal, *map(dataclasses.asdict, (found, sent)))
+
+
+def test_a_process_builds_the_batches_of_its_own_members_alone(names, monkeypatch):
+    """Of five members on devices of two processes, the second has those from 3 on."""
+    config = default_config()
+    config.update({"batching": "independent"})
+    numbers = (10, 11, 12, 13, 14)
+    batches = Batches(config, load_dataset(names[0], hold_out=False), 16, num_steps=20)
+    whole = batches.place(Placement.create(5, jax.devices()[:4]), numbers, 3, 2, 2).inputs
+    monkeypatch.setattr(Placement, "_places_here", range(4, 8))
+    placement = Placement.create(5, jax.devices()[:4])
+    assert list(placement.members_here) == [4]
+    monkeypatch.setattr(Placement, "_places_here", range(2, 4))
+    built, build = [], Batches._build_epoch
+
+    def note(self, epoch, indices):
+        built.append(indices)
+        return build(self, epoch, indices)
+
+    monkeypatch.setattr(Batches, "_build_epoch", note)
+    parts = {}
+
+    def put_parts(shape, dtype, sharding, part):
+        for index in {
+            str(one): one for one in sharding.devices_indices_map(shape).values()
+        }.values():
+            if index[0].start in (2, 3):
+                parts.setdefault(shape, []).append(part(index))
+        return np.zeros(shape, dtype)
+
+    monkeypatch.setattr(transfer, "put_parts", put_parts)
+    batches = Batches(config, load_dataset(names[0], hold_out=False), 16, num_steps=20)
+    batches.place(placement, numbers, 3, 2, 2)
+    assert set(built) == {(12, 13)}
+    np.testing.assert_array_equal(np.concatenate(parts[whole.shape]), whole[2:4])
 
 
 @pytest.mark.check

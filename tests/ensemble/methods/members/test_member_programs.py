@@ -244,7 +244,9 @@ def temp_bytes(method):
     programs = method.engine.programs
     batches = method.engine.batches.place(programs.placement, method.indices, 0, 1, 1)
     totals = zero_metrics(programs.placement, method.task.likelihood)
-    step = programs.train_steps.lower(state.members, *totals, batches, np.int32(0), np.int32(1))
+    step = programs.train_steps.lower(
+        state.members, *totals, None, batches, np.int32(0), np.int32(1)
+    )
     return step.compile().memory_analysis().temp_size_in_bytes
 
 

@@ -11,11 +11,13 @@ import pytest
 from conftest import small_config
 from run_parts import validated
 
-from ensemble import UserError, networks
+from ensemble import UserError, networks, notes
 from ensemble.method import Status
 from ensemble.methods.members import batching as batching_module
+from ensemble.methods.members import engine as engine_module
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors import parse_prior
+from ensemble.sharding.placement import Placement
 from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
@@ -443,7 +445,7 @@ def test_steps_of_one_program_are_those_of_many(blobs, batching, monkeypatch):
         overrides = {"batching": batching, "num_epochs": 4, "num_devices": 1}
         every = {"eval_every_epochs": 3, "checkpoint_every_epochs": 3, "log_every_steps": 7}
         methods.append(make_method(blobs, **overrides, **every))
-        sizes.append(methods[-1].engine._steps_at_once)
+        sizes.append(methods[-1].engine.steps_at_once)
     together, apart = methods
     states, infos = zip(*(run(method) for method in methods), strict=True)
     assert sizes == [7, 1]
@@ -453,6 +455,50 @@ def test_steps_of_one_program_are_those_of_many(blobs, batching, monkeypatch):
         for name, value in together.scalars(ours).items():
             np.testing.assert_allclose(value, expected[name], rtol=1e-4, err_msg=name)
     np.testing.assert_allclose(scored(together, states[0]), scored(apart, states[1]), atol=1e-4)
+
+
+class Convolving(nn.Module):
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.relu(nn.Conv(2, (3,))(x[..., None]))
+        return nn.Dense(self.num_classes)(x.reshape(len(x), -1))
+
+
+@pytest.mark.parametrize(
+    ("batching", "ensemble_size"), [("shared", 3), slow("shared", 2), ("independent", 3)]
+)
+def test_rows_on_accelerators_give_the_members_of_batches_that_are_sent(
+    blobs, batching, ensemble_size, monkeypatch
+):
+    """Convolutions too take several steps at once there; on two devices, which share members."""
+    monkeypatch.setattr(Placement, "platform", "tpu")
+    networks.register("convolving", Convolving)
+    overrides = {"model": "convolving", "batching": batching, "ensemble_size": ensemble_size}
+    overrides |= {"num_epochs": 2, "num_devices": 4 if ensemble_size == 2 else 2}
+    overrides |= {"class_weights": "1,2,0.5", "log_every_steps": 3}
+    with notes.collected() as said:
+        ours = make_method(blobs, **overrides)
+        state, infos = run(ours)
+    assert ours.engine.rows is not None
+    assert ours.engine.steps_at_once == 3
+    assert not said
+    monkeypatch.setattr(engine_module, "_ROWS_SHARE", 0)
+    with notes.collected() as said:
+        sent = make_method(blobs, **overrides)
+        expected, their_infos = run(sent)
+    assert sent.engine.rows is None
+    assert sent.engine.steps_at_once == 1
+    assert ["their batches are sent from the host" in line for line in said] == [True]
+    np.testing.assert_allclose(scored(ours, state), scored(sent, expected), atol=1e-5)
+    scalars = sent.scalars(their_infos[-1])
+    for name, value in ours.scalars(infos[-1]).items():
+        np.testing.assert_allclose(value, scalars[name], rtol=1e-5, err_msg=name)
+
+
+def test_rows_stay_with_the_host_of_cpus(blobs):
+    assert make_method(blobs).engine.rows is None
 
 
 def test_chunks_end_where_something_is_due(blobs):
