@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jax.experimental.layout import Format, Layout
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import UserError
@@ -71,6 +72,15 @@ def spec(*names: str | None) -> PartitionSpec:
         *names: what its first axes count, keys of `RULES`; None and further axes are not spread.
     """
     return PartitionSpec(*[name and RULES[name] for name in names])
+
+
+def by_rows(sharding: NamedSharding) -> Format:
+    """Where a matrix lies, and that each of its rows is in one piece.
+
+    TPUs else choose what takes the least, such as columns of 128 rows, and a program that would
+    have rows begins with a copy of all.
+    """
+    return Format(Layout((0, 1)), sharding)
 
 
 def named_sharding(mesh: Mesh, *names: str | None) -> NamedSharding:

@@ -23,7 +23,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from ensemble.errors import UserError
@@ -35,7 +34,7 @@ from ensemble.sharding.member_parts import (
     path_of,
     split,
 )
-from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, create_mesh, named_sharding, spec
+from ensemble.sharding.mesh import DATA, ENSEMBLE, MODEL, by_rows, create_mesh, named_sharding, spec
 from ensemble.sharding.parts import own_parts
 from ensemble.sharding.platforms import platform_of, traced_for
 
@@ -157,21 +156,29 @@ class Placement:
 
     # Inside a mapped function.
 
-    def map_slots(self, fn: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+    def map_slots(
+        self, fn: Callable[..., Any], in_axes: Any = 0, one_by_one: bool = False
+    ) -> Callable[..., Any]:
         """Maps `fn` over the members of one device: the one place that chooses how.
 
         Accelerators take `jax.vmap`. On CPU it would turn convolutions into grouped ones, for
         which XLA has no fast kernel, so the members are unrolled; many are looped over, for every
         copy takes its time to compile.
+
+        Args:
+            fn: of one member.
+            in_axes: of its arguments.
+            one_by_one: whether accelerators loop over members too, for less memory.
         """
-        if self.platform != "cpu":
+        is_cpu = self.platform == "cpu"
+        if not is_cpu and (not one_by_one or self.slots == 1):
             return jax.vmap(fn, in_axes=in_axes)
 
         fn = jax.jit(fn)  # Traced and lowered once, not once a member.
 
         def unrolled(*args: Any) -> Any:
             axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-            if self.slots > _MAX_UNROLLED:
+            if not is_cpu or self.slots > _MAX_UNROLLED:
                 mapped = [arg for arg, axis in zip(args, axes, strict=True) if axis is not None]
 
                 def one(parts: list[Any]) -> Any:
@@ -409,12 +416,8 @@ class Placement:
         return transfer.put(tree, named_sharding(self.mesh))
 
     def place_by_rows(self, array: np.ndarray) -> Any:
-        """Puts a host array [N, F] whole on every device, each row in one piece.
-
-        TPUs else choose what takes the least, columns of 128 rows, and a program that takes rows
-        out of it begins with a copy of all.
-        """
-        return transfer.put(array, Format(Layout((0, 1)), named_sharding(self.mesh)))
+        """Puts a host array [N, F] whole on every device, each row in one piece."""
+        return transfer.put(array, by_rows(named_sharding(self.mesh)))
 
 
 def _is_spec(value: Any) -> bool:

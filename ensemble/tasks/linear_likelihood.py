@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
-from ensemble.sharding.mesh import DATA, named_sharding, spec
+from ensemble.sharding.mesh import DATA, by_rows, named_sharding, spec
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
 
@@ -73,7 +73,7 @@ def place_blocks(
         transposed = np.ascontiguousarray(rows.T)
         return Block(
             features=transfer.put(features.astype(np.int32), named_sharding(mesh)),
-            inputs=transfer.put(rows, over_examples),
+            inputs=transfer.put(rows, over_examples if in_blocks else by_rows(over_examples)),
             inputs_transposed=transfer.put(transposed, named_sharding(mesh, None, "example"))
             if in_blocks
             else None,

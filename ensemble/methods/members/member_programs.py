@@ -240,7 +240,8 @@ def make_train_steps(
         keys = jax.vmap(lambda state: state.step_key(Stream.DROPOUT, state.step))(states)
         # Networks alone are mapped slot by slot: every copy of a program takes time to compile.
         axes = (0, input_axis, axis, 0)
-        output = placement.map_slots(differentiate, in_axes=axes)(states, inputs, batch, keys)
+        mapped = placement.map_slots(differentiate, axes, one_by_one=config.rematerialise)
+        output = mapped(states, inputs, batch, keys)
         states, metrics = jax.vmap(update, in_axes=(0, 0, axis))(states, output, batch)
         member_metrics = _add(member_metrics, placement.sum_over_slices(metrics))
         if shared:

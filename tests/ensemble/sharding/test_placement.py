@@ -126,6 +126,28 @@ def test_every_member_sees_every_example_once(members, devices):
     np.testing.assert_array_equal(placement.gather_members(separate_sum), numbers * batch.sum())
 
 
+@pytest.mark.parametrize(("members", "devices"), [(5, 2), (2, 2)])
+def test_accelerators_loop_over_the_members_of_a_device_where_memory_is_short(
+    members, devices, monkeypatch
+):
+    monkeypatch.setattr(Placement, "platform", "gpu")
+    placement = Placement.create(members, jax.devices()[:devices])
+    results = []
+
+    def double(k, x):
+        return {"y": 2 * k + x}
+
+    for one_by_one in (False, True):
+        mapped = placement.map_devices(
+            placement.map_slots(double, (0, None), one_by_one), (MEMBERS, EXAMPLES), MEMBERS
+        )
+        numbers = placement.place_members(np.arange(members))
+        text = mapped.lower(numbers, placement.place_shared(np.ones(4))).as_text()
+        assert ("while" in text) == (one_by_one and placement.slots > 1)
+        results.append(mapped(numbers, placement.place_shared(np.ones(4)))["y"])
+    np.testing.assert_array_equal(*results)
+
+
 @pytest.mark.parametrize(("members", "devices"), [(2, 8), (4, 2), (8, 8)])
 def test_sums_over_groups_run_over_members_slice_by_slice(members, devices):
     placement = Placement.create(members, jax.devices()[:devices])
