@@ -236,6 +236,12 @@ FULL: Mapping[str, tuple[str, Case]] = {
             **_ROWS,
         ),
     ),
+    "cnn_less": (
+        "the first with `config.rematerialise=True`",
+        functools.partial(
+            members, model="cnn", ensemble_size=64, batch_size=128, rematerialise=True, **_ROWS
+        ),
+    ),
     "mlp": (
         "512 MLPs, likewise",
         functools.partial(members, model="mlp", ensemble_size=512, batch_size=128, **_ROWS),

@@ -82,7 +82,8 @@ def test_it_runs_on_cpu_from_start_to_end(tmp_path):
     }
     assert rows.keys() == {
         "devices", "train_1", "train_2", "train_less_memory", "predictions", "howto", "torch",
-        "hmc_mnist", "hmc_mnist_blackjax", "walks", "walks_blackjax", "nuts", "nuts_numpyro", "resnet20",
+        "hmc_mnist", "hmc_mnist_blackjax", "walks", "walks_blackjax", "nuts", "nuts_numpyro",
+        "resnet20",
         *on_device.FEW_METHODS,
     }  # fmt: skip
     assert rows["devices"]["num_devices"] == 2
