@@ -17,6 +17,7 @@ __version__ = "1.0.0"
 _EXPORTS = {
     "train": "ensemble.run.loop",
     "fit": "ensemble.search.fit",
+    "compare_methods": "ensemble.search.methods",
     "distill": "ensemble.run.distill",
     "load": "ensemble.predictor",
     "evaluate": "ensemble.evaluation.assembly",

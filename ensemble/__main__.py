@@ -13,6 +13,7 @@ from ensemble.applications import Command, applications
 COMMANDS = {
     "train": Command("trains an ensemble, or samples a posterior or a density"),
     "fit": Command("fits a table as well as a time allows"),
+    "methods": Command("says which method to use with the time that there is"),
     "convert": Command("writes data as records, which training reads in batches from the disk"),
     "distill": Command("trains one network to predict what an ensemble predicts"),
     "evaluate": Command("scores a trained ensemble and writes its report"),

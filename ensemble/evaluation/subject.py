@@ -128,13 +128,6 @@ class Subject:
         return self._predictions("test")
 
     @functools.cached_property
-    def calibration(self) -> StoredPredictions | None:
-        """The same of the calibration split; None where the run has none."""
-        if "calibration" not in self.description["num_examples"]:
-            return None
-        return self._predictions("calibration")
-
-    @functools.cached_property
     def view(self) -> View:
         """What the live members say of the test split, with the scores that are asked for.
 
@@ -148,8 +141,13 @@ class Subject:
     @functools.cached_property
     def calibration_view(self) -> View | None:
         """The same of the calibration split; None where the run has none."""
-        stored = self.calibration
-        return None if stored is None else stored.view(self.likelihood)
+        return self.view_of("calibration")
+
+    def view_of(self, split: str) -> View | None:
+        """What the live members say of a split; None where the run has none."""
+        if split not in self.description["num_examples"]:
+            return None
+        return self._predictions(split).view(self.likelihood)
 
     @functools.cached_property
     def failed_members(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from ensemble.sharding import processes
 from ensemble.sharding.signals import Stop, stop_signals
 from ensemble.storage import identity, packages
 from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.comparison import is_comparison
 from ensemble.storage.part_files import is_shared
 from ensemble.storage.search import is_search
 from ensemble.storage.selection import is_selection
@@ -66,6 +67,11 @@ def opened(
             if is_search(work):
                 raise UserError(
                     f"{work.path} holds a search of `ensemble fit`; choose another --workdir"
+                )
+            if is_comparison(work):
+                raise UserError(
+                    f"{work.path} holds a comparison of methods, whose runs are in its folder "
+                    "cells; choose another --workdir"
                 )
             stack.enter_context(work.opened())
             check_same_experiment(config, work)

@@ -13,7 +13,6 @@ import dataclasses
 import logging
 import math
 import os
-import re
 import tempfile
 import threading
 import time
@@ -28,17 +27,19 @@ from ensemble.config_rules import validate
 from ensemble.configs import tabular
 from ensemble.errors import Interrupted, RunFailed, UserError
 from ensemble.evaluation import greedy
-from ensemble.notes import collected, note, shown_with_the_result
+from ensemble.notes import collected, note
 from ensemble.pictures.plot_style import plural
 from ensemble.registry import LIKELIHOODS, NETWORKS
 from ensemble.report.text import Table
 from ensemble.run.loop import train
 from ensemble.run.progress import QUIET_SECONDS, Display, duration, open_display
 from ensemble.run.result import Result
+from ensemble.search.budget import parse_seconds, quiet, time_limit
 from ensemble.search.trials import DEFAULT_MODEL, Trial, trials
 from ensemble.selected import restore_selection
 from ensemble.sharding import processes, signals, startup
 from ensemble.sources.catalogue import complete
+from ensemble.storage.comparison import is_comparison
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.search import Search, Tried, is_search, read_search, write_search
 from ensemble.storage.workdir import Workdir
@@ -49,7 +50,6 @@ _under_way = logging.getLogger("ensemble.search")
 """Speaks while trials do not."""
 
 _METHOD = "cross_fitted"
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _MOST_FAILURES = 5
 _LEAST_SHARE = 0.5
 """Of the shortest trial, which must be left of the time for another one to begin: the first seconds
@@ -115,8 +115,10 @@ def fit(
     with contextlib.ExitStack() as stack:
         folder = workdir or stack.enter_context(tempfile.TemporaryDirectory())
         out = Workdir(folder)
-        if out.config.exists() and not is_search(out):
-            raise UserError(f"{out.path} has a run already; choose another --workdir")
+        if (out.config.exists() and not is_search(out)) or is_comparison(out):
+            raise UserError(
+                f"{out.path} has a run or a comparison already; choose another --workdir"
+            )
         stack.enter_context(out.opened())
         search = read_search(out, default)
         _check_data(search, data, out)
@@ -153,20 +155,6 @@ def _best(search: Search) -> str:
 def _left(search: Search, budget: float) -> str:
     """The time left."""
     return duration(max(0.0, budget - search.spent))
-
-
-def parse_seconds(text: float | str) -> float:
-    """Seconds, of a number or of a text such as '90', '90s', '10m' or '1.5h'.
-
-    Raises:
-        UserError: it is none, or not positive.
-    """
-    found = re.fullmatch(r"([0-9.]+)\s*([smh]?)", str(text).strip())
-    with contextlib.suppress(ValueError):
-        seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
-        if 0 < seconds < math.inf:
-            return seconds
-    raise UserError(f"a budget of {text!r} must be a positive time, such as 600, 90s, 10m or 2h")
 
 
 def _check(given: Mapping[str, Any], has_data: bool) -> None:
@@ -222,7 +210,7 @@ def _check_data(search: Search, data: Any, out: Workdir) -> None:
     if not search.fingerprint:
         return
     given, said = complete(search.config, data)
-    with _quiet():
+    with quiet():
         source = load_source(validate(said), given)
     if source.fingerprint != search.fingerprint:
         raise UserError(
@@ -297,7 +285,7 @@ def _tried(
     left = max(0.0, budget - before) if search.has_found else math.inf
     nll, failure = None, ""
     try:
-        with _watched(out, search, trial, budget, display), _time_limit(left, stop), _quiet():
+        with _watched(out, search, trial, budget, display), time_limit(left, stop), quiet():
             report = train(values, data, os.fspath(folder.path), show_progress=False).report
     except Interrupted:
         search.seconds += time.monotonic() - began
@@ -351,21 +339,6 @@ def _loss(out: Workdir, search: Search, losses: np.ndarray) -> tuple[float | Non
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float, stop: signals.Stop) -> Iterator[None]:
-    """Within it, what runs is asked to stop after so long."""
-    if math.isinf(seconds):
-        yield
-        return
-    timer = threading.Timer(seconds, stop.note)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextlib.contextmanager
 def _watched(
     out: Workdir, search: Search, trial: Trial, budget: float, display: Display
 ) -> Iterator[None]:
@@ -400,18 +373,6 @@ def _watched(
     finally:
         is_over.set()
         thread.join()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Within it, runs log warnings alone."""
-    level = logger.level
-    logger.setLevel(max(logging.WARNING, logger.getEffectiveLevel()))
-    try:
-        with shown_with_the_result():
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def _folder(out: Workdir, number: int) -> Workdir:

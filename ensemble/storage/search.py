@@ -9,13 +9,10 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from ensemble.config import FORMAT, differences
-from ensemble.errors import UserError, in_one_line
-from ensemble.storage.files import write_file
-from ensemble.storage.schema import checksum, parse, to_json
-from ensemble.storage.workdir import Workdir, check_format, check_size
-
-_MAX_BYTES = 50_000_000
+from ensemble.config import differences
+from ensemble.errors import UserError
+from ensemble.storage.checked import read_checked, write_checked
+from ensemble.storage.workdir import Workdir
 
 
 class Tried(NamedTuple):
@@ -77,15 +74,13 @@ def is_search(work: Workdir) -> bool:
 
 def write_search(work: Workdir, search: Search) -> None:
     """Writes what was tried so far."""
-    content: dict[str, Any] = {
-        "format": FORMAT,
+    content = {
         "config": dict(search.config),
         "tried": [one._asdict() for one in search.tried],
         "seconds": search.seconds,
         "fingerprint": search.fingerprint,
     }
-    content["checksum"] = checksum(content)
-    write_file(_file(work), to_json(content))
+    write_checked(_file(work), content)
 
 
 def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
@@ -101,32 +96,25 @@ def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
     path = _file(work)
     if not path.exists():
         return Search(config, [])
-    check_size(path, _MAX_BYTES)
-    try:
-        content = parse(path.read_bytes())
-        if content.pop("checksum", None) != checksum(content):
-            raise ValueError("its checksum does not agree with its content")
-        check_format(path, content["format"])
-        found = Search(
-            dict(content["config"]),
-            [Tried(**one) for one in content["tried"]],
-            float(content["seconds"]),
-            str(content["fingerprint"]),
-        )
-        if not all(one.seconds >= 0 and _is_loss(one.nll) for one in found.tried):
-            raise ValueError("a trial has no loss or no time")
-    except UserError:
-        raise
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path} is damaged or not of this program ({in_one_line(error)}); choose another "
-            "--workdir"
-        ) from None
+    found = read_checked(path, _search)
     if changed := differences(found.config, config):
         raise UserError(
             f"{work.path} holds a search with another configuration: {'; '.join(changed)}; set it "
             "as it was, or choose another --workdir"
         )
+    return found
+
+
+def _search(content: Mapping[str, Any]) -> Search:
+    """The search that a file tells."""
+    found = Search(
+        dict(content["config"]),
+        [Tried(**one) for one in content["tried"]],
+        float(content["seconds"]),
+        str(content["fingerprint"]),
+    )
+    if not all(one.seconds >= 0 and _is_loss(one.nll) for one in found.tried):
+        raise ValueError("a trial has no loss or no time")
     return found
 
 

@@ -33,7 +33,9 @@ def test_every_command_is_listed_and_exists(monkeypatch, capsys):
 def test_an_unknown_command_is_one_line(monkeypatch, capsys):
     assert run(monkeypatch, "traim") == 2
     known = ", ".join(program.COMMANDS)
-    assert known.startswith("train, fit, convert, distill, evaluate, select, predict, list, export")
+    assert known.startswith(
+        "train, fit, methods, convert, distill, evaluate, select, predict, list, export"
+    )
     told = capsys.readouterr().err
     assert told == f"ensemble: 'traim' is not a command; use one of {known}\n"
 

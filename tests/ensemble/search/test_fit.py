@@ -19,7 +19,7 @@ from ensemble import RunFailed, UserError
 from ensemble.evaluation.greedy import loss
 from ensemble.run.progress import Display
 from ensemble.search import fit as module
-from ensemble.search.fit import parse_seconds
+from ensemble.search.budget import parse_seconds
 from ensemble.search.trials import trials
 from ensemble.sharding import signals
 from ensemble.storage.held_out import read_held_out

@@ -1,0 +1,457 @@
+"""Compares methods on one network and one data set at equal seconds, and recommends one.
+
+The unit is c, the CPU seconds of training that one network needs to its best validation score. The
+families of `ensemble.search.families` have c each at first, then 4c and 16c as far as the budget
+reaches. Each is an ordinary run in a folder of its own. The best is chosen by the validation split,
+and the test split only says how far the others are behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ensemble.config import built_in_keys, flatten
+from ensemble.config_rules import validate
+from ensemble.errors import Interrupted, RunFailed, UserError
+from ensemble.evaluation.greedy import select
+from ensemble.notes import collected
+from ensemble.run.loop import train
+from ensemble.run.progress import Display, duration, open_display
+from ensemble.scoring.score import named
+from ensemble.scoring.sections import values_of
+from ensemble.search.advice import lines_of, recommended
+from ensemble.search.budget import parse_seconds, quiet, time_limit
+from ensemble.search.cells import (
+    Price,
+    Scored,
+    best_step,
+    checked,
+    predict_seconds,
+    price_of,
+    scored,
+)
+from ensemble.search.families import FAMILIES, PLAIN, Family
+from ensemble.search.verdicts import SECOND, compare_with_best
+from ensemble.sharding import processes, signals, startup
+from ensemble.sources.catalogue import complete
+from ensemble.storage.comparison import (
+    Comparison,
+    is_comparison,
+    read_comparison,
+    write_comparison,
+)
+from ensemble.storage.search import is_search
+from ensemble.storage.workdir import Workdir
+
+logger = logging.getLogger("ensemble")
+
+TIMES = (1, 4, 16)
+"""Of c, that each family has in one round after the other."""
+_LENGTH = "length"
+_QUIET: Mapping[str, Any] = {"plot_every_epochs": 10**9, "keep_checkpoints": 1}
+_EVALUATIONS = 20
+"""On the way to the best length, and of each cell at most."""
+
+
+class Methods(dict[str, Any]):
+    """What `compare_methods` returns: the content of methods.json, shown as its tables."""
+
+    def __repr__(self) -> str:
+        return "\n\n".join(lines_of(self))
+
+
+def compare_methods(
+    config: Mapping[str, Any],
+    seconds: float | str = 600,
+    workdir: str | os.PathLike[str] | None = None,
+    data: Any = None,
+    *,
+    methods: Sequence[str] | None = None,
+    show_progress: bool = True,
+) -> Methods:
+    """Trains families of methods side by side at equal seconds, and recommends one.
+
+    The same call goes on with a comparison that was interrupted; with more seconds it goes on to
+    longer training.
+
+    Args:
+        config: of the network and its training, as of `train`; its method is replaced.
+        seconds: that it may take, over all calls with this workdir; or a text such as `10m`. The
+            first round is finished in any case.
+        workdir: where all runs live, each in `cells/NAME`, and methods.json; None keeps nothing.
+        data: as of `train`; None: `config.dataset` names them.
+        methods: names of `ensemble.search.families.FAMILIES` to compare; None: all. One network is
+            always among them.
+        show_progress: whether to show what was run.
+
+    Returns:
+        The content of methods.json: rows of all cells, by rounds, with what is recommended.
+
+    Raises:
+        UserError: the configuration, the data, the budget or the workdir cannot be used.
+        RunFailed: one network could not be trained.
+        Interrupted: SIGTERM or Ctrl-C; the same call goes on.
+    """
+    budget, chosen = parse_seconds(seconds), _chosen(methods)
+    own = _network(config, data)
+    startup.configure(own.get("num_devices"), own["method"])
+    if processes.count() > 1:
+        raise UserError("methods are compared in one process; start it without the others")
+    with contextlib.ExitStack() as stack:
+        out = Workdir(workdir or stack.enter_context(tempfile.TemporaryDirectory()))
+        if out.config.exists() or is_search(out):
+            raise UserError(f"{out.path} has a run or a search already; choose another --workdir")
+        stack.enter_context(out.opened())
+        known = read_comparison(out, own)
+        stop = stack.enter_context(signals.stop_signals())
+        stop.ending = lambda: f"interrupted between two runs; {signals.resume_line()}"
+        stack.enter_context(collected())
+        display = stack.enter_context(open_display(show_progress))
+        display.begin("Methods", "second", round(known.spent), round(budget))
+        work = _Work(out, known, chosen, data, budget, stop, display)
+        found = work.run()
+        stop.settle()
+        return found
+
+
+def _chosen(methods: Sequence[str] | None) -> list[Family]:
+    """The families of some names, in their order.
+
+    Raises:
+        UserError: there is none of such a name.
+    """
+    known = [one.name for one in FAMILIES]
+    for name in methods or ():
+        if name not in known:
+            raise UserError(f"--methods={name} is not a family; choose from {', '.join(known)}")
+    return [one for one in FAMILIES if not methods or one.name in (PLAIN, *methods)]
+
+
+def _network(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """The configuration of one network, flat.
+
+    Raises:
+        UserError: it cannot stand.
+    """
+    said: Mapping[str, Any] = flatten(config)
+    by_hand = None if said.keys() >= built_in_keys().keys() else said.keys()
+    _, said = complete(said, data)
+    validate(said, by_hand)
+    if said.get("init_from"):
+        raise UserError(
+            f"config.init_from={said['init_from']!r}: methods are compared by networks that start "
+            "anew; leave it out"
+        )
+    return checked(said, {"method": "sgd", "ensemble_size": 1, **_QUIET})
+
+
+class _Work:
+    """A comparison under way."""
+
+    def __init__(
+        self,
+        out: Workdir,
+        known: Comparison,
+        families: Sequence[Family],
+        data: Any,
+        budget: float,
+        stop: signals.Stop,
+        display: Display,
+    ):
+        self.out, self.known, self.families, self.data = out, known, families, data
+        self.budget, self.stop, self.display = budget, stop, display
+
+    def run(self) -> Methods:
+        """Runs what is missing, as far as the budget reaches."""
+        if not self.known.length:
+            self._find_length()
+        rounds = []
+        for times in TIMES:
+            if not self._may_begin(times):
+                break
+            for family in self.families:
+                left = math.inf if times == TIMES[0] else self.budget - self.known.spent
+                if not self._is_done(family, times) and not self._run_cell(family, times, left):
+                    break
+            rounds.append(self._round(times))
+            if not rounds[-1]["is_complete"]:
+                break
+        self.known.result = {
+            "budget_seconds": self.budget,
+            "seconds": self.known.spent,
+            "length": self.known.length,
+            "rounds": rounds,
+            **recommended(rounds),
+        }
+        self._write()
+        return Methods(self.known.result)
+
+    # What is run.
+
+    def _find_length(self) -> None:
+        """Trains one network, whose best validation score says how long it should train.
+
+        Raises:
+            UserError: the budget is too small.
+        """
+        values = dict(self.known.config)
+        self._show("one network: how long a step takes")
+        price = self._price(values)
+        one, overhead = price.num_steps * price.wall, 2 * price.seconds
+        least = self.known.spent + (1 + len(self.families)) * (one + overhead)
+        if self.budget < least:
+            asked = 10 * math.ceil(least / 10)
+            raise UserError(
+                f"a budget of {self.budget:g} seconds is too small for {len(self.families)} "
+                f"methods with the time of one network, about {least:.0f} seconds in all: give "
+                f"--budget={asked}s, fewer --methods, or lower config.num_epochs"
+            )
+        epochs = price.num_steps / price.steps_per_epoch
+        values["eval_every_epochs"] = max(1, round(epochs / _EVALUATIONS))
+        self._write()
+        self._show(f"one network of {epochs:.0f} epochs: how long it should train")
+        began = time.monotonic()
+        try:
+            self._train(values, _LENGTH)
+            score = scored(self._folder(_LENGTH)).score
+        finally:
+            self.known.seconds += time.monotonic() - began
+            self._write()
+        steps = best_step(self._folder(_LENGTH), score)
+        self.known.length = {
+            "steps": steps,
+            "epochs": steps / price.steps_per_epoch,
+            "epochs_tried": epochs,
+            "seconds": steps * price.cpu,
+            "wall": steps * price.wall,
+        }
+        self._write()
+
+    def _may_begin(self, times: int) -> bool:
+        """Whether the budget reaches for a round; one that was begun goes on."""
+        if times == TIMES[0] or all(self._is_done(one, times) for one in self.families):
+            return True
+        before = TIMES[TIMES.index(times) - 1]
+        rows = [self.known.cells[_cell(one, before)] for one in self.families]
+        more = (times - before) * self.known.length["wall"] * len(rows)
+        needed = self.known.spent + sum(one["seconds"] for one in rows) + more
+        if needed <= self.budget:
+            return True
+        logger.info(
+            "Training for %d times as long needs about %s in all: give --budget=%ds.",
+            times, duration(needed), 10 * math.ceil(needed / 10), extra={"stays": True},
+        )  # fmt: skip
+        return False
+
+    def _is_done(self, family: Family, times: int) -> bool:
+        row = self.known.cells.get(_cell(family, times), {"is_cut": True})
+        return not row.get("is_cut")
+
+    def _run_cell(self, family: Family, times: int, left: float) -> bool:
+        """Runs a cell and keeps its row; returns whether the time was enough.
+
+        Raises:
+            Interrupted: SIGTERM or Ctrl-C.
+        """
+        name, began, cpu = _cell(family, times), time.monotonic(), time.process_time()
+        before = self.known.cells.get(name, {"seconds": 0.0, "cpu_seconds": 0.0})
+        head = {"method": family.name, "does": family.does, "times": times}
+        self._show(f"{family.name}, {self.known.length['seconds'] * times:.3g} CPU seconds")
+        row: dict[str, Any] = {"is_cut": True}
+        try:
+            with time_limit(max(0.0, left), self.stop):
+                row = self._trained(family, times)
+        except Interrupted:
+            if self.stop.by_signal or math.isinf(left):
+                raise
+        except (RunFailed, UserError) as error:
+            if family.name == PLAIN:
+                raise
+            row = {"failed": str(error)}
+        finally:
+            seconds = before["seconds"] + time.monotonic() - began
+            cpu_seconds = before["cpu_seconds"] + time.process_time() - cpu
+            spent = {"seconds": seconds, "cpu_seconds": cpu_seconds}
+            self.known.cells[name] = {**head, **row, **spent}
+            self._write()
+        logger.info("%s: %s", name, _went(self.known.cells[name]), extra={"stays": True})
+        return "is_cut" not in row
+
+    def _trained(self, family: Family, times: int) -> dict[str, Any]:
+        """The row of a cell, which is run."""
+        name, charged = _cell(family, times), times * self.known.length["seconds"]
+        if family.selects:
+            return self._selected(name, times)
+        keys = {"method": family.method, **family.keys(self.known.config, times)}
+        steps = 0
+        if family.start == 1:
+            keys["init_from"] = os.fspath(self._folder(f"{PLAIN}_{times}c").path)
+        elif family.start:
+            keys["init_from"] = self._start(f"{name}_start", family.start * charged)
+        if family.start < 1:
+            price = self._price(self._values({**keys, **family.lasts(_PILOT)}))
+            steps = max(1, round((1 - family.start) * charged / price.cpu))
+            keys |= {**family.lasts(steps), **_evaluated(steps, price)}
+        values = self._values(keys)
+        compiling = self._train(values, name)
+        return {
+            "steps": steps,
+            "charged_seconds": charged,
+            "compile_seconds": compiling,
+            "settings": dict(keys),
+            **self._scored(name),
+        }
+
+    def _start(self, name: str, seconds: float) -> str:
+        """Trains the plain network that a method starts from; returns its folder."""
+        price = self._price(dict(self.known.config))
+        steps = max(1, round(seconds / price.cpu))
+        keys = {"num_steps": steps, "num_epochs": 0, **_evaluated(steps, price)}
+        self._train(self._values(keys), name)
+        return os.fspath(self._folder(name).path)
+
+    def _selected(self, name: str, times: int) -> dict[str, Any]:
+        """The row of a selection among the other cells of a round."""
+        folder = self._folder(name)
+        if folder.path.exists():  # What an earlier process had not finished.
+            folder.path.rmtree()
+        others = [self.known.cells.get(_cell(one, times), {}) for one in self.families]
+        others = [one for one in others if "validation" in one]
+        found = select(
+            [self._folder(f"{one['method']}_{times}c").path for one in others], folder.path
+        )
+        trained = [one["charged_seconds"] for one in others if one["steps"]]
+        return {
+            "steps": 0,
+            "charged_seconds": sum(trained),
+            "compile_seconds": 0.0,
+            "settings": {},
+            "selected": {
+                one["method"]: sum(run["weights"])
+                for one, run in zip(others, found["selection"]["runs"], strict=True)
+            },
+            **self._scored(name),
+        }
+
+    def _scored(self, name: str) -> dict[str, Any]:
+        """What a cell says, and what it costs to have it predict."""
+        folder = self._folder(name)
+        with quiet():
+            return {**scored(folder).row(), "predict_seconds": predict_seconds(folder, self.data)}
+
+    def _train(self, values: Mapping[str, Any], name: str) -> float:
+        """Trains a run, or goes on with it; returns the seconds before its first step.
+
+        Raises:
+            UserError: it cannot, or the data are others than those of the runs before.
+        """
+        folder = self._folder(name)
+        with quiet():
+            report = train(values, self.data, os.fspath(folder.path), show_progress=False).report
+        fingerprint = report["dataset"]["fingerprint"]
+        if self.known.fingerprint not in ("", fingerprint):
+            folder.path.rmtree()
+            raise UserError(
+                f"the data have changed since the comparison in {self.out.path} began; restore "
+                "them, or choose another --workdir"
+            )
+        self.known.fingerprint = fingerprint
+        return float(report["timing"]["seconds_to_first_step"] or 0.0)
+
+    def _values(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration of a cell, whose length is set, so that nothing ends it early."""
+        return checked({**self.known.config, "early_stopping_epochs": 0}, keys)
+
+    def _price(self, values: Mapping[str, Any]) -> Price:
+        """What a step costs, measured once for all runs whose steps are alike."""
+        key = json.dumps({one: values[one] for one in sorted(values) if one not in _LASTING})
+        if key not in self.known.prices:
+            with quiet():
+                self.known.prices[key] = price_of(values, self.data)._asdict()
+        return Price(**self.known.prices[key])
+
+    def _folder(self, name: str) -> Workdir:
+        return Workdir(self.out.path / "cells" / name)
+
+    def _write(self) -> None:
+        """Keeps what was run, once there is something to go on with."""
+        if self._folder(_LENGTH).config.exists() or is_comparison(self.out):
+            write_comparison(self.out, self.known)
+
+    def _show(self, what: str) -> None:
+        left = duration(max(0.0, self.budget - self.known.spent))
+        self.display.update(round(self.known.spent), what, left)
+        logger.info("%s; %s left", what, left)
+
+    # What it says.
+
+    def _round(self, times: int) -> dict[str, Any]:
+        """The rows of a round, the best first, with verdicts where all have ended."""
+        cells = {one.name: self.known.cells.get(_cell(one, times)) for one in self.families}
+        rows = [one for one in cells.values() if one is not None]
+        well = {one["method"]: one for one in rows if one.get("validation") is not None}
+        found: dict[str, Any] = {
+            "times": times,
+            "charged_seconds": times * self.known.length["seconds"],
+            "is_complete": all(self._is_done(one, times) for one in self.families),
+        }
+        if found["is_complete"] and PLAIN in well:
+            found |= self._verdicts(times, well)
+        return {**found, "rows": sorted(rows, key=_by_validation)}
+
+    def _verdicts(self, times: int, well: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """The best of a round, and what the test split says of the others beside it."""
+        known: dict[str, Scored] = {name: scored(self._folder(f"{name}_{times}c")) for name in well}
+        selecting = [one.name for one in FAMILIES if one.selects]
+        equal = [name for name in well if name not in selecting]
+        best = min(equal, key=lambda name: well[name]["validation"])
+        score = known[best].score
+        views = {name: one.calibrated for name, one in known.items()}
+        found = {}
+        for one in (score, SECOND[score]):
+            plain = values_of(views[PLAIN], [one])[one]
+            found[one] = compare_with_best(views, best, one, plain)
+        return {"best": best, "score": score, "num_test": views[best].num_rows, "beside": found}
+
+
+_PILOT = 64
+"""Steps of a run whose first ones are timed."""
+_LASTING = (
+    *("num_epochs", "num_steps", "snapshots.num_cycles", "swag.num_iterates"),
+    *("sgmcmc.num_burn_in", "sgmcmc.num_samples", "sgmcmc.steps_per_draw"),
+    *("early_stopping_epochs", "init_from", "eval_every_epochs", "checkpoint_every_epochs"),
+)
+"""Keys on which the price of a step does not depend."""
+
+
+def _cell(family: Family, times: int) -> str:
+    """The name of a cell's folder."""
+    return f"{family.name}_{times}c"
+
+
+def _evaluated(steps: int, price: Price) -> dict[str, Any]:
+    """Keys by which a cell is seldom evaluated, which takes time that is not charged."""
+    every = max(1, round(steps / price.steps_per_epoch / _EVALUATIONS))
+    return {"eval_every_epochs": every, "checkpoint_every_epochs": every}
+
+
+def _by_validation(row: Mapping[str, Any]) -> tuple[bool, float]:
+    value = row.get("validation")
+    return value is None, 0.0 if value is None else value
+
+
+def _went(row: Mapping[str, Any]) -> str:
+    """How a cell went."""
+    if "failed" in row:
+        return f"failed: {row['failed']}"
+    if "is_cut" in row:
+        return "the time was over"
+    return f"validation {named(row['score']).title} {row['validation']:.4f}"

@@ -1,0 +1,48 @@
+"""What families train for."""
+
+import pytest
+
+from ensemble.config import default_config, flatten
+from ensemble.config_rules import check
+from ensemble.search.cells import checked
+from ensemble.search.families import FAMILIES, PLAIN
+
+TRAINING = [one for one in FAMILIES if one.start < 1 and not one.selects]
+
+
+def network(**keys):
+    values = {"dataset": "digits", "model": "mlp", "num_epochs": 5, **keys}
+    return checked({**flatten(default_config()), **values}, {"method": "sgd", "ensemble_size": 1})
+
+
+@pytest.mark.parametrize("steps", [8, 100, 12345])
+@pytest.mark.parametrize("family", TRAINING, ids=[one.name for one in TRAINING])
+def test_each_takes_as_many_steps_as_it_is_told(family, steps):
+    config = network()
+    keys = {"method": family.method, **family.keys(config, 4), **family.lasts(steps)}
+    keys |= {"init_from": "runs/start"} if family.start else {}
+    found = checked(config, keys)
+    assert not check(found, found.keys()).conflicts
+    if family.method == "sghmc":
+        draws = found["sgmcmc.num_samples"] * found["sgmcmc.steps_per_draw"]
+        assert found["sgmcmc.num_burn_in"] + draws == steps
+    else:
+        assert (found["num_steps"], found["num_epochs"]) == (steps, 0)
+
+
+def test_others_that_need_networks_come_last():
+    assert FAMILIES[0].name == PLAIN
+    order = [(one.selects, one.start == 1) for one in FAMILIES]
+    assert order == sorted(order)
+
+
+def test_a_deep_ensemble_has_the_networks_that_its_seconds_pay_for():
+    several = next(one for one in FAMILIES if one.name == "deep_ensemble")
+    assert [several.keys(network(), times)["ensemble_size"] for times in (1, 4, 16)] == [2, 4, 16]
+
+
+def test_dropout_of_the_network_is_kept_and_its_lack_remedied():
+    dropout = next(one for one in FAMILIES if one.name == "dropout")
+    assert dropout.keys(network(), 1) == {"mlp.dropout": 0.1}
+    assert dropout.keys(network(**{"mlp.dropout": 0.3}), 1) == {}
+    assert dropout.keys(network(model="lenet5"), 1) == {}

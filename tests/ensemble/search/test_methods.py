@@ -1,0 +1,232 @@
+"""Comparisons of methods within a budget of time."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import ensemble
+from ensemble import UserError
+from ensemble.search import methods as module
+from ensemble.search.advice import lines_of, recommended
+from ensemble.search.cells import Price
+from ensemble.storage.comparison import read_comparison
+from ensemble.storage.workdir import Workdir
+
+CONFIG = {
+    "model": "mlp",
+    "mlp.widths": "16",
+    "num_epochs": 6,
+    "num_devices": 1,
+    "batch_size": 32,
+    "learning_rate": 0.01,
+    "optimizer": "adam",
+    "early_stopping_epochs": 0,
+    "likelihood": "gaussian",
+}
+QUIET = {"show_progress": False}
+
+
+def table(num_rows=400, seed=0):
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(num_rows, 4)).astype(np.float32)
+    targets = 5 + 3 * (inputs[:, 0] + np.sin(2 * inputs[:, 1]) + 0.3 * rng.normal(size=num_rows))
+    return inputs, targets.astype(np.float32)
+
+
+def row(method, validation, **more):
+    scores = {"value": validation, "interval": [validation - 0.1, validation + 0.1]}
+    return {
+        "method": method,
+        "score": "nll",
+        "validation": validation,
+        "test": {"nll": scores, "accuracy": scores},
+        "calibrated": {"nll": scores, "accuracy": scores},
+        "charged_seconds": 2.0,
+        "cpu_seconds": 9.0,
+        "compile_seconds": 3.0,
+        "predict_seconds": 0.5,
+        **more,
+    }
+
+
+def a_round(**verdicts):
+    rows = [row("plain", 0.4, predict_seconds=0.01), row("swag", 0.3), row("packed", 0.5)]
+    rows.append({"method": "dropout", "failed": "it has none", "cpu_seconds": 1.0})
+    beside = {"swag": {"verdict": "as good"}}
+    beside |= {name: {"verdict": one} for name, one in verdicts.items()}
+    return {
+        "times": 1,
+        "charged_seconds": 2.0,
+        "is_complete": True,
+        "best": "swag",
+        "score": "nll",
+        "num_test": 300,
+        "beside": {"nll": beside, "accuracy": beside},
+        "rows": rows,
+    }
+
+
+def test_the_advice_names_the_best_its_doubt_and_what_is_cheaper():
+    found = recommended([a_round(plain="as good", packed="worse")])
+    assert "use swag" in found["recommendation"]
+    assert "plain is as good, packed is worse" in found["doubt"]
+    assert "300 test rows" in found["doubt"]
+    assert "plain predicts in 2% of its time" in found["doubt"]
+    other = recommended([a_round(plain="inconclusive", packed="worse")])
+    assert "plain is inconclusive" in other["doubt"]
+    assert "of its time" not in other["doubt"], "it may be worse"
+
+
+def test_a_longer_round_that_is_not_complete_does_not_advise():
+    part = {"times": 4, "is_complete": False, "rows": [row("plain", 0.1)], "charged_seconds": 8.0}
+    assert recommended([a_round(plain="worse"), part]) == recommended([a_round(plain="worse")])
+    assert recommended([part])["recommendation"] == ""
+
+
+def test_a_failed_cell_is_a_line_of_the_table():
+    one = a_round(plain="as good", packed="worse")
+    length = {"seconds": 2.0, "epochs": 3.0, "epochs_tried": 4.0}
+    lines = lines_of({"rounds": [one], "length": length, **recommended([one])})
+    line = next(one for one in lines[2].splitlines() if one.startswith("dropout"))
+    assert line.split()[:2] == ["dropout", "failed"]
+    assert "dropout failed: it has none" in lines
+    assert len({len(one) for one in lines[2].splitlines()}) == 1, "columns are aligned"
+
+
+def test_a_budget_that_is_too_small_is_told_the_least_and_leaves_nothing(tmp_path, monkeypatch):
+    price = Price(cpu=2.0, wall=1.0, seconds=5.0, num_steps=100, steps_per_epoch=10)
+    monkeypatch.setattr(module, "price_of", lambda *_: price)
+    with pytest.raises(UserError, match=r"about 330 seconds.*--budget=330s"):
+        ensemble.compare_methods(
+            CONFIG, 20, tmp_path / "out", table(), methods=["deep_ensemble"], **QUIET
+        )
+    assert not (tmp_path / "out" / "methods.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "says"),
+    [
+        ({}, {"methods": ["gbm"]}, "--methods=gbm is not a family"),
+        ({"num_epoch": 3}, {}, "num_epoch is not a key"),
+        ({"init_from": "runs/x"}, {}, "start anew"),
+        ({}, {"seconds": "soon"}, "must be a positive time"),
+        ({"method": "hmc"}, {}, "hmc"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(config, settings, says, tmp_path):
+    with pytest.raises(UserError, match=says) as caught:
+        ensemble.compare_methods(
+            {**CONFIG, **config}, workdir=tmp_path / "out", data=table(), **settings, **QUIET
+        )
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "search.json"])
+def test_the_workdir_of_something_else_is_refused(name, tmp_path):
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError, match="a run or a search already"):
+        ensemble.compare_methods(CONFIG, workdir=tmp_path, data=table(), **QUIET)
+
+
+def test_the_workdir_of_a_comparison_is_no_run_and_no_search(tmp_path):
+    (tmp_path / "methods.json").write_text("{}")
+    with pytest.raises(UserError, match="comparison"):
+        ensemble.train(CONFIG, table(), str(tmp_path), **QUIET)
+    with pytest.raises(UserError, match="comparison"):
+        ensemble.fit(table(), 60, tmp_path, **QUIET)
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    (tmp_path / "methods.json").write_text('{"format": 1, "checksum": 3}')
+    with pytest.raises(UserError, match="damaged"):
+        read_comparison(Workdir(tmp_path), {})
+
+
+@pytest.mark.check
+def test_methods_are_compared_a_failed_one_is_a_row_and_more_time_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TIMES", (1, 4))
+    families = [one for one in module.FAMILIES if one.name in ("plain", "deep_ensemble", "laplace")]
+    broken = next(one for one in module.FAMILIES if one.name == "dropout")
+    broken = broken._replace(keys=lambda config, times: {"mlp.dropout": 0.0})
+    greedy = next(one for one in module.FAMILIES if one.selects)
+    monkeypatch.setattr(module, "FAMILIES", (*families[:2], broken, families[2], greedy))
+    monkeypatch.setattr(module._Work, "_may_begin", lambda self, times: times == 1)
+    work = tmp_path / "out"
+    first = ensemble.compare_methods(CONFIG, "1h", work, table(), **QUIET)
+    assert [one["times"] for one in first["rounds"]] == [1]
+    rows = {one["method"]: one for one in first["rounds"][0]["rows"]}
+    assert "noise" in rows["dropout"]["failed"]
+    assert first["rounds"][0]["is_complete"]
+    charged = first["length"]["seconds"]
+    for name in ("plain", "deep_ensemble", "laplace"):
+        assert rows[name]["charged_seconds"] == pytest.approx(charged)
+        assert rows[name]["cpu_seconds"] > rows[name]["charged_seconds"]
+        assert rows[name]["predict_seconds"] > 0
+    assert rows["greedy"]["charged_seconds"] == pytest.approx(2 * charged)
+    assert set(first["rounds"][0]["beside"]) == {"crps", "rmse"}
+    report = json.loads((work / "cells" / "deep_ensemble_1c" / "report.json").read_text())
+    value = report["test"]["scores"]["crps"]["value"]
+    assert rows["deep_ensemble"]["test"]["crps"]["value"] == pytest.approx(value)
+    assert report["num_members"] == 2
+    assert first["rounds"][0]["best"] in first["recommendation"]
+    assert repr(first).count("failed") >= 2
+
+    before = (work / "cells" / "plain_1c" / "report.json").stat().st_mtime_ns
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "TIMES", (1, 4))
+    again = ensemble.compare_methods(CONFIG, "2h", work, table(), methods=["laplace"], **QUIET)
+    assert [one["times"] for one in again["rounds"]] == [1, 4]
+    assert (work / "cells" / "plain_1c" / "report.json").stat().st_mtime_ns == before
+    steps = {one["times"]: one["rows"][0]["charged_seconds"] for one in again["rounds"]}
+    assert steps[4] == pytest.approx(4 * steps[1])
+    with pytest.raises(UserError, match="another configuration: batch_size: 32 -> 64"):
+        ensemble.compare_methods({**CONFIG, "batch_size": 64}, "1h", work, table(), **QUIET)
+
+
+@pytest.mark.check
+def test_a_comparison_is_killed_and_goes_on(tmp_path):
+    work = tmp_path / "out"
+    command = [
+        *(sys.executable, "-m", "ensemble", "methods", "--config=digits_ensemble"),
+        *("--config.model=mlp", "--config.mlp.widths=16", "--config.num_epochs=4"),
+        *("--config.num_devices=1", "--config.augment.shift=0", "--budget=10m"),
+        *("--methods=deep_ensemble,sghmc,laplace", f"--workdir={work}"),
+    ]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not (work / "cells" / "deep_ensemble_1c").exists():
+        assert process.poll() is None, "it ended"
+        assert time.monotonic() < deadline, "it hangs"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = json.loads((work / "methods.json").read_text())
+    assert "plain_1c" in before["cells"]
+    assert "deep_ensemble_1c" not in before["cells"]
+
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while "deep_ensemble_1c" not in json.loads((work / "methods.json").read_text())["cells"]:
+        assert process.poll() is None, "it ended"
+        assert time.monotonic() < deadline, "it hangs"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "resume with:" in said.splitlines()[-1]
+
+    command[-3] = "--budget=1s"  # The first round is finished in any case.
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    after = json.loads((work / "methods.json").read_text())
+    assert after["cells"]["plain_1c"] == before["cells"]["plain_1c"], "it was not run again"
+    assert after["length"] == before["length"]
+    (one,) = after["result"]["rounds"]
+    assert {row["method"] for row in one["rows"]} == {"plain", "deep_ensemble", "sghmc", "laplace"}
+    assert one["is_complete"]
+    assert after["result"]["recommendation"] in done.stdout
