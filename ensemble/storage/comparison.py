@@ -84,7 +84,8 @@ def _comparison(content: Mapping[str, Any]) -> Comparison:
     """The comparison that a file tells."""
     names = [one.name for one in dataclasses.fields(Comparison)]
     found = Comparison(**{name: content[name] for name in names})
-    for one in (found.config, found.prices, found.length, found.cells, found.result):
+    parts = (found.config, found.prices, found.length, found.cells, found.result)
+    for one in (*parts, *found.prices.values(), *found.cells.values()):
         if not isinstance(one, dict):
             raise TypeError("a part of it is no object")
     if not found.spent >= 0:
