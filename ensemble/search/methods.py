@@ -53,7 +53,7 @@ from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
 
-TIMES = (1, 4, 16)
+TIMES: tuple[int, ...] = (1, 4, 16)
 """Of c, that each family has in one round after the other."""
 _LENGTH = "length"
 _QUIET: Mapping[str, Any] = {"plot_every_epochs": 10**9, "keep_checkpoints": 1}
