@@ -350,7 +350,7 @@ def test_what_a_search_cannot_do_is_one_line(found, tmp_path):
         ensemble.fit(table(), 10, found.workdir, {**CONFIG, "seed": 1})
     with pytest.raises(UserError, match="a search on other data"):
         ensemble.fit(table(seed=1), 10, found.workdir, CONFIG)
-    with pytest.raises(UserError, match="has a run already"):
+    with pytest.raises(UserError, match="has a run or a comparison already"):
         ensemble.fit(table(), 10, f"{found.workdir}/trials/000", CONFIG)
     with pytest.raises(UserError, match="selects members of other runs"):
         ensemble.train({"num_epochs": 1}, table(), found.workdir)
