@@ -240,6 +240,26 @@ def test_the_page_shows_its_files_and_they_are_short():
     assert points.strip() + "\n" in shown
 
 
+def test_pieces_of_the_config_file_of_the_page_keep_their_promises(tmp_path):
+    (text,) = [text for _, text in blocks(PAGE, "python") if text.startswith("# mine.py\n")]
+    text += """
+
+from ensemble import testing
+
+testing.check_augmentation("noise", (8, 8, 1))
+testing.check_writer("csv")
+"""
+    (tmp_path / "mine.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "mine.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path, installed=False),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.check
 def test_the_config_file_of_the_page_trains_goes_on_and_evaluates(tmp_path):
     (text,) = [text for _, text in blocks(PAGE, "python") if text.startswith("# mine.py\n")]

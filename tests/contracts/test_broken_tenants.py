@@ -1,21 +1,28 @@
 """The kit can fail: tenants with one fault each, and the rule that each of them breaks."""
 
 import dataclasses
+import itertools
+import pathlib
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from small_runs import make_blobs
 
 from ensemble import UserError, registry, testing
 from ensemble.entries import (
+    AugmentationEntry,
     LikelihoodEntry,
     NetworkEntry,
+    OptimizerEntry,
     PriorEntry,
+    ScheduleEntry,
     ScoreEntry,
     SourceEntry,
+    WriterEntry,
 )
 from ensemble.keys import POSITIVE, Block, Key
 from ensemble.likelihoods.bernoulli import Bernoulli
@@ -29,7 +36,17 @@ from ensemble.scoring.view import ClassView
 from ensemble.sources.dataset import Dataset, dataset_from_arrays
 from ensemble.tasks import supervised
 from ensemble.tasks.supervised import Supervised
-from ensemble.testing import likelihoods, networks, priors, scores, sources
+from ensemble.testing import (
+    augmentations,
+    likelihoods,
+    networks,
+    optimizers,
+    priors,
+    schedules,
+    scores,
+    sources,
+    writers,
+)
 
 
 class Unnormalised(Laplace):
@@ -493,3 +510,269 @@ def test_a_task_that_is_restored_as_another_is_told(monkeypatch):
 
 def test_check_task_takes_a_task_that_keeps_its_promises():
     testing.check_task({**FEW, "prior": "normal(1)"}, make_blobs())
+
+
+def sgd(learning_rate, weight_decay):
+    """As the built-in one."""
+    decay = optax.add_decayed_weights(weight_decay)
+    return optax.chain(decay, optax.sgd(learning_rate, momentum=0.9))
+
+
+def stateless(change):
+    """What is done to the updates, without a state."""
+    return optax.stateless(lambda updates, params: jax.tree.map(change, updates))
+
+
+def halves(config, rate, decay):
+    return optax.chain(sgd(rate, decay), stateless(lambda one: one.astype(jnp.float16)))
+
+
+def uphill(config, rate, decay):
+    return optax.chain(sgd(rate, decay), optax.scale(-1))
+
+
+def restless(config, rate, decay):
+    return optax.chain(sgd(rate, decay), stateless(lambda one: one + 1e-3))
+
+
+def unruly(config, rate, decay):
+    return sgd(0.02, decay)
+
+
+def greedy(config, rate, decay):
+    return optax.sgd(rate)
+
+
+def choosy(config, rate, decay):
+    return sgd(rate, decay) if decay else optax.sgd(rate)
+
+
+_STEPS = itertools.count()
+
+
+def worn_out(config, rate, decay):
+    slower = 0.9 ** next(_STEPS)
+    return sgd(lambda step: slower * rate(step), decay)
+
+
+@jax.custom_batching.custom_vmap
+def mixed(one):
+    """Of members that are mapped side by side, the mean of all."""
+    return one
+
+
+@mixed.def_vmap
+def _(axis_size, in_batched, one):
+    return jnp.broadcast_to(one.mean(axis=0), one.shape), True
+
+
+def sociable(config, rate, decay):
+    return optax.chain(sgd(rate, decay), stateless(mixed))
+
+
+OPTIMIZERS = [
+    (halves, "steps_have_the_form_of_parameters"),
+    (uphill, "it_descends"),
+    (restless, "without_a_gradient_nothing_moves"),
+    (unruly, "the_learning_rate_is_heeded"),
+    (greedy, "a_weight_decay_that_is_traced_shrinks_parameters"),
+    (choosy, "a_weight_decay_that_is_traced_shrinks_parameters"),
+    (sociable, "members_side_by_side_move_as_each_alone"),
+    (worn_out, "it_takes_the_same_steps_again"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), OPTIMIZERS)
+def test_a_broken_optimizer_is_told_by_its_rule(broken, name, monkeypatch):
+    monkeypatch.setitem(registry.OPTIMIZERS.registered, "broken", OptimizerEntry(broken))
+    case = optimizers.OptimizerCase("broken")
+    with pytest.raises(testing.BrokenPromise, match=told("optimizer", name)):
+        keep(optimizers.PROMISES, name, case)
+
+
+def test_check_optimizer_takes_one_that_keeps_its_promises(monkeypatch):
+    def lion(config, rate, decay):
+        return optax.lion(rate, weight_decay=decay)
+
+    monkeypatch.setitem(registry.OPTIMIZERS.registered, "lion", OptimizerEntry(lion))
+    testing.check_optimizer("lion")
+    testing.check_optimizer("sgd", 0.1, momentum=0.5)
+    monkeypatch.setitem(registry.OPTIMIZERS.registered, "broken", OptimizerEntry(uphill))
+    with pytest.raises(testing.BrokenPromise, match="breaks it_descends"):
+        testing.check_optimizer("broken")
+    with pytest.raises(UserError, match="there is no optimizer 'nobodys'"):
+        testing.check_optimizer("nobodys")
+
+
+def negative(config, num_steps):
+    return lambda step: config.learning_rate * (1 - 2 * step / num_steps)
+
+
+def divided(config, num_steps):
+    return lambda step: config.learning_rate * jnp.minimum(1, step / jnp.float32(num_steps // 10))
+
+
+def fixed(config, num_steps):
+    return optax.constant_schedule(0.01)
+
+
+def by_type(config, num_steps):
+    return lambda step: config.learning_rate * (1 if isinstance(step, int) else 0.5)
+
+
+def by_branch(config, num_steps):
+    return lambda step: config.learning_rate if step < num_steps else 0.0
+
+
+_SCHEDULES = itertools.count()
+
+
+def tired(config, num_steps):
+    return optax.constant_schedule(config.learning_rate * 0.999 ** next(_SCHEDULES))
+
+
+SCHEDULES = [
+    (negative, "rates_are_finite_and_not_negative"),
+    (divided, "rates_are_finite_and_not_negative"),
+    (fixed, "the_highest_rate_is_that_of_the_configuration"),
+    (by_type, "a_traced_step_has_the_same_rate"),
+    (by_branch, "a_traced_step_has_the_same_rate"),
+    (tired, "it_has_the_same_rates_again"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), SCHEDULES)
+def test_a_broken_schedule_is_told_by_its_rule(broken, name, monkeypatch):
+    monkeypatch.setitem(registry.SCHEDULES.registered, "broken", ScheduleEntry(broken))
+    case = schedules.ScheduleCase("broken")
+    with pytest.raises(testing.BrokenPromise, match=told("schedule", name)):
+        keep(schedules.PROMISES, name, case)
+
+
+def test_check_schedule_takes_one_that_keeps_its_promises(monkeypatch):
+    testing.check_schedule("warmup_cosine", warmup_fraction=0.3)
+    monkeypatch.setitem(registry.SCHEDULES.registered, "broken", ScheduleEntry(by_branch))
+    with pytest.raises(testing.BrokenPromise, match="breaks a_traced_step_has_the_same_rate"):
+        testing.check_schedule("broken", learning_rate=0.1)
+    with pytest.raises(UserError, match="there is no schedule 'nobodys'"):
+        testing.check_schedule("nobodys")
+
+
+def flattened(rng_key, inputs):
+    return inputs.reshape(1, -1)
+
+
+def branching(rng_key, inputs):
+    return inputs if inputs.mean() > 0 else -inputs
+
+
+def standardised(rng_key, inputs):
+    inputs = inputs.astype(jnp.float32)
+    return (inputs - inputs.mean()) / inputs.std()
+
+
+def by_numpy(rng_key, inputs):
+    return inputs + np.float32(np.random.default_rng().normal())
+
+
+AUGMENTATIONS = [
+    (flattened, "an_example_keeps_its_form"),
+    (branching, "an_example_keeps_its_form"),
+    (standardised, "values_are_finite"),
+    (by_numpy, "a_key_gives_the_same_again"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), AUGMENTATIONS)
+def test_a_broken_augmentation_is_told_by_its_rule(broken, name, monkeypatch):
+    monkeypatch.setitem(registry.AUGMENTATIONS.registered, "broken", AugmentationEntry(broken))
+    with pytest.raises(testing.BrokenPromise, match=told("augmentation", name)):
+        testing.check_augmentation("broken")
+
+
+class Rows:
+    """A writer that keeps rows in a file, whose faults are in classes of its own."""
+
+    file = "rows.txt"
+
+    def __init__(self, config, workdir, step):
+        self._place, self._rows = workdir and pathlib.Path(workdir, self.file), []
+
+    def __call__(self, step, metrics):
+        self._rows.append(f"{step} {metrics}")
+
+    def close(self):
+        if self._place:
+            self._place.write_text("\n".join(self._rows))
+
+
+class Whole(Rows):
+    def __call__(self, step, metrics):
+        super().__call__(step, {name: int(value) for name, value in metrics.items()})
+
+
+class Late(Rows):
+    def __init__(self, config, workdir, step):
+        self._arguments = config, workdir, step
+
+    def __call__(self, step, metrics):
+        if not hasattr(self, "_rows"):
+            super().__init__(*self._arguments)
+        super().__call__(step, metrics)
+
+
+class Afresh(Rows):
+    def __init__(self, config, workdir, step):
+        if workdir:
+            pathlib.Path(workdir, self.file).touch(exist_ok=False)
+        super().__init__(config, workdir, step)
+
+
+class Homeless(Rows):
+    def __init__(self, config, workdir, step):
+        super().__init__(config, str(pathlib.Path(workdir)), step)
+
+
+class Rude(Rows):
+    file = "metrics.jsonl"
+
+
+WRITERS = [
+    (lambda *_: 5, "it_takes_the_metrics_of_a_run"),
+    (Whole, "it_takes_the_metrics_of_a_run"),
+    (Late, "it_is_closed_before_anything_came"),
+    (Afresh, "a_run_that_goes_on_opens_it_again"),
+    (Homeless, "without_a_workdir_it_works_or_says_so"),
+    (Rude, "files_of_the_run_stay_as_they_are"),
+]
+
+
+@pytest.mark.parametrize(("broken", "name"), WRITERS)
+def test_a_broken_writer_is_told_by_its_rule(broken, name, monkeypatch):
+    monkeypatch.setitem(registry.WRITERS.registered, "broken", WriterEntry(broken))
+    with pytest.raises(testing.BrokenPromise, match=told("writer", name)):
+        testing.check_writer("broken")
+
+
+def test_check_writer_takes_those_that_keep_their_promises(monkeypatch):
+    def with_workdir(config, workdir, step):
+        if workdir is None:
+            raise UserError("the writer 'rows' needs a workdir; give one")
+        return Rows(config, workdir, step)
+
+    for factory in (Rows, with_workdir, lambda *_: lambda step, metrics: None):
+        monkeypatch.setitem(registry.WRITERS.registered, "mine", WriterEntry(factory))
+        testing.check_writer("mine")
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind"),
+    [
+        (OPTIMIZERS, optimizers),
+        (SCHEDULES, schedules),
+        (AUGMENTATIONS, augmentations),
+        (WRITERS, writers),
+    ],
+)
+def test_every_rule_of_what_a_run_is_made_of_has_a_broken_one(broken, kind):
+    assert {name for _, name in broken} == {one.name for one in kind.PROMISES}

@@ -13,6 +13,7 @@ import ensemble
 from ensemble import RunFailed, UserError, registry
 from ensemble.run.own_writers import OwnWriter, open_own_writers
 from ensemble.sharding import processes
+from ensemble.testing.writers import PROMISES, WriterCase
 
 QUIET = {"show_progress": False}
 
@@ -64,6 +65,11 @@ def test_it_gets_what_metrics_jsonl_has_and_is_closed_once(kept, tmp_path):
     assert {"epoch", "train/member_03/loss", "validation/ensemble/nll"} <= {
         name for _, metrics in writer.rows for name in metrics
     }
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=str)
+def test_it_keeps(kept, promise):
+    promise.keep(WriterCase("kept"))
 
 
 def test_it_is_told_from_which_step_a_run_goes_on(kept, tmp_path):
