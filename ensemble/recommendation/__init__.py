@@ -48,6 +48,7 @@ def join() -> Application:
                 "watches:USERSxMOVIES": _GENERATED,
             },
         },
+        public={"recommend": "ensemble.recommendation.answer"},
         commands={
             "recommend": Command(
                 "recommends items, such as movies, to a user", "ensemble.recommendation.command"

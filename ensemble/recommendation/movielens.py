@@ -301,6 +301,11 @@ class Names(NamedTuple):
     titles: Sequence[str]
     genres: Sequence[str]
 
+    def with_item(self, item: str) -> "Names":
+        """The same with one more item, of which nothing else is known."""
+        ids, titles, genres = (*self.item_ids, item), (*self.titles, item), (*self.genres, "")
+        return Names(self.user_ids, ids, titles, genres)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatchDataset(Dataset):

@@ -33,23 +33,23 @@ _NEW_STREAM = 2**32 - 3  # What the seed is folded with to draw new users and mo
 
 
 class Recommendation(NamedTuple):
-    """One movie for one user.
+    """One item for one user.
 
     Attributes:
-        movie: its number.
-        title: as the data have it.
-        genre: its first one.
-        share: of the draws whose best unwatched movie it is.
-        probability: of watching it, the mean over draws; of ratings, the expected rating.
-        low: 5% of the draws have a lower probability.
+        item: its id in the data.
+        title: as the data have it; the id where nobody says it.
+        genre: its first one, or nothing.
+        share: of the draws whose best unseen item it is.
+        mean: over the draws: the probability of watching it, or the expected rating.
+        low: 5% of the draws have a lower one.
         high: 5% have a higher one.
     """
 
-    movie: int
+    item: str
     title: str
     genre: str
     share: float
-    probability: float
+    mean: float
     low: float
     high: float
 
@@ -96,50 +96,53 @@ def _best_unseen(logits: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return np.where(seen, -np.inf, logits).argmax(axis=1)
 
 
-def recommend(
+def recommended(
     draws: Any,
     names: Names,
     seen: np.ndarray,
     user: int,
     top: int = NUM_RECOMMENDED,
     link: Link = scipy.special.expit,
-    movie: int | None = None,
+    item: int | None = None,
 ) -> list[Recommendation]:
-    """Recommends movies that a user has not watched or rated, the best first.
+    """Recommends items that a user has not watched or rated, the best first.
 
     Args:
         draws: parameters [K, ...].
-        names: of the movies.
-        seen: whether the user has watched or rated each movie [M].
+        names: of the items.
+        seen: whether the user has watched or rated each item [M].
         user: number of the user.
         top: how many at most, positive.
         link: from the draws' outputs to what is recommended by.
-        movie: the number of one, seen or not, that alone is asked for.
+        item: the number of one, seen or not, that alone is asked for.
 
     Raises:
         UserError: the draws give no probabilities.
     """
     logits = _logits_of_one(draws, user)
-    if not np.isfinite(logits).all():
-        raise UserError("the draws hold NaN, infinities or as much; sample in a new --workdir")
-    probabilities = link(logits)
-    mean = probabilities.mean(axis=0)
-    low, high = np.quantile(probabilities, [_TAIL, 1 - _TAIL], axis=0)
+    is_good = np.isfinite(logits).all(axis=1)
+    if not is_good.all():
+        raise UserError(
+            f"{np.sum(~is_good)} of {len(logits)} draws predict NaN or infinite values for this "
+            "user, and every draw counts; sample again in a new workdir"
+        )
+    values = link(logits)
+    mean = values.mean(axis=0)
+    low, high = np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
     counts = collections.Counter(_best_unseen(logits, seen).tolist())
     unseen = np.flatnonzero(~seen)
     order = unseen[np.argsort(-mean[unseen], kind="stable")][:top]
-    chosen = order if movie is None else [movie]
     return [
         Recommendation(
-            movie=int(movie),
-            title=names.titles[movie],
-            genre=names.genres[movie],
-            share=counts[int(movie)] / len(probabilities),
-            probability=float(mean[movie]),
-            low=float(low[movie]),
-            high=float(high[movie]),
+            item=names.item_ids[one],
+            title=names.titles[one],
+            genre=names.genres[one],
+            share=counts[int(one)] / len(values),
+            mean=float(mean[one]),
+            low=float(low[one]),
+            high=float(high[one]),
         )
-        for movie in chosen
+        for one in (order if item is None else [item])
     ]
 
 

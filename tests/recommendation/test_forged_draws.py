@@ -9,7 +9,6 @@ from run_parts import draws_of, identity_of
 
 import ensemble
 from ensemble import UserError
-from ensemble.recommendation import command as recommend
 
 WATCHES = {
     "dataset": "watches:20x10",
@@ -65,11 +64,13 @@ FORGED_DRAWS = {
 @pytest.mark.parametrize("change", FORGED_DRAWS.values(), ids=FORGED_DRAWS)
 def test_nothing_is_recommended_by_forged_draws(sampled, tmp_path, change):
     path = change_draws(tmp_path / "forged", sampled, change)
-    with pytest.raises(UserError, match=r"other parameters than config\.model=|NaN") as caught:
-        recommend.answer(str(path), "u7")
+    with pytest.raises(
+        UserError, match=r"other parameters than config\.model=|draws predict NaN"
+    ) as caught:
+        ensemble.recommend(path, "u7")
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_honest_draws_recommend_after_the_same_detour(sampled, tmp_path):
     path = change_draws(tmp_path / "honest", sampled, lambda flat: flat)
-    assert recommend.answer(str(path), "u7") == recommend.answer(str(sampled), "u7")
+    assert ensemble.recommend(path, "u7") == ensemble.recommend(sampled, "u7")

@@ -13,7 +13,6 @@ from run_parts import draws_of, validated
 
 import ensemble
 from ensemble import UserError
-from ensemble.recommendation import command as recommend
 from ensemble.recommendation import rating_likelihood, watch_likelihood
 from ensemble.recommendation.baselines import fit_item_means, fit_rating_biases
 from ensemble.recommendation.movielens import given_interactions
@@ -224,25 +223,27 @@ def test_weights_are_counts():
 def test_recommendations_are_ratings(finished):
     workdir, result = finished
     with pytest.raises(UserError, match="has learned a data frame, which is not kept"):
-        recommend.answer(str(workdir), "u3")
-    text = recommend.answer(str(workdir), "u3", top=2, data=frame())
+        ensemble.recommend(workdir, "u3")
+    text = str(ensemble.recommend(workdir, "u3", top=2, data=frame()))
     assert text.startswith("User u3 has rated ")
     assert "rating" in text.splitlines()[2]
-    document = json.loads(recommend.answer(str(workdir), "u3", as_json=True, data=frame()))
-    first, *others = document["recommendations"]
+    answer = ensemble.recommend(workdir, "u3", data=frame())
+    assert answer.of == "rating"
+    first, *others = answer.items
     seen = set(frame().query("user == 'u3'")["item"])
-    assert seen.isdisjoint(one["title"] for one in document["recommendations"])
+    assert seen.isdisjoint(one.item for one in answer.items)
     assert len(others) == NUM_ITEMS - len(seen) - 1
     names = make_task().dataset.names
-    pair = [[names.user_ids.index("u3"), names.titles.index(first["title"])]]
-    assert first["rating"] == pytest.approx(result.predictor(np.array(pair)).mean[0], rel=1e-4)
-    new = json.loads(
-        recommend.answer(str(workdir), "me", as_json=True, item="unheard", data=frame())
-    )
-    assert new["from_prior"] == ["user", "item"]
-    (one,) = new["recommendations"]
+    pair = [[names.user_ids.index("u3"), names.titles.index(first.title)]]
+    assert first.mean == pytest.approx(result.predictor(np.array(pair)).mean[0], rel=1e-4)
+    document = json.loads(json.dumps(answer.document()))
+    assert document["num_rated"] == len(seen)
+    assert document["recommendations"][0]["rating"] == first.mean
+    new = ensemble.recommend(workdir, "me", item="unheard", data=frame())
+    assert new.from_prior == ("user", "item")
+    (one,) = new.items
     spread = frame()["rating"].std()
-    assert one["low"] < one["rating"] - 2 * spread
-    assert one["rating"] + 2 * spread < one["high"]
+    assert one.low < one.mean - 2 * spread
+    assert one.mean + 2 * spread < one.high
     with pytest.raises(UserError, match="has learned other data"):
-        recommend.answer(str(workdir), "u3", data=frame()[:-1])
+        ensemble.recommend(workdir, "u3", data=frame()[:-1])

@@ -13,7 +13,6 @@ from run_parts import draws_of, validated
 import ensemble
 from ensemble import UserError
 from ensemble.methods.mcmc.programs import Programs
-from ensemble.recommendation import command as recommend
 from ensemble.recommendation.matrix_factorisation import MatrixFactorisation
 from ensemble.run.loop import create_task
 
@@ -145,24 +144,45 @@ def test_who_has_watched_less_is_recommended_less_surely(finished):
     order, widths = np.argsort(counts), []
     for user in (*order[:8], *order[-8:]):
         user_id = dataset.watches.user_ids[user]
-        document = recommend.answer(str(workdir), user_id, top=5, as_json=True)
-        found = json.loads(document)["recommendations"]
+        found = ensemble.recommend(workdir, user_id, top=5).items
         # In log-odds: probabilities near 0 have narrow intervals anyway.
-        ends = scipy.special.logit([[one["low"], one["high"]] for one in found])
+        ends = scipy.special.logit([[one.low, one.high] for one in found])
         widths.append(np.mean(ends[:, 1] - ends[:, 0]))
     assert np.mean(widths[:8]) > 1.1 * np.mean(widths[8:])
 
 
-def test_recommendations_are_printed_and_as_json(finished):
-    text = recommend.answer(str(finished[0]), "u7", top=3)
-    assert text.startswith("User u7 has watched ")
+def test_an_answer_is_a_table_and_a_document(finished):
+    answer = ensemble.recommend(finished[0], "u7", top=3)
+    assert (answer.user, answer.of, answer.num_draws) == ("u7", "probability", 40)
+    assert (answer.from_prior, answer.notes) == ((), ())
+    text = str(answer)
+    assert text.startswith(f"User u7 has watched {answer.num_seen} items.\n\ntitle")
     assert len(text.splitlines()) == 2 + 2 + 3
-    document = json.loads(recommend.answer(str(finished[0]), "u7", top=3, as_json=True))
+    document = json.loads(json.dumps(answer.document(), allow_nan=False))
     assert document["num_draws"] == 40
     first, *others = document["recommendations"]
     assert first["title"] in text
+    assert first["item"] == answer.items[0].item
     assert len(others) == 2
-    assert 0 < first["low"] < first["probability"] < first["high"] < 1
+    assert 0 < first["low"] < first["probability"] == answer.items[0].mean < first["high"] < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"top": 0}, "top=0 must be a positive whole number; use 20"),
+        ({"top": float("nan")}, "top=nan must be a positive whole"),
+        ({"top": True}, "top=True must be"),
+        ({"user": 7.5}, "user=7.5 must be text or a whole number"),
+        ({"user": None}, "user=None must be text"),
+        ({"item": float("nan")}, "item=nan must be text or a whole number"),
+        ({"data": 5}, "data is a int"),
+    ],
+)
+def test_bad_arguments_are_one_line(finished, arguments, line):
+    with pytest.raises(UserError, match=line) as error:
+        ensemble.recommend(finished[0], **{"user": "u7", **arguments})
+    assert "\n" not in str(error.value)
 
 
 def test_it_predicts_pairs_and_is_not_evaluated_as_a_classifier(finished):
@@ -195,7 +215,10 @@ def test_the_program_answers_and_ends_in_one_line(finished, tmp_path):
 
     good = run("--user=u7", "--top=2")
     assert good.returncode == 0, good.stderr
-    assert len(good.stdout.splitlines()) == 2 + 2 + 2
+    assert good.stdout == f"{ensemble.recommend(finished[0], 'u7', top=2)}\n"
+    said = run("--user=me", "--item=Movie 3", "--json")
+    answer = ensemble.recommend(finished[0], "me", item="Movie 3")
+    assert json.loads(said.stdout) == answer.document()
     bad = run_here("recommend.py", f"--workdir={tmp_path}", "--user=u7")
     assert bad.returncode == 2
     assert bad.stderr.splitlines()[-1].startswith(f"recommend.py: {tmp_path} is not a workdir")
@@ -206,31 +229,33 @@ def test_draws_that_were_removed_are_missed(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "run")
     sorted((tmp_path / "run" / "draws").iterdir())[-1].unlink()
     with pytest.raises(UserError, match=" 60 draws of 80"):
-        recommend.answer(str(tmp_path / "run"), "u7")
+        ensemble.recommend(tmp_path / "run", "u7")
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(UserError, match="not a workdir"):
-        recommend.answer(str(tmp_path), "u7")
+        ensemble.recommend(tmp_path, "u7")
 
 
 def test_of_new_users_and_items_the_prior_answers_and_it_is_said(finished):
-    workdir = str(finished[0])
-    text = recommend.answer(workdir, "me", top=3)
-    assert text.startswith("Nothing was learned of user me: the answer is the prior's.\nUser me ")
-    assert "has watched 0 items" in text
-    document = json.loads(recommend.answer(workdir, "me", as_json=True, item="unheard"))
-    assert document["from_prior"] == ["user", "item"]
-    (one,) = document["recommendations"]
+    workdir, result = finished
+    answer = ensemble.recommend(workdir, "me", top=3)
+    assert answer.from_prior == ("user",)
+    assert answer.notes == ("Nothing was learned of user me: the answer is the prior's.",)
+    assert str(answer).startswith(f"{answer.notes[0]}\nUser me has watched 0 items")
+    answer = ensemble.recommend(workdir, "me", item="unheard")
+    assert answer.from_prior == ("user", "item")
+    assert len(answer.notes) == 2
+    (one,) = answer.items
     # Two factors, two biases, all N(0, 1): log-odds of variance 4, symmetric around 0.
-    assert one["title"] == "unheard"
-    assert one["probability"] == pytest.approx(0.5, abs=0.2)
-    assert one["low"] < 0.25 < 0.75 < one["high"]
-    known = json.loads(recommend.answer(workdir, "u7", as_json=True, item="Movie 3"))
-    assert known["from_prior"] == []
-    (one,) = known["recommendations"]
-    p = finished[1].predictor(np.array([[6, 2]], np.int32)).probs[0, 1]
-    assert one["probability"] == pytest.approx(p, rel=1e-4)
+    assert one.item == one.title == "unheard"
+    assert one.mean == pytest.approx(0.5, abs=0.2)
+    assert one.low < 0.25 < 0.75 < one.high
+    known = ensemble.recommend(workdir, "u7", item="Movie 3")
+    assert known.from_prior == ()
+    (one,) = known.items
+    p = result.predictor(np.array([[6, 2]], np.int32)).probs[0, 1]
+    assert one.mean == pytest.approx(p, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -67,19 +67,20 @@ def test_each_draw_chooses_its_likeliest_movie_that_was_not_watched(dataset, dra
 
 
 def test_recommendations_are_ranked_with_what_draws_say_of_them(dataset, draws, probabilities):
-    movies = recommendation.recommend(draws, dataset.names, dataset.seen(5), 5, top=6)
+    found = recommendation.recommended(draws, dataset.names, dataset.seen(5), 5, top=6)
     mean = probabilities[:, 5].mean(axis=0)
     unwatched = np.flatnonzero(dataset.watches.watched[5] == 0)
-    assert [one.movie for one in movies] == sorted(unwatched, key=lambda j: -mean[j])[:6]
+    best = sorted(unwatched, key=lambda j: -mean[j])[:6]
+    assert [one.item for one in found] == [dataset.names.item_ids[j] for j in best]
     choices = recommendation.choose_first(draws, dataset, 5)
-    for one in movies:
-        of_movie = probabilities[:, 5, one.movie]
-        assert one.title == dataset.watches.movie_titles[one.movie]
-        assert one.genre == dataset.watches.movie_genres[one.movie]
-        assert one.share == np.mean(choices == one.movie)
-        assert one.probability == pytest.approx(mean[one.movie], rel=1e-5)
-        assert [one.low, one.high] == pytest.approx(np.quantile(of_movie, [0.05, 0.95]), rel=1e-5)
-    everything = recommendation.recommend(draws, dataset.names, dataset.seen(5), 5, 100)
+    for j, one in zip(best, found, strict=True):
+        assert one.title == dataset.watches.movie_titles[j]
+        assert one.genre == dataset.watches.movie_genres[j]
+        assert one.share == np.mean(choices == j)
+        assert one.mean == pytest.approx(mean[j], rel=1e-5)
+        ends = np.quantile(probabilities[:, 5, j], [0.05, 0.95])
+        assert [one.low, one.high] == pytest.approx(ends, rel=1e-5)
+    everything = recommendation.recommended(draws, dataset.names, dataset.seen(5), 5, 100)
     assert sum(one.share for one in everything) == pytest.approx(1)
     assert len(everything) == len(unwatched)
 
