@@ -1,11 +1,13 @@
 """Worker of movielens_gradient: leapfrog steps of the matrix factorisation, ours or a peer's.
 
-    python benchmarks/movielens_gradient.py ours|peer NUM_USERS NUM_MOVIES NUM_CHAIN_GROUPS SECONDS
+    python benchmarks/movielens_gradient.py MODE NUM_USERS NUM_MOVIES NUM_CHAIN_GROUPS SECONDS
 
-The peer is the log density as it is written down, differentiated by JAX: users and their watches
-are split over the devices in `jax.shard_map(check_vma=True)`.
+MODE is `ours`, `weighted`, which is ours with weights of watches, or `peer`. The peer is the log
+density as it is written down, differentiated by JAX: users and their watches are split over the
+devices in `jax.shard_map(check_vma=True)`.
 """
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import rates
+import scipy.sparse
 
 from ensemble.sharding import startup
 
@@ -120,7 +123,11 @@ def measure(
 
 
 def difference_error(
-    trajectory: Callable[[Any, Any], Any], positions: Any, data: Any, observed: np.ndarray
+    trajectory: Callable[[Any, Any], Any],
+    positions: Any,
+    data: Any,
+    observed: np.ndarray,
+    excess: Any,
 ) -> float:
     """How wrong the change of the log likelihood over the last of two trajectories is, nats.
 
@@ -135,14 +142,16 @@ def difference_error(
     errors = []
     for k in range(NUM_CHAINS):
         exact = [
-            user_log_likelihoods({name: leaf[k] for name, leaf in params.items()}, observed)
+            user_log_likelihoods({name: leaf[k] for name, leaf in params.items()}, observed, excess)
             for params in (first, second)
         ]
         errors.append(float(after[k]) - float(before[k]) - (exact[1] - exact[0]).sum())
     return float(np.abs(errors).max())
 
 
-def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
+def run_ours(
+    num_users: int, num_movies: int, num_groups: int, seconds: float, is_weighted: bool = False
+) -> dict[str, float]:
     """Measures the likelihood in `custom_vjp`, as the samplers have it."""
     import jax
 
@@ -160,10 +169,15 @@ def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -
 
     observed = make_observed(num_users, num_movies)
     host = make_positions(num_users, num_movies, mesh.shape[DATA])
-    user_bias, movie_bias = fit_biases(observed)
-    reference = reference_of(observed, {"user_bias": user_bias, "movie_bias": movie_bias})
-    data = watch_likelihood.place(observed, reference, mesh)
-    return _measure(log_likelihood, place_positions(host, mesh), data, observed, seconds)
+    excess = None
+    if is_weighted:
+        weights = np.random.default_rng(2).exponential(size=observed.shape)
+        excess = scipy.sparse.csr_array((weights - 1) * (observed == 1))
+    user_bias, movie_bias = fit_biases(observed, excess)
+    biases = {"user_bias": user_bias, "movie_bias": movie_bias}
+    data = watch_likelihood.place(observed, reference_of(observed, biases, excess), mesh, excess)
+    positions = place_positions(host, mesh)
+    return _measure(log_likelihood, positions, data, observed, seconds, excess)
 
 
 def run_peer(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
@@ -195,15 +209,26 @@ def run_peer(num_users: int, num_movies: int, num_groups: int, seconds: float) -
 
 
 def _measure(
-    log_likelihood: Any, positions: Any, data: Any, observed: np.ndarray, seconds: float
+    log_likelihood: Any,
+    positions: Any,
+    data: Any,
+    observed: np.ndarray,
+    seconds: float,
+    excess: Any = None,
 ) -> dict[str, float]:
     trajectory = make_trajectory(log_likelihood)
     result = measure(trajectory, positions, data, seconds)
-    return result | {"error": difference_error(trajectory, positions, data, observed)}
+    return result | {"error": difference_error(trajectory, positions, data, observed, excess)}
 
 
 if __name__ == "__main__":
     startup.configure(2)  # Flags, memory and devices are the same for both.
-    run = {"ours": run_ours, "peer": run_peer}[sys.argv[1]]
+    weighted = functools.partial(run_ours, is_weighted=True)
+    modes: dict[str, Callable[..., dict[str, float]]] = {
+        "ours": run_ours,
+        "weighted": weighted,
+        "peer": run_peer,
+    }
+    run = modes[sys.argv[1]]
     num_users, num_movies, num_groups = map(int, sys.argv[2:5])
     print(json.dumps(run(num_users, num_movies, num_groups, float(sys.argv[5]))))

@@ -1,21 +1,25 @@
 """What a matrix factorisation has to beat: popularity, and a bias for each user and movie.
 
-Watch matrices are uint8 `[N, M]` for N users and M movies: 1 watched, 0 not, 2 held out. Ratings
-are pairs with standardised values. Everything is computed on the host in float64, watches by blocks
-of users.
+Watch matrices are uint8 `[N, M]` for N users and M movies: 1 watched, 0 not, 2 held out. A watch
+may count more than once, or less; what is not watched counts once. Ratings are pairs with
+standardised values. Everything is computed on the host in float64, watches by blocks of users.
 """
 
 import logging
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import logit
 
 logger = logging.getLogger("ensemble")
 
 Floats = NDArray[np.float64]
+
+Excess: TypeAlias = scipy.sparse.csr_array | None
+"""By how much the weights [N, M] of watched entries exceed 1; None: all entries count once."""
 
 _USERS_PER_BLOCK = 64  # Tiles that stay in cache.
 _MAX_SWEEPS = 200
@@ -25,7 +29,12 @@ _LEAST = 1e-6  # Variance of the noise of ratings.
 _MAX_STEP = 2.0  # Nats; Newton's method overshoots far from the maximum.
 
 
-def fit_popularity(observed: NDArray) -> Floats:
+def weights_of(excess: scipy.sparse.csr_array, users: slice) -> Floats:
+    """How often each entry `[B, M]` of some users counts."""
+    return np.asarray(1 + excess[users].toarray())
+
+
+def fit_popularity(observed: NDArray, excess: Excess = None) -> Floats:
     """Recommends to everybody what most have watched.
 
     The probability of a movie is (watched + 1) / (known + 2), by Laplace's rule of succession, over
@@ -33,6 +42,7 @@ def fit_popularity(observed: NDArray) -> Floats:
 
     Args:
         observed: uint8 `[N, M]`.
+        excess: of the weights, by which watches are counted.
 
     Returns:
         The log-odds `[M]` of watching.
@@ -41,10 +51,12 @@ def fit_popularity(observed: NDArray) -> Floats:
     for users in _blocks(observed):
         watched += np.count_nonzero(observed[users] == 1, axis=0)
         known += np.count_nonzero(observed[users] <= 1, axis=0)
+    if excess is not None:
+        watched, known = (counts + excess.sum(axis=0) for counts in (watched, known))
     return logit((watched + 1) / (known + 2))
 
 
-def fit_biases(observed: NDArray) -> tuple[Floats, Floats]:
+def fit_biases(observed: NDArray, excess: Excess = None) -> tuple[Floats, Floats]:
     """Finds the MAP of logit p_ij = u_i + v_j with priors N(0, 1), over what is not held out.
 
     The Rasch model (Rasch 1960), whose log density is concave. Users and movies take Newton steps
@@ -53,26 +65,30 @@ def fit_biases(observed: NDArray) -> tuple[Floats, Floats]:
 
     Args:
         observed: uint8 `[N, M]`.
+        excess: of the weights, which multiply log likelihoods.
 
     Returns:
         u `[N]` and v `[M]`.
     """
     num_users, num_movies = observed.shape
-    user_counts, movie_counts = np.zeros(num_users, np.int64), np.zeros(num_movies, np.int64)
+    user_counts, movie_counts = np.zeros(num_users), np.zeros(num_movies)
     for users in _blocks(observed):
         user_counts[users] = np.count_nonzero(observed[users] == 1, axis=1)
         movie_counts += np.count_nonzero(observed[users] == 1, axis=0)
-    user_bias, movie_bias = np.zeros(num_users), fit_popularity(observed)
+    if excess is not None:
+        user_counts += excess.sum(axis=1)
+        movie_counts += excess.sum(axis=0)
+    user_bias, movie_bias = np.zeros(num_users), fit_popularity(observed, excess)
     for _ in range(_MAX_SWEEPS):
         user_step = np.empty(num_users)
         movie_sum, movie_squares = np.zeros(num_movies), np.zeros(num_movies)
-        for users, p in _watch_probabilities(observed, user_bias, movie_bias):
-            sums, squares = p.sum(axis=1), np.einsum("ij,ij->i", p, p)
+        for users, p, counted in _watch_probabilities(observed, user_bias, movie_bias, excess):
+            sums, squares = counted.sum(axis=1), np.einsum("ij,ij->i", counted, p)
             user_step[users] = _newton(user_counts[users], sums, squares, user_bias[users])
         user_bias += user_step
-        for _, p in _watch_probabilities(observed, user_bias, movie_bias):
-            movie_sum += p.sum(axis=0)
-            movie_squares += np.einsum("ij,ij->j", p, p)
+        for _, p, counted in _watch_probabilities(observed, user_bias, movie_bias, excess):
+            movie_sum += counted.sum(axis=0)
+            movie_squares += np.einsum("ij,ij->j", counted, p)
         movie_step = _newton(movie_counts, movie_sum, movie_squares, movie_bias)
         movie_bias += movie_step
         shift = (movie_bias.sum() - user_bias.sum()) / (num_users + num_movies)
@@ -90,16 +106,19 @@ def _blocks(observed: NDArray) -> Iterator[slice]:
 
 
 def _watch_probabilities(
-    observed: NDArray, user_bias: Floats, movie_bias: Floats
-) -> Iterator[tuple[slice, Floats]]:
-    """Blocks of users with the probabilities `[B, M]` of what they may watch; 0 if held out."""
+    observed: NDArray, user_bias: Floats, movie_bias: Floats, excess: Excess
+) -> Iterator[tuple[slice, Floats, Floats]]:
+    """Blocks of users with the probabilities `[B, M]` of what they may watch; 0 if held out.
+
+    With them, the same times how often each entry counts.
+    """
     # exp of a sum is a product: no exp for every entry.
     odds_against = np.exp(-movie_bias)
     for users in _blocks(observed):
         tile = np.exp(-user_bias[users, None]) * odds_against
         tile += 1.0
         np.divide(observed[users] <= 1, tile, out=tile)
-        yield users, tile
+        yield users, tile, tile if excess is None else tile * weights_of(excess, users)
 
 
 def _newton(counts: NDArray, sums: Floats, squares: Floats, bias: Floats) -> Floats:

@@ -15,7 +15,7 @@ _RATINGS = {
     ),
     "ratings.rating": Key("", "the column of ratings; empty: rating, if there is one", _COLUMN),
     "ratings.weight": Key(
-        "", "the column of how often a rating counts; empty: weight, if there is one", _COLUMN
+        "", "the column of how often a row counts; empty: weight, if there is one", _COLUMN
     ),
     "ratings.time": Key(
         "", "the column of times; empty: time or timestamp, if there is one", _COLUMN

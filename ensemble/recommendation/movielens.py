@@ -150,7 +150,7 @@ def _generate_watches(name: str, num_users: int, num_movies: int, seed: int) -> 
         UserError: if the seed is negative, or memory cannot hold the matrix.
     """
     _check_seed(seed)
-    watched = _new_matrix(name, num_users, num_movies, "these numbers")
+    watched = _new_matrix(name, num_users, num_movies, False, "these numbers")
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(len(GENRES), size=num_movies)
     truth = _plant(rng, num_users, genres)
@@ -173,13 +173,16 @@ def _generate_watches(name: str, num_users: int, num_movies: int, seed: int) -> 
     )
 
 
-def _new_matrix(name: str, num_users: int, num_movies: int, remedy: str) -> np.ndarray:
+def _new_matrix(
+    name: str, num_users: int, num_movies: int, is_weighted: bool, remedy: str
+) -> np.ndarray:
     """A matrix uint8 [N, M] for who has watched what, empty.
 
     Raises:
         UserError: memory cannot hold what is made of it.
     """
-    size = 3 * num_users * num_movies  # Watched, observed, and as the devices have it.
+    of_devices = 4 if is_weighted else 1
+    size = (2 + of_devices) * num_users * num_movies  # Watched, observed, and theirs.
     what = f"dataset={name!r}, {num_users:,} users times {num_movies:,} items,"
     check_memory(size, what, remedy)
     return np.empty((num_users, num_movies), np.uint8)
@@ -308,7 +311,28 @@ class Names(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class WatchDataset(Dataset):
+class WeightedDataset(Dataset):
+    """Pairs that may count more than once, or less.
+
+    Attributes:
+        weights: float32 [R] of the training pairs: how often each counts; None: once.
+    """
+
+    weights: np.ndarray | None
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when pairs, targets or weights do."""
+        usual = super().fingerprint
+        if self.weights is None:
+            return usual
+        digest = hashlib.blake2b(usual.encode(), digest_size=8)
+        digest.update(self.weights.tobytes())
+        return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WatchDataset(WeightedDataset):
     """Pairs of a user and a movie, of class 1 if the user watched the movie.
 
     The split `train` has those that were watched, all others are known not to have been; `test` has
@@ -346,16 +370,14 @@ class WatchDataset(Dataset):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RatingDataset(Dataset):
+class RatingDataset(WeightedDataset):
     """Pairs of a user and an item with the rating, of both splits `train` and `test`.
 
     Attributes:
         interactions: all of them.
-        weights: float32 [R] of the training pairs: how often each counts; None: once.
     """
 
     interactions: Interactions
-    weights: np.ndarray | None
 
     @property
     def names(self) -> Names:
@@ -377,16 +399,6 @@ class RatingDataset(Dataset):
     def is_known(self, axis: int, number: int) -> bool:
         """Whether anything is learned of a user, with axis 0, or of an item, with 1."""
         return bool((self.splits["train"].inputs[:, axis] == number).any())
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits that change when pairs, ratings or weights do."""
-        usual = super().fingerprint
-        if self.weights is None:
-            return usual
-        digest = hashlib.blake2b(usual.encode(), digest_size=8)
-        digest.update(self.weights.tobytes())
-        return digest.hexdigest()
 
 
 def load_ratings(name: str, request: Request) -> WatchDataset | RatingDataset:
@@ -453,15 +465,9 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
             f"{found.name} has ratings, which are not used: who has watched what is learned. Set "
             "config.likelihood='gaussian_shared' to learn the ratings."
         )
-    if keys.weight:
-        raise UserError(
-            f"config.ratings.weight={keys.weight!r} is for ratings: set "
-            "config.likelihood='gaussian_shared' to learn these, or leave it out"
-        )
-    if found.weights is not None:
-        note(f"{found.name} has weights, which are not used: they are for ratings.")
     size = len(found.user_ids), len(found.item_ids)
-    watched = _new_matrix(found.name, *size, "them, or learn ratings, which need no such matrix")
+    remedy = "them, or learn ratings, which need no such matrix"
+    watched = _new_matrix(found.name, *size, found.weights is not None, remedy)
     watched[:] = NOT_WATCHED
     watched[found.users, found.items] = WATCHED
     watches = Watches(
@@ -474,7 +480,7 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
     )
     check_watches(watches)
     if keys.split == "random":
-        return _watch_dataset(watches, *hold_out(watches, request.seed))
+        return _watch_dataset(watches, *hold_out(watches, request.seed), found)
     is_held = held_out_rows(found, keys.split, request.seed)
     order = np.lexsort([found.items[is_held], found.users[is_held]])
     users, items = found.users[is_held][order], found.items[is_held][order]
@@ -483,7 +489,7 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
     # A movie that only held-out users have watched is known to be unwatched by all others.
     is_new = [(observed == HELD_OUT).all(axis=axis) for axis in (1, 0)]
     _note_new(found.name, *((int(one.sum()), len(one)) for one in is_new))
-    return _watch_dataset(watches, observed, held_out)
+    return _watch_dataset(watches, observed, held_out, found)
 
 
 def _rating_dataset(found: Interactions, request: Request) -> RatingDataset:
@@ -570,8 +576,18 @@ def _note_new(name: str, users: tuple[int, int], items: tuple[int, int]) -> None
         )
 
 
-def _watch_dataset(watches: Watches, observed: np.ndarray, held_out: HeldOut) -> WatchDataset:
+def _watch_dataset(
+    watches: Watches,
+    observed: np.ndarray,
+    held_out: HeldOut,
+    found: Interactions | None = None,
+) -> WatchDataset:
     pairs = np.argwhere(observed == WATCHED).astype(np.int32)
+    weights = None
+    if found is not None and found.weights is not None:
+        order = np.lexsort([found.items, found.users])  # That of the pairs.
+        is_learned = observed[found.users, found.items] == WATCHED
+        weights = found.weights[order][is_learned[order]]
     train = Examples(pairs, np.ones(len(pairs), np.int32))
     return WatchDataset(
         name=watches.name,
@@ -579,6 +595,7 @@ def _watch_dataset(watches: Watches, observed: np.ndarray, held_out: HeldOut) ->
         class_names=("not watched", "watched"),
         shift=np.zeros((), np.float32),
         scale=np.ones((), np.float32),
+        weights=weights,
         watches=watches,
         observed=observed,
     )

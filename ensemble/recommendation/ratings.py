@@ -239,7 +239,7 @@ def _collect(name: str, rows: Iterator[Row], keys: RatingsKeys, place: str) -> I
     )
     if keys.titles:
         found = _titled(found, keys.titles)
-    return _without_repeats(found, place)
+    return _without_repeats(found, place, keys.of_ratings)
 
 
 def _number(value: Any, kind: str, row: int, name: str) -> float:
@@ -269,26 +269,29 @@ def _number(value: Any, kind: str, row: int, name: str) -> float:
     return number
 
 
-def _without_repeats(found: Interactions, place: str) -> Interactions:
-    """Keeps the first row of each pair, where rows have no ratings that could differ.
+def _without_repeats(found: Interactions, place: str, of_ratings: bool) -> Interactions:
+    """Joins rows of one pair, unless their ratings are learned: the weights of watches add up.
 
     Raises:
         UserError: there are two ratings of an item by one user.
     """
     entries = found.users.astype(np.int64) * len(found.item_ids) + found.items
-    kept, counts = np.unique(entries, return_index=True, return_counts=True)[1:]
+    _, kept, pairs, counts = np.unique(
+        entries, return_index=True, return_inverse=True, return_counts=True
+    )
     if len(kept) == len(entries):
         return found
-    if found.ratings is None:
-        kept.sort()
+    if not of_ratings:
         note(
             f"{found.name}: {len(entries) - len(kept):,} of {len(entries):,} rows repeat a user "
-            "and an item; the first row of each pair counts."
+            "and an item; a pair is learned once, with the sum of its rows' weights."
         )
-        columns = ("users", "items", "weights", "times")
+        weights = np.bincount(pairs, found.weights).astype(np.float32)
+        order = np.sort(kept)
+        columns = ("users", "items", "ratings", "times")
         some = {name: getattr(found, name) for name in columns}
-        some = {name: one if one is None else one[kept] for name, one in some.items()}
-        return dataclasses.replace(found, **some)
+        some = {name: one if one is None else one[order] for name, one in some.items()}
+        return dataclasses.replace(found, **some, weights=weights[np.argsort(kept)])
     entry = entries[kept[counts.argmax()]]
     user, item = divmod(int(entry), len(found.item_ids))
     count = counts.max()

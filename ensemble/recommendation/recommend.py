@@ -218,7 +218,7 @@ def score_models(task: Factorisation, draws: Any, map_params: Any) -> dict[str, 
         watch probabilities.
     """
     observed = task.observed
-    popularity = fit_popularity(observed)
+    popularity = fit_popularity(observed, task.excess)
     user_bias, movie_bias = task.biases["user_bias"], task.biases["movie_bias"]
     maximum = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], map_params)
     scores: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -10,6 +10,9 @@ of which a held-out entry has exactly none. The maximum is at least 1/2, so that
 product of some fifty of them takes the place of fifty logarithms. What is as large as the matrix
 exists for a block of users only, which stays in the cache.
 
+A watch may have a weight, which multiplies its log likelihood and its residual: t is then as large
+as the weight, in float32 where it has else 8 bits, and every entry has a logarithm of its own.
+
 The sum over millions of entries would lose .1 nat in float32, which the acceptance of HMC would
 notice: it is compensated, and relative to a fixed baseline, so that what is left is smaller. At
 6,040 x 3,706 entries changes near the posterior are right to .03 nats, and the kinetic energy to
@@ -25,6 +28,7 @@ import numpy as np
 import scipy.special
 from jax.sharding import Mesh, PartitionSpec  # noqa: TID251  A type.
 
+from ensemble.recommendation.baselines import Excess, weights_of
 from ensemble.recommendation.movielens import HELD_OUT, WATCHED
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
@@ -50,7 +54,8 @@ class PlacedWatches(NamedTuple):
     """The observed matrix, its users spread over the shards in blocks.
 
     Attributes:
-        signs: [S * B, R, M] int8, t of B blocks of R users on each of S shards; 0 pads.
+        signs: [S * B, R, M], t of B blocks of R users on each of S shards; 0 pads. int8, or
+            float32 times the weights where watches have some.
         reference: [S, 2] float32, the baseline's log likelihood of the users of each shard, nats:
             rounded, and what rounding took.
     """
@@ -59,14 +64,18 @@ class PlacedWatches(NamedTuple):
     reference: jax.Array
 
 
-def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatches:
+def place(
+    observed: np.ndarray, reference: np.ndarray, mesh: Mesh, excess: Excess = None
+) -> PlacedWatches:
     """Puts the observed matrix on the devices.
 
     Args:
         observed: [N, M] uint8 of NOT_WATCHED, WATCHED and HELD_OUT.
         reference: [N] float64, log likelihoods of the users under a fixed baseline, nats.
         mesh: of the devices; shard s of the data has users s * N' / S and on.
+        excess: how much more than once each watch counts.
     """
+    dtype = np.int8 if excess is None else np.float32
     (num_users, num_movies), num_shards = observed.shape, mesh.shape[DATA]
     per_shard = -(-num_users // num_shards)
     num_blocks, num_rows = _block_shape(per_shard, rows_of_block(mesh, num_movies))
@@ -78,17 +87,20 @@ def place(observed: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatc
     def signs_of(index: tuple[slice, ...] | None) -> np.ndarray:
         """Those of the shards that one device has: all, or one."""
         first, last, _ = (index or (slice(None),))[0].indices(shape[0])
-        signs = np.zeros((last - first, num_rows, num_movies), np.int8)
+        signs = np.zeros((last - first, num_rows, num_movies), dtype)
         of_shards = signs.reshape(-1, num_blocks * num_rows, num_movies)
         for shard, part in enumerate(of_shards, first // num_blocks):
-            users = observed[shard * per_shard : (shard + 1) * per_shard]
-            part[: len(users)] = _SIGNS[users]
+            users = slice(shard * per_shard, (shard + 1) * per_shard)
+            signs_of_users = _SIGNS[observed[users]]
+            if excess is not None:
+                signs_of_users = signs_of_users * weights_of(excess, users)
+            part[: len(signs_of_users)] = signs_of_users
         return signs
 
     sharding = named_sharding(mesh, "user")
     shape = (num_shards * num_blocks, num_rows, num_movies)
     return PlacedWatches(
-        signs=transfer.put_parts(shape, np.int8, sharding, signs_of),
+        signs=transfer.put_parts(shape, dtype, sharding, signs_of),
         reference=transfer.put(pairs, sharding),
     )
 
@@ -164,12 +176,15 @@ def make_log_probs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
     return lambda params, pairs: mapped(dict(params), pairs)
 
 
-def user_log_likelihoods(params: Mapping[str, Any], observed: np.ndarray) -> np.ndarray:
+def user_log_likelihoods(
+    params: Mapping[str, Any], observed: np.ndarray, excess: Excess = None
+) -> np.ndarray:
     """Computes the log likelihood of every user, [N] float64 nats, on the host.
 
     Args:
         params: with or without padding.
         observed: [N, M] of NOT_WATCHED, WATCHED and HELD_OUT.
+        excess: how much more than once each watch counts.
     """
     users, user_bias, movies, movie_bias = (
         np.asarray(params[name], np.float64) for name in (*USERS, *MOVIES)
@@ -180,6 +195,8 @@ def user_log_likelihoods(params: Mapping[str, Any], observed: np.ndarray) -> np.
         rows = slice(start, start + len(block))
         logits = users[rows] @ movies.T + user_bias[rows, None] + movie_bias
         log_probs = scipy.special.log_expit(np.where(block == WATCHED, logits, -logits))
+        if excess is not None:
+            log_probs *= weights_of(excess, rows)
         result[rows] = np.sum(log_probs, axis=1, where=block != HELD_OUT)
     return result
 
@@ -238,6 +255,9 @@ def _sum_over_blocks(
     def add_block(carry: Any, block: Any) -> Any:
         total, grad_movies = carry
         users, signs = block
+        is_weighted = signs.dtype != jnp.int8
+        if is_weighted:
+            signs, weights = jnp.sign(signs), jnp.abs(signs).reshape(groups)
         signs = signs.astype(jnp.float32)
         # Barriers: else the exponentials are computed again for everything that they are used in.
         logits = jax.lax.optimization_barrier(contract(users, movies, 1, 1))
@@ -247,7 +267,12 @@ def _sum_over_blocks(
         magnitudes = jnp.abs(residuals)
         factors = jnp.maximum(magnitudes, 1 - magnitudes).reshape(groups)
         linear = jnp.minimum(signs * logits, 0).reshape(groups)
-        of_groups = jnp.sum(linear, axis=1) + jnp.log(jnp.prod(factors, axis=1))
+        if is_weighted:
+            log_probs = linear + jnp.log(factors)
+            of_groups = jnp.sum(weights * log_probs, axis=1)
+            residuals *= weights.reshape(residuals.shape)
+        else:
+            of_groups = jnp.sum(linear, axis=1) + jnp.log(jnp.prod(factors, axis=1))
         total = _add_exactly(total, (jnp.sum(of_groups, axis=0), jnp.zeros_like(total[1])))
         # This way round: `residuals.T @ users` takes XLA:CPU almost three times as long.
         grad_movies += contract(users, residuals, 0, 0)

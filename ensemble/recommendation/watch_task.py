@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
+import scipy.sparse
 from jax.sharding import Mesh
 
 from ensemble.config import flatten, likelihood_settings
@@ -24,7 +25,7 @@ from ensemble.network import Traits, Variables
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.recommendation import recommend as recommendation
 from ensemble.recommendation import watch_likelihood
-from ensemble.recommendation.baselines import fit_biases
+from ensemble.recommendation.baselines import Excess, fit_biases
 from ensemble.recommendation.matrix_factorisation import MatrixFactorisation
 from ensemble.recommendation.movielens import HELD_OUT, RatingDataset, WatchDataset
 from ensemble.recommendation.ratings import RatingsKeys
@@ -171,6 +172,7 @@ class Factorisation(LearnedFactors):
     """A watch matrix W, and the factors that are to explain it.
 
     W_ij ~ Bernoulli(sigmoid(U_i V_j' + u_i + v_j)), independently, with the priors on U, V, u, v.
+    The log likelihood of a watch is multiplied by its weight, if it has one.
     """
 
     dataset: WatchDataset
@@ -181,6 +183,16 @@ class Factorisation(LearnedFactors):
         return self.dataset.observed
 
     @functools.cached_property
+    def excess(self) -> Excess:
+        """By how much the weights [N, M] of watches exceed 1; None: all entries count once."""
+        weights = self.dataset.weights
+        if weights is None:
+            return None
+        users, movies = self.dataset.splits["train"].inputs.T
+        entries = weights.astype(np.float64) - 1, (users, movies)
+        return scipy.sparse.csr_array(entries, shape=self.observed.shape)
+
+    @functools.cached_property
     def num_train_examples(self) -> int:
         """Entries of W that are known."""
         return int(np.count_nonzero(self.observed != HELD_OUT))
@@ -188,7 +200,7 @@ class Factorisation(LearnedFactors):
     @functools.cached_property
     def biases(self) -> dict[str, np.ndarray]:
         """The MAP of u [N] and v [M] alone, without factors: a baseline."""
-        user_bias, movie_bias = fit_biases(self.observed)
+        user_bias, movie_bias = fit_biases(self.observed, self.excess)
         return {"user_bias": user_bias, "movie_bias": movie_bias}
 
     @functools.cached_property
@@ -197,7 +209,7 @@ class Factorisation(LearnedFactors):
 
         The posterior's log density is relative to their sum: nearer to zero, float32 keeps more.
         """
-        return reference_of(self.observed, self.biases)
+        return reference_of(self.observed, self.biases, self.excess)
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
         """The likelihood of the whole matrix, with users' parameters beside their rows."""
@@ -205,7 +217,7 @@ class Factorisation(LearnedFactors):
         num_places = transfer.padded_size(num_users, mesh, DATA)
         log_probs = watch_likelihood.make_log_probs(mesh)
         return OwnLogLikelihood(
-            place=lambda: watch_likelihood.place(self.observed, self.reference, mesh),
+            place=lambda: watch_likelihood.place(self.observed, self.reference, mesh, self.excess),
             value_and_grad=watch_likelihood.make_value_and_grad(mesh),
             parts="users",
             num_parts=num_users,
@@ -243,12 +255,14 @@ def own_shapes(likelihood: Likelihood) -> dict[str, Any]:
     return {OWN: own} if own else {}
 
 
-def reference_of(observed: np.ndarray, biases: Mapping[str, np.ndarray]) -> np.ndarray:
+def reference_of(
+    observed: np.ndarray, biases: Mapping[str, np.ndarray], excess: Excess = None
+) -> np.ndarray:
     """Log likelihoods [N] of users by biases alone, float64 nats."""
     num_users, num_movies = observed.shape
     no_factors = {"user_embeddings": (num_users, 1), "movie_embeddings": (num_movies, 1)}
     zeros = {name: np.zeros(shape) for name, shape in no_factors.items()}
-    return watch_likelihood.user_log_likelihoods({**zeros, **biases}, observed)
+    return watch_likelihood.user_log_likelihoods({**zeros, **biases}, observed, excess)
 
 
 def ratings_keys(config: Mapping[str, Any]) -> RatingsKeys:

@@ -207,27 +207,55 @@ def test_an_item_that_others_could_have_watched_is_not_new_to_watches(tmp_path, 
     assert not of_ratings.is_known(1, 3)
 
 
-def test_clicks_that_are_repeated_are_one_watch(tmp_path, caplog):
-    clicks = "user,item,time\na,x,1\na,y,2\nb,x,3\na,x,4\nb,z,5\nb,x,6\nc,v,7\n"
+def weights_by_pair(dataset):
+    """How often the training pairs count, by the ids of user and item."""
+    names, pairs = dataset.names, dataset.splits["train"].inputs
+    return {
+        (names.user_ids[i], names.item_ids[j]): weight
+        for (i, j), weight in zip(pairs, dataset.weights.tolist(), strict=True)
+    }
+
+
+def test_clicks_that_are_repeated_add_up(tmp_path, caplog):
+    clicks = "user,item,time\na,x,1\na,y,2\nb,x,3\na,x,4\nb,z,5\nb,x,6\nc,v,7\na,x,8\n"
     (tmp_path / "clicks.csv").write_text(clicks)
-    dataset = load(f"ratings:{tmp_path / 'clicks.csv'}", RatingsKeys())
+    dataset = load(f"ratings:{tmp_path / 'clicks.csv'}", RatingsKeys(split="time"))
     assert dataset.counts.tolist() == [2, 2, 1]
-    assert "2 of 7 rows repeat a user and an item" in caplog.text
+    assert "3 of 8 rows repeat a user and an item" in caplog.text
+    pairs, labels = dataset.splits["test"]
+    assert pairs[labels == 1].tolist() == [[2, 3]]
+    expected = {("a", "x"): 3, ("a", "y"): 1, ("b", "x"): 2, ("b", "z"): 1}
+    assert weights_by_pair(dataset) == expected
 
 
-def test_weights_of_watches_are_noted_and_refused_where_they_are_asked_for(tmp_path, caplog):
-    (tmp_path / "w.csv").write_text("user,item,weight\na,x,1\na,y,2\nb,x,3\nb,z,1\nc,v,1\n")
-    name = f"ratings:{tmp_path / 'w.csv'}"
-    load(name, RatingsKeys())
-    assert "has weights, which are not used" in caplog.text
-    with pytest.raises(UserError, match=r"config\.ratings\.weight='weight' is for ratings"):
-        load(name, RatingsKeys(weight="weight"))
+def test_weights_of_watches_are_learned_and_add_up(tmp_path):
+    rng, rows = np.random.default_rng(0), table()[["user_id", "movie_id"]]
+    rows = rows.assign(often=rng.integers(1, 9, len(rows)) / 2)
+    rows = pd.concat([rows, rows[::3]]).sample(frac=1, random_state=0)
+    rows.to_csv(tmp_path / "w.csv", index=False)
+    name, keys = f"ratings:{tmp_path / 'w.csv'}", RatingsKeys(weight="often")
+    dataset = load(name, keys)
+    sums = rows.astype({"user_id": str, "movie_id": str}).groupby(["user_id", "movie_id"]).sum()
+    found = weights_by_pair(dataset)
+    assert len(found) == dataset.sizes["train"] < len(sums)
+    assert found == {pair: sums["often"][pair] for pair in found}
+    rows.assign(often=2 * rows["often"]).to_csv(tmp_path / "w.csv", index=False)
+    assert load(name, keys).fingerprint != dataset.fingerprint
+    table()[["user_id", "movie_id"]].to_csv(tmp_path / "w.csv", index=False)
+    assert load(name, RatingsKeys()).weights is None
 
 
 def test_watches_beyond_memory_are_one_line(tmp_path, monkeypatch):
     (tmp_path / "w.csv").write_text("user,item\na,x\na,y\nb,x\nb,z\n")
     monkeypatch.setattr(memory, "memory_bytes", lambda: 10)
     with pytest.raises(UserError, match=r"2 users times 3 items, would take .*learn ratings"):
+        load(f"ratings:{tmp_path / 'w.csv'}", RatingsKeys())
+    # Weights take 4 bytes of a pair on the devices, where watches alone take 1.
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 30)
+    with pytest.raises(UserError, match="two watched and two unwatched"):
+        load(f"ratings:{tmp_path / 'w.csv'}", RatingsKeys())
+    (tmp_path / "w.csv").write_text("user,item,weight\na,x,1\na,y,2\nb,x,1\nb,z,1\n")
+    with pytest.raises(UserError, match="2 users times 3 items, would take"):
         load(f"ratings:{tmp_path / 'w.csv'}", RatingsKeys())
 
 

@@ -5,6 +5,7 @@ import shutil
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.special
 from programs import run_here
@@ -256,6 +257,20 @@ def test_of_new_users_and_items_the_prior_answers_and_it_is_said(finished):
     (one,) = known.items
     p = result.predictor(np.array([[6, 2]], np.int32)).probs[0, 1]
     assert one.mean == pytest.approx(p, rel=1e-4)
+
+
+def test_clicks_with_weights_are_learned_and_recommended(tmp_path):
+    watches = create_task(validated(watch_config()), None).dataset.watches
+    users, items = np.nonzero(watches.watched)
+    weights = np.where(items % 3 == 0, 5.0, 1.0)
+    frame = pd.DataFrame({"user": users, "item": items, "weight": weights})
+    few = {"num_warmup": 4, "num_samples": 6, "num_leapfrog_steps": 2}
+    config = {key: one for key, one in watch_config(sampler=few).items() if key != "dataset"}
+    ensemble.train(config, frame, str(tmp_path / "run"), show_progress=False)
+    answer = ensemble.recommend(tmp_path / "run", 7, top=3, data=frame)
+    assert answer.num_seen == (users == 7).sum()
+    with pytest.raises(UserError, match="has learned other data"):
+        ensemble.recommend(tmp_path / "run", 7, data=frame.assign(weight=1))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.special
 from jax.sharding import NamedSharding, PartitionSpec
 from run_parts import mesh_of, over_chains
@@ -43,9 +44,18 @@ def make_observed(params, held_out=0.1):
     return observed
 
 
-def oracle(params, observed):
+def make_excess(observed):
+    """Weights of some watches, from less than 1 to 100, less 1."""
+    rng = np.random.default_rng(5)
+    weights = np.where(rng.random(observed.shape) < 0.4, rng.lognormal(0, 1.5, observed.shape), 1)
+    return scipy.sparse.csr_array((weights - 1) * (observed == 1))
+
+
+def oracle(params, observed, excess=None):
     """The log likelihood and its gradient, by hand, in float64."""
-    logits, counts = logits_of(params), observed != watch_likelihood.HELD_OUT
+    logits = logits_of(params)
+    counts = (observed != watch_likelihood.HELD_OUT) * 1.0
+    counts *= 1 if excess is None else 1 + excess.toarray()
     value = (counts * ((observed == 1) * logits - np.logaddexp(0, logits))).sum()
     residuals = counts * ((observed == 1) - scipy.special.expit(logits))
     return value, {
@@ -71,17 +81,17 @@ def stack(trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def make(observed, mesh, reference=None):
+def make(observed, mesh, reference=None, excess=None):
     """The function of chains, jitted, and its data."""
     reference = np.zeros(len(observed)) if reference is None else reference
-    watches = watch_likelihood.place(observed, reference, mesh)
+    watches = watch_likelihood.place(observed, reference, mesh, excess)
     value_and_grad = watch_likelihood.make_value_and_grad(mesh)
     return jax.jit(over_chains(value_and_grad, in_axes=(0, None))), watches
 
 
-def assert_exact(value, grads, params, observed):
+def assert_exact(value, grads, params, observed, excess=None):
     num_users = len(observed)
-    expected, expected_grads = oracle(params, observed)
+    expected, expected_grads = oracle(params, observed, excess)
     assert float(value) == pytest.approx(expected, rel=1e-6)
     for name, exact in expected_grads.items():
         ours = np.asarray(grads[name])
@@ -111,6 +121,33 @@ def test_value_and_gradient_match_float64(groups, shards):
     values, grads = value_and_grad(stack([padded(params, shards) for params in chains]), watches)
     for k, params in enumerate(chains):
         assert_exact(values[k], {name: g[k] for name, g in grads.items()}, params, observed)
+
+
+@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 4), (2, 2)])
+def test_weights_multiply_watches(groups, shards):
+    observed, mesh = observed_matrix(), mesh_of(groups, shards)
+    excess = make_excess(observed)
+    assert excess.max() > 10
+    biases = {**make_params(3), "user_embeddings": np.zeros((NUM_USERS, DIM))}
+    reference = watch_likelihood.user_log_likelihoods(biases, observed, excess)
+    assert reference.sum() == pytest.approx(oracle(biases, observed, excess)[0], rel=1e-9)
+    value_and_grad, watches = make(observed, mesh, reference, excess)
+    chains = [make_params(seed) for seed in (1, 2)]
+    values, grads = value_and_grad(stack([padded(params, shards) for params in chains]), watches)
+    for k, params in enumerate(chains):
+        of_chain = {name: g[k] for name, g in grads.items()}
+        assert_exact(values[k] + reference.sum(), of_chain, params, observed, excess)
+
+
+def test_a_weight_of_two_is_two_users_who_watched_alike():
+    """Of one item: what is there twice counts twice."""
+    observed = np.array([[1], [0], [1], [2]], np.uint8)
+    params = make_params(0, 4, 1)
+    twice = scipy.sparse.csr_array(np.array([[1.0], [0], [0], [0]]))
+    one, two = (
+        watch_likelihood.user_log_likelihoods(params, observed, excess) for excess in (None, twice)
+    )
+    np.testing.assert_allclose(two, one * [2, 1, 1, 1], rtol=1e-12)
 
 
 def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_share():
