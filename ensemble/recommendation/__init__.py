@@ -13,13 +13,13 @@ _FACTORISATION = TaskEntry(
     methods=("hmc", "nuts"),
     why_not_evaluated="has learned who watches what, and evaluations are of predictions; its "
     "scores are in report.json, and recommend.py recommends",
-    given="ensemble.recommendation.movielens:given_interactions",
+    given="ensemble.recommendation.datasets:given_interactions",
 )
 _RATINGS = SourceEntry(
-    "ensemble.recommendation.movielens:load_ratings", models=_FACTORISATION.models
+    "ensemble.recommendation.datasets:load_ratings", models=_FACTORISATION.models
 )
 _GENERATED = SourceEntry(
-    "ensemble.recommendation.movielens:load_generated", models=_FACTORISATION.models
+    "ensemble.recommendation.datasets:load_generated", models=_FACTORISATION.models
 )
 
 

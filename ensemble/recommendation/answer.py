@@ -13,7 +13,7 @@ from ensemble import registry
 from ensemble.errors import UserError, shown
 from ensemble.predictor import restore
 from ensemble.priors import parse_prior
-from ensemble.recommendation.movielens import (
+from ensemble.recommendation.datasets import (
     Names,
     RatingDataset,
     WatchDataset,

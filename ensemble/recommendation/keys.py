@@ -35,7 +35,7 @@ _RATINGS = {
 BLOCK = Block(
     {
         **DATA,
-        "num_factors": Key(8, "length of the embeddings of users and movies", POSITIVE),
+        "num_factors": Key(8, "length of the embeddings of users and items", POSITIVE),
         **_RATINGS,
     },
     prior_conflicts,

@@ -13,11 +13,11 @@ from ensemble.network import Variables
 
 @dataclasses.dataclass(frozen=True)
 class MatrixFactorisation:
-    """The logit of user i watching movie j, or the rating, is U_i V_j' + u_i + v_j.
+    """The logit of user i watching item j, or the rating, is U_i V_j' + u_i + v_j.
 
     Its parameters are `user_embeddings` [N, D], `user_bias` [N], `movie_embeddings` [M, D] and
     `movie_bias` [M]. `ensemble.recommendation` starts them, for it knows their sizes. The
-    logit of an unknown user or movie is NaN.
+    logit of an unknown user or item is NaN.
 
     Attributes:
         num_outputs: 2, not watched and watched; or 1, the standardised rating.
@@ -26,7 +26,7 @@ class MatrixFactorisation:
     num_outputs: int = 2
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
-        """Never called: the inputs do not tell how many users and movies there are."""
+        """Never called: the inputs do not tell how many users and items there are."""
         raise NotImplementedError("a factorisation is started by its task")
 
     def apply(
@@ -36,7 +36,7 @@ class MatrixFactorisation:
         train: bool = False,
         rng_key: jax.Array | None = None,
     ) -> tuple[jax.Array, Variables]:
-        """Maps pairs [P, 2], the numbers of a user and of a movie, to outputs [P, K]."""
+        """Maps pairs [P, 2], the numbers of a user and of an item, to outputs [P, K]."""
         users, movies = inputs.astype(jnp.int32).T
 
         def rows(name: str, index: jax.Array) -> jax.Array:
@@ -51,7 +51,7 @@ class MatrixFactorisation:
         return jnp.stack([jnp.zeros_like(logits), logits], axis=-1), {}
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
-        """Refuses pairs [P, 2] that are not numbers of users and of movies.
+        """Refuses pairs [P, 2] that are not numbers of users and of items.
 
         Args:
             inputs: to predict.
@@ -62,9 +62,10 @@ class MatrixFactorisation:
         """
         for column, kind in ((0, "user"), (1, "movie")):
             count, numbers = params[f"{kind}_bias"].shape[1], inputs[:, column]
+            noun = {"movie": "item"}.get(kind, kind)
             unknown = (numbers < 0) | (numbers >= count) | (numbers != np.floor(numbers))
             if unknown.any():
                 raise UserError(
-                    f"{kind} {numbers[unknown][0]} is unknown: the {kind}s are the whole numbers "
+                    f"{noun} {numbers[unknown][0]} is unknown: the {noun}s are the whole numbers "
                     f"from 0 to {count - 1}"
                 )

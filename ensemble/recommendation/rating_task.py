@@ -19,7 +19,7 @@ from ensemble.likelihoods.mixture_density import LOC, SCALE
 from ensemble.recommendation import rating_likelihood
 from ensemble.recommendation import recommend as recommendation
 from ensemble.recommendation.baselines import RatingBiases, fit_item_means, fit_rating_biases
-from ensemble.recommendation.movielens import RatingDataset
+from ensemble.recommendation.datasets import RatingDataset
 from ensemble.recommendation.watch_task import OWN, LearnedFactors
 from ensemble.source import Examples, in_memory
 from ensemble.task import DrawReport, OwnLogLikelihood

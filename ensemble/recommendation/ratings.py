@@ -239,13 +239,15 @@ def _collect(name: str, rows: Iterator[Row], keys: RatingsKeys, place: str) -> I
     )
     if keys.titles:
         found = _titled(found, keys.titles)
-    return _without_repeats(found, place, keys.of_ratings)
+    rates_once = keys.of_ratings or name.startswith(MOVIELENS)
+    return _without_repeats(found, place, rates_once)
 
 
 def _number(value: Any, kind: str, row: int, name: str) -> float:
     """A rating, a weight or a time; a time may be a date of ISO 8601."""
     try:
-        number = float(value)
+        # Python takes 1_0 as 10.
+        number = math.nan if isinstance(value, str) and "_" in value else float(value)
     except (TypeError, ValueError):
         number = math.nan
         if kind == "time":
@@ -269,8 +271,8 @@ def _number(value: Any, kind: str, row: int, name: str) -> float:
     return number
 
 
-def _without_repeats(found: Interactions, place: str, of_ratings: bool) -> Interactions:
-    """Joins rows of one pair, unless their ratings are learned: the weights of watches add up.
+def _without_repeats(found: Interactions, place: str, rates_once: bool) -> Interactions:
+    """Joins rows of one pair, whose weights add up, unless a user rates an item once.
 
     Raises:
         UserError: there are two ratings of an item by one user.
@@ -281,7 +283,7 @@ def _without_repeats(found: Interactions, place: str, of_ratings: bool) -> Inter
     )
     if len(kept) == len(entries):
         return found
-    if not of_ratings:
+    if not rates_once:
         note(
             f"{found.name}: {len(entries) - len(kept):,} of {len(entries):,} rows repeat a user "
             "and an item; a pair is learned once, with the sum of its rows' weights."

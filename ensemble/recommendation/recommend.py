@@ -16,7 +16,7 @@ from ensemble.errors import UserError
 from ensemble.priors import Prior, sample_prior
 from ensemble.recommendation import ranking
 from ensemble.recommendation.baselines import fit_popularity
-from ensemble.recommendation.movielens import WATCHED, Names, RatingDataset, WatchDataset
+from ensemble.recommendation.datasets import WATCHED, Names, RatingDataset, WatchDataset
 from ensemble.source import in_memory
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Link = Callable[[np.ndarray], np.ndarray]
 """From a factorisation's outputs to what a user reads: probabilities, or ratings."""
 _USERS_PER_BLOCK = 256
 _TAIL = 0.05  # Of the draws, below and above an interval.
-_NEW_STREAM = 2**32 - 3  # What the seed is folded with to draw new users and movies.
+_NEW_STREAM = 2**32 - 3  # What the seed is folded with to draw new users and items.
 
 
 class Recommendation(NamedTuple):
@@ -56,7 +56,7 @@ class Recommendation(NamedTuple):
 
 @jax.jit
 def logits_of(draws: Any, users: jax.Array) -> jax.Array:
-    """Log-odds [K, B, M] of some users watching each movie, by every draw.
+    """Log-odds [K, B, M] of some users watching each item, by every draw.
 
     Args:
         draws: parameters [K, ...].
@@ -83,7 +83,7 @@ def watch_probabilities(draws: Any, users: jax.Array) -> jax.Array:
 
 
 def choose_first(draws: Any, dataset: Interacted, user: int) -> np.ndarray:
-    """Returns the movie [K] that each draw recommends first: the best one not watched or rated."""
+    """Returns the item [K] that each draw recommends first: the best one not watched or rated."""
     return _best_unseen(_logits_of_one(draws, user), dataset.seen(user))
 
 
@@ -147,7 +147,7 @@ def recommended(
 
 
 def with_new(draws: Any, priors: tuple[Prior, ...], kind: str, seed: int) -> Any:
-    """Puts one more user, or one more movie, at the end of draws, drawn from the prior for each.
+    """Puts one more user, or one more item, at the end of draws, drawn from the prior for each.
 
     Nothing is known of it but what is known of all, so that its posterior is the prior.
 
@@ -161,7 +161,7 @@ def with_new(draws: Any, priors: tuple[Prior, ...], kind: str, seed: int) -> Any
     shapes = {
         name: jax.ShapeDtypeStruct((1, *leaf.shape[2:]), np.float32) for name, leaf in names.items()
     }
-    # A new user and a new movie are drawn independently.
+    # A new user and a new item are drawn independently.
     stream = _NEW_STREAM - ("user", "movie").index(kind)
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), stream), num_of(draws))
     new = jax.vmap(lambda key: sample_prior(key, priors, shapes))(keys)
@@ -175,7 +175,7 @@ def num_of(draws: Any) -> int:
 
 
 def extreme_users(dataset: Interacted) -> dict[str, int]:
-    """The numbers of the users who have watched or rated most and fewest movies."""
+    """The numbers of the users who have watched or rated most and fewest items."""
     return {"most": int(dataset.counts.argmax()), "fewest": int(dataset.counts.argmin())}
 
 
@@ -189,7 +189,7 @@ def recommendation_section(dataset: Interacted, draws: Any, scores: Any) -> dict
 
     Returns:
         `num_draws`; `held_out`, the scores; `first_choices`: of the users who watched or rated most
-        and fewest, how many movies that are, and how many of the draws recommend what first.
+        and fewest, how many items that are, and how many of the draws recommend what first.
     """
     names, choices = dataset.names, {}
     counted = "num_watched" if isinstance(dataset, WatchDataset) else "num_rated"
@@ -205,7 +205,7 @@ def recommendation_section(dataset: Interacted, draws: Any, scores: Any) -> dict
 
 
 def _counted(names: Sequence[str], movies: np.ndarray) -> dict[str, int]:
-    """How often each title or genre is among movies, most first."""
+    """How often each title or genre is among items, most first."""
     return dict(collections.Counter(names[movie] for movie in movies).most_common())
 
 
@@ -214,7 +214,7 @@ def score_models(task: Factorisation, draws: Any, map_params: Any) -> dict[str, 
 
     Returns:
         Log likelihood in nats a pair, AUC and recall@20 of the mean over draws, of the MAP, of a
-        bias for each user and movie, and of popularity; of generated data also the RMSE of the
+        bias for each user and item, and of popularity; of generated data also the RMSE of the
         watch probabilities.
     """
     observed = task.observed

@@ -29,7 +29,7 @@ def _contents(report: Mapping[str, Any]) -> list[Table | str]:
 
 
 def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What draws recommend first to the users who have watched most and fewest movies."""
+    """What draws recommend first to the users who have watched most and fewest items."""
     from ensemble.recommendation.plots import first_choice_figures  # Seldom drawn.
 
     return first_choice_figures(report["recommendation"]["first_choices"])

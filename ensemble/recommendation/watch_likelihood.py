@@ -29,7 +29,7 @@ import scipy.special
 from jax.sharding import Mesh, PartitionSpec  # noqa: TID251  A type.
 
 from ensemble.recommendation.baselines import Excess, weights_of
-from ensemble.recommendation.movielens import HELD_OUT, WATCHED
+from ensemble.recommendation.datasets import HELD_OUT, WATCHED
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, named_sharding, spec
@@ -97,7 +97,7 @@ def place(
             part[: len(signs_of_users)] = signs_of_users
         return signs
 
-    sharding = named_sharding(mesh, "user")
+    sharding = named_sharding(mesh, "row")
     shape = (num_shards * num_blocks, num_rows, num_movies)
     return PlacedWatches(
         signs=transfer.put_parts(shape, dtype, sharding, signs_of),
@@ -139,7 +139,7 @@ def make_value_and_grad(
         mapped = jax.shard_map(
             _value_and_grad_on_shard,
             mesh=mesh,
-            in_specs=(specs, spec("user")),
+            in_specs=(specs, spec("row")),
             out_specs=(spec(chains), specs),
             check_vma=True,
         )
@@ -203,7 +203,7 @@ def user_log_likelihoods(
 
 def _params_specs(*leading: str | None) -> dict[str, PartitionSpec]:
     """How parameters lie on the devices whose first axes, before users or movies, are `leading`."""
-    users = dict.fromkeys(USERS, spec(*leading, "user"))
+    users = dict.fromkeys(USERS, spec(*leading, "row"))
     return users | dict.fromkeys(MOVIES, spec(*leading))
 
 

@@ -1,6 +1,6 @@
-"""The task of matrix factorisation: which of all movies has a user watched?
+"""The task of matrix factorisation: which of all items has a user watched?
 
-It is a classification of pairs of a user and a movie, so that all that is known of classifiers
+It is a classification of pairs of a user and an item, so that all that is known of classifiers
 holds: predictions, scores, reports. Its likelihood is of the whole matrix, though, and the users'
 parameters lie beside their rows: `ensemble.recommendation.watch_likelihood`. Ratings are numbers,
 of the pairs that there are: `ensemble.recommendation.rating_task`.
@@ -26,8 +26,8 @@ from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.recommendation import recommend as recommendation
 from ensemble.recommendation import watch_likelihood
 from ensemble.recommendation.baselines import Excess, fit_biases
+from ensemble.recommendation.datasets import HELD_OUT, RatingDataset, WatchDataset
 from ensemble.recommendation.matrix_factorisation import MatrixFactorisation
-from ensemble.recommendation.movielens import HELD_OUT, RatingDataset, WatchDataset
 from ensemble.recommendation.ratings import RatingsKeys
 from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
@@ -55,8 +55,8 @@ class Factors(Defaults):
     """Factors that predict, without the watches that they have learned.
 
     Attributes:
-        dataset: pairs of a user and a movie, or none.
-        likelihood: of a pair: whether the user has watched the movie, or the rating.
+        dataset: pairs of a user and an item, or none.
+        likelihood: of a pair: whether the user has watched the item, or the rating.
     """
 
     dataset: Source
@@ -84,13 +84,13 @@ class Factors(Defaults):
         return Factors(described_dataset(self.describe()), self.likelihood)
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
-        """Refuses pairs [P, 2] that are not numbers of users and of movies."""
+        """Refuses pairs [P, 2] that are not numbers of users and of items."""
         MatrixFactorisation().check_inputs(inputs, params)
 
 
 @dataclasses.dataclass(frozen=True)
 class LearnedFactors(Factors):
-    """Interactions of users and movies, and the factors that are to explain them.
+    """Interactions of users and items, and the factors that are to explain them.
 
     Attributes:
         dataset: the interactions.
@@ -104,7 +104,7 @@ class LearnedFactors(Factors):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of users and of movies."""
+        """Numbers of users and of items."""
         return len(self.dataset.names.user_ids), len(self.dataset.names.titles)
 
     @property
@@ -179,7 +179,7 @@ class Factorisation(LearnedFactors):
 
     @property
     def observed(self) -> np.ndarray:
-        """W [N, M] uint8: 1 where user i has watched movie j, 2 where that is held out."""
+        """W [N, M] uint8: 1 where user i has watched item j, 2 where that is held out."""
         return self.dataset.observed
 
     @functools.cached_property
@@ -221,7 +221,7 @@ class Factorisation(LearnedFactors):
             value_and_grad=watch_likelihood.make_value_and_grad(mesh),
             parts="users",
             num_parts=num_users,
-            layout=Layout(watch_likelihood.USERS, num_users, num_places, "user"),
+            layout=Layout(watch_likelihood.USERS, num_users, num_places, "row"),
             predict=lambda params, inputs: {"log_probs": log_probs(params, inputs)},
         )
 
@@ -336,7 +336,7 @@ def restore_of_size(
     num_users: int,
     num_movies: int,
 ) -> Factors:
-    """Makes the task of a workdir that has so many users and movies.
+    """Makes the task of a workdir that has so many users and items.
 
     Raises:
         UserError: it has others.

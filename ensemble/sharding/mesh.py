@@ -17,8 +17,7 @@ RULES = {
     "member": ENSEMBLE,
     "chain": ENSEMBLE,
     "example": DATA,
-    "row": DATA,  # Of a model's sharded plate, and of its latents there.
-    "user": DATA,  # Of matrix factorisation: its parameters lie beside its row of the data.
+    "row": DATA,  # Of a table of data whose parameters lie beside it, a row's beside the row.
 }
 """Over which axis of the mesh the things that an axis of an array counts are spread."""
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
+import tempfile
 
 import flax.linen as nn
 import jax
@@ -28,6 +29,7 @@ from ensemble.keys import POSITIVE, Block, Key
 from ensemble.likelihoods.bernoulli import Bernoulli
 from ensemble.likelihoods.laplace import Laplace
 from ensemble.likelihoods.poisson import Poisson
+from ensemble.method import Status
 from ensemble.methods.members.sgd import SGD
 from ensemble.priors.normal_prior import Normal
 from ensemble.scoring import combine
@@ -39,6 +41,7 @@ from ensemble.tasks.supervised import Supervised
 from ensemble.testing import (
     augmentations,
     likelihoods,
+    methods,
     networks,
     optimizers,
     priors,
@@ -436,6 +439,32 @@ def test_a_broken_method_is_told_by_its_rule(broken, name, monkeypatch):
 
 def test_check_method_takes_a_method_that_keeps_its_promises():
     testing.check_method("sgd", FEW, make_blobs())
+
+
+class Content(SGD):
+    """Ends after the first epoch."""
+
+    def finished(self, state):
+        return state.step >= self.steps_per_epoch
+
+    def __init__(self, config, task):
+        super().__init__(config, task)
+        self.may_end_early = True
+
+
+def test_check_method_takes_methods_that_may_end_early(monkeypatch):
+    entry = dataclasses.replace(registry.METHODS["sgd"], factory=Content)
+    monkeypatch.setitem(registry.METHODS.registered, "content", entry)
+    testing.check_method("content", FEW, make_blobs())
+
+
+def test_check_method_takes_members_that_stop_early():
+    few = {**FEW, "num_epochs": 20, "learning_rate": 0.8, "early_stopping_epochs": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        case = methods.case_of({**few, "method": "sgd"}, make_blobs(), folder)
+    assert Status.STOPPED_EARLY in case.method.status(case.state).values()
+    for one in methods.PROMISES:
+        one.keep(case)
 
 
 class Nameless(Supervised):

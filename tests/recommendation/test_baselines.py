@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 
-from ensemble.recommendation import baselines, movielens, ranking
+from ensemble.recommendation import baselines, datasets, ranking
 
 
 def test_popularity_is_laplaces_rule():
@@ -66,8 +66,8 @@ def test_biases_of_a_constant_matrix_are_finite(value):
 
 
 def test_baselines_rank_below_the_truth_and_above_chance():
-    watches = movielens.generate_watches("watches:400x300")
-    observed, (pairs, labels) = movielens.hold_out(watches, seed=0)
+    watches = datasets.generate_watches("watches:400x300")
+    observed, (pairs, labels) = datasets.hold_out(watches, seed=0)
     popularity = baselines.fit_popularity(observed)
     user_bias, movie_bias = baselines.fit_biases(observed)
     users, movies = pairs.T

@@ -15,7 +15,7 @@ import ensemble
 from ensemble import UserError
 from ensemble.recommendation import rating_likelihood, watch_likelihood
 from ensemble.recommendation.baselines import fit_item_means, fit_rating_biases
-from ensemble.recommendation.movielens import given_interactions
+from ensemble.recommendation.datasets import given_interactions
 from ensemble.run.loop import create_task
 from ensemble.sharding.mesh import create_mesh
 from ensemble.source import in_memory

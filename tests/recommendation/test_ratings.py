@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from ensemble import UserError
-from ensemble.recommendation import movielens, ratings
-from ensemble.recommendation.movielens import RatingDataset, WatchDataset, held_out_rows
+from ensemble.recommendation import datasets, ratings
+from ensemble.recommendation.datasets import RatingDataset, WatchDataset, held_out_rows
 from ensemble.recommendation.ratings import RatingsKeys
 from ensemble.source import Request
 from ensemble.storage import memory
@@ -50,7 +50,7 @@ def as_texts(frame):
 
 
 def load(name, keys=OF_RATINGS, seed=0):
-    return movielens.load_ratings(name, Request(seed=seed, own=keys))
+    return datasets.load_ratings(name, Request(seed=seed, own=keys))
 
 
 FORMS = ("all.csv", "semicolons.csv", "all.parquet", "u.data", "ratings.dat")
@@ -201,6 +201,7 @@ def test_an_item_that_others_could_have_watched_is_not_new_to_watches(tmp_path, 
     name = f"ratings:{tmp_path / 'late.csv'}"
     late = load(name, RatingsKeys(split="time"))
     assert "in the test split alone" not in caplog.text
+    assert "nobody watched 1 of 4 items before the watches of the test split" in caplog.text
     assert late.is_known(1, 3)
     of_ratings = load(name, OF_RATINGS._replace(split="time"))
     assert "in the test split alone: 1 of 4 items" in caplog.text
@@ -269,6 +270,12 @@ BAD = {
     "no rows": (HEADER, {}, "no rows"),
     "not finite": (HEADER + "a,x,1,2\na,y,inf,2\n", {}, "row 2 has the rating 'inf'.*finite"),
     "no number": (HEADER + "a,x,good,2\n", {}, "row 1 has the rating 'good'"),
+    "1_0": (
+        HEADER + "a,x,1_0,2\n",
+        {},
+        "row 1 has the rating '1_0', and a rating must be a finite",
+    ),
+    "time 1_0": (HEADER + "a,x,1,1_0\n", {}, "row 1 has the time '1_0'"),
     "no user": (HEADER + ",x,1,2\n", {}, "row 1 has no user"),
     "no time": (HEADER + "a,x,1,soon\n", {}, "row 1 has the time 'soon'.*2024-12-31"),
     "weight 0": ("user,item,weight\na,x,0\n", {}, "row 1 has the weight '0'.*positive"),

@@ -198,7 +198,7 @@ def test_it_predicts_pairs_and_is_not_evaluated_as_a_classifier(finished):
     for pair, line in (
         ([USERS, 3], f"user {USERS} is .*0 to 40"),
         ([-1, 3], "user -1 is unknown"),
-        ([7, 30], "movie 30 is unknown"),
+        ([7, 30], "item 30 is unknown"),
         ([7.5, 3], "user 7.5 is unknown"),
     ):
         with pytest.raises(UserError, match=line):

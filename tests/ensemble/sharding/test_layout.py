@@ -5,7 +5,7 @@ from jax.sharding import PartitionSpec
 
 from ensemble.sharding.layout import Layout
 
-LAYOUT = Layout(("users", "bias"), num_rows=5, num_places=8, row="user")
+LAYOUT = Layout(("users", "bias"), num_rows=5, num_places=8, row="row")
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ from recommendation import movielens_sets
 from tensorflow_datasets.proto import tf_example_pb2
 
 from ensemble import UserError
-from ensemble.recommendation import movielens
+from ensemble.recommendation import datasets
 from ensemble.source import Request
 from ensemble.sources import prepare_dataset
 
 
 def read_movielens(name, data_dir):
-    return movielens.load_ratings(name, Request(data_dir)).watches
+    return datasets.load_ratings(name, Request(data_dir)).watches
 
 
 @pytest.fixture(scope="module")
 def watches():
-    return movielens.generate_watches("watches:300x200")
+    return datasets.generate_watches("watches:300x200")
 
 
 @pytest.mark.parametrize("num_shards", [1, 3])
@@ -131,8 +131,8 @@ def test_a_user_with_all_or_none_is_named(watches, movies, count):
     watched = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 1]], np.uint8)
     watched[1, movies] = 1
     small = dataclasses.replace(watches, name="mine", watched=watched, user_ids=("a", "b", "c"))
-    with pytest.raises(UserError, match=f"'b' watched {count}.*3 movies"):
-        movielens.check_watches(small)
+    with pytest.raises(UserError, match=f"'b' watched {count}.*3 items"):
+        datasets.check_watches(small)
 
 
 def test_a_set_whose_user_rated_everything_is_refused(tmp_path):
@@ -149,12 +149,12 @@ def test_a_set_whose_user_rated_everything_is_refused(tmp_path):
 )
 def test_malformed_sizes_are_refused(name):
     with pytest.raises(UserError, match=f"^dataset='{name}'.*watches:1000x600$"):
-        movielens.generate_watches(name)
+        datasets.generate_watches(name)
 
 
 def test_a_matrix_beyond_memory_is_refused_with_its_bytes():
     with pytest.raises(UserError, match=r"279396772\.4 GiB"):
-        movielens.generate_watches("watches:100000000x1000000000")
+        datasets.generate_watches("watches:100000000x1000000000")
 
 
 def test_generated_watches_follow_their_truth(watches):
@@ -185,23 +185,23 @@ def test_generated_watches_are_like_real_ones(watches):
 
 
 def test_generated_watches_are_a_function_of_the_seed(watches):
-    again = movielens.generate_watches("watches:300x200", seed=0)
+    again = datasets.generate_watches("watches:300x200", seed=0)
     np.testing.assert_array_equal(again.watched, watches.watched)
-    other = movielens.generate_watches("watches:300x200", seed=1)
+    other = datasets.generate_watches("watches:300x200", seed=1)
     assert (other.watched != watches.watched).mean() > 0.05
     with pytest.raises(UserError, match="seed=-1 "):
-        movielens.generate_watches("watches:3x4", seed=-1)
+        datasets.generate_watches("watches:3x4", seed=-1)
 
 
 def test_the_smallest_sets_can_be_used():
     """Rows without a watched or an unwatched movie are drawn again."""
-    watched = movielens.generate_watches("watches:500x2").watched
+    watched = datasets.generate_watches("watches:500x2").watched
     assert (watched.sum(axis=1) == 1).all()
     assert 0.2 < watched[:, 0].mean() < 0.8
 
 
 def test_held_out_pairs(watches):
-    observed, (pairs, labels) = movielens.hold_out(watches, seed=0)
+    observed, (pairs, labels) = datasets.hold_out(watches, seed=0)
 
     assert observed.dtype == np.uint8
     assert pairs.dtype == labels.dtype == np.int32
@@ -225,7 +225,7 @@ def test_negatives_are_drawn_evenly(watches):
     one = dataclasses.replace(
         watches, watched=watches.watched[[user]], user_ids=(watches.user_ids[user],)
     )
-    counts = sum((movielens.hold_out(one, seed)[0][0] == 2).astype(int) for seed in range(400))
+    counts = sum((datasets.hold_out(one, seed)[0][0] == 2).astype(int) for seed in range(400))
     for label in (0, 1):
         side = counts[one.watched[0] == label]
         p = side.mean() / 400
@@ -233,21 +233,21 @@ def test_negatives_are_drawn_evenly(watches):
 
 
 def test_a_users_pairs_do_not_depend_on_others(watches):
-    _, (pairs, labels) = movielens.hold_out(watches, seed=3)
+    _, (pairs, labels) = datasets.hold_out(watches, seed=3)
     order = np.random.default_rng(0).permutation(300)[:200]
     fewer = dataclasses.replace(
         watches,
         watched=watches.watched[order],
         user_ids=tuple(watches.user_ids[user] for user in order),
     )
-    _, (fewer_pairs, fewer_labels) = movielens.hold_out(fewer, seed=3)
+    _, (fewer_pairs, fewer_labels) = datasets.hold_out(fewer, seed=3)
     for place, user in enumerate(order):
         mine, theirs = fewer_pairs[:, 0] == place, pairs[:, 0] == user
         np.testing.assert_array_equal(fewer_pairs[mine, 1], pairs[theirs, 1])
         np.testing.assert_array_equal(fewer_labels[mine], labels[theirs])
     assert len(fewer_pairs) > 100
 
-    _, (other_pairs, _) = movielens.hold_out(watches, seed=4)
+    _, (other_pairs, _) = datasets.hold_out(watches, seed=4)
     assert (other_pairs != pairs).any()
 
 
@@ -255,7 +255,7 @@ def test_users_with_little_keep_it(watches):
     watched = np.zeros((4, 6), np.uint8)
     watched[0, 0] = watched[1, :5] = watched[2, :4] = watched[3, :2] = 1
     small = dataclasses.replace(watches, watched=watched, user_ids=tuple("abcd"))
-    observed, (pairs, _) = movielens.hold_out(small, seed=0, share=0.9)
+    observed, (pairs, _) = datasets.hold_out(small, seed=0, share=0.9)
     assert np.bincount(pairs[:, 0], minlength=4).tolist() == [0, 0, 3 + 1, 1 + 2]
     assert (observed == 1).any(axis=1).all()
     assert (observed == 0).any(axis=1).all()
@@ -263,8 +263,8 @@ def test_users_with_little_keep_it(watches):
 
 def test_what_cannot_be_held_out_is_refused(watches):
     with pytest.raises(UserError, match=r"share=1\.0 "):
-        movielens.hold_out(watches, seed=0, share=1.0)
+        datasets.hold_out(watches, seed=0, share=1.0)
     with pytest.raises(UserError, match="seed=-1 "):
-        movielens.hold_out(watches, seed=-1)
+        datasets.hold_out(watches, seed=-1)
     with pytest.raises(UserError, match="no user with two watched"):
-        movielens.hold_out(movielens.generate_watches("watches:5x2"), seed=0)
+        datasets.hold_out(datasets.generate_watches("watches:5x2"), seed=0)

@@ -1,8 +1,8 @@
 """Data sets of interactions: who watched what, or who rated what how, and what is held out.
 
-A movie that a user rated is a movie that the user watched. `ratings` reads them; the name
-`movielens/1m-ratings` is one of its files, as TFDS prepares it. Watches can be generated too, in
-the form of MovieLens.
+An item that a user rated is an item that the user watched. `ratings` reads them from files and data
+frames, and `movielens/1m-ratings` as TFDS prepares it. Watches can be generated too, in the form of
+MovieLens, with its words: movies are the items.
 """
 
 import dataclasses
@@ -118,7 +118,7 @@ def check_watches(watches: Watches) -> None:
     if len(odd):
         user = watches.user_ids[odd[0]]
         raise UserError(
-            f"{watches.name}: user {user!r} watched {counts[odd[0]]} of {num_movies} movies, but "
+            f"{watches.name}: user {user!r} watched {counts[odd[0]]} of {num_movies} items, but "
             f"every user needs one that is watched and one that is not; leave this user out"
         )
 
@@ -251,8 +251,8 @@ def hold_out(
     held_out = HeldOut(_int32(pairs), _int32(labels))
     if not len(held_out.targets):
         raise UserError(
-            f"{watches.name} has no user with two watched and two unwatched movies, which is what "
-            f"holding out takes; use more movies"
+            f"{watches.name} has no user with two watched and two unwatched items, which is what "
+            f"holding out takes; use more items"
         )
     return observed, held_out
 
@@ -486,9 +486,16 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
     users, items = found.users[is_held][order], found.items[is_held][order]
     ends = np.searchsorted(users, np.arange(1, len(found.user_ids)))
     observed, held_out = hold_out(watches, request.seed, held=np.split(items, ends))
-    # A movie that only held-out users have watched is known to be unwatched by all others.
+    # Nothing is known of whom all is held out; of an item, others are known not to watch it.
     is_new = [(observed == HELD_OUT).all(axis=axis) for axis in (1, 0)]
     _note_new(found.name, *((int(one.sum()), len(one)) for one in is_new))
+    is_late = ~(observed == WATCHED).any(axis=0) & ~is_new[1]
+    if is_late.any():
+        note(
+            f"{found.name}: nobody watched {is_late.sum():,} of {len(is_late):,} items before the "
+            "watches of the test split. All others count as not having watched them, so that they "
+            "are predicted as unpopular."
+        )
     return _watch_dataset(watches, observed, held_out, found)
 
 
