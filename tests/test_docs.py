@@ -327,11 +327,29 @@ def test_distillation(page):
     assert namespace["p"].epistemic.mean() > 0
 
 
+@pytest.mark.check
+def test_recommending(page):
+    (recommending,) = page("recommendation")
+    rows = [(user, item, (user + item) % 5) for user in range(20) for item in range(user % 7, 9)]
+    frame = pd.DataFrame(rows, columns=["user", "item", "rating"])
+    frame.to_csv("ratings.csv", index=False)
+    few = {f"sampler.{key}": 2 for key in ("num_warmup", "num_samples", "num_leapfrog_steps")}
+    config = {"model": "matrix_factorisation", "method": "hmc", "num_factors": 2, **few}
+    config |= {"likelihood": "gaussian_shared", "num_chains": 2, "num_devices": 1}
+    config |= {"dataset": "ratings:ratings.csv", "sampler.thin": 1, "log_every_steps": 2}
+    ensemble.train(config, workdir="runs/stars", show_progress=False)
+    namespace = {"ensemble": ensemble}
+    exec(compile(recommending, "recommendation.md", "exec"), namespace)
+    assert len(namespace["answer"].items) == 17 % 7
+    assert namespace["answer"].from_prior == ()
+
+
 def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
     tested |= {"distillation", "forecasting", "tables", "numpyro", "posteriors", "worked_models"}
     tested |= {"coming_from"}
+    tested |= {"recommendation"}
     others = {"extending"} | {f"{name}_tutorial" for name in ("pictures", "posterior", "table")}
     assert with_python == tested | {INFERENCE.stem} | others
 
