@@ -348,8 +348,7 @@ def test_every_page_with_python_is_tested():
     with_python = {one.stem for one in DOCS if python_blocks(one)}
     tested = {"prediction", "your_data", "your_network", "devices", "random_walks", "regression"}
     tested |= {"distillation", "forecasting", "tables", "numpyro", "posteriors", "worked_models"}
-    tested |= {"coming_from"}
-    tested |= {"recommendation"}
+    tested |= {"coming_from", "recommendation"}
     others = {"extending"} | {f"{name}_tutorial" for name in ("pictures", "posterior", "table")}
     assert with_python == tested | {INFERENCE.stem} | others
 

@@ -5,18 +5,12 @@ import json
 import logging
 import math
 import os
-import pathlib
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from etils import epath
-from google.protobuf import struct_pb2
-from tensorboardX import summary
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto import api_pb2, event_pb2, plugin_hparams_pb2, summary_pb2
 
 from ensemble.run.own_writers import OwnWriter
 from ensemble.sharding import processes
@@ -24,13 +18,17 @@ from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import parse_record
 from ensemble.storage.workdir import Workdir, check_size
 
+if TYPE_CHECKING:
+    from ensemble.run.events import EventFile
+
 logger = logging.getLogger("ensemble")
 
 
 class Writer:
     """Appends to a workdir's `metrics.jsonl` and to its TensorBoard events.
 
-    Events are written in the caller's thread: a full disk is an error here and now.
+    Events are written in the caller's thread: a full disk is an error here and now. Their file
+    begins with the first scalar, picture or histogram, while the devices train already.
 
     Args:
         workdir: where to.
@@ -56,7 +54,8 @@ class Writer:
         self._events_dir = workdir.events
         self._purge_step = purge_step
         self._own = own
-        self._events: tuple[EventsWriter, pathlib.Path] | None = None
+        self._events: EventFile | None = None
+        self._at_start: list[Callable[[EventFile], None]] = []
         self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
         content = _whole_records(self._path, sizes.get(self._path.name, 0))
         write_file(self._path, content)
@@ -70,7 +69,7 @@ class Writer:
         self.flush()
         files = {self._path.name: self._num_bytes, **self._kept}
         if self._events is not None:
-            path = self._events[1]
+            path = self._events.path
             files[path.name] = path.stat().st_size
         return files
 
@@ -85,7 +84,7 @@ class Writer:
         values = {k: v if math.isfinite(v) else None for k, v in scalars.items()}
         self.record({"step": step, **extra, **values})
         for tag, value in scalars.items():
-            self._event(step, summary.scalar(tag, value))
+            self._file().scalar(step, tag, value)
         for writer in self._own:
             numbers = {tag: value for tag, value in extra.items() if isinstance(value, float)}
             writer.scalars(step, {**numbers, **scalars})
@@ -102,90 +101,61 @@ class Writer:
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
         """Writes a picture [H, W, 3] uint8 to the events."""
-        self._event(step, summary.image(tag, image, dataformats="HWC"))
+        self._file().image(step, tag, image)
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
         """Writes a histogram of values [N] to the events; large ones that are alike have none."""
-        try:
-            made = summary.histogram(tag, values, bins="auto")
-        except ValueError:  # NumPy's, where float64 cannot tell the edges of bins apart.
-            return
-        self._event(step, made)
+        self._file().histogram(step, tag, values)
 
     def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
-        """Enters the run in TensorBoard's table of runs.
+        """Enters the run in TensorBoard's table of runs, before anything else is written.
 
         Args:
             hparams: the configuration, flat.
             metrics: tags of the scalars that the table shows.
         """
-        values = {k: _hparam_value(v) for k, v in hparams.items()}
-        experiment = api_pb2.Experiment(
-            hparam_infos=[
-                _hparam_info(k, v, is_first=k in _FIRST_COLUMNS) for k, v in values.items()
-            ],
-            metric_infos=[api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in metrics],
-        )
-        start = plugin_hparams_pb2.SessionStartInfo(
-            hparams={k: v for k, v in values.items() if v.WhichOneof("kind") is not None}
-        )
-        for tag, part in (
-            ("experiment", plugin_hparams_pb2.HParamsPluginData(experiment=experiment)),
-            ("session_start_info", plugin_hparams_pb2.HParamsPluginData(session_start_info=start)),
-        ):
-            self._event(0, _hparams_summary(f"_hparams_/{tag}", part))
+        self._at_start.append(lambda events: events.hparams(hparams, metrics))
 
     def charts(self, charts: Mapping[str, str]) -> None:
-        """Lays curves over each other, in the tab Custom Scalars of TensorBoard.
+        """Lays curves over each other, in the tab Custom Scalars of TensorBoard, as of `hparams`.
 
         Args:
             charts: a title, and a regular expression of the tags of the chart's scalars.
         """
         if charts:
-            lines = {title: ("Multiline", [f"{pattern}$"]) for title, pattern in charts.items()}
-            self._event(0, summary.custom_scalars({"members": lines}))
+            self._at_start.append(lambda events: events.charts(charts))
 
     def flush(self) -> None:
         """Puts everything where another process can read it."""
         if not self._append:
             write_file(self._path, bytes(self._content))
         if self._events is not None:
-            events, path = self._events
-            events.flush()
+            self._events.flush()
             if not self._append:
+                path = self._events.path
                 (self._events_dir / path.name).write_bytes(path.read_bytes())
 
     def close(self) -> None:
         """Flushes, and closes the event files."""
         self.flush()
         if self._events is not None:
-            self._events[0].close()
+            self._events.close()
         self._events = None
         if self._scratch is not None:
             self._scratch.cleanup()
 
-    def _event(self, step: int, summary: Any) -> None:
+    def _file(self) -> "EventFile":
+        """The event file, which is begun when it is first asked for."""
         if self._events is None:
-            self._events = self._open()
-        event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
-        self._events[0].write_event(event)
+            # Imports tensorboardX, which takes longer than a first step may wait.
+            from ensemble.run.events import EventFile
 
-    def _open(self) -> tuple[EventsWriter, pathlib.Path]:
-        """Starts an event file: `(writer, path here)`."""
-        self._events_dir.mkdir(parents=True, exist_ok=True)
-        root = self._events_dir if self._scratch is None else self._scratch.name
-        prefix = pathlib.Path(root, "run")
-        # EventsWriter counts seconds; two starts within one must not share a file.
-        events = EventsWriter(str(prefix), filename_suffix=f".{time.time_ns()}")
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        events.write_event(
-            event_pb2.Event(
-                wall_time=time.time(),
-                step=self._purge_step,
-                session_log=start,
-            )
-        )
-        return events, pathlib.Path(events._file_name)
+            self._events_dir.mkdir(parents=True, exist_ok=True)
+            here = self._events_dir if self._scratch is None else self._scratch.name
+            self._events = EventFile(here, self._purge_step)
+            for write in self._at_start:
+                write(self._events)
+        return self._events
 
 
 class NoWriter(Writer):
@@ -223,10 +193,6 @@ class NoWriter(Writer):
         """Has nothing to close."""
 
 
-# TensorBoard's table of runs shows five columns at first: those that are marked, then by name.
-_FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method", "model"})
-
-
 @contextlib.contextmanager
 def open_writer(
     work: Workdir, sizes: Mapping[str, int], purge_step: int, own: Sequence[OwnWriter] = ()
@@ -242,43 +208,6 @@ def open_writer(
     writer = Writer(work, sizes, purge_step, own) if processes.is_main() else NoWriter()
     with contextlib.closing(writer):
         yield writer
-
-
-def _hparam_value(value: Any) -> Any:
-    """A value as protobuf has it; None has none, for TensorBoard cannot sort words and numbers."""
-    if value is None:
-        return struct_pb2.Value()
-    if isinstance(value, bool):
-        return struct_pb2.Value(bool_value=value)
-    if isinstance(value, int | float):
-        return struct_pb2.Value(number_value=value)
-    return struct_pb2.Value(string_value=str(value))
-
-
-def _hparam_type(value: Any) -> Any:
-
-    return {
-        "bool_value": api_pb2.DATA_TYPE_BOOL,
-        "number_value": api_pb2.DATA_TYPE_FLOAT64,
-        "string_value": api_pb2.DATA_TYPE_STRING,
-    }.get(value.WhichOneof("kind"), api_pb2.DATA_TYPE_UNSET)
-
-
-def _hparam_info(name: str, value: Any, is_first: bool) -> Any:
-    """A column of TensorBoard's table of runs."""
-    info = api_pb2.HParamInfo(name=name, type=_hparam_type(value))
-    if is_first:  # The field `differs`, which this copy of TensorBoard's protobuf is too old for.
-        info.MergeFromString(b"\x38\x01")
-    return info
-
-
-def _hparams_summary(tag: str, part: Any) -> Any:
-    """A summary that is metadata of TensorBoard's plug-in alone."""
-    data = summary_pb2.SummaryMetadata.PluginData(
-        plugin_name="hparams", content=part.SerializeToString()
-    )
-    metadata = summary_pb2.SummaryMetadata(plugin_data=data)
-    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=metadata)])
 
 
 def _truncate_events(directory: epath.Path, sizes: Mapping[str, int]) -> None:
