@@ -124,6 +124,37 @@ def test_a_run_on_digits_imports_nothing_of_others(method, tmp_path):
     assert imported(code, config, str(tmp_path / "run"), [*OTHERS, *UNUSED[method]]) == []
 
 
+AT_FIRST_STEP = """
+import json, sys
+import ensemble
+from ensemble.run.monitor import Monitor
+
+config, workdir, slow = map(json.loads, sys.argv[1:])
+found = []
+write_previous = Monitor.write_previous  # Called when the first step has been dispatched.
+
+def looked(self, *arguments):
+    found.append([name for name in slow if name in sys.modules])
+    return write_previous(self, *arguments)
+
+Monitor.write_previous = looked
+ensemble.train(config, workdir=workdir, show_progress=False)
+print(json.dumps([found[0], [name for name in slow if name in sys.modules]]))
+"""
+SLOW = ["orbax", "tensorstore", "cryptography", "requests", "matplotlib", "arviz"]
+"""Packages that take long to import: what is written needs them, or nothing does."""
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_what_writes_checkpoints_is_imported_after_the_first_step(writes, tmp_path):
+    config = {**DIGITS, "method": "sgd", **RUNS["sgd"], "model": "logistic_regression"}
+    workdir = str(tmp_path / "run") if writes else None
+    at_first_step, at_end = imported(AT_FIRST_STEP, config, workdir, SLOW)
+    assert at_first_step == []
+    assert ("orbax" in at_end) == writes
+    assert "requests" not in at_end
+
+
 @pytest.mark.check
 def test_estimators_are_imported_without_what_trains_and_what_reads_workdirs():
     slow = ["jax", "flax", "ensemble.run.loop", "tensorboardX", "orbax", "optax", "matplotlib"]

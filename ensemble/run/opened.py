@@ -16,9 +16,8 @@ from ensemble.run.resume import check_same_experiment
 from ensemble.sharding import processes
 from ensemble.sharding.signals import Stop, stop_signals
 from ensemble.storage import identity, packages
-from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.checkpoint import Checkpointer, is_shared
 from ensemble.storage.comparison import is_comparison
-from ensemble.storage.part_files import is_shared
 from ensemble.storage.search import is_search
 from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir, write_error

@@ -2,24 +2,25 @@
 
 import contextlib
 import errno
-import functools
 import logging
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 
 from ensemble.config import FORMAT
 from ensemble.errors import UserError, first_line, in_one_line
 from ensemble.sharding import processes
 from ensemble.sharding.parts import Parts, whole_parts
-from ensemble.storage import old, part_files
+from ensemble.storage import old
+from ensemble.storage.checksum import checksum, checksum_of_shares, share_of
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import UNFINISHED, cannot_write, check_format
@@ -32,8 +33,7 @@ SPARE_BYTES = 1_000_000
 _WHOLE, _OF_ARRAYS = "whole_checksum", "checksum"
 """Checksums of a checkpoint as it was written: of all of it, and of its arrays."""
 
-_STATE = "state"
-"""The folder of the arrays of a checkpoint."""
+_TOKENS = ".seen_by_all_"
 
 _TRIES = 20
 """How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
@@ -70,6 +70,13 @@ _PASSING = (
 
 class TooLarge(ValueError):
     """A checkpoint that this machine cannot hold, be it sound or not."""
+
+
+def _part_files() -> ModuleType:
+    # Slow, and not needed before the first checkpoint.
+    from ensemble.storage import part_files
+
+    return part_files
 
 
 class Checkpointer:
@@ -115,8 +122,8 @@ class Checkpointer:
         parts = jax.tree.map(self._parts, arrays)
         shares = self._shares(parts)
         # The first is all that versions before 1.0 check.
-        meta[_OF_ARRAYS] = part_files.checksum_of_shares(parts, shares)
-        meta[_WHOLE] = part_files.checksum_of_shares(parts, shares, meta)
+        meta[_OF_ARRAYS] = checksum_of_shares(parts, shares)
+        meta[_WHOLE] = checksum_of_shares(parts, shares, meta)
 
         def number() -> int:
             leaves = jax.tree.leaves(parts)
@@ -126,16 +133,7 @@ class Checkpointer:
 
         self._has_saved = True
         try:
-            manager = self._open()
-            manager.save(
-                self.from_main(number),
-                args=ocp.args.Composite(
-                    state=ocp.args.PyTreeSave(
-                        parts, ocdbt_target_data_file_size=2 * part_files.PIECE_BYTES
-                    ),
-                    meta=ocp.args.JsonSave(meta),
-                ),
-            )
+            _part_files().save(self._open(), self.from_main(number), parts, meta)
         except (UserError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
             raise
         except Exception as error:
@@ -148,7 +146,7 @@ class Checkpointer:
 
     def _shares(self, parts: Any) -> list[int]:
         """What all processes together contribute to the checksum, for each array."""
-        own = np.array([part_files.share_of(one) for one in jax.tree.leaves(parts)], np.uint32)
+        own = np.array([share_of(one) for one in jax.tree.leaves(parts)], np.uint32)
         rows = processes.join_rows(own[None]) if self.is_shared else own[None]
         return [int(one) for one in np.bitwise_xor.reduce(rows, axis=0)]
 
@@ -232,7 +230,7 @@ class Checkpointer:
         if chosen is None:
             return None
         number, meta = chosen
-        return part_files.distant(self._directory / str(number) / _STATE), meta
+        return _part_files().distant(self._directory / str(number)), meta
 
     def _choose(self) -> tuple[int, dict[str, Any]] | None:
         """What all processes read, once process 0 has seen that it is whole."""
@@ -303,20 +301,17 @@ class Checkpointer:
     def _restore(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
         _check_sizes(self._directory / str(number))
         manager = self._open()
-        meta = manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
+        meta = _part_files().read_meta(manager, number)
         check_format(self._directory / str(number), meta["format"])
-        _check_arrays(self._directory / str(number) / _STATE, whole=not self._reads_parts)
+        _check_arrays(self._directory / str(number), whole=not self._reads_parts)
         if self._reads_parts:
-            arrays = part_files.distant(self._directory / str(number) / _STATE)
+            arrays = _part_files().distant(self._directory / str(number))
         else:
-            restored = manager.restore(
-                number, args=ocp.args.Composite(state=ocp.args.PyTreeRestore())
-            )
-            arrays = jax.tree.map(np.asarray, restored.state)
+            arrays = _part_files().read_arrays(manager, number)
         said = {key: value for key, value in meta.items() if key != _WHOLE}
         is_whole = old.is_sealed(meta, _WHOLE)
         told = meta[_WHOLE] if is_whole else meta[_OF_ARRAYS]
-        if told != part_files.checksum(arrays, said if is_whole else None):
+        if told != checksum(arrays, said if is_whole else None):
             raise ValueError("its checksum does not agree with its content")
         return arrays, meta
 
@@ -351,33 +346,7 @@ class Checkpointer:
             # Not its parents: a workdir that was moved would be made again.
             makes_parents = is_remote(self._directory)
             self.from_main(lambda: self._directory.mkdir(parents=makes_parents, exist_ok=True))
-            writers = set(range(processes.count())) if self.is_shared else {jax.process_index()}
-            self._manager = ocp.CheckpointManager(
-                self._directory,
-                options=ocp.CheckpointManagerOptions(
-                    max_to_keep=self._keep,
-                    create=False,  # Orbax refuses to, for some of several processes.
-                    # Threads that write wait 5 minutes for a directory that is to be made in the
-                    # background, and hold up the process's end, if it cannot be made.
-                    async_options=ocp.AsyncOptions(
-                        create_directories_asynchronously=False,
-                        barrier_sync_fn=part_files.barrier(writers),
-                        post_finalization_callback=functools.partial(
-                            part_files.flush_unfinished, self._directory
-                        ),
-                    ),
-                    # All are named, for without names Orbax would let devices meet in a thread.
-                    multiprocessing_options=ocp.options.MultiprocessingOptions(
-                        primary_host=0 if self.is_shared else jax.process_index(),
-                        active_processes=writers,
-                    ),
-                ),
-                item_names=(_STATE, "meta"),
-                item_handlers={_STATE: part_files.handler(), "meta": ocp.JsonCheckpointHandler()},
-            )
-            # Else Orbax tells JAX step numbers at the point where the loop counts chunks: a signal
-            # would stop the run at a chunk of that number.
-            self._manager.reached_preemption = lambda step: False
+            self._manager = _part_files().open_manager(self._directory, self._keep, self.is_shared)
         return self._manager
 
     def _write_error(self, error: Exception) -> UserError:
@@ -431,15 +400,15 @@ def _check_sizes(checkpoint: epath.Path) -> None:
                 raise TooLarge(f"{name} has {size:,} bytes, more than {most:,}")
 
 
-def _check_arrays(state: epath.Path, whole: bool) -> None:
+def _check_arrays(checkpoint: epath.Path, whole: bool) -> None:
     """Raises ValueError where memory cannot hold the arrays.
 
     Args:
-        state: the folder of the arrays of a checkpoint.
+        checkpoint: the folder of one.
         whole: whether all will be read, and not a piece at a time.
     """
-    described = ocp.StandardCheckpointHandler().metadata(state)
-    leaves = jax.tree.leaves(described.tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
+    described = _part_files().described(checkpoint)
+    leaves = jax.tree.leaves(described, is_leaf=lambda leaf: hasattr(leaf, "shape"))
     sizes = [
         max(math.prod(leaf.shape) if whole else 1, math.prod(leaf.storage.chunk_shape))
         * np.dtype(leaf.dtype).itemsize
@@ -449,6 +418,51 @@ def _check_arrays(state: epath.Path, whole: bool) -> None:
     claimed = sum(sizes) if whole else max(sizes, default=0)
     if claimed > memory_bytes() // 2:
         raise TooLarge(f"its arrays claim {claimed:,} bytes, more than this machine has for it")
+
+
+def is_shared(folder: epath.Path) -> bool:
+    """Whether what each process writes in a folder is what all others read there.
+
+    All processes call it. Each writes a token that only this run knows, and looks for everyone's.
+
+    Args:
+        folder: a path, which may be of another disk in every process.
+    """
+    if processes.count() == 1:
+        return False
+    token = processes.from_main(lambda: _choose_token(folder))
+    ours = folder / f"{_TOKENS}{token}"
+    own = ours / str(jax.process_index())
+    with contextlib.suppress(OSError):
+        # A folder that only process 0 has is not made here, nor anything in it.
+        if is_remote(folder) or ours.exists():
+            own.write_text(token)
+    processes.wait_for_all("tokens written")
+    sees = all(_holds(ours / str(k), token) for k in range(processes.count()))
+    found = processes.join_rows(np.array([sees]))
+    processes.from_main(lambda: _remove(ours))
+    return bool(found.all())
+
+
+def _choose_token(folder: epath.Path) -> str:
+    for left in folder.glob(f"{_TOKENS}*"):  # By a run that was killed here.
+        _remove(left)
+    token = secrets.token_hex(16)
+    with contextlib.suppress(OSError):
+        (folder / f"{_TOKENS}{token}").mkdir()
+    return token
+
+
+def _holds(path: epath.Path, token: str) -> bool:
+    try:
+        return path.read_text() == token
+    except OSError:
+        return False
+
+
+def _remove(folder: epath.Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmtree()
 
 
 def check_shapes(arrays: Any, template: Any, of_members: bool = False) -> None:

@@ -3,24 +3,17 @@
 The files are those that Orbax writes of arrays that one process has: which process has written
 what cannot be seen when they are read.
 
-The checksum is one CRC-32 over the arrays one after the other. A CRC is linear, so that each
-process can compute what its own parts contribute, wherever they lie in the whole: the sum of all
-contributions is what one process computes that has everything. Any division of the arrays gives
-the same number.
+This module alone imports Orbax and TensorStore, which takes half a second: only where there is a
+checkpoint (decision 0085).
 """
 
 import asyncio
-import contextlib
 import functools
 import itertools
-import json
-import math
 import os
-import secrets
 import sys
 import threading
-import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -37,54 +30,8 @@ from ensemble.storage.workdir import UNFINISHED
 
 PIECE_BYTES = 2**22
 """The largest piece of an array that is read or written at once."""
+_STATE = "state"  # The folder of the arrays of a checkpoint.
 _AT_ONCE_BYTES = 2**24  # What is on its way to the disk, or from there.
-_TOKENS = ".seen_by_all_"
-_POLYNOMIAL = 0xEDB88320  # Of zlib, lowest bit first.
-
-
-def is_shared(folder: epath.Path) -> bool:
-    """Whether what each process writes in a folder is what all others read there.
-
-    All processes call it. Each writes a token that only this run knows, and looks for everyone's.
-
-    Args:
-        folder: a path, which may be of another disk in every process.
-    """
-    if processes.count() == 1:
-        return False
-    token = processes.from_main(lambda: _choose_token(folder))
-    ours = folder / f"{_TOKENS}{token}"
-    own = ours / str(jax.process_index())
-    with contextlib.suppress(OSError):
-        # A folder that only process 0 has is not made here, nor anything in it.
-        if is_remote(folder) or ours.exists():
-            own.write_text(token)
-    processes.wait_for_all("tokens written")
-    sees = all(_holds(ours / str(k), token) for k in range(processes.count()))
-    found = processes.join_rows(np.array([sees]))
-    processes.from_main(lambda: _remove(ours))
-    return bool(found.all())
-
-
-def _choose_token(folder: epath.Path) -> str:
-    for left in folder.glob(f"{_TOKENS}*"):  # By a run that was killed here.
-        _remove(left)
-    token = secrets.token_hex(16)
-    with contextlib.suppress(OSError):
-        (folder / f"{_TOKENS}{token}").mkdir()
-    return token
-
-
-def _holds(path: epath.Path, token: str) -> bool:
-    try:
-        return path.read_text() == token
-    except OSError:
-        return False
-
-
-def _remove(folder: epath.Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmtree()
 
 
 class _PartsHandler(ocp.type_handlers.NumpyHandler):  # type: ignore[misc]
@@ -162,13 +109,77 @@ def chunk_shape(value: Parts) -> tuple[int, ...]:
     return tuple(found)
 
 
-def handler() -> ocp.PyTreeCheckpointHandler:
-    """What Orbax writes trees of `Parts` by."""
-    registry = ocp.type_handlers.create_type_handler_registry(
+def open_manager(directory: epath.Path, keep: int, is_shared: bool) -> ocp.CheckpointManager:
+    """Orbax's view of all checkpoints.
+
+    Args:
+        directory: of all checkpoints; it is there.
+        keep: how many of the newest to keep.
+        is_shared: whether every process has its own part, or this one has all.
+    """
+    writers = set(range(processes.count())) if is_shared else {jax.process_index()}
+    types = ocp.type_handlers.create_type_handler_registry(
         (Parts, _PartsHandler()),
         (jax.Array, ocp.type_handlers.ArrayHandler()),  # Orbax warns where it is not there.
     )
-    return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
+    manager = ocp.CheckpointManager(
+        directory,
+        options=ocp.CheckpointManagerOptions(
+            max_to_keep=keep,
+            create=False,  # Orbax refuses to, for some of several processes.
+            # Threads that write wait 5 minutes for a directory that is to be made in the
+            # background, and hold up the process's end, if it cannot be made.
+            async_options=ocp.AsyncOptions(
+                create_directories_asynchronously=False,
+                barrier_sync_fn=barrier(writers),
+                post_finalization_callback=functools.partial(flush_unfinished, directory),
+            ),
+            # All are named, for without names Orbax would let devices meet in a thread.
+            multiprocessing_options=ocp.options.MultiprocessingOptions(
+                primary_host=0 if is_shared else jax.process_index(),
+                active_processes=writers,
+            ),
+        ),
+        item_names=(_STATE, "meta"),
+        item_handlers={
+            _STATE: ocp.PyTreeCheckpointHandler(type_handler_registry=types),
+            "meta": ocp.JsonCheckpointHandler(),
+        },
+    )
+    # Else Orbax tells JAX step numbers at the point where the loop counts chunks: a signal
+    # would stop the run at a chunk of that number.
+    manager.reached_preemption = lambda step: False
+    return manager
+
+
+def save(manager: ocp.CheckpointManager, number: int, parts: Any, meta: Any) -> None:
+    """Begins to write a checkpoint.
+
+    Args:
+        manager: of `open_manager`.
+        number: of the checkpoint.
+        parts: a tree of `Parts`.
+        meta: JSON-ready.
+    """
+    state = ocp.args.PyTreeSave(parts, ocdbt_target_data_file_size=2 * PIECE_BYTES)
+    args = ocp.args.Composite(state=state, meta=ocp.args.JsonSave(meta))
+    manager.save(number, args=args)
+
+
+def read_meta(manager: ocp.CheckpointManager, number: int) -> Any:
+    """Reads what a checkpoint has beside its arrays."""
+    return manager.restore(number, args=ocp.args.Composite(meta=ocp.args.JsonRestore())).meta
+
+
+def read_arrays(manager: ocp.CheckpointManager, number: int) -> Any:
+    """Reads all arrays of a checkpoint."""
+    args = ocp.args.Composite(state=ocp.args.PyTreeRestore())
+    return jax.tree.map(np.asarray, manager.restore(number, args=args).state)
+
+
+def described(checkpoint: epath.Path) -> Any:
+    """A tree of what Orbax says of the arrays of a checkpoint, with shapes and types."""
+    return ocp.StandardCheckpointHandler().metadata(checkpoint / _STATE).tree
 
 
 def barrier(writers: set[int]) -> Callable[..., None]:
@@ -207,11 +218,11 @@ def flush_unfinished(directory: epath.Path) -> None:
             flush_folders([epath.Path(folder)])
 
 
-def distant(state: epath.Path) -> Any:
+def distant(checkpoint: epath.Path) -> Any:
     """The arrays of a checkpoint: a tree of `Distant`, of which nothing is read yet.
 
     Args:
-        state: the folder of the arrays.
+        checkpoint: the folder of one.
     """
     context = ocp.type_handlers.get_ts_context(use_ocdbt=True)
 
@@ -219,7 +230,10 @@ def distant(state: epath.Path) -> Any:
         if not hasattr(leaf, "shape"):
             return leaf
         info = ocp.type_handlers.ParamInfo(
-            name=leaf.name, parent_dir=state, is_ocdbt_checkpoint=True, ts_context=context
+            name=leaf.name,
+            parent_dir=checkpoint / _STATE,
+            is_ocdbt_checkpoint=True,
+            ts_context=context,
         )
         spec = ocp.type_handlers.get_json_tspec_read(info, use_ocdbt=True)
         array = ts.open(ts.Spec(spec), open=True, context=context).result()
@@ -227,8 +241,7 @@ def distant(state: epath.Path) -> Any:
         read = functools.partial(_read, array, grid)
         return Distant(tuple(leaf.shape), np.dtype(leaf.dtype), grid, read)
 
-    described = ocp.StandardCheckpointHandler().metadata(state).tree
-    return jax.tree.map(one, described, is_leaf=lambda leaf: hasattr(leaf, "shape"))
+    return jax.tree.map(one, described(checkpoint), is_leaf=lambda leaf: hasattr(leaf, "shape"))
 
 
 def _read(array: Any, grid: tuple[int, ...], index: Index, found: np.ndarray) -> None:
@@ -247,116 +260,3 @@ def _read(array: Any, grid: tuple[int, ...], index: Index, found: np.ndarray) ->
 def _fill(found: np.ndarray, batch: list[tuple[Index, Any]]) -> None:
     for place, future in batch:
         found[place] = future.result()
-
-
-def share_of(value: Parts | Distant | np.ndarray) -> int:
-    """What the parts of this process contribute to the checksum; of other arrays, the whole."""
-    if isinstance(value, np.ndarray):
-        return share(value, None, value.shape)
-    total = 0
-    for index, part in value.parts if isinstance(value, Parts) else value.pieces():
-        total ^= share(part, index, value.shape)
-    return total
-
-
-def checksum(arrays: Any, meta: Mapping[str, Any] | None = None) -> int:
-    """Returns a CRC-32 of a tree of host arrays, and of what is said beside them.
-
-    Args:
-        arrays: of which names, types, shapes and bytes count.
-        meta: JSON-ready; None: nothing.
-    """
-    shares = [share_of(leaf) for leaf in jax.tree.leaves(arrays)]
-    return checksum_of_shares(arrays, shares, meta)
-
-
-def checksum_of_shares(
-    arrays: Any, shares: Sequence[int], meta: Mapping[str, Any] | None = None
-) -> int:
-    """As `checksum`, of arrays whose contents are known by their shares.
-
-    Args:
-        arrays: a tree of what has a shape and a type.
-        shares: of each of its leaves, the sum (exclusive or) of the shares of all its parts.
-        meta: as of `checksum`.
-    """
-    total = 0
-    if meta is not None:
-        total = zlib.crc32(json.dumps(json.loads(json.dumps(meta)), sort_keys=True).encode())
-    leaves = jax.tree_util.tree_leaves_with_path(arrays)
-    for (path, leaf), one in zip(leaves, shares, strict=True):
-        dtype, shape = np.dtype(leaf.dtype), tuple(leaf.shape)
-        description = f"{jax.tree_util.keystr(path)} {dtype} {shape}"
-        total = zlib.crc32(description.encode(), total)
-        num_bytes = math.prod(shape) * dtype.itemsize
-        total = _shifted_one(total, num_bytes) ^ one ^ _of_zeros(num_bytes)
-    return total
-
-
-def share(part: np.ndarray, index: Sequence[slice] | None, shape: Sequence[int]) -> int:
-    """What a part of an array contributes to the CRC-32 of its bytes.
-
-    Args:
-        part: of the array.
-        index: a slice of each axis, where the part lies; None for the whole.
-        shape: of the array.
-    """
-    if part.size == 0:
-        return 0
-    starts = [0] * part.ndim if index is None else [one.start or 0 for one in index]
-    split = [axis for axis in range(part.ndim) if part.shape[axis] != shape[axis]]
-    first = split[-1] if split else 0  # From here on the part is contiguous in the whole.
-    runs = np.ascontiguousarray(part).reshape(math.prod(part.shape[:first]), -1).view(np.uint8)
-    zeros = _of_zeros(runs.shape[1])
-    found = np.array([zlib.crc32(run.data) ^ zeros for run in runs], np.uint32)
-    found = found.reshape(part.shape[:first])
-    strides = [math.prod(shape[axis + 1 :]) * part.itemsize for axis in range(part.ndim)]
-    for axis in reversed(range(first)):
-        found = _folded(found, strides[axis])
-    after = [
-        stride * (size - start - own)
-        for stride, size, start, own in zip(strides, shape, starts, part.shape, strict=True)
-    ]
-    return _shifted_one(int(found), sum(after))
-
-
-def _folded(found: np.ndarray, stride: int) -> np.ndarray:
-    """Joins the shares along the last axis, of what is so many bytes apart: two by two."""
-    while found.shape[-1] > 1:
-        if found.shape[-1] % 2:  # Zeros in front contribute nothing.
-            found = np.concatenate([np.zeros_like(found[..., :1]), found], axis=-1)
-        found = _applied(_shift(stride), found[..., 0::2]) ^ found[..., 1::2]
-        stride *= 2
-    return found[..., 0]
-
-
-def _applied(operator: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """A linear map [32] of bits, of uint32 of any shape."""
-    found = np.zeros_like(values)
-    for bit in range(32):
-        found ^= operator[bit] * (values >> np.uint32(bit) & np.uint32(1))
-    return found
-
-
-@functools.lru_cache(maxsize=1024)
-def _shift(num_bytes: int) -> np.ndarray:
-    """What so many bytes of zeros do to a CRC that has no initial and no final inversion: [32]."""
-    found = one_bit = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    power = np.where(one_bit & 1, np.uint32(_POLYNOMIAL), one_bit >> np.uint32(1))
-    number = 8 * num_bytes
-    while number:
-        if number & 1:
-            found = _applied(power, found)
-        power = _applied(power, power)
-        number >>= 1
-    return found
-
-
-def _shifted_one(value: int, num_bytes: int) -> int:
-    return int(_applied(_shift(num_bytes), np.array(value, np.uint32)))
-
-
-@functools.lru_cache(maxsize=1024)
-def _of_zeros(num_bytes: int) -> int:
-    """The CRC-32 of so many zeros."""
-    return _shifted_one(0xFFFFFFFF, num_bytes) ^ 0xFFFFFFFF

@@ -39,8 +39,9 @@ from ensemble.sources import in_memory, load_dataset
 from ensemble.sources.records import shards
 from ensemble.sources.records.conversion import write_records
 from ensemble.sources.records.index import EXAMPLES, INDEX
-from ensemble.storage import part_files, schema
+from ensemble.storage import schema
 from ensemble.storage.checkpoint import Checkpointer
+from ensemble.storage.checksum import checksum
 
 MAX_SECONDS = 120
 """Of an input: the process ends, with a traceback."""
@@ -372,7 +373,7 @@ def forge_meta(path, arrays, meta):
     """Writes what is said beside the arrays anew, with a checksum that is right."""
     meta.pop("whole_checksum", None)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        meta["whole_checksum"] = part_files.checksum(arrays, meta)
+        meta["whole_checksum"] = checksum(arrays, meta)
     (path / "meta" / "metadata").write_text(json.dumps(meta))
 
 

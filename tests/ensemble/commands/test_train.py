@@ -17,7 +17,7 @@ from kills import read_events
 from programs import run_here
 from run_parts import held
 
-from ensemble.storage.part_files import checksum
+from ensemble.storage.checksum import checksum
 
 CONFIG = """
 import flax.linen as nn

@@ -195,7 +195,7 @@ def test_a_corrupt_newest_checkpoint_gives_way_to_the_one_before(finished, blobs
 
 def test_a_flipped_bit_is_noticed(finished, blobs, tmp_path):
     from ensemble.storage.checkpoint import _WHOLE
-    from ensemble.storage.part_files import checksum
+    from ensemble.storage.checksum import checksum
 
     arrays, meta = checkpoints_of(finished[0]).restore_latest()
     told = meta.pop(_WHOLE)

@@ -18,13 +18,8 @@ from object_store import emulated
 from ensemble.sharding.parts import Parts, whole_parts
 from ensemble.storage import part_files
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.part_files import (
-    PIECE_BYTES,
-    checksum,
-    checksum_of_shares,
-    chunk_shape,
-    share,
-)
+from ensemble.storage.checksum import checksum, checksum_of_shares, share, share_of
+from ensemble.storage.part_files import PIECE_BYTES, chunk_shape
 
 FLOAT = np.dtype(np.float32)
 
@@ -65,14 +60,14 @@ def test_what_is_written_in_pieces_is_read_as_one(tmp_path, monkeypatch):
     checkpointer.wait()
     found, _ = checkpointer.restore_latest()
     checkpointer.close()
-    read = part_files.distant(directory / "1" / "state")
+    read = part_files.distant(directory / "1")
     for tree in (found, jax.tree.map(np.asarray, read)):
         assert jax.tree.structure(tree) == jax.tree.structure(arrays)
         jax.tree.map(np.testing.assert_array_equal, tree, arrays)
     np.testing.assert_array_equal(read["a"]["b"][1:4, 2:3], arrays["a"]["b"][1:4, 2:3])
     assert math.prod(read["a"]["b"].grid) * 8 <= 100
     one = whole_parts(arrays["a"]["b"], writes=True)
-    assert part_files.share_of(read["a"]["b"]) == part_files.share_of(one)
+    assert share_of(read["a"]["b"]) == share_of(one)
 
 
 # The checksum: any division of the arrays gives that of the whole.
@@ -138,8 +133,7 @@ import jax
 from etils import epath
 from ensemble.sharding import processes, transfer
 from ensemble.sharding.placement import Placement
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.part_files import is_shared
+from ensemble.storage.checkpoint import Checkpointer, is_shared
 from ensemble.storage.paths import user_path
 processes.start(f"127.0.0.1:{port}", int(number), int(rank), {})
 folder = user_path(folder, "--workdir")
