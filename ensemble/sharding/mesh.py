@@ -73,13 +73,13 @@ def spec(*names: str | None) -> PartitionSpec:
     return PartitionSpec(*[name and RULES[name] for name in names])
 
 
-def by_rows(sharding: NamedSharding) -> Format:
-    """Where a matrix lies, and that each of its rows is in one piece.
+def by_rows(sharding: NamedSharding, num_axes: int = 2) -> Format:
+    """Where an array of so many axes lies, and that each of its rows is in one piece.
 
     TPUs else choose what takes the least, such as columns of 128 rows, and a program that would
     have rows begins with a copy of all.
     """
-    return Format(Layout((0, 1)), sharding)
+    return Format(Layout(tuple(range(num_axes))), sharding)
 
 
 def named_sharding(mesh: Mesh, *names: str | None) -> NamedSharding:

@@ -1,13 +1,15 @@
 """The likelihood of multinomial logistic regression and its gradient, fast.
 
 The general way computes what it need not: most pixels of most images are zero, and so are their
-products with the weights. On CPUs the examples are grouped into blocks whose inputs are zero at the
-same features, and a block keeps only the columns of the others: on MNIST every second one goes. A
-block is stored both ways round, for XLA:CPU multiplies fastest what is contracted over its rows.
-All chains of a device share one product. Accelerators, which are fast at plain products, get one
-block with every feature.
+products with the weights. On CPUs the examples are grouped such that the inputs of a group are zero
+at the same features, and a group keeps only the columns of the others: on MNIST every second one
+goes. Groups of one shape are a block, and one program computes them one after the other: XLA
+compiles as many programs as there are shapes (decision 0085). A block is stored both ways round,
+for XLA:CPU multiplies fastest what is contracted over its rows. All chains of a device share one
+product. Accelerators, which are fast at plain products, get one group with every feature.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,20 +24,22 @@ from ensemble.sharding.mesh import DATA, by_rows, named_sharding, spec
 from ensemble.source import Examples, Source
 from ensemble.sources.batches import normalise
 
-EXAMPLES_PER_BLOCK = 2048
-"""On all shards together. More share fewer zeros; fewer cost more calls, and longer compilation."""
-_MIN_ROWS = 256  # Of a block, on one shard.
+EXAMPLES_PER_GROUP = 2048
+"""On all shards together. More share fewer zeros; fewer cost more calls."""
+_MIN_ROWS = 256  # Of a group, on one shard.
+_MIN_SHARE = 0.85  # Of the columns of a block, in each of its groups.
+_TAKEN = 2**30  # More than features.
 _SMALLEST_LOG = -60.0  # Against a sum of at least 1, nothing in float32.
 
 
 class Block(NamedTuple):
-    """Examples whose inputs are zero outside some features.
+    """G groups of examples. The inputs of a group are zero outside some features.
 
     Attributes:
-        features: [K], which of the F + 1 rows of the weights, the last of which is the bias.
-        inputs: [B, K] float32, normalised, 1 for the bias; zero in the rows that pad.
-        inputs_transposed: [K, B]; None for `inputs.T`.
-        targets: [B] int32; -1 in the rows that pad.
+        features: [G, K], which of the F + 1 rows of the weights, the last of which is the bias.
+        inputs: [G, B, K] float32, normalised, 1 for the bias; zero in the rows that pad.
+        inputs_transposed: [G, K, B]; None for `inputs` with its last axes swapped.
+        targets: [G, B] int32; -1 in the rows that pad.
     """
 
     features: jax.Array
@@ -47,40 +51,43 @@ class Block(NamedTuple):
 def place_blocks(
     dataset: Source, split: Examples, mesh: Mesh, in_blocks: bool | None = None
 ) -> tuple[Block, ...]:
-    """Normalises the examples, groups them, and spreads every block evenly over the shards.
+    """Normalises the examples, groups them, and spreads every group evenly over the shards.
 
     Args:
         dataset: whose normalisation it is.
         split: the N examples.
         mesh: of the devices.
-        in_blocks: whether to group them, or make one block of all; None: as suits the devices.
+        in_blocks: whether to group them, or make one group of all; None: as suits the devices.
     """
     in_blocks = mesh.devices.flat[0].platform == "cpu" if in_blocks is None else in_blocks
     normalised = normalise(split.inputs, dataset.shift, dataset.scale, dataset.squash)
     inputs = np.asarray(normalised, np.float32)
     inputs = inputs.reshape(len(inputs), -1)
     with_bias = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
-    groups = [(np.arange(len(inputs)), np.arange(with_bias.shape[1]))]
+    num_features = with_bias.shape[1]
+    groups = [(np.arange(len(inputs)), np.arange(num_features))]
     if in_blocks:
-        size = max(EXAMPLES_PER_BLOCK, _MIN_ROWS * mesh.shape[DATA])
+        size = max(EXAMPLES_PER_GROUP, _MIN_ROWS * mesh.shape[DATA])
         groups = group_by_support(with_bias != 0, size)
-    over_examples = named_sharding(mesh, "example")
+    over_examples = named_sharding(mesh, None, "example")
 
-    def place_block(examples: np.ndarray, features: np.ndarray) -> Block:
-        num_places = transfer.padded_size(len(examples), mesh, DATA)
-        rows = transfer.pad(with_bias[np.ix_(examples, features)], num_places)
-        labels = transfer.pad(split.targets[examples].astype(np.int32), num_places, fill=-1)
-        transposed = np.ascontiguousarray(rows.T)
+    def place_block(alike: list[tuple[np.ndarray, np.ndarray]]) -> Block:
+        num_places = transfer.padded_size(len(alike[0][0]), mesh, DATA)
+        pad = functools.partial(transfer.pad, size=num_places)
+        rows = np.stack([pad(with_bias[np.ix_(*group)]) for group in alike])
+        labels = [split.targets[examples].astype(np.int32) for examples, _ in alike]
+        features = np.stack([features for _, features in alike]).astype(np.int32)
+        transposed = np.ascontiguousarray(rows.swapaxes(1, 2))
         return Block(
-            features=transfer.put(features.astype(np.int32), named_sharding(mesh)),
-            inputs=transfer.put(rows, over_examples if in_blocks else by_rows(over_examples)),
-            inputs_transposed=transfer.put(transposed, named_sharding(mesh, None, "example"))
+            features=transfer.put(features, named_sharding(mesh)),
+            inputs=transfer.put(rows, over_examples if in_blocks else by_rows(over_examples, 3)),
+            inputs_transposed=transfer.put(transposed, named_sharding(mesh, None, None, "example"))
             if in_blocks
             else None,
-            targets=transfer.put(labels, over_examples),
+            targets=transfer.put(np.stack([pad(one, fill=-1) for one in labels]), over_examples),
         )
 
-    return tuple(place_block(*group) for group in groups)
+    return tuple(place_block(alike) for alike in round_up(groups, num_features))
 
 
 def block_specs() -> Any:
@@ -88,9 +95,9 @@ def block_specs() -> Any:
     specs: Any = Block  # Whose fields are not arrays here.
     return specs(
         features=spec(),
-        inputs=spec("example"),
-        inputs_transposed=spec(None, "example"),
-        targets=spec("example"),
+        inputs=spec(None, "example"),
+        inputs_transposed=spec(None, None, "example"),
+        targets=spec(None, "example"),
     )
 
 
@@ -137,35 +144,58 @@ def _value_and_grad_on_shard(
     # Classes before chains: what is summed over classes is then added up in whole vectors.
     weights = params.transpose(1, 2, 0).reshape(num_rows, -1)
     weights = jax.lax.pcast(weights, DATA, to="varying")
-    value, grads = jnp.zeros_like(weights[0, :num_chains]), jnp.zeros_like(weights)
+    found = jnp.zeros_like(weights[0, :num_chains]), jnp.zeros_like(weights)
     for block in blocks:
-        logits = _contract_rows(weights[block.features], _transposed_inputs(block))
-        logits = logits.reshape(num_outputs, num_chains, -1)
-        shifted = logits - jnp.max(logits, axis=0)
-        # No smaller: products of subnormal numbers take CPUs ten times as long.
-        exponentials = jnp.exp(jnp.maximum(shifted, _SMALLEST_LOG))
-        total = jnp.sum(exponentials, axis=0)
-        is_label = jnp.arange(num_outputs)[:, None, None] == block.targets
-        chosen = jnp.broadcast_to(jnp.maximum(block.targets, 0), (1, *total.shape))
-        log_probs = jnp.take_along_axis(shifted, chosen, axis=0)[0] - jnp.log(total)
-        # A plain sum: a NaN must show.
-        value += jnp.sum(jnp.where(block.targets >= 0, log_probs, 0), axis=-1)
-        # Of rows that pad it is not zero, but their inputs are.
-        residuals = (is_label - exponentials / total).reshape(num_outputs * num_chains, -1)
-        # The barrier keeps XLA from folding the transposition into a product that is slower.
-        product = jax.lax.optimization_barrier(_contract_rows(residuals.T, block.inputs))
-        grads = grads.at[block.features].add(
-            product.T,
-            indices_are_sorted=True,
-            unique_indices=True,
-            mode="promise_in_bounds",
-        )
-    value, grads = jax.lax.psum((value, grads), DATA)
+        if len(block.features) == 1:
+            found = _add_group(found, weights, *jax.tree.map(lambda leaf: leaf[0], block))
+        else:
+            step = lambda sums, group: (_add_group(sums, weights, *group), None)  # noqa: E731
+            found, _ = jax.lax.scan(step, found, block)
+    value, grads = jax.lax.psum(found, DATA)
     return value, grads.reshape(num_rows, num_outputs, num_chains).transpose(2, 0, 1)
 
 
-def _transposed_inputs(block: Block) -> jax.Array:
-    return block.inputs.T if block.inputs_transposed is None else block.inputs_transposed
+def _add_group(
+    sums: tuple[jax.Array, jax.Array],
+    weights: jax.Array,
+    features: jax.Array,
+    inputs: jax.Array,
+    inputs_transposed: jax.Array | None,
+    targets: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Adds the log likelihood [c] and the gradient [F + 1, C * c] of a group to those before.
+
+    Args:
+        sums: of the groups before.
+        weights: [F + 1, C * c].
+        features: as of `Block`, of one group, like the next three.
+        inputs: this.
+        inputs_transposed: this.
+        targets: this.
+    """
+    value, grads = sums
+    num_chains = len(value)
+    if inputs_transposed is None:
+        inputs_transposed = inputs.T
+    logits = _contract_rows(weights[features], inputs_transposed)
+    logits = logits.reshape(-1, num_chains, len(targets))
+    shifted = logits - jnp.max(logits, axis=0)
+    # No smaller: products of subnormal numbers take CPUs ten times as long.
+    exponentials = jnp.exp(jnp.maximum(shifted, _SMALLEST_LOG))
+    total = jnp.sum(exponentials, axis=0)
+    is_label = jnp.arange(len(logits))[:, None, None] == targets
+    chosen = jnp.broadcast_to(jnp.maximum(targets, 0), (1, *total.shape))
+    log_probs = jnp.take_along_axis(shifted, chosen, axis=0)[0] - jnp.log(total)
+    # A plain sum: a NaN must show.
+    value += jnp.sum(jnp.where(targets >= 0, log_probs, 0), axis=-1)
+    # Of rows that pad it is not zero, but their inputs are.
+    residuals = (is_label - exponentials / total).reshape(-1, len(targets))
+    # The barrier keeps XLA from folding the transposition into a product that is slower.
+    product = jax.lax.optimization_barrier(_contract_rows(residuals.T, inputs))
+    grads = grads.at[features].add(
+        product.T, indices_are_sorted=True, unique_indices=True, mode="promise_in_bounds"
+    )
+    return value, grads
 
 
 def _contract_rows(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -177,7 +207,7 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[tuple[np.ndarr
     """Groups examples such that the features that are active within a group are few.
 
     Greedily: a group starts with the example of the fewest features, and takes on those that add
-    the fewest, a part of the group at a time.
+    the fewest, a part of the group at a time; of equals, the first.
 
     Args:
         active: [N, F], whether an example's feature is not zero.
@@ -186,27 +216,57 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[tuple[np.ndarr
     Returns:
         Groups: numbers of their examples, and of the features active in any of them, ascending.
     """
-    left = np.arange(len(active))
-    active = np.asfortranarray(active)  # Columns are what is read.
+    by_feature = np.ascontiguousarray(active.T)
+    num_active = active.sum(axis=1, dtype=np.int32)
+    is_left = np.ones(len(active), bool)
     groups = []
-    while len(left):
-        num_outside = active.sum(axis=1, dtype=np.int32)  # Features that an example would add.
-        is_taken = np.zeros(len(left), bool)
+    while is_left.any():
+        num_outside = np.where(is_left, num_active, _TAKEN)  # Features that an example would add.
         is_feature = np.zeros(active.shape[1], bool)
-        size = min(group_size, len(left))
-        taken = np.argsort(num_outside, kind="stable")[:1]
+        missing = min(group_size, int(is_left.sum()))
+        taken = _smallest(num_outside, 1)
+        examples = [taken]
         while True:
-            is_taken[taken] = True
+            is_left[taken], num_outside[taken] = False, _TAKEN
             added = active[taken].any(axis=0) & ~is_feature
             is_feature |= added
-            missing = size - is_taken.sum()
+            missing -= len(taken)
             if not missing:
                 break
             for feature in np.flatnonzero(added):
-                num_outside -= active[:, feature]
-            candidates = np.where(is_taken, active.shape[1] + 1, num_outside)
-            number = min(missing, max(1, group_size // 256))
-            taken = np.argpartition(candidates, number - 1)[:number]
-        groups.append((left[is_taken], np.flatnonzero(is_feature)))
-        left, active = left[~is_taken], np.asfortranarray(active[~is_taken])
+                num_outside -= by_feature[feature]
+            taken = _smallest(num_outside, min(missing, max(1, group_size // 256)))
+            examples.append(taken)
+        groups.append((np.sort(np.concatenate(examples)), np.flatnonzero(is_feature)))
     return groups
+
+
+def _smallest(values: np.ndarray, number: int) -> np.ndarray:
+    """Where the smallest are of many values [N] of which few are small; of equals, the first."""
+    level = values.min()
+    while len(found := np.flatnonzero(values <= level)) < number:
+        level = values[values > level].min()
+    return found[np.argsort(values[found], kind="stable")][:number]
+
+
+def round_up(
+    groups: list[tuple[np.ndarray, np.ndarray]], num_features: int
+) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    """Makes groups of about as many features equal, by features that are active in none of them.
+
+    Args:
+        groups: of `group_by_support`.
+        num_features: in all.
+
+    Returns:
+        The groups, those with as many examples and features together.
+    """
+    alike: dict[tuple[int, int], list[tuple[np.ndarray, np.ndarray]]] = {}
+    size = 0
+    for examples, features in sorted(groups, key=lambda group: -len(group[1])):
+        if len(features) < _MIN_SHARE * size or not size:
+            size = len(features)
+        others = np.setdiff1d(np.arange(num_features), features)[: size - len(features)]
+        joined = np.sort(np.concatenate([features, others]))
+        alike.setdefault((len(examples), size), []).append((examples, joined))
+    return list(alike.values())

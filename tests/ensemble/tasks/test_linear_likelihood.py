@@ -79,7 +79,7 @@ def assert_same(ours, theirs):
 
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch):
-    monkeypatch.setattr(linear_likelihood, "EXAMPLES_PER_BLOCK", 64)
+    monkeypatch.setattr(linear_likelihood, "EXAMPLES_PER_GROUP", 64)
     monkeypatch.setattr(linear_likelihood, "_MIN_ROWS", 8)
 
 
@@ -135,8 +135,8 @@ def test_accelerators_get_one_block_that_says_the_same():
     split, mesh = task.dataset.splits["train"], mesh_of(1, 2)
     many = linear_likelihood.place_blocks(task.dataset, split, mesh)
     one = linear_likelihood.place_blocks(task.dataset, split, mesh, in_blocks=False)
-    assert len(many) == 4
-    assert len(one) == 1
+    assert sum(len(block.features) for block in many) == 4
+    assert [block.features.shape for block in one] == [(1, 21)]
     assert one[0].inputs_transposed is None
     compute = jax.jit(linear_likelihood.make_value_and_grad(mesh))
     assert_same(compute(make_params(), many), compute(make_params(), one))
@@ -179,3 +179,36 @@ def test_the_bias_joins_the_weights_and_leaves_them():
     jax.tree.map(
         np.testing.assert_array_equal, linear_likelihood.split_bias(joined, params), params
     )
+
+
+def test_groups_of_about_as_many_features_become_one_shape():
+    groups = [(np.arange(8), np.arange(3, 3 + size)) for size in (20, 9, 18, 10)]
+    groups += [(np.arange(5), np.arange(20))]
+    shapes = linear_likelihood.round_up(groups, 24)
+    assert [[len(features) for _, features in alike] for alike in shapes] == [
+        [20] * 2,
+        [20],
+        [10] * 2,
+    ]
+    for alike in shapes:
+        for _, features in alike:
+            assert sorted(set(features)) == list(features)
+    # What was there is still there.
+    assert set(range(3, 21)) <= set(shapes[0][1][1])
+
+
+def test_the_smallest_come_in_order_and_of_equals_the_first():
+    values = np.array([5, 1, 3, 1, 9, 3, 1])
+    assert list(linear_likelihood._smallest(values, 2)) == [1, 3]
+    assert list(linear_likelihood._smallest(values, 5)) == [1, 3, 6, 2, 5]
+    assert list(linear_likelihood._smallest(values, 7)) == [1, 3, 6, 2, 5, 0, 4]
+
+
+def test_groups_of_one_shape_are_compiled_once():
+    task = make_task(num_examples=640)
+    blocks = linear_likelihood.place_blocks(task.dataset, task.dataset.splits["train"], mesh_of(1))
+    assert sum(len(block.features) for block in blocks) == 10
+    assert len(blocks) < 5
+    compute = jax.jit(linear_likelihood.make_value_and_grad(mesh_of(1)))
+    lowered = compute.lower(make_params(), blocks).as_text()
+    assert lowered.count("stablehlo.dot_general") == 2 * len(blocks)
