@@ -381,11 +381,12 @@ def mixes_examples(network: Network, input_shape: tuple[int, ...]) -> bool:
     if sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)) > _MAX_CHECKED:
         return False
 
-    def start(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    def start(leaf: jax.ShapeDtypeStruct) -> jax.Array | np.ndarray:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return jnp.broadcast_to(jax.random.key(0), leaf.shape)
         fan_in = max(1, math.prod(leaf.shape[:-1]))
-        return jnp.asarray(rng.uniform(size=leaf.shape) / fan_in, leaf.dtype)
+        # Of NumPy: JAX would compile a program for each shape.
+        return np.asarray(rng.uniform(size=leaf.shape) / fan_in, leaf.dtype)
 
     predict = jax.jit(lambda *args: network.apply(*args)[0][1])
     variables = jax.tree.map(start, shapes)

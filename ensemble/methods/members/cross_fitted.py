@@ -221,8 +221,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         """Notes how a trial went, and begins the next; after the last one the best goes on."""
         members, number = state.members.members, state.trial
         best: Any = members.best  # There, as all members stop early.
-        has_failed = members.status == Status.NON_FINITE
-        tried = state.tried.at[:, number].set(jnp.where(has_failed, jnp.inf, best.nll))
+        tried = _noted(state.tried, number, members.status, best.nll)
         losses = self._losses(tried)
         is_best = number == int(np.argmin(losses[: number + 1]))
         kept = state.kept if state.kept is not None and not is_best else members
@@ -456,6 +455,13 @@ def _chosen(counters: Mapping[str, int]) -> Trial:
     return Trial(bool(counters["linear_start"]), _LOWER if counters["lower_rate"] else 1.0)
 
 
+@jax.jit  # One small program in place of several, as in the next function.
+def _noted(tried: jax.Array, number: int, status: jax.Array, nll: jax.Array) -> jax.Array:
+    """Losses [M, T] of all trials, with those of a trial that has ended."""
+    return tried.at[:, number].set(jnp.where(status == Status.NON_FINITE, jnp.inf, nll))
+
+
+@jax.jit
 def _spared(status: jax.Array) -> jax.Array:
     """Statuses of a trial, in which nobody has stopped or failed for good."""
     return jnp.where(status == Status.PADDING, status, jnp.int8(Status.ACTIVE))

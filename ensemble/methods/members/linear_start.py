@@ -77,7 +77,7 @@ def fit(task: Supervised, folds: Folds, weights: np.ndarray | None) -> LinearSta
         weights: [N], how much rows count in what is predicted; None: all the same.
     """
     examples = task.dataset.read("train", slice(None))
-    inputs = np.asarray(task.prepare(jnp.asarray(examples.inputs)), np.float64)
+    inputs = np.asarray(jax.jit(task.prepare)(examples.inputs), np.float64)
     weights = np.ones(len(inputs)) if weights is None else weights / weights.mean(dtype=np.float64)
     if task.likelihood.name in _OF_CLASSES:
         return _fit_classes(task.likelihood, inputs, examples.targets, weights, folds)

@@ -517,4 +517,4 @@ def totals_from_host(
 
 def mark_padding(placement: Placement, status: jax.Array) -> jax.Array:
     """The statuses of all places, those that pad marked as such."""
-    return jnp.where(placement.padding, jnp.int8(Status.PADDING), status)
+    return jnp.where(placement.padding, np.int8(Status.PADDING), status)
