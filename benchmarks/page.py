@@ -20,6 +20,7 @@ import larger_tables
 import neutral_summary
 import price_summary
 import soak_summary
+import startup
 from comparisons import COMPARISONS
 from side_by_side import format_table
 
@@ -41,6 +42,7 @@ SUMMARIES = {
     "larger_tables": larger_tables.format_all,
     "neutral_tables": neutral_summary.format_all,
     "soak": soak_summary.format_all,
+    "startup": startup.format_all,
 }
 """What is drawn of all rows of a file."""
 
