@@ -7,9 +7,9 @@ counts from before `import ensemble`. *Cold* has no compilation cache, *cached* 
 before has filled. Several rounds alternate between all; a row has medians, least and most.
 
 *Imports* are what import statements take, wherever they are. *Data* are the creation of the task
-and, for HMC, the groups of images (`linear_likelihood.place_blocks`), without imports. These and the
-*total* are CPU seconds of all threads, which other work on the machine disturbs less, though not
-nothing. *Tracing*, *lowering* and *compiling* are seconds by JAX's own clock, in which a function
+and, for HMC, the groups of images (`linear_likelihood.place_blocks`), without imports. These and
+*CPU in all* are CPU seconds of all threads, which other work on the machine disturbs less than wall
+seconds. *Tracing*, *lowering* and *compiling* are seconds by JAX's own clock, in which a function
 that is traced within another counts twice; compiling has threads, so that it can take more CPU.
 """
 
