@@ -86,9 +86,9 @@ def run_until_first_step(setting: str) -> None:
     from ensemble.run import loop, monitor
     from ensemble.tasks import linear_likelihood
 
-    def note(event: str, seconds: float, **_: Any) -> None:
+    def note(event: str, duration_secs: float, **_: Any) -> None:
         if event in _EVENTS:
-            _spent[_EVENTS[event]] += seconds
+            _spent[_EVENTS[event]] += duration_secs
 
     def end(*_: Any) -> None:
         total = time.process_time() - cpu
@@ -97,7 +97,7 @@ def run_until_first_step(setting: str) -> None:
         os._exit(0)
 
     jax.monitoring.register_event_duration_secs_listener(note)
-    monitor.Monitor.write_previous = end  # type: ignore[method-assign]
+    monitor.Monitor.write_previous = end  # type: ignore
     loop.create_task = counted("data", loop.create_task)
     linear_likelihood.place_blocks = counted("data", linear_likelihood.place_blocks)
     if setting == "table":
