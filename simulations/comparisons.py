@@ -146,20 +146,21 @@ class Kind(NamedTuple):
         return self.noise * np.exp(self.quality * rng.normal(size=num_members))
 
 
-def _pair(rng: np.random.Generator, members: tuple[int, int], kinds: Any) -> Any:
+def pair_of(rng: np.random.Generator, members: tuple[int, ...], kinds: Any) -> Any:
+    """Ensembles of so many members of these kinds, two or more, or two of real members."""
     if kinds is None:
         return real_members.draw_pair(rng, members)
     return [(kind, kind.scales(rng, number)) for kind, number in zip(kinds, members, strict=True)]
 
 
-def _draw(
+def draw_of(
     rng: np.random.Generator, pair: Any, num_examples: int | None, rarer: float = 1.0
 ) -> tuple[list[NDArray], NDArray]:
-    """Two ensembles' log-probabilities [M, N, C] of the same examples, and the labels [N].
+    """Log-probabilities [M, N, C] of each ensemble for the same examples, and the labels [N].
 
     Args:
         rng: of the draws.
-        pair: the kinds of the two, and the noises of their members; or real members.
+        pair: of `pair_of`.
         num_examples: N.
         rarer: how many times as frequent as the next one each class is.
     """
@@ -191,26 +192,27 @@ def _difference(drawn: tuple[list[NDArray], NDArray]) -> float:
 _SCORES = ("accuracy", "nll", "brier", "accuracy_at_80")
 
 
-def _views(drawn: tuple[list[NDArray], NDArray]) -> list[MeanOfSoftmax]:
+def views_of(drawn: tuple[list[NDArray], NDArray]) -> list[MeanOfSoftmax]:
+    """What is scored of each ensemble that `draw_of` has drawn."""
     return [MeanOfSoftmax(arrays={LOG_PROBS: one}, targets=drawn[1]) for one in drawn[0]]
 
 
 def _section(drawn: tuple[list[NDArray], NDArray]) -> dict[str, Any]:
-    parts = (comparison.leave_one_out(one, "nll") for one in _views(drawn))
+    parts = (comparison.leave_one_out(one, "nll") for one in views_of(drawn))
     return recipe.score_recipes("NLL", "members", *parts)
 
 
 def _scores(_: Any, drawn: tuple[list[NDArray], NDArray]) -> list[dict[str, float]]:
-    return [values_of(one, _SCORES) for one in _views(drawn)]
+    return [values_of(one, _SCORES) for one in views_of(drawn)]
 
 
 def _intervals(names: tuple[str, ...], drawn: tuple[list[NDArray], NDArray]) -> dict[str, Any]:
-    ours, theirs = _views(drawn)
+    ours, theirs = views_of(drawn)
     scores = scores_of(ours)
     return {name: scores[name].difference(ours, theirs) for name in names}
 
 
-_WORLD = World("nll", _pair, _draw, _difference, _section, _scores, _intervals)
+_WORLD = World("nll", pair_of, draw_of, _difference, _section, _scores, _intervals)
 
 
 _PLAIN, _UNEQUAL, _HARD = Kind(1.0, 0.0, 3.0), Kind(1.0, 0.3, 3.0), Kind(1.0, 0.1, 2.0)

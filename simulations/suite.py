@@ -14,8 +14,8 @@ OF_APPLICATIONS = ("walks",)
 """Modules that go with an application, and are left out where it has been removed."""
 MODULES = (
     "members abstention censored walks class_decisions detection class_scores comparisons "
-    "findings groups number_comparisons number_sentences numbers posteriors predictive_errors "
-    "quantile_sentences shifts starts stopping"
+    "findings groups methods number_comparisons number_sentences numbers posteriors "
+    "predictive_errors quantile_sentences shifts starts stopping"
 )
 """Those that have statements, in the order of the page."""
 

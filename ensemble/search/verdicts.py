@@ -6,18 +6,18 @@ intervals of these differences hold together: each has its share of the 5% (Bonf
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensemble.metrics import bootstrap
 from ensemble.scoring.score import scores_of
 from ensemble.scoring.view import View
 
 AS_GOOD, WORSE, INCONCLUSIVE = "as good", "worse", "inconclusive"
-_NUM_RESAMPLES = 2000
 _ERROR = 0.05
+_UNKNOWN = (-math.inf, math.inf)
 
 
 class Margin(NamedTuple):
@@ -68,23 +68,15 @@ def compare_with_best(
     sign = -1 if rule.better == "higher" else 1
     size, is_share = MARGINS[score]
     margin = size * abs(reference) if is_share else size
-    terms = {name: rule.known_terms(view)[0] for name, view in views.items()}
     others = [name for name in views if name != best]
+    values = {name: rule.combine.value(rule.known_terms(view)[0]) for name, view in views.items()}
     found = {best: _entry(0.0, (0.0, 0.0), margin)}
-    if not others:
-        return found
-
-    def excess(counts: Any = None) -> dict[str, float]:
-        value = {name: rule.combine.value(one, counts) for name, one in terms.items()}
+    for name in others:
+        low, high = rule.difference(views[best], views[name], 1 - _ERROR / len(others)) or _UNKNOWN
         with np.errstate(invalid="ignore"):  # Of two infinite scores.
-            return {name: float(sign * np.subtract(value[name], value[best])) for name in others}
-
-    level = 1 - _ERROR / len(others)
-    intervals = bootstrap.intervals(
-        excess, len(terms[best]), num_resamples=_NUM_RESAMPLES, level=level
-    )
-    value = excess()
-    return found | {name: _entry(value[name], intervals[name], margin) for name in others}
+            excess = float(sign * np.subtract(values[name], values[best]))
+        found[name] = _entry(excess, (low, high) if sign > 0 else (-high, -low), margin)
+    return found
 
 
 def _entry(excess: float, interval: tuple[float, float], margin: float) -> dict[str, Any]:
