@@ -146,7 +146,7 @@ class Kind(NamedTuple):
         return self.noise * np.exp(self.quality * rng.normal(size=num_members))
 
 
-def pair_of(rng: np.random.Generator, members: tuple[int, ...], kinds: Any) -> Any:
+def pair_of(rng: np.random.Generator, members: Any, kinds: Any) -> Any:
     """Ensembles of so many members of these kinds, two or more, or two of real members."""
     if kinds is None:
         return real_members.draw_pair(rng, members)
