@@ -33,6 +33,7 @@ lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import w
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m scripts.simulated_intervals
+	$(BIN)/python -m scripts.first_words
 
 docs: $(VENV)/requirements-docs  ## Builds the documentation site in build/docs.
 	$(BIN)/sphinx-build -nW --keep-going -q -d build/doctrees docs build/docs

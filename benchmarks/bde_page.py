@@ -52,7 +52,7 @@ def of(rows: Sequence[Row], method: str, table: str) -> list[Row]:
 
 
 def published(rows: Sequence[Row], method: str, table: str) -> list[Row]:
-    """Those of the published split."""
+    """The rows of the published split."""
     return [row for row in of(rows, method, table) if row["split"] == 0]
 
 

@@ -276,8 +276,8 @@ _POSTERIORS = {
     "arma-arma11": "arma",
     "gp_pois_regr-gp_pois_regr": "gp_pois",
 }
-"""Of different kinds: hierarchical, regressions with few and many predictors, a time series, a
-Gaussian process."""
+"""Models of different kinds: hierarchical, regressions with few and many predictors, a time series,
+a Gaussian process."""
 
 
 def numpyro_nuts() -> Comparison:
@@ -463,7 +463,7 @@ def fits_in_memory(num_examples: int) -> bool:
 
 
 MEAN, VARIANCE = 0.92, 9.7016
-"""Of the mixture of four normals that rwm samples."""
+"""The moments of the mixture of four normals that rwm samples."""
 MAX_ERRORS = 4.0
 
 

@@ -53,7 +53,7 @@ TABLES = ("SLID", "jumps", "smooth among noise", "diamonds")
 NUM_SPLITS = 3
 MOST_TRAIN = 10_000
 FIRST_DRAW = 10
-"""Of made tables; shared_weights.py has drawn them with 0 and 1."""
+"""The first seed of made tables; shared_weights.py has drawn them with 0 and 1."""
 PAIRS = {"embeddings": (EMBEDDED, PLAIN), "tabm": (SHARED, EQUAL_SECONDS)}
 
 Row = Mapping[str, Any]
@@ -108,7 +108,7 @@ def cell(method: str, table: str, split: int, folder: pathlib.Path, members: int
 
 
 def number_of_members(plain: Row, shared: Row) -> int:
-    """As many plain networks as take the CPU seconds of TabM.
+    """Counts the plain networks that take the CPU seconds of TabM.
 
     Args:
         plain: a row of eight networks.

@@ -61,7 +61,7 @@ DATA = ("digits", "concrete", "kin8nm", "cells", "mlc_churn", "protein")
 NUM_SEEDS = 5
 MOST_ROWS = {"kin8nm": 4000}
 MOST_TIMES = 4
-"""Of c: the last round."""
+"""The last round's length in units of c."""
 BUDGET = "12h"
 
 

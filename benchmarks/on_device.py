@@ -67,7 +67,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 FEW_METHODS = ("sgd", "hmc")
-"""Those of --tiny."""
+"""The methods of --tiny."""
 SIZES, TINY_SIZES = (1, 8, 64), (1, 2)
 NUM_CHAINS, TORCH_MEMBERS = 8, 8
 RESNET = {"model": "resnet20", "ensemble_size": 8, "batch_size": 128, "batching": "independent"}

@@ -126,7 +126,7 @@ def _in_lines(text: str) -> str:
 
 
 def sections(contents: Mapping[str, Content]) -> Iterator[str]:
-    """Those of the page, by the names of the files."""
+    """The sections of the page, by the names of the files."""
     for name, content in contents.items():
         yield f"## {name}"
         yield provenance(name, content)

@@ -72,7 +72,7 @@ class Split:
         self._data = {"candidate": held_out(whole, HELD_OUT, number), "final": whole}
 
     def workdir(self, stage: str, name: str) -> pathlib.Path:
-        """Of one run."""
+        """The workdir of one run."""
         return self._folder / f"{stage}_{name}"
 
     def train(self, stage: str, name: str, keys: dict[str, Any], start: str = "") -> dict[str, Any]:

@@ -70,7 +70,8 @@ networks.register("price_cnn", SmallCNN)
 
 HE = "*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)"
 WIDE = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
-"""Of a network that averages over positions: with `HE` its outputs would hardly differ."""
+"""The prior of a network that averages over positions: with `HE` its outputs would hardly
+differ."""
 
 
 def _table(name: str, step_size: float) -> Problem:

@@ -122,7 +122,7 @@ def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
 
 
 def numpy(num_chains: int, num_samples: int) -> dict[str, float]:
-    """As published."""
+    """Runs the published program in NumPy."""
     from scipy.special import logsumexp
     from scipy.stats import norm
 
@@ -157,7 +157,7 @@ def numpy(num_chains: int, num_samples: int) -> dict[str, float]:
 
 
 def published_jax(num_chains: int, num_samples: int) -> dict[str, float]:
-    """As published."""
+    """Runs the published program in JAX."""
     import jax
     import jax.numpy as jnp
     from jax.scipy.special import logsumexp

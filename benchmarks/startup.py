@@ -1,4 +1,5 @@
-"""Where the time goes until the first step: of digits, of a table's first fit, of HMC on MNIST.
+"""Measures where the time goes until the first step: of digits, of a table's first fit, of HMC on
+MNIST.
 
     python benchmarks/startup.py --out=benchmarks/results/startup.json
 

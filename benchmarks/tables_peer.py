@@ -38,7 +38,7 @@ HELD_OUT = 0.1
 NUM_FOLDS = 5
 FLOORS = np.logspace(-6, -1, 11)
 LEAST_PROBABILITY = float(np.finfo(np.float32).eps)
-"""Of whatever method: a probability of 0 would cost infinitely many nats."""
+"""The least probability of any method: 0 would cost infinitely many nats."""
 
 Said = tuple[np.ndarray, np.ndarray] | np.ndarray
 """Mean and standard deviation [T] of each row, or probabilities [T, C]."""

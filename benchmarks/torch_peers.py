@@ -126,7 +126,8 @@ def nll_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def packed_mlp(num_estimators: int) -> nn.Module:
-    """That of PackedLinear, twice as wide in all; `einsum`, its default, is its fastest form."""
+    """Makes a network of PackedLinear, twice as wide in all; `einsum`, its default, is its fastest
+    form."""
     from torch_uncertainty.layers import PackedLinear
 
     how = {"alpha": 2, "num_estimators": num_estimators}

@@ -17,11 +17,12 @@ MAX_BATCH_SIZE = 256
 
 
 Keep = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
-"""Where predictions are to be: makes an array of a name, a shape and a type, perhaps on disk."""
+"""A function that says where predictions are kept: it makes an array of a name, a shape and a type,
+perhaps on disk."""
 PredictFn = Callable[[Any, jax.Array], dict[str, jax.Array]]
 """From one set and raw inputs [B, ...] to its prediction [B, ...], or [B, K, ...] of K passes."""
 _DRAWS_BYTES = 1 << 28
-"""Of predictions of single estimators before they are pooled."""
+"""The size of predictions of single estimators before they are pooled."""
 
 
 def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -294,7 +294,7 @@ def _owner(
 def _task_owner(
     wanted: registry.TaskEntry, own: registry.TaskEntry, model: Any, given: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """As `_owner`, of two tasks of the same method."""
+    """Does what `_owner` does for two tasks of the same method."""
     if own.models:
         return "config.model='mlp' or another network", f"config.model={model!r}"
     choice = "''" if own.key else "..."

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Place = Any
-"""Where code is, as `"module:NAME"`; or the code."""
+"""The place of code, as `"module:NAME"`; or the code."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -86,7 +86,7 @@ class Fitted:
 
     @classmethod
     def one_each(cls, sets: Any, member_devices: int = 1) -> Fitted:
-        """Of members [M, ...] that have one set each."""
+        """Wraps members [M, ...] that have one set each."""
         member_of = np.arange(len(jax.tree.leaves(sets)[0]))
         return cls(sets, member_of, member_devices=member_devices)
 
@@ -107,11 +107,11 @@ class Fitted:
 
     @property
     def num_bytes(self) -> int:
-        """Of all sets."""
+        """The bytes of all sets."""
         return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.sets))
 
     def of_members(self, chosen: Sequence[int]) -> Fitted:
-        """Those of some members, by their positions in ascending order."""
+        """The sets of some members, by their positions in ascending order."""
         kept = np.isin(self.member_of, chosen)
         return dataclasses.replace(
             self,
@@ -141,7 +141,7 @@ class Fitted:
         return {name: one for name, one in self.sets.items() if name != OWN}
 
     def last_variables(self) -> Any:
-        """Those of the last set of each member, [M, ...]: of a chain its newest draw.
+        """The variables of the last set of each member, [M, ...]: of a chain its newest draw.
 
         Where the sets of a member are not in order, those of all sets, [S, ...].
 

@@ -14,10 +14,10 @@ from ml_collections import config_dict
 from ensemble.tenants import Tenants
 
 MAX_STEPS = 2**31 - 1
-"""Of a run, or draws of a chain: they are numbered in 32 bits on the devices."""
+"""The most steps of a run, or draws of a chain: they are numbered in 32 bits on the devices."""
 
 MAX_MEMBERS = 2**20
-"""Of an ensemble or a posterior: each has its own scalars and report entries."""
+"""The most members of an ensemble or a posterior: each has its own scalars and report entries."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Conflict(NamedTuple):
 
 
 def no_conflicts(values: Mapping[str, Any]) -> list[Conflict]:
-    """Of a block whose values can stand together whatever they are."""
+    """The conflicts of a block whose values can stand together whatever they are."""
     return []
 
 

@@ -103,7 +103,7 @@ class Reduce(NamedTuple):
 
 
 HERE = Reduce(lambda one: one, lambda one: one)
-"""Of members, or estimators of one, that are together on a device."""
+"""The reduction over members, or estimators of one, that are together on a device."""
 
 
 def mixture_log_density(log_density: jax.Array, live: jax.Array, over: Reduce) -> jax.Array:
@@ -189,7 +189,7 @@ class Likelihood(Protocol):
 
     @property
     def traced(self) -> Sequence[str]:
-        """Those of them that are recorded of every draw."""
+        """The names of those that are recorded for every draw."""
 
     # From the data, and from what a workdir says of them.
 

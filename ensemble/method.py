@@ -144,7 +144,8 @@ class Spread(Protocol[StateIn]):
     """A method whose state no process needs to have whole, not even at a checkpoint."""
 
     def to_parts(self, state: StateIn) -> tuple[dict[str, Any], dict[str, int]]:
-        """As `to_host`, but of arrays only what this process writes, as `Parts`.
+        """Does what `to_host` does, but returns of arrays only what this process writes, as
+        `Parts`.
 
         `from_host` takes arrays that are `Distant`, of which each process reads its part.
         """

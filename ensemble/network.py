@@ -315,7 +315,7 @@ def dense_kernels(network: Network, input_shape: tuple[int, ...]) -> list[Path]:
 
 
 Path = tuple[Any, ...]
-"""Of a leaf of a tree, as JAX has it."""
+"""The path of a leaf of a tree, as JAX has it."""
 
 
 def _made_by(jaxpr: Jaxpr, var: Any, through: set[str]) -> Any:

@@ -94,7 +94,7 @@ class Predictor:
 
     @property
     def num_bytes(self) -> int:
-        """Of all sets of variables."""
+        """The bytes of all sets of variables."""
         return self.fitted.num_bytes
 
     @property
@@ -151,7 +151,8 @@ class Predictor:
         return self.of_inputs(self._encoded(inputs))
 
     def of_inputs(self, inputs: np.ndarray) -> Any:
-        """As a call, for inputs [N, ...] as the source reads them: of a table its features.
+        """Does what a call does, for inputs [N, ...] as the source reads them: of a table its
+        features.
 
         Raises:
             UserError: as a call.

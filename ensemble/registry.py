@@ -403,7 +403,7 @@ def load(place: Place) -> Any:
 
 
 def load_code(tenants: Tenants[Entry], name: str, place: Place) -> Any:
-    """As `load`, of a tenant whose code may be anybody's.
+    """Does what `load` does, for a tenant whose code may be anybody's.
 
     Raises:
         UserError: the tenant is not built in, and its code cannot be imported.

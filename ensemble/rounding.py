@@ -8,7 +8,7 @@ import numpy as np
 from ensemble.notes import note
 
 _MAX_SHARE = 1e-3
-"""Of the range of a column that rounding may change a value by, without a word."""
+"""The share of the range of a column that rounding may change a value by, without a word."""
 _BLOCK_VALUES = 1 << 22
 """Looked at together: data may be larger than the memory."""
 

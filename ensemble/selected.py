@@ -65,7 +65,7 @@ class SelectedPredictor(Predictor):
 
     @property
     def num_bytes(self) -> int:
-        """Of all variables."""
+        """The bytes of all variables."""
         return sum(part.num_bytes for part in self.parts)
 
     @functools.cached_property
@@ -155,12 +155,12 @@ class RestoredSelection:
 
     @property
     def config(self) -> dict[str, Any]:
-        """That of the first run."""
+        """The configuration of the first run."""
         return self.parts[0].config
 
     @property
     def description(self) -> dict[str, Any]:
-        """Of the data, the same of all runs."""
+        """The description of the data, the same of all runs."""
         return self.parts[0].description
 
     @property

@@ -70,7 +70,7 @@ class Strata(NamedTuple):
         return self.values if self.kind == "group" else None
 
     def at(self, rows: np.ndarray | None) -> Strata:
-        """Those of some rows; None: of all."""
+        """Takes some rows; None: all."""
         return self if rows is None else self._replace(values=self.values[rows])
 
 
@@ -256,7 +256,7 @@ class TableKeys(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        """Those of the configuration that are set."""
+        """The keys of the configuration that are set."""
         names = ("target", "columns", "split", "date_format", "na_values", "season")
         return [f"config.{key}" for key in names if getattr(self, key)]
 
@@ -309,7 +309,7 @@ class Stored(Protocol):
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the inputs as they are read."""
+        """The type of the inputs as they are read."""
 
     def __len__(self) -> int:
         """N."""

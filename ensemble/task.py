@@ -69,10 +69,10 @@ class PredictingTask(Protocol):
 
     @property
     def likelihood(self) -> Likelihood:
-        """Of a target."""
+        """The likelihood of a target."""
 
     def describe(self) -> dict[str, Any]:
-        """As of `Task`."""
+        """See `Task.describe`."""
 
     def predict(
         self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None

@@ -29,7 +29,7 @@ from typing import IO, Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STOPPED = 75
-"""Of train.py: a checkpoint has been written, the same command goes on."""
+"""The exit status of train.py: a checkpoint has been written, the same command goes on."""
 GRACE_SECONDS = 60
 """What the others have to end by themselves, once one has ended; half of that after SIGTERM."""
 LAST_SECONDS = 8

@@ -44,7 +44,7 @@ NO_STATEMENTS: dict[str, str] = {
 
 
 def find_makers(package: pathlib.Path) -> dict[str, str]:
-    """Where functions make intervals.
+    """Finds where functions make intervals.
 
     Args:
         package: folder of a package.

@@ -30,7 +30,7 @@ _TESTS = (
     "sources/records", "sources/tables/test_parquet_rows.py", "sources/test_tfds_images.py",
     "networks/test_precision.py", "methods/members/test_member_programs.py",
 )  # fmt: skip
-"""Of tests/ensemble: what stands on packages whose ways change most between versions."""
+"""Tests of tests/ensemble: what stands on packages whose ways change most between versions."""
 FOR_TESTS = ("pytest>=9,<10", "pytest-xdist>=3.6,<4", "pandas>=2.2.3,<4", "pyarrow>=18,<27")
 """What they need beside requirements.txt; pandas 2.2.3 is the first with wheels for 3.13."""
 

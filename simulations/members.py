@@ -83,7 +83,7 @@ def _stated(log_probs: NDArray, labels: NDArray) -> dict[str, Any]:
 
 
 class _OnlyNll(MeanOfSoftmax):
-    """Of its scores nothing but the NLL is stated."""
+    """A view of whose scores only the NLL is stated."""
 
     sizes = ("nll",)
 

@@ -36,7 +36,7 @@ class Kind(NamedTuple):
     num_inputs: int = 10
 
     def slopes(self, rng: np.random.Generator, num_members: int) -> NDArray:
-        """Of the errors that are linear in the inputs [M, D]."""
+        """The slopes of the errors that are linear in the inputs [M, D]."""
         return (
             self.smooth / np.sqrt(self.num_inputs) * rng.normal(size=(num_members, self.num_inputs))
         )

@@ -49,7 +49,7 @@ class World(NamedTuple):
     is_mixture: bool = False
 
     def scale(self, inputs: NDArray) -> NDArray:
-        """Of the errors, [N]."""
+        """The scale of the errors, [N]."""
         return 0.4 + 0.6 * np.abs(inputs)
 
     def draw(
@@ -91,7 +91,7 @@ class World(NamedTuple):
 
 _SCORES = ("rmse", "nll", "crps", "coverage_90")
 _OF_ONE = (*_SCORES, "mae", "width_90", "interval_score_90")
-"""Of several members, what needs no quantiles."""
+"""The scores of several members that need no quantiles."""
 
 
 def _names(world: World) -> tuple[str, ...]:

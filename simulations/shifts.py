@@ -38,7 +38,8 @@ def costs(
 
 
 def cost_interval(hits: NDArray, shifted: NDArray, num_kinds: int) -> Interval:
-    """Of the accuracy that a shift costs; those of all kinds hold together in 95% of cases."""
+    """The interval of the accuracy that a shift costs; those of all kinds hold together in 95% of
+    cases."""
     found = Share().change(shifted, hits, 1 - (1 - LEVEL) / num_kinds)
     assert found is not None
     return found

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 Outcome = Mapping[str, bool | None]
-"""Of one replication: by part of the statement (a score, a sentence) whether an interval held what
-it is about, or a verdict was wrong; None where nothing was stated."""
+"""The outcome of one replication: by part of the statement (a score, a sentence) whether an
+interval held what it is about, or a verdict was wrong; None where nothing was stated."""
 
 Replicate = Callable[[np.random.Generator], Outcome]
 Interval = tuple[float, float] | None
 
 INTERVAL, VERDICT = "interval", "verdict"
 LOW, HIGH = 0.92, 0.975
-"""Where the found coverage of a 95% interval may lie."""
+"""The range in which the found coverage of a 95% interval may lie."""
 MOST_WRONG = 0.05
 
 

@@ -48,7 +48,7 @@ class Problem(NamedTuple):
     targets: NDArray
 
     def nll(self, weights: NDArray) -> NDArray:
-        """Of test targets, by weights [..., D]: [..., N]."""
+        """The NLL of test targets, by weights [..., D]: [..., N]."""
         return 0.5 * (_LOG_TAU + (self.targets - weights @ self.inputs.T) ** 2)
 
     def truths(self) -> dict[str, float]:

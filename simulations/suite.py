@@ -17,7 +17,7 @@ MODULES = (
     "findings groups methods number_comparisons number_sentences numbers posteriors "
     "predictive_errors quantile_sentences shifts starts stopping"
 )
-"""Those that have statements, in the order of the page."""
+"""The modules that have statements, in the order of the page."""
 
 STATEMENTS: tuple[Statement, ...] = tuple(
     statement

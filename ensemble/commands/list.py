@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def origins(kind: str) -> dict[str, str]:
-    """Where the tenants of a kind come from, by their names."""
+    """Finds where the tenants of a kind come from, by their names."""
     tenants = registry.tenants_of(kind)
     built_in = {one.name for one in declared()} if kind == "score" else tenants.built_in
     installed = {

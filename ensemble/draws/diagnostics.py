@@ -30,7 +30,8 @@ bulk and tail ESS."""
 AGREE, DISAGREE, TOO_FEW = "agree", "do not agree", "hold too few independent draws"
 """What can be said of chains."""
 MIN_CHAINS = 6
-"""Of which at most 5% miss one of two equal modes when each starts at either."""
+"""The number of chains of which at most 5% miss one of two equal modes when each starts at
+either."""
 
 _MIN_BATCHES = 8
 _FALSE_ALARMS = 0.01
@@ -46,7 +47,7 @@ SAMPLE_STATS = {
 
 
 class ScalarDiagnostics(NamedTuple):
-    """Of one scalar over all chains.
+    """Diagnostics of one scalar over all chains.
 
     Attributes:
         rhat: 1 if the chains agree; infinite if each stays at a value of its own.
@@ -64,7 +65,7 @@ class ScalarDiagnostics(NamedTuple):
 
 
 class Diagnostics(NamedTuple):
-    """Of the worst scalars, and of each.
+    """Diagnostics of the worst scalars, and of each.
 
     NaN stands for what cannot be said: too few draws, or a scalar that is not finite throughout. It
     compares as false with any goal, so it never counts as converged.
@@ -94,7 +95,7 @@ class Diagnostics(NamedTuple):
 
     @property
     def ess_min(self) -> float:
-        """Of bulk and tails, over the scalars."""
+        """The least ESS of bulk and tails, over the scalars."""
         return float(np.min([self.ess_bulk_min, self.ess_tail_min]))  # NaN is the least.
 
 

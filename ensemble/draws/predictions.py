@@ -169,7 +169,8 @@ def as_members(arrays: Arrays) -> MemberPredictions:
 
 
 def member_of(num_members: int, num_estimators: int) -> np.ndarray | None:
-    """As `MemberPredictions` has it, of as many estimators of each member."""
+    """Numbers estimators by their member, as `MemberPredictions` has it, for as many estimators of
+    each member."""
     if num_estimators == 1:
         return None
     return np.repeat(np.arange(num_members), num_estimators)

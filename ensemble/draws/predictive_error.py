@@ -19,7 +19,7 @@ ERROR = "posterior/predictive/error"
 OVER = "chains of this length"
 """What the interval is over."""
 RHAT_LEVELS = (1.01, 1.05)
-"""Of which the report says how many function values are above."""
+"""Levels of R-hat: the report says how many function values are above."""
 
 _MIN_BATCHES, _MAX_BATCHES = 8, 64
 _WORTH = 12.0
@@ -27,7 +27,7 @@ _WORTH = 12.0
 
 
 class PredictiveError(NamedTuple):
-    """Of the mixture over draws, at the targets of n examples.
+    """The Monte Carlo error of the mixture over draws, at the targets of n examples.
 
     Attributes:
         bound: in 95% of runs, the log predictive densities differ from those of infinitely many
@@ -102,7 +102,8 @@ def _error(log_probs: np.ndarray, num_parts: int) -> PredictiveError | None:
 
 
 def _variances(errors: np.ndarray) -> np.ndarray:
-    """Of means over the rows of errors [B, n]: the mean of the examples', and their mean's."""
+    """Variances of means over the rows of errors [B, n]: the mean of the examples', and their
+    mean's."""
     if len(errors) == 1:
         return np.zeros(2)
     of_examples = errors.var(axis=0, ddof=1).mean()

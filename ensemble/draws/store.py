@@ -26,7 +26,7 @@ logger = logging.getLogger("ensemble")
 _FILE_NAME = re.compile("([0-9]{9,}).npz")
 _SCALARS, _POSITIONS = "scalars/", "positions/"
 MAX_BYTES = 1 << 28
-"""Of the variables of all draws that predict."""
+"""The size of the variables of all draws that predict."""
 
 
 class _Chunk(NamedTuple):

@@ -20,7 +20,8 @@ of 100 directions err by more than the formula says, and near the limit of stabi
 
 
 class Bias(NamedTuple):
-    """Of standard deviations, relative: .01 is one percent of a posterior standard deviation.
+    """The relative bias of standard deviations: .01 is one percent of a posterior standard
+    deviation.
 
     Attributes:
         mean: over directions; None where it is not known.

@@ -183,7 +183,7 @@ def _packages(view: View) -> dict[str, Any]:
 
 
 def _temperature(subject: Subject) -> float:
-    """Of the likelihood; members of several runs have none together."""
+    """The likelihood's temperature; members of several runs have none together."""
     return 1.0 if "selection" in subject.report else subject.config.get("temperature", 1.0)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ensemble.evaluation.sections import Evaluated
 
 _MAX_CLASSES = 20
-"""Of which a matrix of counts can be read in a cell."""
+"""The number of classes of which a matrix of counts can be read in a cell."""
 
 
 class ClassEvaluator(Evaluator):

@@ -226,7 +226,7 @@ def _common(subjects: Sequence[Subject]) -> list[str]:
 
 
 def _notes(subjects: Sequence[Subject], weights_of: Sequence[NDArray]) -> list[str]:
-    """Those of the runs that members were chosen from."""
+    """The notes of the runs that members were chosen from."""
     return [
         f"{one.work.path}: {note}"
         for one, own in zip(subjects, weights_of, strict=True)

@@ -123,5 +123,5 @@ def _gain_interval(view: View) -> tuple[float, float]:
 
 
 def _quantiles(curve: list[NDArray], level: float) -> list[float]:
-    """Of each size's values; an infinite one stays infinite."""
+    """The quantile of each size's values; an infinite one stays infinite."""
     return [float(np.quantile(values, level, method="inverted_cdf")) for values in curve]

@@ -42,7 +42,7 @@ from ensemble.source import Source, SplitInputs, Strata
 logger = logging.getLogger("ensemble")
 
 NUM_BINS = 10
-"""Of examples by their predicted uncertainty."""
+"""The number of bins of examples by their predicted uncertainty."""
 NUM_LISTED = 10
 MAX_SHOWN = 12
 """Columns of an example that are shown."""
@@ -87,18 +87,18 @@ class Evaluated:
 
     @property
     def groups(self) -> NDArray | None:
-        """Of the test rows [N], where they are split by groups."""
+        """The groups of the test rows [N], where they are split by groups."""
         return None if self.strata is None else self.strata.groups
 
     @property
     def calibration_groups(self) -> NDArray | None:
-        """Of the calibration rows."""
+        """The groups of the calibration rows."""
         strata = None if self.source is None else self.source.strata("calibration")
         return None if strata is None else strata.groups
 
     @functools.cached_property
     def parts(self) -> list[Evaluated]:
-        """Of several targets, the same of each; empty of a single one."""
+        """The same for each of several targets; empty for a single one."""
         return [
             replace(
                 self,

@@ -223,7 +223,7 @@ def _reduce_contrast(images: Floats, kept: float) -> Floats:
 
 
 def _rotated_sources(height: int, width: int, degrees: float) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pixel of an image comes from that is rotated counterclockwise.
+    """Finds where each pixel of an image comes from that is rotated counterclockwise.
 
     Returns:
         rows and columns, `[H, W]` each, not whole and partly outside of the image.
@@ -238,7 +238,7 @@ def _rotated_sources(height: int, width: int, degrees: float) -> tuple[np.ndarra
 def _translated_sources(
     height: int, width: int, down: float, right: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pixel of an image comes from that is moved, as in `_rotated_sources`."""
+    """Finds where each pixel of an image comes from that is moved, as in `_rotated_sources`."""
     rows, columns = np.mgrid[:height, :width]
     return rows - down, columns - right
 

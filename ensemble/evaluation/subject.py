@@ -174,7 +174,7 @@ class Subject:
         return self._restored.predictor(self._num_devices)
 
     def data_dir(self, name: str) -> str | None:
-        """Where a TFDS set is read, or prepared: `data_dir` of `load_dataset`.
+        """The place where a TFDS set is read, or prepared: `data_dir` of `load_dataset`.
 
         Raises:
             UserError: the set is there in part.

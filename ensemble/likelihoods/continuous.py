@@ -97,7 +97,7 @@ class Continuous(Parametric):
         return parts[LOC]
 
     def variance(self, parts: Mapping[str, Any], xp: Any, unit: float = 1.0) -> Any:
-        """That of the family, times the square of the scale."""
+        """The variance of the family, times the square of the scale."""
         return self.standard_variance(parts) * (parts[SCALE] / unit) ** 2
 
     def relative_variance(self, parts: Mapping[str, Any]) -> Any:

@@ -43,7 +43,8 @@ class Dirichlet(Classes):
     def expected_log_prob(
         self, params: Mapping[str, Any], outputs: jax.Array, taught: Mapping[str, jax.Array]
     ) -> jax.Array:
-        """That of a label [B], and minus the cross-entropy between the splits of the uncertainty.
+        """The log-probability of a label [B], and minus the cross-entropy between the splits of the
+        uncertainty.
 
         The teacher's epistemic and aleatoric parts, in nats, weight the logarithms of their shares
         here: where there is hardly any uncertainty, it hardly matters how it is split.

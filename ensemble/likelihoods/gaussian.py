@@ -33,15 +33,16 @@ class Gaussian(Continuous):
         return {LOC: outputs[..., 0], SCALE: positive(outputs[..., 1])}
 
     def standard_log_density(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
-        """Of N(0, 1)."""
+        """The log density of N(0, 1)."""
         return -0.5 * (z * z + math.log(2 * math.pi))
 
     def standard_cdf(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
-        """Of N(0, 1)."""
+        """The CDF of N(0, 1)."""
         return special.ndtr(z)
 
     def standard_log_survival(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
-        """Of N(0, 1); far out by its asymptotic series, for JAX's derivative cancels there."""
+        """The log survival function of N(0, 1); far out by its asymptotic series, for JAX's
+        derivative cancels there."""
         far = xp.maximum(z, _FAR)
         s = far**-2.0
         series = xp.log1p(-s * (1 - 3 * s * (1 - 5 * s * (1 - 7 * s))))

@@ -18,7 +18,7 @@ from ensemble.likelihoods.gaussian import Gaussian
 from ensemble.likelihoods.mixture_density import SCALE, MixtureDensity
 
 SHARE = "epistemic_share"
-"""Of the variance, [M, N], 0..1."""
+"""The epistemic share of the variance, [M, N], 0..1."""
 
 
 class GaussianSplit(Gaussian):
@@ -29,13 +29,14 @@ class GaussianSplit(Gaussian):
     needs_teacher = True  # Targets say nothing about the share.
 
     def parameters(self, params: Mapping[str, Any], outputs: jax.Array) -> dict[str, jax.Array]:
-        """As of a Gaussian, and the share."""
+        """The parameters of a Gaussian, and the share."""
         return {**super().parameters(params, outputs), SHARE: jax.nn.sigmoid(outputs[..., 2])}
 
     def expected_log_prob(
         self, params: Mapping[str, Any], outputs: jax.Array, taught: Mapping[str, jax.Array]
     ) -> jax.Array:
-        """As of a Gaussian [B], and the cross-entropy between the teacher's split and the share."""
+        """The objective of a Gaussian [B], and the cross-entropy between the teacher's split and
+        the share."""
         share = taught["epistemic"] / (taught["aleatoric"] + taught["epistemic"])
         logit = outputs[..., 2].astype(jnp.float32)
         split = share * jax.nn.log_sigmoid(logit) + (1 - share) * jax.nn.log_sigmoid(-logit)
@@ -52,7 +53,7 @@ class GaussianSplit(Gaussian):
             raise ValueError(f"{SHARE} must be there, and from 0 to 1")
 
     def distribution(self, arrays: Arrays, weights: Any = None) -> MixtureDensity:
-        """As of a Gaussian, with the split that was learned."""
+        """The distribution of a Gaussian, with the split that was learned."""
         return _Split(self, arrays, weights)
 
     def exported(

@@ -24,7 +24,7 @@ class Laplace(Continuous):
         return {LOC: outputs[..., 0], SCALE: positive(outputs[..., 1])}
 
     def standard_log_density(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
-        """Of exp(-|z|) / 2."""
+        """The logarithm of exp(-|z|) / 2."""
         return -xp.abs(z) - math.log(2)
 
     def standard_cdf(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:

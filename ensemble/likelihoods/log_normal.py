@@ -17,7 +17,8 @@ from ensemble.likelihoods.numbers import LARGEST, target_range
 from ensemble.likelihoods.parametric import bounded
 
 _MOST = math.log(LARGEST)
-"""Of the logarithm of a mean, where a network has left the targets' range: float32 holds it."""
+"""The largest logarithm of a mean, where a network has left the targets' range: float32 holds
+it."""
 _MOST_SQUARED = 18.0  # Of the variance of a logarithm, in a variance: above, it leaves float32.
 _WIDEST = 3.0
 """The largest deviation of a standardised logarithm: a mean grows with exp of half its square."""
@@ -78,16 +79,16 @@ class LogNormal(Continuous):
         return xp.exp(xp.clip(u, -_FARTHEST, _FARTHEST))
 
     def log_density(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
-        """That of the logarithm, and the logarithm of its slope."""
+        """The log density of the logarithm, and the logarithm of its slope."""
         log = self.to_line(y, xp)
         return super().log_density(parts, log, xp, special) - log
 
     def cdf(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
-        """That of the logarithm."""
+        """The CDF of the logarithm."""
         return super().cdf(parts, self.to_line(y, xp), xp, special)
 
     def log_survival(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
-        """That of the logarithm."""
+        """The log survival function of the logarithm."""
         return super().log_survival(parts, self.to_line(y, xp), xp, special)
 
     def mean(self, parts: Mapping[str, Any], xp: Any) -> Any:

@@ -12,7 +12,7 @@ from ensemble.pictures import tabular
 from ensemble.pictures.plot_style import plural
 
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
-"""Of the quantiles that an ensemble as a function gives."""
+"""Levels of the quantiles that an ensemble as a function gives."""
 _MOMENTS = ("mean", "standard_deviation", "aleatoric", "epistemic")
 
 
@@ -138,7 +138,7 @@ def one_target(joined: Made, d: int) -> Made:
 
 
 def _axis(name: str) -> int:
-    """Where targets are in an array: [N, D, ...], or of members [M, N, D]."""
+    """Finds the axis of targets in an array: [N, D, ...], or of members [M, N, D]."""
     return -1 if name.startswith("member") else 1
 
 

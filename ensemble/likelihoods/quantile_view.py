@@ -58,7 +58,7 @@ class MeanOfQuantiles(QuantileView):
 
     @cached_property
     def crps(self) -> Floats:  # type: ignore[override]
-        """As quantiles tell it: twice the pinball loss, integrated over levels.
+        """The CRPS as quantiles tell it: twice the pinball loss, integrated over levels.
 
         Each level stands for those that are nearer to it than to another (Gneiting and Ranjan 2011,
         equation 10).

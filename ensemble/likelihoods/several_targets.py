@@ -188,7 +188,7 @@ class SeveralTargets:
     # On the host.
 
     def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
-        """As of one target."""
+        """Pools draws as for one target."""
         return self._first.pooled(arrays, counts)
 
     def check_predictions(self, arrays: Arrays, targets: np.ndarray | None = None) -> None:
@@ -319,7 +319,7 @@ class SeveralTargets:
         return prediction.entry(i)
 
     def legend(self) -> dict[str, Any]:
-        """That of one target."""
+        """The legend of one target."""
         return self._first.legend()
 
     def cells(self, prediction: Any, i: int) -> list[tuple[str, str | float]]:

@@ -41,7 +41,7 @@ class StudentT(Continuous):
         return {LOC: outputs[..., 0], SCALE: positive(outputs[..., 1]), DF: df}
 
     def standard_log_density(self, parts: Mapping[str, Any], z: Any, xp: Any, special: Any) -> Any:
-        """Of Student's t distribution."""
+        """The log density of Student's t distribution."""
         df = parts[DF]
         constant = special.gammaln((df + 1) / 2) - special.gammaln(df / 2)
         return constant - 0.5 * xp.log(df * math.pi) - (df + 1) / 2 * xp.log1p(z * z / df)

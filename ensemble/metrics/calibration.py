@@ -11,7 +11,8 @@ from ensemble.metrics.checks import Floats, as_log_probs, as_predictions
 from ensemble.metrics.scores import NUM_BINS, Terms, bin_ids
 
 TEMPERATURES = (0.05, 20.0)
-"""Where a temperature is sought; examples that are all predicted rightly would take it to 0."""
+"""The range in which a temperature is sought; examples that are all predicted rightly would take it
+to 0."""
 
 
 class ByChance(NamedTuple):

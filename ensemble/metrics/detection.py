@@ -70,7 +70,7 @@ class RankedScores(NamedTuple):
         return {"auroc": self.auroc_interval(), "fpr95": self._fpr95_interval()}
 
     def auroc_interval(self, level: float = LEVEL) -> Interval:
-        """Of the area under the ROC curve; both sides have two examples or more."""
+        """The interval of the area under the ROC curve; both sides have two examples or more."""
         groups = np.cumsum(np.append(False, self.last[:-1]))
         is_out = self.order >= self.num_in
         num_out = len(is_out) - self.num_in
@@ -108,7 +108,7 @@ class RankedScores(NamedTuple):
 
 
 def _variance(values: Floats) -> float:
-    """Of a mean of independent draws `[N]`; 0 of one."""
+    """The variance of a mean of independent draws `[N]`; 0 of one."""
     return float(np.var(values)) / max(len(values) - 1, 1)
 
 

@@ -90,7 +90,7 @@ class TwoWay(NamedTuple):
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Self:
-        """That of a comparison.
+        """Reads the difference of a comparison.
 
         Args:
             section: `recipe` of a comparison, which can be told.

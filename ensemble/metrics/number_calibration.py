@@ -12,7 +12,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 FACTORS = (0.05, 20.0)
-"""Where a factor of the scale is sought."""
+"""The range in which a factor of the scale is sought."""
 _NUM_TRIED = 41  # Of a mixture's NLL, which may have more than one minimum.
 NUM_PIT_BINS = 10
 

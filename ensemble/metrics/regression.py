@@ -15,7 +15,7 @@ from scipy.special import logsumexp, ndtr
 from ensemble.metrics.checks import Floats
 
 LEVELS = (0.5, 0.9, 0.95)
-"""Of the central intervals whose coverage is reported."""
+"""Levels of the central intervals whose coverage is reported."""
 _PLATEAU = 1e-9  # Of a CDF: between modes far apart it is flat, up to rounding.
 _RESOLVED = 1e-13  # Share of a bracket to which quantiles are known,
 _EXACT = 1e-12  # or the distance of their CDF from the level.
@@ -78,7 +78,7 @@ def _quantile(cdf: Callable[[Floats], Floats], low: Floats, high: Floats, level:
 
 
 def _root(cdf: Callable[[Floats], Floats], low: Floats, high: Floats, level: float) -> Floats:
-    """Where CDFs reach a level, in brackets: by secants, and halving where these are slow.
+    """Finds where CDFs reach a level, in brackets: by secants, and halving where these are slow.
 
     Anderson and Bjoerck 1973, "A new high order method of regula falsi type".
     """

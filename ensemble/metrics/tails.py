@@ -43,7 +43,7 @@ def has_heavy_tail(values: ArrayLike) -> bool:
 
 
 def _weights(slopes: Floats, tail: Floats) -> Floats:
-    """Of each slope, its profile likelihood, of sum 1."""
+    """Weights each slope by its profile likelihood, of sum 1."""
     shapes = np.log1p(-slopes[:, None] * tail).mean(axis=1)
     logs = len(tail) * (np.log(-slopes / shapes) - shapes - 1)
     weights = np.exp(logs - logs.max())

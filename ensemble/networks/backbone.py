@@ -76,7 +76,7 @@ class FunctionBackbone(Backbone):
 
     @property
     def name(self) -> str:
-        """Of the function, for messages."""
+        """The name of the function, for messages."""
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     def _refusal(self, input_shape: tuple[int, ...]) -> str:

@@ -17,7 +17,8 @@ from ensemble.networks.mlp import MLP
 from ensemble.networks.packed import PLAIN, Packing
 
 Quantiles = tuple[tuple[float, ...], ...]
-"""Of each feature [F, NUM_QUANTILES], as the network sees it; hashable, as modules are."""
+"""The quantiles of each feature [F, NUM_QUANTILES], as the network sees it; hashable, as modules
+are."""
 _DEFAULTS = {
     name.removeprefix("embedded_mlp."): key.default
     for name, key in network_keys.EMBEDDED_MLP.keys.items()

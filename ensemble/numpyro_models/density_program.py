@@ -111,7 +111,7 @@ class DensityProgram:
         return split
 
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
-        """That of a density which is finite nowhere."""
+        """The fault of a density which is finite nowhere."""
         values = np.asarray(jax.vmap(self._of)(params))
         if np.isfinite(values).any():
             return ""

@@ -246,7 +246,8 @@ def _ravel(state: HMCState) -> HMCState:
 
 
 def _choose(is_chosen: jax.Array, ones: Any, others: Any) -> Any:
-    """Of trees of arrays [C, ...], the chosen entries of the first."""
+    """Takes chosen entries of the first of two trees of arrays [C, ...], and others of the
+    second."""
 
     def choose(one: jax.Array, other: jax.Array) -> jax.Array:
         return jnp.where(is_chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)

@@ -175,7 +175,7 @@ class ModelTask(WithoutExamples):
 
     @functools.cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the model's variables."""
+        """The shapes of the model's variables."""
         found = jax.eval_shape(self.program.values, self.program.shapes, self.program.arrays)
         return {name: leaf.shape for name, leaf in found.items()}
 

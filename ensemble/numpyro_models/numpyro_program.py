@@ -264,7 +264,7 @@ class NumPyroProgram:
     # How a model is read.
 
     def _at(self, name: str) -> str:
-        """Where in the user's code a site is written, if that is known."""
+        """Says where in the user's code a site is written, if that is known."""
         return f" at {self._places[name]}" if self._places.get(name) else ""
 
     @property

@@ -99,7 +99,7 @@ class Tree(NamedTuple):
 
     @property
     def energy(self) -> jax.Array:
-        """Of the draw, nats."""
+        """The energy of the draw, nats."""
         return self.choice[-1]
 
 

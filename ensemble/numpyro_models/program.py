@@ -49,7 +49,7 @@ class Program(Protocol):
     def observations(
         self, rng_key: jax.Array, params: Params, arrays: Any
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        """Of the observed variables the log likelihoods, elementwise, and new observations."""
+        """Returns the observed variables' log likelihoods, elementwise, and new observations."""
 
     def observed(self) -> dict[str, np.ndarray]:
         """The observations."""
@@ -62,7 +62,7 @@ class Program(Protocol):
         """
 
     def reference_on_shards(self, split: ShardedModel) -> ShardedModel:
-        """Of the model of `on_shards`, the density of `log_reference`."""
+        """The density of `log_reference`, for the model of `on_shards`."""
 
     def fault(self, params: Mapping[str, np.ndarray]) -> str:
         """What is wrong with the log density at parameters [C, ...]; empty where nothing is."""

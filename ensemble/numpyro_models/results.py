@@ -279,7 +279,7 @@ def _information_criteria(sites: SiteDraws) -> dict[str, dict[str, Any]]:
 
 
 def _aligned(values: Mapping[str, np.ndarray], num_draws: int) -> dict[str, np.ndarray]:
-    """As many draws of the variables as there are of log likelihoods."""
+    """Leaves as many draws of the variables as log likelihoods have."""
     kept = {
         name: np.linspace(0, one.shape[1] - 1, num_draws).astype(int)
         for name, one in values.items()

@@ -38,7 +38,7 @@ Params = Mapping[str, Any]
 
 
 class Rows(NamedTuple):
-    """Where the rows of an array lie.
+    """The axis of an array that counts its rows.
 
     Attributes:
         size: how many there are, without padding.
@@ -106,13 +106,14 @@ class ShardedModel:
 
     @property
     def shardings(self) -> dict[str, NamedSharding]:
-        """Where the parameters of one chain lie."""
+        """Says where the parameters of one chain lie."""
         specs = self._specs(self.rows)
         return {site: NamedSharding(self.mesh, spec) for site, spec in specs.items()}
 
     @property
     def layout(self) -> Layout:
-        """Where samplers may keep the parameters; all whole where it has no words for the rows."""
+        """Says where samplers may keep the parameters; all whole where it has no words for the
+        rows."""
         split = {site: rows for site, rows in self.rows.items() if rows is not None}
         if len(set(split.values())) != 1 or self.axis_name != DATA:
             return Layout()

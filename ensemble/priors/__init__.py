@@ -67,7 +67,7 @@ class Prior(NamedTuple):
         return named(self.family).sample(rng_key, shape, self.scale_of(shape), self.setting)
 
     def standard_deviation(self, shape: tuple[int, ...]) -> float:
-        """Of each value of a parameter of that shape."""
+        """The standard deviation of each value of a parameter of that shape."""
         return named(self.family).standard_deviation(self.scale_of(shape), self.setting)
 
     def scale_of(self, shape: tuple[int, ...]) -> float:

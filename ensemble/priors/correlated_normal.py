@@ -24,7 +24,7 @@ class CorrelatedNormal:
     setting = Setting("length", lambda value: value <= 1e3, "must be at most 1000 pixels", "1")
 
     def log_density(self, values: jax.Array, scale: float, setting: float) -> jax.Array:
-        """As `PriorFamily.log_density`."""
+        """See `PriorFamily.log_density`."""
         root = _root(values.shape, setting)
         whitened = _product(np.linalg.inv(root), values)
         return -0.5 * jnp.sum(jnp.square(whitened / scale))
@@ -32,12 +32,12 @@ class CorrelatedNormal:
     def sample(
         self, rng_key: jax.Array, shape: tuple[int, ...], scale: float, setting: float
     ) -> jax.Array:
-        """As `PriorFamily.sample`."""
+        """See `PriorFamily.sample`."""
         root = _root(shape, setting)
         return scale * _product(root, jax.random.normal(rng_key, shape)).reshape(shape)
 
     def standard_deviation(self, scale: float, setting: float) -> float:
-        """As `PriorFamily.standard_deviation`."""
+        """See `PriorFamily.standard_deviation`."""
         return scale
 
 

@@ -38,4 +38,4 @@ class PriorFamily(Protocol):
         """Draws the values of one parameter, float32 of that shape."""
 
     def standard_deviation(self, scale: float, setting: float) -> float:
-        """Of each value."""
+        """The standard deviation of each value."""

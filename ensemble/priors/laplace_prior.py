@@ -12,15 +12,15 @@ class Laplace:
     setting = None
 
     def log_density(self, values: jax.Array, scale: float, setting: float) -> jax.Array:
-        """As `PriorFamily.log_density`."""
+        """See `PriorFamily.log_density`."""
         return -jnp.sum(jnp.abs(values)) / scale
 
     def sample(
         self, rng_key: jax.Array, shape: tuple[int, ...], scale: float, setting: float
     ) -> jax.Array:
-        """As `PriorFamily.sample`."""
+        """See `PriorFamily.sample`."""
         return scale * jax.random.laplace(rng_key, shape)
 
     def standard_deviation(self, scale: float, setting: float) -> float:
-        """As `PriorFamily.standard_deviation`."""
+        """See `PriorFamily.standard_deviation`."""
         return scale * math.sqrt(2)

@@ -10,15 +10,15 @@ class Normal:
     setting = None
 
     def log_density(self, values: jax.Array, scale: float, setting: float) -> jax.Array:
-        """As `PriorFamily.log_density`."""
+        """See `PriorFamily.log_density`."""
         return -0.5 * jnp.sum(jnp.square(values / scale))
 
     def sample(
         self, rng_key: jax.Array, shape: tuple[int, ...], scale: float, setting: float
     ) -> jax.Array:
-        """As `PriorFamily.sample`."""
+        """See `PriorFamily.sample`."""
         return scale * jax.random.normal(rng_key, shape)
 
     def standard_deviation(self, scale: float, setting: float) -> float:
-        """As `PriorFamily.standard_deviation`."""
+        """See `PriorFamily.standard_deviation`."""
         return scale

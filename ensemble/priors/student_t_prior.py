@@ -16,15 +16,15 @@ class StudentT:
     )
 
     def log_density(self, values: jax.Array, scale: float, setting: float) -> jax.Array:
-        """As `PriorFamily.log_density`."""
+        """See `PriorFamily.log_density`."""
         return -0.5 * (setting + 1) * jnp.sum(jnp.log1p(jnp.square(values / scale) / setting))
 
     def sample(
         self, rng_key: jax.Array, shape: tuple[int, ...], scale: float, setting: float
     ) -> jax.Array:
-        """As `PriorFamily.sample`."""
+        """See `PriorFamily.sample`."""
         return scale * jax.random.t(rng_key, setting, shape)
 
     def standard_deviation(self, scale: float, setting: float) -> float:
-        """As `PriorFamily.standard_deviation`."""
+        """See `PriorFamily.standard_deviation`."""
         return scale * math.sqrt(setting / (setting - 2))

@@ -28,7 +28,7 @@ NOT_WATCHED, WATCHED, HELD_OUT = 0, 1, 2
 """What an entry of an observed matrix may be."""
 
 RANK = 8
-"""Of the planted factors of generated watches."""
+"""The rank of the planted factors of generated watches."""
 GENRES = ("Action", "Comedy", "Crime", "Drama", "Horror", "Musical", "Romance", "Western")
 _GENRE_SHARE = 0.6  # Of the variance of a movie's factors; the rest is its own.
 _MOVIE_SCALE = 0.5  # Taste moves a log-odds by 0.5 sqrt(8) = 1.4, one standard deviation.

@@ -95,7 +95,7 @@ class RatingsKeys(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        """Those of the configuration that are set."""
+        """The keys of the configuration that are set."""
         usual = self._field_defaults
         return [
             f"config.ratings.{key}"

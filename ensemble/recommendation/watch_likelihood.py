@@ -85,7 +85,7 @@ def place(
     pairs = np.stack([rounded, (totals - rounded).astype(np.float32)], axis=1)
 
     def signs_of(index: tuple[slice, ...] | None) -> np.ndarray:
-        """Those of the shards that one device has: all, or one."""
+        """The signs of the shards that one device has: all, or one."""
         first, last, _ = (index or (slice(None),))[0].indices(shape[0])
         signs = np.zeros((last - first, num_rows, num_movies), dtype)
         of_shards = signs.reshape(-1, num_blocks * num_rows, num_movies)

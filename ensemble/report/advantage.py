@@ -61,7 +61,7 @@ def beaten(likelihood: Likelihood, train_targets: Any, targets: Any) -> Beaten:
 
 
 class Advantage(NamedTuple):
-    """Of a predictor over a constant: paired 95% intervals over the scored examples.
+    """The advantage of a predictor over a constant: paired 95% intervals over the scored examples.
 
     Attributes:
         ensemble: of what the headline score is the mean of, positive where the ensemble is better.
@@ -102,7 +102,8 @@ def advantage(view: View, constant: Beaten, loss: str) -> Advantage:
 
 
 def _interval(gains: Floats) -> Interval:
-    """Of a mean; anything is possible where there are fewer than two examples that have a score."""
+    """The interval of a mean; anything is possible where there are fewer than two examples that
+    have a score."""
     known = gains[~np.isnan(gains)]
     if np.isneginf(known).any():  # A target of probability 0: no other examples change that.
         return (-math.inf, -math.inf)

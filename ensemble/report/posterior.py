@@ -178,7 +178,7 @@ def convergence_scalars(
 def _modes(
     counted: Mapping[str, np.ndarray], found: Diagnostics
 ) -> tuple[str | None, list[list[int]] | None]:
-    """Of chains that do not agree, the scalar that differs most between modes, and their chains."""
+    """Finds the scalar that differs most between modes of chains, and the chains of each."""
     if judge_chains(found.rhat_max, found.ess_min, found.rhat_chance) != DISAGREE:
         return None, None
     watched = {

@@ -17,7 +17,7 @@ from ensemble.source import Source, blocks, check_in_memory
 from ensemble.target_rows import ERROR, columns, joined, values
 
 MAX_COLUMNS = 2000
-"""Of least squares: with more, its equations take longer than the ensemble."""
+"""The most columns of least squares: with more, its equations take longer than the ensemble."""
 MAX_PRODUCTS = 1e10
 """Rows times the square of columns, which least squares multiplies, after a training."""
 TITLES = {
@@ -28,7 +28,7 @@ TITLES = {
 }
 """What they are called, the worst first; the last two are for rows that are split by time."""
 EXCESS_LEVEL = 0.975
-"""Of two intervals, which then hold both differences with 95% confidence (Bonferroni)."""
+"""The level of two intervals, which then hold both differences with 95% confidence (Bonferroni)."""
 
 
 def score_simple(

@@ -10,7 +10,8 @@ _NEARLY_ALL = 0.999
 _TUNED_VARIANCE = 5e-4
 """Nats^2 per step and parameter: what the tuning of MCLMC aims at, as BlackJAX sets it."""
 _FAR_BELOW = 1e-3
-"""Of that: it goes with the sixth power of a step size, which is less than a third then."""
+"""The share that is far below: it goes with the sixth power of a step size, which is less than a
+third then."""
 _TOO_LONG, _SHORT_ENOUGH = 1.0, 0.1
 """Nats^2 per step and parameter of a step size that was given: posteriors of small networks predict
 worse above the first (docs/posteriors.md, "When a posterior pays"), and well about the second."""

@@ -35,7 +35,8 @@ from ensemble.task import Scored
 logger = logging.getLogger("ensemble")
 
 CHUNK_SECONDS = 8.0
-"""That a chunk should take at most: a second one may be in line when a run is asked to stop."""
+"""The seconds that a chunk should take at most: a second one may be in line when a run is asked to
+stop."""
 
 
 class Pace:

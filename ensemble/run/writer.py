@@ -165,7 +165,7 @@ class NoWriter(Writer):
         """Opens nothing."""
 
     def sizes(self) -> dict[str, int]:
-        """Of no files."""
+        """Returns no files."""
         return {}
 
     def scalars(self, step: int, scalars: Mapping[str, float], **extra: Any) -> None:

@@ -47,7 +47,8 @@ class Combine(Protocol):
         """Its interval; None where it is not known."""
 
     def difference(self, ours: Floats, theirs: Floats, level: float = LEVEL) -> Interval | None:
-        """Of the second score less the first, of two ensembles on the same examples."""
+        """The interval of the second score less the first, of two ensembles on the same
+        examples."""
 
     def change(
         self, ours: Floats, theirs: Floats, level: float = LEVEL, groups: NDArray | None = None
@@ -61,7 +62,7 @@ class Combine(Protocol):
     def ratio(
         self, ours: Floats, theirs: Floats, level: float = LEVEL, groups: NDArray | None = None
     ) -> Interval | None:
-        """As `change`, of the second score over the first."""
+        """Does what `change` does, for the second score over the first."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class Coverage(Share):
 
     @property
     def tails(self) -> tuple[float, float]:
-        """Where the interval begins and ends in the distribution."""
+        """The places where the interval begins and ends in the distribution."""
         return (1 - self.level) / 2, (1 + self.level) / 2
 
     def value(self, terms: Floats, counts: NDArray | None = None) -> float:

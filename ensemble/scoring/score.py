@@ -145,13 +145,14 @@ class Score:
     def change(
         self, ours: View, theirs: View, level: float = 0.95, groups: NDArray | None = None
     ) -> Interval | None:
-        """As `difference`, of what is made of one ensemble or of its inputs; over groups if any."""
+        """Does what `difference` does, for what is made of one ensemble or of its inputs; over
+        groups if any."""
         return self._paired(self.combine.change, ours, theirs, level, groups)
 
     def ratio(
         self, ours: View, theirs: View, level: float = 0.95, groups: NDArray | None = None
     ) -> Interval | None:
-        """As `change`, of the second view's score over the first's."""
+        """Does what `change` does, for the second view's score over the first's."""
         return self._paired(self.combine.ratio, ours, theirs, level, groups)
 
     def _paired(

@@ -14,7 +14,8 @@ from ensemble.scoring.score import scores_of
 from ensemble.scoring.view import View
 
 VERSION = 2
-"""Of report.json and of evaluation.json; version 1, of release 1.0, had scores in other places."""
+"""The version of report.json and of evaluation.json; version 1, of release 1.0, had scores in other
+places."""
 OVER = "test examples, with these members fixed"
 """What would be drawn anew, in words that stand beside intervals."""
 

@@ -156,7 +156,7 @@ class View:
 
     @property
     def parts(self) -> Sequence[View]:
-        """Of several targets, the view of each; empty of a single one."""
+        """The view of each of several targets; empty for a single one."""
         return ()
 
     @cached_property

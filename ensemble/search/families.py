@@ -14,7 +14,7 @@ Settings = Mapping[str, Any]
 
 PLAIN = "plain"
 _WIDE_PRIOR = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
-"""That of `configs/mnist_sghmc.py`, with which a posterior predicts better than by He's."""
+"""The prior of `configs/mnist_sghmc.py`, with which a posterior predicts better than by He's."""
 
 
 def _lasts(steps: int) -> Settings:
@@ -50,7 +50,7 @@ class Family(NamedTuple):
 
 
 def _several(config: Settings, times: int) -> Settings:
-    """As many networks as the seconds pay for at full length; two of half of it at least."""
+    """Says how many networks the seconds pay for at full length; two of half of it at least."""
     return {"ensemble_size": max(2, times)}
 
 
@@ -101,4 +101,4 @@ FAMILIES: tuple[Family, ...] = (
     Family("laplace", "a posterior around the plain network", "laplace", start=1.0),
     Family("greedy", "members of all of these, with weights", selects=True),
 )
-"""Those that need others' networks come behind these."""
+"""All families; those that need others' networks come behind these."""

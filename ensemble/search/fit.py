@@ -52,8 +52,8 @@ _under_way = logging.getLogger("ensemble.search")
 _METHOD = "cross_fitted"
 _MOST_FAILURES = 5
 _LEAST_SHARE = 0.5
-"""Of the shortest trial, which must be left of the time for another one to begin: the first seconds
-of a trial compile, and cannot be cut short."""
+"""The share of the shortest trial that must be left of the time for another one to begin: the first
+seconds of a trial compile, and cannot be cut short."""
 _SHOWN_SECONDS = 1.0
 """From one state of the display to the next, while a trial is under way."""
 _KEPT_SECONDS = 5.0
@@ -376,7 +376,7 @@ def _watched(
 
 
 def _folder(out: Workdir, number: int) -> Workdir:
-    """Where a trial lives."""
+    """The workdir of a trial."""
     return Workdir(out.path / "trials" / f"{number:03d}")
 
 

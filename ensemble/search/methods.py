@@ -54,7 +54,7 @@ from ensemble.storage.workdir import Workdir
 logger = logging.getLogger("ensemble")
 
 TIMES: tuple[int, ...] = (1, 4, 16)
-"""Of c, that each family has in one round after the other."""
+"""The units of c that each family has, round after round."""
 _LENGTH = "length"
 _QUIET: Mapping[str, Any] = {"plot_every_epochs": 10**9, "keep_checkpoints": 1}
 _EVALUATIONS = 20

@@ -23,7 +23,7 @@ _FIRST_ROUND = 4
 _LENGTHS = (4, 2, 1)
 """Parts of the epochs that a family trains for, from rung to rung."""
 _DRAWS = 20
-"""Of settings that are all known already, after which there are no others."""
+"""How many settings are drawn that are all known already, after which there are no others."""
 
 Settings = Mapping[str, Any]
 """Keys of the configuration that differ from the default family's."""
@@ -41,7 +41,7 @@ FIRST: tuple[Settings, ...] = (
 )
 """The families of the first round."""
 _SHARED = 0.2
-"""Of the families that are drawn: their members consist of estimators, which take longer."""
+"""The share of drawn families whose members consist of estimators, which take longer."""
 _WIDTHS = ("64,64", "128,128", "256,256", "128,128,128", "256,256,256")
 
 

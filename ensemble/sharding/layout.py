@@ -1,4 +1,4 @@
-"""Where the parameters of a posterior lie: whole on every shard, or row by row by their data."""
+"""The parameters of a posterior lie whole on every shard, or row by row by their data."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -34,11 +34,11 @@ class Layout(NamedTuple):
         return any(str(getattr(key, "key", "")) in self.names for key in path)
 
     def spec(self, path: Sequence[Any], *leading: str | None) -> PartitionSpec:
-        """Where a leaf lies whose first axes, before those of the parameter, are `leading`."""
+        """Says where a leaf lies whose first axes, before those of the parameter, are `leading`."""
         return spec(*leading, self.row) if self.is_split(path) else spec(*leading)
 
     def sharding(self, mesh: Mesh, path: Sequence[Any], *leading: str | None) -> NamedSharding:
-        """Where such a leaf lies on the devices of a mesh."""
+        """Says where such a leaf lies on the devices of a mesh."""
         return NamedSharding(mesh, self.spec(path, *leading))
 
     def pad(self, tree: Any, axis: int = 0) -> Any:
@@ -54,7 +54,7 @@ class Layout(NamedTuple):
         return jax.eval_shape(self.pad, shapes)
 
     def mask(self, tree: Any) -> Any:
-        """Of every leaf what is no padding: [num_places] if it is split, else [], true."""
+        """Marks what is no padding in every leaf: [num_places] if it is split, else [], true."""
         rows, whole = np.arange(self.num_places) < self.num_rows, np.ones((), bool)
         return jax.tree_util.tree_map_with_path(
             lambda path, _: rows if self.is_split(path) else whole, tree

@@ -74,7 +74,7 @@ def spec(*names: str | None) -> PartitionSpec:
 
 
 def by_rows(sharding: NamedSharding, num_axes: int = 2) -> Format:
-    """Where an array of so many axes lies, and that each of its rows is in one piece.
+    """Says where an array of so many axes lies, and that each of its rows is in one piece.
 
     TPUs else choose what takes the least, such as columns of 128 rows, and a program that would
     have rows begins with a copy of all.
@@ -83,5 +83,5 @@ def by_rows(sharding: NamedSharding, num_axes: int = 2) -> Format:
 
 
 def named_sharding(mesh: Mesh, *names: str | None) -> NamedSharding:
-    """Where an array lies on the devices of a mesh; `names` as those of `spec`."""
+    """Says where an array lies on the devices of a mesh; `names` as those of `spec`."""
     return NamedSharding(mesh, spec(*names))

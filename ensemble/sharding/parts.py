@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 Index = tuple[slice, ...]
-"""Where a part lies in the whole: a slice with a start and a stop for each axis."""
+"""The place of a part in the whole: a slice with a start and a stop for each axis."""
 
 _ALIGNMENT = 64
 """Bytes: at such addresses XLA:CPU takes an array of the host as it is, without a copy."""
@@ -38,7 +38,7 @@ class Parts:
 
     @property
     def nbytes(self) -> int:
-        """Of this process's parts."""
+        """The bytes of this process's parts."""
         return self.size * self.dtype.itemsize
 
 

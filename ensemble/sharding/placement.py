@@ -1,4 +1,4 @@
-"""Where members live on the mesh.
+"""The placement of members on the mesh.
 
 M members meet D devices in one of two ways, and both fit one layout:
 
@@ -288,7 +288,8 @@ class Placement:
         return program
 
     def member_shardings(self, tree: Any) -> Any:
-        """Where the arrays [num_places, ...] of members lie on the devices, a tree of shardings."""
+        """Says where the arrays [num_places, ...] of members lie on the devices, a tree of
+        shardings."""
         if not self.splits_members:
             return named_sharding(self.mesh, "member")
 
@@ -335,7 +336,7 @@ class Placement:
         return jax.tree.map(lambda leaf: transfer.strip(leaf, self.num_members), whole)
 
     def own_members(self, tree: Any) -> Any:
-        """As `gather_members`, but of each array what this process writes: `Parts`."""
+        """Does what `gather_members` does, for what this process writes of each array: `Parts`."""
         return jax.tree.map(lambda leaf: own_parts(leaf, self.num_members), tree)
 
     def place_shared(self, batch: Any) -> Any:

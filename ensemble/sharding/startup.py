@@ -65,7 +65,8 @@ _COMPUTES_WITH = {
 
 
 MAX_DEVICES = 1024
-"""Of a process. Each virtual CPU device takes threads, of which a system has only so many."""
+"""The most devices of a process. Each virtual CPU device takes threads, of which a system has only
+so many."""
 
 
 def configure(num_devices: int | None = None, method: str | None = None) -> None:
@@ -106,7 +107,7 @@ def _check_settings() -> None:
 
 
 def configure_devices(num_devices: int | None = None, method: str | None = None) -> None:
-    """As `configure`, but JAX does not start: other processes may be met first."""
+    """Does what `configure` does, but JAX does not start: other processes may be met first."""
     if num_devices is not None and num_devices not in range(1, MAX_DEVICES + 1):
         raise UserError(
             f"config.num_devices={num_devices!r} must be a whole number from 1 to {MAX_DEVICES}; "
@@ -356,7 +357,7 @@ def _accepts(flags: Sequence[str], reads: str) -> bool | None:
 
 
 def cache_folder() -> pathlib.Path:
-    """Where this user's files lie that can be made again.
+    """The folder of this user's files that can be made again.
 
     Raises:
         UserError: that is in a home folder which is not known.

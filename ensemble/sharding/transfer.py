@@ -153,7 +153,7 @@ def _own_parts(leaf: jax.Array) -> list[np.ndarray]:
 
 
 def _places(leaf: jax.Array) -> list[Any]:
-    """Where the parts of all processes belong, in the order of `_own_parts`."""
+    """The places where the parts of all processes belong, in the order of `_own_parts`."""
     where: Any = leaf.sharding.devices_indices_map(leaf.shape)
     devices = sorted(where, key=lambda one: (one.process_index, one.id))
     once = {(device.process_index, str(where[device])): where[device] for device in devices}

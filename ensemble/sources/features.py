@@ -35,7 +35,8 @@ _BATCH_SIZE = 256
 _PROBE_SIZE = 8
 _NUM_PROJECTIONS = 4
 _TOLERANCE = 0.01
-"""Of the probe's size: other devices round differently, in bfloat16 or TF32 by as much."""
+"""The tolerance as a share of the probe's size: other devices round differently, in bfloat16 or
+TF32 by as much."""
 _STREAM = 5  # Of random numbers; ensemble.sources has others.
 
 
@@ -108,7 +109,7 @@ class Features(Source):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """That of the source."""
+        """The fingerprint of the source."""
         return self.data
 
     def read(self, split: str, indices: np.ndarray | slice) -> Examples:
@@ -282,7 +283,7 @@ def _differ(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _folder(fingerprint: str, probe: Probe) -> pathlib.Path:
-    """Where the features of data are, or would be."""
+    """The folder where the features of data are, or would be."""
     key = hashlib.blake2b(f"{fingerprint} {probe.digest}".encode(), digest_size=16).hexdigest()
     return startup.cache_folder() / "features" / key
 

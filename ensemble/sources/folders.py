@@ -96,7 +96,8 @@ def given_folder(name: str, request: Request) -> OwnData:
 
 
 def _try_header(file: Path) -> tuple[tuple[int, int], str] | None:
-    """As `_read_header`; None where it cannot be read: who decodes the image will say why."""
+    """Does what `_read_header` does; None where it cannot be read: who decodes the image will say
+    why."""
     try:
         return _read_header(file)
     except UserError:

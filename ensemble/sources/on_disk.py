@@ -76,7 +76,7 @@ class OnDisk(Source):
         return self._targets[split]
 
     def value_range(self, split: str) -> tuple[float, float]:
-        """As `Source`, without reading inputs where their summary is known."""
+        """Does what `Source` says, without reading inputs where their summary is known."""
         part, rows = self.rows[split]
         if self.given.known is None:
             return super().value_range(split)
@@ -84,7 +84,7 @@ class OnDisk(Source):
         return known.low.min().item(), known.high.max().item()
 
     def hashed(self, split: str) -> Iterator[np.ndarray]:
-        """As `Source`: the digests of inputs where they are known."""
+        """Yields, as `Source` says, the digests of inputs where they are known."""
         part, rows = self.rows[split]
         if self.given.known is None:
             return super().hashed(split)
@@ -131,7 +131,7 @@ def split_on_disk(given: OwnData, name: str, request: Request, reads_ahead: bool
 
 
 def split_decoded(given: OwnData, name: str, request: Request) -> OnDisk:
-    """As `split_on_disk`, of images that are too large for the memory, and says so."""
+    """Does what `split_on_disk` does, for images that are too large for the memory, and says so."""
     note(
         f"{name} takes more than a quarter of the memory: its images are decoded about three times "
         "before training, and in every epoch. ensemble convert writes records, which "

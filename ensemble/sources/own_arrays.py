@@ -69,7 +69,7 @@ class Summary(NamedTuple):
     high: np.ndarray
 
     def at(self, rows: np.ndarray | None) -> Summary:
-        """Those of some rows; None: of all."""
+        """Takes some rows; None: all."""
         return self if rows is None else Summary(*(column[rows] for column in self))
 
 

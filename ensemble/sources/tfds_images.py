@@ -24,7 +24,7 @@ _MAX_SIDE, _MAX_CLASSES = 2**16, 2**17  # Of an image in pixels; of a set.
 
 
 class ImageFeatures(NamedTuple):
-    """Of a set for image classification.
+    """The features of a set for image classification.
 
     Attributes:
         image: the key of the image in an example.

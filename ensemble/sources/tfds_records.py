@@ -23,7 +23,7 @@ _FEATURES = "tensorflow_datasets.core.features."
 
 
 def data_directory(data_dir: str | None) -> Path:
-    """Where TFDS sets lie: `data_dir`, else TFDS_DATA_DIR, else ~/tensorflow_datasets.
+    """The folder of TFDS sets: `data_dir`, else TFDS_DATA_DIR, else ~/tensorflow_datasets.
 
     Raises:
         UserError: if it is not a local path.
@@ -286,7 +286,7 @@ class Records:
             raise broken(self._files[0][0].parent, what) from error
 
     def place(self, row: int) -> str:
-        """Where a record is: its number and its file."""
+        """The place of a record: its number and its file."""
         for file, length in self._files:
             if row < length:
                 return f"record {row} of {file.name}"

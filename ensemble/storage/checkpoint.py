@@ -254,7 +254,7 @@ class Checkpointer:
         return self._restore_newest(read_only)
 
     def _names(self) -> set[str]:
-        """Of the checkpoints that are there now."""
+        """The names of the checkpoints that are there now."""
         return {path.name for path in self._directory.glob("*") if path.name.isdecimal()}
 
     def _restore_newest(self, read_only: bool) -> tuple[int, Any, dict[str, Any]] | None:

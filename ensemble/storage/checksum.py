@@ -44,7 +44,7 @@ def checksum(arrays: Any, meta: Mapping[str, Any] | None = None) -> int:
 def checksum_of_shares(
     arrays: Any, shares: Sequence[int], meta: Mapping[str, Any] | None = None
 ) -> int:
-    """As `checksum`, of arrays whose contents are known by their shares.
+    """Computes `checksum` of arrays whose contents are known by their shares.
 
     Args:
         arrays: a tree of what has a shape and a type.

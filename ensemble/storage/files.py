@@ -150,7 +150,7 @@ def flush_folders(folders: Iterable[epath.Path]) -> None:
 
 
 _NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
-"""Of disks that flush no folders, and of folders that may be written to and not be read."""
+"""Errors of disks that flush no folders, and of folders that may be written to and not be read."""
 
 
 def open_lock(path: epath.Path) -> IO[str]:

@@ -127,7 +127,8 @@ def check_flags(path: Any, then: Mapping[str, Any]) -> None:
 
 
 def _digest(config: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    """Of what may not change in a workdir: the keys that the entry names, and the entry itself."""
+    """The digest of what may not change in a workdir: the keys that the entry names, and the entry
+    itself."""
     values = flatten(config)
     fixed = {key: values.get(key) for key in entry["keys"]}
     rest = {key: value for key, value in entry.items() if key != "digest"}

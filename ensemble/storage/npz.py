@@ -16,7 +16,7 @@ from ensemble.errors import in_one_line
 from ensemble.storage.memory import max_bytes, memory_bytes
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""As NumPy compresses. Others may take gigabytes to decompress a byte."""
+"""Methods by which NumPy compresses. Others may take gigabytes to decompress a byte."""
 _SUFFIX = ".npy"
 _MAX_HEADER = 10_000  # As NumPy has it.
 

@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 300.0
 
 
 class PatientBucket(gcsfs.GCSFileSystem):  # type: ignore[misc]
-    """As gcsfs, which tries a request six times within half a minute, and then again."""
+    """A gcsfs file system, which tries a request six times within half a minute, and then again."""
 
     is_away = False
 

@@ -98,12 +98,12 @@ def checked(value: Any) -> list[Tenant]:
 
 
 def missing(recorded: Iterable[Tenant]) -> list[Tenant]:
-    """Those that are neither installed nor registered here."""
+    """Finds those that are neither installed nor registered here."""
     return [one for one in recorded if one.name not in registry.tenants_of(one.kind)]
 
 
 def needed_for_reading(recorded: Iterable[Tenant]) -> list[Tenant]:
-    """Those without which the files of a workdir cannot be checked."""
+    """Finds those without which the files of a workdir cannot be checked."""
     return [one for one in recorded if one.kind in _FOR_READING]
 
 

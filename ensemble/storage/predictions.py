@@ -23,7 +23,7 @@ from ensemble.storage.schema import checked_config, parse
 from ensemble.storage.workdir import check_size
 
 _BYTES_PER_PAIR = 64
-"""Of members or of classes: a number in an array, in a list, and as text."""
+"""The bytes of a pair of members or of classes: a number in an array, in a list, and as text."""
 _COLUMNS = (target_rows.VALUE, *target_rows.ANNOTATIONS)
 _BINDING = ("identity", "split", "fingerprint")
 MEMBER_OF, WEIGHTS = "member_of", "member_weights"
@@ -59,7 +59,7 @@ class MemberPredictions(NamedTuple):
         return likelihood.view(self.arrays, targets, self.member_of, self.weights)
 
     def of_members(self, chosen: Sequence[int]) -> "MemberPredictions":
-        """Those of some members, in ascending order."""
+        """The predictions of some members, in ascending order."""
         if list(chosen) == list(range(self.num_members)):
             return self  # Without a copy.
         where = [np.flatnonzero(self.members_of == k) for k in chosen]

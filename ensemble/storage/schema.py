@@ -21,7 +21,7 @@ from ensemble.storage import old
 from ensemble.storage.packages import Tenant, missing, needed_for_reading, remedy
 
 MAX_BYTES = 100_000_000
-"""Of a JSON file; ours have some kilobytes."""
+"""The most bytes of a JSON file; ours have some kilobytes."""
 _MAX_DEPTH = 20
 _MAX_VALUES = 2**31  # Of one example.
 _MAX_FLOAT = 3e38  # Of float32.

@@ -10,7 +10,7 @@ FORMAT = 1
 FORMAT_OF_TEXTS = 2
 """Version of a table that says which texts are missing values, or how dates are written."""
 KINDS = ("number", "boolean", "date", "category", "drop")
-"""Of columns; what is of the last is no input."""
+"""Kinds of columns; what is of the last is no input."""
 PERIODS = {365.2425: "year", 7.0: "week", 1.0: "day"}
 """After which dates are alike, in days."""
 MOST_CATEGORIES = 32

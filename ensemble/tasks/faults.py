@@ -82,7 +82,8 @@ def _found(task: Learned, variables: Variables) -> str:
 
 
 def _place(task: Learned, variables: Variables, inputs: np.ndarray, targets: np.ndarray) -> str:
-    """Where the first number arises that is not finite, as ', at FILE:LINE (...)'; or nothing."""
+    """Says where the first number arises that is not finite, as ', at FILE:LINE (...)'; or
+    nothing."""
     seen = task.prepare(jnp.asarray(inputs))
     for looks in (jax.debug_nans, jax.debug_infs):  # Infinities may be meant, as in a mask.
         try:

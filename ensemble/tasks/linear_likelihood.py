@@ -242,7 +242,7 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[tuple[np.ndarr
 
 
 def _smallest(values: np.ndarray, number: int) -> np.ndarray:
-    """Where the smallest are of many values [N] of which few are small; of equals, the first."""
+    """Finds the smallest of many values [N] of which few are small; of equals, the first."""
     level = values.min()
     while len(found := np.flatnonzero(values <= level)) < number:
         level = values[values > level].min()

@@ -39,7 +39,7 @@ class AugmentationCase:
 
     @functools.cached_property
     def config(self) -> Any:
-        """Of a run that has it."""
+        """The configuration of a run that has it."""
         return validate({"num_epochs": 1, **self.settings, "augment.name": self.name})
 
     @property

@@ -227,7 +227,7 @@ def a_limit_cuts_chunks_short_and_changes_nothing(case: MethodCase) -> None:
 
 @promise(_FOUND, "record and num_recorded")
 def draws_on_disk_are_those_that_the_state_counts(case: MethodCase) -> None:
-    """As many draws are recorded as the state says."""
+    """The state says how many draws are recorded."""
     method, draws = case.method, case.draws
     if not isinstance(method, Recorded):
         demand(draws.end == 0, f"{draws.end} draws are recorded by a method without record")

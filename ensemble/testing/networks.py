@@ -35,7 +35,7 @@ class NetworkCase:
 
     @functools.cached_property
     def network(self) -> Any:
-        """As training makes it."""
+        """The network as training makes it."""
         return networks.create(self.name, self.num_outputs, self.settings)
 
     @functools.cached_property
@@ -53,7 +53,7 @@ class NetworkCase:
 
     @functools.cached_property
     def variables(self) -> Any:
-        """Of the first member."""
+        """The variables of the first member."""
         return self.init()
 
     @functools.cached_property

@@ -45,7 +45,7 @@ class OptimizerCase:
 
     @functools.cached_property
     def config(self) -> Any:
-        """Of a run that has it."""
+        """The configuration of a run that has it."""
         own = {"optimizer": self.name, "learning_rate": self.learning_rate}
         return validate({"num_steps": _NUM_STEPS, **self.settings, **own})
 
@@ -129,14 +129,14 @@ def it_descends(case: OptimizerCase) -> None:
 
 @promise(_FOUND, "a division by the norm of the gradient, or noise")
 def without_a_gradient_nothing_moves(case: OptimizerCase) -> None:
-    """Where the gradient is 0 and there is no weight decay, nothing moves."""
+    """Nothing moves where the gradient is 0 and there is no weight decay."""
     updates = _one_update(case.create(), _start())
     jax.tree.map(lambda one: np.testing.assert_array_equal(one, 0), updates)
 
 
 @promise(_FOUND, "learning_rate of the factory: the steps are multiplied by it")
 def the_learning_rate_is_heeded(case: OptimizerCase) -> None:
-    """Where the schedule says 0, nothing moves; where it does not, something does."""
+    """Nothing moves where the schedule says 0; something does where it does not."""
     gradients = jax.tree.map(jnp.ones_like, _TARGET)
     still, moved = (_one_update(case.create(share), gradients) for share in (0.0, 1.0))
     jax.tree.map(lambda one: np.testing.assert_array_equal(one, 0), still)

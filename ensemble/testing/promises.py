@@ -18,11 +18,11 @@ class Case(Protocol):
 
     @property
     def kind(self) -> str:
-        """Of the tenant, such as `likelihood`."""
+        """The kind of the tenant, such as `likelihood`."""
 
     @property
     def name(self) -> str:
-        """Of the tenant."""
+        """The name of the tenant."""
 
 
 @dataclasses.dataclass(frozen=True)

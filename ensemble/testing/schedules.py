@@ -31,7 +31,7 @@ class ScheduleCase:
     kind: str = "schedule"
 
     def config(self, num_steps: int) -> Any:
-        """Of a run of so many steps that has it."""
+        """The configuration of a run of so many steps that has it."""
         return validate(
             {"learning_rate": 0.3, **self.settings, "num_steps": num_steps, "schedule": self.name}
         )

@@ -289,7 +289,8 @@ def compiler_options(platform: str, vector_width: int | None) -> dict[str, Any]:
 
 
 MAX_STEPS = 2**31 - DRAWS_PER_BODY
-"""Of a run: steps are numbered in 32 bits, and the body after the last one must have a number."""
+"""The most steps of a run: steps are numbered in 32 bits, and the body after the last one must have
+a number."""
 
 
 def check_steps(num_steps: int, num_before: int = 0) -> None:

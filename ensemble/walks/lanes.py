@@ -1,4 +1,4 @@
-"""Where chains lie: side by side in the lanes of vectors, in blocks, over devices."""
+"""Chains lie side by side in the lanes of vectors, in blocks, over devices."""
 
 from typing import Any, NamedTuple
 

@@ -37,7 +37,7 @@ _CARRY_BITS = 24  # Of a bin's count that are not carried: few enough for int32,
 
 
 class Grid(struct.PyTreeNode):
-    """Where the draws are expected.
+    """The place where draws are expected.
 
     Attributes:
         origin: [D], near the mean, or float32 would lose what is small beside it.
@@ -309,7 +309,8 @@ def summarise(sums: HostSums, num_superchains: int) -> Summary:
 
 
 def _standard_error(values: np.ndarray, num_superchains: int) -> np.ndarray:
-    """Of the mean over chains [C, D]: the larger by chains or superchains; NaN of one chain."""
+    """The standard error of the mean over chains [C, D]: the larger by chains or superchains; NaN
+    of one chain."""
     numbers = (len(values), num_superchains)
     errors = [_error_of_groups(values, number) for number in numbers if number > 1]
     return np.max(errors, axis=0) if errors else np.full(values.shape[1], np.nan)

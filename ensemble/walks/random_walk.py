@@ -27,7 +27,7 @@ from ensemble.walks.walker import Walker
 from ensemble.walks.walker_state import WalkerState
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of the quantiles in a report."""
+"""Levels of the quantiles in a report."""
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
 _COMPILING_WARMUP = 1536  # Steps of a warm-up after which nothing is left to compile.
 

@@ -38,7 +38,7 @@ class DensityTask(Task, TargetDensity, Protocol):
 
     @property
     def name(self) -> str:
-        """Of the density."""
+        """The name of the density."""
 
 
 @dataclasses.dataclass(frozen=True)

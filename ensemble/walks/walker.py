@@ -375,7 +375,7 @@ class Walker:
         return Lanes.create(self.mesh, self.num_chains, self.density.num_dims, self.max_lanes)
 
     def _shardings(self, state: WalkerState) -> WalkerState:
-        """Where every array of a state lies."""
+        """Says where every array of a state lies."""
         over_chains = named_sharding(self.mesh, "chain")
         spread = jax.tree.map(lambda _: named_sharding(self.mesh), state)
         of_chains = (state.chains, state.sums, state.closed)

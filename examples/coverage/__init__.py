@@ -1,1 +1,2 @@
-"""Where do 90% intervals hold 90%? `python -m examples.coverage` finds out where it is known."""
+"""`python -m examples.coverage` finds where 90% intervals hold 90%? `python -m examples.coverage`
+finds out where it is known."""

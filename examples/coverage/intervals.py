@@ -1,4 +1,5 @@
-"""Where does a 90% interval hold 90% of new targets? Three methods on many generated data sets.
+"""Finds where a 90% interval holds 90% of new targets, for three methods on many generated data
+sets.
 
 On average over the inputs that it was calibrated at, an interval can hold what it says, and hold
 far less where there are no data. Here the truth is known, so that coverage is found at every input.
@@ -112,7 +113,7 @@ def num_jobs(num_data_sets: int) -> int:
 
 
 def _jobs(num_data_sets: int) -> list[Job]:
-    """Of each truth all data sets as a whole, and then all without the held-out examples."""
+    """Lists for each truth all data sets as a whole, and then all without the held-out examples."""
     return [
         Job(k, number, num_learned)
         for k in range(len(TRUTHS))

@@ -10,7 +10,7 @@ from ensemble.evaluation.questions.quality import has_few_groups
 from ensemble.scoring.finding import Finding
 
 MIDDLE = 3
-"""Of the severities, after the test split itself."""
+"""The position of the middle severity, after the test split itself."""
 HARMLESS = 0.005
 """Accuracy that a shift may cost and be called harmless."""
 HARMLESS_RATIO = 0.05

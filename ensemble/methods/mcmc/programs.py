@@ -128,7 +128,7 @@ class Programs:
 
     @property
     def likelihood(self) -> Likelihood:
-        """Of the targets of splits, where there are some."""
+        """The likelihood of the targets of splits, where there are some."""
         assert self._scored is not None
         return self._scored.likelihood
 
@@ -186,7 +186,7 @@ class Programs:
         return jax.vmap(coordinates.to_params)(chains.state.position)
 
     def shardings(self, state: SamplingState) -> SamplingState:
-        """Where every array of a state lies: chains over their axis."""
+        """Says where every array of a state lies: chains over their axis."""
         return state.replace(
             chains=jax.tree_util.tree_map_with_path(
                 lambda path, _: self.layout.sharding(self.mesh, path, "chain"),
@@ -197,14 +197,15 @@ class Programs:
         )
 
     def record_shardings(self, record: Record) -> Record:
-        """Where every array of a record lies."""
+        """Says where every array of a record lies."""
         return jax.tree_util.tree_map_with_path(
             lambda path, _: self.layout.sharding(self.mesh, path, None, "chain"), record
         )
 
     @functools.cached_property
     def tracked_names(self) -> list[str]:
-        """Of the scalars that are recorded of every draw, beside diagnostics and scores."""
+        """The names of the scalars that are recorded of every draw, beside diagnostics and
+        scores."""
         if isinstance(self.task, Modelled):
             return [VALUE + name for name in self.task.tracked]
         num_examples = len(self._tracked_examples) if self.tracked_split else 0

@@ -191,4 +191,4 @@ TEMPERING_BLOCK = dataclasses.replace(
         ),
     },
 )
-"""Of tempering, whose chains are ladders of replicas that move as those of hmc do."""
+"""The keys of tempering, whose chains are ladders of replicas that move as those of hmc do."""

@@ -1,4 +1,4 @@
-"""Where chains start: at draws of the prior, around a maximum, or at what another run has found.
+"""Chains start at draws of the prior, around a maximum, or at what another run has found.
 
 The chains of a network have its members to start from, those of a model on the whole real line also
 paths of Pathfinder. Maxima are searched for on the host.

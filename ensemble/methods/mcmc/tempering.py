@@ -32,7 +32,7 @@ _FLOOR = 1e-3  # Rejections of a pair, so that no two temperatures become one.
 
 
 class Place(NamedTuple):
-    """Where a replica is.
+    """The position of a replica, and its log densities.
 
     Attributes:
         position: a tree.
@@ -186,7 +186,7 @@ def _first(at: Place, num_replicas: int, windows: Windows) -> Replicas:
 
 
 def _mixed(beta: jax.Array, of_target: Any, of_reference: Any) -> Any:
-    """Of the density at beta what is given of target and reference, a log density or a gradient.
+    """Mixes what is given of target and reference, a log density or a gradient.
 
     Where the target is impossible, so is every density of the ladder but the reference.
     """

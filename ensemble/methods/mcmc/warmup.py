@@ -31,7 +31,7 @@ from ensemble.methods.mcmc.low_rank_mass import LowRankMass
 LOW_RANK = "low_rank"
 MASSES = ("identity", "diagonal", LOW_RANK, "dense")
 MAX_TUNINGS = 3
-"""Of MCLMC; another one follows where the one before has found no step size."""
+"""The most tunings of MCLMC; another one follows where the one before has found no step size."""
 DESCENT_STEPS = 200
 _DESCENT_ERROR = 0.1  # Nats of a parameter.
 MAX_WATCHED = 256
@@ -159,7 +159,7 @@ def window_ends(mass: str, num_warmup: int) -> dict[int, int]:
 
 
 def _schedule(mass: str, num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each draw of the warm-up, whether it belongs to a window, and whether it ends one."""
+    """Says for each draw of the warm-up whether it belongs to a window, and whether it ends one."""
     if mass == "identity":
         return np.zeros(num_warmup, bool), np.zeros(num_warmup, bool)
     with jax.ensure_compile_time_eval():  # The caller may be traced.
@@ -204,7 +204,8 @@ def _typed(tree: Any) -> Any:
 
 
 def untuned(position: Any, step_size: float) -> MCLMCAdaptationState:
-    """Where the tuning of MCLMC starts, BlackJAX's choice: L of a standard normal density.
+    """The state where the tuning of MCLMC starts, BlackJAX's choice: L of a standard normal
+    density.
 
     Args:
         position: of a chain.

@@ -26,15 +26,16 @@ _MAX_AT_ONCE = 64
 """Steps of one program, at most."""
 
 _MAX_BYTES = 1 << 22
-"""Of the inputs of several batches, or of their numbers, that are on their way to one program."""
+"""The size of the inputs of several batches, or of their numbers, that are on their way to one
+program."""
 
 _ROW_BYTES, _WEIGHT_BYTES = 4, 4
-"""Of the number of an example, and of its weight."""
+"""Bytes of the number of an example, and of its weight."""
 _LANES = 128
 """Numbers of which a TPU's rows are multiples."""
 
 _MAX_AHEAD_BYTES = 1 << 26
-"""Of the inputs of batches that are read ahead."""
+"""The size of the inputs of batches that are read ahead."""
 
 
 class Batch(struct.PyTreeNode):
@@ -209,7 +210,7 @@ class Batches:
         return max(1, min(most, _MAX_BYTES // self._batch_bytes(num_members, example)))
 
     def _batch_bytes(self, num_members: int, example_bytes: int) -> int:
-        """Of one step."""
+        """The bytes of one step's batches."""
         batch = self._batch_size * example_bytes
         return batch * num_members if self._config.batching == "independent" else batch
 

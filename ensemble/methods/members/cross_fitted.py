@@ -47,13 +47,13 @@ from ensemble.storage.workdir import Workdir
 from ensemble.tasks.supervised import Supervised
 
 _TRIAL_EPOCHS = 20
-"""Of each setting that is tried, unless the run is short."""
+"""The epochs of each setting that is tried, unless the run is short."""
 _MIN_LENGTH = 4
-"""Of a run, in trials."""
+"""The least length of a run, in trials."""
 _LOWER = 0.2
 """Share of the configured learning rate that is tried after it."""
 _MAX_NORM = 1.0
-"""Of a step's gradients, which are shortened to it."""
+"""The most norm of a step's gradients, which are shortened to it."""
 _LEAST_GAIN = 0.005
 """In nats, which two digits show."""
 _KEPT, _TRIED = "kept", "tried"

@@ -17,10 +17,10 @@ from ensemble.sources.tables.row_splits import GROUP, cut, in_random_order
 MANY_ROWS = 50_000
 """From here on all members hold out the same tenth, unless it is said how many folds there are."""
 NUM_FOLDS = 8
-"""Of fewer rows."""
+"""The most folds; fewer rows have fewer."""
 _SHARE = 10
 _PARTS = 4
-"""Of a fold, of which the member before holds out the first too."""
+"""The parts of a fold, of which the member before holds out the first too."""
 
 
 class Folds(NamedTuple):
@@ -136,7 +136,7 @@ def _blocks(targets: np.ndarray, size: int) -> np.ndarray:
 
 
 def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """As `_at_random`, of whole groups or times."""
+    """Makes folds as `_at_random` does, of whole groups or times."""
     codes = np.unique(strata.values, return_inverse=True)[1]
     latest_first = codes.max() - codes
     codes = in_random_order(codes, seed) if strata.kind == GROUP else latest_first

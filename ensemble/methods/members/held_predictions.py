@@ -17,8 +17,8 @@ _SEARCHED = (0.4, 3.0)
 """Factors among which the best is searched."""
 _NARROWEST, _WIDEST = 0.8, 1.5
 _DEVIATION = 0.1
-"""Of the logarithm of the factor, before any row is seen: few rows, or rows of which nothing is
-known, hardly tell it."""
+"""The prior deviation of the factor's logarithm, before any row is seen: few rows, or rows of which
+nothing is known, hardly tell it."""
 
 
 class HeldPredictions(NamedTuple):

@@ -63,7 +63,7 @@ from ensemble.tasks.supervised import OWN, Supervised
 
 _LIKELIHOODS = ("categorical", "gaussian", "gaussian_shared")
 _TRIED = np.logspace(-2, 5, 22)
-"""Of the prior, which are tried on the validation split."""
+"""Precisions of the prior, which are tried on the validation split."""
 
 
 class LaplaceState(NamedTuple):

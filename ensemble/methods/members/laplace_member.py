@@ -24,9 +24,9 @@ from ensemble.network import Variables
 from ensemble.tasks.supervised import OWN, Supervised
 
 _PRECISIONS = np.logspace(-4, 8, 241)
-"""Of the prior, among which the marginal likelihood chooses."""
+"""Precisions of the prior, among which the marginal likelihood chooses."""
 _JACOBIAN_BYTES = 1 << 26
-"""Of the derivatives of several examples at once; one example's may take more."""
+"""The size of the derivatives of several examples at once; one example's may take more."""
 
 
 in_turn = jax.custom_batching.sequential_vmap

@@ -117,7 +117,8 @@ class Kronecker:
         )
 
     def spectrum(self, curvature: Curvature) -> Curvature:
-        """Of both factors: eigenvalues, trees like the parameters, and eigenvectors."""
+        """The spectrum of both factors: eigenvalues, trees like the parameters, and
+        eigenvectors."""
         found: Curvature = {}
         for name, factors in curvature.items():
             leaves, tree = jax.tree.flatten(factors)
@@ -190,7 +191,7 @@ class LowRank:
         return {"values": jnp.where(is_known, values, 0), "vectors": vectors}
 
     def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
-        """Of the eigenvalues that are kept, and of the prior."""
+        """The log determinant of the eigenvalues that are kept, and of the prior."""
         size = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(spectrum["vectors"]))
         kept = jnp.sum(jnp.log(spectrum["values"] + precision))
         return kept + (size - self._rank) * jnp.log(precision)
@@ -238,7 +239,7 @@ class LastLayer:
         return {"layer": found.transpose(1, 2, 0, 3)}
 
     def spectrum(self, curvature: Curvature) -> Curvature:
-        """Of the matrix [F' K, F' K]."""
+        """The spectrum of the matrix [F' K, F' K]."""
         layer = curvature["layer"]
         size = layer.shape[0] * layer.shape[1]
         values, vectors = jnp.linalg.eigh(layer.reshape(size, size))
@@ -262,12 +263,12 @@ class LastLayer:
         return {"blocks": jnp.einsum("fkp,gkp->kfg", of_outputs, of_outputs)}
 
     def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
-        """Of the outputs [K], by `kept` and the features [F'] of an example."""
+        """The variances of the outputs [K], by `kept` and the features [F'] of an example."""
         return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
 
 
 class LastLayerKronecker:
-    """As `LastLayer`, with the curvature A x G of features and of outputs.
+    """A `LastLayer` with the curvature A x G of features and of outputs.
 
     A is the sum of products of features, each by the trace of its information, and G the sum of
     information over the sum of traces: exact where all examples have the same information.
@@ -291,7 +292,7 @@ class LastLayerKronecker:
         return {"left": left, "right": jnp.sum(information, axis=0)}
 
     def spectrum(self, curvature: Curvature) -> Curvature:
-        """Of both factors."""
+        """The spectrum of both factors."""
         right = curvature["right"]
         right = right / jnp.maximum(jnp.trace(right), _TINY)
         (a, left_vectors), (g, right_vectors) = map(jnp.linalg.eigh, (curvature["left"], right))
@@ -315,7 +316,7 @@ class LastLayerKronecker:
         return spectrum
 
     def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
-        """Of the outputs [K], by the features [F'] of an example."""
+        """The variances of the outputs [K], by the features [F'] of an example."""
         turned = rows @ spectrum["left_vectors"]
         along = turned**2 @ (1 / (spectrum["values"] + precision))
         return spectrum["right_vectors"] ** 2 @ along
@@ -323,7 +324,7 @@ class LastLayerKronecker:
 
 _TINY = 1e-30
 _NOTHING = 1e-6
-"""Of the largest eigenvalue: what rounding leaves of none."""
+"""The share of the largest eigenvalue that rounding leaves of none."""
 _OVERSAMPLED = 3
 
 

@@ -27,11 +27,11 @@ from ensemble.tasks.supervised import Supervised
 MOST_FEATURES = 1000
 """Beyond, members start without a linear part."""
 _MOST_ROWS = 50_000
-"""That a linear model is fitted to."""
+"""The most rows that a linear model is fitted to."""
 _PENALTIES = (*np.logspace(-4, 2, 7), math.inf)
-"""Of the mean loss of a row; of standardised features."""
+"""Penalties of the mean loss of a row; of standardised features."""
 _STRENGTHS = np.logspace(-3, 2, 6)
-"""Of scikit-learn's logistic regression, its C, from nearly a constant on."""
+"""Values of C of scikit-learn's logistic regression, from nearly a constant on."""
 _PATIENCE = 2
 """Worse strengths in line, after which no more are tried."""
 _OF_NUMBERS = ("gaussian", "student_t", "laplace")

@@ -353,7 +353,8 @@ def _in_line(step_fn: Callable[..., Any], axis: int) -> Callable[..., Any]:
 def accumulate(
     state: TrainState, objective: Objective, batch: Batch, rng_key: jax.Array, num_parts: int
 ) -> Output:
-    """As `apply_member`, in parts one after another, of which one is in memory at a time.
+    """Does what `apply_member` does, in parts one after another, of which one is in memory at a
+    time.
 
     Args:
         state: one member's, of a network without state of its own.

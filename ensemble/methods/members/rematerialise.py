@@ -49,7 +49,7 @@ def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cuts(jaxpr: Jaxpr) -> list[int]:
-    """Where a program is cut: before which operations, in their order."""
+    """Finds where a program is cut: before which operations, in their order."""
     num_parts = math.isqrt(sum(map(_is_large, jaxpr.eqns))) + 1
     made = [sum(map(_bytes, equation.outvars)) for equation in jaxpr.eqns]
     before = np.concatenate([[0], np.cumsum(made)])

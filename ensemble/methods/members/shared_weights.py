@@ -34,7 +34,7 @@ _AXES = {ROWS: -2, COLUMNS: -1}
 _NETWORKS, _FACTORS = 2**32 - 4, 2**32 - 3  # What a member's key is folded with to start these.
 
 Factors = Mapping[str, bool]
-"""Of a shared leaf: the names of its factors, and whether they start as random signs, or as 1."""
+"""The factors of a shared leaf by name, and whether they start as random signs, or as 1."""
 
 
 @dataclasses.dataclass(frozen=True)

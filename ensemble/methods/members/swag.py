@@ -27,7 +27,7 @@ from ensemble.sharding import processes
 
 _NOUN = "draw"
 _DEVIATIONS = jnp.bfloat16
-"""Of deviations: half the bytes, and predictions keep four digits."""
+"""The type of deviations: half the bytes, and predictions keep four digits."""
 _MIN_BATCHES = 100
 """In which batch statistics of a draw settle, at least: Flax's forget 1% of themselves in each."""
 

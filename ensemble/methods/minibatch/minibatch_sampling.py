@@ -344,7 +344,7 @@ class MinibatchSampling(Method[ChainsState, ChunkInfo]):
         return self._saved(state, self._engine.programs.placement.gather_members)
 
     def to_parts(self, state: ChainsState) -> tuple[dict[str, Any], dict[str, int]]:
-        """As `to_host`, but what this process writes of the chains' variables."""
+        """Does what `to_host` does, with what this process writes of the chains' variables."""
         return self._saved(state, self._engine.programs.placement.own_members)
 
     def _saved(

@@ -10,8 +10,9 @@ import ml_collections
 import optax
 
 DECAY = 1 / 3
-"""Of the polynomial schedule: the rate at which bias and variance fall together (Teh, Thiery and
-Vollmer 2016, "Consistency and fluctuations for stochastic gradient Langevin dynamics")."""
+"""The exponent of the polynomial schedule: the rate at which bias and variance fall together (Teh,
+Thiery and Vollmer 2016, "Consistency and fluctuations for stochastic gradient Langevin
+dynamics")."""
 
 
 class Timetable(NamedTuple):

@@ -13,7 +13,7 @@ from ensemble.scoring.view import ClassView
 
 
 class Correlation:
-    """Of classes, as one number for any number of them (Gorodkin 2004, R_K).
+    """The correlation of labels and predicted classes, of any number (Gorodkin 2004, R_K).
 
     Terms are [N, 2]: labels, and predicted classes. It has no interval: none was simulated.
     """

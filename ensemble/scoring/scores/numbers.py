@@ -32,7 +32,7 @@ def nll(view):
     unit="nats",
 )
 def nll_by_moments(view):
-    """That of a Gaussian with the mixture's mean and variance, as some tables score mixtures."""
+    """The NLL of a Gaussian with the mixture's mean and variance, as some tables score mixtures."""
     return _known(view, regression.gaussian_nll(view.point, view.measured_variance, view.y))
 
 

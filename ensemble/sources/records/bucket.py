@@ -111,7 +111,7 @@ def _origin(path: str) -> Path:
 
 
 def _missing(folder: Path, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Those of the files, by their sizes, that a copy does not have, or not of this size."""
+    """Finds the files, by their sizes, that a copy does not have, or not of this size."""
     return {
         file: size
         for file, size in sizes.items()
@@ -183,7 +183,7 @@ def _pieces(name: str, store: Any, file: str, size: int) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def new_folder(target: str) -> Iterator[Path]:
-    """Where a folder of records is written: itself, or one on the disk that is then uploaded.
+    """Says where a folder of records is written: itself, or one on the disk that is then uploaded.
 
     Args:
         target: a path that is not there, on a disk or in a bucket.

@@ -34,7 +34,7 @@ _RESTORE = (
 )
 _DTYPES = ("uint8", "float32")
 _MAX_VALUES = 2**28
-"""Of an example."""
+"""The most values of an example."""
 
 
 class Index(NamedTuple):

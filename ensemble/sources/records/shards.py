@@ -21,7 +21,7 @@ HEADER = np.dtype([("tag", "S16"), ("number", "<u8")])
 """The folder's tag in hexadecimal digits, and the number of the record among all of the folder."""
 SUFFIX = ".array_record"
 SHARD_BYTES = 1 << 30
-"""Of a shard, about: larger ones are read faster, smaller ones are moved more easily."""
+"""The size of a shard, about: larger ones are read faster, smaller ones are moved more easily."""
 _AT_ONCE_BYTES = 1 << 24
 """Read at once, at most."""
 _READ = "readahead_buffer_size:0"  # For reading at random, as ArrayRecord's documentation has it.

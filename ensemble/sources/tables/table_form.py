@@ -48,7 +48,7 @@ class TableForm:
 
     @property
     def names(self) -> list[str]:
-        """Of all columns that were there in training, in order."""
+        """The names of all columns that were there in training, in order."""
         return [one["name"] for one in self.columns]
 
     @property

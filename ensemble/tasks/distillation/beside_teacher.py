@@ -16,7 +16,7 @@ from ensemble.tasks.distillation.teacher import Ensemble, num_parameters
 
 _SPLITS = ("test", "validation")  # The most telling first.
 _PARTS = ("total", "standard_deviation", "aleatoric", "epistemic")
-"""Of predictions, what their uncertainty is made of."""
+"""The scores of which the uncertainty of predictions is made."""
 _NUM_TIMED = 1024  # Examples.
 _NUM_ROUNDS = 5
 

@@ -78,10 +78,10 @@ class Blended(Source):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """That of the examples which are blended."""
+        """The fingerprint of the examples which are blended."""
         return self._source.fingerprint
 
     @functools.cached_property
     def test_fingerprint(self) -> str | None:
-        """That of the test split."""
+        """The fingerprint of the test split."""
         return self._source.test_fingerprint

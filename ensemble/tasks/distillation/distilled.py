@@ -41,7 +41,7 @@ class Distilled(Supervised):
     teacher: Teacher
 
     def describe(self) -> dict[str, Any]:
-        """As of any network on these data, and which ensemble it learns from."""
+        """Describes any network on these data, and which ensemble it learns from."""
         return {**super().describe(), "teacher": self._digest}
 
     def prepare(self, inputs: jax.Array) -> jax.Array:

@@ -20,8 +20,8 @@ from ensemble.storage.workdir import Workdir
 from ensemble.task import PredictingTask
 
 MAX_NETWORKS = 64
-"""Of a teacher, which all predict every batch: of more, such as a posterior's draws, so many at
-even distances stand for all."""
+"""The most networks of a teacher, which all predict every batch: of more, such as a posterior's
+draws, so many at even distances stand for all."""
 _MAX_BYTES = 2_000_000_000  # Constants of the training step, a program of protobuf: below 2**31.
 
 
