@@ -153,13 +153,9 @@ def text(contents: Mapping[str, Content]) -> str:
         f"as good in every round, {found.count('not in every round')} in some rounds only, and "
         f"{found.count('no')} in none. {once} more were measured once, which is too few to say it."
     )
+    beside = [_INTRODUCTION.strip(), textwrap.fill(summary, 100), *sections(contents)]
     stated = ["## Goals", goals.counts(contents), goals.table(contents), _VERDICTS.strip()]
-    return (
-        "\n\n".join(
-            [_INTRODUCTION.strip(), *stated, textwrap.fill(summary, 100), *sections(contents)]
-        )
-        + "\n"
-    )
+    return "\n\n".join([*beside, *stated]) + "\n"
 
 
 def stored() -> dict[str, Content]:
@@ -175,17 +171,18 @@ Every figure here is read from a file of [`benchmarks/results`](../benchmarks/re
 else is. The sections have machine, command, date and commit of each file. [Speed](speed.md) says
 what was measured and why the figures are what they are.
 
-`python benchmarks/page.py --page=docs/benchmarks.md` draws this page.
+`python benchmarks/page.py --page=docs/benchmarks.md` draws this page. At its end are [the
+goals](#goals) that the project has set itself, with their verdicts.
+
+Training, evaluation and sampling should be at least as good as each peer. The last column of the
+tables says where they are in every round. Ratios above 1 are in our favour. They are taken within
+rounds, because the machine is noisy.
 """
 
 _VERDICTS = """
 The figure alone decides. A verdict that is *within the interval* could be the other one: one end of
 the interval reaches the goal, and the other does not. Intervals of rounds and of seeds go from the
 lowest to the highest. A verdict *on one seed* has none: another seed or split could say otherwise.
-
-Beside these goals, training, evaluation and sampling should be at least as good as each peer. The
-last column of the tables below says where they are in every round. Ratios above 1 are in our
-favour. They are taken within rounds, because the machine is noisy.
 """
 
 

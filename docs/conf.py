@@ -67,6 +67,10 @@ def sections() -> list[tuple[str, list[str]]]:
     return [(parts[i], links.findall(parts[i + 1])) for i in range(1, len(parts), 2)]
 
 
+RECORDS = ("bde_table", "benchmarks", "posteriordb", "statements")
+"""Pages of records, which a search leaves out as it does decisions: others explain."""
+
+
 def toctree(entries: list[str], *options: str) -> str:
     """A table of contents; the code host would show it as text, so pages do not have it."""
     return "\n".join(["\n```{toctree}", *(f":{one}" for one in options), "", *entries, "```\n"])
@@ -79,6 +83,8 @@ def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
             source[0] += toctree(entries, f"caption: {caption}", "hidden:")
     if page == "decisions/README":
         source[0] += toctree(["[0-9]*"], "glob:", "maxdepth: 1")
+    if page.startswith("decisions/") or page in RECORDS:
+        source[0] = f"---\nnosearch: true\n---\n\n{source[0]}"
 
 
 _CODE = re.compile(r"(?<=:)(\n\n(?: {4}.*\n|\n)+)")
