@@ -26,9 +26,10 @@ def recommended(rounds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         f"For {last['charged_seconds']:.3g} CPU seconds of training use {best}: its {title} of the "
         f"validation split is lowest, {named(last['score']).shown(row['validation'])}."
     )
+    says = {AS_GOOD: f"as good as {best}", INCONCLUSIVE: INCONCLUSIVE, WORSE: f"worse than {best}"}
     others = [
-        f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {verdict}"
-        for verdict in (AS_GOOD, INCONCLUSIVE, WORSE)
+        f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {said}"
+        for verdict, said in says.items()
         if (names := [name for name, one in verdicts.items() if one == verdict and name != best])
     ]
     doubt = f"By {last['num_test']:,} test rows and one seed, {', '.join(others)}"
@@ -49,7 +50,8 @@ def _cheaper(last: Mapping[str, Any], verdicts: Mapping[str, str]) -> str:
     if not less:
         return ""
     name = min(less, key=lambda one: cost[one] or 0.0)
-    return f" {name} predicts in {(cost[name] or 0.0) / (best or 1.0):.0%} of its time."
+    share = (cost[name] or 0.0) / (best or 1.0)
+    return f" {name} predicts in {share:.0%} of {last['best']}'s time."
 
 
 def lines_of(found: Mapping[str, Any]) -> list[str]:

@@ -39,7 +39,7 @@ class Price(NamedTuple):
     """What steps of a method cost.
 
     Attributes:
-        cpu: median CPU seconds of a step, of all threads of this process.
+        cpu: median CPU seconds of a step, of all threads of this process; `wall` on accelerators.
         wall: median seconds of a step.
         seconds: that it took to find out, compilation included.
         num_steps: of the run whose steps they are.
@@ -83,6 +83,13 @@ def price_of(values: Mapping[str, Any], data: Any) -> Price:
     given, said = complete(values, data)
     config = check(said, said.keys()).config
     task = create_task(config, given)
+    for split in ("validation", "test"):
+        if not task.sizes.get(split):
+            raise UserError(
+                f"{task.dataset.name} has no {split} split, by which methods are compared; train "
+                "with config.hold_out=True, or give one"
+            )
+    clock = time.process_time if jax.devices()[0].platform == "cpu" else time.monotonic
     method = create_method(config, task)
     state = method.init(jax.random.key(config.seed))
     pace = Pace()
@@ -90,10 +97,10 @@ def price_of(values: Mapping[str, Any], data: Any) -> Price:
     is_first = True
     while not method.finished(state) and not _is_known(rates):
         signals.check()
-        cpu, wall = time.process_time(), time.monotonic()
+        cpu, wall = clock(), time.monotonic()
         state, info = method.advance(state, pace.limit)
         method.status(info)  # Waits.
-        cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+        cpu, wall = clock() - cpu, time.monotonic() - wall
         taken = info.step - info.first
         compiles = is_first or info.compiles
         pace.chunk_done(taken, compiles)

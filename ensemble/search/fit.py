@@ -35,15 +35,14 @@ from ensemble.run.loop import train
 from ensemble.run.progress import QUIET_SECONDS, Display, duration, open_display
 from ensemble.run.result import Result
 from ensemble.search.budget import parse_seconds, quiet, time_limit
+from ensemble.search.same_data import check_same_data
 from ensemble.search.trials import DEFAULT_MODEL, Trial, trials
 from ensemble.selected import restore_selection
 from ensemble.sharding import processes, signals, startup
-from ensemble.sources.catalogue import complete
 from ensemble.storage.comparison import is_comparison
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.search import Search, Tried, is_search, read_search, write_search
 from ensemble.storage.workdir import Workdir
-from ensemble.tasks.learning_data import load_source
 
 logger = logging.getLogger("ensemble")
 _under_way = logging.getLogger("ensemble.search")
@@ -121,7 +120,7 @@ def fit(
             )
         stack.enter_context(out.opened())
         search = read_search(out, default)
-        _check_data(search, data, out)
+        check_same_data("search", out, search.config, search.fingerprint, data)
         stop = stack.enter_context(signals.stop_signals())
         stack.enter_context(collected())
         display = stack.enter_context(open_display(show_progress))
@@ -201,24 +200,6 @@ def _network(key: str) -> str:
     return name if name in NETWORKS else ""
 
 
-def _check_data(search: Search, data: Any, out: Workdir) -> None:
-    """Refuses to go on with a search on other data, before any of them are learned.
-
-    Raises:
-        UserError: as said, or the data cannot be had.
-    """
-    if not search.fingerprint:
-        return
-    given, said = complete(search.config, data)
-    with quiet():
-        source = load_source(validate(said), given)
-    if source.fingerprint != search.fingerprint:
-        raise UserError(
-            f"{out.path} holds a search on other data than {source.name} has now; restore the "
-            "data, or choose another --workdir"
-        )
-
-
 # The search.
 
 
@@ -296,7 +277,9 @@ def _tried(
     except (RunFailed, UserError) as error:
         if isinstance(error, UserError) and not search.has_found:
             raise  # The data, or what was given, suit no family.
-        _check_data(search, data, out)  # Nor do they if they are gone, or are others.
+        check_same_data(
+            "search", out, search.config, search.fingerprint, data
+        )  # Nor do they if they are gone, or are others.
         failure = str(error)
     else:
         _check_fingerprint(search, report["dataset"]["fingerprint"], folder)

@@ -13,10 +13,13 @@ import json
 import logging
 import math
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import jax
 
 from ensemble.config import built_in_keys, flatten
 from ensemble.config_rules import validate
@@ -39,6 +42,7 @@ from ensemble.search.cells import (
     scored,
 )
 from ensemble.search.families import FAMILIES, PLAIN, Family
+from ensemble.search.same_data import check_same_data
 from ensemble.search.verdicts import SECOND, compare_with_best
 from ensemble.sharding import processes, signals, startup
 from ensemble.sources.catalogue import complete
@@ -46,6 +50,7 @@ from ensemble.storage.comparison import (
     Comparison,
     is_comparison,
     read_comparison,
+    remove_comparison,
     write_comparison,
 )
 from ensemble.storage.search import is_search
@@ -128,10 +133,12 @@ def _chosen(methods: Sequence[str] | None) -> list[Family]:
     Raises:
         UserError: there is none of such a name.
     """
+    if isinstance(methods, str):
+        raise UserError(f"methods={methods!r} must be a list of names, such as [{methods!r}]")
     known = [one.name for one in FAMILIES]
     for name in methods or ():
         if name not in known:
-            raise UserError(f"--methods={name} is not a family; choose from {', '.join(known)}")
+            raise UserError(f"methods={name} is not a family; choose from {', '.join(known)}")
     return [one for one in FAMILIES if not methods or one.name in (PLAIN, *methods)]
 
 
@@ -168,9 +175,15 @@ class _Work:
     ):
         self.out, self.known, self.families, self.data = out, known, families, data
         self.budget, self.stop, self.display = budget, stop, display
+        self.tried: set[str] = set()
 
     def run(self) -> Methods:
-        """Runs what is missing, as far as the budget reaches."""
+        """Runs what is missing or has failed before, as far as the budget reaches.
+
+        Raises:
+            UserError: the budget is too small, or the data are others than before.
+        """
+        self._check_data()
         if not self.known.length:
             self._find_length()
         rounds = []
@@ -179,7 +192,10 @@ class _Work:
                 break
             for family in self.families:
                 left = math.inf if times == TIMES[0] else self.budget - self.known.spent
-                if not self._is_done(family, times) and not self._run_cell(family, times, left):
+                has_ended = self._has_ended(family, times)
+                if has_ended and (left <= 0 or not self._failed(family, times)):
+                    continue
+                if left <= 0 or not self._run_cell(family, times, left):
                     break
             rounds.append(self._round(times))
             if not rounds[-1]["is_complete"]:
@@ -204,7 +220,7 @@ class _Work:
         """
         values = dict(self.known.config)
         self._show("one network: how long a step takes")
-        price = self._price(values)
+        price = self._price(self._values({}))
         one, overhead = price.num_steps * price.wall, 2 * price.seconds
         least = self.known.spent + (1 + len(self.families)) * (one + overhead)
         if self.budget < least:
@@ -222,9 +238,15 @@ class _Work:
         try:
             self._train(values, _LENGTH)
             score = scored(self._folder(_LENGTH)).score
-        finally:
+        except UserError:  # The data, or what was given, suit no method: nothing is kept.
+            remove_comparison(self.out)
+            shutil.rmtree(self._folder(_LENGTH).path, ignore_errors=True)
+            raise
+        except Interrupted:
             self.known.seconds += time.monotonic() - began
             self._write()
+            raise
+        self.known.seconds += time.monotonic() - began
         steps = best_step(self._folder(_LENGTH), score)
         self.known.length = {
             "steps": steps,
@@ -237,7 +259,7 @@ class _Work:
 
     def _may_begin(self, times: int) -> bool:
         """Whether the budget reaches for a round; one that was begun goes on."""
-        if times == TIMES[0] or all(self._is_done(one, times) for one in self.families):
+        if times == TIMES[0] or any(_cell(one, times) in self.known.cells for one in self.families):
             return True
         before = TIMES[TIMES.index(times) - 1]
         rows = [self.known.cells[_cell(one, before)] for one in self.families]
@@ -251,9 +273,23 @@ class _Work:
         )  # fmt: skip
         return False
 
-    def _is_done(self, family: Family, times: int) -> bool:
+    def _has_ended(self, family: Family, times: int) -> bool:
+        """Whether a cell has a row that says how it went."""
         row = self.known.cells.get(_cell(family, times), {"is_cut": True})
-        return not row.get("is_cut")
+        if "selected" in row:  # Of other cells, perhaps.
+            return row["selected"].keys() == {one["method"] for one in self._others(times)}
+        return "is_cut" not in row
+
+    def _failed(self, family: Family, times: int) -> bool:
+        """Whether a cell has failed in an earlier call, as a full disk may have been the cause."""
+        name = _cell(family, times)
+        return name not in self.tried and "failed" in self.known.cells[name]
+
+    def _others(self, times: int) -> list[dict[str, Any]]:
+        """The rows of a round that a selection chooses from."""
+        trained = [one for one in self.families if not one.selects]
+        rows = [self.known.cells.get(_cell(one, times), {}) for one in trained]
+        return [one for one in rows if "validation" in one]
 
     def _run_cell(self, family: Family, times: int, left: float) -> bool:
         """Runs a cell and keeps its row; returns whether the time was enough.
@@ -272,15 +308,17 @@ class _Work:
         except Interrupted:
             if self.stop.by_signal or math.isinf(left):
                 raise
-        except (RunFailed, UserError) as error:
+        except (RunFailed, UserError, jax.errors.JaxRuntimeError, MemoryError) as error:
             if family.name == PLAIN:
                 raise
-            row = {"failed": str(error)}
+            self._check_data()
+            row = {"failed": (str(error) or type(error).__name__).splitlines()[0]}
         finally:
             seconds = before["seconds"] + time.monotonic() - began
             cpu_seconds = before["cpu_seconds"] + time.process_time() - cpu
             spent = {"seconds": seconds, "cpu_seconds": cpu_seconds}
             self.known.cells[name] = {**head, **row, **spent}
+            self.tried.add(name)
             self._write()
         logger.info("%s: %s", name, _went(self.known.cells[name]), extra={"stays": True})
         return "is_cut" not in row
@@ -312,7 +350,7 @@ class _Work:
 
     def _start(self, name: str, seconds: float) -> str:
         """Trains the plain network that a method starts from; returns its folder."""
-        price = self._price(dict(self.known.config))
+        price = self._price(self._values({}))
         steps = max(1, round(seconds / price.cpu))
         keys = {"num_steps": steps, "num_epochs": 0, **_evaluated(steps, price)}
         self._train(self._values(keys), name)
@@ -321,10 +359,9 @@ class _Work:
     def _selected(self, name: str, times: int) -> dict[str, Any]:
         """The row of a selection among the other cells of a round."""
         folder = self._folder(name)
-        if folder.path.exists():  # What an earlier process had not finished.
+        if folder.path.exists():  # Not finished by an earlier process, or of other cells.
             folder.path.rmtree()
-        others = [self.known.cells.get(_cell(one, times), {}) for one in self.families]
-        others = [one for one in others if "validation" in one]
+        others = self._others(times)
         found = select(
             [self._folder(f"{one['method']}_{times}c").path for one in others], folder.path
         )
@@ -376,7 +413,13 @@ class _Work:
         if key not in self.known.prices:
             with quiet():
                 self.known.prices[key] = price_of(values, self.data)._asdict()
+            self._write()  # A run that is killed goes on with the length that follows from it.
         return Price(**self.known.prices[key])
+
+    def _check_data(self) -> None:
+        """Refuses other data than those of the runs before."""
+        known = self.known
+        check_same_data("comparison", self.out, known.config, known.fingerprint, self.data)
 
     def _folder(self, name: str) -> Workdir:
         return Workdir(self.out.path / "cells" / name)
@@ -401,7 +444,7 @@ class _Work:
         found: dict[str, Any] = {
             "times": times,
             "charged_seconds": times * self.known.length["seconds"],
-            "is_complete": all(self._is_done(one, times) for one in self.families),
+            "is_complete": all(self._has_ended(one, times) for one in self.families),
         }
         if found["is_complete"] and PLAIN in well:
             found |= self._verdicts(times, well)

@@ -52,6 +52,11 @@ def write_comparison(work: Workdir, found: Comparison) -> None:
     write_checked(_file(work), dataclasses.asdict(found))
 
 
+def remove_comparison(work: Workdir) -> None:
+    """Forgets what was run so far."""
+    _file(work).unlink(missing_ok=True)
+
+
 def read_comparison(work: Workdir, config: Mapping[str, Any]) -> Comparison:
     """Reads what `write_comparison` wrote; where there is none, nothing was run.
 

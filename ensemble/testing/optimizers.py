@@ -73,7 +73,7 @@ def check_optimizer(name: str, learning_rate: float = 0.02, **settings: Any) -> 
 
     Args:
         name: of an optimizer that is built in, registered or installed.
-        learning_rate: with which 400 steps lead down from a distance of 2.
+        learning_rate: with which 400 steps lead from 0 to a target whose largest coordinate is 2.
         **settings: further keys of the configuration, such as `momentum`.
 
     Raises:

@@ -98,7 +98,7 @@ def it_is_closed_before_anything_came(case: WriterCase) -> None:
 
 @promise(_FOUND, "the factory: step is where the run goes on, and its files are there already")
 def a_run_that_goes_on_opens_it_again(case: WriterCase) -> None:
-    """A run that goes on from a step opens it again, and later steps come once more."""
+    """A run that goes on opens it again, and later steps come once more: it does not fail then."""
     with tempfile.TemporaryDirectory() as workdir:
         for step in (0, 10, 20):
             case.write(workdir, step)

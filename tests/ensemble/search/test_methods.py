@@ -15,7 +15,7 @@ from ensemble import UserError
 from ensemble.search import methods as module
 from ensemble.search.advice import lines_of, recommended
 from ensemble.search.cells import Price
-from ensemble.storage.comparison import read_comparison
+from ensemble.storage.comparison import Comparison, read_comparison
 from ensemble.storage.workdir import Workdir
 
 CONFIG = {
@@ -75,12 +75,12 @@ def a_round(**verdicts):
 def test_the_advice_names_the_best_its_doubt_and_what_is_cheaper():
     found = recommended([a_round(plain="as good", packed="worse")])
     assert "use swag" in found["recommendation"]
-    assert "plain is as good, packed is worse" in found["doubt"]
+    assert "plain is as good as swag, packed is worse than swag" in found["doubt"]
     assert "300 test rows" in found["doubt"]
-    assert "plain predicts in 2% of its time" in found["doubt"]
+    assert "plain predicts in 2% of swag's time" in found["doubt"]
     other = recommended([a_round(plain="inconclusive", packed="worse")])
     assert "plain is inconclusive" in other["doubt"]
-    assert "of its time" not in other["doubt"], "it may be worse"
+    assert "'s time" not in other["doubt"], "it may be worse"
 
 
 def test_a_longer_round_that_is_not_complete_does_not_advise():
@@ -112,7 +112,8 @@ def test_a_budget_that_is_too_small_is_told_the_least_and_leaves_nothing(tmp_pat
 @pytest.mark.parametrize(
     ("config", "settings", "says"),
     [
-        ({}, {"methods": ["gbm"]}, "--methods=gbm is not a family"),
+        ({}, {"methods": ["gbm"]}, "methods=gbm is not a family"),
+        ({}, {"methods": "swag"}, "must be a list of names"),
         ({"num_epoch": 3}, {}, "num_epoch is not a key"),
         ({"init_from": "runs/x"}, {}, "start anew"),
         ({}, {"seconds": "soon"}, "must be a positive time"),
@@ -146,6 +147,70 @@ def test_a_damaged_file_is_refused(tmp_path):
     (tmp_path / "methods.json").write_text('{"format": 1, "checksum": 3}')
     with pytest.raises(UserError, match="damaged"):
         read_comparison(Workdir(tmp_path), {})
+
+
+def begun(monkeypatch, cells, budget):
+    """A comparison of two families some of whose cells have run; and the cells that it runs."""
+    known = Comparison({}, length={"seconds": 1.0, "wall": 1.0}, cells=dict(cells))
+    work = module._Work(None, known, module.FAMILIES[:2], None, budget, None, None)
+    ran = []
+
+    def run_cell(self, family, times, left):
+        name = f"{family.name}_{times}c"
+        ran.append(name)
+        self.tried.add(name)
+        known.cells[name] = {**row(family.name, 0.5), "seconds": 10.0}
+        return True
+
+    monkeypatch.setattr(module._Work, "_run_cell", run_cell)
+    monkeypatch.setattr(module._Work, "_write", lambda self: None)
+    monkeypatch.setattr(module._Work, "_verdicts", lambda self, times, well: {})
+    return work, ran
+
+
+DONE = {f"{name}_1c": {**row(name, 0.4), "seconds": 10.0} for name in ("plain", "deep_ensemble")}
+
+
+def test_a_round_that_was_begun_goes_on_and_others_need_their_time(monkeypatch):
+    work, ran = begun(monkeypatch, DONE, budget=25)
+    assert [one["times"] for one in work.run()["rounds"]] == [1]
+    assert ran == []
+    part = {**DONE, "plain_4c": {**row("plain", 0.3), "seconds": 10.0}}
+    work, ran = begun(monkeypatch, part, budget=35)
+    assert [one["is_complete"] for one in work.run()["rounds"]] == [True, True]
+    assert ran == ["deep_ensemble_4c"]
+    work, ran = begun(monkeypatch, part, budget=30)
+    found = work.run()["rounds"]
+    assert [one["is_complete"] for one in found] == [True, False]
+    assert len(found[1]["rows"]) == 1, "what was paid for is shown"
+    assert ran == []
+
+
+def test_what_has_failed_is_tried_once_more_by_the_next_call(monkeypatch):
+    failed = {"method": "deep_ensemble", "failed": "the disk is full", "seconds": 1.0}
+    work, ran = begun(monkeypatch, {**DONE, "deep_ensemble_1c": failed}, budget=15)
+    work.run()
+    assert ran == ["deep_ensemble_1c"]
+    work, ran = begun(monkeypatch, {**DONE, "deep_ensemble_4c": failed, "plain_4c": failed}, 15)
+    assert [one["is_complete"] for one in work.run()["rounds"]] == [True, True]
+    assert ran == [], "no time is left for it"
+
+
+def test_a_selection_of_other_cells_is_made_anew(monkeypatch):
+    greedy = {**row("greedy", 0.4), "selected": {"plain": 1.0}, "seconds": 1.0}
+    work, _ = begun(monkeypatch, {**DONE, "greedy_1c": greedy}, budget=15)
+    (selecting,) = [one for one in module.FAMILIES if one.selects]
+    assert not work._has_ended(selecting, 1)
+    greedy["selected"]["deep_ensemble"] = 0.0
+    assert work._has_ended(selecting, 1)
+
+
+def test_data_without_a_validation_split_are_refused_before_anything_is_trained(tmp_path):
+    config = {**CONFIG, "hold_out": False}
+    with pytest.raises(UserError, match="no validation split, by which methods are compared"):
+        ensemble.compare_methods(config, "1h", tmp_path / "out", table(), **QUIET)
+    assert not (tmp_path / "out" / "methods.json").exists()
+    assert not (tmp_path / "out" / "cells").exists()
 
 
 @pytest.mark.check
@@ -200,7 +265,7 @@ def test_a_comparison_is_killed_and_goes_on(tmp_path):
     ]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
-    while not (work / "cells" / "deep_ensemble_1c").exists():
+    while not (work / "cells" / "deep_ensemble_1c" / "config.json").exists():
         assert process.poll() is None, "it ended"
         assert time.monotonic() < deadline, "it hangs"
         time.sleep(0.05)
@@ -226,6 +291,9 @@ def test_a_comparison_is_killed_and_goes_on(tmp_path):
     after = json.loads((work / "methods.json").read_text())
     assert after["cells"]["plain_1c"] == before["cells"]["plain_1c"], "it was not run again"
     assert after["length"] == before["length"]
+    assert before["prices"].items() <= after["prices"].items()
+    assert len(before["prices"]) == 2, "kept before the run whose length follows from it"
+    assert not [one for one in after["cells"].values() if "failed" in one]
     (one,) = after["result"]["rounds"]
     assert {row["method"] for row in one["rows"]} == {"plain", "deep_ensemble", "sghmc", "laplace"}
     assert one["is_complete"]
