@@ -129,6 +129,8 @@ class Writer:
         """Puts everything where another process can read it."""
         if not self._append:
             write_file(self._path, bytes(self._content))
+        if self._at_start:
+            self._file()
         if self._events is not None:
             self._events.flush()
             if not self._append:
@@ -153,8 +155,8 @@ class Writer:
             self._events_dir.mkdir(parents=True, exist_ok=True)
             here = self._events_dir if self._scratch is None else self._scratch.name
             self._events = EventFile(here, self._purge_step)
-            for write in self._at_start:
-                write(self._events)
+        while self._at_start:
+            self._at_start.pop(0)(self._events)
         return self._events
 
 
