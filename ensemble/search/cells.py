@@ -86,7 +86,7 @@ def price_of(values: Mapping[str, Any], data: Any) -> Price:
     for split in ("validation", "test"):
         if not task.sizes.get(split):
             raise UserError(
-                f"{task.dataset.name} has no {split} split, by which methods are compared; train "
+                f"the data have no {split} split, by which methods are compared; train "
                 "with config.hold_out=True, or give one"
             )
     clock = time.process_time if jax.devices()[0].platform == "cpu" else time.monotonic
