@@ -5,13 +5,17 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ensemble.errors import UserError
 from ensemble.notes import shown_with_the_result
 from ensemble.sharding import signals
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+UNWATCHED: Mapping[str, Any] = {"plot_every_epochs": 10**9, "keep_checkpoints": 1}
+"""Keys of a run whose pictures nobody looks at."""
 
 logger = logging.getLogger("ensemble")
 

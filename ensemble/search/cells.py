@@ -7,7 +7,7 @@ after compilation. They are measured by a few steps before the run, so that its 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -89,7 +89,7 @@ def price_of(values: Mapping[str, Any], data: Any) -> Price:
                 f"the data have no {split} split, by which methods are compared; train "
                 "with config.hold_out=True, or give one"
             )
-    clock = time.process_time if jax.devices()[0].platform == "cpu" else time.monotonic
+    clock = _clock()
     method = create_method(config, task)
     state = method.init(jax.random.key(config.seed))
     pace = Pace()
@@ -209,7 +209,7 @@ def scored(folder: Workdir) -> Scored:
 
 
 def predict_seconds(folder: Workdir, data: Any) -> float | None:
-    """CPU seconds in which a finished cell predicts 1,000 rows, after compilation.
+    """Seconds of `Price.cpu` in which a finished cell predicts 1,000 rows, after compilation.
 
     Args:
         folder: of the cell.
@@ -223,9 +223,16 @@ def predict_seconds(folder: Workdir, data: Any) -> float | None:
         return None
     inputs = SplitInputs(subject.dataset, "test")[slice(0, _PREDICTED)]
     subject.predictor.predict_members(inputs)  # Compiles.
-    began = time.process_time()
+    clock = _clock()
+    began = clock()
     subject.predictor.predict_members(inputs)
-    return (time.process_time() - began) * _PREDICTED / len(inputs)
+    return (clock() - began) * _PREDICTED / len(inputs)
+
+
+def _clock() -> Callable[[], float]:
+    """CPU seconds of this process; seconds of the clock where accelerators compute."""
+    is_cpu = jax.devices()[0].platform == "cpu"
+    return time.process_time if is_cpu else time.monotonic
 
 
 def _factor(view: View | None) -> float:

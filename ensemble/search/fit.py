@@ -34,7 +34,7 @@ from ensemble.report.text import Table
 from ensemble.run.loop import train
 from ensemble.run.progress import QUIET_SECONDS, Display, duration, open_display
 from ensemble.run.result import Result
-from ensemble.search.budget import parse_seconds, quiet, time_limit
+from ensemble.search.budget import UNWATCHED, parse_seconds, quiet, time_limit
 from ensemble.search.same_data import check_same_data
 from ensemble.search.trials import DEFAULT_MODEL, Trial, trials
 from ensemble.selected import restore_selection
@@ -57,7 +57,6 @@ _SHOWN_SECONDS = 1.0
 """From one state of the display to the next, while a trial is under way."""
 _KEPT_SECONDS = 5.0
 """From one note of the seconds that it has taken to the next: a killed process forgets no more."""
-_QUIET: Mapping[str, Any] = {"plot_every_epochs": 10**9, "keep_checkpoints": 1}
 
 
 class Fit(Result):
@@ -181,7 +180,7 @@ def _check(given: Mapping[str, Any], has_data: bool) -> None:
 
 def _family(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a family, flat; keys that were given are as they were given."""
-    values = {**flatten(tabular.get_config()), **_QUIET, **settings, **given}
+    values = {**flatten(tabular.get_config()), **UNWATCHED, **settings, **given}
     own = {key: one for key, one in values.items() if _network(key) in ("", values["model"])}
     return flatten(validate({**own, **given}, by_hand=given.keys()))
 
@@ -277,9 +276,8 @@ def _tried(
     except (RunFailed, UserError) as error:
         if isinstance(error, UserError) and not search.has_found:
             raise  # The data, or what was given, suit no family.
-        check_same_data(
-            "search", out, search.config, search.fingerprint, data
-        )  # Nor do they if they are gone, or are others.
+        # Nor do they if they are gone, or are others.
+        check_same_data("search", out, search.config, search.fingerprint, data)
         failure = str(error)
     else:
         _check_fingerprint(search, report["dataset"]["fingerprint"], folder)

@@ -31,7 +31,7 @@ from ensemble.run.progress import Display, duration, open_display
 from ensemble.scoring.score import named
 from ensemble.scoring.sections import values_of
 from ensemble.search.advice import lines_of, recommended
-from ensemble.search.budget import parse_seconds, quiet, time_limit
+from ensemble.search.budget import UNWATCHED, parse_seconds, quiet, time_limit
 from ensemble.search.cells import (
     Price,
     Scored,
@@ -61,7 +61,6 @@ logger = logging.getLogger("ensemble")
 TIMES: tuple[int, ...] = (1, 4, 16)
 """The units of c that each family has, round after round."""
 _LENGTH = "length"
-_QUIET: Mapping[str, Any] = {"plot_every_epochs": 10**9, "keep_checkpoints": 1}
 _EVALUATIONS = 20
 """On the way to the best length, and of each cell at most."""
 
@@ -157,7 +156,7 @@ def _network(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
             f"config.init_from={said['init_from']!r}: methods are compared by networks that start "
             "anew; leave it out"
         )
-    return checked(said, {"method": "sgd", "ensemble_size": 1, **_QUIET})
+    return checked(said, {"method": "sgd", "ensemble_size": 1, **UNWATCHED})
 
 
 class _Work:

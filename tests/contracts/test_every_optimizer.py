@@ -1,5 +1,7 @@
 """The contracts of optimizers and schedules, over all that the registry has."""
 
+import jax
+import numpy as np
 import pytest
 
 from ensemble import registry
@@ -10,6 +12,17 @@ from ensemble.testing import optimizers, schedules
 @pytest.mark.parametrize("name", registry.OPTIMIZERS.built_in)
 def test_an_optimizer_keeps(name, promise):
     promise.keep(optimizers.OptimizerCase(name))
+
+
+@pytest.mark.parametrize("name", registry.OPTIMIZERS.built_in)
+def test_it_comes_close_to_the_lowest_point(name):
+    """Ours do, of which the promise asks less."""
+    found = optimizers.OptimizerCase(name).descend(optimizers._start())
+    jax.tree.map(
+        lambda one, lowest: np.testing.assert_allclose(one, lowest, atol=0.05),
+        found,
+        optimizers._TARGET,
+    )
 
 
 @pytest.mark.parametrize("promise", schedules.PROMISES, ids=str)
