@@ -19,9 +19,10 @@ from ensemble.sources import load_dataset
 
 @pytest.fixture
 def names(tmp_path):
-    """The same data in memory and as records."""
+    """The same data in memory and as records, with classes of 15, 15 and 45 examples."""
     rng = np.random.default_rng(0)
-    arrays = {"inputs": rng.integers(0, 200, (75, 4, 4), np.uint8), "labels": np.arange(75) % 3}
+    labels = np.minimum(np.arange(75) % 5, 2)
+    arrays = {"inputs": rng.integers(0, 200, (75, 4, 4), np.uint8), "labels": labels}
     np.savez(tmp_path / "all.npz", **arrays)
     npz = f"npz:{tmp_path / 'all.npz'}"
     return npz, records_of(npz)
