@@ -145,6 +145,7 @@ SLOW = ["orbax", "tensorstore", "tensorboardX", "cryptography", "matplotlib", "a
 """Packages that take long to import: what is written needs them, or nothing does."""
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("writes", [True, False])
 def test_what_writes_is_imported_after_the_first_step(writes, tmp_path):
     config = {**DIGITS, "method": "sgd", **RUNS["sgd"], "model": "logistic_regression"}

@@ -80,6 +80,7 @@ def assert_same(outputs, prediction):
     assert (outputs["epistemic"] >= 0).all()
 
 
+@pytest.mark.check
 def test_it_runs_without_the_project(members, tmp_path):
     check_elsewhere({"mlp": members["mlp"]}, tmp_path)
 

@@ -75,6 +75,7 @@ def assert_says(found, prediction):
     np.testing.assert_array_equal(found["accepted"], prediction.accepted)
 
 
+@pytest.mark.check
 def test_all_sizes_are_nine_programs_that_say_what_the_predictor_does(
     path, predictor, blobs, compiled
 ):

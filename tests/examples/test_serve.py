@@ -69,6 +69,7 @@ def body_of(rows):
     return json.dumps(np.asarray(rows).tolist()).encode()
 
 
+@pytest.mark.check
 def test_requests_share_passes_and_get_their_own_rows(served, monkeypatch):
     server, predictor, inputs = served
     passes, model = [], server.model

@@ -42,6 +42,7 @@ def by_hand(y):
         numpyro.sample("y", parts, obs=y)
 
 
+@pytest.mark.check
 def test_a_mixture_is_the_one_that_is_summed_by_hand():
     task = ModelTask(NumPyroProgram(mixture, (Y,)))
     program = task.program

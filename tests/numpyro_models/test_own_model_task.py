@@ -43,6 +43,7 @@ def test_a_numpyro_model_is_sampled_on_many_devices(dataset):
     assert predictor(split.inputs[:7]).probs.shape == (7, 3)
 
 
+@pytest.mark.check
 def test_a_line_of_the_registry_makes_a_task_of_a_file(blobs, tmp_path, monkeypatch):
     """It is sampled, reported on and loaded; nothing else knows of it."""
     sketch = "own_model_task"

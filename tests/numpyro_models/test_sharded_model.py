@@ -314,6 +314,7 @@ def runs():
     return {run: sample_levels(*run) for run in (HMC_ALONE, HMC_SPREAD, NUTS_SPREAD)}
 
 
+@pytest.mark.check
 def test_hmc_draws_the_same_on_any_devices(runs):
     _, alone, _ = runs[HMC_ALONE]
     starts, spread, _ = runs[HMC_SPREAD]

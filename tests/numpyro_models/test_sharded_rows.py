@@ -66,6 +66,7 @@ def plain():
     return params, jax.jit(lambda params: jax.lax.map(density, params))(params)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("num_shards", [2, 4, 8])
 def test_density_and_gradient_are_those_of_a_plain_plate(plain, num_shards):
     split = NumPyroProgram(everything, ARGUMENTS).on_shards(mesh_of(1, num_shards))

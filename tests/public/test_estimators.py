@@ -84,6 +84,7 @@ def test_learns_real_tables(load, bar):
     assert classifier.report_["num_train_examples"] == len(labels)
 
 
+@pytest.mark.check
 def test_strings_are_classes_and_uncertainty_adds_up(fitted, wine):
     _, test_inputs, _, test_labels = wine
     assert fitted.classes_.tolist() == ["class_0", "class_1", "class_2"]
@@ -261,6 +262,7 @@ assert any("n_jobs=2 changes nothing" in line for line in logged)
 """
 
 
+@pytest.mark.check
 def test_jobs_are_the_threads_that_jax_starts_with():
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(
@@ -312,6 +314,7 @@ def test_a_number_is_predicted_with_its_uncertainty():
         clone(regressor).fit(X_train, np.ones(len(X_train)))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("likelihood", "num_targets"), [("gaussian", 1), ("student_t", 1), ("gaussian", 2)]
 )
@@ -356,6 +359,7 @@ def test_of_learned_quantiles_there_are_these_alone():
         regressor.predict(X, return_std=True)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("method", ["cross_fitted", "sgd"])
 def test_a_whole_weight_is_as_many_rows(method):
     rng = np.random.default_rng(0)
@@ -430,6 +434,7 @@ def test_a_tenth_of_the_rows_stops_members_and_few_rows_are_all_learned():
     assert everything.fit(inputs, targets).report_["num_train_examples"] == 60
 
 
+@pytest.mark.check
 def test_data_frames_are_learned_as_tables(wine, caplog):
     inputs, test_inputs, labels, test_labels = wine
     names = datasets.load_wine().feature_names

@@ -46,6 +46,7 @@ def own_network(tmp_path_factory):
     return folder
 
 
+@pytest.mark.check
 def test_a_network_of_ones_own_is_evaluated_with_its_config(own_network, tmp_path):
     workdir = own_network / "run"
     done = run_here("evaluate.py", f"--workdir={workdir}", f"--out={tmp_path}/out")

@@ -61,6 +61,7 @@ FORGED_DRAWS = {
 }
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("change", FORGED_DRAWS.values(), ids=FORGED_DRAWS)
 def test_nothing_is_recommended_by_forged_draws(sampled, tmp_path, change):
     path = change_draws(tmp_path / "forged", sampled, change)

@@ -75,6 +75,7 @@ def make_task(data=None, **overrides):
     return create_task(validated(rating_config(**overrides)), given)
 
 
+@pytest.mark.check
 def test_the_report_lays_the_posterior_beside_simpler_models(finished):
     workdir, result = finished
     report = json.loads((workdir / "report.json").read_text())
@@ -94,6 +95,7 @@ def test_the_report_lays_the_posterior_beside_simpler_models(finished):
     assert "nats a rating" in str(result)
 
 
+@pytest.mark.check
 def test_a_resumption_changes_no_bit(finished, tmp_path):
     ensemble.train(rating_config(sampler={"num_samples": 20}), frame(), str(tmp_path))
     ensemble.train(rating_config(), frame(), str(tmp_path))

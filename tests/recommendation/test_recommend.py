@@ -56,6 +56,7 @@ def values_of(workdir):
     return draws.scalars(), *draws.positions()
 
 
+@pytest.mark.check
 def test_the_report_lays_the_posterior_beside_simpler_models(finished):
     workdir, _ = finished
     report = json.loads((workdir / "report.json").read_text())
@@ -259,6 +260,7 @@ def test_of_new_users_and_items_the_prior_answers_and_it_is_said(finished):
     assert one.mean == pytest.approx(p, rel=1e-4)
 
 
+@pytest.mark.check
 def test_clicks_with_weights_are_learned_and_recommended(tmp_path):
     watches = create_task(validated(watch_config()), None).dataset.watches
     users, items = np.nonzero(watches.watched)

@@ -91,6 +91,7 @@ def test_one_more_member_has_no_number(blobs, tmp_path):
         assert not re.search(r"\b[Mm]ember [4-9]", sentence)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("num_epochs", [1, 30])
 def test_a_factor_is_applied_without_a_word_only_where_it_is_advised(num_epochs, tmp_path, caplog):
     """After 30 epochs on labels that are often wrong members are too sure, and not after one."""

@@ -92,6 +92,7 @@ def test_members_that_find_a_target_impossible_are_left_out_where_that_helps():
     assert np.isfinite(loss(log_densities, counts))
 
 
+@pytest.mark.check
 def test_what_is_reported_is_what_the_workdir_predicts(runs, selection):
     workdir, report = selection
     found = report["selection"]

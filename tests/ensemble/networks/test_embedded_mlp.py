@@ -93,6 +93,7 @@ def test_a_flag_is_one_however_often_it_is_set():
     assert max(len(np.unique(one)) for one in dataset.quantiles) == 2
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("embedding", ["piecewise_linear", "periodic"])
 def test_a_run_is_loaded_with_its_quantiles_alone(embedding, tmp_path):
     config = CONFIG | {"embedded_mlp.embedding": embedding}
@@ -105,6 +106,7 @@ def test_a_run_is_loaded_with_its_quantiles_alone(embedding, tmp_path):
     ensemble.train(longer, table(), str(tmp_path), **QUIET)
 
 
+@pytest.mark.check
 def test_it_learns_what_jumps_sooner_than_a_plain_network():
     scores = {}
     for model in ("mlp", "embedded_mlp"):
@@ -168,6 +170,7 @@ def test_sampling_takes_it_too():
     assert np.isfinite(result.report["test"]["scores"]["nll"]["value"])
 
 
+@pytest.mark.check
 def test_a_student_has_quantiles_of_the_teachers_data(tmp_path):
     plain = {key: one for key, one in CONFIG.items() if "embedded" not in key} | {"model": "mlp"}
     ensemble.train(plain, table(), str(tmp_path / "teacher"), **QUIET)

@@ -241,6 +241,7 @@ def arrays_of(workdir):
     return checkpoints_of(workdir).restore_latest(read_only=True)[0]
 
 
+@pytest.mark.check
 def test_a_run_resumes_to_the_same_bits_is_loaded_and_exported(blobs, tmp_path):
     config = small_config(model="rich", ensemble_size=2)
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path / "run"))

@@ -23,6 +23,7 @@ def num_params(name, packing, settings=None):
     return sum(leaf.size for leaf in jax.tree.leaves(variables_of(network, SHAPES[name])))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", SHAPES)
 def test_an_estimator_as_wide_as_the_network_is_the_network_to_the_bit(name):
     """alpha = M: as wide as M networks side by side."""
@@ -36,6 +37,7 @@ def test_an_estimator_as_wide_as_the_network_is_the_network_to_the_bit(name):
         np.testing.assert_array_equal(packed.apply(variables, inputs)[0], expected)
 
 
+@pytest.mark.check
 def test_units_are_divided_and_parameters_counted():
     assert Packing(4, 2.0).units(128) == 64
     assert Packing(4, 2.0, 3).units(128) == 66

@@ -75,6 +75,7 @@ def test_a_run_in_half_precision_keeps_losses_scores_and_checkpoints_in_float32(
     assert any(np.float32(value) != ml_dtypes.bfloat16(value) for value in losses)
 
 
+@pytest.mark.check
 def test_a_resumed_run_in_half_precision_has_the_bits_of_the_straight_one(blobs, tmp_path):
     config = small_config(model="mlp", dtype="bfloat16")
     straight = ensemble.train(config, data=blobs)

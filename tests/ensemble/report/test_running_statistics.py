@@ -33,6 +33,7 @@ def normed_nnx(num_outputs, momentum):
     return ensemble.networks.from_nnx(lambda rngs: NormedNNX(num_outputs, momentum, rngs))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", [Normed, normed_nnx])
 @pytest.mark.parametrize(("momentum", "is_told"), [(0.99, True), (0.5, False)])
 def test_statistics_that_are_far_from_those_of_batches_are_told_once(

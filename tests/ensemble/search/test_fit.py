@@ -66,6 +66,7 @@ def found(tmp_path_factory):
         return ensemble.fit(table(), "1h", workdir, CONFIG, **QUIET)
 
 
+@pytest.mark.check
 def test_what_is_chosen_predicts_rows_held_out_best(found):
     report, selection = found.report, found.report["selection"]
     tried = report["search"]["trials"]
@@ -104,6 +105,7 @@ def test_what_was_tried_is_shown(found):
         assert f"{one['nll']:.4f}" in text
 
 
+@pytest.mark.check
 def test_more_time_goes_on_with_the_same_search(found, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "trials", first(1))
     half = ensemble.fit(table(), 3600, tmp_path / "half", CONFIG, **QUIET)
@@ -139,6 +141,7 @@ def test_half_a_budget_is_a_prefix_of_the_same_search(tmp_path, monkeypatch, los
     assert [one.family for one in whole.tried[5:7]] == ([1, 3] if losses[1] == 1 else [2, 4])
 
 
+@pytest.mark.check
 def test_a_killed_process_forgets_no_more_than_seconds(tmp_path, monkeypatch):
     file = tmp_path / "best" / "search.json"
 
@@ -223,6 +226,7 @@ def test_too_little_time_is_enough_for_the_default_and_is_said(tmp_path, caplog)
     assert "The first family alone took" in caplog.text
 
 
+@pytest.mark.check
 def test_a_trial_is_cut_when_the_time_is_over_and_has_a_checkpoint(tmp_path, monkeypatch, caplog):
     config = {**CONFIG, "num_epochs": 2000, "cross_fitted.patience": 2000, "batch_size": 8}
     monkeypatch.setattr(module, "trials", _short_then_long)
@@ -243,6 +247,7 @@ def _short_then_long(seed, num_epochs, fixed):
         yield module.Trial(1, {"learning_rate": 1e-4}, num_epochs)
 
 
+@pytest.mark.check
 def test_a_family_that_fails_is_told_and_the_search_goes_on(tmp_path, monkeypatch):
     def tries(seed, num_epochs, fixed):
         yield module.Trial(0, {}, 2)
@@ -265,6 +270,7 @@ def test_where_all_families_fail_it_is_an_error(tmp_path, monkeypatch):
         ensemble.fit(table(), 3600, tmp_path / "best", CONFIG, **QUIET)
 
 
+@pytest.mark.check
 def test_data_that_change_meanwhile_end_a_search_that_goes_on_with_the_former(
     tmp_path, monkeypatch
 ):
@@ -308,6 +314,7 @@ def test_a_signal_after_a_trial_has_ended_ends_the_search(tmp_path, monkeypatch)
     assert found.report["search"]["is_interrupted"]
 
 
+@pytest.mark.check
 def test_a_search_ends_where_family_after_family_fails(tmp_path, monkeypatch, caplog):
     def tries(seed, num_epochs, fixed):
         yield module.Trial(0, {}, 2)
@@ -382,6 +389,7 @@ def test_a_damaged_search_is_one_line(found, tmp_path, change):
         ensemble.fit(table(), 10, tmp_path, CONFIG, **QUIET)
 
 
+@pytest.mark.check
 def test_estimators_take_a_budget(monkeypatch):
     monkeypatch.setattr(module, "trials", first(2))
     inputs, targets = table()

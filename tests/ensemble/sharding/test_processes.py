@@ -195,6 +195,7 @@ def told():
     return [list(column) for column in zip(*outputs, strict=True)]
 
 
+@pytest.mark.check
 def test_a_cluster_is_detected(told):
     assert told[0] == ["True 2 I am 0", "False 2 I am 0"]
 

@@ -158,6 +158,7 @@ def test_a_runs_directory_is_found_for_any_set(tmp_path):
     assert catalogue.find_entry("tfds:beans").can_resize
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["mnist", pytest.param("fashion_mnist", marks=pytest.mark.soak)])
 def test_a_known_set_by_either_name_has_the_same_pixels(name):
     data_dir = tfds_sets.real_data_dir(name)

@@ -277,6 +277,7 @@ def chains(blobs, tmp_path_factory):
     return root, config
 
 
+@pytest.mark.check
 def test_draws_of_another_run_predict_nothing_and_mix_with_none(chains, blobs, tmp_path):
     root, config = chains
     run = shutil.copytree(root / "0", tmp_path / "run")

@@ -140,6 +140,7 @@ def test_a_package_that_is_missing_is_named(work, folder, monkeypatch):
         ensemble.train(CONFIG, make_blobs(), work, show_progress=False)
 
 
+@pytest.mark.check
 def test_what_only_predicting_needs_is_not_missed_before(folder, tmp_path, monkeypatch):
     """An evaluation reads stored predictions, for which no network is needed."""
     without = {**MODULES, "odd_keys": "from ensemble.keys import Block\nBLOCK = Block({})\n"}

@@ -83,6 +83,7 @@ def several_blocks(monkeypatch):
     monkeypatch.setattr(linear_likelihood, "_MIN_ROWS", 8)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("groups", "shards"),
     [

@@ -63,6 +63,7 @@ def evaluated(run, longer, slopes, tmp_path_factory):
     return evaluation, (out / "report.html").read_text(), out
 
 
+@pytest.mark.check
 def test_scores_are_those_of_the_report_and_have_intervals(evaluated, run):
     evaluation, _, out = evaluated
     test = evaluation["test"]

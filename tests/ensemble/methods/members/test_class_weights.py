@@ -45,8 +45,8 @@ def parts_of(seed=0, num_rows=5000):
     ("keys", "likelihood"),
     [
         ({}, "categorical"),
-        ({}, "bernoulli"),
-        (CROSS_FITTED, "categorical"),
+        pytest.param({}, "bernoulli", marks=pytest.mark.check),
+        pytest.param(CROSS_FITTED, "categorical", marks=pytest.mark.check),
         pytest.param(CROSS_FITTED, "bernoulli", marks=pytest.mark.check),
     ],
 )
@@ -66,6 +66,7 @@ def test_probabilities_are_right_on_average_and_by_their_size(keys, likelihood):
     assert raw.predictor(inputs).probs[:, 1].mean() > 10 * truth.mean()
 
 
+@pytest.mark.check
 def test_held_out_scores_are_of_corrected_probabilities():
     """They choose among trials, and say when a member stops and how wide predictions are."""
     data, (_, labels, _) = parts_of(1)
@@ -96,6 +97,7 @@ def test_members_start_from_the_linear_model_of_rows_as_they_come(likelihood):
     np.testing.assert_array_equal(*losses)
 
 
+@pytest.mark.check
 def test_whatever_predicts_is_corrected_alike(tmp_path):
     data, (inputs, labels, _) = parts_of()
     result = ensemble.train(CONFIG, data, str(tmp_path / "run"), **QUIET)

@@ -84,6 +84,7 @@ def test_where_nothing_is_better_members_are_the_linear_model():
     assert np.corrcoef(said, np.c_[data["train_inputs"], np.ones(200)] @ slopes)[0, 1] > 0.97
 
 
+@pytest.mark.check
 def test_noise_is_hardly_worse_than_a_constant():
     """Of which a linear model now and then finds something by chance."""
     config = {**CONFIG, "num_epochs": 60, "cross_fitted.patience": 40, "learning_rate": 0.005}
@@ -151,6 +152,7 @@ def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path
         read_held_out(Workdir(tmp_path), 200)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("adapters", ["rank_one", "tabm", "tabm_mini"])
 def test_members_may_consist_of_estimators(adapters, tmp_path):
     own = {"cross_fitted.num_estimators": 3, "cross_fitted.adapters": adapters}
@@ -187,6 +189,7 @@ def test_estimators_begin_as_the_linear_model(adapters):
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
+@pytest.mark.check
 def test_members_that_join_go_on_with_what_was_chosen(tmp_path):
     data, config = numbers(), {**NUMBERS, "num_epochs": 12}
     first = ensemble.train(config, data, str(tmp_path), **QUIET)
@@ -295,6 +298,7 @@ def test_all_failed_is_said_with_a_remedy(blobs):
         ensemble.train({**config, "num_epochs": 2}, blobs, **QUIET)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("size", "own", "has_width"),
     [
@@ -335,6 +339,7 @@ def test_weights_count_in_what_is_held_out():
     assert (losses < 4).all()  # Of a normal distribution about all rows it is 4.7.
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("ensemble_size", [3, 9])
 def test_the_latest_period_decides(ensemble_size):
     """In which all that was true before is wrong: the best is to have learned nothing."""

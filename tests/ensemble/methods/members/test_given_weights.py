@@ -109,6 +109,7 @@ def test_members_of_a_run_are_started_from_in_turn_with_their_state(blobs, tmp_p
     assert found["Dense_1/kernel"].shape == (3, 8, 4)
 
 
+@pytest.mark.check
 def test_a_run_fine_tunes_all_weights_and_goes_on_without_the_file(blobs, tmp_path):
     pretrained = ensemble.train(small_config(ensemble_size=1, num_epochs=20), data=blobs)
     params = pretrained.predictor.fitted.sets["params"]

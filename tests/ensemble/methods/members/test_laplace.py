@@ -300,6 +300,7 @@ def test_predictions_in_closed_form_are_exported(name, members, blobs, tmp_path)
     np.testing.assert_allclose(exported.call(inputs[:3])["probs"], expected[:3], atol=1e-5)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_a_run_is_loaded_exported_and_evaluated(name, members, blobs, tmp_path):
     config = config_of(members, **{"laplace.structure": name, "laplace.predictive": "draws"})
@@ -375,6 +376,7 @@ def ensemble_of(workdir):
     return [jax.tree.map(lambda leaf, k=k: leaf[k], sets) for k in range(3)]
 
 
+@pytest.mark.check
 def test_members_that_join_leave_the_others(members, blobs, tmp_path):
     ensemble.train(config_of(members, ensemble_size=2), blobs, str(tmp_path), **QUIET)
     before = ensemble.load(tmp_path).fitted

@@ -86,6 +86,7 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.check)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("ensemble_size", "num_devices", "member_devices", "mesh"),
     [
@@ -272,6 +273,7 @@ def test_less_memory_gives_the_same_members(saving, num_devices, member_devices)
     assert temp_bytes(method) < 0.8 * temp_bytes(other)
 
 
+@pytest.mark.check
 def test_parts_of_a_batch_that_do_not_divide_it_are_the_batch():
     params, _, _ = on_one_device(2, **DEEP)
     method = make_method(2, 1, 1, **DEEP, gradient_accumulation=7)
@@ -327,6 +329,7 @@ def annotated_nnx(num_outputs):
     return networks.from_nnx(Module)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("model", ["test_annotated", slow("test_annotated_nnx")])
 def test_what_a_network_says_of_its_parameters_is_honoured(model):
     params, scores, _ = on_one_device(2, model=model)

@@ -35,6 +35,7 @@ def tasks(model, **settings):
     return plain, SharedWeights.of(plain, NUM_ESTIMATORS, ALL)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("model", "on_cpu"), [("mlp", True), ("mlp", False), ("cnn", True)])
 def test_each_estimator_learns_by_its_own_loss_alone(model, on_cpu, monkeypatch):
     monkeypatch.setattr(layers, "on_cpu", lambda: on_cpu)
@@ -96,6 +97,7 @@ def run(tmp_path_factory):
     return workdir, ensemble.train(config, make_blobs(), str(workdir), **QUIET)
 
 
+@pytest.mark.check
 def test_what_is_loaded_evaluated_and_exported_is_what_was_scored(run, blobs):
     check_estimators(*run, blobs, NUM_ESTIMATORS)
 

@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from ensemble.methods.members.rematerialise import COMPILER_OPTIONS, rematerialised
 
@@ -19,6 +20,7 @@ class Residual(nn.Module):
         return nn.Dense(1)(x)
 
 
+@pytest.mark.check
 def test_gradients_are_the_same_and_take_less_memory():
     module, key = Residual(), jax.random.key(1)
     x = np.random.default_rng(0).normal(size=(256, 16)).astype(np.float32)

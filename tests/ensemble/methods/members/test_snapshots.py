@@ -69,6 +69,7 @@ def test_an_evaluation_counts_members_and_not_sets(run, blobs):
     assert any("ensemble of 3" in one["text"] for one in found["findings"])
 
 
+@pytest.mark.check
 def test_other_members_join_with_as_many_sets(blobs, tmp_path):
     ensemble.train(CONFIG, blobs, str(tmp_path), **QUIET)
     before = ensemble.load(tmp_path).fitted

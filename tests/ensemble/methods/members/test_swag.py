@@ -75,6 +75,7 @@ def test_mean_and_covariance_are_those_of_the_paper():
         assert np.abs(bias / np.sqrt(variances / len(draws))).max() < 5
 
 
+@pytest.mark.check
 def test_deviations_in_half_the_bytes_keep_four_digits(blobs, tmp_path, monkeypatch):
     def nll(name):
         result = ensemble.train(CONFIG, blobs, str(tmp_path / name), **QUIET)
@@ -139,6 +140,7 @@ class Normed(nn.Module):
         return nn.Dense(self.num_outputs)(nn.relu(x))
 
 
+@pytest.mark.check
 def test_every_draw_has_the_statistics_of_its_own_parameters(blobs):
     ensemble.networks.register("normed", Normed)
     config = {**CONFIG, "model": "normed", "num_epochs": 30}
@@ -169,6 +171,7 @@ def test_one_draw_more_leaves_the_others(blobs, tmp_path):
     np.testing.assert_array_equal(ours, theirs[:, :3])
 
 
+@pytest.mark.check
 def test_other_members_join_with_as_many_draws(blobs, tmp_path):
     ensemble.train(CONFIG, blobs, str(tmp_path), **QUIET)
     before = ensemble.load(tmp_path).fitted

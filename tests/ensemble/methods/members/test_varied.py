@@ -32,6 +32,7 @@ def settings_of(config, k):
     return {name: float(value) for name, value in drawn.items()}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("optimizer", "rematerialise"), [("sgd", False), ("adam", False), ("adamw", True)]
 )
@@ -71,6 +72,7 @@ def test_a_range_of_no_dropout_is_none_at_all():
     assert "dropout" not in settings_of(CONFIG | {"varied.dropout": ""}, 0)
 
 
+@pytest.mark.check
 def test_grown_on_other_devices_and_resumed_it_is_the_same_ensemble(blobs, tmp_path):
     """A mask of dropout that differed in one place would show."""
     config = CONFIG | {"num_epochs": 6}

@@ -68,6 +68,7 @@ def run(method, limits=(None,)):
             state = method.from_host(KEY, arrays, counters)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("limits", [pytest.param((1,), marks=pytest.mark.soak), (2, 5)])
 def test_interrupted_anywhere_chains_take_the_same_draws(blobs, limits):
     method = make_method(blobs)

@@ -72,6 +72,7 @@ def student(blobs_run, blobs, tmp_path_factory):
     return workdir, ensemble.distill(blobs_run, workdir, config, blobs, show_progress=False)
 
 
+@pytest.mark.check
 def test_a_student_predicts_as_its_teacher(student, blobs_run, blobs):
     report = student[1].report
     found = report["distillation"]
