@@ -27,7 +27,13 @@ project = "Flax ensembles"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 sys.path.insert(0, str(ROOT))  # The reference is read from the package's docstrings.
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
 exclude_patterns = ["_build", "README.md"]  # docs/index.md includes README.md.
 
 myst_enable_extensions = ["dollarmath"]
@@ -40,11 +46,13 @@ nitpick_ignore_regex = [
     ("py:obj", ".*"),
     # Types that the reference does not list, and aliases in annotations that are text.
     ("py:class", r"ensemble\..*|sharded_plate|Floats|np\..*|numpy\._typing\..*"),
+    ("py:class", r"(jax\._src|jax\.nn|flax)\..*"),
     ("py:exc", "NotFittedError"),
 ]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_inherit_docstrings = False
+autodoc_preserve_defaults = True
 napoleon_attr_annotations = False
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -147,12 +155,24 @@ _ARRAY_LIKE = stringify_annotation(ArrayLike, "smart")
 _NDARRAY = re.compile(r"~numpy\.ndarray\[tuple\[~typing\.Any, \.\.\.], ~numpy\.dtype\[([^]]*)]]")
 
 
+_DEFAULTS = (
+    (re.compile(r"<function (?:[\w.<>]*\.)?(\w+)(?: at \w+)?>"), r"\1"),
+    (re.compile(r"<class '([\w.]+)'>"), r"\1"),
+    (re.compile(r"<(?:factory|[\w. ]+ object(?: at \w+)?)>"), "..."),
+)
+"""Defaults that are no Python: Sphinx could not read a signature with one, nor link its types."""
+
+
 def shorten_types(app: Sphinx, what: str, name: str, value, options, arguments, returned):
-    """Writes NumPy's aliases of types as they are written in the code."""
+    """Writes NumPy's aliases of types as they are written in the code, and defaults as Python."""
 
     def shorten(text: str | None) -> str | None:
-        text = text and _NDARRAY.sub(r"NDArray[\1]", text.replace(_ARRAY_LIKE, "ArrayLike"))
-        return text and re.sub(r"NDArray\[~[\w.]*_ScalarT]", "NDArray", text)
+        if text is None:
+            return None
+        text = _NDARRAY.sub(r"NDArray[\1]", text.replace(_ARRAY_LIKE, "ArrayLike"))
+        for pattern, words in _DEFAULTS:
+            text = pattern.sub(words, text)
+        return re.sub(r"NDArray\[~[\w.]*_ScalarT]", "NDArray", text)
 
     return shorten(arguments), shorten(returned)
 
