@@ -77,19 +77,37 @@ def _owners(name: str) -> str:
     own = [one for one in registry.LIKELIHOODS if name in likelihood_block(one).keys]
     if own:
         return f"Likelihood {' or '.join(own)}"
-    methods = [method for method in registry.METHODS if name in method_block(method).keys]
-    others = [method for method in registry.METHODS if method not in methods]
-    if len(others) < len(methods) / 2:
-        return f"Every method but {' and '.join(others)}"
-    return f"Method {', '.join(methods)}"
+    return f"Method: {_methods(name)}"
+
+
+def _methods(name: str) -> str:
+    """Which methods have a key, by family: in full, or all of a family but some."""
+    parts = []
+    for family, of_all in (("ensemble", "ensemble_size"), ("sampler", "num_chains")):
+        theirs = [one for one in registry.METHODS if of_all in method_block(one).keys]
+        having = [one for one in theirs if name in method_block(one).keys]
+        others = [one for one in theirs if one not in having]
+        if len(others) < len(having):
+            parts.append(f"every {family}" + f" but {', '.join(others)}" * bool(others))
+        elif having:
+            parts.append(", ".join(having))
+    return "; ".join(parts)
 
 
 def _markdown(keys: Mapping[str, Key]) -> str:
     rows = [
-        f"| `{name}` | {_shown(key.default)} | {key.meaning} | {_rule(key)} |".replace("*", "\\*")
+        f"| `{name}` | {_shown(key.default)} | {key.meaning} | {_what_it_must_be(key)} |".replace(
+            "*", "\\*"
+        )
         for name, key in keys.items()
     ]
-    return "\n".join(["| key | default | meaning | rule |", "|---|---|---|---|", *rows])
+    return "\n".join(["| key | default | meaning | must be |", "|---|---|---|---|", *rows])
+
+
+def _what_it_must_be(key: Key) -> str:
+    """The rule below the heading 'must be', with a mark if the key may change on resumption."""
+    text = key.rule.text.removeprefix("must be ").replace("must not be ", "not ")
+    return text + " †" * key.may_change
 
 
 def _rule(key: Key, own: str | None = None) -> str:

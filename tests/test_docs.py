@@ -379,12 +379,6 @@ def test_the_index_lists_every_page():
     assert [name for name in pages if f"]({name})" not in index] == []
 
 
-def test_every_config_is_listed():
-    listed = (ROOT / "docs" / "configuration.md").read_text()
-    names = [one.name for one in (ROOT / "configs").glob("[a-z]*.py")]
-    assert [name for name in names if name not in listed] == []
-
-
 @pytest.fixture(scope="module")
 def cells():
     """Python blocks of the walk through distributed inference with what they are said to print."""
