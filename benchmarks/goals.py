@@ -477,8 +477,13 @@ GOALS = (
 )  # fmt: skip
 
 
-def table(contents: Mapping[str, Content]) -> str:
-    """A line for each goal, in Markdown."""
+def table(contents: Mapping[str, Content], elsewhere: Mapping[str, str] = {}) -> str:
+    """A line for each goal, in Markdown.
+
+    Args:
+        contents: the files of results, by name.
+        elsewhere: the page with the section of a file, if that is not the page of the table.
+    """
     lines = []
     for goal in GOALS:
         found = goal.find(contents[goal.file]) if goal.file in contents else None
@@ -490,7 +495,8 @@ def table(contents: Mapping[str, Content]) -> str:
         verdict = goal.verdict(found)
         threshold = f"{'≥' if goal.at_least else '≤'}\u00a0{goal.threshold:g}"
         about = goal.about + " (stretch)" * goal.is_stretch
-        lines.append([about, threshold, figure, f"[{verdict}](#{goal.file})" if found else verdict])
+        address = f"{elsewhere.get(goal.file, '')}#{goal.file}"
+        lines.append([about, threshold, figure, f"[{verdict}]({address})" if found else verdict])
     return as_table("| what | goal | figure | verdict |", lines)
 
 

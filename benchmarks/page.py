@@ -1,18 +1,17 @@
-"""The page docs/benchmarks.md, drawn from the files of benchmarks/results alone.
+"""The pages docs/benchmarks.md and benchmarks/GOALS.md, drawn from benchmarks/results alone.
 
-    python benchmarks/page.py --page=docs/benchmarks.md
+    python benchmarks/page.py
 
-`goals.py` has the goals that were stated. Each row beside a peer says in its last column whether it
-is at least as good.
+The first has every row beside a peer, whose last column says whether it is at least as good. The
+second has the goals that `goals.py` states, and every other measurement.
 """
 
-import argparse
 import ast
 import json
 import pathlib
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import fit_beside_search
 import goals
@@ -25,17 +24,19 @@ from comparisons import COMPARISONS
 from side_by_side import format_table
 
 HERE = pathlib.Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+RECORD = HERE / "GOALS.md"
 PAGES = {
     "aot": "scaling.md",
-    "bde": "bde_table.md",
+    "bde": "results.md",
     "distillation": "distillation.md",
     "masses": "posteriors.md",
-    "posteriordb": "posteriordb.md",
+    "posteriordb": "statements.md",
     "sgmcmc_bias": "posteriors.md",
     "tables": "results.md",
     "tables_defaults": "results.md",
 }
-"""Pages that say what else the files hold."""
+"""Pages of docs/ that say what else the files hold."""
 
 SUMMARIES = {
     "fit_beside_search": fit_beside_search.format_all,
@@ -125,37 +126,71 @@ def _in_lines(text: str) -> str:
     return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
-def sections(contents: Mapping[str, Content]) -> Iterator[str]:
-    """The sections of the page, by the names of the files."""
+class Parts(NamedTuple):
+    """The rows of a file of `side_by_side.report`, by the page that has them."""
+
+    beside_peers: list[Mapping[str, Any]]
+    others: list[Mapping[str, Any]]
+
+
+def parts(content: Content) -> Parts:
+    """Which page has which rows of a file; none of a file of another form."""
+    rows = content["rows"] if is_side_by_side(content) else []
+    return Parts(
+        [row for row in rows if is_beside_a_peer(row)],
+        [row for row in rows if not is_beside_a_peer(row)],
+    )
+
+
+def others(contents: Mapping[str, Content]) -> Iterator[str]:
+    """The sections of the record, by the names of the files."""
     for name, content in contents.items():
+        beside_peers, rows = parts(content)
+        if beside_peers and not rows:
+            continue
         yield f"## {name}"
         yield provenance(name, content)
-        if is_side_by_side(content):
-            yield format_table(content["rows"], as_good)
+        if rows:
+            yield format_table(rows)
         elif name in SUMMARIES:
             yield SUMMARIES[name](content["rows"])
         else:
             sizes = {key: len(one) for key, one in content.items() if isinstance(one, list | dict)}
             key = max(sizes, key=sizes.__getitem__)
-            where = f" They are drawn on [another page]({PAGES[name]})." if name in PAGES else ""
+            page = f"../docs/{PAGES[name]}" if name in PAGES else ""
+            where = f" They are drawn on [a page]({page})." if page else ""
             yield f"The file has {sizes[key]:,} entries in `{key}`.{where}"
         if name == "price":
             yield price_summary.format_all(content["rows"])
 
 
 def text(contents: Mapping[str, Content]) -> str:
-    """The page."""
-    rows = [row for one in contents.values() if is_side_by_side(one) for row in one["rows"]]
-    found = [as_good(row) for row in rows]
-    number, once = sum(map(bool, found)), sum(map(is_beside_a_peer, rows)) - sum(map(bool, found))
+    """The page of comparisons with peers."""
+    beside = {name: found for name, one in contents.items() if (found := parts(one).beside_peers)}
+    rows = [row for found in beside.values() for row in found]
+    verdicts = [as_good(row) for row in rows]
+    number = sum(map(bool, verdicts))
     summary = (
-        f"Of {number} comparisons with a peer in several rounds, {found.count('yes')} are at least "
-        f"as good in every round, {found.count('not in every round')} in some rounds only, and "
-        f"{found.count('no')} in none. {once} more were measured once, which is too few to say it."
+        f"Of {number} comparisons in several rounds, {verdicts.count('yes')} are at least as good "
+        f"in every round, {verdicts.count('not in every round')} in some rounds only, and "
+        f"{verdicts.count('no')} in none. {len(rows) - number} more were measured once, which is "
+        "too few to say it."
     )
-    beside = [_INTRODUCTION.strip(), textwrap.fill(summary, 100), *sections(contents)]
-    stated = ["## Goals", goals.counts(contents), goals.table(contents), _VERDICTS.strip()]
-    return "\n\n".join([*beside, *stated]) + "\n"
+    written = [_INTRODUCTION.strip(), textwrap.fill(summary, 100)]
+    for name, found in beside.items():
+        written += [f"## {name}", provenance(name, contents[name]), format_table(found, as_good)]
+    return "\n\n".join(written) + "\n"
+
+
+def record(contents: Mapping[str, Content]) -> str:
+    """The goals, and what was measured without a peer."""
+    only_beside_peers = {
+        name: f"../docs/{PAGE.name}"
+        for name, one in contents.items()
+        if parts(one).beside_peers and not parts(one).others
+    }
+    stated = [goals.counts(contents), goals.table(contents, only_beside_peers), _VERDICTS.strip()]
+    return "\n\n".join([_RECORD.strip(), *stated, *others(contents)]) + "\n"
 
 
 def stored() -> dict[str, Content]:
@@ -165,18 +200,23 @@ def stored() -> dict[str, Content]:
 
 
 _INTRODUCTION = """
-# Benchmarks
+# Speed beside other programs
 
-Every figure here is read from a file of [`benchmarks/results`](../benchmarks/results), and nothing
-else is. The sections have machine, command, date and commit of each file. [Speed](speed.md) says
-what was measured and why the figures are what they are.
+Training, evaluation and sampling should be at least as fast as those of each peer. The tables have
+every measured comparison of time or memory; the last column says whether ours is at least as good
+in every round. Ratios above 1 are in our favour. They are taken within rounds, because the machine
+is noisy. [Speed](speed.md) explains how the figures were taken and why they are what they are,
+[Scaling](scaling.md) has figures for more devices.
 
-`python benchmarks/page.py --page=docs/benchmarks.md` draws this page. At its end are [the
-goals](#goals) that the project has set itself, with their verdicts.
+`python benchmarks/page.py` draws this page from [`benchmarks/results`](../benchmarks/results).
+[Goals, and measurements without a peer](../benchmarks/GOALS.md) are in the repository.
+"""
 
-Training, evaluation and sampling should be at least as good as each peer. The last column of the
-tables says where they are in every round. Ratios above 1 are in our favour. They are taken within
-rounds, because the machine is noisy.
+_RECORD = """
+# Goals, and what was measured without a peer
+
+`python benchmarks/page.py` draws this page from the files of [results](results).
+[Speed beside other programs](../docs/benchmarks.md) has all rows beside a peer.
 """
 
 _VERDICTS = """
@@ -187,6 +227,5 @@ lowest to the highest. A verdict *on one seed* has none: another seed or split c
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--page", type=pathlib.Path, required=True)
-    parser.parse_args().page.write_text(text(stored()))
+    PAGE.write_text(text(stored()))
+    RECORD.write_text(record(stored()))

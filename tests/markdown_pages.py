@@ -11,7 +11,7 @@ from ensemble.config import flatten
 
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS]
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "GOALS.md", *DOCS]
 
 
 def blocks(page, language=r"\w*"):
