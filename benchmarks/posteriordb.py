@@ -23,7 +23,7 @@ from rows import Results
 
 METHODS = ("nuts", "hmc", "adjusted_mclmc")
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "posteriordb.json"
-PAGE = side_by_side.ROOT / "docs" / "posteriordb.md"
+PAGE = side_by_side.ROOT / "docs" / "statements.md"
 
 
 def sample(name: str, **options: Any) -> tuple[Any, dict[str, Any], dict[str, dict[str, float]]]:
@@ -79,11 +79,12 @@ def main() -> None:
     parser.add_argument("--posteriors", nargs="+", default=[])
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--anew", action="store_true", help="forget earlier runs of these")
-    parser.add_argument("--page", action="store_true", help="write docs/posteriordb.md only")
+    parser.add_argument("--page", action="store_true", help="write the section and the CSV only")
     args = parser.parse_args()
     results = Results(args.out)
     if args.page:
-        PAGE.write_text(posteriordb_page.text(results.rows()))
+        side_by_side.write_section(PAGE, posteriordb_page.text(results.rows()))
+        args.out.with_suffix(".csv").write_text(posteriordb_page.rows_as_csv(results.rows()))
         return
     names = names_of(args.posteriors)
     keys = [{"posterior": name, "method": method} for method in args.only for name in names]

@@ -128,6 +128,13 @@ def as_table(head: str, rows: Iterable[Iterable[object]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(map(str, cells))} |" for cells in rows)])
 
 
+def write_section(page: pathlib.Path, text: str) -> None:
+    """Replaces the section of a page that has the heading of `text`; without one, appends it."""
+    before, _, rest = page.read_text().partition(text.splitlines(keepends=True)[0])
+    _, following, after = rest.partition("\n## ")
+    page.write_text(before + text + following + after)
+
+
 def number(value: float | None) -> str:
     """Four digits."""
     return "" if value is None else f"{value:.4g}"

@@ -2,7 +2,7 @@
 
     python -m simulations
     python -m simulations --only next_member.gain --replications=100
-    python -m simulations --page=docs/statements.md
+    python -m simulations --page
 
 Replications are written in blocks into a file for each statement in benchmarks/results/statements,
 with the commit and the date, and the same command goes on where it was interrupted; --anew forgets
@@ -87,13 +87,14 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=folder)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--anew", action="store_true", help="forget earlier replications")
-    parser.add_argument("--page", type=pathlib.Path, help="only write this page and its CSV")
+    parser.add_argument("--page", action="store_true", help="only write the page and its CSV")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     results = _read(args.out)
     if args.page:
-        args.page.write_text(page.text(results))
-        args.page.with_suffix(".csv").write_text(page.rows_as_csv(results))
+        rest = page.PAGE.read_text().partition(page.NEXT)[2]
+        page.PAGE.write_text(page.text(results) + page.NEXT + rest)
+        folder.with_suffix(".csv").write_text(page.rows_as_csv(results))
         return
     if args.anew:
         results = {name: one for name, one in results.items() if name not in (args.only or names)}

@@ -3,57 +3,68 @@
 import csv
 import io
 import itertools
+import pathlib
 from collections.abc import Iterable
 
 from simulations import suite
 from simulations.statement import HIGH, LOW, MOST_WRONG, VERDICT
 
-HEAD = f"""# How often statements hold
+PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "statements.md"
+NEXT = "## Beside Stan's reference draws\n"
+"""Begins what `benchmarks/posteriordb.py` writes into the page."""
 
-What the program states of its own results was simulated, where the truth is known: data and
-members are drawn, the statement is made, and the truth is looked up. An interval should hold what
-it is about as often as it promises: a 95% interval in {LOW:.0%} to {HIGH:.1%} of cases, one of at
-least 95% in {LOW:.0%} or more, and those of other levels as near to them. A verdict should be wrong
-in at most {MOST_WRONG:.0%} of all cases. A row misses this if it is beyond these bounds by more
-than two standard errors of the simulation. Where little is stated, it is stated of draws that look
-harmless, and holds less often in these than in all.
+HEAD = f"""# Are intervals and samplers right?
 
-[statements.csv](statements.csv) has every row, one for each part of a statement in each setting:
-`stated` is the share of replications in which anything was said, for in the others the report says
-that it cannot be told, and `found` is the share of these in which the interval held, or the verdict
-was wrong. The table below has the lowest and the highest of a statement's rows.
+## How often statements hold
+
+Intervals and verdicts of reports and evaluations were simulated where the truth is known: data and
+members are drawn, the statement is made, and the truth is looked up. A 95% interval should hold in
+{LOW:.0%} to {HIGH:.1%} of cases, one of at least 95% in {LOW:.0%} or more, and those of other
+levels as near to them. A verdict should be wrong in at most {MOST_WRONG:.0%} of all cases. A row,
+which is one part of a statement in one setting, misses this if it is beyond these bounds by more
+than two standard errors of the simulation.
+
+The table has the lowest and the highest share of a statement's rows, and each row that misses. If
+a report says that it cannot tell, nothing was stated. If little is stated, it is stated of draws
+that look harmless, and it holds less often in these than in all.
+[Every row](../benchmarks/results/statements.csv) says in `stated` how often anything was said, and
+in `found` how often the interval held then, or the verdict was wrong.
 
 `python -m simulations` simulates what is missing and writes
-[the results](../benchmarks/results/statements); `python -m simulations --page=docs/statements.md`
-draws this page and the CSV from them. A new interval that no simulation names fails `make lint`.
+[the results](../benchmarks/results/statements); with `--page` it draws this table and the CSV. A
+new interval that no simulation names fails `make lint`.
 """
 
 
 def text(results: dict) -> str:
-    """The summary: a row for each statement.
+    """The page up to `NEXT`: a row for each statement.
 
     Args:
         results: as `__main__` writes them.
     """
     found = list(suite.rows(results))
-    missed = [row for row in found if not row["is_met"]]
+    missed = sum(not row["is_met"] for row in found)
     lines = [
-        "| statement | it says | over | promise | found | rows | missed | last at |",
-        "|---|---|---|---|---|---|---|---|",
+        "| statement | it says | over | promise | found | rows | missed |",
+        "|---|---|---|---|---|---|---|",
     ]
     for statement, rows in itertools.groupby(found, lambda row: row["statement"]):
         many = list(rows)
         shares = [share for row in many if (share := _share(row)) is not None]
-        latest = max(results[statement.name].values(), key=lambda one: one["date"])
         cells = (
             f"`{statement.name}`", statement.claim, statement.over, _promise(statement),
             f"{min(shares):.1%} to {max(shares):.1%}" if shares else "never stated",
-            len(many), sum(not row["is_met"] for row in many) or "",
-            f"{latest['commit']}, {latest['date']}",
+            len(many), "; ".join(_missed(row) for row in many if not row["is_met"]),
         )  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    summary = f"{len(missed)} of {len(found)} rows miss this:"
-    return "\n\n".join([HEAD.strip(), summary, table(missed).strip(), "\n".join(lines)]) + "\n"
+    summary = f"{missed} of {len(found)} rows miss this."
+    return "\n\n".join([HEAD.strip(), summary, "\n".join(lines)]) + "\n\n"
+
+
+def _missed(row: dict) -> str:
+    """Share, part and setting of a row, with how often it was stated unless it always was."""
+    often = "" if row["stated"] == 1 else f", stated {row['stated']:.0%}"
+    return f"**{_share(row):.1%}** of {row['part']}: {row['setting']}{often}"
 
 
 def rows_as_csv(results: dict) -> str:

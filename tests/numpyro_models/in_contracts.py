@@ -26,12 +26,12 @@ BELONGS = (
     "ensemble/configs/numpyro_nuts.py",
     "docs/distributed_inference.md",
     "docs/numpyro.md",
-    "docs/posteriordb.md",
     "docs/worked_models.md",
     "benchmarks/numpyro_nuts.py",
     "benchmarks/posteriordb.py",
     "benchmarks/posteriordb_page.py",
     "benchmarks/results/numpyro_nuts.json",
+    "benchmarks/results/posteriordb.csv",
     "benchmarks/results/posteriordb.json",
 )
 """What else is of this application alone."""
