@@ -50,7 +50,7 @@ METHODS = (
 )
 """In the order in which they are run."""
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "bde.json"
-PAGE = side_by_side.ROOT / "docs" / "bde_table.md"
+PAGE = side_by_side.ROOT / "docs" / "results.md"
 CONFIG = "configs/tabular_posterior.py"
 NUM_SEEDS = 5
 UNSEEDED = ("least_squares",)
@@ -165,10 +165,10 @@ def main() -> None:
     parser.add_argument("--splits", nargs="+", type=int, choices=splits, default=splits)
     parser.add_argument("--seeds", nargs="+", type=int, choices=seeds, default=seeds)
     parser.add_argument("--anew", action="store_true", help="forget earlier runs of these")
-    parser.add_argument("--page", action="store_true", help="write docs/bde_table.md only")
+    parser.add_argument("--page", action="store_true", help="only write its part of a page")
     args = parser.parse_args()
     if args.page:
-        PAGE.write_text(bde_page.text(json.loads(args.out.read_text())))
+        side_by_side.write_section(PAGE, bde_page.text(json.loads(args.out.read_text())))
         return
     if not args.bde_python:
         parser.error("--bde_python is needed: its package has the tables")

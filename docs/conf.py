@@ -75,7 +75,7 @@ def sections() -> list[tuple[str, list[str]]]:
     return [(parts[i], links.findall(parts[i + 1])) for i in range(1, len(parts), 2)]
 
 
-RECORDS = ("bde_table", "benchmarks", "statements")
+RECORDS = ("benchmarks", "statements")
 """Pages of records, which a search leaves out as it does decisions: others explain."""
 
 

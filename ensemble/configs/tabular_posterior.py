@@ -10,7 +10,7 @@ to some ten thousand rows, since every step looks at all of them. The step size 
 rows of airfoil; more rows need smaller steps: divide it by the root of how many times more. Time
 and result are those of your data. On the published split of airfoil, standardised, five seeds on
 two CPU cores gave RMSE .124 +- .003 and NLL -1.07 for 145 CPU seconds, with the ensemble. The RMSE
-is 33% below that of the ensemble alone, which has .185 and -.69. docs/bde_table.md has the table.
+is 33% below that of the ensemble alone, which has .185 and -.69. docs/results.md has the table.
 """
 
 import ml_collections
