@@ -34,7 +34,11 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "README.md"]  # docs/index.md includes README.md.
+exclude_patterns = [
+    "_build",
+    "README.md",  # docs/index.md includes it.
+    "decisions",  # They are read in the repository.
+]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # Links to headings are those of the code host.
@@ -68,15 +72,21 @@ html_show_copyright = False
 html_copy_source = False
 
 
+PROJECT = [
+    f"Repository <{REPOSITORY.partition('/blob/')[0]}>",
+    f"Changelog <{REPOSITORY}/CHANGELOG.md>",
+    f"Contributing <{REPOSITORY}/CONTRIBUTING.md>",
+    f"Decisions <{REPOSITORY}/docs/decisions/README.md>",
+    f"Licence <{REPOSITORY}/LICENSE>",
+]
+"""Entries of the menu that lead to the repository."""
+
+
 def sections() -> list[tuple[str, list[str]]]:
     """The headings of docs/README.md, each with the pages that its table links to."""
     parts = re.split(r"^## (.*)\n", (DOCS / "README.md").read_text(), flags=re.MULTILINE)
     links = re.compile(r"^\| \[[^]]+\]\(([\w/]+)\.\w+\)", re.MULTILINE)
     return [(parts[i], links.findall(parts[i + 1])) for i in range(1, len(parts), 2)]
-
-
-RECORDS = ("benchmarks", "statements")
-"""Pages of records, which a search leaves out as it does decisions: others explain."""
 
 
 def toctree(entries: list[str], *options: str) -> str:
@@ -86,13 +96,10 @@ def toctree(entries: list[str], *options: str) -> str:
 
 def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
     """Appends the contents that only the site has."""
-    if page == "index":
-        for caption, entries in sections():
-            source[0] += toctree(entries, f"caption: {caption}", "hidden:")
-    if page == "decisions/README":
-        source[0] += toctree(["[0-9]*"], "glob:", "maxdepth: 1")
-    if page.startswith("decisions/") or page in RECORDS:
-        source[0] = f"---\nnosearch: true\n---\n\n{source[0]}"
+    if page != "index":
+        return
+    for caption, entries in [*sections(), *[("Project", PROJECT)] * bool(REPOSITORY)]:
+        source[0] += toctree(entries, f"caption: {caption}", "hidden:")
 
 
 _CODE = re.compile(r"(?<=:)(\n\n(?: {4}.*\n|\n)+)")
@@ -188,7 +195,7 @@ class LinksToTheRepository(SphinxPostTransform):
                 continue
             path = (DOCS / node["refdoc"]).parent / node["reftarget"]
             if node["refdomain"] == "doc" and node["reftarget"] not in self.env.all_docs:
-                path = pathlib.Path(f"{node['reftarget']}.md")  # A page that is not of the site.
+                path = DOCS / f"{node['reftarget']}.md"  # A page that is not of the site.
             elif node["reftype"] != "myst" or node["refdomain"] == "doc":
                 continue
             if not path.exists():
