@@ -184,6 +184,14 @@ def shorten_types(app: Sphinx, what: str, name: str, value, options, arguments, 
     return shorten(arguments), shorten(returned)
 
 
+def drop_links_back(
+    app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None
+) -> None:
+    """Removes links from code to the reference: those of a name with two modules lead nowhere."""
+    if page.startswith("_modules/"):
+        context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
+
+
 class LinksToTheRepository(SphinxPostTransform):
     """Links of a page to a folder of the repository, or to a file outside of docs/."""
 
@@ -213,4 +221,5 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("autodoc-process-signature", shorten_types)
     app.connect("missing-reference", link_elsewhere)
+    app.connect("html-page-context", drop_links_back)
     app.add_post_transform(LinksToTheRepository)
