@@ -19,6 +19,9 @@ from side_by_side import as_table
 
 MASSES = ("diagonal", "low_rank", "dense")
 RESULTS = side_by_side.ROOT / "benchmarks" / "results" / "masses.json"
+_CAPTION = """
+Effective draws, by the least bulk ESS of all parameters, per 1,000 gradients after the warm-up:
+""".strip()
 
 
 def run(posterior: str, mass: str) -> dict[str, Any]:
@@ -39,14 +42,14 @@ def ess_per_gradient(row: dict[str, Any]) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """A line for each posterior, a column for each mass, in Markdown."""
+    """What is counted, and a line for each posterior with a column for each mass, in Markdown."""
     found = {(row["posterior"], row["mass"]): row for row in rows}
     lines = []
     for name in sorted({row["posterior"] for row in rows}):
         of_masses = [found.get((name, mass)) for mass in MASSES]
         cells = ["" if row is None else f"{ess_per_gradient(row):.1f}" for row in of_masses]
         lines.append([name, next(row["num_scalars"] for row in of_masses if row), *cells])
-    return as_table(f"| posterior | scalars | {' | '.join(MASSES)} |", lines)
+    return f"{_CAPTION}\n\n" + as_table(f"| posterior | scalars | {' | '.join(MASSES)} |", lines)
 
 
 def main() -> None:

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import fit_beside_search
 import goals
 import larger_tables
+import masses
 import neutral_summary
 import price_summary
+import sgmcmc_bias
 import soak_summary
 import startup
 from comparisons import COMPARISONS
@@ -30,9 +32,7 @@ PAGES = {
     "aot": "scaling.md",
     "bde": "results.md",
     "distillation": "distillation.md",
-    "masses": "posteriors.md",
     "posteriordb": "statements.md",
-    "sgmcmc_bias": "posteriors.md",
     "tables": "results.md",
     "tables_defaults": "results.md",
 }
@@ -41,7 +41,9 @@ PAGES = {
 SUMMARIES = {
     "fit_beside_search": fit_beside_search.format_all,
     "larger_tables": larger_tables.format_all,
+    "masses": masses.table,
     "neutral_tables": neutral_summary.format_all,
+    "sgmcmc_bias": sgmcmc_bias.format_table,
     "soak": soak_summary.format_all,
     "startup": startup.format_all,
 }

@@ -4,7 +4,7 @@
 
 490 examples of six numbers in three classes, 21 parameters, prior normal(0.3), 8 chains. Each run
 is written to benchmarks/results/sgmcmc_bias.json when it ends, and the same command goes on where
-it was interrupted. Nothing is timed, so other programs may run beside. `docs/posteriors.md` has the
+it was interrupted. Nothing is timed, so other programs may run beside. `docs/benchmarks.md` has the
 table.
 """
 
