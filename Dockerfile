@@ -4,7 +4,7 @@
 #   docker build --build-arg=DEVICES=tpu --tag=REGISTRY/flax-ensembles:COMMIT-tpu .
 #
 # DEVICES is cuda (CUDA 13: a driver of 580 or newer), cuda12 (older drivers), tpu, or cpu.
-# More: docs/launching.md
+# More: docs/devices.md
 FROM python:3.13-slim
 ARG DEVICES=cuda
 WORKDIR /app

@@ -18,7 +18,7 @@
 #
 # Exit status: 0 finished; 1, 2, 126, 127 as train.py's, and 1 where there is no TPU to use; 69 no
 # quota; 75 restarts used up, or the state cannot be asked for (the same command goes on); 130
-# Ctrl-C. More: docs/launching.md
+# Ctrl-C. More: docs/devices.md
 
 set -euo pipefail
 command=("$0" "$@")

@@ -15,7 +15,7 @@ from small_runs import result_of, small_arguments
 
 NUM_PROCESSES = 4
 HEARTBEAT_SECONDS = 30
-"""Within which the others end, as docs/launching.md says."""
+"""Within which the others end, as docs/devices.md says."""
 SLACK_SECONDS = 15
 """Of a machine that has more processes than cores."""
 
