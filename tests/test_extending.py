@@ -232,7 +232,7 @@ def test_the_page_shows_its_files_and_they_are_short():
         assert text.count("\n") <= 37
     tests = PACKAGE / "tests" / "test_tenants.py"
     assert f"# {tests.relative_to(PACKAGE)}\n{tests.read_text()}" in shown
-    flags, _ = training_commands(PAGE)
+    _, flags = training_commands(PAGE)
     for flag in shlex.split(flags)[2:]:
         assert flag in (*TRAIN, METHOD) or flag.startswith("--workdir=")
     project = (PACKAGE / "pyproject.toml").read_text()
