@@ -70,12 +70,20 @@ networks.register("price_cnn", SmallCNN)
 
 HE = "*kernel=normal(1.4142/sqrt(fan_in)), *=normal(1)"
 WIDE = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
-"""The prior of a network that averages over positions: with `HE` its outputs would hardly
-differ."""
+"""The prior of a network that averages over positions: with `HE` its outputs would hardly differ.
+
+On 400 held-out images of MNIST, in single runs, 20 to 40 draws of each chain have an NLL of .70
+with .7 / sqrt(fan_in), .32 with `HE`, .17 with 4, .15 with 8, and .13 with 8 and shifted images;
+the start has .244."""
 
 
 def _table(name: str, step_size: float) -> Problem:
-    """A table; the tuning of MCLMC finds smaller steps, with which chains stay where they start."""
+    """A table; the tuning of MCLMC finds smaller steps, with which chains stay where they start.
+
+    On held-out rows of yacht, in single runs, 16,16 units have an NLL of -.58 with steps of .0125;
+    one layer of 50 units -.23 with tuned ones, -.30 with .0125, .02 with .025, .50 with .05 and
+    1.14 with .1. `energy_variance` is .04 when tuned, and .65, 2.3 and 8.0 with the last three.
+    """
     return Problem(
         read=lambda number: tables_data.read_split(name, number, "")._asdict(),
         num_splits=5,
