@@ -206,6 +206,13 @@ _TEN_STEPS: dict[str, Any] = {"sampler.num_leapfrog_steps": 10}
 _ROWS: dict[str, Any] = {"num_examples": 60_000, "steps": 8}
 _FEW_ROWS: dict[str, Any] = {"num_examples": 10_000, "steps": 2}
 _HMC: dict[str, Any] = {"method": "hmc", "model": "logistic_regression", "init_from": "prior"}
+_CNN_CHAINS: dict[str, Any] = {
+    "method": "hmc",
+    "model": "cnn",
+    "shape": (8, 8, 1),
+    "init_from": "prior",
+    "sampler.num_leapfrog_steps": 50,
+}
 _RESNET: dict[str, Any] = {
     "model": "resnet50",
     "dtype": "bfloat16",
@@ -262,8 +269,12 @@ FULL: Mapping[str, tuple[str, Case]] = {
         "8 chains of logistic regression on 60,000 images, 10 draws of 10 steps",
         functools.partial(chains, count=60_000, num_chains=8, **_HMC, **_TEN_STEPS),
     ),
+    "hmc_cnn": (
+        "8 chains of CNNs on 1,257 digits of 8 x 8, 10 draws of 50 steps",
+        functools.partial(chains, count=1_797, num_chains=8, hold_out=True, **_CNN_CHAINS),
+    ),
     "nuts": (
-        "the same by NUTS",
+        "`hmc` by NUTS",
         functools.partial(chains, count=60_000, num_chains=8, **{**_HMC, "method": "nuts"}),
     ),
     "mclmc": (
@@ -305,6 +316,7 @@ SMALL: Mapping[str, Case] = {
     "mlp": functools.partial(members, model="mlp", ensemble_size=8, batch_size=8, **_FEW_ROWS),
     "predict": functools.partial(predictions, model="cnn", ensemble_size=8, batch_size=8),
     "hmc": functools.partial(chains, count=100, num_chains=8, **_HMC),
+    "hmc_cnn": functools.partial(chains, count=700, num_chains=8, **_CNN_CHAINS),
     "mclmc": functools.partial(
         chains, count=100, num_chains=8, method="mclmc", model="logistic_regression"
     ),

@@ -206,6 +206,7 @@ def place_split(
     mesh: Mesh,
     prepare: Callable[[jax.Array], jax.Array] | None = None,
     whole_inputs: bool = False,
+    num_blocks: int = 1,
 ) -> PlacedSplit:
     """Puts a split on the devices; the last example pads, for zeros may be no input.
 
@@ -215,8 +216,9 @@ def place_split(
         mesh: of the devices.
         prepare: of the inputs, example by example, computed where they lie.
         whole_inputs: whether every shard has all inputs; targets and mask are spread all the same.
+        num_blocks: equal ones, into which the examples of a shard can be divided.
     """
-    num_places = padded_size(len(targets), mesh, DATA)
+    num_places = padded_size(-(-len(targets) // num_blocks), mesh, DATA) * num_blocks
 
     def padded(tree: Any) -> Any:
         return jax.tree.map(lambda one: pad(np.asarray(one), num_places, fill=None), tree)

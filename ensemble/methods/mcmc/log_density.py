@@ -18,12 +18,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from ensemble.errors import UserError
-from ensemble.sharding.chainwise import with_own_gradient
+from ensemble.sharding.chainwise import make_chainwise, with_own_gradient
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA, spec
+from ensemble.sharding.platforms import platform_of
 from ensemble.sharding.transfer import PlacedSplit, place_split
 from ensemble.source import Examples
 from ensemble.task import Learned, Modelled, OwnLogLikelihood
+
+TPU_BLOCK_SIZE = 256
+"""Examples that a TPU convolves at a time. Its compiler takes minutes for more: decision 0093."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,11 @@ class LogDensity:
 
 
 def make_log_density(
-    task: Learned, split: Examples, mesh: Mesh, temperature: float = 1.0
+    task: Learned,
+    split: Examples,
+    mesh: Mesh,
+    temperature: float = 1.0,
+    block_size: int | None = None,
 ) -> LogDensity:
     """Returns log p(targets | inputs, params) / temperature + log p(params), up to a constant.
 
@@ -72,6 +80,8 @@ def make_log_density(
         split: the N examples to condition on.
         mesh: of `create_mesh`.
         temperature: of the likelihood; 1 is Bayes.
+        block_size: most examples that a shard computes at a time, where the task has no sum of its
+            own; None: as suits the devices and the network.
 
     Returns:
         The log density with its data.
@@ -80,7 +90,9 @@ def make_log_density(
         UserError: the network behaves differently in training, there are fewer examples than
             shards, or the temperature is not positive and finite.
     """
-    own = task.own_log_likelihood(split, mesh) or _sum_of_examples(task, split, mesh)
+    own = task.own_log_likelihood(split, mesh) or _sum_of_examples(
+        task, split, mesh, block_size or suitable_block_size(task, mesh)
+    )
     _check(task, own.parts, own.num_parts, mesh, temperature)
 
     def bind(data: Any) -> Callable[[Any], jax.Array]:
@@ -111,14 +123,32 @@ def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDen
     return LogDensity(own.place, own.bind, None, own.layout, own.run_free, own.bind_reference)
 
 
-def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
-    """The log likelihood of all examples and its gradient, in one pass over every shard."""
+def suitable_block_size(task: Learned, mesh: Mesh) -> int | None:
+    """The most examples that suit a shard's device at a time; None: all of its own."""
+    is_slow_to_compile = platform_of(mesh) == "tpu" and task.traits.has_convolutions
+    return TPU_BLOCK_SIZE if is_slow_to_compile else None
+
+
+def _sum_of_examples(
+    task: Learned, split: Examples, mesh: Mesh, block_size: int | None
+) -> OwnLogLikelihood:
+    """The log likelihood of all examples and its gradient, in one pass over every shard.
+
+    Args:
+        task: of the network.
+        split: the N examples.
+        mesh: of the devices.
+        block_size: most examples of a shard at a time; None: all of them.
+    """
+    num_blocks = 1
+    if block_size is not None:
+        num_blocks = -(-len(split.targets) // (block_size * mesh.shape[DATA]))
 
     def place() -> PlacedSplit:
         # Inputs as the network sees them.
-        return place_split(split.inputs, split.targets, mesh, task.prepare)
+        return place_split(split.inputs, split.targets, mesh, task.prepare, num_blocks=num_blocks)
 
-    def on_shard(params: Any, data: PlacedSplit) -> Any:
+    def of_examples(params: Any, data: PlacedSplit) -> Any:
         inputs, targets, mask = data
 
         def log_likelihood(params: Any) -> jax.Array:
@@ -127,18 +157,46 @@ def _sum_of_examples(task: Learned, split: Examples, mesh: Mesh) -> OwnLogLikeli
                 log_prob, _ = task.log_likelihood({"params": params}, inputs, targets)
             return jnp.sum(jnp.where(mask, log_prob, 0))  # A plain sum: a NaN must show.
 
+        return jax.value_and_grad(log_likelihood)(params)
+
+    def on_shard(params: Any, data: PlacedSplit) -> Any:
         # Varying, so that the gradient is this shard's own: of parameters that all shards share
         # it would be summed already.
         params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
-        return jax.lax.psum(jax.value_and_grad(log_likelihood)(params), DATA)
+        return jax.lax.psum(of_examples(params, data), DATA)
 
-    value_and_grad = jax.shard_map(
-        on_shard,
-        mesh=mesh,
-        in_specs=(spec(), spec("example")),
-        out_specs=spec(),
-        check_vma=True,
-    )
+    def in_blocks(params: Any, data: PlacedSplit) -> Any:
+        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+        blocks = jax.tree.map(lambda leaf: leaf.reshape(num_blocks, -1, *leaf.shape[1:]), data)
+
+        def of_chain(params: Any) -> Any:
+            def add(sums: Any, block: PlacedSplit) -> Any:
+                return jax.tree.map(jnp.add, sums, of_examples(params, block)), None
+
+            some = jax.tree.leaves(params)[0].ravel()[0]  # Which varies as the sums do.
+            zeros = jax.tree.map(jnp.zeros_like, (some, params))
+            return jax.lax.scan(add, zeros, blocks)[0]
+
+        if len(jax.tree.leaves(params)[0]) > 1:
+            return jax.lax.psum(jax.vmap(of_chain)(params), DATA)
+        # JAX traces that of one chain within a vmap that has an axis name, which takes no further.
+        sums = of_chain(jax.tree.map(lambda leaf: leaf[0], params))
+        return jax.lax.psum(jax.tree.map(lambda leaf: leaf[None], sums), DATA)
+
+    def mapped(function: Callable[..., Any], *chains: str | None) -> Callable[..., Any]:
+        return jax.shard_map(
+            function,
+            mesh=mesh,
+            in_specs=(spec(*chains), spec("example")),
+            out_specs=spec(*chains),
+            check_vma=True,
+        )
+
+    value_and_grad = mapped(on_shard)
+    if num_blocks > 1:  # Loops within `shard_map` are not vmapped with an axis name.
+        value_and_grad = make_chainwise(
+            lambda params, data, chains: mapped(in_blocks, chains)(params, data), mesh
+        )
     return OwnLogLikelihood(place, value_and_grad, "examples", len(split.targets))
 
 

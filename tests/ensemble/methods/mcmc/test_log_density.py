@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import blackjax
 import flax.linen as nn
@@ -13,7 +14,11 @@ import scipy.special
 from run_parts import mesh_of, over_chains
 
 from ensemble import UserError, networks
-from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.methods.mcmc.log_density import (
+    TPU_BLOCK_SIZE,
+    make_log_density,
+    suitable_block_size,
+)
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.sources import dataset_from_arrays
@@ -109,6 +114,40 @@ def test_chains_are_vmapped_over_their_axis(groups, shards):
         np.testing.assert_allclose(
             grads["Dense_0"]["kernel"][k], expected_grads["kernel"], atol=1e-5 * scale
         )
+
+
+@pytest.mark.parametrize(("groups", "shards", "num_chains"), [(1, 2, 1), (2, 4, 2), (2, 1, 4)])
+def test_blocks_of_examples_add_up_to_the_whole(groups, shards, num_chains):
+    """Chains that share a device, that have several each, and one without a vmap."""
+    task, mesh = make_task(model="mlp"), mesh_of(groups, shards)
+    split = task.dataset.splits["train"]
+    keys = jax.random.split(jax.random.key(0), num_chains)
+    params = jax.vmap(task.init_variables)(keys)["params"]
+    if num_chains == 1:
+        params = jax.tree.map(lambda leaf: leaf[0], params)
+    found = []
+    for block_size in (None, 8):
+        density = make_log_density(task, split, mesh, block_size=block_size)
+        function = jax.value_and_grad(density.bind(density.data))
+        found.append(jax.jit(over_chains(function) if num_chains > 1 else function)(params))
+    assert len(density.data.mask) // shards > 8
+    assert len(density.data.mask) % shards == 0
+    whole, in_blocks = map(jax.tree.leaves, found)
+    for one, other in zip(whole, in_blocks, strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5 * np.abs(one).max())
+
+
+def test_only_tpus_convolve_in_blocks():
+    tpus = types.SimpleNamespace(devices=np.array([types.SimpleNamespace(platform="tpu")]))
+    images = {"train_inputs": np.zeros((9, 4, 4, 1), np.uint8), "train_labels": np.arange(9) % 3}
+    dataset = dataset_from_arrays(images, hold_out=False)
+    cnn, mlp = (
+        classification(dataset, networks.create(name, NUM_CLASSES), parse_prior("normal(1)"))
+        for name in ("cnn", "mlp")
+    )
+    assert suitable_block_size(cnn, tpus) == TPU_BLOCK_SIZE
+    assert suitable_block_size(mlp, tpus) is None
+    assert suitable_block_size(cnn, mesh_of(1, 1)) is None
 
 
 @pytest.mark.soak
