@@ -1,7 +1,8 @@
-"""Programs are compiled for TPUs that are not here, by `benchmarks/aot.py`.
+"""Programs are compiled for TPUs and GPUs that are not here, by `benchmarks/aot.py`.
 
 It needs an environment of requirements.txt and requirements-tpu.txt, whose Python
-`LIBTPU_PYTHON` names; `REQUIRE_LIBTPU=1` makes its absence a failure.
+`LIBTPU_PYTHON` names; `REQUIRE_LIBTPU=1` makes its absence a failure. For GPUs, which only `soak`
+compiles for, `CUDA_PYTHON` names that of an environment with requirements-cuda.txt.
 """
 
 import json
@@ -14,37 +15,50 @@ from conftest import ROOT
 
 TOPOLOGY = "v5e:2x4"
 COMPILED = (
-    "cnn", "cnn_independent", "mlp", "predict", "hmc", "mclmc", "sghmc", "free_nuts", "free_mclmc",
-    "walks", "factorisation",
+    "cnn", "cnn_independent", "mlp", "predict", "hmc", "hmc_cnn", "mclmc", "sghmc", "free_nuts",
+    "free_mclmc", "walks", "factorisation",
 )  # fmt: skip
 REFUSED = {
     "many_cnns": "config.ensemble_size=40000 members",
     "many_chains": "config.num_chains=1000000 chains",
 }
 MEMBERS = ("cnn", "mlp", "sghmc")
-ALONE = ("cnn_independent", "predict", "hmc", "mclmc", "free_nuts", "free_mclmc", "walks")
-SAMPLERS = ("hmc", "mclmc", "free_nuts", "free_mclmc", "factorisation")
-DONATED = (*MEMBERS, "cnn_independent", "hmc", "mclmc", "walks")
+ALONE = (
+    "cnn_independent", "predict", "hmc", "hmc_cnn", "mclmc", "free_nuts", "free_mclmc", "walks",
+)  # fmt: skip
+SAMPLERS = ("hmc", "hmc_cnn", "mclmc", "free_nuts", "free_mclmc", "factorisation")
+DONATED = (*MEMBERS, "cnn_independent", "hmc", "hmc_cnn", "mclmc", "walks")
 MOST_TEMPORARY = {
-    "cnn": 2.9, "cnn_independent": 2.8, "mlp": 2.1, "predict": 0.5, "hmc": 3, "mclmc": 5,
+    "cnn": 2.9, "cnn_independent": 2.8, "mlp": 2.1, "predict": 0.5, "hmc": 3, "hmc_cnn": 3.4,
+    "mclmc": 5,
     "sghmc": 3.4, "free_nuts": 4.5, "free_mclmc": 4.2, "walks": 2.7, "factorisation": 6,
 }  # fmt: skip
 """MB of one chip: 1.3 times what libtpu of JAX 0.10.2 and 0.12.0 take at most."""
+LARGE = {
+    ("v5e:2x4", "resnet50"): 1.9,
+    ("v5e:8x8", "vit"): 3,
+    ("h100:8", "resnet50"): 2.1,
+    ("h100:8", "vit"): 50,
+}
+"""GB of temporaries of one device, at most, of programs that take minutes to compile."""
 
 
-def compile_small(python, *programs):
-    command = [python, "-m", "benchmarks.aot", "--here", "--small", "--topology", TOPOLOGY]
-    own = runpy.run_path(str(ROOT / "benchmarks" / "aot_devices.py"))["environment"](TOPOLOGY)
-    environment = {**os.environ, **own}
-    environment.pop("XLA_FLAGS", None)  # Of the tests' own devices.
+def compile_here(python, topology, *options):
+    command = [python, "-m", "benchmarks.aot", "--here", "--topology", topology, *options]
+    own = runpy.run_path(str(ROOT / "benchmarks" / "aot_devices.py"))["environment"](topology)
+    environment = {**os.environ, "XLA_FLAGS": "", **own}  # Not those of the tests' own devices.
     return subprocess.run(
-        [*command, "--programs", *programs],
+        command,
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def compile_small(python, *programs):
+    return compile_here(python, TOPOLOGY, "--small", "--programs", *programs)
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +125,23 @@ def test_what_is_too_large_is_refused_before_it_is_compiled(python, name):
     line = done.stderr.splitlines()[-1]
     assert REFUSED[name] in line
     assert "of the devices; lower" in line
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("topology", "program"), LARGE)
+def test_large_networks_compile(topology, program):
+    variable = "CUDA_PYTHON" if topology.startswith("h100") else "LIBTPU_PYTHON"
+    python = os.environ.get(variable)
+    if not python:
+        pytest.skip(f"no {variable}: {program} was NOT COMPILED for {topology}")
+    done = compile_here(python, topology, "--programs", program)
+    assert not done.returncode, done.stderr[-2000:]
+    row = json.loads(done.stdout.splitlines()[-1])
+    assert 0 < row["temporary_bytes"] < 1e9 * LARGE[topology, program]
+    assert row["aliased_bytes"] >= 0.9 * row["output_bytes"]
+    assert not row["callbacks"]
+    if program == "resnet50":  # One a device: only scores are exchanged.
+        assert exchanged(row) == {"all-reduce"}
+        assert sum(one["num_bytes"] for one in row["exchanged"]) <= 2**14
+    else:  # Eight devices a member: its parameters.
+        assert "all-gather" in exchanged(row)
