@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-NUM_WARMUP, NUM_SAMPLES = 1000, 1000
+NUM_DRAWS = 1000  # Of a chain after as many of a warm-up: the default of both.
 DERIVED = ("theta", "f")  # Deterministic sites of these.
 _COMPILING = (
     "/jax/core/compile/jaxpr_trace_duration",
@@ -77,7 +77,12 @@ def measured(
 
 
 def ours(
-    model: Any, arguments: dict[str, Any], num_chains: int, num_devices: int, seed: int
+    model: Any,
+    arguments: dict[str, Any],
+    num_chains: int,
+    num_devices: int,
+    seed: int,
+    num_draws: int = NUM_DRAWS,
 ) -> dict[str, float]:
     """Measures one run of `ensemble.sample`."""
     import jax
@@ -103,7 +108,13 @@ def ours(
     found = ensemble.sample(
         model,
         arguments,
-        config={"num_chains": num_chains, "num_devices": num_devices, "seed": seed},
+        config={
+            "num_chains": num_chains,
+            "num_devices": num_devices,
+            "seed": seed,
+            "sampler.num_warmup": num_draws,
+            "sampler.num_samples": num_draws,
+        },
         show_progress=False,
     )
     total = clock.lap()
@@ -112,7 +123,12 @@ def ours(
 
 
 def peer(
-    model: Any, arguments: dict[str, Any], num_chains: int, num_devices: int, seed: int
+    model: Any,
+    arguments: dict[str, Any],
+    num_chains: int,
+    num_devices: int,
+    seed: int,
+    num_draws: int = NUM_DRAWS,
 ) -> dict[str, float]:
     """Measures one run of NumPyro, of warm-up and draws."""
     import jax
@@ -121,8 +137,8 @@ def peer(
     def sample(rng_key: jax.Array) -> Any:
         mcmc = MCMC(
             NUTS(model),
-            num_warmup=NUM_WARMUP,
-            num_samples=NUM_SAMPLES,
+            num_warmup=num_draws,
+            num_samples=num_draws,
             num_chains=num_chains // num_devices,
             chain_method="vectorized",
             progress_bar=False,

@@ -15,10 +15,12 @@ Each stage is a process with a limit of its own, so none that fails or hangs sto
 - walks: a billion steps of random-walk Metropolis, also BlackJAX's;
 - nuts: NUTS on eight schools, four chains, also NumPyro's.
 
-The page says how much of a roofline each rate is. --tiny takes small sizes, to see that it runs.
+The page says how much of a roofline each rate is. --tiny takes small sizes, to see that it runs; on
+CPUs a stage for each core runs at once.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -33,6 +35,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import rates
 import rooflines
 from rows import Results, Row
 
@@ -68,6 +71,8 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 }
 FEW_METHODS = ("sgd", "hmc")
 """The methods of --tiny."""
+SMALL = {"model": "mlp", "mlp.widths": "16", "num_epochs": 1}
+"""What members of digits have in --tiny: a CNN takes some seconds to compile, and mnist has it."""
 SIZES, TINY_SIZES = (1, 8, 64), (1, 2)
 NUM_CHAINS, TORCH_MEMBERS = 8, 8
 RESNET = {"model": "resnet20", "ensemble_size": 8, "batch_size": 128, "batching": "independent"}
@@ -78,12 +83,14 @@ SCHOOLS = {
 _NUM_ROUNDS = 5
 
 
-def digits() -> dict[str, np.ndarray]:
-    """scikit-learn's."""
+def digits(tiny: bool) -> dict[str, np.ndarray]:
+    """scikit-learn's, or some of them."""
     from sklearn.datasets import load_digits
 
     found = load_digits()
-    return {"inputs": (found.images[..., None] * 15).astype(np.uint8), "labels": found.target}
+    images = (found.images[..., None] * 15).astype(np.uint8)
+    number = 200 if tiny else len(images)
+    return {"inputs": images[:number], "labels": found.target[:number]}
 
 
 def noise(number: int, *shape: int) -> dict[str, np.ndarray]:
@@ -137,8 +144,8 @@ def devices(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
     """Members on one device and on all; few steps, so that rounding has not grown."""
     import ensemble
 
-    config = {**MEMBERS, "num_epochs": 1, "num_devices": 1}
-    data, found = digits(), []
+    config = {**MEMBERS, "num_epochs": 1, "num_devices": 1, **(SMALL if tiny else {})}
+    data, found = digits(tiny), []
     for num_devices in (None, 1):  # JAX starts with all.
         config["num_devices"] = num_devices
         predictor = ensemble.train(config, data, show_progress=False).predictor
@@ -160,25 +167,27 @@ def methods(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
             continue
         config = dict(config)
         if tiny:
-            config |= {key: 1 for key in ("num_epochs",) if key in config}
+            config |= SMALL if "num_epochs" in config else {}
             config |= {key: 20 for key in config if key.startswith("sampler.")}
         if config.get("method") == "laplace":
             config["init_from"] = str(folder / "sgd")
-        yield {"case": name, **run(config, digits(), str(folder / name))}
+        yield {"case": name, **run(config, digits(tiny), str(folder / name))}
 
 
 def mnist(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
     """The how-to's CNN in several sizes, and their predictions."""
     sizes = TINY_SIZES if tiny else SIZES
-    data = noise(300 if tiny else 60_000, 28, 28, 1)
+    data = noise(100 if tiny else 60_000, 28, 28, 1)
     for size in sizes:
         epochs = {"num_epochs": 3 if size < 64 else 2, "learning_rate": 0.01}
-        batch = {"batch_size": 32 if tiny else 128}
+        batch = {"batch_size": 128}
+        if tiny:
+            epochs, batch = {**epochs, "num_epochs": 1}, {"batch_size": 16}
         config = {**MEMBERS, **epochs, **batch, "ensemble_size": size}
         yield {"case": f"train_{size}", **run(config, data, str(folder / f"train_{size}"))}
     less = {**config, "rematerialise": True}  # Accelerators loop over the members of a device.
     yield {"case": "train_less_memory", **run(less, data, str(folder / "train_less_memory"))}
-    images = data["inputs"][: 200 if tiny else 20_000]
+    images = data["inputs"][:20_000]
     rounds = 1 if tiny else _NUM_ROUNDS
     yield {"case": "predictions", **predictions(folder, images, sizes, rounds)}
 
@@ -188,7 +197,7 @@ def resnet20(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
     config = {**RESNET, **FEW, "num_epochs": 2, "learning_rate": 0.01}
     if tiny:
         config |= {"ensemble_size": 1, "batch_size": 16, "num_epochs": 1}
-    data = noise(80 if tiny else 50_000, 32, 32, 3)
+    data = noise(40, 16, 16, 3) if tiny else noise(50_000, 32, 32, 3)
     yield {"case": "resnet20", **run(config, data, str(folder / "resnet20"))}
 
 
@@ -211,7 +220,7 @@ def nuts(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
     import numpyro_nuts
 
     for case, sample in {"nuts": numpyro_nuts.ours, "nuts_numpyro": numpyro_nuts.peer}.items():
-        found = sample(_eight_schools, SCHOOLS, 4, 1, 0)
+        found = sample(_eight_schools, SCHOOLS, 4, 1, 0, 50 if tiny else numpyro_nuts.NUM_DRAWS)
         yield {"case": case, **found, "rate": found["ess_min"] / found["sampling_seconds"]}
 
 
@@ -239,7 +248,7 @@ def commands(
 
     yield own("devices", 180)
     yield own("mnist", 420)
-    yield worker("howto", 120, "train_throughput_howto.py", "train", num_devices)
+    yield worker("howto", 120, "train_throughput_howto.py", "train", num_devices, *[8] * tiny)
     if platform != "tpu":  # For which PyTorch needs a package of its own.
         device = "cuda" if platform == "gpu" else "cpu"
         members = 1 if tiny else TORCH_MEMBERS
@@ -257,11 +266,17 @@ def commands(
 
 
 def follow(
-    case: str, command: Sequence[str], seconds: float, add: Callable[[Row], None]
+    case: str,
+    command: Sequence[str],
+    seconds: float,
+    add: Callable[[Row], None],
+    tiny: bool = False,
 ) -> str | None:
     """Runs a stage and adds its rows as they come; what was wrong with it at last."""
     paths = [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    if tiny:
+        env[rates.MOST_SECONDS] = "0.1"
     began = time.monotonic()
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -380,6 +395,8 @@ def main() -> int:
     command = f"python benchmarks/on_device.py --out={args.out}{' --tiny' * args.tiny}"
     results = Results(args.out, benchmark=name, **head, command=command)
     end, failed = time.monotonic() + 60 * args.minutes, []
+    # Several at once measure nothing, and accelerators are one process's.
+    at_once = (os.cpu_count() or 1) if args.tiny and platform == "cpu" else 1
 
     def add(row: Row) -> None:
         found = {name: value for name, value in row.items() if name != "case"}
@@ -387,17 +404,24 @@ def main() -> int:
         if "error" in row:
             failed.append(row["case"])
 
-    with tempfile.TemporaryDirectory() as folder:
-        for case, script, seconds in commands(pathlib.Path(folder), args.tiny, platform, number):
-            left = end - time.monotonic()
-            if left < 1:
-                add({"case": case, "left_out": f"{args.minutes:g} minutes were over"})
-                continue
-            wrong = follow(case, script, min(seconds, left), add)
-            if wrong and "No module named" in wrong:
-                add({"case": case, "left_out": wrong.rpartition(": ")[2]})
-            elif wrong:
-                add({"case": case, "error": wrong})
+    def measure(case: str, script: Sequence[str], seconds: float) -> None:
+        left = end - time.monotonic()
+        if left < 1:
+            add({"case": case, "left_out": f"{args.minutes:g} minutes were over"})
+            return
+        wrong = follow(case, script, min(at_once * seconds, left), add, args.tiny)
+        if wrong and "No module named" in wrong:
+            add({"case": case, "left_out": wrong.rpartition(": ")[2]})
+        elif wrong:
+            add({"case": case, "error": wrong})
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ThreadPoolExecutor(at_once) as pool,
+    ):
+        stages = commands(pathlib.Path(folder), args.tiny, platform, number)
+        for done in [pool.submit(measure, *stage) for stage in stages]:
+            done.result()
     if args.page:
         write_page(args.page, json.loads(args.out.read_text()))
     if failed:

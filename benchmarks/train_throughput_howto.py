@@ -1,6 +1,6 @@
 """Worker of train_throughput and evaluation: "Ensembling on multiple devices", as published.
 
-    python benchmarks/train_throughput_howto.py train|evaluate ENSEMBLE_SIZE
+    python benchmarks/train_throughput_howto.py train|evaluate ENSEMBLE_SIZE [BATCH_SIZE]
 
 https://flax.readthedocs.io/en/latest/guides/parallel_training/ensembling.html
 """
@@ -106,17 +106,17 @@ def create_members(num_members):
     return create_train_state(jax.random.split(jax.random.key(0), num_members), 0.1, 0.9)
 
 
-def train(num_members: int) -> dict[str, float]:
+def train(num_members: int, batch_size: int = BATCH_SIZE) -> dict[str, float]:
     """Trains for some seconds, in epochs of ten steps."""
-    train_ds = generate_images(10 * BATCH_SIZE)
+    train_ds = generate_images(10 * batch_size)
     state = create_members(num_members)
-    state, *_ = train_epoch(state, train_ds, BATCH_SIZE, jax.random.key(1))
+    state, *_ = train_epoch(state, train_ds, batch_size, jax.random.key(1))
     jax.block_until_ready(state)
 
     def epoch() -> int:
         nonlocal state
-        state, *_ = train_epoch(state, train_ds, BATCH_SIZE, jax.random.key(1))
-        return 10 * BATCH_SIZE * num_members
+        state, *_ = train_epoch(state, train_ds, batch_size, jax.random.key(1))
+        return 10 * batch_size * num_members
 
     return rates.measure(epoch, SECONDS, lambda: jax.block_until_ready(state))
 
@@ -137,6 +137,6 @@ def evaluate(num_members: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    size = int(sys.argv[2])
-    jax.config.update("jax_num_cpu_devices", size)
-    print(json.dumps({"train": train, "evaluate": evaluate}[sys.argv[1]](size)))
+    sizes = [int(size) for size in sys.argv[2:]]
+    jax.config.update("jax_num_cpu_devices", sizes[0])
+    print(json.dumps({"train": train, "evaluate": evaluate}[sys.argv[1]](*sizes)))

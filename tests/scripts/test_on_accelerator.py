@@ -11,6 +11,7 @@ from conftest import ROOT
 SCRIPT = ROOT / "scripts" / "on_accelerator.sh"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import on_device  # noqa: E402  # Programs of that folder find each other there.
+import rates  # noqa: E402
 import rooflines  # noqa: E402
 
 
@@ -35,6 +36,15 @@ def test_a_stage_that_fails_or_hangs_keeps_its_rows():
     wrong, rows = follow('import time; print(\'{"case": "own"}\', flush=True); time.sleep(60)', 1)
     assert (wrong, rows) == ("it took more than 1 s", [{"case": "own"}])
     assert follow("print('[]')") == (None, [])
+
+
+def test_measurements_are_short_where_the_environment_says_so(monkeypatch):
+    monkeypatch.setenv(rates.MOST_SECONDS, "0")
+    assert rates.measure(lambda: 5, 60).keys() == {"rate", "cpu_rate"}
+    rows = []
+    code = f"import os; print('{{\"most\": ' + os.environ['{rates.MOST_SECONDS}'] + '}}')"
+    assert on_device.follow("one", ["-c", code], 30, rows.append, tiny=True) is None
+    assert rows == [{"case": "one", "most": 0.1}]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +79,7 @@ def test_the_driver_decides_which_cuda(driver, installed, tmp_path):
 
 
 @pytest.mark.check
-@pytest.mark.timeout(1200)  # It starts fifteen processes, most of which compile.
+@pytest.mark.timeout(1200)  # It starts twelve processes, two at once, most of which compile.
 def test_it_runs_on_cpu_from_start_to_end(tmp_path):
     done = subprocess.run(
         [SCRIPT, "--tiny", f"--out={tmp_path}"],
