@@ -25,8 +25,9 @@ class Blended(Source):
 
     def __init__(self, source: Source, num_blends: int, seed: int):
         self.name, self.class_names = source.name, source.class_names
-        self.shift, self.scale, self.table = source.shift, source.scale, source.table
-        self.quantiles, self.reads_ahead = source.quantiles, source.reads_ahead
+        self.shift, self.scale, self.squash = source.shift, source.scale, source.squash
+        self.quantiles, self.table = source.quantiles, source.table
+        self.reads_ahead = source.reads_ahead
         self._source, num_examples = source, source.sizes["train"]
         generator = seeded_generator(BLEND_STREAM, seed)
         whole = [np.arange(num_examples)]

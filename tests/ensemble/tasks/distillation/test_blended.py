@@ -1,8 +1,11 @@
 """Blends of training examples."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from ensemble.source import Source
 from ensemble.sources import Examples
 from ensemble.sources.dataset import dataset_from_arrays, make_dataset
 from ensemble.tasks.distillation.blended import Blended
@@ -53,3 +56,11 @@ def test_blends_of_pictures_stay_whole_numbers():
     assert inputs.dtype == np.uint8
     assert (inputs >= images.min(axis=0)).all()
     assert (inputs <= images.max(axis=0)).all()
+
+
+def test_what_a_source_says_of_its_inputs_is_said_of_blends(source):
+    rows = np.ones((1, *source.input_shape), np.float32)
+    source = dataclasses.replace(source, squash=rows[0], quantiles=rows.T)
+    blended = Blended(source, 1, seed=0)
+    for name in Source.__annotations__:
+        assert getattr(blended, name) is getattr(source, name), name
