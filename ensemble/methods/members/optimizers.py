@@ -51,17 +51,26 @@ def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.S
 
 def cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
     """Half a wave from the peak to zero."""
-    return optax.cosine_decay_schedule(config.learning_rate, num_steps)
+    return in_one_program(optax.cosine_decay_schedule(config.learning_rate, num_steps))
 
 
 def warmup_cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
     """The same after a rise from zero, which takes `warmup_fraction` of the steps."""
-    return optax.warmup_cosine_decay_schedule(
+    schedule = optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=config.learning_rate,
         warmup_steps=min(round(config.warmup_fraction * num_steps), num_steps - 1),
         decay_steps=num_steps,
     )
+    return in_one_program(schedule)
+
+
+def in_one_program(schedule: optax.Schedule) -> optax.Schedule:
+    """A schedule that is one program where a rate is reported, not one for each operation.
+
+    Within the program of a step its operations are those that they were.
+    """
+    return jax.jit(schedule, inline=True)
 
 
 def create_optimizer(

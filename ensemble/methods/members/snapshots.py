@@ -18,7 +18,7 @@ from ensemble.errors import UserError
 from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods.members.engine import Engine
 from ensemble.methods.members.engine_method import duration
-from ensemble.methods.members.optimizers import Descent, create_optimizer
+from ensemble.methods.members.optimizers import Descent, create_optimizer, in_one_program
 from ensemble.methods.members.several_sets import SetsState, SeveralSets, fitted_sets
 from ensemble.sharding import processes
 
@@ -86,4 +86,4 @@ def cyclical_cosine(peak: float, num_steps: int, num_cycles: int) -> optax.Sched
         done = (step - starts[cycle]) / (starts[cycle + 1] - starts[cycle])
         return 0.5 * peak * (1 + jnp.cos(jnp.pi * done))
 
-    return learning_rate
+    return in_one_program(learning_rate)

@@ -21,7 +21,7 @@ from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods.members.engine import Engine, EngineState
 from ensemble.methods.members.engine_method import duration
 from ensemble.methods.members.member import Stream
-from ensemble.methods.members.optimizers import Descent, create_optimizer
+from ensemble.methods.members.optimizers import Descent, create_optimizer, in_one_program
 from ensemble.methods.members.several_sets import SetsState, SeveralSets, fitted_sets
 from ensemble.sharding import processes
 
@@ -139,7 +139,7 @@ def first_collected(num_steps: int, fraction: float) -> int:
 
 def falling_then_constant(peak: float, share: float, num_falling: int) -> optax.Schedule:
     """A learning rate by step: half a cosine from the peak to a share of it, which it keeps."""
-    return optax.cosine_decay_schedule(peak, max(num_falling, 1), alpha=share)
+    return in_one_program(optax.cosine_decay_schedule(peak, max(num_falling, 1), alpha=share))
 
 
 def _no_moments(params: Any, num_iterates: int) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def test_cycles_are_as_long_as_each_other_to_a_step(num_steps, num_cycles):
     lengths = np.diff([0, *ends])
     assert ends[-1] == num_steps
     assert lengths.max() - lengths.min() <= 1
-    rates = np.array([cyclical_cosine(0.1, num_steps, num_cycles)(t) for t in range(num_steps)])
+    rates = np.array([*map(cyclical_cosine(0.1, num_steps, num_cycles), range(num_steps))])
     starts = [0, *ends[:-1]]
     for start, length in zip(starts, lengths, strict=True):
         expected = 0.05 * (1 + np.cos(np.pi * np.arange(length) / length))
