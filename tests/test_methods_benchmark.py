@@ -1,10 +1,14 @@
-"""The benchmark of methods: its cells, in which order they run, and which settings win."""
+"""The benchmark of methods: its cells, which settings win, its intervals, its page."""
 
 import importlib
+import json
+import math
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
+RESULTS = ROOT / "benchmarks" / "results" / "methods.json"
 PRICE = {"step": 0.001, "predict": 0.1, "compile": 1.0, "steps_per_epoch": 10}
 
 
@@ -77,3 +81,123 @@ def test_a_family_that_fails_has_rows_that_say_why(module, work):
     assert {one["failed"] for one in work.results.rows()} == {
         "nothing says yet how long one network trains"
     }
+
+
+# What is compared.
+
+
+def seeds(rng, means, num_rows=200, of_rows=0.5, of_seeds=0.1, num_seeds=5):
+    """[S, N] of entries by their means: rows are as hard for all, and seeds differ."""
+    hard = of_rows * rng.standard_normal(num_rows)
+    return {
+        name: mean
+        + hard
+        + of_seeds * rng.standard_normal((num_seeds, 1))
+        + 0.2 * rng.standard_normal((num_seeds, num_rows))
+        for name, mean in means.items()
+    }
+
+
+def test_intervals_hold_over_rows_and_seeds(module):
+    compare, rng = module("methods_compare"), np.random.default_rng(0)
+    means = {"a": 1.0, "b": 1.05, "c": 1.2}
+    held = {"own": 0, "together": 0}
+    for _ in range(400):
+        found = seeds(rng, means)
+        _, low, high = compare.interval(found["a"])
+        held["own"] += low <= means["a"] <= high
+        beside = compare.behind(found, "a", "nll", 1.0)
+        inside = [
+            one["interval"][0] <= means[name] - means["a"] <= one["interval"][1]
+            for name, one in beside.items()
+        ]
+        held["together"] += all(inside)
+    assert 365 <= held["own"] <= 395  # Of 400, expected 380, three standard errors.
+    assert held["together"] >= 367
+
+
+def test_one_seed_tells_nothing(module):
+    compare = module("methods_compare")
+    found = seeds(np.random.default_rng(0), {"a": 1.0, "b": 3.0}, num_seeds=1)
+    beside = compare.behind(found, "a", "nll", 1.0)["b"]
+    assert beside["interval"] == [None, None]
+    assert beside["verdict"] == compare.INCONCLUSIVE
+
+
+def test_accuracy_is_better_when_it_is_higher(module):
+    compare = module("methods_compare")
+    found = seeds(np.random.default_rng(0), {"a": 0.9, "b": 0.5}, of_seeds=0.001)
+    beside = compare.behind(found, "a", "accuracy", 0.9)["b"]
+    assert beside["verdict"] == compare.WORSE
+    assert beside["excess"] == pytest.approx(0.4, abs=0.05)
+
+
+def test_roots_are_those_of_seeds(module):
+    compare, cells = module("methods_compare"), module("methods_cells")
+    squares = np.random.default_rng(0).exponential(size=(5, 50))
+    entries = [cells.Entry("crps", 1.0, 0.0, {}, {}, {"rmse": one}) for one in squares]
+    rows = compare.Scored("a", 1, 1.0, entries).rows("rmse")
+    np.testing.assert_allclose(rows.mean(axis=1), np.sqrt(squares.mean(axis=1)))
+
+
+def test_equivalents_are_read_off_the_curve_of_the_pool(module):
+    compare = module("methods_compare")
+    curve = [1.0, 0.8, 0.7, 0.65, 0.62, 0.6, 0.59, 0.585, 0.58]
+    for size, value in zip(compare.POOL_SIZES, curve, strict=True):
+        assert compare.equivalent(value, curve) == pytest.approx(size)
+    assert compare.equivalent(0.9, curve) == pytest.approx(math.sqrt(2))
+    assert compare.equivalent(1.1, curve) == compare.BELOW
+    assert compare.equivalent(0.5, curve) == compare.BEYOND
+    pool = np.array(curve)[:, None] + np.random.default_rng(0).normal(size=200)
+    found = compare.equivalent_with_interval(pool[3] + np.zeros((5, 1)), pool)
+    assert found["value"] == pytest.approx(4)
+    assert found["interval"] == pytest.approx([4, 4])
+
+
+def compared(data, kind, **values):
+    entries = [{"entry": name, "nll": {"value": value}} for name, value in values.items()]
+    return {
+        "data": data,
+        "kind": kind,
+        "rounds": [{"times": 1, "score": "nll", "entries": entries}],
+    }
+
+
+def test_a_list_is_made_of_the_other_data_sets(module):
+    compare = module("methods_compare")
+    rows = [
+        compared("one", "classes", a=1.0, b=1.1, c=5.0),
+        compared("two", "numbers", a=2.0, b=1.0),
+        compared("three", "classes", a=1.0, b=1.2),
+    ]
+    assert compare.decision_list(rows, 1) == {"all": "b"}
+    assert compare.decision_list(rows[:1], 1) == {"all": "a"}
+    found = compare.regrets(rows, 1)
+    assert found["one"] == ("b", pytest.approx(0.1))
+    assert found["two"] == ("a", pytest.approx(1.0))
+    assert compare.regrets(rows[:1], 1) == {}
+    assert compare.decision_list(rows, 4) == {}
+
+
+def test_a_list_heeds_kinds_of_which_there_are_two_sets_each(module):
+    compare = module("methods_compare")
+    rows = [compared(f"c{k}", "classes", a=1.0, b=2.0) for k in range(2)]
+    rows += [compared(f"n{k}", "numbers", a=3.0, b=1.0) for k in range(2)]
+    assert compare.decision_list(rows, 1) == {"classes": "a", "numbers": "b"}
+
+
+def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
+    compare, cells = module("methods_compare"), module("methods_cells")
+
+    def scored(name, networks, *validation):
+        entries = [cells.Entry("nll", 1.0, one, {}, {}, {}) for one in validation]
+        return compare.Scored(name, networks, 4 / networks, entries)
+
+    found = compare.chosen([scored("a", 1, 0.4, 0.2), scored("a", 2, 0.2, 0.3), scored("b", 1, 9)])
+    assert [(one.name, one.networks) for one in found] == [("a", 2), ("b", 1)]
+
+
+def test_the_page_is_that_of_the_results(module):
+    page = (ROOT / "docs" / "which_method.md").read_text()
+    content = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
+    assert module("methods_page").replaced(page, content) == page

@@ -1,0 +1,309 @@
+"""Compares what methods.py has trained: verdicts, deep-ensemble equivalents and a decision list."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import methods_cells as cells
+import numpy as np
+
+Row = Mapping[str, Any]
+TIMES = (1, 4)
+"""Units of c that entries have."""
+SPLITS: Mapping[int, tuple[tuple[int, float], ...]] = {
+    1: ((1, 1), (2, 0.5)),
+    4: ((1, 4), (2, 2), (4, 1)),
+}
+"""By these, how they are divided: networks, and units of each."""
+PLAIN, DEEP_ENSEMBLE = "plain", "deep_ensemble"
+MARGINS = {"nll": 0.02, "crps": 0.02, "rmse": 0.02, "accuracy": 0.005}
+"""Shares of the plain network's score; of accuracy the difference itself."""
+SECOND = {"nll": "accuracy", "crps": "rmse"}
+AS_GOOD, WORSE, INCONCLUSIVE = "as good", "worse", "inconclusive"
+POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+BELOW, BEYOND = 0.0, 25.0
+"""Equivalents of who is worse than one network, or better than 24."""
+_SUBSETS, _SAMPLES, _ERROR = 10, 200, 0.05
+
+
+class Scored(NamedTuple):
+    """An entry: some networks of a family, for each seed.
+
+    Attributes:
+        name: of the entry.
+        networks: of a seed.
+        length: of a network, in units of c.
+        entries: `methods_cells.Entry` of each seed.
+    """
+
+    name: str
+    networks: int
+    length: float
+    entries: Sequence[cells.Entry]
+
+    @property
+    def validation(self) -> float:
+        """Mean over seeds."""
+        return statistics.fmean(one.validation for one in self.entries)
+
+    def rows(self, score: str) -> np.ndarray:
+        """[S, N], whose mean over rows is a seed's score; to first order, of a root."""
+        found = np.array([np.asarray(one.terms[score], np.float64) for one in self.entries])
+        if score != "rmse":
+            return found
+        means = found.mean(axis=1, keepdims=True)
+        roots = np.sqrt(means)
+        return roots + (found - means) / (2 * roots)
+
+
+# Intervals.
+
+
+def interval(
+    ours: np.ndarray, theirs: np.ndarray | None = None, error: float = _ERROR
+) -> tuple[float, float, float]:
+    """A mean over seeds and test rows, or a difference of two, with its interval.
+
+    The variance over rows of what seeds say on average is added to that over seeds; the degrees of
+    freedom are Welch's and Satterthwaite's.
+
+    Args:
+        ours: [S, N].
+        theirs: [R, N] of the same rows and of other seeds, which are subtracted.
+        error: that the interval does not hold.
+
+    Returns:
+        The mean, and both ends; infinite where there is one seed.
+    """
+    rows = ours.mean(axis=0) - (0.0 if theirs is None else theirs.mean(axis=0))
+    parts = [(float(np.var(rows, ddof=1)) / len(rows), len(rows) - 1)]
+    for one in (ours, theirs):
+        if one is None:
+            continue
+        if len(one) < 2:
+            return float(rows.mean()), -math.inf, math.inf
+        parts.append((float(np.var(one.mean(axis=1), ddof=1)) / len(one), len(one) - 1))
+    variance, mean = sum(part for part, _ in parts), float(rows.mean())
+    if variance == 0:
+        return mean, mean, mean
+    from scipy import stats  # The driver starts without it.
+
+    freedom = variance**2 / sum(part**2 / number for part, number in parts)
+    half = float(stats.t.ppf(1 - error / 2, freedom)) * math.sqrt(variance)
+    return mean, mean - half, mean + half
+
+
+def verdict(low: float, high: float, margin: float) -> str:
+    """What is said of an excess over the best, by its interval."""
+    if high <= margin:
+        return AS_GOOD
+    return WORSE if low > 0 else INCONCLUSIVE
+
+
+def behind(
+    found: Mapping[str, np.ndarray], best: str, score: str, reference: float
+) -> dict[str, dict[str, Any]]:
+    """By how much entries are behind the best, with intervals that hold together.
+
+    Args:
+        found: [S, N] by entry.
+        best: the entry that was chosen.
+        score: of `MARGINS`.
+        reference: the plain network's score.
+    """
+    sign = -1 if score == "accuracy" else 1
+    margin = MARGINS[score] * (1 if score == "accuracy" else abs(reference))
+    known = {best: {"excess": 0.0, "interval": [0.0, 0.0], "verdict": AS_GOOD}}
+    for name in found:
+        if name != best:
+            error = _ERROR / (len(found) - 1)
+            mean, low, high = interval(sign * found[name], sign * found[best], error)
+            said = verdict(low, high, margin)
+            known[name] = {"excess": mean, "interval": _finite(low, high), "verdict": said}
+    return known
+
+
+def _finite(*ends: float) -> list[float | None]:
+    return [one if math.isfinite(one) else None for one in ends]
+
+
+# Deep-ensemble equivalents.
+
+
+def pool_curve(views: Mapping[str, Any], score: str, size: int) -> np.ndarray:
+    """[K, N], calibrated terms of ensembles of `POOL_SIZES` networks, means over some of these.
+
+    Args:
+        views: by split, of the pool.
+        score: that decides.
+        size: networks in the pool; no ensemble is larger.
+    """
+    rng = np.random.default_rng(0)
+    found = []
+    for number in POOL_SIZES:
+        if number > size:
+            break
+        times = size if number == 1 else 1 if number == size else _SUBSETS
+        chosen = [[k] for k in range(size)]
+        if number > 1:
+            chosen = [sorted(rng.choice(size, number, replace=False)) for _ in range(times)]
+        terms = [cells.scored(views, which).terms[score] for which in chosen]
+        found.append(np.mean(terms, axis=0))
+    return np.array(found)
+
+
+def equivalent(value: float, curve: Sequence[float]) -> float:
+    """How many networks of a pool are as good: interpolated in the logarithm of their number."""
+    falling = np.minimum.accumulate(np.asarray(curve, np.float64))
+    if value > falling[0]:
+        return BELOW
+    if value < falling[-1]:
+        return BEYOND
+    logs = np.log(POOL_SIZES[: len(falling)])
+    return float(np.exp(np.interp(-value, -falling, logs)))
+
+
+def equivalent_with_interval(terms: np.ndarray, pool: np.ndarray) -> dict[str, Any]:
+    """An entry's deep-ensemble equivalent, by bootstrap over test rows and its seeds together.
+
+    Args:
+        terms: [S, N] of the entry.
+        pool: [K, N] of `pool_curve`.
+    """
+    rng = np.random.default_rng(0)
+    num_seeds, num_rows = terms.shape
+    found = []
+    for _ in range(_SAMPLES):
+        rows = rng.integers(num_rows, size=num_rows)
+        mean = terms[rng.integers(num_seeds, size=num_seeds)][:, rows].mean()
+        found.append(equivalent(float(mean), pool[:, rows].mean(axis=1)))
+    ends = np.quantile(found, [_ERROR / 2, 1 - _ERROR / 2], method="nearest").tolist()
+    return {"value": equivalent(float(terms.mean()), pool.mean(axis=1)), "interval": ends}
+
+
+# Entries.
+
+
+def candidates(family: str, times: int) -> list[tuple[str, tuple[int, float]]]:
+    """The entries that a family may have at some seconds: names, with networks and units."""
+    if family == PLAIN:
+        return [(PLAIN if one[0] == 1 else DEEP_ENSEMBLE, one) for one in SPLITS[times]]
+    return [(family, one) for one in SPLITS[times] if one[1] >= 1]
+
+
+def scored_seeds(
+    views: Mapping[str, Any], failed: Sequence[str], networks: int, num_seeds: int
+) -> list[cells.Entry]:
+    """Seeds whose networks have not failed."""
+    found = []
+    for seed in range(num_seeds):
+        which = range(seed * networks, (seed + 1) * networks)
+        if which[-1] < len(failed) and not any(failed[k] for k in which):
+            found.append(cells.scored(views, list(which)))
+    return found
+
+
+def chosen(known: Sequence[Scored]) -> list[Scored]:
+    """Of each name the division with the lowest mean validation score."""
+    best: dict[str, Scored] = {}
+    for one in known:
+        if one.name not in best or one.validation < best[one.name].validation:
+            best[one.name] = one
+    return list(best.values())
+
+
+def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]:
+    """What is said of the entries of some seconds.
+
+    Args:
+        known: one of each name, `PLAIN` among them.
+        pool: of `pool_curve`; None: there is none.
+    """
+    best = min(known, key=lambda one: one.validation)
+    score = best.entries[0].score
+    beside, own = {}, {}
+    for name in (score, SECOND[score]):
+        rows = {one.name: one.rows(name) for one in known}
+        beside[name] = behind(rows, best.name, name, float(rows[PLAIN].mean()))
+        own[name] = {one: interval(value) for one, value in rows.items()}
+    entries = []
+    for one in known:
+        ranked = {
+            name: {
+                "value": own[name][one.name][0],
+                "of_it": _finite(*own[name][one.name][1:]),
+                **beside[name][one.name],
+            }
+            for name in beside
+        }
+        raw, after = (_means([getattr(seed, part) for seed in one.entries]) for part in
+                      ("test", "calibrated"))  # fmt: skip
+        found = {"entry": one.name, "networks": one.networks, "length": one.length}
+        found |= {"seeds": len(one.entries), "validation": one.validation, **ranked}
+        found |= {"raw": raw, "calibrated": after}
+        if pool is not None:
+            found["equivalent"] = equivalent_with_interval(one.rows(score), pool)
+        entries.append(found)
+    entries.sort(key=lambda one: one["validation"])
+    num_test = len(best.entries[0].terms[score])
+    return {"best": best.name, "score": score, "num_test": num_test, "entries": entries}
+
+
+def _means(found: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+    means: dict[str, float | None] = {}
+    for name in found[0]:
+        values = [one[name] for one in found if one[name] is not None]
+        means[name] = statistics.fmean(values) if values else None
+    return means
+
+
+# The decision list.
+
+
+def losses(row: Row, times: int) -> dict[str, float]:
+    """By entry, the share by which its test score is above the lowest of a data set."""
+    for one in row["rounds"]:
+        if one["times"] == times:
+            values = {own["entry"]: own[one["score"]]["value"] for own in one["entries"]}
+            least = min(values.values())
+            return {name: value / least - 1 for name, value in values.items()}
+    return {}
+
+
+def decision_list(rows: Sequence[Row], times: int) -> dict[str, str]:
+    """What to use, by the kind of targets: the entry whose mean loss over data sets is lowest.
+
+    Args:
+        rows: of data sets, with their `rounds`.
+        times: units of c.
+
+    Returns:
+        By 'classes' and 'numbers', if there are two data sets of each; else by 'all'.
+    """
+    known = [(row["kind"], losses(row, times)) for row in rows]
+    known = [(kind, one) for kind, one in known if one]
+    kinds = [kind for kind, _ in known]
+    if min(kinds.count(one) for one in ("classes", "numbers")) >= 2:
+        parts = {one: [loss for kind, loss in known if kind == one] for one in sorted(set(kinds))}
+    else:
+        parts = {"all": [loss for _, loss in known]}
+    found = {}
+    for kind, part in parts.items():
+        shared = set.intersection(*(set(one) for one in part)) if part else set()
+        if shared:
+            found[kind] = min(
+                sorted(shared), key=lambda name: statistics.fmean(one[name] for one in part)
+            )
+    return found
+
+
+def regrets(rows: Sequence[Row], times: int) -> dict[str, tuple[str, float]]:
+    """By data set, what a list made of the others says, and the share that it loses."""
+    found = {}
+    for row in rows:
+        others = decision_list([one for one in rows if one is not row], times)
+        own, name = losses(row, times), others.get(row["kind"], others.get("all"))
+        if name in own:
+            found[row["data"]] = (name, own[name])
+    return found

@@ -1,0 +1,250 @@
+"""The measured part of docs/which_method.md and its pictures, drawn from methods.json alone."""
+
+import pathlib
+import statistics
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import methods_cells as cells
+import methods_compare as compare
+import methods_data
+from side_by_side import as_table
+
+Row = Mapping[str, Any]
+BEGIN, END = "<!-- methods.json: begin -->", "<!-- methods.json: end -->"
+SECONDS, PREDICTING = "images/methods_seconds.png", "images/methods_predicting.png"
+_TITLES = {"nll": "NLL", "crps": "CRPS", "accuracy": "accuracy", "rmse": "RMSE"}
+_GOALS = (0.02, 0.05)
+"""Losses of a list on a data set that it was not made of: on average, and at most."""
+
+
+def sets_of(content: Row) -> list[Row]:
+    """Data sets whose entries have been compared, in their order."""
+    rows = {row["data"]: row for row in content["rows"] if row["stage"] == "entries"}
+    return [rows[name] for name in methods_data.DATA if rows.get(name, {}).get("rounds")]
+
+
+def replaced(page: str, content: Row) -> str:
+    """A page with its measured part drawn anew."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n{text(content)}\n{END}{rest.partition(END)[2]}"
+
+
+def text(content: Row) -> str:
+    """The measured part."""
+    sets = sets_of(content)
+    if not sets:
+        return _wrapped("Nothing has been compared yet.")
+    parts = [_introduction(content, sets), _decision(sets), *map(_data_set, sets)]
+    parts.append(_open(content, sets))
+    return "\n\n".join(parts)
+
+
+def _wrapped(*paragraphs: str) -> str:
+    return "\n\n".join(
+        textwrap.fill(" ".join(one.split()), 100, break_long_words=False, break_on_hyphens=False)
+        for one in paragraphs
+    )
+
+
+def _introduction(content: Row, sets: Sequence[Row]) -> str:
+    names, dates = ", ".join(one["data"] for one in sets), [one["date"] for one in content["rows"]]
+    commits = len({one["commit"] for one in content["rows"]})
+    trials = sum(one["stage"] == "trial" for one in content["rows"])
+    about = f"""
+        `benchmarks/methods.py` tunes each family by 12 trials on the validation split and then
+        trains it with five seeds; its docstring is the protocol. Measured so far: {names}.
+        {trials} trials and {sum(one["stage"] == "final" for one in content["rows"])} networks from
+        {min(dates)[:10]} to {max(dates)[:10]}, at {commits} commit{"s" * (commits > 1)}, on
+        {content["machine"]}. Every figure is read from
+        [`benchmarks/results/methods.json`](../benchmarks/results/methods.json).
+    """
+    picture = (
+        f"![Score against CPU seconds of training, a curve for each method]({SECONDS})\n\n"
+        f"![Score against CPU seconds of predicting 1,000 rows]({PREDICTING})"
+    )
+    bars = """
+        A point is the mean of five seeds on the test split, after a temperature, and its bar a 95%
+        interval over test rows and seeds. On the left of the first picture each method has c, the
+        CPU seconds of one network; on the right it has 4c.
+    """
+    return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars)}"
+
+
+def _decision(sets: Sequence[Row]) -> str:
+    lines = ["### In a minute", ""]
+    for times in compare.TIMES:
+        made = compare.decision_list(sets, times)
+        for kind, name in made.items():
+            where = "" if kind == "all" else f" and {kind} to predict"
+            lines.append(f"- With {_units(times)}{where}: **`{name}`**.")
+    notes = [
+        f"""A script makes this list of {len(sets)} data set{"s" * (len(sets) > 1)}: the entry whose
+        test score is above the lowest by the smallest share on average."""
+    ]
+    for times in compare.TIMES:
+        found = compare.regrets(sets, times)
+        if len(sets) < 2 or not found:
+            continue
+        shares = [share for _, share in found.values()]
+        mean, most = statistics.fmean(shares), max(shares)
+        is_reached = mean <= _GOALS[0] and most <= _GOALS[1]
+        each = "; ".join(f"on {data} `{name}` loses {x:.1%}" for data, (name, x) in found.items())
+        notes.append(
+            f"""With {_units(times)}, a list that is made of all others {each}: {mean:.1%} on
+            average and {most:.1%} at most. The goal is {_GOALS[0]:.0%} and {_GOALS[1]:.0%}, over
+            {len(methods_data.DATA)} data sets: {"reached" if is_reached else "missed"} on these
+            {len(found)}."""
+        )
+    if len(sets) < 2:
+        notes.append("What it loses on other data cannot be told from one data set.")
+    return "\n".join([*lines, "", _wrapped(*notes)])
+
+
+def _units(times: float) -> str:
+    return "the time of one network" if times == 1 else f"{times:g} times the time of one network"
+
+
+def _data_set(row: Row) -> str:
+    parts = [f"### {row['data']}"]
+    for one in row["rounds"]:
+        score, second = one["score"], compare.SECOND[one["score"]]
+        head = (
+            f"| with {one['times']}c | networks | {_TITLES[score]} | 95% interval "
+            f"| {_TITLES[second]} | by {_TITLES[score]} | by {_TITLES[second]} | worth networks "
+            "| predicting |"
+        )
+        lines = [_line(entry, score, second) for entry in one["entries"]]
+        lines += [[f"`{name}`", f"failed: {why}", *[""] * 7] for name, why in one["failed"].items()]
+        parts.append(as_table(head, lines))
+    first = row["rounds"][0]
+    unit, number = row["unit_seconds"], first["num_test"]
+    parts.insert(1, _wrapped(f"c is {unit:.2g} CPU seconds, and {number:,} rows test."))
+    return "\n\n".join(parts)
+
+
+def _line(entry: Row, score: str, second: str) -> list[str]:
+    low, high = entry[score]["of_it"]
+    beside = entry[second]["value"]
+    ends = "unknown" if low is None else f"{low:.4f} to {high:.4f}"
+    predict = entry["predict_seconds"]
+    return [
+        f"`{entry['entry']}`",
+        f"{entry['networks']} of {entry['length']:g}c",
+        f"{entry[score]['value']:.4f}",
+        ends,
+        f"{beside:.2%}" if second == "accuracy" else f"{beside:.4f}",
+        entry[score]["verdict"],
+        entry[second]["verdict"],
+        _worth(entry["equivalent"]),
+        "not measured" if predict is None else f"{predict:.2g} s",
+    ]
+
+
+def _worth(found: Row) -> str:
+    low, high = found["interval"]
+    return f"{_number(found['value'])} ({_number(low)} to {_number(high)})"
+
+
+def _number(value: float) -> str:
+    if value == compare.BELOW:
+        return "< 1"
+    return "> 24" if value == compare.BEYOND else f"{value:.1f}"
+
+
+def _open(content: Row, sets: Sequence[Row]) -> str:
+    """What could not be told apart, and what is not measured."""
+    lines = ["### What is open", ""]
+    for row in sets:
+        for one in row["rounds"]:
+            words = [(own["entry"], own[one["score"]]["verdict"]) for own in one["entries"]]
+            doubt = [f"`{name}`" for name, said in words if said == compare.INCONCLUSIVE]
+            worse = [f"`{name}`" for name, said in words if said == compare.WORSE]
+            said = f"{row['data']} with {one['times']}c: beside `{one['best']}`, which validation "
+            said += "rows choose, "
+            said += f"{_and(doubt)} could not be told apart" if doubt else "all were told apart"
+            said += f"; {_and(worse)} {'is' if len(worse) == 1 else 'are'} worse." if worse else "."
+            lines.append(textwrap.fill(f"- {said}", 100, subsequent_indent="  "))
+    missing = [one for one in methods_data.DATA if one not in {row["data"] for row in sets}]
+    part = [row["data"] for row in sets if not row["is_complete"]]
+    notes = []
+    if part:
+        notes.append(f"Cells of {_and(part)} are missing, so their tables will change.")
+    if missing:
+        notes.append(f"Not measured yet: {_and(missing)}.")
+    notes.append(
+        """Nobody has tried SGHMC, distilled networks, MCLMC from members, cross-fitted members and
+        greedy selection in this benchmark, nor 16c, shifted rows, bytes and other libraries. The
+        table has not been laid beside published comparisons."""
+    )
+    tuned = {
+        name: len([1 for row in content["rows"] if row["stage"] == "trial"
+                   and row["family"] == name and "validation" in row])
+        for name, one in cells.FAMILIES.items() if not one.around
+    }  # fmt: skip
+    few = [f"`{name}`" for name, number in tuned.items() if number < cells.NUM_TRIALS * len(sets)]
+    if few:
+        notes.append(f"Trials of {_and(few)} have failed or are missing.")
+    lines += ["", _wrapped(*notes)]
+    return "\n".join(lines)
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+# Pictures.
+
+
+def draw(content: Row, folder: pathlib.Path) -> None:
+    """Draws both pictures into the folder of the page."""
+    sets = sets_of(content)
+    if sets:
+        _picture(sets, "charged_seconds", "CPU seconds of training", folder / SECONDS)
+        _picture(sets, "predict_seconds", "CPU seconds for 1,000 rows", folder / PREDICTING)
+
+
+def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -> None:
+    import matplotlib  # Only pictures need it.
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    columns = min(2, len(sets))
+    lines = -(-len(sets) // columns)
+    shape = {"figsize": (5.5 * columns, 4.2 * lines), "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(lines, columns, **shape)
+    names = sorted(
+        {own["entry"] for row in sets for one in row["rounds"] for own in one["entries"]}
+    )
+    for axis, row in zip(axes.flat, sets, strict=False):
+        for k, name in enumerate(names):
+            points = [
+                (own[across], own[one["score"]]["value"], *own[one["score"]]["of_it"])
+                for one in row["rounds"]
+                for own in one["entries"]
+                if own["entry"] == name and own[across] is not None
+            ]
+            points = [one for one in points if None not in one]
+            if not points:
+                continue
+            x, y, low, high = zip(*points, strict=True)
+            x = [one * 1.03 ** (k - len(names) / 2) for one in x]  # Bars stand side by side.
+            bars = [
+                [b - a for a, b in zip(low, y, strict=True)],
+                [b - a for a, b in zip(y, high, strict=True)],
+            ]
+            axis.errorbar(
+                x, y, bars, marker="o", markersize=4, capsize=2, label=name, color=f"C{k}"
+            )
+        axis.set_xscale("log")
+        axis.set_xlabel(title)
+        axis.set_ylabel(f"{_TITLES[row['rounds'][0]['score']]} after a temperature")
+        axis.set_title(row["data"])
+    for axis in list(axes.flat)[len(sets) :]:
+        axis.set_visible(False)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
