@@ -15,8 +15,8 @@ runs on a data set have the same. Networks: LeNet5 for Fashion-MNIST, and an MLP
 *The unit* c is the CPU seconds of a plain network, trained as the configuration says, up to its
 best mean validation score of three networks. Charged seconds are steps times the median CPU seconds
 of a step of a network that trains alone, on one thread, after compilation. These prices are
-measured once for each data set and for all keys that change them. Compilation and spent seconds
-stand beside.
+measured once for each data set and for all keys that change them, in turns with a plain network, so
+that a busy machine tells little. Compilation and spent seconds stand beside.
 
 *Tuning.* Each family has 12 trials at 1c: the configuration as it is, and 11 others drawn by the
 names of family and data set; rate 3e-4 to 1e-2 and decay 1e-5 to 1e-1, both log-uniform, and keys
@@ -181,7 +181,10 @@ class Work:
         return self.results.find(self._keys(group)[number]) or {}
 
     def _price(self, group: Group) -> list[Row]:
-        price = self.problem(group.data).price(group.family, group.own)
+        plain = None
+        if group.family != "plain":
+            plain = self._price_of(group.data, "plain", 0)["step"]
+        price = self.problem(group.data).price(group.family, group.own, plain)
         return [price._asdict()]
 
     def _price_of(self, data: str, family: str, own: int) -> Row:

@@ -17,8 +17,8 @@ Settings = dict[str, Any]
 SPLITS = ("validation", "calibration", "test")
 NUM_TRIALS = 12
 RATES, DECAYS = (3e-4, 1e-2), (1e-5, 1e-1)
-_PILOT = 64
-"""Steps of the run by which a step is priced."""
+_PILOT, _TURNS = 64, 9
+"""Steps that are timed at a time, and how often."""
 _CLASS_SCORES, _NUMBER_SCORES = ("nll", "accuracy", "brier", "ece"), ("crps", "rmse", "nll")
 
 
@@ -156,23 +156,33 @@ class Problem:
             keys["swag.num_iterates"] = min(20, max(2, steps // 4))
         return keys
 
-    def price(self, family: str, own: int) -> Price:
-        """Measures what a network costs that trains alone."""
-        from ensemble.search.cells import price_of
+    def price(self, family: str, own: int, plain: float | None) -> Price:
+        """Measures what a network costs that trains alone.
 
+        A busy machine makes all steps dearer. So those of a plain network are timed in turns, and
+        the price is that of a plain step, times the median ratio.
+
+        Args:
+            family: of the network.
+            own: number of its keys.
+            plain: price of a plain step; None where it is to be measured, by the median.
+        """
         began = time.monotonic()
-        values = self._checked(self.keys_of(family, own, _PILOT))
-        found = price_of(values, self._arrays)
-        _, method, state = self._moved(values, None, 0)
+        ours = _Timed(self, family, own)
+        if plain is None:
+            step = float(np.median([ours.step_seconds() for _ in range(_TURNS)]))
+        else:
+            beside = _Timed(self, "plain", 0)
+            ratios = [ours.step_seconds() / beside.step_seconds() for _ in range(_TURNS)]
+            step = plain * float(np.median(ratios))
+        method, state = self.moved(self.keys_of(family, own, _PILOT))
         took = []
         for _ in range(4):
             cpu = time.process_time()
             method.predict_split(state, "test")
             took.append(time.process_time() - cpu)
-        rows = method.task.sizes["test"]
-        predict = float(np.median(took[1:])) * 1000 / rows
-        seconds = time.monotonic() - began
-        return Price(found.cpu, predict, seconds, found.steps_per_epoch)
+        predict = float(np.median(took[1:])) * 1000 / method.task.sizes["test"]
+        return Price(step, predict, time.monotonic() - began, method.steps_per_epoch)
 
     def train(
         self, family: str, trials: Sequence[Trial], steps: int, seed: int, splits: Any = SPLITS
@@ -180,8 +190,8 @@ class Problem:
         """Trains a member for each setting, all of the same keys of their own, in one program."""
         began = time.process_time()
         size = {"ensemble_size": len(trials), "seed": seed}
-        values = self._checked({**self.keys_of(family, trials[0].own, steps), **size})
-        _, method, state = self._moved(values, trials, seed)
+        keys = {**self.keys_of(family, trials[0].own, steps), **size}
+        method, state = self.moved(keys, trials)
         said = {split: method.predict_split(state, split) for split in splits}
         variables = None
         if family == "plain":
@@ -194,9 +204,7 @@ class Problem:
         """Validation scores of plain networks on their way: `(step, mean over members)`."""
         trial = Trial(0, self.values["learning_rate"], self.values["weight_decay"])
         keys = {**self.keys_of("plain", 0, steps), "ensemble_size": num_members}
-        values = self._checked(keys)
-        method = self._method(values)
-        state = _own_settings(method, [trial] * num_members, _key(0))
+        method, state = self.started(keys, [trial] * num_members)
         found = []
         for end in np.unique(np.linspace(steps / points, steps, points).round().astype(int)):
             while state.step < end:
@@ -219,6 +227,19 @@ class Problem:
         failed = _failed(method, state, said)
         return Trained(said, failed, None, time.process_time() - began)
 
+    def moved(self, keys: Settings, trials: Sequence[Trial] | None = None) -> tuple[Any, Any]:
+        """A method with its last state; arguments as of `started`."""
+        method, state = self.started(keys, trials)
+        while not method.finished(state):
+            state, _ = method.advance(state)
+        return method, state
+
+    def started(self, keys: Settings, trials: Sequence[Trial] | None = None) -> tuple[Any, Any]:
+        """A method with its first state, by a configuration and, maybe, settings of its members."""
+        values = self._checked(keys)
+        method, key = self._method(values), _key(values["seed"])
+        return method, method.init(key) if trials is None else _own_settings(method, trials, key)
+
     def _checked(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         from ensemble.search.cells import checked
 
@@ -237,16 +258,27 @@ class Problem:
         config, given = self._completed(values)
         return create_method(config, create_task(config, given))
 
-    def _moved(
-        self, values: Mapping[str, Any], trials: Sequence[Trial] | None, seed: int
-    ) -> tuple[Any, Any, Any]:
-        """A method and its last state."""
-        method = self._method(values)
-        key = _key(seed)
-        state = method.init(key) if trials is None else _own_settings(method, trials, key)
-        while not method.finished(state):
-            state, _ = method.advance(state)
-        return values, method, state
+
+class _Timed:
+    """A network in training, whose steps are timed after compilation."""
+
+    def __init__(self, problem: Problem, family: str, own: int):
+        keys = problem.keys_of(family, own, _TURNS * _PILOT + 1 + _PILOT)
+        self._method, self._state = problem.started(keys)
+        self._advance(1)
+        self._advance(_PILOT)  # Programs of several steps compile, too.
+
+    def step_seconds(self) -> float:
+        """CPU seconds of a step, of some."""
+        cpu = time.process_time()
+        self._advance(_PILOT)
+        return (time.process_time() - cpu) / _PILOT
+
+    def _advance(self, number: int) -> None:
+        end = min(self._state.step + number, self._method.num_steps)
+        while self._state.step < end:
+            self._state, info = self._method.advance(self._state, end - self._state.step)
+            self._method.status(info)  # Waits.
 
 
 def _key(seed: int) -> Any:

@@ -3,6 +3,9 @@
 import importlib
 import json
 import math
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -201,3 +204,78 @@ def test_the_page_is_that_of_the_results(module):
     page = (ROOT / "docs" / "which_method.md").read_text()
     content = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
     assert module("methods_page").replaced(page, content) == page
+
+
+# Programs.
+
+
+@pytest.fixture
+def problem(module):
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split, number in {"train": 64, "validation": 40, "calibration": 40, "test": 40}.items():
+        inputs = rng.normal(size=(number, 3)).astype(np.float32)
+        noise = rng.normal(size=number)
+        arrays |= {f"{split}_inputs": inputs, f"{split}_targets": inputs[:, 0] + 0.1 * noise}
+    values = module("methods_data").config_of("concrete") | {"mlp.widths": "8", "batch_size": 32}
+    return module("methods_cells").Problem(values, arrays)
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("family", ["plain", "swag"])
+def test_members_with_settings_of_their_own_are_those_that_train_alone(module, problem, family):
+    cells = module("methods_cells")
+    trials = [cells.Trial(0, 2e-3, 1e-1), cells.Trial(0, 1e-2, 1e-5)]
+    together = problem.train(family, trials, 40, 3)
+    assert together.failed == ["", ""]
+    values = {"learning_rate": 2e-3, "weight_decay": 1e-1, "seed": 3}
+    keys = problem.keys_of(family, 0, 40) | values
+    method, state = problem.moved(keys)
+    alone = method.predict_split(state, "test")
+    for name, array in alone.arrays.items():
+        first = together.said["test"].of_members([0]).arrays[name]
+        np.testing.assert_allclose(first, array, rtol=1e-4, atol=1e-5)
+    views = {split: problem.view(one, split) for split, one in together.said.items()}
+    first, second = (cells.scored(views, [k]) for k in range(2))
+    assert first.score == "crps"
+    assert first.terms["crps"].mean() == pytest.approx(first.calibrated["crps"])
+    assert abs(first.validation / second.validation - 1) > 0.01
+
+
+@pytest.mark.check
+def test_laplace_is_around_the_plain_networks_and_is_kept(module, problem, tmp_path):
+    cells = module("methods_cells")
+    plain = problem.train("plain", [cells.Trial(0, 1e-2, 1e-5)] * 2, 60, 0)
+    found = problem.around(plain.variables, 2)
+    cells.write(tmp_path / "laplace.npz", found)
+    read = cells.read(tmp_path / "laplace.npz")
+    assert read.failed == ["", ""]
+    plain_view, view = (problem.view(one.said["test"], "test") for one in (plain, read))
+    np.testing.assert_allclose(view.point, plain_view.point, rtol=1e-3, atol=1e-3)
+    assert (view.deviation > plain_view.deviation).all()
+
+
+@pytest.mark.check
+def test_a_killed_benchmark_goes_on(tmp_path):
+    out = tmp_path / "methods.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "methods.py"), f"--out={out}"]
+    command += [f"--work={tmp_path}", "--only", "digits", "--families", "plain"]
+
+    def stages():
+        rows = json.loads(out.read_text())["rows"] if out.exists() else []
+        return [row["stage"] for row in rows]
+
+    process = subprocess.Popen(command, cwd=ROOT)
+    while not stages():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    first = json.loads(out.read_text())["rows"]
+    done = subprocess.run([*command, "--seconds=1"], cwd=ROOT, capture_output=True, text=True)
+    assert "the same command goes on" in done.stdout, done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    assert rows[: len(first)] == first
+    assert len(rows) == len(first) + 1 == 2
+    assert [one["stage"] for one in rows] == ["price", "length"]
+    assert rows[1]["seconds"] == pytest.approx(rows[1]["steps"] * rows[0]["step"])
