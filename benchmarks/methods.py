@@ -219,7 +219,7 @@ class Work:
         views = {split: problem.view(one, split) for split, one in found.said.items()}
         rows = []
         for k, (trial, failed) in enumerate(zip(trials, found.failed, strict=True)):
-            row = {"setting": _setting(group.family, trial), **cost}
+            row = {"setting": _setting(group.data, group.family, trial), **cost}
             row |= {"failed": failed} if failed else cells.chosen_by(views, [k])
             rows.append({**row, "spent_seconds": found.seconds / len(trials)})
         return rows
@@ -253,7 +253,7 @@ class Work:
         for family, one in parts:
             views = {split: problem.view(said, split) for split, said in one.said.items()}
             for k, failed in enumerate(one.failed):
-                row = {"setting": _setting(group.family, trial), **cost}
+                row = {"setting": _setting(group.data, group.family, trial), **cost}
                 row |= {"failed": failed} if failed else cells.scores_of(views, [k])
                 rows.append({**row, "spent_seconds": one.seconds / size})
             cells.write(self.file(group.data, family, group.length), one)
@@ -341,8 +341,9 @@ def _size(group: Group) -> int:
     return POOL if is_pool else SIZES[group.length]
 
 
-def _setting(family: str, trial: cells.Trial) -> Row:
-    own = cells.FAMILIES[family].own[trial.own]
+def _setting(data: str, family: str, trial: cells.Trial) -> Row:
+    model = methods_data.config_of(data)["model"]
+    own = cells.own_keys(family, trial.own, model)
     return {"learning_rate": trial.rate, "weight_decay": trial.decay, **own}
 
 

@@ -119,6 +119,11 @@ def trials_of(data: str, family: str, config: Mapping[str, Any]) -> list[Trial]:
     return found
 
 
+def own_keys(family: str, own: int, model: str) -> Settings:
+    """The keys of a family beside rate and decay, for a network."""
+    return {key.replace("*", model): value for key, value in FAMILIES[family].own[own].items()}
+
+
 class Problem:
     """A data set with the task of its networks.
 
@@ -147,9 +152,8 @@ class Problem:
 
     def keys_of(self, family: str, own: int, steps: int) -> Settings:
         """The configuration of a family that takes so many steps, flat."""
-        model, known = self.values["model"], FAMILIES[family]
-        keys: Settings = {"method": known.method, "num_steps": steps, "num_epochs": 0}
-        keys |= {key.replace("*", model): value for key, value in known.own[own].items()}
+        keys: Settings = {"method": FAMILIES[family].method, "num_steps": steps, "num_epochs": 0}
+        keys |= own_keys(family, own, self.values["model"])
         if family == "snapshots":
             keys["snapshots.num_cycles"] = min(keys["snapshots.num_cycles"], max(2, steps // 20))
         if family == "swag":
@@ -394,11 +398,10 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entr
     )
     if score == "nll":
         raw["auroc_of_errors"] = _auroc(some["test"].confidence, some["test"].hits)
-    rules = scores_of(calibrated["test"])
-    terms = {
-        name: np.asarray(rules[name].known_terms(calibrated["test"])[0])
-        for name in (score, SECOND[score])
-    }
+    rules, terms = scores_of(calibrated["test"]), {}
+    for name in (score, SECOND[score]):
+        of_rows = np.asarray(rules[name].known_terms(calibrated["test"])[0])
+        terms[name] = of_rows if of_rows.ndim == 1 else of_rows[:, 0]  # Then [:, 1] are hits.
     return Entry(score, factor, _value(calibrated["validation"], score), raw, after, terms)
 
 

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
+from ensemble.storage.predictions import MemberPredictions
+
 RESULTS = ROOT / "benchmarks" / "results" / "methods.json"
 PRICE = {"step": 0.001, "predict": 0.1, "compile": 1.0, "steps_per_epoch": 10}
 
@@ -206,6 +209,86 @@ def test_the_page_is_that_of_the_results(module):
     assert module("methods_page").replaced(page, content) == page
 
 
+class StandIn:
+    """A problem whose networks are drawn, so that several together are better; packed ones fail."""
+
+    def __init__(self, cells):
+        self.cells, self.ran = cells, []
+        self.values = {"num_epochs": 10, "model": "mlp"}
+        self.num_rows = {"validation": 80, "calibration": 80, "test": 200}
+        rng = np.random.default_rng(0)
+        self.targets = {name: rng.integers(3, size=one) for name, one in self.num_rows.items()}
+
+    def price(self, family, own, plain):
+        self.ran.append(("price", family))
+        return self.cells.Price(0.01 if family != "swag" else 0.02, 0.1, 1.0, 10)
+
+    def curve(self, steps, num_members, points):
+        return [(steps // 2, 0.3), (steps, 0.5)]
+
+    def train(self, family, trials, steps, seed, splits=None):
+        self.ran.append((family, steps, len(trials)))
+        if family == "packed":
+            raise ValueError("there is no room")
+        rng = np.random.default_rng(seed + steps)
+        said = {}
+        for split in splits or self.num_rows:
+            logits = rng.normal(size=(len(trials), self.num_rows[split], 3)) * 1.6
+            logits += 3 * np.eye(3)[self.targets[split]]
+            logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+            said[split] = MemberPredictions({LOG_PROBS: logits})
+        failed = ["" if k else "became non-finite" for k in range(len(trials))]
+        return self.cells.Trained(said, failed, {"k": len(trials)}, 1.0)
+
+    def around(self, variables, num_members):
+        return self.train("laplace", [None] * num_members, 7, 0)
+
+    def view(self, said, split):
+        return MeanOfSoftmax(arrays=said.arrays, targets=self.targets[split])
+
+
+def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatch, tmp_path):
+    methods, page = module("methods"), module("methods_page")
+    problem = work._problems["digits"] = StandIn(module("methods_cells"))
+    plan = methods.order(("digits",), ("plain", "swag", "packed"))
+    assert not methods.work_for(work, plan, 0.0)
+    assert problem.ran == []
+    assert methods.work_for(work, plan, 100.0)
+    assert ("swag", 25, 4) in problem.ran, "twice as dear, so half of the 50 steps"
+    number = len(problem.ran)
+    assert methods.work_for(work, plan, 100.0)
+    assert len(problem.ran) == number
+
+    content = json.loads((tmp_path / "methods.json").read_text())
+    (found,) = page.sets_of(content)
+    assert found["pool"]["sizes"] == [1, 2, 3, 4, 6, 8, 12, 16], "of 24 networks one has failed"
+    _, second = found["rounds"]
+    entries = {one["entry"]: one for one in second["entries"]}
+    assert entries.keys() == {"plain", "deep_ensemble", "swag", "laplace"}
+    assert second["failed"] == {"packed": "all of its trials have failed"}
+    assert entries["deep_ensemble"]["seeds"] == 4, "the first has a network that failed"
+    assert entries["swag"]["charged_seconds"] == pytest.approx(2.0)
+    assert entries["plain"]["networks"] == 1
+    assert entries["deep_ensemble"]["equivalent"]["value"] > 1.5
+    assert entries["plain"]["nll"]["verdict"] == "worse"
+    text = page.text(content)
+    assert "| `packed` | failed: all of its trials have failed |" in text
+    assert "- With 4 times the time of one network: **`" in text
+    assert "have failed or are" in text, "trials of other families"
+    page.draw(content, tmp_path)
+    assert (tmp_path / page.SECONDS).stat().st_size > 5000
+
+
+def test_finals_whose_predictions_are_lost_are_run_again_unless_they_were_compared(module, work):
+    methods = module("methods")
+    group = methods.Group("digits", "final", "swag", length=4)
+    for key in work._keys(group):
+        work.results.add(key, {"validation": 1.0})
+    assert not work.is_done(group)
+    work.results.add({"data": "digits", "stage": "entries"}, {"is_complete": True})
+    assert work.is_done(group)
+
+
 # Programs.
 
 
@@ -239,6 +322,7 @@ def test_members_with_settings_of_their_own_are_those_that_train_alone(module, p
     first, second = (cells.scored(views, [k]) for k in range(2))
     assert first.score == "crps"
     assert first.terms["crps"].mean() == pytest.approx(first.calibrated["crps"])
+    assert math.sqrt(first.terms["rmse"].mean()) == pytest.approx(first.calibrated["rmse"])
     assert abs(first.validation / second.validation - 1) > 0.01
 
 
