@@ -298,7 +298,11 @@ class _Work:
         """
         name, began, cpu = _cell(family, times), time.monotonic(), time.process_time()
         before = self.known.cells.get(name, {"seconds": 0.0, "cpu_seconds": 0.0})
+        before = {**before, "seconds": before["seconds"] + self._lost(name, before)}
         head = {"method": family.name, "does": family.does, "times": times}
+        spent = {one: before[one] for one in ("seconds", "cpu_seconds")}
+        self.known.cells[name] = {**head, "is_cut": True, **spent, "began": time.time()}
+        self._write()  # Whoever is killed has spent what it took up to its last evaluation.
         self._show(f"{family.name}, {self.known.length['seconds'] * times:.3g} CPU seconds")
         row: dict[str, Any] = {"is_cut": True}
         try:
@@ -322,6 +326,14 @@ class _Work:
         logger.info("%s: %s", name, _went(self.known.cells[name]), extra={"stays": True})
         return "is_cut" not in row
 
+    def _lost(self, name: str, row: Mapping[str, Any]) -> float:
+        """Seconds in a cell of a process that was killed, up to what that wrote last."""
+        if "began" not in row:
+            return 0.0
+        files = [self._folder(one).metrics for one in (name, _start_of(name))]
+        written = [float(one.stat().mtime) for one in files if one.exists()]
+        return max(0.0, max(written, default=0.0) - float(row["began"]))
+
     def _trained(self, family: Family, times: int) -> dict[str, Any]:
         """The row of a cell, which is run."""
         name, charged = _cell(family, times), times * self.known.length["seconds"]
@@ -332,7 +344,7 @@ class _Work:
         if family.start == 1:
             keys["init_from"] = os.fspath(self._folder(f"{PLAIN}_{times}c").path)
         elif family.start:
-            keys["init_from"] = self._start(f"{name}_start", family.start * charged)
+            keys["init_from"] = self._start(_start_of(name), family.start * charged)
         if family.start < 1:
             price = self._price(self._values({**keys, **family.lasts(_PILOT)}))
             steps = max(1, round((1 - family.start) * charged / price.cpu))
@@ -391,6 +403,8 @@ class _Work:
         """
         folder = self._folder(name)
         with quiet():
+            if _starts_elsewhere(folder, values):  # The workdir was moved within this cell.
+                folder.path.rmtree()
             report = train(values, self.data, os.fspath(folder.path), show_progress=False).report
         fingerprint = report["dataset"]["fingerprint"]
         if self.known.fingerprint not in ("", fingerprint):
@@ -477,6 +491,17 @@ _LASTING = (
 def _cell(family: Family, times: int) -> str:
     """The name of a cell's folder."""
     return f"{family.name}_{times}c"
+
+
+def _start_of(name: str) -> str:
+    """The name of the network that a cell starts from."""
+    return f"{name}_start"
+
+
+def _starts_elsewhere(folder: Workdir, values: Mapping[str, Any]) -> bool:
+    """Whether a run is there that starts from another folder than a configuration says."""
+    known = flatten(folder.read_config() or {})
+    return known.get("init_from", "") != values.get("init_from", "") if known else False
 
 
 def _evaluated(steps: int, price: Price) -> dict[str, Any]:

@@ -205,6 +205,16 @@ def test_a_selection_of_other_cells_is_made_anew(monkeypatch):
     assert work._has_ended(selecting, 1)
 
 
+def test_a_process_that_is_killed_has_spent_what_it_took_up_to_its_last_evaluation(tmp_path):
+    out = Workdir(tmp_path)
+    work = module._Work(out, Comparison({}), module.FAMILIES, None, 60, None, None)
+    assert work._lost("swag_1c", {"began": time.time()}) == 0
+    (tmp_path / "cells" / "swag_1c").mkdir(parents=True)
+    (tmp_path / "cells" / "swag_1c" / "metrics.jsonl").write_text("{}")
+    assert work._lost("swag_1c", {"began": time.time() - 100}) == pytest.approx(100, abs=5)
+    assert work._lost("swag_1c", {}) == 0, "its seconds are in its row"
+
+
 def test_data_without_a_validation_split_are_refused_before_anything_is_trained(tmp_path):
     config = {**CONFIG, "hold_out": False}
     with pytest.raises(UserError, match="no validation split, by which methods are compared"):
@@ -273,10 +283,11 @@ def test_a_comparison_is_killed_and_goes_on(tmp_path):
     process.wait()
     before = json.loads((work / "methods.json").read_text())
     assert "plain_1c" in before["cells"]
-    assert "deep_ensemble_1c" not in before["cells"]
+    under_way = before["cells"].pop("deep_ensemble_1c")
+    assert under_way["is_cut"]
 
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    while "deep_ensemble_1c" not in json.loads((work / "methods.json").read_text())["cells"]:
+    while "is_cut" in json.loads((work / "methods.json").read_text())["cells"]["deep_ensemble_1c"]:
         assert process.poll() is None, "it ended"
         assert time.monotonic() < deadline, "it hangs"
         time.sleep(0.05)
@@ -285,7 +296,9 @@ def test_a_comparison_is_killed_and_goes_on(tmp_path):
     assert process.returncode != 0
     assert "resume with:" in said.splitlines()[-1]
 
-    command[-3] = "--budget=1s"  # The first round is finished in any case.
+    work = work.rename(tmp_path / "moved")
+    # The first round is finished in any case.
+    command[-3:] = ["--budget=1s", command[-2], f"--workdir={work}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     after = json.loads((work / "methods.json").read_text())
