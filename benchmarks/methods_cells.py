@@ -112,7 +112,8 @@ def trials_of(data: str, family: str, config: Mapping[str, Any]) -> list[Trial]:
     rng = np.random.default_rng(zlib.crc32(f"{data} {family}".encode()))
     number = len(FAMILIES[family].own)
     rates, decays = (
-        np.exp(rng.uniform(*np.log(ends), NUM_TRIALS)).tolist() for ends in (RATES, DECAYS)
+        np.exp(rng.uniform(np.log(low), np.log(high), NUM_TRIALS)).tolist()
+        for low, high in (RATES, DECAYS)
     )
     found = [Trial(k % number, rates[k], decays[k]) for k in range(NUM_TRIALS)]
     found[0] = Trial(0, config["learning_rate"], config["weight_decay"])
@@ -354,6 +355,10 @@ def _value(view: Any, score: str) -> float:
     return float(values_of(view, [score])[score])
 
 
+def _values(view: Any, names: Sequence[str]) -> dict[str, float | None]:
+    return {name: _value(view, name) for name in names}
+
+
 class Entry(NamedTuple):
     """One or more networks together, scored.
 
@@ -369,8 +374,8 @@ class Entry(NamedTuple):
     score: str
     factor: float
     validation: float
-    test: dict[str, float]
-    calibrated: dict[str, float]
+    test: dict[str, float | None]
+    calibrated: dict[str, float | None]
     terms: dict[str, np.ndarray]
 
 
@@ -393,9 +398,7 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entr
         if split != "calibration"
     }
     names = _CLASS_SCORES if score == "nll" else _NUMBER_SCORES
-    raw, after = (
-        {name: _value(one, name) for name in names} for one in (some["test"], calibrated["test"])
-    )
+    raw, after = _values(some["test"], names), _values(calibrated["test"], names)
     if score == "nll":
         raw["auroc_of_errors"] = _auroc(some["test"].confidence, some["test"].hits)
     rules, terms = scores_of(calibrated["test"]), {}

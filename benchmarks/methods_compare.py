@@ -227,7 +227,7 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
         rows = {one.name: one.rows(name) for one in known}
         beside[name] = behind(rows, best.name, name, float(rows[PLAIN].mean()))
         own[name] = {one: interval(value) for one, value in rows.items()}
-    entries = []
+    entries: list[dict[str, Any]] = []
     for one in known:
         ranked = {
             name: {
@@ -239,7 +239,7 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
         }
         raw, after = (_means([getattr(seed, part) for seed in one.entries]) for part in
                       ("test", "calibrated"))  # fmt: skip
-        found = {"entry": one.name, "networks": one.networks, "length": one.length}
+        found: dict[str, Any] = {"entry": one.name, "networks": one.networks, "length": one.length}
         found |= {"seeds": len(one.entries), "validation": one.validation, **ranked}
         found |= {"raw": raw, "calibrated": after}
         if pool is not None:
@@ -253,7 +253,7 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
 def _means(found: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
     means: dict[str, float | None] = {}
     for name in found[0]:
-        values = [one[name] for one in found if one[name] is not None]
+        values = [value for one in found if (value := one[name]) is not None]
         means[name] = statistics.fmean(values) if values else None
     return means
 

@@ -101,7 +101,7 @@ def _images() -> dict[str, Any]:
     from ensemble.sources.catalogue import load
 
     place = str(tables_data.ROOT.parent / "shared" / "tensorflow_datasets")
-    whole = load("fashion_mnist", Request(seed=0, hold_out=True, data_dir=place))
+    whole: Any = load("fashion_mnist", Request(seed=0, hold_out=True, data_dir=place))
     first, found = 0, {}
     for split, number in _IMAGES.items():
         where = slice(first, first + number)

@@ -56,7 +56,7 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         `benchmarks/methods.py` tunes each family by 12 trials on the validation split and then
         trains it with five seeds; its docstring is the protocol. Measured so far: {names}.
         {trials} trials and {sum(one["stage"] == "final" for one in content["rows"])} networks from
-        {min(dates)[:10]} to {max(dates)[:10]}, at {commits} commit{"s" * (commits > 1)}, on
+        {min(dates)[:10]} to {max(dates)[:10]}, at {commits} commit{"s" * (commits > 1)}.
         {content["machine"]}. Every figure is read from
         [`benchmarks/results/methods.json`](../benchmarks/results/methods.json).
     """
@@ -69,7 +69,15 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         interval over test rows and seeds. On the left of the first picture each method has c, the
         CPU seconds of one network; on the right it has 4c.
     """
-    return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars)}"
+    columns = """
+        In the tables, *networks* says how an entry divides its seconds; the validation split
+        chooses it, and `plain` is one network in any case. *Worth networks* is the deep-ensemble
+        equivalent (Ashukha et al. 2020): how many networks of 1c, out of a pool of 24, predict as
+        well, with an interval over test rows and the entry's seeds. The verdicts are those that are
+        explained above, over seeds too. `laplace` is charged with its networks alone: its pass over
+        the training rows is not priced yet.
+    """
+    return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars, columns)}"
 
 
 def _decision(sets: Sequence[Row]) -> str:
@@ -213,8 +221,8 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
 
     columns = min(2, len(sets))
     lines = -(-len(sets) // columns)
-    shape = {"figsize": (5.5 * columns, 4.2 * lines), "squeeze": False, "layout": "constrained"}
-    figure, axes = plt.subplots(lines, columns, **shape)
+    figure = plt.figure(figsize=(5.5 * columns, 4.2 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False)
     names = sorted(
         {own["entry"] for row in sets for one in row["rounds"] for own in one["entries"]}
     )
@@ -230,7 +238,7 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
             if not points:
                 continue
             x, y, low, high = zip(*points, strict=True)
-            x = [one * 1.03 ** (k - len(names) / 2) for one in x]  # Bars stand side by side.
+            beside = [one * 1.03 ** (k - len(names) / 2) for one in x]  # Bars stand side by side.
             bars = [
                 [b - a for a, b in zip(low, y, strict=True)],
                 [b - a for a, b in zip(y, high, strict=True)],
