@@ -26,7 +26,9 @@ of its own, which `methods_cells.FAMILIES` lists. The lowest validation NLL afte
 *Finals.* Five seeds of the winning setting, which are not those of trials, at 1c and 4c. At 4c each
 family divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep
 ensemble has two of c/2; the lowest mean validation score over seeds wins. Laplace is made of the
-plain networks, and charged with these alone. `plain` is one network in any case, and `deep_ensemble` several.
+plain networks, and charged with these alone. `plain` is one network in any case, and
+`deep_ensemble` several. Since the first table of concrete, in which plain networks of 4c were worse
+than those of 1c, one network may also train for c or 2c of the 4c, if validation rows say so.
 
 *Margins.* NLL 2% of the plain network's calibrated NLL at the same seconds, accuracy .5 points,
 CRPS and RMSE 2%. The best has the lowest mean validation score. Intervals of means over seeds add

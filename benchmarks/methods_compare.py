@@ -13,9 +13,9 @@ TIMES = (1, 4)
 """Units of c that entries have."""
 SPLITS: Mapping[int, tuple[tuple[int, float], ...]] = {
     1: ((1, 1), (2, 0.5)),
-    4: ((1, 4), (2, 2), (4, 1)),
+    4: ((1, 4), (2, 2), (4, 1), (1, 1), (1, 2)),
 }
-"""By these, how they are divided: networks, and units of each."""
+"""By these, how they are divided: networks, and units of each; one network may leave some."""
 PLAIN, DEEP_ENSEMBLE = "plain", "deep_ensemble"
 MARGINS = {"nll": 0.02, "crps": 0.02, "rmse": 0.02, "accuracy": 0.005}
 """Shares of the plain network's score; of accuracy the difference itself."""

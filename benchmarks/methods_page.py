@@ -65,13 +65,13 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         f"![Score against CPU seconds of predicting 1,000 rows]({PREDICTING})"
     )
     bars = """
-        A point is the mean of five seeds on the test split, after a temperature, and its bar a 95%
+        A point is the mean of five seeds on the test split, calibrated, and its bar a 95%
         interval over test rows and seeds. On the left of the first picture each method has c, the
         CPU seconds of one network; on the right it has 4c.
     """
     columns = """
         In the tables, *networks* says how an entry divides its seconds; the validation split
-        chooses it, and `plain` is one network in any case. *Worth networks* is the deep-ensemble
+        chooses it. `plain` is one network, which may train for less than its seconds. *Worth networks* is the deep-ensemble
         equivalent (Ashukha et al. 2020): how many networks of 1c, out of a pool of 24, predict as
         well, with an interval over test rows and the entry's seeds. The verdicts are those that are
         explained above, over seeds too. `laplace` is charged with its networks alone: its pass over
@@ -244,11 +244,11 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
                 [b - a for a, b in zip(y, high, strict=True)],
             ]
             axis.errorbar(
-                x, y, bars, marker="o", markersize=4, capsize=2, label=name, color=f"C{k}"
+                beside, y, bars, marker="o", markersize=4, capsize=2, label=name, color=f"C{k}"
             )
         axis.set_xscale("log")
         axis.set_xlabel(title)
-        axis.set_ylabel(f"{_TITLES[row['rounds'][0]['score']]} after a temperature")
+        axis.set_ylabel(f"calibrated {_TITLES[row['rounds'][0]['score']]}")
         axis.set_title(row["data"])
     for axis in list(axes.flat)[len(sets) :]:
         axis.set_visible(False)
