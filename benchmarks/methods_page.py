@@ -71,11 +71,11 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
     """
     columns = """
         In the tables, *networks* says how an entry divides its seconds; the validation split
-        chooses it. `plain` is one network, which may train for less than its seconds. *Worth networks* is the deep-ensemble
-        equivalent (Ashukha et al. 2020): how many networks of 1c, out of a pool of 24, predict as
-        well, with an interval over test rows and the entry's seeds. The verdicts are those that are
-        explained above, over seeds too. `laplace` is charged with its networks alone: its pass over
-        the training rows is not priced yet.
+        chooses it. `plain` is one network, which may train for less than its seconds. *Worth
+        networks* is the deep-ensemble equivalent (Ashukha et al. 2020): how many networks of 1c,
+        out of a pool of 24, predict as well, with an interval over test rows and the entry's seeds.
+        The verdicts are those that are explained above, over seeds too. `laplace` is charged with
+        its networks alone: its pass over the training rows is not priced yet.
     """
     return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars, columns)}"
 
