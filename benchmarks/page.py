@@ -32,6 +32,7 @@ PAGES = {
     "aot": "scaling.md",
     "bde": "results.md",
     "distillation": "distillation.md",
+    "methods": "which_method.md",
     "posteriordb": "statements.md",
     "tables": "results.md",
     "tables_defaults": "results.md",
