@@ -27,7 +27,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -43,7 +43,7 @@ import ensemble
 from ensemble.scoring.sections import values_in, values_of
 
 NUM_BURN_IN, NUM_DRAWS = 200, 1300
-"""Of each of eight chains; of more chains each has fewer."""
+"""Draws of each of eight chains; each of more chains has fewer."""
 NUM_GRADIENTS = 8 * (NUM_BURN_IN + NUM_DRAWS) * 40
 SCORES = ("nll", "crps", "rmse", "coverage_90")
 POSTERIORS: Mapping[str, Mapping[str, Any]] = {
@@ -147,7 +147,7 @@ class Split:
         draws = round(NUM_GRADIENTS * share / leapfrog / keys["num_chains"])
         burn_in = round(draws * NUM_BURN_IN / (NUM_BURN_IN + NUM_DRAWS))
         own = {"sampler.num_burn_in": burn_in, "sampler.num_samples": draws - burn_in}
-        shape = problem.shapes["50"] | {"prior": price_problems.HE}
+        shape = {**problem.shapes["50"], "prior": price_problems.HE}
         config = {**problem.common, **problem.chains, "hold_out": False, **shape, **own, **keys}
         workdir = self._folder / "posterior"
         shutil.rmtree(workdir, ignore_errors=True)
@@ -223,10 +223,10 @@ def format_all(rows: Any) -> str:
         "| data (splits) | what | R-hat of predictions: median (largest) "
         "| NLL | CRPS | RMSE | 90% intervals cover | NLL less that of 8 chains | CPU seconds |"
     )
-    lines = []
+    lines: list[Iterable[object]] = []
     for table in (*STANDARD, *GAPS):
         sizes = {row["test_share"] for row in rows if row["table"] == table}
-        lines += [] if not sizes else compare(rows, table, max(sizes))
+        lines += compare(rows, table, max(sizes)) if sizes else []
     return as_table(head, lines)
 
 

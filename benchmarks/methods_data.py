@@ -15,7 +15,7 @@ MOST_ROWS = {"kin8nm": 4000, "mlc_churn": 5000, "protein": 5000}
 """Rows that are learned, chosen and calibrated by."""
 MOST_TEST = 4000
 _SHARES = {"train": 0.7, "validation": 0.15, "calibration": 0.15}
-"""Of the rows that do not test."""
+"""Shares of the rows that do not test."""
 _TEST_SHARE = 0.25
 _IMAGES = {"train": 4000, "validation": 800, "calibration": 800}
 
