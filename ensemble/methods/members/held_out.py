@@ -123,7 +123,7 @@ class HeldOut:
             return jax.lax.map(lambda part: self._task.predict(variables, part), inputs)
 
         of_slots = self._placement.map_slots(of_member)
-        return self._placement.map_devices(of_slots, (MEMBERS, _STEPS), _STEPS)
+        return self._placement.map_devices(of_slots, (MEMBERS, _STEPS), _STEPS, runs_once=True)
 
     def losses(self, variables: Any) -> np.ndarray:
         """The mean negative log likelihood [M] of each member's rows, nats; all processes call it.
