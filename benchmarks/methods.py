@@ -69,7 +69,7 @@ from rows import Results, Row
 RESULTS = pathlib.Path(__file__).resolve().parent / "results" / "methods.json"
 NUM_SEEDS, POOL = 5, 24
 FINAL_SEED = 1
-"""The first seed of networks that are compared; those of trials have seed 0."""
+"""The seed of networks that are compared; those of trials have 0."""
 SIZES: Mapping[float, int] = {1: 20, 0.5: 10, 2: 10, 4: 5}
 """Networks of each length, in units of c, that five seeds of all splits need; the first stages
 first. Those of half a unit are for the deep ensemble at 1c."""
@@ -131,7 +131,7 @@ class Work:
         return self._problems[data]
 
     def file(self, data: str, family: str, length: float) -> pathlib.Path:
-        """The file with predictions of finals."""
+        """The file of the predictions of finals."""
         return self.work / data / f"{family}_{length:g}c.npz"
 
     def is_done(self, group: Group) -> bool:

@@ -205,7 +205,7 @@ def scored_seeds(
 
 
 def chosen(known: Sequence[Scored]) -> list[Scored]:
-    """The division with the lowest mean validation score, of each name."""
+    """Keeps the division of each name whose mean validation score is lowest."""
     best: dict[str, Scored] = {}
     for one in known:
         if one.name not in best or one.validation < best[one.name].validation:
