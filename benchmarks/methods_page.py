@@ -106,7 +106,9 @@ def _decision(sets: Sequence[Row]) -> str:
             {len(found)}."""
         )
     if len(sets) < 2:
-        notes.append("What it loses on other data cannot be told from one data set.")
+        notes.append(
+            "One data set is no advice for others: what the list loses on these cannot be told."
+        )
     return "\n".join([*lines, "", _wrapped(*notes)])
 
 
