@@ -153,7 +153,7 @@ def pool_curve(views: Mapping[str, Any], score: str, size: int) -> np.ndarray:
     return np.array(found)
 
 
-def equivalent(value: float, curve: Sequence[float]) -> float:
+def equivalent(value: float, curve: Sequence[float] | np.ndarray) -> float:
     """How many networks of a pool are as good: interpolated in the logarithm of their number."""
     falling = np.minimum.accumulate(np.asarray(curve, np.float64))
     if value > falling[0]:
