@@ -29,6 +29,8 @@ _BODY = re.compile(r"\bbody=%?([\w.-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _UNKNOWN_CYCLES = 2**63 - 1
+_COMMENT = re.compile(r"/\*.*?\*/")
+"""Numbers the parts of a long tuple: `/*index=5*/`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
     """The lines of every computation by its name, and the name of the first that runs."""
     found: dict[str, list[str]] = {}
     entry, lines = "", None
-    for line in text.splitlines():
+    for line in _COMMENT.sub("", text).splitlines():
         head = _COMPUTATION.match(line)
         if head:
             lines = found.setdefault(head[2], [])

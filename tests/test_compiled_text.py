@@ -27,6 +27,7 @@ PROGRAM = """HloModule steps
 ENTRY %main (p: f32[2,8]) -> f32[] {
   %all-gather.1 = f32[16,8]{1,0} all-gather(f32[2,8]{1,0} %x), dimensions={0}
   %all-reduce = (f32[4]{0}, bf16[2,3]{1,0}) all-reduce(f32[4]{0} %a, bf16[2,3]{1,0} %b)
+  %long = (f32[1], f32[1], f32[1], f32[1], f32[1], /*index=5*/f32[3]{0}) all-reduce(f32[1] %a)
   %start = f32[] all-reduce-start(f32[] %c)
   %sent = (f32[4]{0}, f32[8]{0:T(8)}) all-gather-start(f32[4]{0} %c), dimensions={0}
   %loop = (s32[], f32[4]) while(%t), condition=%condition, body=%body, TRIPS
@@ -46,7 +47,7 @@ def test_collectives_are_counted_by_how_deep_in_loops_they_are(compiled_text):
     found = compiled_text.read(PROGRAM)
     assert [(one.name, one.depth, one.count, one.num_bytes) for one in found.exchanged] == [
         ("all-gather", 0, 2, 512 + 32),
-        ("all-reduce", 0, 2, 32),
+        ("all-reduce", 0, 3, 32 + 32),
         ("all-reduce", 1, 1, 16),
     ]
     assert found.cycles == 7 + 5 * 10
