@@ -30,6 +30,7 @@ from ensemble.evaluation.tiles import tiles_of
 from ensemble.evaluation.words import say
 from ensemble.pictures import curves, intervals
 from ensemble.pictures.plot_style import GRID_COLOR, TEXT_COLOR
+from ensemble.report.simple_predictors import TITLES
 from ensemble.scoring.score import declared, digits, joined, percent
 from ensemble.scoring.view import View
 from ensemble.storage.metrics_log import read_metrics
@@ -145,6 +146,7 @@ def render(evaluation: Mapping[str, Any], evaluated: Evaluated, subject: Subject
         few_errors=metrics.FEW_ERRORS,
         names_of=score_table.names_of,
         columns_of=score_table.columns_of,
+        simple_titles=TITLES,
         title_of=score_table.title_of,
         targets_table=score_table.score_table(evaluation) if parts else None,
         shown_classes=shown_classes,

@@ -153,3 +153,23 @@ def test_a_drift_in_the_last_period_is_a_finding(drift, tmp_path):
     assert low < 0.9 <= high <= 1
     page = (tmp_path / "out" / "report.html").read_text()
     assert "last season" in page
+
+
+def test_a_page_says_why_rows_that_share_a_time_have_no_last_value(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = "".join(f"{k // 2},{x:.3f},{x:.3f}\n" for k, x in enumerate(rng.normal(size=200)))
+    (tmp_path / "t.csv").write_text(f"day,a,y\n{rows}")
+    config = {
+        "dataset": f"csv:{tmp_path / 't.csv'}",
+        "target": "y",
+        "split": "time:day",
+        "likelihood": "gaussian",
+        "model": "logistic_regression",
+        "num_epochs": 1,
+        "ensemble_size": 2,
+    }
+    ensemble.train(config, workdir=str(tmp_path / "run"), show_progress=False)
+    how = {"datasets": ["none"], "show_progress": False}
+    found = ensemble.evaluate(tmp_path / "run", tmp_path / "out", **how)
+    reason = found["simple"]["last_value"]["reason"]
+    assert f"Last value: {reason}." in (tmp_path / "out" / "report.html").read_text()
