@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ensemble.errors import UserError, shown
 from ensemble.notes import note
 from ensemble.sources.tables import read_table
@@ -23,6 +25,10 @@ _DAYS = (
 _TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 _FORM = re.compile(r"(\d{1,4}|[^\W\d]{3,9})[./ -](\d{1,2}|[^\W\d]{3,9}),?[./ -]\d{1,4}( \d.*)?")
 _MOST_TEXTS = 200  # Different texts that are looked at.
+
+
+FEWEST_EQUAL = 10
+"""Expected equal pairs of meaningless numbers: by chance there is none once in 20,000 times."""
 
 
 def parse_columns(value: Any) -> dict[str, str]:
@@ -131,6 +137,35 @@ def kinds_of(
             "by 'name=category'."
         )
     return kinds
+
+
+def note_row_numbers(
+    columns: Columns, kinds: Mapping[str, tuple[str, str]], chosen: Mapping[str, str]
+) -> None:
+    """Notes columns of whole numbers that look like ids, which would be learned as numbers.
+
+    Whole numbers of a range that is so narrow that some rows would have equal ones by chance are
+    ids if all are different.
+
+    Args:
+        columns: that are parsed.
+        kinds: of `kinds_of`.
+        chosen: kinds that somebody has chosen; these columns are not noted.
+    """
+    for name, column in columns.items():
+        if name in chosen or kinds.get(name, ("",))[0] != "number" or len(column.values) < 2:
+            continue
+        values = np.asarray(column.values, np.float64)
+        if not np.isfinite(values).all() or (values % 1 != 0).any():
+            continue
+        pairs = len(values) * (len(values) - 1) / 2
+        is_narrow = pairs / (np.ptp(values) + 1) > FEWEST_EQUAL
+        if is_narrow and len(np.unique(values)) == len(values):
+            note(
+                f"Column {shown(repr(name))} has another whole number in each of {len(values):,} "
+                f"rows, as ids have, and is learned: config.columns={shown(repr(f'{name}=drop'))} "
+                f"leaves it out, {shown(repr(f'{name}=number'))} keeps it without this note."
+            )
 
 
 def _form_of(column: Column, date_format: str) -> str:

@@ -154,6 +154,7 @@ def dataset_from_frames(arrays: Mapping[str, Any], name: str, request: Request) 
     written = request.table.date_format
     kinds = column_kinds.kinds_of(tables.get(POOL) or tables["train"], chosen, aside, written)
     tables = {part: column_kinds.parsed(columns, kinds) for part, columns in tables.items()}
+    column_kinds.note_row_numbers(tables.get(POOL) or tables["train"], kinds, chosen)
     season = request.table.season
     strata = (
         {}

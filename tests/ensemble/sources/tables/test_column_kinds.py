@@ -121,3 +121,25 @@ def test_missing_values_are_blank_in_texts_and_numbers():
         read_table.blank(numbers, missing, "number"), [np.nan, 7.0, np.nan]
     )
     np.testing.assert_array_equal(read_table.blank(numbers, missing, "date"), numbers)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_noted"),
+    [
+        (np.arange(1000, 1100), True),
+        (np.random.default_rng(0).permutation(300)[:100], True),
+        (np.random.default_rng(0).integers(0, 300, 100), False),  # Some are equal.
+        (np.random.default_rng(0).permutation(10**6)[:100], False),  # None is by chance.
+        (np.arange(100) / 2, False),
+        (np.where(np.arange(100) == 7, np.nan, np.arange(100)), False),
+    ],
+)
+def test_whole_numbers_that_are_ids_are_noted(values, is_noted):
+    columns = {"id": Column(values.astype(float), "number")}
+    kinds = {"id": ("number", "")}
+    with collected() as notes:
+        column_kinds.note_row_numbers(columns, kinds, {"id": "number"})
+        assert notes == []
+        column_kinds.note_row_numbers(columns, kinds, {})
+    assert [line for line in notes if "'id=drop' leaves it out" in line] == notes
+    assert len(notes) == is_noted
