@@ -364,10 +364,6 @@ def work_for(work: Work, todo: Sequence[Group], seconds: float) -> bool:
     """Runs what is left for so long; returns whether all is done."""
     import jax  # The driver starts without it.
 
-    from ensemble.sharding import startup
-
-    startup.configure(1, "sgd")
-    logging.getLogger("ensemble").setLevel(logging.ERROR)
     end = time.monotonic() + seconds
     for data in dict.fromkeys(one.data for one in todo):
         for group in todo:
@@ -416,6 +412,10 @@ def main() -> None:
     if args.list:
         print("\n".join(" ".join(map(str, one)) for one in todo if not work.is_done(one)))
         return
+    from ensemble.sharding import startup  # Programs that only list or draw go without it.
+
+    startup.configure(1, "sgd")
+    logging.getLogger("ensemble").setLevel(logging.ERROR)
     is_over = work_for(work, todo, args.seconds)
     print("all is done" if is_over else "the time is over; the same command goes on")
 

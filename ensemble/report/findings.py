@@ -259,12 +259,13 @@ def _scores(
     """The ensemble or members that are no better than a constant."""
     members, scores = values_in(report[split], "members"), values_in(report[split])
     is_of_classes = constant.higher_is_better
-    lost = [
-        k
-        for i, k in enumerate(report["live_members"])
-        if not (gain.members[i][0] > 0 or (not is_of_classes and gain.member_losses[i][0] > 0))
-        or (loss == "nll" and members[loss][i] > constant.loss + _MAX_LOST)
-    ]
+    lost, too_sure = [], []
+    for i, k in enumerate(report["live_members"]):
+        is_better = gain.members[i][0] > 0 or (not is_of_classes and gain.member_losses[i][0] > 0)
+        if not is_better:
+            lost.append(k)
+        elif loss == "nll" and members[loss][i] > constant.loss + _MAX_LOST:
+            too_sure.append(k)
     tells = gain.loss[0] > 0
     if not gain.ensemble[0] > 0 and (is_of_classes or not tells):
         cause = _cause(losses, constant, remedy)
@@ -279,13 +280,18 @@ def _scores(
             f"{_beside(scores, constant, loss)}. {cause}"
         ]
     found = []
-    if lost:
-        of_lost = {k: loss for k, loss in losses.items() if k in lost}
-        found.append(
-            f"On the {split} split {plural(len(lost), 'member')} of "
-            f"{len(report['live_members'])} are not measurably better than {constant.what}: "
-            f"{', '.join(map(str, lost))}. {_cause(of_lost, constant, remedy)}"
-        )
+    score = "accuracy" if is_of_classes else "RMSE"
+    for group, said in (
+        (lost, f"are not measurably better than {constant.what}"),
+        (too_sure, f"have a worse NLL than {constant.what}, though a better {score}"),
+    ):
+        if group:
+            of_group = {k: one for k, one in losses.items() if k in group}
+            found.append(
+                f"On the {split} split {plural(len(group), 'member')} of "
+                f"{len(report['live_members'])} {said}: {', '.join(map(str, group))}. "
+                f"{_cause(of_group, constant, remedy)}"
+            )
     if gain.loss[1] < 0:
         title, unit = ("NLL", " nats") if loss == "nll" else (loss, "")
         found.append(
