@@ -82,6 +82,8 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
 
 def _decision(sets: Sequence[Row]) -> str:
     lines = ["### In a minute", ""]
+    if len(sets) == 1:
+        lines += [f"Measured on one data set, {sets[0]['data']}: no advice for others.", ""]
     for times in compare.TIMES:
         made = compare.decision_list(sets, times)
         for kind, name in made.items():
@@ -104,10 +106,6 @@ def _decision(sets: Sequence[Row]) -> str:
             average and {most:.1%} at most. The goal is {_GOALS[0]:.0%} and {_GOALS[1]:.0%}, over
             {len(methods_data.DATA)} data sets: {"reached" if is_reached else "missed"} on these
             {len(found)}."""
-        )
-    if len(sets) < 2:
-        notes.append(
-            "One data set is no advice for others: what the list loses on these cannot be told."
         )
     return "\n".join([*lines, "", _wrapped(*notes)])
 
