@@ -206,7 +206,7 @@ def test_forecasting(page):
 
 @pytest.mark.soak
 def test_regression(page):
-    training, tabular, censored, _ = page("regression")
+    training, tabular, censored, *_ = page("regression")
     namespace = names_of_a_reader()
     exec(training, namespace)
     p = namespace["p"]
@@ -219,8 +219,31 @@ def test_regression(page):
 
 
 @pytest.mark.soak
+def test_conformal_intervals_of_new_rows_are_those_of_the_report(page):
+    *_, conformal, _ = page("regression")
+    rng, data = np.random.default_rng(0), {}
+    for split, number in {"train": 200, "validation": 50, "calibration": 50, "test": 100}.items():
+        x = rng.normal(size=(number, 2))
+        data[f"{split}_inputs"] = x
+        data[f"{split}_targets"] = x[:, 0] + np.exp(x[:, 1]) * rng.normal(size=number)
+    config = {"likelihood": "gaussian", "model": "mlp", "num_epochs": 5, "ensemble_size": 2}
+    ensemble.train(config, data=data, workdir="runs/flats")
+    report = ensemble.evaluate("runs/flats", data=data, show_progress=False)["conformal"]
+    namespace = {"new_rows": data["test_inputs"]}
+    exec(conformal, namespace)
+    low, high = namespace["intervals"]
+    held = (low <= data["test_targets"]) & (data["test_targets"] <= high)
+    assert held.mean() == pytest.approx(report["distance"]["coverage"])
+    np.testing.assert_allclose((high - low).mean(), report["distance"]["mean_width"], rtol=1e-4)
+    threshold = report["quantiles"]["threshold"]  # As the page has them.
+    low, high = namespace["low"] - threshold, namespace["high"] + threshold
+    held = (low <= data["test_targets"]) & (data["test_targets"] <= high)
+    assert held.mean() == pytest.approx(report["quantiles"]["coverage"])
+
+
+@pytest.mark.soak
 def test_members_are_functions_to_optimise_by(page):
-    training, _, _, optimising = page("regression")
+    training, *_, optimising = page("regression")
     namespace = names_of_a_reader()
     exec(training, namespace)
     exec(optimising, namespace)
