@@ -4,7 +4,9 @@ import asyncio
 import importlib.util
 import json
 import pathlib
+import re
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from ensemble.fitted import Fitted
 from ensemble.predictor import Predictor
 from ensemble.priors import parse_prior
 from ensemble.sources import dataset_from_arrays
+from ensemble.sources.tables import read_table
 from ensemble.tasks.supervised import classification
 
 SERVER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "serve.py"
@@ -148,3 +151,18 @@ def test_a_failure_reaches_all_that_wait_and_the_next_is_answered(served, monkey
         patch.setattr(server, "model", Broken())
         assert [str(error) for error in asyncio.run(ask_both())] == ["broken"] * 2
     assert [status for status, _ in asyncio.run(ask_both())] == [200, 200]
+
+
+def test_the_line_of_the_page_takes_raw_columns():
+    page = (SERVER.parents[1] / "docs" / "prediction.md").read_text()
+    (line,) = re.findall(r"^rows = model\.check\(.*$", page, re.MULTILINE)
+    assert len(re.findall(r"^ +rows = model\.check\(.*$", SERVER.read_text(), re.MULTILINE)) == 1
+    (body,) = re.findall(r'`(\{"size".*?\})`', page)
+    size = {"name": "size", "kind": "number", "flag": False, "median": 0, "periods": []}
+    town = {"name": "town", "kind": "category", "categories": ["here", "there"], "rare": []}
+    table = {"columns": [size | {"shift": 80, "scale": 10}, town], "missing": ["-1"]}
+    model = types.SimpleNamespace(check=lambda rows: rows)
+    found = {"encode": read_table.encode, "json": json, "body": body}
+    found |= {"table": table, "model": model}
+    exec(line, found)
+    np.testing.assert_array_equal(found["rows"], [[1, 1, 0]])
