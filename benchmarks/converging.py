@@ -57,7 +57,7 @@ HEADS = {"heads": 1.0, "heads, T = .3": 0.3}
 ALL = ("8 members", "32 members", *POSTERIORS, *HEADS)
 GAP = "gap_"
 AFTER_GAPS = ("8 members", "32 members", "8 chains", "32 chains")
-"""What is run where rows are missing in the middle."""
+"""The entries that are run where rows are missing in the middle."""
 STANDARD, GAPS = ("yacht", "concrete"), ("gap_energy", "gap_concrete")
 
 
@@ -112,7 +112,7 @@ class Split:
         self._folder = folder / table / str(number)
 
     def run(self, name: str) -> dict[str, Any]:
-        """What the row of one of `ALL` says."""
+        """Runs one of `ALL`, and returns its row."""
         if name in POSTERIORS:
             start = self._members(POSTERIORS[name]["num_chains"])
             clock = time.process_time()

@@ -76,7 +76,7 @@ class Trial(NamedTuple):
 
 
 class Price(NamedTuple):
-    """What one network costs that trains alone.
+    """The cost of one network that trains alone.
 
     Attributes:
         step: median CPU seconds of a step.
@@ -92,7 +92,7 @@ class Price(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What the members of a program say.
+    """The predictions and scores of the members of a program.
 
     Attributes:
         said: `MemberPredictions` of all members, by split.
@@ -138,7 +138,7 @@ class Problem:
 
     @functools.cached_property
     def task(self) -> Any:
-        """What networks of the configuration learn."""
+        """The task of networks of the configuration."""
         from ensemble.run.loop import create_task
 
         return create_task(*self._completed(self.values))
@@ -148,7 +148,7 @@ class Problem:
         return self.task.dataset.targets(split)
 
     def view(self, said: Any, split: str) -> Any:
-        """What members say of a split, to be scored."""
+        """The predictions of members of a split, to be scored."""
         return said.view(self.task.likelihood, self.targets(split))
 
     def keys_of(self, family: str, own: int, steps: int) -> Settings:
@@ -409,7 +409,7 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entr
 
 
 def chosen_by(views: Mapping[str, Any], which: Sequence[int]) -> Settings:
-    """What trials say, which is only what chooses."""
+    """The scores of trials by which the best is chosen."""
     some = {split: views[split].members(which) for split in ("validation", "calibration")}
     factor, score = _factor_of(some["calibration"]), _deciding(some["validation"])
     view = some["validation"]

@@ -95,7 +95,7 @@ def interval(
 
 
 def verdict(low: float, high: float, margin: float) -> str:
-    """What is said of an excess over the best, by its interval."""
+    """The verdict on an excess over the best, by its interval."""
     if high <= margin:
         return AS_GOOD
     return WORSE if low > 0 else INCONCLUSIVE
@@ -214,7 +214,7 @@ def chosen(known: Sequence[Scored]) -> list[Scored]:
 
 
 def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]:
-    """What is said of the entries of some seconds.
+    """The scores and verdicts of the entries of some seconds.
 
     Args:
         known: one of each name, `PLAIN` among them.
@@ -272,7 +272,7 @@ def losses(row: Row, times: int) -> dict[str, float]:
 
 
 def decision_list(rows: Sequence[Row], times: int) -> dict[str, str]:
-    """What to use, by the kind of targets: the entry whose mean loss over data sets is lowest.
+    """The advice by the kind of targets: the entry whose mean loss over data sets is lowest.
 
     Args:
         rows: of data sets, with their `rounds`.

@@ -162,7 +162,7 @@ def _number(value: float) -> str:
 
 
 def _open(content: Row, sets: Sequence[Row]) -> str:
-    """What could not be told apart, and what is not measured."""
+    """The part on entries that could not be told apart, and on what is not measured."""
     lines = ["### What is open", ""]
     for row in sets:
         for one in row["rounds"]:

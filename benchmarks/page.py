@@ -137,7 +137,7 @@ class Parts(NamedTuple):
 
 
 def parts(content: Content) -> Parts:
-    """Which page has which rows of a file; none of a file of another form."""
+    """Divides the rows of a file between the two pages; none of a file of another form."""
     rows = content["rows"] if is_side_by_side(content) else []
     return Parts(
         [row for row in rows if is_beside_a_peer(row)],

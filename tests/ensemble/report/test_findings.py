@@ -143,6 +143,17 @@ def test_a_member_that_lowers_the_loss_is_not_lost():
     assert ": 1. " in line
 
 
+def test_a_member_that_is_too_sure_is_told_apart_from_one_that_knows_nothing():
+    rng = np.random.default_rng(0)
+    targets = rng.normal(5, 2, 400)
+    likelihood = likelihoods.of_data("gaussian", targets, ())
+    locs = [targets + rng.normal(size=400) for _ in range(2)]
+    arrays = {"loc": np.stack(locs), "scale": np.outer([1.0, 0.1], np.ones(400))}
+    (line,) = found_of(arrays, [1.4, -1.0], likelihood=likelihood, targets=targets)
+    assert "1 member of 2 have a worse NLL than always answering the mean" in line
+    assert "though a better RMSE: 1. " in line
+
+
 def test_chains_whose_steps_are_too_long_are_told_of_these_and_not_to_run_for_longer():
     posterior = {"rhat_max": 3.9, "ess_bulk_min": 12.0, "rhat_chance": 1.2, "num_warmup": 0}
     posterior |= {"num_samples": 30, "energy_variance": 82.0, "divergences": 30}

@@ -343,3 +343,10 @@ def test_copies_of_rows_are_found_by_names_and_values_of_columns(tmp_path, caplo
     _given(tmp_path / "targets", train, test | {"y": 100 + n[:20]})
     _given(tmp_path / "categories", train, test | {"c": np.where(n[:20] % 2, "b", "c")})
     assert "test examples equal" not in caplog.text
+
+
+def test_a_table_with_an_id_is_noted_when_it_is_read(tmp_path, caplog):
+    rows = {"id": [f"{k:03d}" for k in range(60)], "n": np.arange(60) % 7, "y": np.arange(60)}
+    _given(tmp_path / "table", rows, {key: values[50:] for key, values in rows.items()})
+    assert caplog.text.count("Column 'id' has another whole number in each of 60 rows") == 1
+    assert "Column 'n'" not in caplog.text
