@@ -36,11 +36,11 @@ MOST_TEMPORARY = {
 """MB of one chip: 1.3 times what libtpu of JAX 0.10.2 and 0.12.0 take at most."""
 LARGE = {
     ("v5e:2x4", "resnet50"): 1.9,
-    ("v5e:8x8", "vit"): 3,
+    ("v5e:8x8", "vit"): 5.3,
     ("h100:8", "resnet50"): 2.1,
     ("h100:8", "vit"): 50,
 }
-"""GB of temporaries of one device, at most, of programs that take minutes to compile."""
+"""GB of one device likewise, of programs that take minutes to compile."""
 
 
 def compile_here(python, topology, *options):
