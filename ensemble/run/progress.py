@@ -4,6 +4,7 @@ A terminal has a bar, a notebook a line, anything else plain lines. A program th
 log at INFO reads the same there, so plain lines are left out.
 """
 
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -23,6 +24,8 @@ logger = logging.getLogger("ensemble")
 
 QUIET_SECONDS = 30.0
 """After so long without a line one tells how far the run is."""
+EARLY_SECONDS = 5.0
+"""Of steps before the first line that tells the time left: the very first ones are slower."""
 LINE_SECONDS = 2.0
 """Lines of what was done last are at least so far apart."""
 PLAIN_SECONDS = 10.0
@@ -150,6 +153,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         self._at_most = "at most " if may_end_early else ""
         self._is_new = True  # No line has told the time left.
         self._began = self._started = self._shown = time.monotonic()
+        self._passed = collections.deque([(self._started, done)])  # Moments, and the steps by then.
         self._step, self._epoch = done, ""
         self._scores: dict[str, float] = {}
 
@@ -170,6 +174,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
     def compiled(self, step: int) -> None:
         """Notes the first steps of a process, whose time says nothing of the others'."""
         self._first, self._started = step, time.monotonic()
+        self._passed = collections.deque([(self._started, step)])
 
     def update(
         self,
@@ -189,8 +194,9 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         if step == self._first or step >= self._total:
             return
         self._display.update(step, self._known(), self.left(step))
-        is_new = self._is_new and self._seconds_left(step) > QUIET_SECONDS
-        if is_new or now - self._shown > QUIET_SECONDS:
+        is_early = self._is_new and now - self._started > EARLY_SECONDS
+        is_early &= self._seconds_left(step) > QUIET_SECONDS
+        if is_early or now - self._shown > QUIET_SECONDS:
             self._log("step %d/%d; %s left", step, self._total, self.left(step))
 
     def log(self, step: int, epoch: float | None, scores: Mapping[str, float]) -> None:
@@ -231,12 +237,18 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         return ", ".join(filter(None, [self._epoch, _listed(self._scores)]))
 
     def left(self, step: int) -> str:
-        """The time that the steps after this one will take, at the pace so far."""
+        """The time that the steps after this one will take, at the pace of the last half."""
         return self._at_most + duration(self._seconds_left(step))
 
     def _seconds_left(self, step: int) -> float:
-        elapsed = time.monotonic() - self._started
-        return elapsed / max(step - self._first, 1) * (self._total - step)
+        """At the pace since the middle of the time so far: what comes once is soon behind."""
+        now = time.monotonic()
+        if step > self._passed[-1][1]:
+            self._passed.append((now, step))
+        while len(self._passed) > 2 and self._passed[1][0] <= (self._started + now) / 2:
+            self._passed.popleft()
+        since, first = self._passed[0]
+        return (now - since) / max(step - first, 1) * (self._total - step)
 
 
 def duration(seconds: float) -> str:

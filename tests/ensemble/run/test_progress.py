@@ -40,6 +40,21 @@ def test_the_time_left_counts_from_where_this_process_began(caplog, monkeypatch)
     assert "step 60/100, epoch 1.5: validation accuracy 0.5000; 2:00 left" in caplog.text
 
 
+def test_the_time_left_forgets_what_came_once(caplog, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with caplog.at_level("INFO", logger="ensemble"), Progress(done=0, total=1000) as progress:
+        progress.compiled(1)
+        now[0] += 3  # Of another program that compiles.
+        progress.update(2)
+        assert not caplog.messages  # It would say fifty minutes.
+        for step in range(3, 102):
+            now[0] += 0.1
+            progress.update(step)
+    assert caplog.messages[0].startswith("step 23/1000")
+    assert progress.left(101) == "1:30"
+
+
 def test_lines_of_what_is_quickly_done_are_few(caplog, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
