@@ -3,8 +3,8 @@
     make train
     python -m scripts.draw_pictures clutter runs/clutter docs/images/clutter.png
 
-    python evaluate.py --workdir=runs/digits
-    python -m scripts.draw_pictures report runs/digits docs/images/report.png
+    python evaluate.py --workdir=runs/clutter
+    python -m scripts.draw_pictures report runs/clutter docs/images/report.png
 
     python train.py --config=configs/digits_ensemble.py --workdir=runs/digits
     python train.py --config=configs/digits_ensemble.py --workdir=runs/digits_slow \\
@@ -173,14 +173,36 @@ def draw_clutter(workdir: pathlib.Path) -> Image.Image:
     return Image.fromarray(figure_to_array(draw_scores(report["test"], log_probs, inputs, labels)))
 
 
+_EXPLAINED = (
+    ".tile",
+    ".tile.good",
+    ".tile.caution",
+    ".tile.inconclusive",
+    "#findings summary",
+    "#scores tr:nth-of-type(2) td:nth-of-type(2)",
+    "#scores tr:nth-of-type(4) td:nth-of-type(2)",
+    "p:has(+ .pair #figure-reliability)",
+)
+"""What docs/evaluation.md explains, by number: the first of each."""
+_NUMBERED = """selectors => selectors.forEach((selector, k) => {
+  const {left, top} = document.querySelector(selector).getBoundingClientRect();
+  const mark = document.body.appendChild(document.createElement("b"));
+  mark.textContent = k + 1;
+  mark.style = `position: absolute; left: ${left - 22}px; top: ${top + 1}px; width: 20px;
+    line-height: 20px; border-radius: 10px; text-align: center; font-size: 13px;
+    color: white; background: #B3005E`;
+})"""
+
+
 def draw_report(workdir: pathlib.Path) -> Image.Image:
-    """The first screens of an evaluation's report.
+    """The first screens of an evaluation's report; what the documentation explains has numbers.
 
     Args:
         workdir: of a run that was evaluated.
     """
     report = (workdir / "evaluation" / "report.html").resolve(strict=True)
     with open_page(report.as_uri(), width=1200, height=1500) as opened:
+        opened.page.evaluate(_NUMBERED, list(_EXPLAINED))
         return Image.open(io.BytesIO(opened.page.screenshot()))
 
 
