@@ -108,8 +108,11 @@ class Trained(NamedTuple):
 
 
 def trials_of(data: str, family: str, config: Mapping[str, Any]) -> list[Trial]:
-    """The settings that are tried; the first is the configuration as it is."""
-    rng = np.random.default_rng(zlib.crc32(f"{data} {family}".encode()))
+    """The settings that are tried; the first is the configuration as it is.
+
+    All families of a data set try the same rates and decays.
+    """
+    rng = np.random.default_rng(zlib.crc32(data.encode()))
     number = len(FAMILIES[family].own)
     rates, decays = (
         np.exp(rng.uniform(np.log(low), np.log(high), NUM_TRIALS)).tolist()
