@@ -264,8 +264,9 @@ def unknown_key(key: str, known: Mapping[str, Any]) -> str:
     own = keys_in_block(key, known)
     if own:
         return f"config.{key} is a block of keys and takes no value itself; set {', '.join(own)}"
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(known))}"
+    in_blocks = sorted(one for one in known if one.rpartition(".")[2] == key)
+    close = in_blocks or difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"the keys are {', '.join(sorted(known))}"
     return f"config.{key} is not a key of the configuration; {hint}"
 
 

@@ -74,8 +74,8 @@ def _remedy(report: Mapping[str, Any], fault: str) -> str:
     is_one = len(report["sites"]) == 1
     may_help = not (mass in ("low_rank", "dense") or is_one or "ladder" in report)
     return ("with hmc and nuts set config.sampler.mass='low_rank', " if may_help else "") + (
-        "or write the model in another form, without centring for one "
-        "(numpyro.infer.reparam.LocScaleReparam)"
+        "or write the model in another form: groups of few rows without centring, of many rows "
+        "with it (numpyro.infer.reparam.LocScaleReparam)"
     )
 
 

@@ -53,6 +53,7 @@ class Clock:
     seconds_training: float = 0.0
     member_examples: int = 0
     _since: float = dataclasses.field(default_factory=time.monotonic)
+    _last: tuple[int, float] = (0, 0.0)  # Of the last chunk: member-examples and seconds.
 
     def seconds(self) -> float:
         """Seconds of the run so far."""
@@ -63,12 +64,18 @@ class Clock:
         self._since = time.monotonic()
 
     def chunk_done(self, member_examples: int) -> float:
-        """Counts a chunk of training that has just ended; returns its member-examples/s."""
+        """Counts a chunk of training that has just ended; returns member-examples/s.
+
+        They are those of this chunk and the one before it. Devices that have much to do may hold
+        up the start of a chunk until it is over, so that its time counts as that of the one before.
+        """
         now = time.monotonic()
         elapsed, self._since = now - self._since, now
         self.seconds_training += elapsed
         self.member_examples += member_examples
-        return member_examples / elapsed
+        examples, seconds = self._last
+        self._last = member_examples, elapsed
+        return (examples + member_examples) / (seconds + elapsed)
 
     def compiled(self) -> None:
         """Notes the end of a process's first chunk, which compiled and so counts in no rate."""

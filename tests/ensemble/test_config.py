@@ -20,6 +20,7 @@ from ensemble.config import (
     method_block,
     model_block,
     task_block,
+    unknown_key,
 )
 from ensemble.config_rules import check, validate
 from ensemble.configs import digits_ensemble
@@ -456,3 +457,11 @@ def test_a_value_for_a_block_of_keys_is_refused_where_it_is_given():
     again = ml_collections.ConfigDict(config)
     assert config.copy_and_resolve_references() == config
     assert again.to_dict() == config.to_dict()
+
+
+def test_a_key_that_blocks_have_is_named_with_these_blocks():
+    known = {"learning_rate": 0.1, "sampler.num_warmup": 1, "rwm.num_warmup": 1}
+    assert unknown_key("num_warmup", known).endswith(
+        "did you mean rwm.num_warmup or sampler.num_warmup?"
+    )
+    assert unknown_key("lerning_rate", known).endswith("did you mean learning_rate?")

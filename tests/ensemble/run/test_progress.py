@@ -31,6 +31,19 @@ def test_a_clock_goes_on_where_the_one_before_stopped(monkeypatch):
     assert second.member_examples == 1000
 
 
+def test_a_chunk_that_held_up_the_next_does_not_make_its_rate_absurd(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = Clock(started=now[0])
+    clock.resume()
+    rates = []
+    for elapsed in (2.0, 0.001, 2.0, 0.001):
+        now[0] += elapsed
+        rates.append(clock.chunk_done(1000))
+    assert rates[0] == pytest.approx(500)
+    assert rates[1:] == pytest.approx([1000] * 3, rel=1e-2)
+
+
 def test_the_time_left_counts_from_where_this_process_began(caplog, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
