@@ -251,6 +251,7 @@ def test_members_are_functions_to_optimise_by(page):
     assert abs(namespace["best"][0] - 1.5) < 0.3
 
 
+@pytest.mark.check
 def test_your_network(page):
     namespace = names_of_a_reader()
     for registering in page("your_network"):

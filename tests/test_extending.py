@@ -240,6 +240,7 @@ def test_the_page_shows_its_files_and_they_are_short():
     assert points.strip() + "\n" in shown
 
 
+@pytest.mark.check
 def test_pieces_of_the_config_file_of_the_page_keep_their_promises(tmp_path):
     (text,) = [text for _, text in blocks(PAGE, "python") if text.startswith("# mine.py\n")]
     text += """

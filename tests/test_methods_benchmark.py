@@ -248,6 +248,7 @@ class StandIn:
         return MeanOfSoftmax(arrays=said.arrays, targets=self.targets[split])
 
 
+@pytest.mark.check
 def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatch, tmp_path):
     methods, page = module("methods"), module("methods_page")
     problem = work._problems["digits"] = StandIn(module("methods_cells"))

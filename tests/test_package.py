@@ -160,6 +160,7 @@ def test_the_version_is_the_same_everywhere():
     assert citation["license"] == PROJECT["license"]
 
 
+@pytest.mark.check
 def test_every_requirement_is_used():
     """It is imported, or named as text where another package loads it."""
     source = "\n".join(file.read_text() for file in (ROOT / "ensemble").rglob("*.py"))

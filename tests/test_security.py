@@ -57,6 +57,7 @@ def trained(blobs_run, tmp_path):
 # Nothing in it runs.
 
 
+@pytest.mark.check
 def test_no_source_unpickles():
     for file in SOURCES:
         for node in ast.walk(ast.parse(file.read_text())):
@@ -321,6 +322,7 @@ def test_links_to_folders_whose_content_nobody_checks_are_refused(run, tmp_path,
     assert (tmp_path / "mine").read_text() == "mine"
 
 
+@pytest.mark.check
 def test_what_is_behind_hard_links_is_not_changed(trained, tmp_path, blobs):
     names = [
         *(".lock", ".writable", "metrics.jsonl", "config.json", "report.json"),
@@ -560,6 +562,7 @@ class Page(html.parser.HTMLParser):
         self.attributes += attrs
 
 
+@pytest.mark.check
 def test_the_report_escapes_all_that_it_shows(tmp_path):
     hostile = tmp_path / HOSTILE[1]
     entries = {"num_members": 5, "failed_members": {"4": HOSTILE[0]}}

@@ -37,6 +37,7 @@ class Noisy(nn.Module):
         return nn.Dense(3)(nn.Dropout(0.1, deterministic=not train)(nn.tanh(x)))
 
 
+@pytest.mark.check
 def test_sgd_learns_with_batch_statistics_and_dropout(dataset):
     task = classification(dataset, LinenNetwork(Noisy()), parse_prior("normal(1)"))
     assert task.traits[:2] == (True, True)

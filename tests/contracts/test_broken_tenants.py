@@ -271,6 +271,7 @@ def test_a_broken_network_is_told_by_its_rule(broken, name, monkeypatch):
         keep(networks.PROMISES, name, networks.NetworkCase("broken", (5,), {}))
 
 
+@pytest.mark.check
 def test_check_network_tries_all_rules(monkeypatch):
     monkeypatch.setitem(registry.NETWORKS.registered, "broken", NetworkEntry(OverTheBatch))
     with pytest.raises(testing.BrokenPromise, match="breaks an_example_is_predicted_alone"):
@@ -458,6 +459,7 @@ def test_check_method_takes_methods_that_may_end_early(monkeypatch):
     testing.check_method("content", FEW, make_blobs())
 
 
+@pytest.mark.check
 def test_check_method_takes_members_that_stop_early():
     few = {**FEW, "num_epochs": 20, "learning_rate": 0.8, "early_stopping_epochs": 1}
     with tempfile.TemporaryDirectory() as folder:
@@ -619,6 +621,7 @@ def test_a_broken_optimizer_is_told_by_its_rule(broken, name, monkeypatch):
         keep(optimizers.PROMISES, name, case)
 
 
+@pytest.mark.check
 def test_check_optimizer_takes_one_that_keeps_its_promises(monkeypatch):
     def lion(config, rate, decay):
         return optax.lion(rate, weight_decay=decay)

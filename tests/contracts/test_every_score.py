@@ -203,6 +203,7 @@ def test_scores_of_classes_by_hand():
     assert values["epistemic"] == pytest.approx(values["total"] - values["aleatoric"])
 
 
+@pytest.mark.check
 def test_scores_of_numbers_by_hand():
     likelihood, arrays, targets = of_numbers("gaussian")
     view, y = likelihood.view(arrays, targets), np.float64(targets)

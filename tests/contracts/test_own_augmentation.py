@@ -55,6 +55,7 @@ def test_members_learn_of_it_the_same_on_any_number_of_devices(name):
     assert one != pytest.approx(nll(), rel=1e-2)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("batching", ["shared", "independent"])
 def test_a_resumed_run_sees_what_the_straight_run_saw(batching, tmp_path, monkeypatch):
     config = small_config(**{"augment.name": "noise", "batching": batching, "num_epochs": 4})
@@ -85,6 +86,7 @@ def test_it_sees_one_example_at_a_time_each_with_a_key_of_its_own():
     assert len(np.unique(augmented(config, keys(6), jnp.zeros((6, 5))))) == 30
 
 
+@pytest.mark.check
 def test_it_comes_after_shift_and_flip_and_may_return_numbers_for_pixels():
     def brighter(rng_key, inputs):
         assert inputs.shape == (1, 4, 4, 1)

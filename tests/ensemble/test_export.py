@@ -112,6 +112,7 @@ def check_elsewhere(members, tmp_path):
                     assert_same(outputs, predictor(inputs[:n]))
 
 
+@pytest.mark.check
 def test_it_takes_inputs_of_the_training_data_only(members):
     for model, dtype, other in (("mlp", np.float32, np.uint8), ("cnn", np.uint8, np.float32)):
         predictor, inputs = members[model]
@@ -129,6 +130,7 @@ def test_its_size_is_that_of_the_variables(members):
     assert num_bytes < len(export.export(predictor)) < num_bytes + 30_000
 
 
+@pytest.mark.check
 def test_a_temperature_tempers_the_probabilities_alone(trained):
     _, plain, inputs = trained
     predictor = Predictor(plain.task, plain.fitted, plain.members, temperature=2.5)
@@ -139,6 +141,7 @@ def test_a_temperature_tempers_the_probabilities_alone(trained):
     np.testing.assert_allclose(outputs["total"], plain(inputs).total, atol=2e-5)
 
 
+@pytest.mark.check
 def test_a_threshold_is_in_the_file(trained):
     _, plain, inputs = trained
     doubts = np.sort(1 - plain(inputs).probs.max(axis=1))
@@ -151,6 +154,7 @@ def test_a_threshold_is_in_the_file(trained):
     assert jax.export.deserialize(bytearray(export.export(plain))).call(inputs)["accepted"].all()
 
 
+@pytest.mark.check
 def test_certain_members_have_no_nan():
     """0 log 0 = 0, as in `metrics`: members that are certain, and of different classes."""
     with np.errstate(divide="ignore"):

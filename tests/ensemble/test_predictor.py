@@ -26,6 +26,7 @@ def test_any_number_of_examples(blobs_run, blobs):
         np.testing.assert_allclose(few.probs, whole.probs[part], rtol=1e-5)
 
 
+@pytest.mark.check
 def test_devices_hold_the_members_from_the_first_prediction_on(blobs_run, blobs):
     def num_bytes():
         gc.collect()
@@ -104,6 +105,7 @@ def test_numbers_of_any_type_are_those_that_they_say(blobs_run, dtype):
     np.testing.assert_array_equal(predictor(inputs.astype(dtype)).member_log_probs, expected)
 
 
+@pytest.mark.check
 def test_images_of_other_axes_and_channels_are_brought_to_the_form(caplog):
     rng = np.random.default_rng(0)
     colour = rng.integers(0, 256, (40, 7, 6, 3), np.uint8)
@@ -120,6 +122,7 @@ def test_images_of_other_axes_and_channels_are_brought_to_the_form(caplog):
         predictor(colour[:, :6])
 
 
+@pytest.mark.check
 def test_floats_where_whole_numbers_were_learned_are_warned_of(caplog):
     data = {"inputs": np.arange(600).reshape(60, 10) % 256, "labels": np.arange(60) % 2}
     predictor = ensemble.train(small_config(num_epochs=1), data=data).predictor
@@ -129,6 +132,7 @@ def test_floats_where_whole_numbers_were_learned_are_warned_of(caplog):
     assert "floats within 0..1" in caplog.text
 
 
+@pytest.mark.check
 def test_a_run_without_calibration_data_cannot_be_calibrated(blobs, tmp_path):
     ensemble.train(small_config(hold_out=False), data=blobs, workdir=str(tmp_path))
     with pytest.raises(UserError, match="calibration"):
@@ -137,6 +141,7 @@ def test_a_run_without_calibration_data_cannot_be_calibrated(blobs, tmp_path):
         ensemble.load(tmp_path, abstain="coverage=0.5")
 
 
+@pytest.mark.check
 def test_a_temperature_that_cannot_be_fitted_is_one_with_a_warning(blobs, tmp_path, caplog):
     data = {f"train_{name}": one for name, one in blobs.items()}
     data |= {f"test_{name}": one[:40] for name, one in blobs.items()}

@@ -93,6 +93,7 @@ def test_all_sizes_are_nine_programs_that_say_what_the_predictor_does(
     assert 0 < found["accepted"].mean() < 1
 
 
+@pytest.mark.check
 def test_what_is_compiled_ahead_serves_all_calls(path, blobs, compiled):
     model = read_model.Model(path).compile()
     assert len(compiled) == 9
@@ -137,6 +138,7 @@ def test_bad_inputs_are_one_line(path, blobs):
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.check
 def test_pictures_of_bytes_are_taken_as_they_are(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (9, 4, 4, 1)).astype(np.uint8)
     predictor = make_predictor({"inputs": images, "labels": np.arange(9) % 3})

@@ -39,6 +39,7 @@ def test_regions_are_means_over_evenly_spread_inputs():
     assert found == pytest.approx(values)
 
 
+@pytest.mark.check
 def test_conformal_mends_the_average_and_not_the_gap():
     rng = np.random.default_rng(0)
     whole, split = make_learned(rng, 0.5, shift=3.0), make_learned(rng, 0.5)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from examples.coverage import known_truth
 
@@ -14,6 +15,7 @@ def draw(is_wave, seed=0):
     return drawn(known_truth.make_model(), jax.random.key(seed), is_wave, POINTS)
 
 
+@pytest.mark.check
 def test_inputs_lie_on_both_sides_of_the_gap():
     inputs = np.asarray(draw(False).inputs)
     assert len(inputs) == known_truth.NUM_EXAMPLES
@@ -29,6 +31,7 @@ def test_the_truths_differ_in_their_function_alone():
     assert np.abs(drawn.truth["loc"] - wave.truth["loc"]).max() > 0.1
 
 
+@pytest.mark.check
 def test_targets_are_the_truth_and_its_noise():
     model = known_truth.make_model()
     curve = draw(False)

@@ -102,6 +102,7 @@ def test_requests_share_passes_and_get_their_own_rows(served, monkeypatch):
         np.testing.assert_allclose(answer["total"], expected.total, atol=2e-5)
 
 
+@pytest.mark.check
 def test_a_body_may_come_in_parts(served):
     server, _, inputs = served
     body = body_of(inputs[:3])

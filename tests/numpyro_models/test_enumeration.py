@@ -66,6 +66,7 @@ def test_a_mixture_is_the_one_that_is_summed_by_hand():
         pass
 
 
+@pytest.mark.check
 def test_a_series_of_states_is_the_one_that_is_summed_by_hand():
     def chain(y):
         stay = numpyro.sample("stay", dist.Uniform(0, 1))
@@ -125,6 +126,7 @@ def test_the_first_step_of_a_series_has_latents_and_is_no_part_of_the_prior():
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.check
 def test_a_value_that_some_state_forbids_is_no_fault():
     def all_or_nothing(y):
         mean = numpyro.sample("mean", dist.Normal(0, 1))
@@ -220,6 +222,7 @@ def test_what_would_be_summed_wrongly_is_refused(model, line):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.check
 def test_starts_from_another_run_are_looked_at_too(tmp_path):
     def apart(y):  # The parameters of `summed`, and nothing that is summed wrongly.
         mean = numpyro.sample("mean", dist.Normal(0, 1))

@@ -92,6 +92,7 @@ def test_draws_are_those_of_chains_in_lockstep_whatever_the_chunks(mass):
     assert recorded.numbers.dtype == jnp.float32
 
 
+@pytest.mark.check
 def test_a_break_in_the_warm_up_changes_no_bit():
     whole = freely("diagonal", [(0, NUM_DRAWS)])
     broken = freely("diagonal", [(0, 9), (9, NUM_WARMUP - 3), (NUM_WARMUP - 3, NUM_DRAWS)])
@@ -101,6 +102,7 @@ def test_a_break_in_the_warm_up_changes_no_bit():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("method", "is_free"), [("nuts", True), ("hmc", False)])
 def test_a_model_hands_them_to_nuts_alone(method, is_free, monkeypatch):
     calls = []

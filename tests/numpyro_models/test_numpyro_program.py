@@ -35,6 +35,7 @@ def sized(y):
     numpyro.sample("z", dist.Normal(0, 1).expand([int(y.max())]))
 
 
+@pytest.mark.check
 def test_the_density_is_numpyros_and_draws_have_all_sites():
     task = ModelTask(NumPyroProgram(varied, (Y,)))
     program = task.program
@@ -77,6 +78,7 @@ def test_arrays_are_arguments_unless_the_model_needs_their_values():
     assert program.shapes["z"].shape == (3,)
 
 
+@pytest.mark.check
 def test_log_likelihoods_and_predictions_are_of_every_observation():
     task = ModelTask(NumPyroProgram(varied, (Y,)))
     params = {k: v[:, None] for k, v in task.starts(jax.random.split(KEY, 2), False).items()}
@@ -123,6 +125,7 @@ def series(y, seen):
         scan(step, jnp.zeros(2), seen)
 
 
+@pytest.mark.check
 def test_a_scan_takes_arrays_of_numpy_and_names_the_axes_of_plates():
     y = np.arange(8.0, dtype=np.float32).reshape(4, 2)
     task = ModelTask(NumPyroProgram(series, (y, np.array([True, False, True, True]))))

@@ -72,6 +72,7 @@ def test_a_run_on_four_devices_goes_on_on_one_with_the_same_draws(mass, tmp_path
         np.testing.assert_allclose(found.draws[name], draws, atol=1e-4)
 
 
+@pytest.mark.check
 def test_latents_lie_beside_their_rows_if_they_may(monkeypatch):
     task, mesh = ModelTask(NumPyroProgram(hospitals, (Y,))), mesh_of(1, 4)
     split = task.own_log_density(mesh, may_split=True)

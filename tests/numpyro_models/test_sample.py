@@ -50,6 +50,7 @@ def finished(tmp_path_factory):
     return workdir, sample(workdir)
 
 
+@pytest.mark.check
 def test_draws_are_those_of_the_posterior(finished):
     workdir, found = finished
     precision = 1 / 4 + len(Y)
@@ -97,6 +98,7 @@ def test_a_run_goes_on_with_more_draws_on_other_devices(finished, tmp_path):
     np.testing.assert_array_equal(found.draws["mu"], whole.draws["mu"])
 
 
+@pytest.mark.check
 def test_names_of_a_scope_are_dotted_in_the_file(tmp_path):
     def rows(y):
         with numpyro.plate("row", len(Y)):
@@ -166,6 +168,7 @@ def test_data_that_are_no_arguments_are_refused():
         ensemble.train(config, data=(np.zeros((20, 3)), np.arange(20) % 2))
 
 
+@pytest.mark.check
 def test_a_log_density_has_a_start_of_any_form():
     def density(position):
         return -0.5 * jnp.sum((position["a"] - 3) ** 2) - 2 * position["b"] ** 2

@@ -84,6 +84,7 @@ def joint():
     numpyro.sample("split", Sharded(dist.Normal(centre, 2), DATA))
 
 
+@pytest.mark.check
 def test_a_joint_of_shared_and_sharded_variables():
     def draw(rng_key):
         sites = handlers.trace(handlers.seed(joint, rng_key)).get_trace()
@@ -227,6 +228,7 @@ def test_value_and_gradient_match_float64(num_shards, num_users):
         np.testing.assert_allclose(grad, expected_grad, atol=atol, rtol=1e-5)
 
 
+@pytest.mark.check
 def test_draws_do_not_depend_on_the_shards_and_are_numpyros():
     one, eight = make_watching(1), make_watching(8)
     prior = eight.prior(KEY)
@@ -251,6 +253,7 @@ def test_draws_do_not_depend_on_the_shards_and_are_numpyros():
     assert float(eight.log_density(params)) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.check
 def test_predictions_are_numpyros():
     model = make_model(levels, mesh_of(1, 8), LEVELS)
     params = stacked_starts(model, jax.random.split(KEY, 6))
@@ -327,6 +330,7 @@ def test_hmc_draws_the_same_on_any_devices(runs):
     assert (padding == np.asarray(starts["level"])[:, None, NUM_GROUPS:]).all()
 
 
+@pytest.mark.check
 def test_hmc_gathers_no_sharded_latent(runs):
     _, _, compiled = runs[HMC_SPREAD]
     assert "all-reduce" in compiled

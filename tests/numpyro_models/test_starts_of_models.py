@@ -36,6 +36,7 @@ def starts(program, init_from, num_chains=CHAINS):
     )
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("init_from", ["map", "pathfinder"])
 def test_starts_are_several_deviations_away_whatever_the_scales(init_from):
     found = starts(DensityProgram(narrow, np.zeros(3), "narrow"), init_from)["x"]
@@ -74,6 +75,7 @@ def test_a_spike_is_no_maximum():
         starts(program, "map", 1)
 
 
+@pytest.mark.check
 def test_chains_without_a_path_start_evenly_and_are_named(caplog):
     """The gradient is the same everywhere: no curvature, and no end."""
     program = DensityProgram(lambda x: jnp.sum(x) * 1e30, np.zeros(2), "slope")

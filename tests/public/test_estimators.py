@@ -70,6 +70,7 @@ def test_scikit_learn_s_checks_of_the_regressor(estimator, check):
     check(estimator)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("load", "bar"),
     [(datasets.load_iris, 0.89), pytest.param(datasets.load_digits, 0.95, marks=pytest.mark.soak)],
@@ -103,6 +104,7 @@ def test_strings_are_classes_and_uncertainty_adds_up(fitted, wine):
     assert (prediction.label == test_labels).mean() == fitted.score(test_inputs, test_labels) > 0.93
 
 
+@pytest.mark.check
 def test_what_is_said_of_an_example_depends_on_no_other(fitted, wine):
     _, test_inputs, _, _ = wine
     probs = fitted.predict_proba(test_inputs)
@@ -112,6 +114,7 @@ def test_what_is_said_of_an_example_depends_on_no_other(fitted, wine):
     assert (many == np.resize(probs, many.shape)).all()
 
 
+@pytest.mark.check
 def test_it_is_the_ensemble_that_train_gives(fitted, wine):
     inputs, test_inputs, labels, _ = wine
     config = {
@@ -208,6 +211,7 @@ def test_images_go_to_a_network_for_images():
         classifier.predict(images[:, :, :4])
 
 
+@pytest.mark.check
 def test_other_keys_go_through_config(wine):
     inputs, _, labels, _ = wine
     classifier = small_classifier(num_epochs=None, config={"num_steps": 3, "label_smoothing": 0.1})
@@ -276,12 +280,14 @@ def test_jobs_are_the_threads_that_jax_starts_with():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.check
 def test_fitting_is_quiet(wine, capfd):
     inputs, _, labels, _ = wine
     small_classifier(num_epochs=1).fit(inputs, labels)
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.check
 def test_one_word_samples_instead(blobs):
     hmc = {"num_warmup": 4, "num_samples": 12, "num_leapfrog_steps": 2, "thin": 4}
     classifier = EnsembleClassifier(
@@ -295,6 +301,7 @@ def test_one_word_samples_instead(blobs):
         classifier.set_params(batch_size=8).fit(blobs["inputs"], blobs["labels"])
 
 
+@pytest.mark.check
 def test_a_number_is_predicted_with_its_uncertainty():
     table = datasets.load_diabetes(scaled=False)
     X_train, X_test, y_train, y_test = train_test_split(table.data, table.target, random_state=0)
@@ -346,6 +353,7 @@ def test_intervals_and_quantiles_are_those_of_the_mixture(likelihood, num_target
         regressor.predict_interval(X, coverage=1)
 
 
+@pytest.mark.check
 def test_of_learned_quantiles_there_are_these_alone():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3)).astype(np.float32)
@@ -407,6 +415,7 @@ def test_network_weights_and_method_are_parameters(wine):
         small_classifier().fit(inputs, labels, sample_weight=np.zeros(len(labels)))
 
 
+@pytest.mark.check
 def test_what_is_found_at_the_end_is_said(caplog):
     """An estimator has no table under which the notes of its run could stand."""
     rng = np.random.default_rng(0)

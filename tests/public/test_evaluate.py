@@ -84,6 +84,7 @@ def test_mistakes_are_one_line_and_status_2(arguments, named):
     assert done.stdout == ""
 
 
+@pytest.mark.check
 def test_arrays_that_a_program_gave_are_given_again(blobs, blobs_run, tmp_path):
     np.savez(tmp_path / "blobs.npz", **blobs)
     flags = [f"--workdir={blobs_run}", f"--out={tmp_path}/out", "--datasets=uniform"]

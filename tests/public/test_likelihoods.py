@@ -32,6 +32,7 @@ def run(request, tmp_path_factory):
     return workdir, result, data
 
 
+@pytest.mark.check
 def test_what_is_loaded_predicts_what_was_trained(run):
     workdir, result, data = run
     inputs = data["inputs"][:9]
@@ -58,6 +59,7 @@ def test_it_beats_a_constant(run):
         assert scores["pinball"] < 0.9 * constant
 
 
+@pytest.mark.check
 def test_an_export_predicts_the_same(run, tmp_path):
     workdir, _, data = run
     out = tmp_path / "model.bin"

@@ -26,6 +26,7 @@ def run(request, tmp_path_factory):
     return workdir, result, request.param
 
 
+@pytest.mark.check
 def test_what_is_loaded_predicts_what_was_trained(run):
     workdir, result, _ = run
     inputs = classes()["inputs"][:9]

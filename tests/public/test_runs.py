@@ -136,6 +136,7 @@ def test_a_run_that_is_killed_ends_as_if_nothing_had_happened(method, arguments,
         np.testing.assert_array_equal(one["log_probs"], other["log_probs"])
 
 
+@pytest.mark.check
 def test_members_that_join_leave_the_others_as_they_are(tmp_path):
     config = {**MEMBERS, "ensemble_size": 2}
     ensemble.train(config, classes(), str(tmp_path / "run"), show_progress=False)
@@ -191,6 +192,7 @@ def test_a_program_ends_with_status_2_and_one_line(program, flags, named, tmp_pa
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.check
 def test_data_that_differ_are_no_continuation(tmp_path):
     ensemble.train(
         {**MEMBERS, "num_epochs": 1}, classes(), str(tmp_path / "r"), show_progress=False

@@ -72,6 +72,7 @@ def test_nothing_is_recommended_by_forged_draws(sampled, tmp_path, change):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.check
 def test_honest_draws_recommend_after_the_same_detour(sampled, tmp_path):
     path = change_draws(tmp_path / "honest", sampled, lambda flat: flat)
     assert ensemble.recommend(path, "u7") == ensemble.recommend(sampled, "u7")

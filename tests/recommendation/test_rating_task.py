@@ -103,6 +103,7 @@ def test_a_resumption_changes_no_bit(finished, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, straight, resumed)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_value_and_gradient_match_float64_on_any_devices(num_devices):
     task = make_task()
@@ -135,6 +136,7 @@ def test_value_and_gradient_match_float64_on_any_devices(num_devices):
     assert gradient["movie_bias"][3] == pytest.approx(slope, rel=1e-3)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_blocks_are_pairs(num_devices, monkeypatch):
     """Chains by blocks of users have the values and the gradients that they have by pairs."""
@@ -205,6 +207,7 @@ def test_biases_are_at_the_mode():
     assert not means.user_bias.any()
 
 
+@pytest.mark.check
 def test_weights_are_counts():
     """A rating of weight 2 is the same as one that is there twice."""
     data = frame(weighted=True)
@@ -222,6 +225,7 @@ def test_weights_are_counts():
     assert value + reference == pytest.approx(np.repeat(np.asarray(one), counts).sum(), rel=1e-5)
 
 
+@pytest.mark.check
 def test_recommendations_are_ratings(finished):
     workdir, result = finished
     with pytest.raises(UserError, match="has learned a data frame, which is not kept"):

@@ -77,6 +77,7 @@ def test_the_report_lays_the_posterior_beside_simpler_models(finished):
     assert (workdir / "posterior.nc").exists()
 
 
+@pytest.mark.check
 def test_padding_is_not_on_disk_and_has_not_moved(finished):
     _, positions, _ = values_of(finished[0])
     assert positions["user_embeddings"].shape == (2, 20, USERS, 2)
@@ -99,6 +100,7 @@ def test_a_resumption_changes_no_bit_and_may_be_on_other_devices(finished, tmp_p
         np.testing.assert_allclose(now, before, rtol=2e-3, atol=2e-3, err_msg=name)
 
 
+@pytest.mark.check
 def test_no_users_factors_are_gathered():
     config = validated(watch_config(sampler={"num_samples": 2, "num_warmup": 0, "thin": 1}))
     programs = Programs(config, create_task(config, None), jax.devices())
@@ -187,6 +189,7 @@ def test_bad_arguments_are_one_line(finished, arguments, line):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.check
 def test_it_predicts_pairs_and_is_not_evaluated_as_a_classifier(finished):
     predictor = ensemble.load(finished[0])
     assert predictor.description == "40 draws of 2 chains"
@@ -211,6 +214,7 @@ def test_it_predicts_pairs_and_is_not_evaluated_as_a_classifier(finished):
         ensemble.evaluate(finished[0])
 
 
+@pytest.mark.check
 def test_the_program_answers_and_ends_in_one_line(finished, tmp_path):
     def run(*arguments):
         return run_here("recommend.py", f"--workdir={finished[0]}", *arguments)
@@ -239,6 +243,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
         ensemble.recommend(tmp_path, "u7")
 
 
+@pytest.mark.check
 def test_of_new_users_and_items_the_prior_answers_and_it_is_said(finished):
     workdir, result = finished
     answer = ensemble.recommend(workdir, "me", top=3)

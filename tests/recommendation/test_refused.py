@@ -99,6 +99,7 @@ def test_factorisation_lists_the_data_that_it_can_learn():
     ) in told
 
 
+@pytest.mark.check
 def test_recommending_from_nowhere_is_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "recommend.py", "--workdir=no_such", "--user=u1"],

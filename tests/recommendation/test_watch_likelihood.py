@@ -113,6 +113,7 @@ def observed_matrix():
     return make_observed(make_params())
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4)])
 def test_value_and_gradient_match_float64(groups, shards):
     observed, mesh = observed_matrix(), mesh_of(groups, shards)
@@ -150,6 +151,7 @@ def test_a_weight_of_two_is_two_users_who_watched_alike():
     np.testing.assert_allclose(two, one * [2, 1, 1, 1], rtol=1e-12)
 
 
+@pytest.mark.check
 def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_share():
     observed, mesh = observed_matrix(), mesh_of(2, 2)
     watches = watch_likelihood.place(observed, np.zeros(NUM_USERS), mesh)
@@ -182,6 +184,7 @@ def test_user_log_likelihoods_are_those_of_the_users(monkeypatch):
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 
+@pytest.mark.check
 def test_differences_of_millions_of_nats_lose_nothing():
     """A log likelihood near -2e6, of which the energy error of HMC is some hundredths."""
     near = make_params(1, num_users=600, num_movies=400, scale=4.0)
@@ -202,6 +205,7 @@ def test_differences_of_millions_of_nats_lose_nothing():
     assert np.abs(np.diff(plain) - np.diff(exact)).max() > 0.02
 
 
+@pytest.mark.check
 def test_the_reference_is_taken_off_exactly_whatever_the_shards():
     observed, params = observed_matrix(), make_params(1, scale=30.0)
     reference = watch_likelihood.user_log_likelihoods(params, observed) - 1 / NUM_USERS
@@ -295,6 +299,7 @@ def acceptance_in_float64(position, momentum, observed, step_size, num_steps):
     return min(1.0, np.exp(before - energy(value, momentum)))
 
 
+@pytest.mark.check
 def test_hmc_accepts_as_it_does_in_float64():
     observed = observed_matrix()
     step_size, num_steps, num_draws = 0.1, 5, 10

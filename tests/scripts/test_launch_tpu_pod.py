@@ -111,6 +111,7 @@ def test_the_workers_install_what_the_docs_say(plain):
     assert "pip install gcsfs" in (ROOT / "docs" / "configuration.md").read_text()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("saves", [True, False], ids=["which saves", "which hangs"])
 def test_an_earlier_start_is_ended_before_the_next(saves, tmp_path):
     """As one is left by a lost connection; two would write to the same run."""
@@ -259,6 +260,7 @@ def test_a_worker_that_fails_is_named_with_its_last_lines(status, tmp_path):
     assert stage.trained_with() == [PLAIN]  # No restart: it would fail again.
 
 
+@pytest.mark.check
 def test_a_worker_that_hangs_after_another_failed_is_stopped(tmp_path):
     hangs = "trap 'touch $STAGE/saved; exit 75' TERM; " + LONG
     stage = Stage(tmp_path, f"if [ $WORKER = 1 ]; then exit 1; fi; {hangs}")

@@ -51,6 +51,7 @@ def posterior_of(workdir):
     return json.loads((workdir / "report.json").read_text())["posterior"]
 
 
+@pytest.mark.check
 def test_the_report_has_the_moments_and_what_they_are_worth(finished):
     content = json.loads((finished / "report.json").read_text())
     assert "test" not in content
@@ -82,6 +83,7 @@ def test_it_is_watched_while_it_runs(finished):
     assert found[-1]["posterior/ess_min"] > found[0]["posterior/ess_min"]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("num_devices", [2, 1])
 def test_a_resumption_and_other_devices_change_nothing(num_devices, finished, tmp_path):
     ensemble.train(walk_config(rwm={"num_samples": 400}), workdir=str(tmp_path))
@@ -118,6 +120,7 @@ def test_one_chunk_after_a_long_warm_up_has_a_rate():
     assert posterior["ess_per_second"] > 0
 
 
+@pytest.mark.check
 def test_one_chain_says_that_it_can_say_nothing():
     result = ensemble.train(walk_config(num_chains=1, num_devices=1))
     assert math.isnan(result.report["posterior"]["ess_min"])

@@ -85,6 +85,7 @@ def test_threefry_is_that_of_jax():
     np.testing.assert_array_equal(threefry(key, *counters), expected)
 
 
+@pytest.mark.check
 def test_pairs_are_normal_and_independent():
     bits = jax.random.bits(jax.random.key(0), (2, 100_000))
     pairs = np.stack(jax.jit(normal_pair)(*bits))
@@ -112,6 +113,7 @@ def reference():
     )
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("layout", SMALL.values(), ids=SMALL)
 def test_any_layout_and_chunks_make_the_draws_of_the_reference(layout, reference):
     walk = small_walk(*layout)
@@ -149,6 +151,7 @@ def test_a_state_does_not_grow():
     assert jax.tree.map(jnp.shape, walk.to_host(walk.advance(state, 3000))[0]) == before
 
 
+@pytest.mark.check
 def test_a_cheap_log_density_is_computed_once_a_step():
     walk = make_walk(densities.Density(lambda x: -jnp.abs(jnp.round(x[:, 0])), 1))
     state, span = walk.init(jax.random.key(0)), Span(np.uint32(0), np.int32(0), np.int32(8))
@@ -261,6 +264,7 @@ def mixture(request, mixture_walk):
     return mixture_walk, mixture_walk.advance(state, 600)
 
 
+@pytest.mark.check
 def test_moments_and_quantiles_of_the_mixture(mixture):
     walk, state = mixture
     found = walk.summaries(state)
@@ -322,6 +326,7 @@ def test_ten_correlated_dimensions(correlated):
     np.testing.assert_allclose(shape / shape[0, 0], expected, atol=0.15)
 
 
+@pytest.mark.check
 def test_the_warm_up_does_not_depend_on_devices():
     density = densities.Density(densities.correlated_gaussian(3, 0.5), 3)
     dense = [make_walk(density, num_devices=number, max_lanes=48) for number in (1, 8)]
@@ -333,6 +338,7 @@ def test_the_warm_up_does_not_depend_on_devices():
         jax.tree.map(np.testing.assert_array_equal, *found)
 
 
+@pytest.mark.check
 def test_the_warm_up_finds_scales_of_each_dimension():
     scales = np.array([1.0, 100.0])
     walk = make_walk(
@@ -346,6 +352,7 @@ def test_the_warm_up_finds_scales_of_each_dimension():
     assert walk.acceptance(state) == pytest.approx(0.234, abs=0.03)
 
 
+@pytest.mark.check
 def test_a_discrete_target_with_gaps_and_forbidden_cells():
     weights = np.array([1.0, 4.0, 0.0, 2.0, 3.0])
     log_weights = jnp.log(jnp.asarray(weights))
@@ -370,6 +377,7 @@ def test_a_discrete_target_with_gaps_and_forbidden_cells():
     assert walk.stuck(walk.advance(walk.init(jax.random.key(0), starts, 2.0), 2)) == 2
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_proposals_without_a_log_density_are_rejected_and_counted(bad):
     def logdensity_fn(positions):

@@ -30,6 +30,7 @@ def test_what_is_built_in_is_listed(kind):
     assert ("nll" in found) == (kind == "score")
 
 
+@pytest.mark.check
 def test_what_is_registered_and_installed_is_listed_without_importing_it(tmp_path):
     install(tmp_path, "broken", "0.3", {"network": {"wave": "not_there:AT_ALL"}})
     install(tmp_path, "other", "1.2", {"network": {"wave": "not_there:AT_ALL"}})

@@ -72,6 +72,7 @@ def assert_says(document, predictor, inputs, names):
             assert p[name] == pytest.approx(getattr(expected, name)[i], abs=1e-6)
 
 
+@pytest.mark.check
 def test_a_flat_folder_and_one_of_class_folders(trained, tmp_path):
     workdir, predictor, inputs = trained["grey"]
     flat = write_images(tmp_path / "flat", inputs[:5])
@@ -107,6 +108,7 @@ def test_colour_images_for_a_network_of_grey_ones(trained, tmp_path):
     assert_says(document, predictor, grey, ["0.png", "1.png", "2.png"])
 
 
+@pytest.mark.check
 def test_one_image_several_and_folders_too(trained, tmp_path):
     workdir, predictor, inputs = trained["grey"]
     folder = write_images(tmp_path / "folder", inputs[:4])
@@ -121,6 +123,7 @@ def test_one_image_several_and_folders_too(trained, tmp_path):
     assert_says(document, predictor, inputs[:5], [*files, f"{other}/0.png"])
 
 
+@pytest.mark.check
 def test_more_answers_than_memory_holds_are_refused_before_inputs_are_read(
     trained, tmp_path, monkeypatch
 ):
@@ -160,6 +163,7 @@ def test_large_images_are_no_warning_of_pillow(trained, tmp_path, monkeypatch):
     assert "exceeds" not in done.stderr
 
 
+@pytest.mark.check
 def test_images_are_resized_as_the_training_images_were(tmp_path):
     """A run on images of several sizes predicts others: grey, large, turned by 90 degrees."""
     rng = np.random.default_rng(0)
@@ -214,6 +218,7 @@ def test_the_table_is_aligned_and_ranked(trained, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.check
 def test_it_says_where_it_abstains(trained, tmp_path):
     workdir, _, inputs = trained["vectors"]
     np.savez(tmp_path / "new.npz", inputs=inputs[:9])
@@ -280,6 +285,7 @@ def bad_inputs(folder, trained):
     ]
 
 
+@pytest.mark.check
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # Of huge.npz.
 def test_bad_inputs_are_one_line(trained, tmp_path):
     for kind, name, expected in bad_inputs(tmp_path, trained):
@@ -305,6 +311,7 @@ def _flat(document):
     }
 
 
+@pytest.mark.check
 def test_any_number_of_inputs_is_written_in_pieces(trained, tmp_path, monkeypatch):
     """The same predictions as in a document, in the order of the inputs, whatever holds them."""
     monkeypatch.setattr(predict, "_MAX_PIECE", 5)
@@ -412,6 +419,7 @@ def test_a_reader_that_has_enough_is_no_error(trained, tmp_path):
     assert "Exception" not in stderr
 
 
+@pytest.mark.check
 def test_numbers_come_with_intervals_the_widest_first(tmp_path):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(120, 3))
@@ -433,6 +441,7 @@ def test_numbers_come_with_intervals_the_widest_first(tmp_path):
     assert f"{expected.mean[order[0]]:.4f}" in table.splitlines()[2]
 
 
+@pytest.mark.check
 def test_rows_of_a_table_are_written_in_their_order(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(predict, "_MAX_PIECE", 7)
     rng = np.random.default_rng(0)
@@ -505,6 +514,7 @@ def _rows_of(path):
 KEPT = ("id", "note", "count", "weight", "when")
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", ["gaussian", "quantiles", "categorical"])
 def test_files_of_every_form_say_the_same(tables, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(predict, "_MAX_PIECE", 7)
@@ -549,6 +559,7 @@ def test_files_of_every_form_say_the_same(tables, tmp_path, monkeypatch, kind):
         assert [one["class"] for one in lines] == prediction.class_name.tolist()
 
 
+@pytest.mark.check
 def test_kept_columns_are_as_in_the_file(tables, tmp_path):
     folder, _, runs = tables
 
@@ -600,6 +611,7 @@ def test_a_kept_column_is_not_told_to_be_left_out(tables, tmp_path, caplog):
         assert any("left out: 'badge'" in line for line in caplog.messages) == is_told
 
 
+@pytest.mark.check
 def test_what_cannot_be_kept_is_one_line(tables, tmp_path):
     folder, _, runs = tables
     odd = pyarrow.table({"size": [0.5, 0.6], "far": [1.0, np.inf]})

@@ -121,6 +121,7 @@ def unbroken(config_file, tmp_path_factory):
     return workdir, done
 
 
+@pytest.mark.check
 def test_the_table_and_the_summary_are_printed(unbroken):
     workdir, done = unbroken
     assert re.search(r"member 2 +\d+\.\d\d%( +\d\.\d{4}){3}\n", done.stdout)
@@ -185,6 +186,7 @@ def test_interrupted_it_checkpoints_and_says_how_to_resume(unbroken, config_file
     assert final_state(workdir)[0] == final_state(unbroken[0])[0]
 
 
+@pytest.mark.check
 def test_misused_a_process_of_its_own_ends_in_one_line_too(config_file, tmp_path):
     done = run_alone(config_file, tmp_path / "w", "--config.batch_size=-5")
     assert "config.batch_size=-5" in the_one_line(done)
@@ -323,6 +325,7 @@ def test_one_word_swaps_the_method(config_file, tmp_path):
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.check
 def test_what_is_found_at_the_end_stands_below_the_table_alone(config_file, tmp_path):
     flags = ["--config.num_epochs=1", "--config.learning_rate=1e-9"]
     done = run(config_file, tmp_path / "run", *flags)
@@ -495,6 +498,7 @@ def test_a_workdir_that_is_removed_is_one_line(config_file, tmp_path, is_half_re
     assert "was removed " in errors.splitlines()[-1]
 
 
+@pytest.mark.check
 def test_a_corrupt_newest_checkpoint_is_a_warning(unbroken, config_file, tmp_path):
     workdir = tmp_path / "corrupt"
     shutil.copytree(unbroken[0], workdir)

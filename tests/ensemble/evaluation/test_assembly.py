@@ -78,6 +78,7 @@ def evaluated(trained, other_images_file):
     return trained, ensemble.evaluate(trained, datasets=datasets), before
 
 
+@pytest.mark.check
 def test_it_changes_nothing_but_its_own_folder(evaluated):
     workdir, _, before = evaluated
     assert snapshot(workdir) == before
@@ -139,6 +140,7 @@ def test_other_sets_are_told_from_the_test_split(evaluated, other_images_file):
         assert 0 <= section["entropy"]["auroc"] <= 1
 
 
+@pytest.mark.check
 def test_a_second_evaluation_needs_no_model_and_says_the_same(evaluated, monkeypatch):
     workdir, evaluation, _ = evaluated
     monkeypatch.setattr("ensemble.predictor.restore", lambda _: pytest.fail("the model was loaded"))
@@ -185,6 +187,7 @@ def test_a_finished_run_in_an_object_store(trained, bucket):
         ensemble.evaluate("gs://bucket/run", "gs://bucket/run/plots", [])
 
 
+@pytest.mark.check
 def test_any_number_of_devices_gives_the_same(trained, tmp_path):
     one = ensemble.evaluate(trained, tmp_path / "one", ["uniform"], num_devices=1)
     eight = ensemble.evaluate(trained, tmp_path / "eight", ["uniform"], num_devices=8)
@@ -206,6 +209,7 @@ def test_compared_with_itself_nothing_differs(trained, tmp_path):
     assert other["scores"]["ece"]["interval"] is None
 
 
+@pytest.mark.check
 def test_compared_with_another_run_the_scores_differ(trained, other, tmp_path):
     evaluation = ensemble.evaluate(trained, tmp_path / "out", [], compare=[other])
     (other,) = evaluation["compare"]
@@ -223,6 +227,7 @@ def test_compared_with_another_run_the_scores_differ(trained, other, tmp_path):
     assert found[0]["numbers"]["difference"] == section["difference"]
 
 
+@pytest.mark.check
 def test_one_member_is_fine(images_file, tmp_path):
     config = small_config(
         dataset=f"npz:{images_file}", num_epochs=1, ensemble_size=1, num_devices=1
@@ -234,6 +239,7 @@ def test_one_member_is_fine(images_file, tmp_path):
     assert (tmp_path / "evaluation" / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.check
 def test_a_run_on_arrays_is_scored_and_with_them_shifted_too(blobs, blobs_run, tmp_path):
     shutil.copytree(blobs_run, tmp_path / "run")
     alone = ensemble.evaluate(tmp_path / "run")
@@ -248,6 +254,7 @@ def test_a_run_on_arrays_is_scored_and_with_them_shifted_too(blobs, blobs_run, t
         ensemble.evaluate(tmp_path / "run", tmp_path / "out", ["uniform"])
 
 
+@pytest.mark.check
 def test_a_run_without_calibration_data_says_so(blobs, tmp_path):
     data = {"train_inputs": blobs["inputs"], "train_labels": blobs["labels"]}
     data |= {"test_inputs": blobs["inputs"][:50], "test_labels": blobs["labels"][:50]}
@@ -344,11 +351,13 @@ def test_a_folder_of_ones_own_in_the_workdir_is(trained):
     assert (trained / "evaluation of mine" / "report.html").exists()
 
 
+@pytest.mark.check
 def test_names_may_be_written_as_in_a_terminal(trained, tmp_path):
     evaluation = ensemble.evaluate(trained, tmp_path, "constant,uniform", abstain="coverage=0.8")
     assert list(evaluation["out_of_distribution"]) == ["constant", "uniform"]
 
 
+@pytest.mark.check
 def test_one_name_needs_no_list(trained, tmp_path):
     evaluation = ensemble.evaluate(trained, tmp_path, "constant", compare=trained)
     assert evaluation.keys() <= of_evaluations()
@@ -373,6 +382,7 @@ def test_a_workdir_is_no_place_for_the_results(trained):
         ensemble.evaluate(trained, trained)
 
 
+@pytest.mark.check
 def test_predictions_of_another_run_are_refused(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation"))
     config = json.loads((trained / "config.json").read_text())["config"] | {"seed": 2}

@@ -46,6 +46,7 @@ def of_groups(tmp_path_factory):
     return ensemble.evaluate(workdir / "run", **QUIET), text_of(workdir / "run")
 
 
+@pytest.mark.check
 def test_no_error_rate_is_guaranteed_of_groups_anywhere(of_groups):
     evaluation, text = of_groups
     assert findings_of(evaluation)["abstention"]["code"] == "abstention.groups"
@@ -83,6 +84,7 @@ def test_a_factor_that_moves_the_nll_is_not_said_to_change_nothing(after, on_fol
     assert other not in text
 
 
+@pytest.mark.check
 def test_one_more_member_has_no_number(blobs, tmp_path):
     ensemble.train(small_config(ensemble_size=4), blobs, str(tmp_path), **QUIET)
     evaluation = ensemble.evaluate(tmp_path, datasets=[], **QUIET)
@@ -117,6 +119,7 @@ def test_a_factor_is_applied_without_a_word_only_where_it_is_advised(num_epochs,
     assert any("is applied, though" in line for line in caplog.messages) == (not is_advised)
 
 
+@pytest.mark.check
 def test_a_temperature_is_not_advised_without_a_word_of_class_weights(blobs, tmp_path):
     for is_corrected, said in ((False, "cannot undo"), (True, "probabilities are corrected")):
         config = small_config(class_weights="balanced", correct_class_weights=is_corrected)

@@ -87,6 +87,7 @@ def _write(folder, **counts):
     return f"records:{folder}"
 
 
+@pytest.mark.check
 def test_too_many_predictions_are_refused(trained, tmp_path, monkeypatch):
     subject = Subject(trained, num_devices=1)
     (one,) = derived.plan(subject, ["constant"])

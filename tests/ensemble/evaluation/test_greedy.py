@@ -116,6 +116,7 @@ def test_what_is_reported_is_what_the_workdir_predicts(runs, selection):
     np.testing.assert_allclose(exported["epistemic"], prediction.epistemic, atol=1e-5)
 
 
+@pytest.mark.check
 def test_an_evaluation_says_of_it_what_it_says_of_members(selection, runs, tmp_path):
     workdir, report = selection
     evaluation = ensemble.evaluate(
@@ -178,6 +179,7 @@ def test_what_runs_have_noted_is_kept_and_what_was_chosen_is_said(runs, selectio
         assert f"{one['members'][0]} ({one['weights'][0]:.2f})" in line
 
 
+@pytest.mark.check
 def test_members_of_a_posterior_are_members_here(runs, tmp_path):
     few = {"num_chains": 2, "sampler.num_warmup": 10, "sampler.num_samples": 10}
     chains = {"model": "tiny", "method": "hmc", "num_devices": 1, **few}
@@ -217,6 +219,7 @@ def test_it_is_no_run_to_train_on_or_to_select_from(selection, runs, tmp_path):
     assert not (tmp_path / "student").exists()
 
 
+@pytest.mark.check
 def test_runs_that_are_no_ensemble_are_refused(runs, tmp_path):
     out = tmp_path / "out"
     with pytest.raises(UserError, match="are one run"):

@@ -76,6 +76,7 @@ def test_order_of_members_changes_nothing():
         assert theirs["mean"][name] == pytest.approx(ours["mean"][name])
 
 
+@pytest.mark.check
 def test_of_many_members_a_seeded_sample_of_subsets_is_scored():
     predictions = make_predictions(0, num_members=12, num_examples=20)
     section = score_sizes(predictions)

@@ -29,6 +29,7 @@ def many_classes(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.check
 def test_many_classes_fold_to_the_worst(many_classes):
     evaluation, page, text = page_of(many_classes)
     for question in ("quality", "gain", "recalibration", "conformal"):  # Among all, and in place.
@@ -51,6 +52,7 @@ def test_many_classes_fold_to_the_worst(many_classes):
     assert "Always answering 7, the most frequent class" in text or "always answering 7" in text
 
 
+@pytest.mark.check
 def test_empty_sets_are_left_out_unless_they_are_asked_for(many_classes):
     evaluation, _, text = page_of(many_classes)
     assert "Two members disagree on" in text
@@ -72,6 +74,7 @@ def test_one_live_member_disagrees_with_nobody(blobs, tmp_path):
     assert "the one member" in text
 
 
+@pytest.mark.check
 def test_a_temperature_that_cannot_be_fitted_is_said_to_be_one(blobs, tmp_path, caplog):
     data = {f"train_{name}": one for name, one in blobs.items()}
     data |= {f"test_{name}": one[:60] for name, one in blobs.items()}
@@ -86,6 +89,7 @@ def test_a_temperature_that_cannot_be_fitted_is_said_to_be_one(blobs, tmp_path, 
     assert any("examples, 1, " in one for one in caplog.messages)
 
 
+@pytest.mark.check
 def test_a_posterior_begins_with_its_chains(blobs, tmp_path):
     hmc = {"num_warmup": 4, "num_samples": 8, "num_leapfrog_steps": 2, "thin": 2}
     config = {"model": "logistic_regression", "method": "hmc", "num_chains": 2, "sampler": hmc}

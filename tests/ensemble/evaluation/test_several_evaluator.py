@@ -28,6 +28,7 @@ def run(tmp_path_factory):
         yield path
 
 
+@pytest.mark.check
 def test_each_target_is_evaluated_and_the_nll_is_of_all(run, tmp_path):
     found = ensemble.evaluate(
         run, tmp_path, compare=run, data={"inputs": X, "targets": Y}, show_progress=False

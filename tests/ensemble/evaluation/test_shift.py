@@ -97,6 +97,7 @@ def test_only_drawn_shifts_depend_on_the_seed(name):
     np.testing.assert_array_equal(images, before)  # They are not written to.
 
 
+@pytest.mark.check
 def test_another_process_shifts_alike():
     program = (
         "import hashlib, numpy as np\n"

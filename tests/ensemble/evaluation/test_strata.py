@@ -83,6 +83,7 @@ def test_few_groups_have_no_interval_at_all_and_the_page_says_which_are_of_rows(
     assert "Those of all others take rows for independent." in said
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("likelihood", ["gaussian", "categorical"])
 def test_groups_are_those_of_the_report_though_the_data_are_gone(likelihood, tmp_path):
     rng = np.random.default_rng(0)
@@ -155,6 +156,7 @@ def test_a_drift_in_the_last_period_is_a_finding(drift, tmp_path):
     assert "last season" in page
 
 
+@pytest.mark.check
 def test_a_page_says_why_rows_that_share_a_time_have_no_last_value(tmp_path):
     rng = np.random.default_rng(0)
     rows = "".join(f"{k // 2},{x:.3f},{x:.3f}\n" for k, x in enumerate(rng.normal(size=200)))

@@ -24,6 +24,7 @@ def before(monkeypatch, tmp_path):
     return config, blobs, str(tmp_path / "run")
 
 
+@pytest.mark.check
 def test_a_run_is_evaluated_as_it_was_split(before, caplog):
     config, blobs, workdir = before
     dataset = Subject(workdir, data=blobs).dataset

@@ -164,6 +164,7 @@ def test_scores_and_uncertainties_are_those_of_metrics(case):
     assert set(CLASSES.headline) <= set(CLASSES.columns) <= set(metrics.SCORES)
 
 
+@pytest.mark.check
 def test_a_prediction_is_calibrated_by_the_temperature_alone(case):
     log_probs, labels = case
     arrays = {"log_probs": log_probs}

@@ -38,6 +38,7 @@ def test_a_forged_description_is_refused(forged):
         named("poisson").described(description | forged)
 
 
+@pytest.mark.check
 def test_float32_holds_the_cdf_of_a_million():
     k = np.arange(995_000, 1_005_000, 250)
     found = poisson_cdf(jnp.float32(k), jnp.float32(1e6))
@@ -57,6 +58,7 @@ def test_float32_holds_the_cdf_of_few_and_of_many(rate):
         np.testing.assert_allclose(found, its.cdf(k), atol=5e-3)
 
 
+@pytest.mark.check
 def test_float32_holds_probabilities_of_large_counts():
     likelihood = named("negative_binomial").of_data(1000 * DRAWN, ())
     parts = {"rate": jnp.float32(30_000), "dispersion": jnp.float32(1e-4)}

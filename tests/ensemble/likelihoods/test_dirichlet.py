@@ -46,6 +46,7 @@ def test_precisions_beyond_all_measure_stay_finite(log_precision, share):
     assert epistemic == pytest.approx(share * total, abs=1e-4)
 
 
+@pytest.mark.check
 def test_members_that_are_draws_of_a_dirichlet_are_matched():
     """Descent on the objective finds the mean and the precision that the draws have."""
     concentrations = np.array([4.0, 1.0, 3.0])
@@ -63,6 +64,7 @@ def test_members_that_are_draws_of_a_dirichlet_are_matched():
     np.testing.assert_allclose(found, concentrations, rtol=0.1)
 
 
+@pytest.mark.check
 def test_members_that_agree_drive_the_precision_up_and_others_down():
     outputs = jnp.zeros((1, 4))
 

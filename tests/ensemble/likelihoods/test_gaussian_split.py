@@ -81,6 +81,7 @@ def test_it_accepts_what_a_gaussian_accepts(arrays):
     np.testing.assert_array_equal(exported["accepted"], accepted)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_a_factor_changes_both_parts_alike(arrays, factor):
     before, after = (SPLIT.prediction(arrays, one) for one in (None, factor))

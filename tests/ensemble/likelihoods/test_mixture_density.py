@@ -59,6 +59,7 @@ def test_the_crps_of_many_estimators_knows_a_stray_one(stray, tolerance):
     np.testing.assert_allclose(found, likelihood.closed_crps(arrays, targets), rtol=tolerance)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prediction_has_the_mixture_s_moments_and_quantiles(name):
     likelihood, arrays = predicted(name)

@@ -88,6 +88,7 @@ def test_rows_have_scipy_s_densities_and_survival_on_devices_and_on_the_host(nam
     assert found["nll"] == pytest.approx(-density.mean(), rel=1e-5)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", CENSORED)
 def test_a_network_learns_from_survival(name):
     """The gradient is finite and right however far a target lies, on both sides."""
@@ -274,6 +275,7 @@ def test_errors_of_measurement_do_not_widen_predictions(likelihood):
     assert fitted(data, likelihood)[1] > 0.8
 
 
+@pytest.mark.check
 def test_the_constant_of_a_mixture_beats_one_normal_distribution():
     rng = np.random.default_rng(0)
     targets = rng.choice([-5.0, 5.0], 30_000) + 0.2 * rng.normal(size=30_000)

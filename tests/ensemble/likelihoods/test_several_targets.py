@@ -42,6 +42,7 @@ def case(request):
     return whole, alone, {k: np.asarray(v) for k, v in found.items()}, on_host, log_prob
 
 
+@pytest.mark.check
 def test_scores_are_those_of_each_target_and_the_nll_is_of_their_product(case):
     whole, alone, arrays, of_each, log_prob = case
     assert arrays["loc"].shape == (3, NUM, 3)
@@ -75,6 +76,7 @@ def test_scores_are_those_of_each_target_and_the_nll_is_of_their_product(case):
     assert "means over 3 targets" in whole.sentence(found, "test", 3)
 
 
+@pytest.mark.check
 def test_predictions_are_those_of_each_target(case):
     whole, alone, arrays, of_each, _ = case
     p = whole.prediction(arrays, None)
@@ -126,6 +128,7 @@ def test_the_description_makes_the_same_likelihood():
             likelihoods.described("gaussian", {"targets": forged})
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

@@ -18,6 +18,7 @@ def test_an_outlier_costs_less_than_under_a_gaussian():
     assert student.log_prob(params, outputs, far) > gaussian.log_prob({}, outputs, far) + 100
 
 
+@pytest.mark.check
 def test_the_degrees_of_freedom_go_with_the_tails():
     """Gaussian data ask for more of them, heavy tails for fewer."""
     likelihood = StudentT.of_data(TARGETS, ())

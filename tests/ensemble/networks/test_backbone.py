@@ -120,6 +120,7 @@ def train(blobs, workdir=None, **changes):
     return ensemble.train(CONFIG | changes, data=blobs, workdir=workdir, show_progress=False)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("function", [of_jax, of_numpy])
 def test_heads_learn_features_and_predict_raw_inputs(function, blobs, tmp_path):
     networks.register("mine", networks.on_features(function, "logistic_regression"))
@@ -187,6 +188,7 @@ def test_features_are_computed_once_for_more_members_and_other_heads(blobs, tmp_
     assert max(counts) == 8  # The probe.
 
 
+@pytest.mark.check
 def test_an_export_holds_the_backbone_where_it_is_of_jax(blobs):
     networks.register("mine", networks.on_features(of_jax, "logistic_regression"))
     predictor = train(blobs).predictor

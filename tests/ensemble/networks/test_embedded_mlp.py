@@ -50,6 +50,7 @@ def test_the_encoding_by_hand():
     assert found[:, 1].tolist() == [[-0.5, 0], [0.5, 0], [1, 0], [2, 0]]
 
 
+@pytest.mark.check
 def test_waves_of_each_feature():
     module = Periodic(3, 0.5)
     x = jax.random.normal(jax.random.key(1), (5, 2))
@@ -136,6 +137,7 @@ def test_pictures_and_heads_have_no_quantiles():
         factory(3)
 
 
+@pytest.mark.check
 def test_a_network_of_ones_own_is_given_quantiles(monkeypatch):
     seen = []
 

@@ -62,6 +62,7 @@ def test_parameters_of_a_transformer_have_the_published_names_and_shapes():
     }
 
 
+@pytest.mark.check
 def test_noise_and_state_are_where_they_should_be():
     assert traits(networks.create("vit", 3, {"patch": 4}), (8, 8, 1))[:3] == (False, False, True)
     dropping = networks.create("vit", 3, {"patch": 4, "dropout": 0.1})
@@ -69,6 +70,7 @@ def test_noise_and_state_are_where_they_should_be():
     assert traits(networks.create("resnet50", 3), (32, 32, 3))[:3] == (True, False, True)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["vit", "resnet50"])
 def test_only_products_in_half_precision_and_only_parameters_in_float32(name):
     network = networks.create(name, 7, dtype="bfloat16")
@@ -82,6 +84,7 @@ def test_only_products_in_half_precision_and_only_parameters_in_float32(name):
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {np.dtype(np.float32)}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_transformers_softmax_is_in_float32_and_every_product_in_the_dtype(dtype):
     network = networks.create("vit", 3, {"patch": 8, "size": "Ti"}, dtype)

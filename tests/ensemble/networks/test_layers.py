@@ -137,6 +137,7 @@ def test_as_a_product_there_is_no_convolution_in_either_direction():
         assert not convolution_layouts(lambda *p: grad_fn(*p), images, kernel)
 
 
+@pytest.mark.check
 def test_members_are_convolved_under_vmap():
     images, kernels = normal(0, (2, 6, 6, 5)), normal(1, (3, 3, 3, 5, 4))
     biases = normal(2, (3, 4))

@@ -13,6 +13,7 @@ from ensemble.networks import layers
 INPUTS = jax.random.normal(jax.random.key(1), (3, 5))
 
 
+@pytest.mark.check
 def test_without_settings_it_is_two_layers_of_256_rectified_units():
     network = networks.create("mlp", 4)
     params = network.init(jax.random.key(0), INPUTS[:1])["params"]
@@ -51,6 +52,7 @@ def test_a_factory_that_does_not_take_its_keys_is_one_line(monkeypatch):
         networks.create("mine", 4, {"widths": "8"})
 
 
+@pytest.mark.check
 def test_a_run_learns_keeps_and_loads_the_network_that_its_keys_say(blobs, tmp_path):
     config = {
         "model": "mlp",
@@ -73,6 +75,7 @@ def test_a_run_learns_keeps_and_loads_the_network_that_its_keys_say(blobs, tmp_p
         ensemble.train(config | {"mlp": {"widths": "6"}}, data=blobs, workdir=tmp_path)
 
 
+@pytest.mark.check
 def test_mapped_over_networks_it_has_examples_in_columns_and_the_same_values():
     network = networks.create("mlp", 4, {"widths": "7,6", "activation": "silu"})
     keys = jax.random.split(jax.random.key(0), 3)

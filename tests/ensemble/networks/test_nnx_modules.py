@@ -149,6 +149,7 @@ def test_a_key_that_no_layer_uses_is_no_noise(network, expected):
     assert traits(network(), (6,)) == expected
 
 
+@pytest.mark.check
 def test_the_collections_and_what_moves():
     network = network_of(Everything)
     variables = network.init(KEY, INPUTS)
@@ -193,6 +194,7 @@ def test_every_dropout_has_a_mask_of_its_own(kind):
     np.testing.assert_array_equal(outputs, 1)
 
 
+@pytest.mark.check
 def test_streams_of_many_keys():
     network = networks.from_nnx(Sampled)
     variables = network.init(KEY, INPUTS)

@@ -206,6 +206,7 @@ def test_noise_that_passes_would_not_have_as_training_has_is_seen(module):
     assert differs_in_training(as_network(module, "mine"), SHAPE)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["cnn", "resnet20"])
 def test_networks_of_images_drop_units_where_they_are_asked_to(name):
     network = networks.create(name, 3, {"dropout": 0.2})

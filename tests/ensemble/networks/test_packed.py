@@ -54,6 +54,7 @@ def test_units_are_divided_and_parameters_counted():
         assert 0.5 < num_params(name, Packing(4, 2.0, 2)) / half < 0.6
 
 
+@pytest.mark.check
 def test_estimators_side_by_side_are_layers_of_all_their_groups():
     """As Laurent et al. have it: M * gamma groups of one network."""
     packing, widths = Packing(3, 3.0, 2), {"widths": "8,12"}
@@ -80,6 +81,7 @@ def test_estimators_side_by_side_are_layers_of_all_their_groups():
         np.testing.assert_allclose(found[:, k], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.check
 def test_groups_of_a_dense_layer_do_not_mix():
     dense = PackedDense(4, feature_group_count=2)
     variables = dense.init(jax.random.key(0), ROWS)
@@ -96,6 +98,7 @@ def test_groups_of_a_dense_layer_do_not_mix():
     assert (slopes[:2, :3] != 0).all()
 
 
+@pytest.mark.check
 def test_with_examples_in_columns_groups_have_the_same_values():
     network = networks.create("mlp", 3, {"widths": "8,12,8"}, packing=Packing(1, 1.0, 4))
     variables = variables_of(network, (6,))
@@ -138,6 +141,7 @@ def test_a_convolution_in_groups_is_flax_s(strides, on_cpu, monkeypatch):
     assert ("feature_group_count=2" in program) == (not on_cpu)
 
 
+@pytest.mark.check
 def test_a_pooled_convolution_in_groups_is_flax_s():
     images = jax.random.normal(jax.random.key(1), (3, 7, 6, 8))
     module = layers.ConvReluPool(6, feature_group_count=2)

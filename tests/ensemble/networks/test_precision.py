@@ -122,6 +122,7 @@ def test_a_network_that_computes_partly_in_half_precision_is_noted(caplog):
     assert "'deaf' computes 1 of its 2 products" in caplog.text
 
 
+@pytest.mark.check
 def test_an_nnx_module_and_a_head_get_the_dtype_by_their_factories():
     def factory(num_outputs, dtype=None):
         return networks.from_nnx(lambda rngs: nnx.Linear(6, num_outputs, dtype=dtype, rngs=rngs))

@@ -108,6 +108,7 @@ def ranks(scalars):
     return figure
 
 
+@pytest.mark.check
 def test_the_first_and_the_worst_are_drawn():
     scalars = {"log $density$": normal(), "constant": np.ones((4, 1000))}
     for k in range(8):

@@ -104,6 +104,7 @@ def left_title(axes):
 # Drawing.
 
 
+@pytest.mark.check
 def test_array_holds_the_colours_of_the_figure():
     pixels = draw(uncertainty.entropy_histogram(*random_case()))
     colors = {tuple(color) for color in pixels.reshape(-1, 3)}
@@ -112,6 +113,7 @@ def test_array_holds_the_colours_of_the_figure():
         assert tuple(round(255 * part) for part in to_rgb(color)) in colors
 
 
+@pytest.mark.check
 def test_matplotlib_is_imported_late_and_pyplot_never():
     program = """
 import sys

@@ -181,6 +181,7 @@ def test_a_parameter_finds_its_prior():
     assert found["Conv_0"] == {"kernel": "normal", "bias": "normal"}
 
 
+@pytest.mark.check
 def test_prior_draws_have_their_scales_and_keys():
     draws = jax.vmap(lambda key: sample_prior(key, PRIORS, SHAPES))(
         jax.random.split(jax.random.key(0), 4000)

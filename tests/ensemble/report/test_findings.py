@@ -97,6 +97,7 @@ SPREADS = np.exp(np.random.default_rng(3).normal(size=800))
 COUNTS = np.random.default_rng(4).poisson(SPREADS).astype(float)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("name", "targets", "arrays"),
     [
@@ -115,6 +116,7 @@ def test_what_lowers_the_loss_that_was_learned_is_better_than_a_constant(name, t
     assert found_of(members, [1.0, 1.0], likelihood=likelihood, targets=targets) == []
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("name", "targets", "fitted"),
     [

@@ -81,6 +81,7 @@ def check_whole(workdir):
     assert [key for key, count in seen.items() if count > 1] == []
 
 
+@pytest.mark.check
 def test_more_members_join(finished, workdir, blobs):
     began = time.monotonic()
     result = ensemble.train(small_config(ensemble_size=7), data=blobs, workdir=str(workdir))
@@ -117,6 +118,7 @@ def test_the_joined_checkpoint_is_the_newest_and_the_run_goes_on_from_it(workdir
     assert "members" not in records_of(workdir)[-1]
 
 
+@pytest.mark.check
 def test_a_kill_while_growing_changes_no_bit(killed, finished, blobs, tmp_path):
     assert ensemble.load(killed).members == (0, 1, 2, 3)
     assert not (killed / "report.json").exists()

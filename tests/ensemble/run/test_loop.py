@@ -37,6 +37,7 @@ def finished(blobs, tmp_path_factory):
     return workdir, ensemble.train(small_config(), data=blobs, workdir=str(workdir))
 
 
+@pytest.mark.check
 def test_the_report_has_every_number_and_the_scores_of_the_stored_predictions(finished):
     workdir, result = finished
     report = json.loads((workdir / "report.json").read_text())
@@ -121,6 +122,7 @@ def test_the_same_command_on_a_finished_run_changes_nothing(finished, blobs):
     assert again.report["test"] == result.report["test"]
 
 
+@pytest.mark.check
 def test_more_epochs_go_on(finished, blobs, tmp_path):
     workdir = tmp_path / "more"
     shutil.copytree(finished[0], workdir)
@@ -213,6 +215,7 @@ def test_without_a_workdir_nothing_is_kept(blobs, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.check
 def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
     config = small_config(model="explosive", ensemble_size=8, learning_rate=0.002, num_epochs=2)
     result = ensemble.train(config, data=blobs, workdir=str(tmp_path))
@@ -248,6 +251,7 @@ def test_on_nonfinite_stop_ends_the_run(blobs):
         ensemble.train({**config, "on_nonfinite": "stop"}, data=blobs)
 
 
+@pytest.mark.check
 def test_a_run_without_a_live_member_fails(blobs):
     config = small_config(model="explosive", learning_rate=1e6)
     with pytest.raises(RunFailed, match=r"all of the 4 members .*non-finite"):
@@ -262,6 +266,7 @@ def test_the_ensemble_is_never_worse_in_nll_than_its_mean_member(finished):
         )
 
 
+@pytest.mark.check
 def test_early_stopping_ends_the_run_and_is_reported(blobs, tmp_path, caplog):
     config = small_config(num_epochs=60, early_stopping_epochs=2, learning_rate=0.8)
     config["log_every_steps"] = 100
@@ -277,6 +282,7 @@ def test_early_stopping_ends_the_run_and_is_reported(blobs, tmp_path, caplog):
     assert any("; at most " in line for line in caplog.messages)
 
 
+@pytest.mark.check
 def test_one_member_scores_as_the_single_model(blobs):
     report = ensemble.train(small_config(ensemble_size=1), data=blobs).report
     for split in ("validation", "test"):
@@ -349,6 +355,7 @@ def test_files_of_another_format_are_refused(finished, blobs, tmp_path, name, co
         ensemble.train(small_config(), data=blobs, workdir=str(workdir))
 
 
+@pytest.mark.check
 def test_a_run_that_all_members_have_left_early_is_finished(blobs, tmp_path):
     config = small_config(num_epochs=60, early_stopping_epochs=2, learning_rate=0.8)
     config["log_every_steps"] = 100
@@ -378,6 +385,7 @@ def test_networks_that_do_not_fit_the_data_are_one_line(blobs):
         ensemble.train(small_config(augment={"shift": 8}), data=images)
 
 
+@pytest.mark.check
 def test_a_run_may_learn_from_all_data_and_score_none(blobs, tmp_path):
     result = ensemble.train(small_config(hold_out=False), data=blobs, workdir=str(tmp_path))
     assert result.report["num_train_examples"] == 203

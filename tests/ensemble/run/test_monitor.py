@@ -97,6 +97,7 @@ def whole(request, tmp_path_factory):
     return request.param, result_of(workdir), files_of(workdir)
 
 
+@pytest.mark.check
 def test_cut_after_every_step_a_run_is_the_same(whole, tmp_path, monkeypatch):
     name, expected, files = whole
     train(name, tmp_path, 1, monkeypatch)

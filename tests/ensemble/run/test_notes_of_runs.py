@@ -28,6 +28,7 @@ def lost(noise, tmp_path_factory):
     return workdir, result
 
 
+@pytest.mark.check
 def test_an_ensemble_at_chance_is_said_everywhere(lost, noise, caplog):
     workdir, result = lost
     (line,) = [line for line in result.report["notes"] if "not measurably better" in line]
@@ -39,6 +40,7 @@ def test_an_ensemble_at_chance_is_said_everywhere(lost, noise, caplog):
     assert f"Note: {line}" in repr(evaluation)
 
 
+@pytest.mark.check
 def test_a_good_run_says_nothing(blobs):
     config = small_config(num_epochs=20)
     assert ensemble.train(config, blobs, show_progress=False).report["notes"] == []
@@ -80,6 +82,7 @@ def test_a_network_that_ends_in_a_softmax_is_refused(blobs):
         ensemble.train(small_config(model="with_softmax"), blobs)
 
 
+@pytest.mark.check
 def test_weights_of_examples_count_and_samplers_refuse_them():
     inputs = np.zeros((120, 3), np.float32)
     data = {"inputs": inputs, "labels": np.arange(120) % 2}

@@ -55,6 +55,7 @@ def rows_of(workdir):
     return [(line.pop("step"), line) for line in lines]
 
 
+@pytest.mark.check
 def test_it_gets_what_metrics_jsonl_has_and_is_closed_once(kept, tmp_path):
     ensemble.train(small_config(writers="kept"), make_blobs(), str(tmp_path), **QUIET)
     (writer,) = kept
@@ -72,6 +73,7 @@ def test_it_keeps(kept, promise):
     promise.keep(WriterCase("kept"))
 
 
+@pytest.mark.check
 def test_it_is_told_from_which_step_a_run_goes_on(kept, tmp_path):
     config = small_config(writers="kept", num_epochs=2)
     ensemble.train(config, make_blobs(), str(tmp_path), **QUIET)
@@ -82,6 +84,7 @@ def test_it_is_told_from_which_step_a_run_goes_on(kept, tmp_path):
     assert first.rows + second.rows == rows_of(tmp_path)
 
 
+@pytest.mark.check
 def test_writers_may_come_and_go_and_there_may_be_several(kept, tmp_path):
     steps = []
     entry = registry.WriterEntry(lambda config, workdir, step: lambda step, _: steps.append(step))
@@ -101,6 +104,7 @@ def test_without_a_workdir_there_is_no_path(kept):
     assert kept[0].workdir is None
 
 
+@pytest.mark.check
 def test_members_that_join_are_written_when_they_are_level(kept, tmp_path):
     config = small_config(writers="kept", num_epochs=2, batching="independent")
     few = {**config, "ensemble_size": 2}
@@ -112,6 +116,7 @@ def test_members_that_join_are_written_when_they_are_level(kept, tmp_path):
     assert "train/member_03/loss" in second.rows[0][1]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("by_signal", [False, True])
 def test_it_is_closed_where_a_run_fails_or_is_interrupted(kept, monkeypatch, tmp_path, by_signal):
     config = small_config(writers="kept")
@@ -147,6 +152,7 @@ class Fails(Kept):
             raise RuntimeError("nothing to close")
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("fails_to_close", [False, True])
 def test_one_that_fails_is_named_once_and_called_no_more(
     kept, monkeypatch, caplog, tmp_path, fails_to_close

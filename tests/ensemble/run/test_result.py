@@ -67,6 +67,7 @@ def test_other_processes_have_nothing_to_show():
     assert Result({}, None)._repr_html_() is None
 
 
+@pytest.mark.check
 def test_train_says_where_the_run_lives_and_a_script_sees_how_far_it_is(blobs, tmp_path, capsys):
     config = small_config(num_epochs=1)
     assert ensemble.train(config, blobs, str(tmp_path)).workdir == str(tmp_path)

@@ -85,6 +85,7 @@ def test_what_is_chosen_predicts_rows_held_out_best(found):
     assert selection["cross_validated_nll"] >= selection["nll"]
 
 
+@pytest.mark.check
 def test_a_workdir_has_the_mixture_that_was_returned(found):
     inputs = table(20, seed=1)[0]
     loaded = ensemble.load(found.workdir)
@@ -192,6 +193,7 @@ class Shown(Display):
         self.told.append(scores)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("has_log", [False, True])
 def test_what_is_tried_and_the_best_so_far_are_shown_meanwhile(tmp_path, monkeypatch, has_log):
     display, lines = Shown(), []
@@ -220,6 +222,7 @@ def test_what_is_tried_and_the_best_so_far_are_shown_meanwhile(tmp_path, monkeyp
     assert bool(meanwhile) != has_log, "a display shows it, or else a line of the log"
 
 
+@pytest.mark.check
 def test_too_little_time_is_enough_for_the_default_and_is_said(tmp_path, caplog):
     found = ensemble.fit(table(), 0.01, tmp_path / "best", CONFIG, **QUIET)
     assert len(found.report["search"]["trials"]) == 1
@@ -261,6 +264,7 @@ def test_a_family_that_fails_is_told_and_the_search_goes_on(tmp_path, monkeypatc
     assert "failed" in repr(found)
 
 
+@pytest.mark.check
 def test_where_all_families_fail_it_is_an_error(tmp_path, monkeypatch):
     def tries(seed, num_epochs, fixed):
         yield module.Trial(0, {"learning_rate": 1e15}, 2)
@@ -301,6 +305,7 @@ def test_data_that_change_meanwhile_end_a_search_that_goes_on_with_the_former(
         ensemble.fit(None, 3600, tmp_path / "best", config, **QUIET)
 
 
+@pytest.mark.check
 def test_a_signal_after_a_trial_has_ended_ends_the_search(tmp_path, monkeypatch):
     def signalled(*arguments, **options):
         with signals.stop_signals():

@@ -213,6 +213,7 @@ def test_a_task_of_slurm_takes_all_gpus_that_it_is_shown(monkeypatch, per_task, 
     assert (address.split(":")[0], number, process_id, found) == ("n1", 8, 7, devices)
 
 
+@pytest.mark.check
 def test_what_process_0_sends_in_pieces_arrives_whole(told):
     assert told[1] == ["[11, 3.5] int64 float32 [0, 3] {} None"] * 2
 
@@ -238,6 +239,7 @@ def test_data_that_differ_are_noticed(told):
     assert [line[: len(expected)] for line in told[5]] == [expected] * 2
 
 
+@pytest.mark.check
 def test_in_a_cluster_settings_that_differ_are_noticed():
     statuses, outputs = run_tasks(TELL, seeds=(0, 7))
     assert statuses == [2, 2]
@@ -245,6 +247,7 @@ def test_in_a_cluster_settings_that_differ_are_noticed():
     assert outputs[0][0].startswith("config.seed is '7' in process 1, and '0' ")
 
 
+@pytest.mark.check
 def test_processes_of_unequal_devices_are_refused():
     statuses, outputs = run_tasks(TELL, devices=(1, 2))
     assert statuses == [2, 2]

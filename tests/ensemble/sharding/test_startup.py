@@ -37,6 +37,7 @@ IS_BEFORE_0_11_2 = jax.version.__version_info__ < (0, 11, 2)
 FLAGS = "import json, os; from ensemble.sharding import startup; startup.configure();"
 
 
+@pytest.mark.check
 def test_the_flags_are_appended_and_jax_accepts_them():
     code = FLAGS + "import jax; jax.devices(); print(json.dumps(os.environ['XLA_FLAGS']))"
     flags = printed(code, XLA_FLAGS="--xla_cpu_enable_fast_math=false")
@@ -167,12 +168,14 @@ def test_plug_ins_are_asked_which_flags_they_know(plug_in, tmp_path):
     assert answers == {f"{asked}{KNOWN}": False, f"{asked}{TIMEOUT}": True}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("platforms", "flags"), [("", ""), ("cpu", f"{TIMEOUT} {KNOWN}")])
 def test_where_an_accelerator_may_be_taken_no_flag_is_set(plug_in, platforms, flags):
     code = ASKED.format(accelerators=("/dev/nul*",))
     assert printed(code, JAX_PLATFORMS=platforms, **plug_in) == flags
 
 
+@pytest.mark.check
 def test_a_plug_in_may_be_a_module(tmp_path):
     (tmp_path / "jax_plugins" / "mine").mkdir(parents=True)
     (tmp_path / "jax_plugins" / "mine" / "__init__.py").write_text("def initialize(): pass\n")
@@ -180,6 +183,7 @@ def test_a_plug_in_may_be_a_module(tmp_path):
     assert printed(code, PYTHONPATH=str(tmp_path), JAX_PLATFORMS="") == ""
 
 
+@pytest.mark.check
 def test_num_devices_makes_that_many():
     code = "import json; from ensemble.sharding import startup; startup.configure(3);"
     assert printed(code + "import jax; print(json.dumps(jax.device_count()))") == 3
@@ -215,6 +219,7 @@ def test_so_many_devices_cannot_be_chosen(monkeypatch, number):
         startup._default_num_devices()
 
 
+@pytest.mark.check
 def test_the_default_is_a_device_per_core():
     code = FLAGS + "import jax; print(json.dumps(jax.device_count()))"
     assert printed(code) == len(os.sched_getaffinity(0))
@@ -239,6 +244,7 @@ def test_after_jax_has_started_its_devices_stay():
     assert "config.num_devices=4, but JAX has 2 cpu device(s)" in done.stderr
 
 
+@pytest.mark.check
 def test_programs_are_cached_between_processes(tmp_path):
     code = FLAGS + "import jax; jax.jit(lambda x: x + 1)(1.0); print(json.dumps(True))"
     env = {"XDG_CACHE_HOME": str(tmp_path)}
@@ -313,6 +319,7 @@ def test_a_run_starts_without_what_few_runs_need():
     assert printed(code) == []
 
 
+@pytest.mark.check
 @pytest.mark.skipif(startup._default_num_devices() < 2, reason="there is one core")
 def test_cores_that_stay_idle_are_said():
     code = """
@@ -358,6 +365,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.check
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are listed by /proc")
 @pytest.mark.parametrize("starts", [True, False])
 def test_jax_starts_with_so_many_threads(starts):

@@ -67,6 +67,7 @@ def test_digits_are_stratified_and_the_same_for_every_seed():
     assert other.fingerprint == input_pipeline.load_dataset("digits").fingerprint
 
 
+@pytest.mark.check
 def test_digits_import_no_scikit_learn():
     code = (
         "import sys, input_pipeline; input_pipeline.load_dataset('digits'); "
@@ -80,6 +81,7 @@ def test_digits_import_no_scikit_learn():
     assert "tensorflow" not in output
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("name", "mean_pixel", "class_name"),
     [("mnist", 0.1307, "9"), ("fashion_mnist", 0.2860, "Ankle boot")],
@@ -360,6 +362,7 @@ def test_padding_repeats_the_last_batchs_own_examples():
     np.testing.assert_array_equal(indices[0], indices[0, [0, 1, 0, 1, 0]])
 
 
+@pytest.mark.check
 def test_order_is_a_function_of_seed_epoch_and_member():
     def order(*args):
         return tuple(input_pipeline.epoch_batches(50, 50, *args)[0][0])
@@ -399,6 +402,7 @@ def test_augment_keeps_shape_and_type(shape, dtype):
     assert augmented.dtype == images.dtype
 
 
+@pytest.mark.check
 def test_augment_shifts_with_zeros_up_to_the_limit():
     """One bright pixel in the middle ends up everywhere within the limit, and nowhere else."""
     images = jnp.zeros((500, 9, 9, 1), jnp.uint8).at[:, 4, 4].set(200)

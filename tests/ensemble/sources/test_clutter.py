@@ -90,6 +90,7 @@ def test_without_held_out_data_all_but_the_test_split_is_trained_on(rendered):
     assert sizes == {"train": 4791, "test": 1500}
 
 
+@pytest.mark.check
 def test_the_set_is_the_same_everywhere():
     """Runs are resumed and compared by this fingerprint: it may not change unnoticed."""
     dataset = catalogue.load_dataset("grouped_clutter", seed=5)
@@ -102,6 +103,7 @@ def test_the_set_is_the_same_everywhere():
     assert (scaled.min(), scaled.max()) == (0, 1)
 
 
+@pytest.mark.check
 def test_independent_images_draw_their_digits_anew():
     dataset = catalogue.load_dataset("clutter", seed=5)
     assert dataset.fingerprint == "a84139dc63a8beee"

@@ -81,6 +81,7 @@ def test_data_of_many_blocks_are_the_same_too(tmp_path, monkeypatch):
         np.testing.assert_allclose(ours, exact, rtol=1e-6)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "batching", [pytest.param("shared", marks=pytest.mark.soak), "independent"]
 )

@@ -49,6 +49,7 @@ def _tfrecord_only(data_dir):
     return directory
 
 
+@pytest.mark.check
 @pytest.mark.usefixtures("no_network")
 def test_any_set_is_asked_for_alike(tmp_path, tmp_path_factory, monkeypatch):
     """And no name leads out of the folder, or to code that others have put on the net or there."""
@@ -65,6 +66,7 @@ def test_any_set_is_asked_for_alike(tmp_path, tmp_path_factory, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.check
 @pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("name", ["mnist", "kmnist"])  # https and http
 def test_without_a_network_one_line_says_what_to_do(tmp_path, name):

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from conftest import small_config
 from run_parts import task_of
 
@@ -50,6 +51,7 @@ def test_heavy_tails_come_near_in_their_order():
     assert np.abs(found["mostly zero"]).max() < 5
 
 
+@pytest.mark.check
 def test_what_is_learned_by_it_predicts_by_it(tmp_path):
     config = small_config(scaling="robust", model="mlp") | {"mlp.widths": "8"}
     data = {"inputs": INPUTS, "labels": LABELS}

@@ -278,6 +278,7 @@ def test_without_tfds_the_extra_is_named(tmp_path, monkeypatch):
     assert catalogue.sets_of_shape((28, 28, 1), str(tmp_path)) == []
 
 
+@pytest.mark.check
 def test_reading_imports_no_tensorflow_and_tfds_only_where_a_set_is_asked_for(tmp_path):
     tfds_sets.write_set(tmp_path, "mnist", tfds_sets.random_splits())
     broken = tmp_path / "stub"

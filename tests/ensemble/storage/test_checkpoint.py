@@ -153,6 +153,7 @@ except UserError as error:
 """
 
 
+@pytest.mark.check
 def test_a_disk_that_fills_up_in_a_save_is_said_at_the_close(small_disk):
     """In a process of its own: threads of TensorStore's complain of it whenever they like."""
     done = subprocess.run(

@@ -42,6 +42,7 @@ def exchange(run, other, part):
         shutil.copy(other / part, run / part)
 
 
+@pytest.mark.check
 def test_a_workdir_that_is_copied_stays_whole(run, blobs):
     assert ensemble.load(run).description == "4 members"
     longer = small_config()

@@ -81,6 +81,7 @@ def again(folder, monkeypatch, version=None):
     forget(monkeypatch)
 
 
+@pytest.mark.check
 def test_the_packages_of_a_run_stand_beside_its_identity(work):
     content = json.loads((work / "config.json").read_text())
     found = {
@@ -95,12 +96,14 @@ def test_the_packages_of_a_run_stand_beside_its_identity(work):
     assert Workdir(work).identity() == identity
 
 
+@pytest.mark.check
 def test_a_run_of_built_in_tenants_names_no_packages(folder, tmp_path):
     config = {"num_epochs": 1, "model": "mlp", "num_devices": 1}
     ensemble.train(config, make_blobs(), tmp_path / "run", show_progress=False)
     assert "packages" not in json.loads((tmp_path / "run" / "config.json").read_text())
 
 
+@pytest.mark.check
 def test_augmentations_change_numbers_and_are_recorded_and_writers_are_not(folder, tmp_path):
     text = """
         from ensemble.registry import AugmentationEntry, WriterEntry
@@ -153,6 +156,7 @@ def test_what_only_predicting_needs_is_not_missed_before(folder, tmp_path, monke
         ensemble.load(tmp_path / "run")
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("version", ["1.1", "0.9"])
 def test_another_version_is_one_line(work, folder, monkeypatch, version, caplog):
     again(folder, monkeypatch, version)
@@ -162,6 +166,7 @@ def test_another_version_is_one_line(work, folder, monkeypatch, version, caplog)
     assert [one.getMessage().startswith(line) for one in caplog.records].count(True) == 1
 
 
+@pytest.mark.check
 def test_what_is_registered_serves_a_run_that_had_a_package(work, folder, monkeypatch, caplog):
     entries = {kind: registry.find(kind, name) for kind in POINTS for name in POINTS[kind]}
     again(folder, monkeypatch)

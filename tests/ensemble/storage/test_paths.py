@@ -18,6 +18,7 @@ def test_paths_are_expanded_and_need_not_exist(tmp_path, monkeypatch):
     assert pathlib.Path(user_path("new/file", "--out")) == tmp_path / "new" / "file"
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("path", "line"),
     [

@@ -104,6 +104,7 @@ def test_it_agrees_with_the_general_way(groups, shards):
     assert_same(ours, jax.jit(over_chains(slow))(chains))
 
 
+@pytest.mark.check
 def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share():
     task = make_task()
     fast = jax.jit(value_and_grad(task, mesh_of(2, 2)))
@@ -119,6 +120,7 @@ def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share()
     assert np.abs(values[1] - one_by_one[1][0]) > 1
 
 
+@pytest.mark.check
 def test_a_layer_may_have_any_name():
     task = make_task()
     named = dataclasses.replace(task, network=LinenNetwork(Named(NUM_CLASSES)))

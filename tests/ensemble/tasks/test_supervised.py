@@ -90,6 +90,7 @@ def test_the_likelihood_sees_its_parameters_and_the_network_does_not(dataset):
     assert variables["params"].keys() == {"Dense_0", "Dense_1", "likelihood"}  # Left alone.
 
 
+@pytest.mark.check
 def test_what_training_maximises_has_a_gradient_by_them(dataset):
     task = scaled_task(dataset)
     objective = make_objective(validated(small_config()), task)

@@ -81,6 +81,7 @@ def test_scores_are_those_of_the_report_and_have_intervals(evaluated, run):
     assert sum(evaluation["facts"]["pit"]["counts"]) == test["num_rows"]
 
 
+@pytest.mark.check
 def test_a_constant_and_least_squares_are_scored_beside_it(evaluated, slopes):
     evaluation, _, _ = evaluated
     splits = dataset_from_arrays(slopes, "arrays", 0).splits
@@ -173,6 +174,7 @@ def test_abstention_is_by_the_width_and_the_predictor_abstains_alike(evaluated, 
     )
 
 
+@pytest.mark.check
 def test_a_calibrated_predictor_is_as_wide_times_the_factor_and_so_is_its_export(evaluated, run):
     evaluation, _, _ = evaluated
     factor = evaluation["calibrated"]["value"]
@@ -194,6 +196,7 @@ def test_a_calibrated_predictor_is_as_wide_times_the_factor_and_so_is_its_export
     np.testing.assert_allclose(before.member_means, before.members["loc"], rtol=1e-6)
 
 
+@pytest.mark.check
 def test_a_second_evaluation_needs_no_network_and_says_the_same(
     evaluated, run, longer, slopes, monkeypatch
 ):

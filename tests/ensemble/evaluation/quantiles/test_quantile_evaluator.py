@@ -52,6 +52,7 @@ def test_conformalised_bands_hold_what_they_say():
     assert "20 calibration examples, and it takes 49" in refused["reason"]
 
 
+@pytest.mark.check
 def test_runs_are_evaluated(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2)).astype(np.float32)

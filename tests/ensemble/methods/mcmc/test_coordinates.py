@@ -54,6 +54,7 @@ def whitened_hessian(task, coordinates, temperature=1.0):
     return np.asarray(jax.jit(jax.hessian(energy))(flat))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("temperature", [1.0, 0.25])
 @pytest.mark.parametrize(
     "prior", ["normal(0.7)", "*bias=normal(3), *kernel=normal(1.4/sqrt(fan_in))"]
@@ -77,6 +78,7 @@ def test_the_hessian_is_near_the_identity_elsewhere():
     assert values.max() / values.min() < 0.2 * plain.max() / plain.min()
 
 
+@pytest.mark.check
 def test_stretching_lifts_the_least_curvature():
     task = make_task("normal(3)")
     train, location = task.dataset.splits["train"], random_params(3, 1.5)

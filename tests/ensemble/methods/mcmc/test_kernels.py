@@ -44,6 +44,7 @@ def draw(settings, logdensity_fn, num_draws, start=(0.0, 0.0), seed=0):
     return before, after, np.asarray(positions), jax.tree.map(np.asarray, info)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", SETTINGS)
 def test_chunks_and_a_stay_on_the_host_change_no_bit_and_trace_nothing_anew(name):
     sampler = make_sampler(SETTINGS[name], log_gamma)
@@ -135,6 +136,7 @@ def test_mclmc_is_tuned_again_where_the_start_is_far_from_a_narrow_density():
     assert sampler.step(lost, 0)[1].acceptance_rate == 0
 
 
+@pytest.mark.check
 def test_adjusted_mclmc_finds_a_narrow_density_from_far_and_turns_a_quarter_about_it():
     """There float32 rounds the log density by more than any step may err."""
     scale = 0.001 * np.array([1.0, 2.0, 5.0, 10.0])
@@ -150,6 +152,7 @@ def test_adjusted_mclmc_finds_a_narrow_density_from_far_and_turns_a_quarter_abou
     assert length == pytest.approx(np.pi, rel=0.2)  # pi / 2 * sqrt(4).
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("method", SAMPLERS)
 def test_gradients_are_counted_as_they_are_taken(method):
     counted, count = counted_gaussian()
@@ -189,6 +192,7 @@ def test_an_adapted_mass_pays_off():
     assert spread("identity") < 0.75  # Too slow along the wide direction.
 
 
+@pytest.mark.check
 def test_chains_have_keys_masses_and_step_sizes_of_their_own():
     settings = Settings("nuts", step_size=0.3, num_warmup=40, mass="diagonal")
     sampler = make_sampler(settings, log_gamma)
@@ -205,6 +209,7 @@ def test_chains_have_keys_masses_and_step_sizes_of_their_own():
         np.testing.assert_allclose(positions[k, :5], alone[:5], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.check
 def test_all_chains_of_a_draw_go_equally_far_and_nuts_farther_on_small_steps():
     settings = Settings("hmc", step_size=0.25, num_leapfrog_steps=10, num_warmup=0, jitter=0.5)
     lengths = [draw(settings, log_gamma, 200, seed=k)[3].num_gradients for k in range(2)]
@@ -221,6 +226,7 @@ def test_without_warmup_the_step_size_is_as_given(method):
     assert set(info.step_size.tolist()) == {0.25}
 
 
+@pytest.mark.check
 def test_the_energy_error_is_what_the_proposal_is_judged_by():
     for method in ("hmc", "adjusted_mclmc"):
         _, _, _, info = draw(Settings(method, 0.9, 4, num_warmup=0), log_gamma, 100)
@@ -232,6 +238,7 @@ def test_the_energy_error_is_what_the_proposal_is_judged_by():
     np.testing.assert_allclose(info.log_density, jax.vmap(log_gamma)(positions), atol=1e-4)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "method", ["hmc", pytest.param("mclmc", marks=pytest.mark.soak), "adjusted_mclmc"]
 )

@@ -102,6 +102,7 @@ def test_the_mass_is_that_of_the_joined_vector():
     assert not ravel_pytree(ours.wc_state)[0].any()
 
 
+@pytest.mark.check
 def test_a_warm_up_gathers_no_leaf():
     """Rows over four devices: they find the mass that one device finds, and padding stays."""
     settings = Settings("hmc", 0.3, num_leapfrog_steps=3, num_warmup=40, mass="diagonal")

@@ -116,6 +116,7 @@ def test_chains_are_vmapped_over_their_axis(groups, shards):
         )
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("groups", "shards", "num_chains"), [(1, 2, 1), (2, 4, 2), (2, 1, 4)])
 def test_blocks_of_examples_add_up_to_the_whole(groups, shards, num_chains):
     """Chains that share a device, that have several each, and one without a vmap."""
@@ -235,6 +236,7 @@ def hmc_positions(groups, shards):
     return jax.jit(chains)(keys, params, density.data)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("groups", "shards"), [(1, 2), (1, 8), (2, 4)])
 def test_blackjax_draws_the_same_on_any_devices(groups, shards):
     positions, acceptance = hmc_positions(groups, shards)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from blackjax.mcmc import mclmc
 
 from ensemble.methods.mcmc import mclmc_steps
@@ -15,6 +16,7 @@ def log_density(position):
     return -jnp.sum(position["a"] ** 4) - jnp.sum(jnp.cosh(position["b"]))
 
 
+@pytest.mark.check
 def test_a_joined_step_is_that_of_blackjax():
     before = mclmc.init(POSITION, log_density, jax.random.key(1))
     joined, split = mclmc_steps.join(before)
@@ -34,6 +36,7 @@ def test_a_joined_step_is_that_of_blackjax():
     assert not np.allclose(found[0].position["a"], POSITION["a"])
 
 
+@pytest.mark.check
 def test_a_step_into_nan_is_not_taken_and_the_momentum_is_drawn_anew():
     before = mclmc.init(POSITION, log_density, jax.random.key(1))
     after, info = jax.jit(

@@ -68,6 +68,7 @@ def finished(blobs, tmp_path_factory):
     return workdir, ensemble.train(config, data=blobs, workdir=str(workdir))
 
 
+@pytest.mark.check
 def test_predictions_are_the_averages_over_all_draws(finished, blobs):
     workdir, result = finished
     _, positions, numbers = values_of(workdir)
@@ -160,6 +161,7 @@ def test_loaded_it_predicts_with_draws(finished, blobs):
     np.testing.assert_allclose(result.predictor(inputs).probs, prediction.probs, atol=1e-6)
 
 
+@pytest.mark.check
 def test_it_is_evaluated_compared_and_exported(finished, blobs, tmp_path):
     workdir, _ = finished
     other = tmp_path / "sgd"
@@ -406,6 +408,7 @@ def test_a_temperature_is_written_into_every_result(blobs):
     assert "temperature 0.5: this is not Bayes" in summary_sentence(report)
 
 
+@pytest.mark.check
 def test_a_network_is_sampled_and_all_is_learned_from(blobs, tmp_path):
     data = {f"train_{name}": values for name, values in blobs.items()}
     config = sampling_config(
@@ -421,6 +424,7 @@ def test_a_network_is_sampled_and_all_is_learned_from(blobs, tmp_path):
     assert ensemble.load(tmp_path)(blobs["inputs"][:4]).probs.shape == (4, 3)
 
 
+@pytest.mark.check
 def test_a_chain_that_never_moves_is_named_and_left_out(blobs, tmp_path):
     config = validated(sampling_config(log_every_steps=10))
     method = Sampling(config, create_task(config, recognise(blobs)))
@@ -442,6 +446,7 @@ def test_a_chain_that_never_moves_is_named_and_left_out(blobs, tmp_path):
     assert report["live_members"] == [0]
 
 
+@pytest.mark.check
 def test_chains_that_all_refuse_end_the_run(blobs):
     config = sampling_config(sampler={"step_size": 1e6, "num_warmup": 0, "num_samples": 20})
     line = (

@@ -63,6 +63,7 @@ def exact_map(task):
     return scipy.optimize.minimize(energy, np.zeros(21), jac=True, method="BFGS").x.reshape(7, 3)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("num_shards", [1, 8])
 def test_the_map_is_the_maximum(blobs, num_shards):
     task = make_task(blobs)
@@ -88,6 +89,7 @@ def test_another_network_ends_at_a_zero_of_its_gradient_and_again_at_the_same(bl
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads)) < 0.02 * largest
 
 
+@pytest.mark.check
 def test_chains_that_start_at_the_map_are_overdispersed(blobs):
     task = make_task(blobs)
     density = make_density(task)
@@ -101,6 +103,7 @@ def test_chains_that_start_at_the_map_are_overdispersed(blobs):
     np.testing.assert_allclose(spread * np.sqrt(curvature), start.SPREAD, rtol=0.3)
 
 
+@pytest.mark.check
 def test_progress_is_logged(blobs, caplog):
     caplog.set_level("INFO", logger="ensemble")
     task = make_task(blobs, model="tiny")
@@ -176,6 +179,7 @@ def starts(logdensity_fn, num_dims, init_from, num_chains=CHAINS):
     )
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("init_from", ["map", "pathfinder"])
 def test_starts_are_several_deviations_away_whatever_the_scales(init_from):
     found = starts(narrow, 3, init_from)["x"]
@@ -184,6 +188,7 @@ def test_starts_are_several_deviations_away_whatever_the_scales(init_from):
     assert len(np.unique(away[:, 1])) == CHAINS
 
 
+@pytest.mark.check
 def test_chains_without_a_path_start_evenly_and_are_named(caplog):
     """The gradient is the same everywhere: no curvature, and no end."""
     found = starts(lambda x: jnp.sum(x) * 1e30, 2, "pathfinder", 2)["x"]

@@ -97,6 +97,7 @@ def assert_mean(name, values, expected, what, bias):
     assert abs(values.mean() - expected) < error, (what, values.mean(), expected, error)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", EVERY)
 def test_correlated_gaussian(name):
     draws, info = sample(name, product)
@@ -164,6 +165,7 @@ def discrete(x):
     return jnp.where((x[0] >= 0) & (x[0] < 4), weight, -jnp.inf)
 
 
+@pytest.mark.check
 def test_a_rejection_repeats_the_state_in_every_average():
     settings = Settings("hmc", step_size=0.5, num_leapfrog_steps=3, num_warmup=0)
     sampler = make_sampler(settings, discrete)

@@ -46,6 +46,7 @@ def run(target, start):
     return jax.jit(lambda one: jax.lax.scan(advance, one, jnp.arange(4000)))(chain)
 
 
+@pytest.mark.check
 def test_swaps_keep_the_density_of_each_temperature():
     """Of normal densities, whose products are known."""
     chain, positions = run(lambda x: jnp.sum(norm.logpdf(x, 1.0, 0.5)), 0.0)

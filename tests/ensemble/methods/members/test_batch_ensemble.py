@@ -63,6 +63,7 @@ def moved(variables, seed=1):
     return jax.tree.unflatten(structure, drawn)
 
 
+@pytest.mark.check
 def test_with_factors_of_one_estimators_are_copies_of_the_network():
     task = shared_task()
     variables = task.init_variables(jax.random.key(0))
@@ -81,6 +82,7 @@ def test_with_factors_of_one_estimators_are_copies_of_the_network():
         np.testing.assert_allclose(found[:, k], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.check
 def test_an_estimator_scales_what_goes_into_its_layers_and_comes_out():
     """As Wen et al. have it: ((x * r) @ W) * s + b, layer by layer."""
     task = shared_task()
@@ -97,6 +99,7 @@ def test_an_estimator_scales_what_goes_into_its_layers_and_comes_out():
         np.testing.assert_allclose(found[:, k], expected, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.check
 def test_a_convolution_is_scaled_by_channels():
     task = shared_task(model="cnn")
     variables = moved(task.init_variables(jax.random.key(0)))
@@ -112,6 +115,7 @@ def test_a_convolution_is_scaled_by_channels():
     np.testing.assert_allclose(found, by_channels, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("adapters", "model", "on_cpu"),
     [
@@ -172,6 +176,7 @@ def test_a_step_on_cpu_holds_the_kernels_of_one_estimator_at_a_time(adapters, mo
     assert of_all in step()
 
 
+@pytest.mark.check
 def test_state_is_each_estimators_own_in_both_forms(monkeypatch):
     class Normed(nn.Module):
         num_outputs: int
@@ -240,6 +245,7 @@ def test_factors_start_as_signs_where_estimators_begin_to_differ():
     assert len(np.unique(whole["Dense_1"]["kernel"][COLUMNS], axis=0)) == NUM_ESTIMATORS
 
 
+@pytest.mark.check
 def test_what_shares_nothing_is_learned_as_networks_of_their_own(blobs):
     """By SGD, whose steps are as long as gradients are: however many there are beside."""
     config = {key: one for key, one in CONFIG.items() if "mlp" not in key}
@@ -261,6 +267,7 @@ def test_what_shares_nothing_is_learned_as_networks_of_their_own(blobs):
         np.testing.assert_allclose(one, expected["params"]["bias"][0], rtol=1e-5)
 
 
+@pytest.mark.check
 def test_all_estimators_are_networks_to_begin_with(run):
     assert len(run[1].predictor.fitted.last_variables()["params"]["Dense_0"]["kernel"]) == 6
 
@@ -284,10 +291,12 @@ def run(request, tmp_path_factory):
     return workdir, ensemble.train(config, make_blobs(), str(workdir), **QUIET)
 
 
+@pytest.mark.check
 def test_what_is_loaded_evaluated_and_exported_is_what_was_scored(run, blobs):
     check_estimators(*run, blobs, NUM_ESTIMATORS)
 
 
+@pytest.mark.check
 def test_a_member_stops_by_the_nll_of_its_mixture(blobs, monkeypatch):
     """At each epoch there is one number for a member, not one for an estimator."""
     from ensemble.methods.members import engine
@@ -318,6 +327,7 @@ def test_host_and_devices_unfold_alike():
             np.testing.assert_allclose(said, expected[:, k], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.check
 def test_numbers_of_the_mixture_are_reported():
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(200, 4)).astype(np.float32)

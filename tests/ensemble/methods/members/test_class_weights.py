@@ -80,6 +80,7 @@ def test_held_out_scores_are_of_corrected_probabilities():
     assert all(one["nll"] > 5 * constant for one in raw.report["cross_fitted"]["trials"])
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("likelihood", ["categorical", "bernoulli"])
 def test_members_start_from_the_linear_model_of_rows_as_they_come(likelihood):
     data, _ = parts_of()
@@ -113,6 +114,7 @@ def test_whatever_predicts_is_corrected_alike(tmp_path):
     assert evaluation["test"]["scores"]["nll"]["value"] == pytest.approx(nll, rel=1e-4)
 
 
+@pytest.mark.check
 def test_an_estimator_decides_by_weights_and_its_probabilities_are_right():
     inputs, labels, _ = rare(5000, 0)
     test_inputs, test_labels, truth = rare(5000, 100)
@@ -129,6 +131,7 @@ def test_an_estimator_decides_by_weights_and_its_probabilities_are_right():
     np.testing.assert_array_equal(found, names[(probs * weights).argmax(axis=1)])
 
 
+@pytest.mark.check
 def test_smoothed_labels_are_not_corrected_for(caplog):
     """The share of a smoothed label that a weight multiplies is not known from a probability."""
     data, (inputs, _, truth) = parts_of(num_rows=500)
@@ -143,6 +146,7 @@ def test_smoothed_labels_are_not_corrected_for(caplog):
     assert "config.varied.label_smoothing='0,0.2'" in line
 
 
+@pytest.mark.check
 def test_a_laplace_approximation_is_around_what_the_outputs_say(tmp_path):
     data, _ = parts_of(num_rows=500)
     plain, weighted = (

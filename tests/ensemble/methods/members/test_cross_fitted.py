@@ -46,6 +46,7 @@ def at_the_end(method):
     return state
 
 
+@pytest.mark.check
 def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
     """Their targets change nothing of what it becomes, and all of what the others do."""
     folds = Folds(2, np.arange(200) % 2, np.zeros(200, bool))
@@ -67,6 +68,7 @@ def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
     assert (np.max(gaps, axis=0)[[1, 3]] > 1e-4).all()
 
 
+@pytest.mark.check
 def test_where_nothing_is_better_members_are_the_linear_model():
     """A step so large that all later epochs are worse: what predicts is the start."""
     data = numbers()
@@ -102,6 +104,7 @@ def test_noise_is_hardly_worse_than_a_constant():
     assert np.mean(losses["sgd"]) > np.log(2) + 0.1
 
 
+@pytest.mark.check
 def test_the_report_says_what_was_tried(tmp_path, caplog):
     data, config = numbers(400), {**NUMBERS, "num_epochs": 40, "cross_fitted.patience": 20}
     result = ensemble.train(config, data, str(tmp_path), **QUIET)
@@ -130,6 +133,7 @@ def test_the_report_says_what_was_tried(tmp_path, caplog):
     np.testing.assert_allclose(widths, found["width"], rtol=1e-6)
 
 
+@pytest.mark.check
 def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path):
     found = ensemble.train({**NUMBERS, "ensemble_size": 8}, numbers(), str(tmp_path), **QUIET)
     predictor = found.predictor
@@ -177,6 +181,7 @@ def test_members_may_consist_of_estimators(adapters, tmp_path):
     np.testing.assert_allclose(kept[row], expected, rtol=1e-4)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("adapters", ["rank_one", "tabm", "tabm_mini"])
 def test_estimators_begin_as_the_linear_model(adapters):
     own = {"cross_fitted.num_estimators": 3, "cross_fitted.adapters": adapters}
@@ -206,6 +211,7 @@ def test_members_that_join_go_on_with_what_was_chosen(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, loaded.fitted.sets, now)
 
 
+@pytest.mark.check
 def test_members_that_still_try_get_no_others(tmp_path):
     config = validated({**NUMBERS, "num_epochs": 12})
     method = CrossFitted(config, task_of(config, numbers()))
@@ -275,6 +281,7 @@ def test_classes_get_a_temperature_and_few_rows_hardly_one():
     assert fitted_factor(likelihood, held(arrays[:2], labels, 2), 2) is None  # One holds a row out.
 
 
+@pytest.mark.check
 def test_who_begins_with_networks_is_told_of_the_linear_part(tmp_path):
     data, config = numbers(), {**NUMBERS, "num_epochs": 4}
     ensemble.train(config, data, str(tmp_path), **QUIET)
@@ -285,12 +292,14 @@ def test_who_begins_with_networks_is_told_of_the_linear_part(tmp_path):
         validated({**config, "init_from": str(tmp_path)})
 
 
+@pytest.mark.check
 def test_a_patience_shorter_than_a_trial_ends_no_run():
     config = {**NUMBERS, "num_epochs": 24, "cross_fitted.patience": 1, "learning_rate": 1.0}
     found = ensemble.train(config, numbers(), **QUIET).report["cross_fitted"]
     assert all(one["nll"] is not None for one in found["trials"])
 
 
+@pytest.mark.check
 def test_all_failed_is_said_with_a_remedy(blobs):
     config = {**CONFIG, "model": "explosive", "optimizer": "sgd", "learning_rate": 1e14}
     del config["mlp.widths"]

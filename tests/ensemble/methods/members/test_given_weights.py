@@ -64,6 +64,7 @@ def started(blobs, **overrides):
     }
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("num_devices", [1, 3, 8])
 def test_every_member_starts_from_the_file_with_a_head_of_its_own(blobs, tmp_path, num_devices):
     arrays = body_of_tiny()
@@ -88,6 +89,7 @@ def test_names_may_have_dots_and_a_prefix_and_numbers_may_be_half(blobs, tmp_pat
         np.testing.assert_array_equal(found[name][1], arrays[name].astype(np.float32))
 
 
+@pytest.mark.check
 def test_members_of_a_run_are_started_from_in_turn_with_their_state(blobs, tmp_path):
     first = ensemble.train(
         small_config(model="test_normed", ensemble_size=2, num_epochs=1),
@@ -134,6 +136,7 @@ def test_a_run_fine_tunes_all_weights_and_goes_on_without_the_file(blobs, tmp_pa
     assert nll["tuned"] < nll["fresh"]
 
 
+@pytest.mark.check
 def test_what_does_not_fit_is_named(blobs, tmp_path):
     file = tmp_path / "w.npz"
 
@@ -209,6 +212,7 @@ def test_arrays_that_the_network_lacks_are_noted(blobs, tmp_path, caplog):
     assert "config.model='tiny' lacks: pre_logits." in caplog.text
 
 
+@pytest.mark.check
 def test_other_weights_are_refused_by_a_run_that_goes_on_and_by_new_members(blobs, tmp_path):
     file, workdir = tmp_path / "w.npz", str(tmp_path / "run")
     np.savez(file, **body_of_tiny())
@@ -241,6 +245,7 @@ class Wide(nn.Module):
         return nn.Dense(self.num_outputs)(x)
 
 
+@pytest.mark.check
 def test_weights_lie_on_the_devices_as_the_members_do(blobs, tmp_path):
     rng = np.random.default_rng(0)
     arrays = {
@@ -276,6 +281,7 @@ def test_weights_lie_on_the_devices_as_the_members_do(blobs, tmp_path):
         )
 
 
+@pytest.mark.check
 def test_members_that_would_all_be_the_same_are_refused(blobs, tmp_path, monkeypatch):
     monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
 

@@ -115,6 +115,7 @@ def ridge(task, tau):
     return variables, exact, scaled, np.asarray(read.targets, np.float64)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["last_layer", "last_layer_kronecker", "kronecker", "low_rank"])
 def test_of_a_linear_model_it_is_the_exact_posterior(name):
     """Kronecker's too, of the kernel alone, where the bias has no covariance with it."""
@@ -176,6 +177,7 @@ def random_variables(task, seed=3, scale=1.0):
     )
 
 
+@pytest.mark.check
 def test_the_curvature_is_the_hessian_of_a_softmax_regression():
     """Where outputs are linear in parameters, that of Gauss and Newton is the Hessian."""
     task = linear_task("categorical")
@@ -192,6 +194,7 @@ def test_the_curvature_is_the_hessian_of_a_softmax_regression():
     )
 
 
+@pytest.mark.check
 def test_the_diagonal_is_that_of_the_curvature():
     task = linear_task("categorical")
     variables = random_variables(task)
@@ -200,6 +203,7 @@ def test_the_diagonal_is_that_of_the_curvature():
     np.testing.assert_allclose(found, np.diag(exact_curvature(task, variables)), rtol=1e-4)
 
 
+@pytest.mark.check
 def test_kronecker_factors_are_the_exact_fisher_of_a_linear_layer():
     """At 0 every example has the same information: the curvature is a Kronecker product."""
     task = linear_task("categorical")
@@ -216,6 +220,7 @@ def test_kronecker_factors_are_the_exact_fisher_of_a_linear_layer():
     assert position == len(exact)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_draws_have_the_covariance_by_which_variances_are_told(name):
     """Of a softmax regression: every structure's own, within five standard errors."""
@@ -276,6 +281,7 @@ def test_variances_of_low_rank_are_never_negative():
     assert (np.asarray(found) >= 0.9 * expected).all()
 
 
+@pytest.mark.check
 def test_of_more_directions_than_are_kept_low_rank_has_nearly_the_largest():
     rng, structure = np.random.default_rng(0), structure_of("low_rank", 4)
     rows = (rng.normal(size=(600, 30)) * np.linspace(1, 3, 30)).astype(np.float32)
@@ -288,6 +294,7 @@ def test_of_more_directions_than_are_kept_low_rank_has_nearly_the_largest():
     assert (found > 0.9 * exact).all()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_predictions_in_closed_form_are_exported(name, members, blobs, tmp_path):
     config = config_of(members, **{"laplace.structure": name})
@@ -320,6 +327,7 @@ def test_a_run_is_loaded_exported_and_evaluated(name, members, blobs, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, loaded.fitted.variables, theirs)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("precision", ["marginal_likelihood", "validation", "3.5"])
 def test_the_prior_is_chosen_as_it_is_asked_for(precision, members, blobs, tmp_path):
     config = config_of(members, **{"laplace.prior_precision": precision})
@@ -338,6 +346,7 @@ def test_the_prior_is_chosen_as_it_is_asked_for(precision, members, blobs, tmp_p
             assert (np.array(ours) <= np.array(other) + 1e-6).all()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["last_layer", "last_layer_kronecker"])
 def test_the_prior_is_tried_by_what_predictions_say(name, members, blobs):
     config = validated(config_of(members, **{"laplace.structure": name}))
@@ -351,6 +360,7 @@ def test_the_prior_is_tried_by_what_predictions_say(name, members, blobs):
     np.testing.assert_allclose(found.arrays["log_probs"], expected.arrays["log_probs"], atol=1e-5)
 
 
+@pytest.mark.check
 def test_the_evidence_has_the_log_likelihood_of_all_training_examples(members, blobs):
     """Kronecker passes twice over the data, in parts of a batch, and counts them once."""
     changes = {"laplace.structure": "kronecker", "log_every_steps": 1}
@@ -386,6 +396,7 @@ def test_members_that_join_leave_the_others(members, blobs, tmp_path):
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[:2]), before.sets, after.sets)
 
 
+@pytest.mark.check
 def test_other_keys_give_other_draws_of_the_same_distribution(members, blobs, tmp_path):
     config = config_of(members, **{"laplace.predictive": "draws", "laplace.num_draws": 200})
     predictor = ensemble.train(config, blobs, str(tmp_path), **QUIET).predictor
@@ -427,6 +438,7 @@ def test_what_has_no_such_approximation_is_refused(changes, part, members, blobs
     assert part in str(error.value)
 
 
+@pytest.mark.check
 def test_annotated_targets_are_refused(tmp_path):
     rng = np.random.default_rng(0)
     data = {"inputs": rng.normal(size=(60, 4)).astype(np.float32), "targets": rng.normal(size=60)}
@@ -458,6 +470,7 @@ def test_a_layer_too_large_is_refused_before_it_starts(members, blobs, tmp_path,
         ensemble.train(config_of(members), blobs, str(tmp_path), **QUIET)
 
 
+@pytest.mark.check
 def test_one_draw_of_the_last_layer_is_a_network():
     """It is linear there: the linearised network and the network itself are the same."""
     task = linear_task("categorical")

@@ -72,6 +72,7 @@ def test_noise_is_told_by_a_constant():
     assert found.losses.mean() < np.log(2) + 0.02
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("likelihood", "num_classes"), [("categorical", 3), ("bernoulli", 2)])
 def test_classes_are_logistic_regression_of_the_other_rows(likelihood, num_classes):
     rng = np.random.default_rng(0)

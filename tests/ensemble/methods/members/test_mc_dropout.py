@@ -36,6 +36,7 @@ def log_probs(predictor, inputs):
     return predictor.member_arrays(inputs)["log_probs"]
 
 
+@pytest.mark.check
 def test_a_member_predicts_with_the_mean_of_its_passes(run, blobs):
     workdir, result = run
     predictor = ensemble.load(workdir)
@@ -50,6 +51,7 @@ def test_a_member_predicts_with_the_mean_of_its_passes(run, blobs):
     assert single[0].shape != single[1].shape
 
 
+@pytest.mark.check
 def test_the_same_estimators_on_any_devices_in_any_batch_and_after_loading(run, blobs):
     workdir, result = run
     inputs = blobs["inputs"][:70]
@@ -62,6 +64,7 @@ def test_the_same_estimators_on_any_devices_in_any_batch_and_after_loading(run, 
         np.testing.assert_allclose(found, expected[:, rows], atol=2e-6)
 
 
+@pytest.mark.check
 def test_an_export_has_the_same_passes(run, blobs):
     predictor = run[1].predictor
     exported = jax.export.deserialize(bytearray(export(predictor)))
@@ -69,6 +72,7 @@ def test_an_export_has_the_same_passes(run, blobs):
     np.testing.assert_allclose(exported.call(inputs)["probs"], predictor(inputs).probs, atol=2e-6)
 
 
+@pytest.mark.check
 def test_report_and_evaluation_are_of_the_same_passes(run, blobs):
     workdir, result = run
     found = ensemble.evaluate(workdir, data=blobs, datasets=["uniform"], **QUIET)
@@ -76,6 +80,7 @@ def test_report_and_evaluation_are_of_the_same_passes(run, blobs):
     assert found["members"] == [0, 1]
 
 
+@pytest.mark.check
 def test_passes_are_no_part_of_training(run, blobs, tmp_path):
     """More of them go on with the same members; the first are the same."""
     result = run[1]
@@ -87,6 +92,7 @@ def test_passes_are_no_part_of_training(run, blobs, tmp_path):
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
+@pytest.mark.check
 def test_a_member_that_joins_leaves_the_passes_of_the_others(run, blobs, tmp_path):
     ensemble.train(CONFIG, blobs, str(tmp_path), **QUIET)
     ensemble.train({**CONFIG, "ensemble_size": 3}, blobs, str(tmp_path), **QUIET)

@@ -33,6 +33,7 @@ def images_and_labels(num_examples, shape=(8, 8, 1)):
     return images.astype(np.float32), labels.astype(np.int32)
 
 
+@pytest.mark.check
 def test_the_how_to_s_loop_trains_an_ensemble():
     """Keys split per device, batches replicated, metrics unreplicated: the guide's own loop."""
     images, labels = images_and_labels(256)
@@ -72,6 +73,7 @@ def test_the_default_model_is_the_how_to_s_cnn():
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7), one, expected)
 
 
+@pytest.mark.check
 def test_equal_to_the_published_functions():
     """Same losses, gradients, ensemble accuracy and updates as the guide's code, step by step."""
     model = networks.create("mlp", 10).module
@@ -128,6 +130,7 @@ def objective_of(network, **overrides):
     return make_objective(validated(small_config(**overrides)), task)
 
 
+@pytest.mark.check
 def test_examples_of_weight_zero_count_for_nothing():
     state = tiny_state()
     images = jnp.asarray(np.random.default_rng(0).normal(size=(7, 6)), jnp.float32)
@@ -154,6 +157,7 @@ def test_label_smoothing_is_the_cross_entropy_with_mixed_targets():
     np.testing.assert_allclose(output.loss, -(target * log_probs).sum(), rtol=1e-6)
 
 
+@pytest.mark.check
 def test_beta_nll_weights_gradients_by_the_variance_and_leaves_the_value():
     targets = np.array([1, 2, 4, 9], np.float32)
     data = {"train_inputs": np.eye(4, 6, dtype=np.float32), "train_targets": targets}
@@ -221,6 +225,7 @@ class WithNoise(nn.Module):
         return nn.Dense(self.num_classes)(x)
 
 
+@pytest.mark.check
 def test_dropout_differs_by_step_and_batch_statistics_move():
     network = LinenNetwork(WithNoise(3))
     state = start(network)

@@ -86,7 +86,6 @@ def slow(*values):
     return pytest.param(*values, marks=pytest.mark.check)
 
 
-@pytest.mark.check
 @pytest.mark.parametrize(
     ("ensemble_size", "num_devices", "member_devices", "mesh"),
     [
@@ -329,7 +328,6 @@ def annotated_nnx(num_outputs):
     return networks.from_nnx(Module)
 
 
-@pytest.mark.check
 @pytest.mark.parametrize("model", ["test_annotated", slow("test_annotated_nnx")])
 def test_what_a_network_says_of_its_parameters_is_honoured(model):
     params, scores, _ = on_one_device(2, model=model)
@@ -346,6 +344,7 @@ def test_what_a_network_says_of_its_parameters_is_honoured(model):
     assert method.engine.programs.placement.example_axes(28) == ("data",)
 
 
+@pytest.mark.check
 def test_axes_that_the_mesh_has_not_are_refused():
     networks.register("tensor", lambda num_outputs: Annotated(num_outputs, axis="tensor"))
     with pytest.raises(UserError, match="names the axis 'tensor'; a member is spread over 'data'"):

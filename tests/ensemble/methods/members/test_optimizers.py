@@ -69,6 +69,7 @@ def lion(config, learning_rate, weight_decay):
     return optax.lion(learning_rate, weight_decay=weight_decay)
 
 
+@pytest.mark.check
 def test_an_optimizer_and_a_schedule_of_ones_own(nobody_else, tmp_path, monkeypatch):
     ensemble.register("optimizer", "lion", registry.OptimizerEntry(lion))
     ensemble.register("schedule", "halved", registry.ScheduleEntry(halved))

@@ -68,6 +68,7 @@ def test_each_estimator_learns_by_its_own_loss_alone(model, on_cpu, monkeypatch)
         np.testing.assert_allclose(others(params), log_probs[:, k], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.check
 def test_all_of_an_estimator_is_its_own_and_begins_by_itself():
     plain, task = tasks("mlp", widths="16,12")
     params = task.init_variables(jax.random.key(0))["params"]
@@ -102,6 +103,7 @@ def test_what_is_loaded_evaluated_and_exported_is_what_was_scored(run, blobs):
     check_estimators(*run, blobs, NUM_ESTIMATORS)
 
 
+@pytest.mark.check
 def test_estimators_are_networks_of_their_share_of_units(run):
     kernels = run[1].predictor.fitted.last_variables()["params"]
     # 2 / 3 of 16 and of 12, as multiples of 2.
@@ -110,6 +112,7 @@ def test_estimators_are_networks_of_their_share_of_units(run):
     assert kernels["Dense_2"]["kernel"].shape == (6, 8, 3)
 
 
+@pytest.mark.check
 def test_memory_is_of_all_estimators(blobs, monkeypatch):
     seen = []
     monkeypatch.setattr(

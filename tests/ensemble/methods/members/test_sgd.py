@@ -97,6 +97,7 @@ def test_independent_batches_depend_on_the_member_alone(blobs, ensemble_size):
     np.testing.assert_allclose(results[0], results[2][:ensemble_size], atol=1e-3)
 
 
+@pytest.mark.check
 def test_shared_and_independent_batches_differ(blobs):
     shared, independent = (
         scored(method, run(method)[0])
@@ -105,6 +106,7 @@ def test_shared_and_independent_batches_differ(blobs):
     assert np.abs(shared - independent).max() > 1e-3
 
 
+@pytest.mark.check
 def test_a_member_does_not_depend_on_the_size_of_its_ensemble(blobs):
     small, large = (make_method(blobs, ensemble_size=size) for size in (2, 5))
     np.testing.assert_allclose(
@@ -206,6 +208,7 @@ def test_a_failing_member_is_frozen_and_poisons_nobody(blobs, poisoned, num_devi
     np.testing.assert_allclose(log_probs[[0, 2, 3]], expected[[0, 2, 3]], atol=1e-4)
 
 
+@pytest.mark.check
 def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
     """The first chunk is one step, on the initial parameters: recomputed here on the host."""
     from ensemble import metrics
@@ -230,6 +233,7 @@ def test_the_train_metrics_of_the_ensemble_are_of_the_mean_of_softmax(blobs):
         )
 
 
+@pytest.mark.check
 def test_early_stopping_keeps_the_best_parameters(blobs):
     method = make_method(
         blobs, num_epochs=40, early_stopping_epochs=2, learning_rate=0.8, ensemble_size=3
@@ -259,6 +263,7 @@ def test_early_stopping_needs_a_validation_split_whoever_made_it(blobs):
         make_method(blobs, early_stopping_epochs=2, hold_out=False)
 
 
+@pytest.mark.check
 def test_the_prior_pulls_parameters_towards_zero(blobs):
     def norm(**overrides):
         method = make_method(blobs, **overrides)
@@ -269,6 +274,7 @@ def test_the_prior_pulls_parameters_towards_zero(blobs):
     assert norm(prior="normal(0.05)") < 0.5 * norm()
 
 
+@pytest.mark.check
 def test_the_prior_is_added_once_whatever_the_devices(blobs):
     results = [
         scored(method, run(method)[0])
@@ -287,6 +293,7 @@ def grown(before, after, state):
     return after.from_host(KEY, *joined)
 
 
+@pytest.mark.check
 def test_growth_gives_the_members_of_a_fresh_run(blobs):
     small, large = (make_method(blobs, ensemble_size=size) for size in (3, 5))
     first, _ = run(small)
@@ -316,6 +323,7 @@ def test_new_members_follow_the_schedule_of_the_whole_run(blobs, schedule):
     np.testing.assert_allclose(scored(large, state), scored(fresh, run(fresh)[0]), atol=1e-4)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "devices", [(8, 2), *map(slow, [pair for pair in PAIRS if pair != (8, 2)])]
 )
@@ -329,6 +337,7 @@ def test_a_state_moves_between_devices(blobs, devices):
     np.testing.assert_allclose(scored(after, moved), scored(before, stayed), atol=1e-4)
 
 
+@pytest.mark.check
 def test_a_round_trip_through_the_host_changes_no_bit(blobs):
     method = make_method(blobs, early_stopping_epochs=2, optimizer="adam", num_epochs=4)
     state = method.init(KEY)
@@ -342,6 +351,7 @@ def test_a_round_trip_through_the_host_changes_no_bit(blobs):
     )
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("optimizer", "schedule"),
     [
@@ -379,6 +389,7 @@ class WithStatistics(nn.Module):
         return nn.Dense(self.num_classes)(x)
 
 
+@pytest.mark.check
 def test_batch_statistics_and_dropout_are_each_member_s_own(blobs):
     networks.register("statistics", WithStatistics)
     results = []
@@ -404,6 +415,7 @@ class WithStreams(nn.Module):
         return nn.Dense(self.num_classes)(x)
 
 
+@pytest.mark.check
 def test_streams_of_a_module_are_each_member_s_own_on_any_devices(blobs):
     networks.register("streams", WithStreams)
     results = []
@@ -415,6 +427,7 @@ def test_streams_of_a_module_are_each_member_s_own_on_any_devices(blobs):
     assert not np.allclose(*results[0])
 
 
+@pytest.mark.check
 def test_early_stopping_looks_at_the_last_steps_of_a_run_too(blobs):
     """Fewer steps than an epoch: the best variables must not be the initial ones."""
     stopping = make_method(blobs, num_epochs=None, num_steps=3, early_stopping_epochs=2)
@@ -422,6 +435,7 @@ def test_early_stopping_looks_at_the_last_steps_of_a_run_too(blobs):
     np.testing.assert_array_equal(scored(stopping, run(stopping)[0]), scored(plain, run(plain)[0]))
 
 
+@pytest.mark.check
 def test_no_key_serves_two_purposes(blobs):
     """Members, shared augmentation, a member's dropout and its augmentation: all apart."""
     from ensemble.methods.members.member import Stream
@@ -436,6 +450,7 @@ def test_no_key_serves_two_purposes(blobs):
     assert len(data) == len(keys)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("batching", ["shared", "independent"])
 def test_steps_of_one_program_are_those_of_many(blobs, batching, monkeypatch):
     """Also where they are of several epochs, and where a chunk ends within a program."""
@@ -501,6 +516,7 @@ def test_rows_stay_with_the_host_of_cpus(blobs):
     assert make_method(blobs).engine.rows is None
 
 
+@pytest.mark.check
 def test_chunks_end_where_something_is_due(blobs):
     due = {"eval_every_epochs": 2, "checkpoint_every_epochs": 3, "log_every_steps": 10**6}
     method = make_method(blobs, num_epochs=4, **due)

@@ -38,6 +38,7 @@ def test_cycles_are_as_long_as_each_other_to_a_step(num_steps, num_cycles):
         np.testing.assert_allclose(rates[start : start + length], expected, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.check
 def test_a_member_predicts_with_the_mean_of_its_sets(run, blobs):
     workdir, result = run
     predictor = ensemble.load(workdir)
@@ -60,6 +61,7 @@ def test_the_last_set_is_where_training_ended_and_the_first_is_not(run):
     np.testing.assert_array_equal(last, sets[1::2])
 
 
+@pytest.mark.check
 def test_an_evaluation_counts_members_and_not_sets(run, blobs):
     workdir, result = run
     found = ensemble.evaluate(workdir, data=blobs, datasets=["uniform"], **QUIET)

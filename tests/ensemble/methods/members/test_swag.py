@@ -50,6 +50,7 @@ def rows_of(tree):
     return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(tree)], 1)
 
 
+@pytest.mark.check
 def test_mean_and_covariance_are_those_of_the_paper():
     """By NumPy, of iterates in float64; draws of a seed, within five standard errors."""
     iterates = iterates_of(0)
@@ -102,6 +103,7 @@ def stepped(config, data):
     return method, state, iterates
 
 
+@pytest.mark.check
 def test_the_iterates_are_evenly_spaced_at_the_end_and_draws_are_of_them(blobs):
     method, state, iterates = stepped(CONFIG, blobs)
     start, end = first_collected(method.num_steps, 0.25), method.num_steps
@@ -158,6 +160,7 @@ def test_every_draw_has_the_statistics_of_its_own_parameters(blobs):
     assert len(np.unique(np.round(means, 6), axis=0)) == 9
 
 
+@pytest.mark.check
 def test_one_draw_more_leaves_the_others(blobs, tmp_path):
     few, more = (
         ensemble.train(CONFIG | {"swag.num_draws": n}, blobs, str(tmp_path / str(n)), **QUIET)

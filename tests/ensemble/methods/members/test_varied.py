@@ -49,6 +49,7 @@ def test_a_member_learns_as_by_sgd_with_its_settings(blobs, optimizer, remateria
     )
 
 
+@pytest.mark.check
 def test_settings_are_drawn_from_their_ranges():
     drawn = [settings_of(CONFIG, k) for k in range(300)]
     low_and_high = {
@@ -86,6 +87,7 @@ def test_grown_on_other_devices_and_resumed_it_is_the_same_ensemble(blobs, tmp_p
     np.testing.assert_allclose(found["log_probs"], expected["log_probs"], rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.check
 def test_what_each_member_has_is_reported_and_shown(blobs, tmp_path):
     report = ensemble.train(CONFIG, blobs, str(tmp_path), **QUIET).report
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -100,6 +102,7 @@ def test_what_each_member_has_is_reported_and_shown(blobs, tmp_path):
             assert shown[0] == pytest.approx(value)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("own", "are_alike"),
     [({}, True), ({"augment.shift": 2}, False), ({"augment.name": "noise"}, False)],

@@ -89,6 +89,7 @@ def test_sgld_descends_and_spreads_as_blackjax_does():
         np.testing.assert_allclose(found.var(), 2 * step_size * num_steps, rtol=0.08)
 
 
+@pytest.mark.check
 def test_a_mass_is_one_on_average_and_follows_the_gradients_until_it_is_frozen():
     optimizer = langevin(lambda _: 1e-3, lambda _: False, NUM_EXAMPLES, 0.9, num_adapting=200)
     params = {"loud": jnp.zeros(50), "quiet": jnp.zeros(50)}

@@ -171,6 +171,7 @@ def test_settings_that_cannot_stand_are_refused_in_a_line(overrides, line):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.check
 def test_cycles_of_another_length_are_not_gone_on_with(blobs):
     cyclical = {"sgmcmc.schedule": "cyclical", "sgmcmc.num_cycles": 2}
     method = make_method(blobs, **cyclical)
@@ -288,6 +289,7 @@ def test_chains_see_augmented_images(are_symmetric):
     assert (draws[0] == draws[1]).all() == are_symmetric
 
 
+@pytest.mark.check
 def test_data_on_disk_give_the_draws_of_data_in_memory(blobs, tmp_path):
     for name, array in blobs.items():
         np.save(tmp_path / f"{name}.npy", array)

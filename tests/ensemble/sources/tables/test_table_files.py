@@ -106,12 +106,15 @@ def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
 
 
 def test_many_columns_take_no_long_time(tmp_path):
-    """The search for names that come twice was quadratic: 2.5 s of CPU for these."""
-    names = [f"c{i}" for i in range(20_000)]
-    (tmp_path / "t.csv").write_text(f"{','.join(names)}\n{','.join('1' for _ in names)}\n")
-    began = time.process_time()
-    assert [*table_files.read_csv(tmp_path / "t.csv", "t")] == names
-    assert time.process_time() - began < 1
+    """The search for names that come twice was quadratic: four times as many took 16 times."""
+    took = []
+    for number in (10_000, 40_000):
+        names = [f"c{i}" for i in range(number)]
+        (tmp_path / "t.csv").write_text(f"{','.join(names)}\n{','.join('1' for _ in names)}\n")
+        began = time.process_time()
+        assert [*table_files.read_csv(tmp_path / "t.csv", "t")] == names
+        took.append(time.process_time() - began)
+    assert took[1] < 10 * took[0]
 
 
 def test_decimal_commas_an_index_and_quotes_are_read(tmp_path):

@@ -55,6 +55,7 @@ def trained(tmp_path_factory):
     return folder / "run", folder / "t.csv", frame, result
 
 
+@pytest.mark.check
 def test_a_workdir_predicts_tables_by_the_names_of_columns(trained):
     workdir, file, frame, result = trained
     report = json.loads((workdir / "report.json").read_text())
@@ -97,6 +98,7 @@ def written(tmp_path_factory):
     return folder / "run", folder / "t.csv", frame, result
 
 
+@pytest.mark.check
 def test_how_a_table_writes_dates_and_gaps_is_kept(written):
     """Loaded and exported ensembles read it alike, and as the frame that needs no such words."""
     workdir, file, frame, result = written
@@ -147,6 +149,7 @@ def test_a_target_that_stands_for_a_missing_one_is_refused(written, is_frame, tm
         ensemble.train({**config, **given}, data, show_progress=False)
 
 
+@pytest.mark.check
 def test_gaps_of_a_column_of_another_kind_are_those_of_training():
     """Numbers that are learned as flags have their gaps where training has them."""
     rng = np.random.default_rng(0)
@@ -163,6 +166,7 @@ def test_gaps_of_a_column_of_another_kind_are_those_of_training():
     assert len(np.unique(inputs[is_gap][:, 0])) == 1
 
 
+@pytest.mark.check
 def test_the_two_programs_beside_an_export_say_what_the_run_does(trained, tmp_path):
     _, file, frame, result = trained
     predictor, path = result.predictor, tmp_path / "model.bin"
@@ -181,6 +185,7 @@ def test_the_two_programs_beside_an_export_say_what_the_run_does(trained, tmp_pa
     np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(raw["quantiles"], 3, 0), 1e-3)
 
 
+@pytest.mark.check
 def test_an_export_takes_no_file_s_place(trained, tmp_path):
     workdir = trained[0]
     reader, table = tmp_path / "read_table.py", tmp_path / "a.bin.table.json"
@@ -211,6 +216,7 @@ def test_an_export_takes_no_file_s_place(trained, tmp_path):
     assert reader.read_bytes() == TABLE_READER.read_bytes()
 
 
+@pytest.mark.check
 def test_data_frames_learn_what_the_file_does(trained):
     _, _, frame, result = trained
     config = small_config(

@@ -44,6 +44,7 @@ def test_members_learn_what_the_teacher_says_and_not_the_targets(blobs_run, blob
     np.testing.assert_array_equal(aux.predicted["log_probs"], log_probs)
 
 
+@pytest.mark.check
 def test_many_draws_are_represented_by_some(blobs_run, blobs, monkeypatch):
     task = make(blobs_run, blobs)
     inputs = jnp.asarray(task.dataset.read("train", np.arange(5)).inputs)
@@ -96,6 +97,7 @@ def test_a_student_predicts_as_its_teacher(student, blobs_run, blobs):
     assert np.abs(difference).mean() < 0.03
 
 
+@pytest.mark.check
 def test_a_dirichlet_tells_what_members_disagree_on(student, blobs_run, blobs):
     workdir, result = student
     assert result.report["distillation"]["rank_correlation"]["epistemic"] > 0.5
