@@ -7,6 +7,7 @@ from typing import Any
 from ensemble import metrics
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
+from ensemble.metrics.abstention import MAX_ERROR
 from ensemble.scoring.folds import change_on_folds
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.workdir import Workdir
@@ -52,6 +53,8 @@ class Calibration:
                 "can be fitted; train again with the same --workdir"
             )
         self._view = stored.view(likelihood)
+        kind, _, self._column = config.get("split", "").partition(":")
+        self._has_groups = kind == "group"
 
     def temperature(self) -> float:
         """Fits the temperature; it is 1, with a warning, where the predictions determine none.
@@ -82,11 +85,16 @@ class Calibration:
         logger.warning(line, name, factor, number, why)
 
     def abstention(self, rule: metrics.Rule) -> metrics.Abstention:
-        """Fits the threshold of a rule.
+        """Fits the threshold of a rule; warns of an error rate that is not guaranteed.
 
         Raises:
             UserError: these predictions cannot prove what the rule asks for.
         """
+        if self._has_groups and rule.name == MAX_ERROR:
+            logger.warning(
+                "%s guarantees no error rate: rows come in groups (%s), and count as independent.",
+                rule, self._column,
+            )  # fmt: skip
         try:
             return metrics.fit_abstention(rule, self._view.doubt, self._view.errs(rule.tolerance))
         except ValueError as error:

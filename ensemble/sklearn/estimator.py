@@ -196,6 +196,11 @@ class Estimator(BaseEstimator):
         for key, value in config.items():
             if key in named and named[key] in params:
                 raise UserError(f"config has {key!r}, which is a parameter: {named[key]}={value!r}")
+            if key == "split" and value:
+                raise UserError(
+                    f"config has split={value!r}, and an estimator learns all rows of X: give the "
+                    "data frame to ensemble.train, with 'target' in its configuration"
+                )
             if key in _FROM_FIT:
                 raise UserError(
                     f"config has {key!r}, which comes from X, y and random_state: leave it out"

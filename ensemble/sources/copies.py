@@ -90,10 +90,11 @@ def keep_together(
         )
         return list(parts)
     num_moved = np.count_nonzero(together != split)
-    note(
-        f"{name}: {num_copies} examples have the same inputs as others; equal inputs are kept in "
-        f"one split, for which {num_moved} were moved."
-    )
+    if num_moved:
+        note(
+            f"{name}: {num_copies} example{'s have' if num_copies > 1 else ' has'} the same inputs "
+            f"as others; equal inputs are kept in one split, which moved {num_moved}."
+        )
     return moved
 
 

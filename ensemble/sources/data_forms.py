@@ -284,7 +284,12 @@ def _pair(data: Any, what: str) -> tuple[Any, Any]:
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_array(one) for one in data):
         first, second = data
         return first, second
-    if isinstance(data, str | bytes | np.ndarray) or not isinstance(data, Iterable):
+    if isinstance(data, str):
+        raise UserError(
+            f"{what} is a text; name data by the configuration, as {{'dataset': 'csv:FILE', "
+            f"'target': 'COLUMN'}}, or {remedy}"
+        )
+    if isinstance(data, bytes | np.ndarray) or not isinstance(data, Iterable):
         raise UserError(f"{what} is a {type(data).__name__}, without targets; {remedy}")
     if isinstance(data, tuple) and all(hasattr(one, "__array__") for one in data) and data:
         raise UserError(f"{what} is a tuple of {len(data)} arrays; {remedy}, or {_BY_SPLIT}")

@@ -127,6 +127,7 @@ def test_classes_that_are_named_as_numbers_are_no_costs(tmp_path):
         ("", r"shape \(0,\); give a row for each of the 3 classes"),
         ("0,1\n1,0\n", r"shape \(2, 2\); give a row for each of the 3 classes"),
         ("0,1,2\n1,0,2\n1,x,0\n", "costs must be numbers"),
+        ("p,q,r\n0,1,2\n1,0,2\n1,2,0\n", "a first line of names must have those of the classes: "),
         ("0,1,2\n1,0\n1,2,0\n", "costs must be numbers, in rows of one length"),
         ("1,1,1\n1,1,1\n1,1,1\n", "must be finite, and not all the same"),
         ("0,1,2\n1,nan,2\n1,2,0\n", "must be finite"),

@@ -226,6 +226,7 @@ def test_other_keys_go_through_config(wine):
     [
         ({"config": {"learning_rate": 0.1}}, "is a parameter: learning_rate=0.1"),
         ({"config": {"seed": 1}}, "'seed'.*random_state"),
+        ({"config": {"split": "group:a"}}, "split='group:a'.* all rows.*ensemble.train"),
         ({"config": {"momentun": 0.1}}, "did you mean momentum"),
         ({"model": "mpl"}, "model='mpl' is not a known model"),
         ({"optimizer": "adamm"}, "must be one of sgd, adam, adamw"),

@@ -46,7 +46,11 @@ def read_costs(path: str, class_names: Sequence[str]) -> Costs:
     try:
         costs = np.array([[float(one) for one in row] for row in rows], np.float64)
     except ValueError as error:  # No number, or rows of unlike lengths.
-        raise UserError(f"{where}: costs must be numbers, in rows of one length: {error}") from None
+        line = f"{where}: costs must be numbers, in rows of one length: {error}"
+        if len(rows) > number:
+            names = ", ".join(map(shown, class_names[:6]))
+            line += f"; a first line of names must have those of the classes: {names}"
+        raise UserError(line) from None
     if costs.ndim != 2 or costs.shape[0] != number or not costs.shape[1]:
         raise UserError(
             f"{where}: it has the shape {costs.shape}; give a row for each of the {number} classes "

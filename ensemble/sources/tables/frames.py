@@ -116,6 +116,8 @@ def _of_values(values: Any, what: str) -> Column:
     except ValueError:
         array = np.empty(0)
     if array.ndim != 1:
+        if array.ndim == 0:
+            raise UserError(f"{what} holds one value, and no sequence; give a row as [{{...}}]")
         raise UserError(f"{what} holds sequences; a column has one value in each row")
     if dtype.startswith(("categor", "enum")):
         return _of_objects(list(values), what, is_category=True)

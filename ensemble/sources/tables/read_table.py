@@ -66,7 +66,7 @@ def parse(values, kind, name, form=""):
         except (KeyError, ValueError, OverflowError) as e:
             if text.lower() not in MISSING:
                 what = f"{text[:40]!r} in row {i} is no {kind}{f' as {form}' if form else ''}"
-                raise ValueError(f"column {name!r}: {what}") from e
+                raise ValueError(f"column {name!r}: {what}: correct it, or leave it empty") from e
     if np.isinf(found).any():
         raise ValueError(f"column {name!r} is infinite in row {np.isinf(found).argmax() + 1}")
     return found

@@ -85,7 +85,7 @@ def test_few_groups_have_no_interval_at_all_and_the_page_says_which_are_of_rows(
 
 @pytest.mark.check
 @pytest.mark.parametrize("likelihood", ["gaussian", "categorical"])
-def test_groups_are_those_of_the_report_though_the_data_are_gone(likelihood, tmp_path):
+def test_groups_are_those_of_the_report_though_the_data_are_gone(likelihood, tmp_path, caplog):
     rng = np.random.default_rng(0)
     groups, a = np.repeat(np.arange(60), 8), rng.normal(size=480)
     shared = rng.normal(size=60)[groups]
@@ -116,6 +116,12 @@ def test_groups_are_those_of_the_report_though_the_data_are_gone(likelihood, tmp
         assert found["simple"]["constant"]["excess_interval"] == {"rmse": None}
     for section in found["shift"].values():
         assert {one for name in section["change"].values() for one in name} == {None}
+    with caplog.at_level("WARNING", logger="ensemble"):
+        ensemble.load(tmp_path / "run", abstain="coverage=0.5")
+        assert "guarantees no error rate" not in caplog.text
+        tolerance = "@100" * (likelihood == "gaussian")
+        ensemble.load(tmp_path / "run", abstain=f"max_error=0.9{tolerance}")
+    assert "guarantees no error rate: rows come in groups (patient)" in caplog.text
     path.unlink()
     alone = ensemble.evaluate(tmp_path / "run", tmp_path / "alone", datasets=["none"], **how)
     assert alone["test"] == found["test"]

@@ -93,7 +93,7 @@ def test_few_whole_numbers_are_labels_and_other_floats_are_targets(values, kind)
     ("data", "line"),
     [
         (X, "without targets"),
-        ("digits", "without targets"),
+        ("digits", "is a text; name data by the configuration, as {.dataset.: .csv:FILE."),
         (3, "without targets"),
         ([], "is empty"),
         ((X, X, Y, Y), "4 arrays.*{'train'"),
