@@ -32,13 +32,13 @@ RUN = Block(
         "method": Key("sgd", "how members move", named_in(registry.METHODS)),
         "seed": Key(
             0,
-            "where all randomness starts: equal seeds give equal results",
+            "equal seeds give equal results",
             Rule(lambda value: 0 <= value < 2**32, "must be at least 0 and below 2**32"),
             most=MAX_SEED,
         ),
         "num_devices": Key(
             None,
-            "how many devices to use; None: every core, or every accelerator",
+            "devices to use; None: every core, or every accelerator",
             POSITIVE,
             may_change=True,
             kind=int,
@@ -58,10 +58,10 @@ RUN = Block(
         "checkpoint_every_epochs": Key(
             1, "epochs between two checkpoints", POSITIVE, may_change=True
         ),
-        "keep_checkpoints": Key(3, "how many checkpoints are kept", POSITIVE, may_change=True),
+        "keep_checkpoints": Key(3, "checkpoints that are kept", POSITIVE, may_change=True),
         "writers": Key(
             "",
-            "writers of your own, which get the metrics of the run as they are written",
+            "writers of your own, which get the metrics of the run",
             described("must be empty, or names of registered or installed writers: csv,mlflow"),
             may_change=True,
         ),

@@ -29,11 +29,11 @@ STARTS = {
 }
 """What is said of `init_from` for chains."""
 
-NUM_CHAINS = Key(4, "chains in all, whatever the number of devices", POSITIVE)
+NUM_CHAINS = Key(4, "chains in all", POSITIVE)
 
 NUM_PREDICTIVE_DRAWS = Key(
     100,
-    "draws of each chain that predict, at most, evenly spaced among those that are kept",
+    "kept draws of each chain that predict, at most, evenly spaced",
     POSITIVE,
     may_change=True,
 )

@@ -37,7 +37,7 @@ BLOCK = Block(
         ),
         NUM_ESTIMATORS: Key(
             1,
-            "estimators of a member, which share its kernels as those of batch_ensemble do",
+            "estimators of a member, which share its kernels",
             Rule(lambda value: 1 <= value <= 1024, "must be from 1 to 1024"),
         ),
         ADAPTERS_KEY: Key(

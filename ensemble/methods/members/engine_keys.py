@@ -37,7 +37,7 @@ KEYS = {
         TRUE_OR_FALSE,
         may_change=True,
     ),
-    "batch_size": Key(128, "examples that one member sees in a step", POSITIVE),
+    "batch_size": Key(128, "examples of a member in a step", POSITIVE),
     "batching": Key(
         "shared",
         "whether all members see one order of the examples, or each its own",

@@ -41,7 +41,7 @@ BLOCK = Block(
     {
         "ensemble_size": Key(
             8,
-            "members in all, whatever the number of devices",
+            "members in all",
             POSITIVE,
             may_change=True,
             most=MAX_MEMBERS,

@@ -75,9 +75,7 @@ _SGMCMC = {
     ),
     "num_cycles": Key(1, "how often the cyclical schedule begins again", POSITIVE, may_change=True),
     "num_burn_in": Key(1000, "steps at the start of a cycle that leave no draws", NOT_NEGATIVE),
-    "num_samples": Key(
-        100, "draws of each chain in a cycle, all of which count", POSITIVE, may_change=True
-    ),
+    "num_samples": Key(100, "draws of each chain in a cycle", POSITIVE, may_change=True),
     "steps_per_draw": Key(100, "steps from one draw to the next", POSITIVE),
     "preconditioner": Key(
         "none", "what scales the steps of each parameter", one_of(*PRECONDITIONERS)
