@@ -2,7 +2,7 @@
 
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from ensemble import registry
@@ -16,11 +16,17 @@ from ensemble.config import (
     task_block,
 )
 from ensemble.config_rules import Checked
-from ensemble.keys import Key
+from ensemble.keys import Block, Key
 
 _WIDTH = 100
 _INDENT = " " * 6
 _MAY_CHANGE = "may change on resumption"
+_ALONE: Mapping[str, tuple[Container[str], Callable[[str], Block]]] = {
+    "One model": (registry.NETWORKS, model_block),
+    "One likelihood": (registry.LIKELIHOODS, likelihood_block),
+    "One method": (registry.METHODS, method_block),
+}
+"""By heading, tenants that alone have the keys that begin with their names."""
 
 
 def table(checked: Checked) -> str:
@@ -68,15 +74,13 @@ def _owners(name: str) -> str:
     """Which runs have a key, as a heading."""
     if name in RUN.keys:
         return "Every run"
+    owner = name.partition(".")[0]
+    for heading, (known, block) in _ALONE.items():
+        if owner in known and name in block(owner).keys:
+            return heading
     tasks = [task for task in registry.TASKS if name in task_block(task).keys]
     if tasks:
         return f"Task {' or '.join(tasks)}"
-    models = [model for model in registry.NETWORKS if name in model_block(model).keys]
-    if models:
-        return f"Model {' or '.join(models)}"
-    own = [one for one in registry.LIKELIHOODS if name in likelihood_block(one).keys]
-    if own:
-        return f"Likelihood {' or '.join(own)}"
     return f"Method: {_methods(name)}"
 
 
