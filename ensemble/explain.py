@@ -80,7 +80,7 @@ def _owners(name: str) -> str:
             return heading
     tasks = [task for task in registry.TASKS if name in task_block(task).keys]
     if tasks:
-        return f"Task {' or '.join(tasks)}"
+        return f"Task {', '.join(tasks)}"
     return f"Method: {_methods(name)}"
 
 

@@ -28,7 +28,7 @@ def _are_widths(text: str) -> bool:
 
 
 def _dropout(where: str) -> Key:
-    return Key(0.0, f"share of the units that training drops, {where}", BELOW_ONE)
+    return Key(0.0, f"share of units that training drops {where}", BELOW_ONE)
 
 
 CNN = Block({"cnn.dropout": _dropout("before each dense layer")})
@@ -79,6 +79,6 @@ VIT = Block(
             "S", "how wide and deep a vision transformer is", one_of("Ti", "S", "B", "L")
         ),
         "vit.patch": Key(16, "pixels along a side of the patches of images", POSITIVE),
-        "vit.dropout": Key(0.0, "share of the units that training drops", BELOW_ONE),
+        "vit.dropout": Key(0.0, "share of units that training drops", BELOW_ONE),
     }
 )

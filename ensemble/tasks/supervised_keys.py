@@ -125,7 +125,7 @@ TABLE = {
     ),
     "date_format": Key(
         "",
-        "how a table's dates are written, as '%d.%m.%Y'; empty, or else: as ISO 8601 has it",
+        "how a table's dates are written; empty, or else: as ISO 8601 has it",
         Rule(
             lambda form: not form or is_date_format(form),
             "must be day, month and year in the words of Python's strptime, such as '%d.%m.%Y'",

@@ -27,7 +27,7 @@ KEYS = {
     ),
     "gradient_accumulation": Key(
         1,
-        "parts of a batch whose gradients are computed one after another, for less memory",
+        "parts in which the gradients of a batch are computed, for less memory",
         POSITIVE,
         may_change=True,
     ),
@@ -48,7 +48,7 @@ KEYS = {
     "augment.name": Key(
         NO_AUGMENTATION,
         "augmentation of your own, which sees what shift and flip have made of an example",
-        described("must be none, or the name of an augmentation that is registered or installed"),
+        described("must be none, or a registered or installed augmentation"),
     ),
     "class_weights": Key(
         "none",
@@ -57,8 +57,7 @@ KEYS = {
     ),
     "correct_class_weights": Key(
         True,
-        "whether probabilities are corrected for class weights, which else make those of rare "
-        "classes too high",
+        "whether probabilities are corrected for class weights",
         TRUE_OR_FALSE,
     ),
     "label_smoothing": Key(0.0, "share of each target that is spread over all classes", BELOW_ONE),

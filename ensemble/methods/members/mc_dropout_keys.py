@@ -8,7 +8,7 @@ BLOCK = Block(
         **sgd_keys.BLOCK.keys,
         "mc_dropout.num_passes": Key(
             20,
-            "passes with dropout by which a member predicts, each of them an estimator",
+            "passes with dropout by which a member predicts",
             Rule(lambda value: 2 <= value <= 10000, "must be from 2 to 10000"),
             may_change=True,
         ),

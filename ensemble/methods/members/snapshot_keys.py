@@ -12,7 +12,7 @@ BLOCK = Block(
         **{name: key for name, key in sgd_keys.BLOCK.keys.items() if name not in _NOT_OF_CYCLES},
         _NUM_CYCLES: Key(
             5,
-            "cycles in which the learning rate falls to 0, each of which leaves a set of variables",
+            "cycles in which the learning rate falls to 0, and variables are kept",
             Rule(lambda value: 2 <= value <= 100, "must be from 2 to 100"),
         ),
     },

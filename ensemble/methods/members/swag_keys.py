@@ -11,7 +11,7 @@ BLOCK = Block(
         **{name: key for name, key in sgd_keys.BLOCK.keys.items() if name not in _NOT_OF_SWAG},
         "swag.num_iterates": Key(
             20,
-            "iterates that are collected, of whose mean and covariance draws are made",
+            "iterates whose mean and covariance make the draws",
             Rule(lambda value: 2 <= value <= 1000, "must be from 2 to 1000"),
         ),
         "swag.fraction": Key(0.25, "share of the steps, at the end, that they are from", _SHARE),
@@ -22,7 +22,7 @@ BLOCK = Block(
         ),
         "swag.num_draws": Key(
             20,
-            "sets of variables that are drawn, each of which predicts",
+            "sets of variables that are drawn",
             Rule(lambda value: 2 <= value <= 1000, "must be from 2 to 1000"),
         ),
     },
