@@ -105,11 +105,11 @@ def _markdown(keys: Mapping[str, Key]) -> str:
         )
         for name, key in keys.items()
     ]
-    return "\n".join(["| key | default | meaning | must be |", "|---|---|---|---|", *rows])
+    return "\n".join(["| key | default | meaning | rule |", "|---|---|---|---|", *rows])
 
 
 def _what_it_must_be(key: Key) -> str:
-    """The rule below the heading 'must be', with a mark if the key may change on resumption."""
+    """The rule below the heading 'rule', with a mark if the key may change on resumption."""
     text = key.rule.text.removeprefix("must be ").replace("must not be ", "not ")
     return text + " †" * key.may_change
 

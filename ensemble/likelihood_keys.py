@@ -51,7 +51,7 @@ QUANTILES = Block(
     {
         "quantiles.levels": Key(
             "0.025,0.05,0.25,0.5,0.75,0.95,0.975",
-            "levels of the quantiles that are learned",
+            "levels of the quantiles",
             Rule(
                 _is_list_of_levels,
                 "must be ascending numbers between 0 and 1, with 0.5 among them, such as "

@@ -9,17 +9,15 @@ _WATCHES = [name for name, one in registry.SOURCES.items() if _MODELS & set(one.
 
 _COLUMN = described("must be a column's name")
 _RATINGS = {
-    "ratings.user": Key("", "the column of users; empty: user, user_id or userId", _COLUMN),
+    "ratings.user": Key("", "column of users; empty: user, user_id or userId", _COLUMN),
     "ratings.item": Key(
-        "", "the column of items; empty: item, item_id, movie, movie_id or movieId", _COLUMN
+        "", "column of items; empty: item, item_id, movie, movie_id or movieId", _COLUMN
     ),
-    "ratings.rating": Key("", "the column of ratings; empty: rating, if there is one", _COLUMN),
+    "ratings.rating": Key("", "column of ratings; empty: rating, if there is one", _COLUMN),
     "ratings.weight": Key(
-        "", "the column of how often a row counts; empty: weight, if there is one", _COLUMN
+        "", "column of how often a row counts; empty: weight, if there is one", _COLUMN
     ),
-    "ratings.time": Key(
-        "", "the column of times; empty: time or timestamp, if there is one", _COLUMN
-    ),
+    "ratings.time": Key("", "column of times; empty: time or timestamp, if there is one", _COLUMN),
     "ratings.titles": Key(
         "",
         "file with the titles of items, such as u.item, movies.dat or movies.csv; empty: none",

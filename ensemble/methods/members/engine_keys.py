@@ -21,7 +21,7 @@ NO_AUGMENTATION = "none"
 KEYS = {
     "member_devices": Key(
         1,
-        "devices over which a member is split that is larger than one; 0: as few as suffice",
+        "devices over which a member is split; 0: as few as suffice",
         NOT_NEGATIVE,
         may_change=True,
     ),
@@ -68,8 +68,7 @@ KEYS = {
     ),
     "early_stopping_epochs": Key(
         0,
-        "epochs without a better validation NLL that end a member, which keeps the weights of "
-        "its best epoch; 0: never",
+        "epochs without a better validation NLL that end a member, at its best weights; 0: never",
         NOT_NEGATIVE,
     ),
 }

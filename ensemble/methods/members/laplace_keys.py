@@ -35,7 +35,7 @@ BLOCK = Block(
         "laplace.rank": Key(20, "directions of low_rank", POSITIVE),
         "laplace.prior_precision": Key(
             VALIDATION,
-            "1 / variance of the prior of each parameter, for each member by itself",
+            "1 / variance of the prior, for each member by itself",
             Rule(_is_precision, f"must be {MARGINAL}, {VALIDATION}, or a positive number"),
         ),
         "laplace.predictive": Key(

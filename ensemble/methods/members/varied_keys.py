@@ -57,12 +57,12 @@ BLOCK = Block(
         **{name: key for name, key in sgd_keys.BLOCK.keys.items() if name != "label_smoothing"},
         LEARNING_RATE: Key(
             "0.3,3",
-            "range of the factors by which members differ from learning_rate; evenly in logarithms",
+            "range of members' factors of learning_rate; evenly in logarithms",
             _FACTORS,
         ),
         WEIGHT_DECAY: Key(
             "0.1,10",
-            "range of the factors by which they differ from weight_decay; evenly in logarithms",
+            "range of members' factors of weight_decay; evenly in logarithms",
             _FACTORS,
         ),
         SMOOTHING: Key(
@@ -72,7 +72,7 @@ BLOCK = Block(
         ),
         DROPOUT: Key(
             "",
-            "range of the rates of dropout in training; empty: as the network has it",
+            "range of the rates of dropout; empty: as the network has it",
             _range_within(0.0, 1.0, f"must be empty, or {_SHARE}", may_be_empty=True),
         ),
     },

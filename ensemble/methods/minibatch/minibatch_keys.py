@@ -70,9 +70,7 @@ def _conflicts(values: Mapping[str, Any]) -> list[Conflict]:
 
 _DURATION = "config.sgmcmc.num_samples says how long"
 _SGMCMC = {
-    "schedule": Key(
-        "constant", "how the learning rate changes over the steps of a cycle", one_of(*SCHEDULES)
-    ),
+    "schedule": Key("constant", "how the learning rate changes in a cycle", one_of(*SCHEDULES)),
     "num_cycles": Key(1, "how often the cyclical schedule begins again", POSITIVE, may_change=True),
     "num_burn_in": Key(1000, "steps at the start of a cycle that leave no draws", NOT_NEGATIVE),
     "num_samples": Key(100, "draws of each chain in a cycle", POSITIVE, may_change=True),
