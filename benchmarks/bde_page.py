@@ -129,10 +129,6 @@ def text(content: Mapping[str, Any]) -> str:
         difference = paired(rows, table)
         parts += [f"### {table.capitalize()}", published_split(rows, table)]
         parts += [_PAIRED * bool(difference), difference]
-    if rows:
-        commits = ", ".join(sorted({row["commit"] for row in rows}))
-        dates = sorted(row["date"][:10] for row in rows)
-        parts.append(f"{content['machine']}; {dates[0]} to {dates[-1]}; commits {commits}.")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -141,24 +137,23 @@ _INTRODUCTION = """
 
 The library [bde](https://github.com/scikit-learn-contrib/bde) samples the posterior of small
 networks, as [a configuration of ours](posteriors.md#on-tables) does. `benchmarks/bde.py` runs the
-table of its paper on one machine: bde with its published settings, our posterior and the ensemble
-that it starts from, boosting and least squares. A method without a row was not run. A fifth of the
-rows are test rows (`train_test_split` with `random_state` 0). Scores are in standardised units,
-mean ± standard deviation over model seeds.
+table of its paper on [one machine](../benchmarks/GOALS.md#bde): bde with its published settings,
+our posterior and the ensemble that it starts from, boosting and least squares. A method without a
+row was not run. A fifth of the rows are test rows (`train_test_split` with `random_state` 0).
+Scores are in standardised units, mean ± standard deviation over model seeds.
 
-- NLL by moments scores a normal distribution with the mean and the variance of the prediction, as
-  the published table does. NLL scores the prediction itself, a mixture over draws.
+- NLL by moments is that of the published table. NLL scores the prediction, a mixture over draws.
 - Our posterior is ten chains of MCLMC, and its seconds include those of the ensemble. The first
   8,000 of 24,000 steps are dropped, of 8,000 steps the first 4,000. Of bde's 5,000 steps, 4,000
   tune. Our settings were chosen on a fifth of the training rows, when one test score of an earlier
   setting was known.
-- R-hat is the largest of our posterior's scalars, over seeds. Far above 1.01, it says that the
-  chains do not agree. bde's was not computed.
+- R-hat is the largest of our posterior's scalars, over seeds. By it, chains do not agree. bde's was
+  not computed.
 - HistGradientBoosting has default settings. The standard deviation of all rows is that of its
   errors on a tenth of the training rows.
 - Seconds are wall clock of whole processes with a cold compilation cache; published seconds are of
   `fit` and `predict` on 10 cores. Tests ran beside most rows, bde's 51,000 steps and the 300
-  networks among them, so our seconds are upper bounds.
+  networks among them, so seconds of this machine are upper bounds.
 """
 
 _PAIRED = """Differences over splits, the published one among them, with 95% intervals that allow
