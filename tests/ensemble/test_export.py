@@ -123,6 +123,7 @@ def test_it_takes_inputs_of_the_training_data_only(members):
             exported.call(inputs[:2].astype(other))
 
 
+@pytest.mark.check
 def test_its_size_is_that_of_the_variables(members):
     """And does not hold the members' program once a member."""
     predictor, _ = members["cnn"]
@@ -167,6 +168,7 @@ def test_certain_members_have_no_nan():
         np.testing.assert_allclose(outputs["probs"].sum(axis=-1), 1, atol=1e-6)
 
 
+@pytest.mark.check
 def test_a_missing_package_and_too_large_an_ensemble_are_said(trained, monkeypatch):
     _, predictor, _ = trained
     with monkeypatch.context() as patch:
@@ -178,6 +180,7 @@ def test_a_missing_package_and_too_large_an_ensemble_are_said(trained, monkeypat
         export.export(predictor)
 
 
+@pytest.mark.check
 def test_the_program_writes_the_file(trained, tmp_path):
     workdir, predictor, inputs = trained
     out = tmp_path / "model.bin"
@@ -199,6 +202,7 @@ def test_a_file_is_whole_or_not_there(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 
+@pytest.mark.check
 def test_bad_input_is_one_line_and_leaves_no_file(trained, tmp_path):
     workdir, _, _ = trained
     out, config = tmp_path / "model.bin", workdir / "config.json"

@@ -110,6 +110,7 @@ def test_a_body_may_come_in_parts(served):
     assert whole == parts
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("body", "line"),
     [
@@ -135,6 +136,7 @@ def test_what_cannot_be_answered_is_one_line_and_no_other_s_error(served, body, 
     assert "\n" not in answer["error"]
 
 
+@pytest.mark.check
 def test_a_failure_reaches_all_that_wait_and_the_next_is_answered(served, monkeypatch):
     server, _, inputs = served
 

@@ -73,6 +73,7 @@ def test_draws_are_those_of_the_posterior(finished):
     assert f"LOO of y: {loo['elpd_loo']:.1f} nats" in str(found)
 
 
+@pytest.mark.check
 def test_without_a_workdir_nothing_is_written(finished, monkeypatch, caplog):
     def refuse(*_):
         raise AssertionError("nobody keeps it")
@@ -117,6 +118,7 @@ def test_names_of_a_scope_are_dotted_in_the_file(tmp_path):
     assert stored.observed_data["a.y"].dims == ("a.row",)
 
 
+@pytest.mark.check
 def test_another_model_in_the_workdir_is_refused(finished):
     workdir, _ = finished
 
@@ -129,6 +131,7 @@ def test_another_model_in_the_workdir_is_refused(finished):
         ensemble.sample(mean_of, {"y": Y}, method="hmc", config=QUICK, workdir=workdir)
 
 
+@pytest.mark.check
 def test_chains_start_from_the_last_draws_of_another_run(finished, tmp_path):
     workdir, found = finished
     model = ModelTask(NumPyroProgram(mean_of, (Y,)))
@@ -151,6 +154,7 @@ def test_chains_start_from_the_last_draws_of_another_run(finished, tmp_path):
             starts(*arguments)
 
 
+@pytest.mark.check
 def test_nothing_that_a_workdir_names_runs(finished):
     workdir, _ = finished
     config = config_of(workdir)

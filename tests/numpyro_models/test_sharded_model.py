@@ -340,6 +340,7 @@ def test_hmc_gathers_no_sharded_latent(runs):
     assert not re.search(r"f32\[(\d+,)*1[34][,\]]", compiled)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("run", [HMC_SPREAD, NUTS_SPREAD])
 def test_posteriors_are_right(runs, run):
     """A Gaussian one, by hand."""

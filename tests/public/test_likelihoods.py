@@ -45,6 +45,7 @@ def test_what_is_loaded_predicts_what_was_trained(run):
     assert found.quantiles.shape == (9, len(found.levels))
 
 
+@pytest.mark.check
 def test_it_beats_a_constant(run):
     _, result, data = run
     scores = {name: one["value"] for name, one in result.report["test"]["scores"].items()}

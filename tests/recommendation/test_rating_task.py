@@ -167,6 +167,7 @@ def test_blocks_are_pairs(num_devices, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
 
 
+@pytest.mark.check
 def test_few_ratings_of_many_pairs_are_learned_by_pairs(monkeypatch):
     """Their products would take longer than the ratings, and both forms are the same model."""
     task, mesh = make_task(), create_mesh(1, 2, jax.devices())

@@ -129,6 +129,7 @@ def test_no_users_factors_are_gathered():
     assert "all-reduce" in text  # It did run over several devices.
 
 
+@pytest.mark.check
 def test_who_has_watched_less_is_known_less(finished):
     workdir, _ = finished
     config = validated(watch_config())
@@ -155,6 +156,7 @@ def test_who_has_watched_less_is_recommended_less_surely(finished):
     assert np.mean(widths[:8]) > 1.1 * np.mean(widths[8:])
 
 
+@pytest.mark.check
 def test_an_answer_is_a_table_and_a_document(finished):
     answer = ensemble.recommend(finished[0], "u7", top=3)
     assert (answer.user, answer.of, answer.num_draws) == ("u7", "probability", 40)
@@ -171,6 +173,7 @@ def test_an_answer_is_a_table_and_a_document(finished):
     assert 0 < first["low"] < first["probability"] == answer.items[0].mean < first["high"] < 1
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -231,6 +234,7 @@ def test_the_program_answers_and_ends_in_one_line(finished, tmp_path):
     assert "Traceback" not in bad.stderr
 
 
+@pytest.mark.check
 def test_draws_that_were_removed_are_missed(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "run")
     sorted((tmp_path / "run" / "draws").iterdir())[-1].unlink()

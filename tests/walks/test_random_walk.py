@@ -74,6 +74,7 @@ def test_the_report_has_the_moments_and_what_they_are_worth(finished):
     assert rates == pytest.approx(posterior["ess_min"] / posterior["num_total_samples"])
 
 
+@pytest.mark.check
 def test_it_is_watched_while_it_runs(finished):
     records = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     found = [record for record in records if "posterior/ess_min" in record]
@@ -129,6 +130,7 @@ def test_one_chain_says_that_it_can_say_nothing():
     assert text.format_table(result.report).count("not known") == 4
 
 
+@pytest.mark.check
 def test_another_density_of_the_same_name_is_refused(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "run")
     plane = densities.create("plane")
@@ -145,6 +147,7 @@ def test_data_are_refused(blobs):
         ensemble.train(walk_config(), data=blobs)
 
 
+@pytest.mark.check
 def test_nothing_can_be_predicted_or_evaluated(finished):
     with pytest.raises(UserError, match="predicts nothing"):
         ensemble.load(finished)
@@ -207,6 +210,7 @@ def test_densities_that_are_none_are_one_line(density, line):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.check
 def test_a_run_of_more_steps_is_not_shortened(finished):
     with pytest.raises(UserError, match=r"1216 steps.* 592 "):
         ensemble.train(walk_config(rwm={"num_samples": 400}), workdir=str(finished))

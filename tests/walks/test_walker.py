@@ -281,6 +281,7 @@ def test_moments_and_quantiles_of_the_mixture(mixture):
     assert walk.counts(state)[1].sum() == 0
 
 
+@pytest.mark.check
 def test_last_draws_are_independent_draws_of_the_mixture(mixture):
     walk, state = mixture
     x = walk.positions(state)[:, 0].astype(np.float64)
@@ -294,6 +295,7 @@ def test_last_draws_are_independent_draws_of_the_mixture(mixture):
         assert abs(r) < 4 / np.sqrt(len(x)), lag
 
 
+@pytest.mark.check
 def test_chains_that_disagree_are_seen(mixture_walk):
     state = mixture_walk.init(jax.random.key(1), scale=0.1)
     found = mixture_walk.summaries(mixture_walk.advance(state, 600))

@@ -89,6 +89,7 @@ def test_a_flat_folder_and_one_of_class_folders(trained, tmp_path):
     assert_says(document, predictor, inputs[:4], names)
 
 
+@pytest.mark.check
 def test_grey_images_for_a_network_of_colour_ones(trained, tmp_path):
     """As in a training folder with both: the three channels are the same."""
     workdir, predictor, _ = trained["colour"]
@@ -99,6 +100,7 @@ def test_grey_images_for_a_network_of_colour_ones(trained, tmp_path):
     assert_says(document, predictor, np.repeat(grey, 3, axis=-1), names)
 
 
+@pytest.mark.check
 def test_colour_images_for_a_network_of_grey_ones(trained, tmp_path):
     workdir, predictor, _ = trained["grey"]
     pictures = [PIL.Image.fromarray(image) for image in trained["colour"][2][:3]]
@@ -144,6 +146,7 @@ def test_more_answers_than_memory_holds_are_refused_before_inputs_are_read(
     assert out.read_text().count("\n") == 20_000
 
 
+@pytest.mark.check
 def test_a_table_of_more_answers_than_memory_holds_is_refused_by_the_members_too(
     trained, tmp_path, monkeypatch
 ):
@@ -154,6 +157,7 @@ def test_a_table_of_more_answers_than_memory_holds_is_refused_by_the_members_too
         predict.answer(workdir, str(tmp_path / "some.npz"))
 
 
+@pytest.mark.check
 def test_large_images_are_no_warning_of_pillow(trained, tmp_path, monkeypatch):
     workdir, _, inputs = trained["grey"]
     folder = write_images(tmp_path / "folder", inputs[:2])
@@ -181,6 +185,7 @@ def test_images_are_resized_as_the_training_images_were(tmp_path):
     assert document["class_names"] == ["dark", "light"]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("kind", "arrays"),
     [
@@ -198,6 +203,7 @@ def test_npz_files(trained, tmp_path, kind, arrays):
     assert_says(document, predictor, inputs[:12], [str(i) for i in range(12)])
 
 
+@pytest.mark.check
 def test_the_table_is_aligned_and_ranked(trained, tmp_path):
     workdir, predictor, inputs = trained["grey"]
     names = ["a.png", "a long name.png", "two\nlines.png", "d.png"]
@@ -353,6 +359,7 @@ def test_any_number_of_inputs_is_written_in_pieces(trained, tmp_path, monkeypatc
     assert {one["input"] for one in whole["predictions"]} == set(names.popitem()[1])
 
 
+@pytest.mark.check
 def test_what_cannot_be_written_is_one_line(trained, tmp_path):
     workdir, _, inputs = trained["grey"]
     np.savez(tmp_path / "new.npz", inputs=inputs)
@@ -379,6 +386,7 @@ def test_what_cannot_be_written_is_one_line(trained, tmp_path):
     assert (tmp_path / "kept.jsonl").read_text() == "before"
 
 
+@pytest.mark.check
 def test_the_program(trained, tmp_path):
     """Nothing but the answer on stdout; one line and exit status 2 for what is wrong."""
     workdir, predictor, inputs = trained["grey"]
@@ -595,6 +603,7 @@ def test_kept_columns_are_as_in_the_file(tables, tmp_path):
     assert all(int(row.split()[0]) == int(row.split()[1]) for row in rows)
 
 
+@pytest.mark.check
 def test_rows_have_a_semicolon_and_decimal_commas(tables, tmp_path):
     _, frame, runs = tables
     frame[["weight", "size"]].to_csv(tmp_path / "new.csv", sep=";", decimal=",", index=False)
@@ -603,6 +612,7 @@ def test_rows_have_a_semicolon_and_decimal_commas(tables, tmp_path):
     assert [one["weight"] for one in _lines(out)] == ["0,1", ""] * 20
 
 
+@pytest.mark.check
 def test_a_kept_column_is_not_told_to_be_left_out(tables, tmp_path, caplog):
     _, frame, runs = tables
     frame[["size"]].assign(badge="x").to_csv(tmp_path / "new.csv", index=False)
@@ -638,6 +648,7 @@ def test_what_cannot_be_kept_is_one_line(tables, tmp_path):
     assert clear.returncode == 0, clear.stderr
 
 
+@pytest.mark.check
 def test_parquet_without_pyarrow_is_one_line(tables, tmp_path, monkeypatch):
     folder, _, runs = tables
     find = importlib.util.find_spec

@@ -222,6 +222,7 @@ def test_training_imports_no_tensorflow(config_file, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
@@ -260,6 +261,7 @@ def test_bad_input_is_one_clear_line(config_file, tmp_path, flags, line):
     assert line in run_expecting_one_line(config_file, tmp_path / "w", *flags)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
@@ -366,6 +368,7 @@ def test_a_value_for_a_block_of_keys_is_one_line(tmp_path):
     assert named in done.stderr
 
 
+@pytest.mark.check
 def test_every_key_is_explained_and_nothing_is_trained(config_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run_here("train.py", f"--config={config_file}", "--explain", "--config.seed=77")
@@ -380,6 +383,7 @@ def test_every_key_is_explained_and_nothing_is_trained(config_file, tmp_path, mo
     assert "num_epochs" not in by_default.stdout
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
@@ -393,6 +397,7 @@ def test_what_would_be_refused_is_refused_when_it_is_explained(config_file, tmp_
     assert line in run_expecting_one_line(config_file, tmp_path / "w", *flags)
 
 
+@pytest.mark.check
 def test_what_is_set_by_hand_for_another_method_is_refused_in_one_line(config_file, tmp_path):
     by_hand = ["--config.learning_rate=0.5", "--config.ensemble_size=4", "--config.seed=-1"]
     line = run_expecting_one_line(config_file, tmp_path / "w", *HMC, *by_hand)
@@ -416,6 +421,7 @@ def test_a_config_file_that_raises_is_one_line(tmp_path):
     assert "Traceback" not in line
 
 
+@pytest.mark.check
 def test_bad_arrays_are_one_line(config_file, tmp_path):
     blobs = make_blobs()
     cases = {
@@ -445,6 +451,7 @@ def test_a_file_that_may_not_grow_is_one_line(config_file, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("free", [0, 30_000])
 def test_a_full_disk_is_one_line(config_file, small_disk, free):
     """Full at the start, and filled by the run itself."""
@@ -512,6 +519,7 @@ def test_a_corrupt_newest_checkpoint_is_a_warning(unbroken, config_file, tmp_pat
     assert final_state(workdir)[0] == final_state(unbroken[0])[0]
 
 
+@pytest.mark.check
 def test_a_live_workdir_is_refused(config_file, tmp_path):
     with held(tmp_path):
         assert "in use " in run_expecting_one_line(config_file, tmp_path)

@@ -89,6 +89,7 @@ def test_it_changes_nothing_but_its_own_folder(evaluated):
     }
 
 
+@pytest.mark.check
 def test_evaluation_json_holds_what_was_returned(evaluated):
     workdir, evaluation, _ = evaluated
     stored = json.loads((workdir / "evaluation" / "evaluation.json").read_text())
@@ -97,6 +98,7 @@ def test_evaluation_json_holds_what_was_returned(evaluated):
     assert stored["is_finished"] is True
 
 
+@pytest.mark.check
 def test_scores_are_those_of_the_stored_predictions(evaluated):
     workdir, evaluation, _ = evaluated
     report = json.loads((workdir / "report.json").read_text())
@@ -106,6 +108,7 @@ def test_scores_are_those_of_the_stored_predictions(evaluated):
     assert sum(evaluation["classes"]["counts"]) == evaluation["test"]["num_rows"]
 
 
+@pytest.mark.check
 def test_shifted_scores_are_those_of_the_shifted_images(evaluated):
     from ensemble.evaluation.shift import shift_images
     from ensemble.sources.catalogue import load_dataset
@@ -129,6 +132,7 @@ def test_shifted_scores_are_those_of_the_shifted_images(evaluated):
             assert section["mean"][name][severity] == pytest.approx(mean, rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.check
 def test_other_sets_are_told_from_the_test_split(evaluated, other_images_file):
     _, evaluation, _ = evaluated
     sections = evaluation["out_of_distribution"]
@@ -172,6 +176,7 @@ def test_damaged_kept_predictions_are_made_again(trained, tmp_path):
     )
 
 
+@pytest.mark.check
 def test_a_finished_run_in_an_object_store(trained, bucket):
     for path in trained.rglob("*"):
         relative = path.relative_to(trained)
@@ -195,6 +200,7 @@ def test_any_number_of_devices_gives_the_same(trained, tmp_path):
     assert ours["auroc"] == pytest.approx(theirs["auroc"], abs=1e-3)
 
 
+@pytest.mark.check
 def test_compared_with_itself_nothing_differs(trained, tmp_path):
     evaluation = ensemble.evaluate(trained, tmp_path, [], compare=[trained])
     (other,) = evaluation["compare"]
@@ -302,6 +308,7 @@ ensemble.train(config, workdir={str(workdir)!r})
 # Bad input: one line, and what was there stays.
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -324,11 +331,13 @@ def test_what_cannot_be_evaluated_is_one_line(trained, tmp_path, arguments, line
     assert not (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.check
 def test_what_the_ensemble_has_learned_is_not_out_of_distribution(trained, images_file, tmp_path):
     with pytest.raises(UserError, match="ensemble has learned"):
         ensemble.evaluate(trained, tmp_path, [f"npz:{images_file}"])
 
 
+@pytest.mark.check
 def test_what_is_no_workdir_or_has_no_checkpoint(trained, tmp_path):
     with pytest.raises(UserError, match="not a workdir"):
         ensemble.evaluate(tmp_path)
@@ -338,6 +347,7 @@ def test_what_is_no_workdir_or_has_no_checkpoint(trained, tmp_path):
         ensemble.evaluate(tmp_path)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("out", ["checkpoints", "predictions/new", "plots", "events"])
 def test_what_a_run_writes_is_no_place_for_the_results(trained, out):
     before = snapshot(trained)
@@ -346,6 +356,7 @@ def test_what_a_run_writes_is_no_place_for_the_results(trained, out):
     assert snapshot(trained) == before
 
 
+@pytest.mark.check
 def test_a_folder_of_ones_own_in_the_workdir_is(trained):
     ensemble.evaluate(trained, trained / "evaluation of mine", "none")
     assert (trained / "evaluation of mine" / "report.html").exists()
@@ -365,18 +376,21 @@ def test_one_name_needs_no_list(trained, tmp_path):
     assert len(evaluation["compare"]) == 1
 
 
+@pytest.mark.check
 def test_rows_of_a_table_are_shifted_on_request(blobs, blobs_run, tmp_path):
     evaluation = ensemble.evaluate(blobs_run, tmp_path / "out", ["shift", "box"], data=blobs)
     assert evaluation["shift"].keys() == TABLE_SHIFTS.keys()
     assert list(evaluation["out_of_distribution"]) == ["box"]
 
 
+@pytest.mark.check
 def test_images_are_no_table_and_nothing_is_left(trained, tmp_path):
     with pytest.raises(UserError, match="--datasets=box"):
         ensemble.evaluate(trained, tmp_path / "out", ["box"])
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.check
 def test_a_workdir_is_no_place_for_the_results(trained):
     with pytest.raises(UserError, match=r"is the workdir"):
         ensemble.evaluate(trained, trained)
@@ -393,6 +407,7 @@ def test_predictions_of_another_run_are_refused(trained, tmp_path):
     assert not (tmp_path / "run" / "evaluation" / "report.html").exists()
 
 
+@pytest.mark.check
 def test_runs_on_other_data_cannot_be_compared(trained, blobs_run, tmp_path):
     with pytest.raises(UserError, match=blobs_run.name):
         ensemble.evaluate(trained, tmp_path / "out", [], compare=[blobs_run])

@@ -54,6 +54,7 @@ def test_no_error_rate_is_guaranteed_of_groups_anywhere(of_groups):
     assert "is met with 95% confidence" not in text
 
 
+@pytest.mark.check
 def test_a_coverage_outside_its_expected_range_is_never_passed_over(of_groups):
     expected = [0.87, 0.93]
     for coverage in np.linspace(0.8, 1, 21):

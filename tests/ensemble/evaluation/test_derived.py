@@ -98,6 +98,7 @@ def test_too_many_predictions_are_refused(trained, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.check
 def test_predictions_are_mapped_from_their_files(trained, tmp_path):
     subject = Subject(trained, num_devices=1)
     sets = [one for one in derived.plan(subject, ["uniform", "shift"]) if one.name != "shift"][:3]
@@ -111,6 +112,7 @@ def test_predictions_are_mapped_from_their_files(trained, tmp_path):
             np.testing.assert_array_equal(array, whole[name])
 
 
+@pytest.mark.check
 def test_a_kill_leaves_nothing_of_predictions_that_are_not_whole(trained, tmp_path, monkeypatch):
     """What a kill would leave is looked at after the last prediction, and before it is kept."""
     found = []

@@ -130,6 +130,7 @@ def test_an_evaluation_says_of_it_what_it_says_of_members(selection, runs, tmp_p
     assert "comparison.none" in codes
 
 
+@pytest.mark.check
 def test_runs_may_move_together_and_are_named_where_they_are_gone(selection, runs, tmp_path):
     inputs = make_blobs()["inputs"]
     expected = ensemble.load(selection[0])(inputs).probs
@@ -146,6 +147,7 @@ def test_runs_may_move_together_and_are_named_where_they_are_gone(selection, run
         ensemble.load(moved)
 
 
+@pytest.mark.check
 def test_a_run_that_goes_on_is_not_what_was_selected(runs, tmp_path):
     shutil.copytree(runs / "members", tmp_path / "run")
     ensemble.select([tmp_path / "run"], tmp_path / "selected")
@@ -155,6 +157,7 @@ def test_a_run_that_goes_on_is_not_what_was_selected(runs, tmp_path):
         ensemble.load(tmp_path / "selected")
 
 
+@pytest.mark.check
 def test_rows_that_were_chosen_by_calibrate_nothing(runs, tmp_path):
     workdirs = [runs / "members", runs / "mlp"]
     report = ensemble.select(workdirs, tmp_path / "selected", by="calibration")
@@ -165,6 +168,7 @@ def test_rows_that_were_chosen_by_calibrate_nothing(runs, tmp_path):
     assert "reason" in evaluation["conformal"]["sets"]
 
 
+@pytest.mark.check
 def test_what_runs_have_noted_is_kept_and_what_was_chosen_is_said(runs, selection):
     _, report = selection
     notes = json.loads((runs / "snapshots" / "report.json").read_text())["notes"]
@@ -193,6 +197,7 @@ def test_members_of_a_posterior_are_members_here(runs, tmp_path):
     assert evaluation["selection"]["runs"] == report["selection"]["runs"]
 
 
+@pytest.mark.check
 def test_it_is_no_run_to_train_on_or_to_select_from(selection, runs, tmp_path):
     workdir, _ = selection
     with pytest.raises(UserError, match="selects members of other runs"):

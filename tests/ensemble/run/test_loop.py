@@ -245,6 +245,7 @@ def test_members_that_fail_are_named_and_left_out(blobs, tmp_path, caplog):
     assert again.report["failed_members"] == failed
 
 
+@pytest.mark.check
 def test_on_nonfinite_stop_ends_the_run(blobs):
     config = small_config(model="explosive", ensemble_size=8, learning_rate=0.002)
     with pytest.raises(RunFailed, match=r"member \d .*non-finite"):

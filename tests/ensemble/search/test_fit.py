@@ -98,6 +98,7 @@ def test_a_workdir_has_the_mixture_that_was_returned(found):
     assert evaluation["test"]["scores"]["nll"]["value"] == pytest.approx(expected)
 
 
+@pytest.mark.check
 def test_what_was_tried_is_shown(found):
     text = repr(found)
     assert "the default" in text
@@ -332,6 +333,7 @@ def test_a_search_ends_where_family_after_family_fails(tmp_path, monkeypatch, ca
     assert [one["weight"] for one in found.report["search"]["trials"]] == [1.0, *[0.0] * 5]
 
 
+@pytest.mark.check
 def test_families_are_compared_on_the_rows_of_the_first(found):
     out = Workdir(found.workdir)
     search = read_search(out, json.loads((out.path / "search.json").read_text())["config"])
@@ -344,6 +346,7 @@ def test_families_are_compared_on_the_rows_of_the_first(found):
     assert module._loss(out, search, less) == (None, "the loss of a row is infinite")
 
 
+@pytest.mark.check
 def test_what_a_search_cannot_do_is_one_line(found, tmp_path):
     with pytest.raises(UserError, match="'sgd'"):
         ensemble.fit(table(), 10, config={"method": "sgd"})
@@ -378,6 +381,7 @@ def test_budgets_are_seconds_minutes_or_hours():
     assert [*map(parse_seconds, (90, "90", "90s", "1.5m", "2h"))] == [90, 90, 90, 90, 7200]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "change",
     [

@@ -65,6 +65,7 @@ def identities(run):
     checkpointer.close()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("part", "use"),
     [
@@ -84,6 +85,7 @@ def test_a_part_of_another_run_is_named_and_not_used(run, other_run, part, use):
     assert "damaged" not in str(told.value)
 
 
+@pytest.mark.check
 def test_training_goes_on_from_no_other_run_s_checkpoint(run, other_run, blobs):
     exchange(run, other_run, "checkpoints")
     with pytest.raises(UserError, match=r"checkpoints.* run \w{8}"):
@@ -253,6 +255,7 @@ def test_a_run_of_an_earlier_version_has_none_and_says_so(run, caplog):
         ensemble.load(run)
 
 
+@pytest.mark.check
 def test_members_that_were_to_join_another_run_are_refused(run, other_run, blobs):
     shutil.copytree(other_run, run / "newcomers")
     larger = small_config(ensemble_size=5)

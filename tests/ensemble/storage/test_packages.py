@@ -127,6 +127,7 @@ def test_augmentations_change_numbers_and_are_recorded_and_writers_are_not(folde
     assert found == {"kind": "augmentation", "name": "odd", "package": "odd", "version": "1.0"}
 
 
+@pytest.mark.check
 def test_a_package_that_is_missing_is_named(work, folder, monkeypatch):
     again(folder, monkeypatch)
     had = (

@@ -100,6 +100,7 @@ def test_a_constant_and_least_squares_are_scored_beside_it(evaluated, slopes):
     assert "linear regression" in repr(evaluation)
 
 
+@pytest.mark.check
 def test_shifts_of_the_table_and_made_rows_are_predicted(evaluated):
     evaluation, _, _ = evaluated
     shifts = evaluation["shift"]
@@ -116,6 +117,7 @@ def test_shifts_of_the_table_and_made_rows_are_predicted(evaluated):
     assert total == evaluation["test"]["num_rows"]
 
 
+@pytest.mark.check
 def test_runs_are_compared_in_pairs(evaluated, run):
     evaluation, _, _ = evaluated
     (other,) = evaluation["compare"]
@@ -131,6 +133,7 @@ def test_runs_are_compared_in_pairs(evaluated, run):
     assert 0 < other["overlap"] <= 1
 
 
+@pytest.mark.check
 def test_the_page_has_every_picture_and_says_what_is_found(evaluated):
     evaluation, page, _ = evaluated
     found = set(re.findall(r'<figure id="figure-(\w+)"', page))
@@ -148,6 +151,7 @@ def test_the_page_has_every_picture_and_says_what_is_found(evaluated):
     ]  # fmt: skip
 
 
+@pytest.mark.check
 def test_the_least_certain_examples_have_the_widest_predictions(evaluated, run):
     evaluation, _, _ = evaluated
     subject = subject_of(run)
@@ -158,6 +162,7 @@ def test_the_least_certain_examples_have_the_widest_predictions(evaluated, run):
     assert len(evaluation["least_certain"][0]["inputs"]) == 3
 
 
+@pytest.mark.check
 def test_abstention_is_by_the_width_and_the_predictor_abstains_alike(evaluated, run, slopes):
     evaluation, _, _ = evaluated
     (section,) = [one for one in evaluation["abstention"] if one["rule"] == "coverage=0.5"]
@@ -207,6 +212,7 @@ def test_a_second_evaluation_needs_no_network_and_says_the_same(
         assert again[key] == evaluation[key], key
 
 
+@pytest.mark.check
 def test_without_its_data_a_run_is_scored_from_what_is_stored(run, tmp_path):
     evaluation = ensemble.evaluate(run, tmp_path, show_progress=False)
     assert evaluation["shift"] == evaluation["out_of_distribution"] == {}
@@ -214,6 +220,7 @@ def test_without_its_data_a_run_is_scored_from_what_is_stored(run, tmp_path):
     assert evaluation["conformal"]["distance"]["coverage"] > 0
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -228,6 +235,7 @@ def test_what_is_not_for_numbers_is_one_line(run, slopes, tmp_path, arguments, l
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.check
 def test_numbers_and_classes_are_not_compared(run, blobs_run, tmp_path):
     with pytest.raises(UserError, match="classes with classes"):
         ensemble.evaluate(run, tmp_path, [], compare=blobs_run)

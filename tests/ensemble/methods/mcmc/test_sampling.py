@@ -96,6 +96,7 @@ def test_predictions_are_the_averages_over_all_draws(finished, blobs):
         assert report["average_draw"][split] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.check
 def test_the_report_is_as_for_members_and_has_its_diagnostics(finished):
     workdir, result = finished
     report = report_of(workdir)
@@ -137,6 +138,7 @@ def test_the_report_is_as_for_members_and_has_its_diagnostics(finished):
     assert {"traces.png", "ranks.png", "reliability.png", "training.png"} <= names
 
 
+@pytest.mark.check
 def test_arviz_reads_the_posterior(finished):
     workdir, _ = finished
     data = arviz.from_netcdf(workdir / "posterior.nc")
@@ -145,6 +147,7 @@ def test_arviz_reads_the_posterior(finished):
     assert data.sample_stats.lp.shape == (2, 30)
 
 
+@pytest.mark.check
 def test_loaded_it_predicts_with_draws(finished, blobs):
     workdir, result = finished
     predictor = ensemble.load(workdir)

@@ -313,6 +313,7 @@ def test_a_member_stops_by_the_nll_of_its_mixture(blobs, monkeypatch):
     assert result.report["test"]["scores"]["accuracy"]["value"] > 0.5
 
 
+@pytest.mark.check
 def test_host_and_devices_unfold_alike():
     task = shared_task()
     members = [moved(task.init_variables(jax.random.key(k)), seed=k) for k in range(2)]

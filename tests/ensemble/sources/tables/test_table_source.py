@@ -128,6 +128,7 @@ def test_how_a_table_writes_dates_and_gaps_is_kept(written):
             check_description(report["dataset"] | forged, "gaussian")
 
 
+@pytest.mark.check
 def test_a_split_by_time_reads_dates_as_they_are_written(written):
     _, file, frame, _ = written
     keys = {"split": "time:sold", "date_format": "%d.%m.%Y"}
@@ -137,6 +138,7 @@ def test_a_split_by_time_reads_dates_as_they_are_written(written):
         loaded_table(f"csv:{file}", "price", split="time:sold")
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("is_frame", [False, True])
 def test_a_target_that_stands_for_a_missing_one_is_refused(written, is_frame, tmp_path):
     _, _, frame, _ = written
@@ -228,6 +230,7 @@ def test_data_frames_learn_what_the_file_does(trained):
     np.testing.assert_allclose(again.predictor(frame).mean, result.predictor(frame).mean, 1e-5)
 
 
+@pytest.mark.check
 def test_a_workdir_goes_on_with_the_same_table_only(trained, tmp_path):
     workdir, file, frame, _ = trained
     config = config_of(workdir)
@@ -241,6 +244,7 @@ def test_a_workdir_goes_on_with_the_same_table_only(trained, tmp_path):
         frame.to_csv(file, index=False)
 
 
+@pytest.mark.check
 def test_strata_are_those_of_the_rows(trained):
     _, file, frame, _ = trained
     dataset = loaded_table(f"csv:{file}", "price", split="time:sold")
@@ -276,6 +280,7 @@ def test_an_evaluation_tells_groups_apart(tmp_path):
     assert all(f"<td>{one['name']}</td>" in page for one in groups)
 
 
+@pytest.mark.check
 def test_forged_tables_are_refused(trained):
     workdir, *_ = trained
     description = json.loads((workdir / "report.json").read_text())["dataset"]
