@@ -266,7 +266,11 @@ def unknown_key(key: str, known: Mapping[str, Any]) -> str:
         return f"config.{key} is a block of keys and takes no value itself; set {', '.join(own)}"
     in_blocks = sorted(one for one in known if one.rpartition(".")[2] == key)
     close = in_blocks or difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"the keys are {', '.join(sorted(known))}"
+    hint = (
+        f"did you mean {' or '.join(close)}?"
+        if close
+        else f"the keys are {', '.join(sorted(known))}"
+    )
     return f"config.{key} is not a key of the configuration; {hint}"
 
 

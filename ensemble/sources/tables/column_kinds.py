@@ -27,6 +27,7 @@ _FORM = re.compile(r"(\d{1,4}|[^\W\d]{3,9})[./ -](\d{1,2}|[^\W\d]{3,9}),?[./ -]\
 _MOST_TEXTS = 200  # Different texts that are looked at.
 
 
+_NAMED_ID = re.compile(r"(^|[_ .-])(id|ID|Id)$|[a-z](ID|Id)$")
 FEWEST_EQUAL = 10
 """Expected equal pairs of meaningless numbers: by chance there is none once in 20,000 times."""
 
@@ -145,7 +146,7 @@ def note_row_numbers(
     """Notes columns of whole numbers that look like ids, which would be learned as numbers.
 
     Whole numbers of a range that is so narrow that some rows would have equal ones by chance are
-    ids if all are different.
+    ids if all are different, and others are if the column is named so.
 
     Args:
         columns: that are parsed.
@@ -161,11 +162,16 @@ def note_row_numbers(
         pairs = len(values) * (len(values) - 1) / 2
         is_narrow = pairs / (np.ptp(values) + 1) > FEWEST_EQUAL
         if is_narrow and len(np.unique(values)) == len(values):
-            note(
-                f"Column {shown(repr(name))} has another whole number in each of {len(values):,} "
-                f"rows, as ids have, and is learned: config.columns={shown(repr(f'{name}=drop'))} "
-                f"leaves it out, {shown(repr(f'{name}=number'))} keeps it without this note."
-            )
+            why = f"has another whole number in each of {len(values):,} rows, as ids have"
+        elif _NAMED_ID.search(name):
+            why = "is named as ids are"
+        else:
+            continue
+        note(
+            f"Column {shown(repr(name))} {why}, and is learned: "
+            f"config.columns={shown(repr(f'{name}=drop'))} leaves it out, "
+            f"{shown(repr(f'{name}=number'))} keeps it without this note."
+        )
 
 
 def _form_of(column: Column, date_format: str) -> str:

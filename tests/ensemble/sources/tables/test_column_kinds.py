@@ -124,6 +124,24 @@ def test_missing_values_are_blank_in_texts_and_numbers():
 
 
 @pytest.mark.parametrize(
+    ("name", "is_noted"),
+    [
+        ("customer_id", True),
+        ("Customer ID", True),
+        ("rowId", True),
+        ("paid", False),
+        ("GRID", False),
+    ],
+)
+def test_numbers_that_are_named_as_ids_are_noted(name, is_noted):
+    columns = {name: Column(np.arange(100) % 40 + 0.0, "number")}
+    with collected() as notes:
+        column_kinds.note_row_numbers(columns, {name: ("number", "")}, {})
+    assert len(notes) == is_noted
+    assert all("is named as ids are, and is learned" in line for line in notes)
+
+
+@pytest.mark.parametrize(
     ("values", "is_noted"),
     [
         (np.arange(1000, 1100), True),
@@ -135,11 +153,11 @@ def test_missing_values_are_blank_in_texts_and_numbers():
     ],
 )
 def test_whole_numbers_that_are_ids_are_noted(values, is_noted):
-    columns = {"id": Column(values.astype(float), "number")}
-    kinds = {"id": ("number", "")}
+    columns = {"key": Column(values.astype(float), "number")}
+    kinds = {"key": ("number", "")}
     with collected() as notes:
-        column_kinds.note_row_numbers(columns, kinds, {"id": "number"})
+        column_kinds.note_row_numbers(columns, kinds, {"key": "number"})
         assert notes == []
         column_kinds.note_row_numbers(columns, kinds, {})
-    assert [line for line in notes if "'id=drop' leaves it out" in line] == notes
+    assert [line for line in notes if "'key=drop' leaves it out" in line] == notes
     assert len(notes) == is_noted
