@@ -25,7 +25,7 @@ logger = logging.getLogger("ensemble")
 QUIET_SECONDS = 30.0
 """After so long without a line one tells how far the run is."""
 EARLY_SECONDS = 5.0
-"""Of steps before the first line that tells the time left: the very first ones are slower."""
+"""Steps take so long before a line tells the time left: the very first ones are slower."""
 LINE_SECONDS = 2.0
 """Lines of what was done last are at least so far apart."""
 PLAIN_SECONDS = 10.0
