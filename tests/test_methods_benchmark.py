@@ -40,7 +40,7 @@ def test_all_data_are_those_that_are_read(module):
 def test_data_sets_go_one_by_one_and_prices_come_before_trials(module):
     plan = module("methods").order(("digits", "concrete"), ("swag",))
     assert list(dict.fromkeys(one.data for one in plan)) == ["concrete", "digits"]
-    assert {one.family for one in plan} == {"plain", "swag"}
+    assert {one.family for one in plan} == {"plain", "laplace", "swag"}
     mine = [one for one in plan if (one.data, one.family) == ("digits", "swag")]
     stages = [(one.stage, one.length) for one in mine]
     assert stages == [
@@ -241,6 +241,9 @@ class StandIn:
         failed = ["" if k else "became non-finite" for k in range(len(trials))]
         return self.cells.Trained(said, failed, {"k": len(trials)}, 1.0)
 
+    def price_around(self):
+        return 0.25, 0.1
+
     def around(self, variables, num_members):
         return self.train("laplace", [None] * num_members, 7, 0)
 
@@ -270,6 +273,8 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     assert second["failed"] == {"packed": "all of its trials have failed"}
     assert entries["deep_ensemble"]["seeds"] == 4, "the first has a network that failed"
     assert entries["swag"]["charged_seconds"] == pytest.approx(2.0)
+    of_each, number = entries["laplace"]["length"] * 0.5 + 0.25, entries["laplace"]["networks"]
+    assert entries["laplace"]["charged_seconds"] == pytest.approx(number * of_each)
     assert entries["plain"]["networks"] == 1
     assert entries["plain"]["length"] in (1, 2, 4)
     assert entries["deep_ensemble"]["equivalent"]["value"] > 1.5
