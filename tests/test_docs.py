@@ -175,7 +175,7 @@ def test_your_data(page):
 
 @pytest.mark.soak
 def test_tables(page):
-    training, exported = page("tables")
+    training, compared, exported = page("tables")
     rng = np.random.default_rng(0)
     columns = {"size": rng.normal(size=200), "town": rng.choice(["here", "there"], 200)}
     frame = pd.DataFrame(columns).assign(price=columns["size"] + (columns["town"] == "here"))
@@ -189,6 +189,22 @@ def test_tables(page):
     exported = exported.replace("from read_model", "from ensemble.read_model")
     exec(f"{exported}\nmean = model(inputs)['mean']", namespace)
     np.testing.assert_allclose(namespace["mean"], predictor(frame).mean, rtol=1e-4)
+
+    age, home = rng.normal(size=300), rng.choice(["owned", "rented"], 300)
+    is_bad = age + (home == "rented") + rng.normal(size=300) > 1
+    customers = {"customer_id": rng.integers(100, size=300), "age": age, "home": home}
+    customers["status"] = np.where(is_bad, "bad", "good")
+    pd.DataFrame(customers).to_csv("customers.csv", index=False)
+    exec(compared, namespace)
+    ours, test = namespace["result"].report["test"], namespace["data"]["test"]
+    assert (ours["num_rows"], ours["over_groups"]) == (len(test), "customer_id")
+    share = (test["status"] == "bad").mean()
+    constant = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert namespace["nll"] < constant
+    p = namespace["result"].predictor(test)
+    bad = p.probs[np.arange(len(test)), [p.class_names.index(one) for one in test["status"]]]
+    np.testing.assert_allclose(-np.log(bad).mean(), namespace["nll"], rtol=1e-4)
+    assert 0 < namespace["nll_of_trees"] < 2
 
 
 def test_forecasting(page):
