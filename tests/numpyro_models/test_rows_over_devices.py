@@ -8,9 +8,10 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from run_parts import mesh_of
+from run_parts import mesh_of, validated
 
 import ensemble
+from ensemble.methods.mcmc.sampling import Sampling
 from ensemble.numpyro_models import model_task
 from ensemble.numpyro_models.model_task import ModelTask
 from ensemble.numpyro_models.numpyro_program import NumPyroProgram
@@ -70,6 +71,23 @@ def test_a_run_on_four_devices_goes_on_on_one_with_the_same_draws(mass, tmp_path
     assert (np.diff(whole.draws["centre"]) != 0).mean() > 0.5
     for name, draws in whole.draws.items():
         np.testing.assert_allclose(found.draws[name], draws, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("plate", "what"), [(sharded_plate, "split the rows"), (numpyro.plate, "same")]
+)
+def test_what_devices_that_share_chains_do_is_logged(plate, what, caplog):
+    def model(y):
+        mean = numpyro.sample("mean", dist.Normal(0, 1))
+        with plate("row", len(y)):
+            numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+    caplog.set_level("INFO", logger="ensemble")
+    config = {"method": "nuts", "model": "numpyro:model", "num_chains": 3, "num_devices": 4}
+    Sampling(validated(config), ModelTask(NumPyroProgram(model, (Y,))))
+    [line] = caplog.messages
+    assert line.startswith("3 chains in 1 group of 4 devices, which")
+    assert what in line
 
 
 @pytest.mark.check

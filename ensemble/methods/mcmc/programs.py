@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,8 @@ from ensemble.source import in_memory
 from ensemble.storage.memory import check_memory
 from ensemble.task import Learned, Modelled
 
+logger = logging.getLogger("ensemble")
+
 
 class Programs:
     """Functions of all chains, jitted once, and the data that they are called with.
@@ -77,6 +80,7 @@ class Programs:
         else:
             train = in_memory(task.dataset, "train")
             self.density = make_log_density(task, train, self.mesh, config.temperature)
+        self._log_groups()
         self._predicted = () if scored is None else tuple(k for k in self.sizes if k != "train")
         self.tracked_split = next((k for k in ("validation", "test") if k in self._predicted), None)
         self.layout = self.density.layout
@@ -131,6 +135,25 @@ class Programs:
         """The likelihood of the targets of splits, where there are some."""
         assert self._scored is not None
         return self._scored.likelihood
+
+    def _log_groups(self) -> None:
+        """Says how chains and what they learn from share several devices."""
+        num_chains, num_groups = self.config.num_chains, self.mesh.shape[ENSEMBLE]
+        num_devices = self.mesh.devices.size // num_groups
+        if self.mesh.devices.size == 1:
+            return
+        if num_devices == 1:
+            line = f"{num_chains} chains on {num_groups} devices."
+        else:
+            if not isinstance(self.task, Modelled):
+                what = "split the examples"
+            else:
+                what = "all compute the same" if self.density.run_free else "split the rows"
+            line = (
+                f"{num_chains} chain{'s'[: num_chains > 1]} in {num_groups} "
+                f"group{'s'[: num_groups > 1]} of {num_devices} devices, which {what}."
+            )
+        logger.info("%s", line, extra={"stays": True})
 
     def _check_memory(self) -> None:
         config, num_params = self.config, self.num_params

@@ -508,6 +508,26 @@ def test_the_error_of_predictions_needs_a_split_that_is_predicted(blobs):
         ensemble.train(config, data=data | {"class_names": ["a", "b", "c"]})
 
 
+@pytest.mark.parametrize(
+    ("num_chains", "num_devices", "line"),
+    [
+        (3, 4, "3 chains in 1 group of 4 devices, which split the examples."),
+        (4, 8, "4 chains in 4 groups of 2 devices, which split the examples."),
+        (4, 4, "4 chains on 4 devices."),
+        (4, 1, None),
+    ],
+)
+def test_how_chains_and_examples_share_devices_is_logged(
+    num_chains, num_devices, line, blobs, caplog
+):
+    caplog.set_level("INFO", logger="ensemble")
+    config = validated(sampling_config(num_chains=num_chains, num_devices=num_devices))
+    task = create_task(config, recognise(blobs))
+    caplog.clear()
+    Sampling(config, task)
+    assert caplog.messages == ([line] if line else [])
+
+
 def test_more_shards_than_examples(blobs):
     data = {f"train_{name}": values[:3] for name, values in blobs.items()}
     data["class_names"] = ["a", "b", "c"]
