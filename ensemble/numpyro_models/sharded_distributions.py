@@ -99,24 +99,38 @@ class sharded_plate(numpyro.plate):
 
     A row's distribution may depend on the row and on what is shared, but on no other row.
 
-    Unlike `plate` it hands out no indices, for a model's arguments are split already, and takes no
-    `subsample_size`, for a posterior needs all rows.
+    Unlike `plate` it hands out no indices, for a model's arguments are split already.
 
     Args:
         name: of the plate.
         size: rows in all, of all shards together.
         axis_name: of the mesh; that of `ensemble.sample` if it is not given.
         dim: of the plate, negative; the rightmost free one if it is not given.
+        subsample_size: of NumPyro's plate; less than all rows is refused.
 
     Raises:
-        UserError: inside a `shard_map` of somebody else, who does not know of the padding.
+        UserError: inside a `shard_map` of somebody else, who does not know of the padding; or
+            `subsample_size` asks for some rows, and a posterior needs all.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "sharded_plate":
         # NumPyro's enumeration leaves a `plate.__new__` behind that makes plates of all subclasses.
         return object.__new__(cls)
 
-    def __init__(self, name: str, size: int, axis_name: str = DATA, dim: int | None = None):
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        axis_name: str = DATA,
+        dim: int | None = None,
+        *,
+        subsample_size: int | None = None,
+    ):
+        if subsample_size not in (None, size):
+            raise UserError(
+                f"sharded_plate {name!r} takes subsample_size={subsample_size} of {size} rows at "
+                "random, and a posterior needs all; leave subsample_size out"
+            )
         self.axis_name = axis_name
         sizes = total_sizes.get({})
         if name in sizes:

@@ -201,7 +201,7 @@ def scoped(x):
             closed_over,
             r"'x'.*:{line}.*\(13,\).*shard.*4 rows.*'row'",
         ),
-        (drawn_rows, "'subsample_size'"),
+        (drawn_rows, "'row'.*subsample_size=5 of 13 rows.*; leave subsample_size out"),
         (some_inner_rows, "'inner'.*2.*4 rows"),
         (looped, "one shard.*arguments"),
     ],
