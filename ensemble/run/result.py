@@ -33,7 +33,8 @@ class Result(_Returned):
         report: the content of report.json.
         predictor: the ensemble as a function.
         workdir: where the run lives, with the pictures; None where nothing was kept.
-        data: of a model that was sampled, `arviz.InferenceData`; else None.
+        data: of a NumPyro model or a log density that was sampled, `arviz.InferenceData`. Of a
+            network it is None: the workdir has its draws, as `posterior.nc` and in `draws/`.
     """
 
     workdir: str | None = None
