@@ -116,11 +116,11 @@ def test_numpyro(page):
     assert pathlib.Path("runs/schools/posterior.nc").exists()
     exec(
         splitting.replace(
-            '"num_chains": 1', '"num_chains": 1, "sampler.num_warmup": 20, "sampler.num_samples": 9'
+            '"num_chains": 2', '"num_chains": 2, "sampler.num_warmup": 20, "sampler.num_samples": 9'
         ),
         namespace,
     )
-    assert namespace["found"].draws["w"].shape == (1, 9, 3)
+    assert namespace["found"].draws["w"].shape == (2, 9, 3)
 
 
 @pytest.mark.soak
