@@ -137,11 +137,29 @@ def test_discrete_latents(page):
 
 @pytest.mark.soak
 def test_posteriors(page):
-    (tempering,) = page("posteriors")
+    tempering, *_ = page("posteriors")
     quick = 'method="tempering", config={"sampler.num_warmup": 200, "sampler.num_samples": 200}'
     namespace = {}
     exec(tempering.replace('method="tempering"', quick), namespace)
     assert abs(namespace["found"].report["ladder"]["log_evidence"]) < 1
+
+
+@pytest.mark.check
+def test_a_posterior_of_a_network_and_arrays_of_ones_own(page):
+    _, sampling, adding, reading = page("posteriors")
+    for long, short in (
+        ('"num_epochs": 60', '"num_epochs": 1'),
+        ('"sampler.num_leapfrog_steps": 200', '"sampler.num_leapfrog_steps": 3'),
+        ('"num_chains": 4', '"num_chains": 4, "sampler.num_warmup": 20, "sampler.num_samples": 40'),
+    ):
+        assert long in sampling
+        sampling = sampling.replace(long, short)
+    namespace = {}
+    for block in (sampling, adding.replace("= 2000", "= 80"), reading):
+        exec(compile(block, "posteriors.md", "exec"), namespace)
+    assert namespace["result"].data is None
+    assert namespace["result"].report["posterior"]["num_samples"] == 80
+    assert namespace["kernels"].shape == (4, 8, 2, 8)
 
 
 @pytest.mark.soak
