@@ -12,7 +12,7 @@ from typing import Any
 
 from ensemble.applications import applications
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 _EXPORTS = {
     "train": "ensemble.run.loop",
