@@ -28,8 +28,8 @@ draw was a part of what packed networks won by: plain ones had no rate as high a
 *Finals.* Five seeds of the winning setting, which are not those of trials, at 1c and 4c. At 4c each
 family divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep
 ensemble has two of c/2; the lowest mean validation score over seeds wins. Laplace is made of the
-plain networks, and its pass over the training rows is charged beside their seconds. `plain` is one
-network in any case, and `deep_ensemble` several. Since the first table of concrete, in which plain
+plain networks, fewer or shorter ones where its pass over the training rows takes the seconds.
+`plain` is one network in any case, and `deep_ensemble` several. Since the first table of concrete, in which plain
 networks of 4c were worse than those of 1c, one network may also train for c or 2c of the 4c, if
 validation rows say so.
 
@@ -299,7 +299,11 @@ class Work:
     def _round(self, data: str, times: int, pool: Any) -> Row:
         known, failed = [], {}
         for family in cells.FAMILIES:
-            for name, (networks, length) in methods_compare.candidates(family, times):
+            around = self._around(data, family)
+            divided = methods_compare.candidates(family, times, around)
+            if not divided:
+                failed[family] = f"{around:.2g}c a network are needed after training"
+            for name, (networks, length) in divided:
                 if self.file(data, family, length).exists():
                     views, why = self._views(data, family, length)
                     seeds = methods_compare.scored_seeds(views, why, networks, NUM_SEEDS)
@@ -319,6 +323,13 @@ class Work:
         names = {one["entry"] for one in found["entries"]}
         failed = {name: why for name, why in failed.items() if name not in names}
         return {"times": times, **found, "failed": failed}
+
+    def _around(self, data: str, family: str) -> float | None:
+        """Units of c that a network of a family needs after its training."""
+        if not cells.FAMILIES[family].around:
+            return None
+        unit = self._found(Group(data, "length"), 0)["seconds"]
+        return float(self._found(Group(data, "price", family), 0)["around"] / unit)
 
     def _cost(self, data: str, entry: Row) -> Row:
         """Seconds of an entry, and its setting."""

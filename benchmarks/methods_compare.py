@@ -16,6 +16,11 @@ SPLITS: Mapping[int, tuple[tuple[int, float], ...]] = {
     4: ((1, 4), (2, 2), (4, 1), (1, 1), (1, 2)),
 }
 """By these, how they are divided: networks, and units of each; one network may leave some."""
+AROUND: Mapping[int, tuple[tuple[int, float], ...]] = {
+    1: ((1, 1), (1, 0.5)),
+    4: ((4, 1), (3, 1), (2, 1), (1, 1), (2, 2), (1, 2), (1, 4)),
+}
+"""Likewise of what needs seconds around its networks, as far as these are left."""
 PLAIN, DEEP_ENSEMBLE = "plain", "deep_ensemble"
 MARGINS = {"nll": 0.02, "crps": 0.02, "rmse": 0.02, "accuracy": 0.005}
 """Shares of the plain network's score; of accuracy the difference itself."""
@@ -25,6 +30,8 @@ POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 BELOW, BEYOND = 0.0, 25.0
 """Equivalents of who is worse than one network, or better than 24."""
 _SUBSETS, _SAMPLES, _ERROR = 10, 200, 0.05
+_ROUNDING = 1.02
+"""Steps are whole, so seconds are not exactly equal."""
 
 
 class Scored(NamedTuple):
@@ -185,8 +192,23 @@ def equivalent_with_interval(terms: np.ndarray, pool: np.ndarray) -> dict[str, A
 # Entries.
 
 
-def candidates(family: str, times: int) -> list[tuple[str, tuple[int, float]]]:
-    """The entries that a family may have at some seconds: names, with networks and units."""
+def candidates(
+    family: str, times: int, around: float | None = None
+) -> list[tuple[str, tuple[int, float]]]:
+    """The entries that a family may have at some seconds: names, with networks and units.
+
+    Args:
+        family: of `methods_cells.FAMILIES`.
+        times: units of c that it has.
+        around: units that each network needs after its training; None: nothing is made of it.
+    """
+    if around is not None:
+        most = times * _ROUNDING
+        return [
+            (family, (number, length))
+            for number, length in AROUND[times]
+            if number * (length + around) <= most
+        ]
     if family == PLAIN:
         return [(PLAIN if one[0] == 1 else DEEP_ENSEMBLE, one) for one in SPLITS[times]]
     return [(family, one) for one in SPLITS[times] if one[1] >= 1]

@@ -74,8 +74,8 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         chooses it. `plain` is one network, which may train for less than its seconds. *Worth
         networks* is the deep-ensemble equivalent (Ashukha et al. 2020): how many networks of 1c,
         out of a pool of 24, predict as well, with an interval over test rows and the entry's seeds.
-        The verdicts are those that are explained above, over seeds too. `laplace` has the seconds
-        of its networks, and those of its pass over the training rows beside; the picture has both.
+        The verdicts are those that are explained above, over seeds too. `laplace` pays
+        its pass over the training rows out of its seconds.
     """
     return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars, columns)}"
 
