@@ -29,9 +29,9 @@ draw was a part of what packed networks won by: plain ones had no rate as high a
 family divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep
 ensemble has two of c/2; the lowest mean validation score over seeds wins. Laplace is made of the
 plain networks, fewer or shorter ones where its pass over the training rows takes the seconds.
-`plain` is one network in any case, and `deep_ensemble` several. Since the first table of concrete, in which plain
-networks of 4c were worse than those of 1c, one network may also train for c or 2c of the 4c, if
-validation rows say so.
+`plain` is one network in any case, and `deep_ensemble` several. Since the first table of concrete,
+in which plain networks of 4c were worse than those of 1c, one network may also train for c or 2c of
+the 4c, if validation rows say so.
 
 *Margins.* NLL 2% of the plain network's calibrated NLL at the same seconds, accuracy .5 points,
 CRPS and RMSE 2%. The best has the lowest mean validation score. Intervals of means over seeds add
