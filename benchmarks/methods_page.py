@@ -183,8 +183,7 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
         notes.append(f"Not measured yet: {_and(missing)}.")
     notes.append(
         """Nobody has tried SGHMC, distilled networks, MCLMC from members, cross-fitted members and
-        greedy selection in this benchmark, nor 16c, shifted rows, bytes and other libraries. The
-        table has not been laid beside published comparisons."""
+        greedy selection in this benchmark, nor 16c, shifted rows, bytes and other libraries."""
     )
     tuned = {
         name: len([1 for row in content["rows"] if row["stage"] == "trial"
