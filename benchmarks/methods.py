@@ -54,6 +54,7 @@ import argparse
 import functools
 import json
 import logging
+import math
 import os
 import pathlib
 import signal
@@ -302,7 +303,9 @@ class Work:
             around = self._around(data, family)
             divided = methods_compare.candidates(family, times, around)
             if not divided:
-                failed[family] = f"{around:.2g}c a network are needed after training"
+                price = self._found(Group(data, "price", family), 0)
+                needed = f"{around:.2g}c a network are needed after training"
+                failed[family] = price.get("failed", needed)
             for name, (networks, length) in divided:
                 if self.file(data, family, length).exists():
                     views, why = self._views(data, family, length)
@@ -329,7 +332,8 @@ class Work:
         if not cells.FAMILIES[family].around:
             return None
         unit = self._found(Group(data, "length"), 0)["seconds"]
-        return float(self._found(Group(data, "price", family), 0)["around"] / unit)
+        price = self._found(Group(data, "price", family), 0)
+        return float(price.get("around", math.inf) / unit)  # It has none where it failed.
 
     def _cost(self, data: str, entry: Row) -> Row:
         """Seconds of an entry, and its setting."""

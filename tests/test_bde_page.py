@@ -60,7 +60,7 @@ def test_scores_are_those_of_a_mixture(module):
     assert scores["rmse"] == pytest.approx(np.sqrt(np.mean((means.mean(axis=0) - targets) ** 2)))
 
 
-def test_a_page_of_few_cells_says_how_many_there_are(module):
+def test_a_page_of_few_cells_says_what_is_missing(module):
     rows = [
         row(method, split, 0, rmse=value, nll_by_moments=-value, nll=-value, seconds=seconds)
         for method, offset, seconds in (("posterior_24000", 0.0, 10), ("bde_51000", 0.1, 30))
@@ -68,9 +68,11 @@ def test_a_page_of_few_cells_says_how_many_there_are(module):
     ]
     text = module("bde_page").text({"rows": rows, "machine": "a machine"})
     assert "| our posterior, 24,000 steps | 1 | 0.1000 | -0.1000 | -0.1000 | 10 | 20 |" in text
-    assert "| 10 | 20 |  | 1 |" in text
     assert "| bde, 51,000 steps | 2 | -0.1000 [-0.1000, -0.1000] | +0.1000" in text
-    assert "| our ensemble |" not in text
+    assert "our posterior, 24,000 steps has 1 of 5 seeds and 1 of 10 other splits" in text
+    assert "our ensemble was not run" in text
+    assert "those of bde at 51,000 steps: our posterior, 24,000 steps 0.333." in text
+    assert "Nothing of this was run on this machine yet." in text  # Of bike.
 
 
 def test_the_page_says_how_far_chains_agree_and_how_unlike_the_costs_are(module):
@@ -81,9 +83,15 @@ def test_the_page_says_how_far_chains_agree_and_how_unlike_the_costs_are(module)
     ]
     rows += [row("bde_51000", 0, 0, **scores), row("ensemble", 0, 0, **scores)]
     rows[-1]["cpu_seconds"] = 4.0
-    table = module("bde_page").published_split(rows, "airfoil")
-    assert "| 10 | 20 | 1.45 to 1.70 | 0 |" in table
-    assert "| our ensemble | 1 | 1.0000 | 1.0000 | 1.0000 | 10 | 4 |  | 0 |" in table
+    page = module("bde_page")
+    assert "| 10 | 20 | 1.45 to 1.70 |" in page.published_split(rows, "airfoil")
+    assert "| our ensemble | 1 | 1.0000 | 1.0000 | 1.0000 | 10 | 4 |  |" in page.published_split(
+        rows, "airfoil"
+    )
+    cost = page.cost(rows, "airfoil").replace("\n", " ")
+    assert "3 of our posterior, 24,000 steps, stand beside 1 of bde at 51,000 steps." in cost
+    assert "20 CPU seconds of our posterior, with its start, stand beside 4 of our en" in cost
+    assert "Of model seeds" not in page.cost(rows[2:], "airfoil")
 
 
 def test_an_interval_allows_for_training_rows_in_common(module):

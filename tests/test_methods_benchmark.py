@@ -214,7 +214,7 @@ class StandIn:
     """A problem whose networks are drawn, so that several together are better; packed ones fail."""
 
     def __init__(self, cells):
-        self.cells, self.ran = cells, []
+        self.cells, self.ran, self.has_no_price = cells, [], False
         self.values = {"num_epochs": 10, "model": "mlp"}
         self.num_rows = {"validation": 80, "calibration": 80, "test": 200}
         rng = np.random.default_rng(0)
@@ -242,6 +242,8 @@ class StandIn:
         return self.cells.Trained(said, failed, {"k": len(trials)}, 1.0)
 
     def price_around(self):
+        if self.has_no_price:
+            raise ValueError("the curvature is not finite")
         return 0.25, 0.1
 
     def around(self, variables, num_members):
@@ -286,6 +288,17 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     assert "have failed or are" in text, "trials of other families"
     page.draw(content, tmp_path)
     assert (tmp_path / page.SECONDS).stat().st_size > 5000
+
+
+@pytest.mark.check
+def test_laplace_without_a_price_is_a_row_that_says_why(module, work, tmp_path):
+    methods = module("methods")
+    problem = work._problems["digits"] = StandIn(module("methods_cells"))
+    problem.has_no_price = True
+    assert methods.work_for(work, methods.order(("digits",), ("plain",)), 100.0)
+    (found,) = module("methods_page").sets_of(json.loads((tmp_path / "methods.json").read_text()))
+    for one in found["rounds"]:
+        assert one["failed"] == {"laplace": "the curvature is not finite"}
 
 
 def test_finals_whose_predictions_are_lost_are_run_again_unless_they_were_compared(module, work):

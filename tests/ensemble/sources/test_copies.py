@@ -1,5 +1,7 @@
 """Exact copies of examples come into one split, wherever they lie; all else is split as ever."""
 
+import re
+
 import numpy as np
 import pytest
 from run_parts import read_in_blocks_of
@@ -50,10 +52,27 @@ def test_copies_come_into_one_split(dtype, caplog):
         in caplog.text
     )
     assert caplog.text.count("the same inputs") == 1
+    assert re.search(r"one split, which moved [1-9]\d*\.", caplog.text)
     assert sum(dataset.sizes.values()) == 200
     assert dataset.sizes["test"] >= 15  # Of 20.
     whole = dataset_from_arrays(arrays, hold_out=False)
     assert _examples(dataset, SPLITS) == _examples(whole, ["train"])
+
+
+def test_one_copy_is_one_and_nothing_is_said_where_nothing_moves(caplog):
+    digests = np.arange(40)
+    digests[[1, 20]] = digests[0]
+    apart = [np.arange(10), np.arange(10, 40)]
+    copies.keep_together([np.arange(8), np.arange(8, 38)], digests[2:], "mine")
+    assert caplog.messages == []  # All differ.
+    digests[1] = 41
+    copies.keep_together(apart, digests, "mine")
+    [line] = caplog.messages
+    assert line.startswith("mine: 1 example has the same inputs as others")
+    caplog.clear()
+    digests[[1, 20]] = digests[0], 42
+    copies.keep_together(apart, digests, "mine")
+    assert caplog.messages == []  # Both are in one split.
 
 
 def test_without_copies_splits_are_as_they_were(caplog):

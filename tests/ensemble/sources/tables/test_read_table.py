@@ -177,3 +177,8 @@ def test_frames_mappings_rows_and_arrays_are_one():
         form.encode(frame.set_axis([*"aabcde"], axis=1))
     with pytest.raises(ValueError, match="6 columns 'age', 'member'"):
         form.encode(np.zeros((3, 5)))
+
+
+def test_a_bare_row_is_told_to_be_a_list_of_one():
+    with pytest.raises(UserError, match=r"'a' holds one value.*give a row as \[\{\.\.\.\}\]"):
+        frames.of_frame({"a": 1})

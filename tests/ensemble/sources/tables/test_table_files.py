@@ -30,7 +30,7 @@ TABLE = f"a,y,c\n{ROWS}"
         (TABLE, {"target": ""}, "set config.target.*'a', 'y', 'c'"),
         (TABLE, {"target": "yy"}, "is no column of .*; did you mean 'y'"),
         (TABLE, {"columns": "b=drop"}, "config.columns.*'b'.*'a', 'c'"),
-        (TABLE, {"columns": "c=number"}, "column 'c': 'a' in row 1 is no number"),
+        (TABLE, {"columns": "c=number"}, "column 'c': 'a' in row 1 is no number: correct it"),
         (TABLE, {"target": "c", "kind": "targets"}, "numbers: .*categorical"),
         (TABLE.replace(",1,", ",.5,"), {"kind": "labels"}, "holds 0.5, which is no class: .*gauss"),
         (TABLE.replace(",1,", ",inf,"), {}, "column 'y'.*infinite.*2"),
