@@ -15,6 +15,11 @@ Each stage is a process with a limit of its own, so none that fails or hangs sto
 - walks: a billion steps of random-walk Metropolis, also BlackJAX's;
 - nuts: NUTS on eight schools, four chains, also NumPyro's.
 
+Two questions of time that XLA's estimates raise for accelerators are open. `walker.MAX_LANES` =
+8,192 suits a CPU's cache, and 131,072 may be faster there: run `walks` with either. Members in
+bfloat16 may be slower than in float32 (`config.dtype`): run `mnist` with either. No stage
+varies them yet. Members one after another, `lax.map`, are the row `train_less_memory`.
+
 The page says how much of a roofline each rate is. --tiny takes small sizes, to see that it runs; on
 CPUs a stage for each core runs at once.
 """
