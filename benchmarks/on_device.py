@@ -15,13 +15,14 @@ Each stage is a process with a limit of its own, so none that fails or hangs sto
 - walks: a billion steps of random-walk Metropolis, also BlackJAX's;
 - nuts: NUTS on eight schools, four chains, also NumPyro's.
 
-Two questions of time that XLA's estimates raise for accelerators are open. `walker.MAX_LANES` =
-8,192 suits a CPU's cache, and 131,072 may be faster there: run `walks` with either. Members in
-bfloat16 may be slower than in float32 (`config.dtype`): run `mnist` with either. No stage
-varies them yet. Members one after another, `lax.map`, are the row `train_less_memory`.
+Three questions of time that XLA's estimates raise for accelerators have rows of their own.
+`walker.MAX_LANES` = 8,192 suits a CPU's cache: `walks_131072` moves as many at a time as it says.
+Of the most members, `train_bfloat16` has `config.dtype`, and `train_less_memory` computes them one
+after another (`lax.map`).
 
-The page says how much of a roofline each rate is. --tiny takes small sizes, to see that it runs; on
-CPUs a stage for each core runs at once.
+The page says how much of a roofline each rate is. --only runs some stages again and keeps the other
+rows of the file. --tiny takes small sizes, to see that it runs; on CPUs a stage for each core runs
+at once.
 """
 
 import argparse
@@ -190,8 +191,10 @@ def mnist(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
             epochs, batch = {**epochs, "num_epochs": 1}, {"batch_size": 16}
         config = {**MEMBERS, **epochs, **batch, "ensemble_size": size}
         yield {"case": f"train_{size}", **run(config, data, str(folder / f"train_{size}"))}
-    less = {**config, "rematerialise": True}  # Accelerators loop over the members of a device.
-    yield {"case": "train_less_memory", **run(less, data, str(folder / "train_less_memory"))}
+    variants = {"less_memory": {"rematerialise": True}, "bfloat16": {"dtype": "bfloat16"}}
+    for name, keys in variants.items():  # Of the most members.
+        workdir = str(folder / f"train_{name}")
+        yield {"case": f"train_{name}", **run({**config, **keys}, data, workdir)}
     images = data["inputs"][:20_000]
     rounds = 1 if tiny else _NUM_ROUNDS
     yield {"case": "predictions", **predictions(folder, images, sizes, rounds)}
@@ -263,7 +266,8 @@ def commands(
     for case, who in {"hmc_mnist": "ours", "hmc_mnist_blackjax": "peer"}.items():
         yield worker(case, 180, "hmc_gradient.py", who, chains, 1, size)
     walkers, steps = (1_000, 100) if tiny else (1_000_000, 1_000)
-    for case, who in {"walks": "ours", "walks_blackjax": "blackjax"}.items():
+    walks = {"walks": "ours", "walks_131072": "ours_131072", "walks_blackjax": "blackjax"}
+    for case, who in walks.items():
         yield worker(case, 150, "rwm_peers.py", who, walkers, steps)
     yield own("nuts", 240)
     yield own("resnet20", 300)
@@ -380,6 +384,7 @@ def main() -> int:
     parser.add_argument("--page", type=pathlib.Path, help="Markdown file to write")
     parser.add_argument("--minutes", type=float, default=40, help="after which no stage goes on")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--only", nargs="+", metavar="STAGE", help="stages to run; others are kept")
     parser.add_argument("--stage", choices=STAGES, help="of a process that this program starts")
     parser.add_argument("--folder", type=pathlib.Path, help="of the runs of a stage")
     args = parser.parse_args()
@@ -424,7 +429,11 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ThreadPoolExecutor(at_once) as pool,
     ):
-        stages = commands(pathlib.Path(folder), args.tiny, platform, number)
+        stages = list(commands(pathlib.Path(folder), args.tiny, platform, number))
+        names = [name for name, *_ in stages]
+        if unknown := set(args.only or ()) - set(names):
+            parser.error(f"--only={', '.join(unknown)} is no stage; there are {', '.join(names)}")
+        stages = [one for one in stages if one[0] in (args.only or names)]
         for done in [pool.submit(measure, *stage) for stage in stages]:
             done.result()
     if args.page:

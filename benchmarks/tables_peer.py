@@ -11,7 +11,7 @@ numbers a peer says a normal distribution for each row, of classes their probabi
   other four.
 - RealMLP and TabM take long: theirs is that of the errors on the tenth that chose their epoch. They
   stop by cross-entropy on classes, and labels are not smoothed, as pytabkit advises where
-  probabilities count.
+  probabilities count. PEER_DEVICE=cuda:0 in the environment trains them on a GPU.
 - XGBoost stops by a tenth of the rows, which it does not learn.
 - The forest's probabilities are at least a floor, chosen by NLL on five folds.
 - The linear models' penalties are chosen by cross-validation.
@@ -23,6 +23,7 @@ others take columns of 0 and 1 for categories, too, and all columns are standard
 
 import argparse
 import functools
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -287,7 +288,8 @@ def _of_pytabkit(create: Callable[..., Any], problem: Problem) -> Said:
     wanted = problem.wanted
     is_held_out = neutral_data.folds(wanted, round(1 / HELD_OUT), seed=0) == 0
     train, test = (neutral_data.frame(one) for one in neutral_data.filled(problem))
-    settings = {"device": "cpu", "random_state": 0, "n_threads": 1, "verbosity": 0}
+    device = os.environ.get("PEER_DEVICE", "cpu")
+    settings = {"device": device, "random_state": 0, "n_threads": 1, "verbosity": 0}
     if problem.num_classes:
         settings["val_metric_name"] = "cross_entropy"
     names = [name for name, one in problem.train.items() if is_text(one)]

@@ -366,8 +366,9 @@ _MAX_CHECKED = 1 << 26
 def mixes_examples(network: Network, input_shape: tuple[int, ...]) -> bool:
     """Whether what is predicted of an example changes where only the others of its batch do.
 
-    One small batch is computed twice, with parameters that keep activations in range. False too
-    for networks of more than 67 million parameters, which are not computed.
+    One small batch is computed twice on a CPU, with parameters that keep activations in range:
+    accelerators take many seconds to compile convolutions. False too for networks of more than 67
+    million parameters, which are not computed.
 
     Args:
         network: any.
@@ -390,7 +391,8 @@ def mixes_examples(network: Network, input_shape: tuple[int, ...]) -> bool:
 
     predict = jax.jit(lambda *args: network.apply(*args)[0][1])
     variables = jax.tree.map(start, shapes)
-    one, same = (np.asarray(predict(variables, each), np.float32) for each in (first, others))
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        one, same = (np.asarray(predict(variables, each), np.float32) for each in (first, others))
     return bool(np.any(np.abs(one - same) > 1e-5 * (1 + np.abs(one))))
 
 
