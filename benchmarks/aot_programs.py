@@ -174,20 +174,19 @@ def factorisation(devices: Sequence[jax.Device], **settings: Any) -> jax.stages.
     return chains(devices, **{**own, **settings})
 
 
-def walks(devices: Sequence[jax.Device], num_chains: int, max_lanes: int) -> jax.stages.Lowered:
+def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
     """A thousand steps of very many chains on a mixture of normals.
 
     Args:
         devices: D.
         num_chains: C.
-        max_lanes: numbers that a device moves at a time.
     """
     from ensemble.walks import densities  # An application.
     from ensemble.walks.block_kernel import Span
     from ensemble.walks.walker import Walker
 
     mesh = create_mesh(len(devices), 1, devices)
-    walker = Walker(densities.create("gaussian_mixture"), num_chains, mesh, max_lanes=max_lanes)
+    walker = Walker(densities.create("gaussian_mixture"), num_chains, mesh)
     with transfer.described():
         state = walker.init(jax.random.key(0, impl="threefry2x32"))
         span = Span(np.uint32(0), np.int32(0), np.int32(1000))
@@ -293,7 +292,7 @@ FULL: Mapping[str, tuple[str, Case]] = {
     ),
     "walks": (
         "131,072 chains a device of a mixture of normals, 1,000 steps",
-        lambda devices: walks(devices, 131_072 * len(devices), 131_072),
+        lambda devices: walks(devices, 131_072 * len(devices)),
     ),
     "factorisation": (
         "2 chains of 20 factors of 6,040 users and 3,706 movies, 10 draws of 10 steps",
@@ -325,7 +324,7 @@ SMALL: Mapping[str, Case] = {
     ),
     "free_nuts": functools.partial(free_chains, method="nuts", num_chains=16),
     "free_mclmc": functools.partial(free_chains, method="mclmc", num_chains=16),
-    "walks": lambda devices: walks(devices, 1024 * len(devices), 1024),
+    "walks": lambda devices: walks(devices, 1024 * len(devices)),
     "factorisation": functools.partial(
         factorisation, dataset="watches:40x24", num_factors=2, num_chains=2
     ),

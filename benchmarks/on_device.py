@@ -16,9 +16,8 @@ Each stage is a process with a limit of its own, so none that fails or hangs sto
 - nuts: NUTS on eight schools, four chains, also NumPyro's.
 
 Three questions of time that XLA's estimates raise for accelerators have rows of their own.
-`walker.MAX_LANES` = 8,192 suits a CPU's cache: `walks_131072` moves as many at a time as it says.
-Of the most members, `train_bfloat16` has `config.dtype`, and `train_less_memory` computes them one
-after another (`lax.map`).
+`walks_8192` moves as many numbers at a time as suit a CPU's cache. Of the most members,
+`train_bfloat16` has `config.dtype`, and `train_less_memory` computes them one after another.
 
 The page says how much of a roofline each rate is. --only runs some stages again and keeps the other
 rows of the file. --tiny takes small sizes, to see that it runs; on CPUs a stage for each core runs
@@ -191,6 +190,7 @@ def mnist(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
             epochs, batch = {**epochs, "num_epochs": 1}, {"batch_size": 16}
         config = {**MEMBERS, **epochs, **batch, "ensemble_size": size}
         yield {"case": f"train_{size}", **run(config, data, str(folder / f"train_{size}"))}
+    variants: Mapping[str, Mapping[str, Any]]
     variants = {"less_memory": {"rematerialise": True}, "bfloat16": {"dtype": "bfloat16"}}
     for name, keys in variants.items():  # Of the most members.
         workdir = str(folder / f"train_{name}")
@@ -266,7 +266,7 @@ def commands(
     for case, who in {"hmc_mnist": "ours", "hmc_mnist_blackjax": "peer"}.items():
         yield worker(case, 180, "hmc_gradient.py", who, chains, 1, size)
     walkers, steps = (1_000, 100) if tiny else (1_000_000, 1_000)
-    walks = {"walks": "ours", "walks_131072": "ours_131072", "walks_blackjax": "blackjax"}
+    walks = {"walks": "ours", "walks_8192": "ours_8192", "walks_blackjax": "blackjax"}
     for case, who in walks.items():
         yield worker(case, 150, "rwm_peers.py", who, walkers, steps)
     yield own("nuts", 240)

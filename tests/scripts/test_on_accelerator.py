@@ -93,7 +93,7 @@ def test_it_runs_on_cpu_from_start_to_end(tmp_path):
     assert rows.keys() == {
         "devices", "train_1", "train_2", "train_less_memory", "train_bfloat16", "predictions",
         "howto", "torch",
-        "hmc_mnist", "hmc_mnist_blackjax", "walks", "walks_131072", "walks_blackjax", "nuts",
+        "hmc_mnist", "hmc_mnist_blackjax", "walks", "walks_8192", "walks_blackjax", "nuts",
         "nuts_numpyro",
         "resnet20",
         *on_device.FEW_METHODS,

@@ -13,7 +13,7 @@ import scipy.stats
 from run_parts import mesh_of
 
 from ensemble import UserError
-from ensemble.walks import densities, moments
+from ensemble.walks import densities, moments, walker
 from ensemble.walks.block_kernel import (
     MAX_STEPS,
     Span,
@@ -52,6 +52,12 @@ def make_walk(density=MIXTURE, num_chains=44, num_devices=1, **options):
 def small_walk(num_devices, max_lanes):
     """44 chains, which neither devices nor blocks divide, in superchains of 4."""
     return make_walk(num_devices=num_devices, max_lanes=max_lanes, num_superchains=11)
+
+
+def test_a_cpu_moves_as_many_numbers_as_suit_its_cache(monkeypatch):
+    monkeypatch.setattr(walker, "CPU_LANES", 16)
+    state = make_walk().init(jax.random.key(0))
+    assert state.chains.position.shape == (3, 1, 16)  # Three blocks of 44 chains.
 
 
 SMALL = {"one block": (1, 8192), "three blocks": (1, 16), "eight devices": (8, 8192)}
