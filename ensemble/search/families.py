@@ -54,6 +54,11 @@ def _several(config: Settings, times: int) -> Settings:
     return {"ensemble_size": max(2, times)}
 
 
+def _folds(config: Settings, times: int) -> Settings:
+    """Gives each of as many members as the seconds pay for, four at least, a fold of its own."""
+    return {"ensemble_size": max(4, times), "cross_fitted.folds": max(4, times)}
+
+
 def _with_dropout(config: Settings, times: int) -> Settings:
     """The network's own dropout; a tenth where it has the key and no dropout."""
     key = f"{config['model']}.dropout"
@@ -92,6 +97,7 @@ def _draws(steps: int) -> Settings:
 FAMILIES: tuple[Family, ...] = (
     Family(PLAIN, "one network"),
     Family("deep_ensemble", "several networks", keys=_several),
+    Family("cross_fitted", "several that hold out rows of each other", "cross_fitted", _folds),
     Family("dropout", "one network that predicts with dropout", "mc_dropout", _with_dropout),
     Family("batch_ensemble", "estimators that share kernels", "batch_ensemble"),
     Family("packed", "estimators that divide a wider network", "packed"),

@@ -46,3 +46,10 @@ def test_dropout_of_the_network_is_kept_and_its_lack_remedied():
     assert dropout.keys(network(), 1) == {"mlp.dropout": 0.1}
     assert dropout.keys(network(**{"mlp.dropout": 0.3}), 1) == {}
     assert dropout.keys(network(model="lenet5"), 1) == {}
+
+
+def test_members_that_hold_out_rows_have_a_fold_each():
+    crossing = next(one for one in FAMILIES if one.name == "cross_fitted")
+    keys = [crossing.keys(network(), times) for times in (1, 4, 16)]
+    assert [one["ensemble_size"] for one in keys] == [4, 4, 16]
+    assert all(one["ensemble_size"] == one["cross_fitted.folds"] for one in keys)
