@@ -281,15 +281,16 @@ def _scores(
         ]
     found = []
     score = "accuracy" if is_of_classes else "RMSE"
-    for group, said in (
-        (lost, f"are not measurably better than {constant.what}"),
-        (too_sure, f"have a worse NLL than {constant.what}, though a better {score}"),
+    for group, verbs, said in (
+        (lost, ("is", "are"), f"not measurably better than {constant.what}"),
+        (too_sure, ("has", "have"), f"a worse NLL than {constant.what}, though a better {score}"),
     ):
         if group:
             of_group = {k: one for k, one in losses.items() if k in group}
+            verb = verbs[len(group) > 1]
             found.append(
                 f"On the {split} split {plural(len(group), 'member')} of "
-                f"{len(report['live_members'])} {said}: {', '.join(map(str, group))}. "
+                f"{len(report['live_members'])} {verb} {said}: {', '.join(map(str, group))}. "
                 f"{_cause(of_group, constant, remedy)}"
             )
     if gain.loss[1] < 0:

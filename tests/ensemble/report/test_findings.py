@@ -152,7 +152,7 @@ def test_a_member_that_is_too_sure_is_told_apart_from_one_that_knows_nothing():
     locs = [targets + rng.normal(size=400) for _ in range(2)]
     arrays = {"loc": np.stack(locs), "scale": np.outer([1.0, 0.1], np.ones(400))}
     (line,) = found_of(arrays, [1.4, -1.0], likelihood=likelihood, targets=targets)
-    assert "1 member of 2 have a worse NLL than always answering the mean" in line
+    assert "1 member of 2 has a worse NLL than always answering the mean" in line
     assert "though a better RMSE: 1. " in line
 
 
