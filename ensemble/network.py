@@ -391,9 +391,17 @@ def mixes_examples(network: Network, input_shape: tuple[int, ...]) -> bool:
 
     predict = jax.jit(lambda *args: network.apply(*args)[0][1])
     variables = jax.tree.map(start, shapes)
-    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+    with jax.default_device(_cpu()):
         one, same = (np.asarray(predict(variables, each), np.float32) for each in (first, others))
     return bool(np.any(np.abs(one - same) > 1e-5 * (1 + np.abs(one))))
+
+
+def _cpu() -> jax.Device | None:
+    """A CPU, beside accelerators too; None where JAX_PLATFORMS leaves it out."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
 
 
 def path_name(path: Any) -> str:

@@ -210,6 +210,14 @@ def test_mixing_of_examples(function, expected):
     assert mixes_examples(LinenNetwork(_Function(function)), (6,)) == expected
 
 
+def test_without_a_cpu_the_default_device_tells(monkeypatch):
+    def no_cpu(backend):
+        raise RuntimeError(f"Unknown backend {backend}")
+
+    monkeypatch.setattr(jax, "local_devices", no_cpu)
+    assert mixes_examples(LinenNetwork(_Function(lambda x: x - x.mean(0))), (6,))
+
+
 def test_what_nothing_needs_mixes_nothing():
     assert not mixes_examples(LinenNetwork(_Sower()), (6,))
 
