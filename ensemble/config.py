@@ -6,6 +6,7 @@ those of its method, task, model and likelihood, and no others; `config_rules.va
 out.
 """
 
+import contextlib
 import difflib
 import functools
 import json
@@ -98,6 +99,11 @@ def _block_of(tenants: Tenants[Any], name: Any) -> Block:
     if entry is None or entry.block == "":
         return _NO_KEYS
     block: Block = registry.load_code(tenants, name, entry.block)
+    if not isinstance(block, Block):
+        raise Unregistered(
+            f"{registry.described(tenants, name)} has keys of the type {type(block).__name__}, and "
+            "must have an ensemble.keys.Block of them"
+        )
     if name not in tenants.built_in:
         foreign = [one for one in block.keys if one not in built_in_keys()]
         for key in foreign:
@@ -140,11 +146,15 @@ def built_in_keys() -> Mapping[str, Key]:
 
 
 def all_keys() -> Mapping[str, Key]:
-    """The built-in keys, and those of tenants that were registered or asked for in this process."""
+    """The built-in keys, and those of tenants that were registered or asked for in this process.
+
+    Those of a tenant that cannot be loaded are left out: whoever names it is told.
+    """
     keys = built_in_keys()
     for tenants in _WITH_KEYS:
         for name in tenants.joined():
-            keys = {**_block_of(tenants, name).keys, **keys}
+            with contextlib.suppress(UserError):
+                keys = {**_block_of(tenants, name).keys, **keys}
     return keys
 
 

@@ -13,13 +13,14 @@ from ensemble import registry
 from ensemble.errors import UserError
 from ensemble.likelihood import Likelihood
 from ensemble.target_rows import ANNOTATIONS, CENSORED, ERROR, annotation, columns
+from ensemble.tenants import members_of
 
 
 def named(name: str) -> type[Likelihood]:
     """Returns the class of a likelihood.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: there is none of that name, or it lacks what its class must have.
     """
     if name not in registry.LIKELIHOODS:
         raise UserError(
@@ -27,6 +28,8 @@ def named(name: str) -> type[Likelihood]:
         )
     place = registry.LIKELIHOODS[name].likelihood
     kind: type[Likelihood] = registry.load_code(registry.LIKELIHOODS, name, place)
+    of_objects = [one for one in members_of(Likelihood) if one not in _OF_CLASSES]
+    registry.check_members(registry.LIKELIHOODS, name, kind, Likelihood, of_objects)
     return kind
 
 
@@ -68,6 +71,8 @@ def described(name: str, description: Mapping[str, Any]) -> Likelihood:
     return _with_annotations(_checked(name, kind.described(description)), annotations)
 
 
+_OF_CLASSES = ("takes_logits", "is_of_numbers", "has_density", "of_data", "described")
+"""Members that are asked of the class, before it has seen data."""
 _OF_NUMBERS = ("normal",)
 """Members that only likelihoods of numbers have."""
 

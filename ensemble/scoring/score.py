@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble import registry
-from ensemble.errors import UserError
+from ensemble.errors import UserError, in_own_code
 from ensemble.metrics.analytic_intervals import Interval
 from ensemble.metrics.checks import Floats
 from ensemble.scoring import scores as _folder
-from ensemble.scoring.combine import Combine, over_groups
+from ensemble.scoring.combine import Combine, main, over_groups
 from ensemble.scoring.view import View
 
 _SMALL, _LARGE = 5e-5, 1e6  # Beyond these a number has an exponent.
@@ -203,14 +203,23 @@ def score(
 
     def declare(terms: Callable[..., Floats]) -> Callable[..., Floats]:
         made = Score(name or terms.__name__, title, of, terms, combine, **how)
-        for one in _declared:
+        for one in list(_declared):
             is_related = issubclass(one.of, made.of) or issubclass(made.of, one.of)
-            if one.name == made.name and is_related:
-                raise ValueError(f"there are two scores {one.name!r} of {of.__name__}")
+            if _place(one) == _place(made):  # A cell of a notebook that runs again.
+                _declared.remove(one)
+            elif one.name == made.name and is_related:
+                raise UserError(
+                    f"there is a score {one.name!r} of {of.__name__} already, declared in "
+                    f"{one.terms.__module__}; give yours another name"
+                )
         _declared.append(made)
         return terms
 
     return declare
+
+
+def _place(one: Score) -> tuple[str, str, str]:
+    return one.terms.__module__, one.terms.__qualname__, one.name
 
 
 @functools.cache
@@ -233,11 +242,46 @@ def joined(name: str) -> Score | None:
     terms = registry.load_code(registry.SCORES, name, registry.SCORES[name].terms)
     for one in _declared:
         if one.terms is terms:
-            return replace(one, name=name)
+            return replace(one, name=name, terms=_guarded(one, name))
     raise UserError(
         f"{registry.described(registry.SCORES, name)} is not declared as one: put "
         "@ensemble.scoring.score.score(...) in front of its function"
     )
+
+
+def _guarded(one: Score, name: str) -> Callable[..., Floats]:
+    """The terms of somebody's score, whose faults are said in a line."""
+    whose = registry.described(registry.SCORES, name)
+
+    @functools.wraps(one.terms)
+    def terms(view: View, *setting: Any) -> Floats:
+        try:
+            found = np.asarray(one.terms(view, *setting), np.float64)
+        except UserError:
+            raise
+        except Exception as error:  # It is a program, and may raise anything.
+            raise UserError(f"{whose} failed {in_own_code(error)}; repair it") from error
+        if found.shape[:1] != (view.num_rows,) or found.ndim > 2:
+            raise UserError(
+                f"{whose} has terms of shape {list(found.shape)}, and must have one for each of "
+                f"the {view.num_rows} rows"
+            )
+        combine = one.combine(*setting) if setting else one.combine
+        for end, sign in (("low", -1), ("high", 1)):
+            limit = getattr(combine, end, None)
+            worst = max(sign * main(found), default=-np.inf) * sign
+            if limit is not None and sign * (worst - limit) > _ROUNDING * (1 + abs(limit)):
+                raise UserError(
+                    f"{whose} has the term {worst:.4g}, and says {end}={limit:g}: its interval "
+                    f"would be wrong; correct {end}"
+                )
+        return found
+
+    return terms
+
+
+_ROUNDING = 1e-6
+"""Of terms, beside limits that they reach."""
 
 
 def scores_of(view: View) -> Mapping[str, Score]:
@@ -279,6 +323,9 @@ def asked_for(texts: Iterable[str], view: View, class_names: Sequence[str]) -> t
     Raises:
         UserError: there is no such score of such a view, or it has no such settings.
     """
+    for one in declared():
+        if one.name in registry.SCORES.registered:
+            raise UserError(f"the score {one.name!r} is built in; register yours by another name")
     found, kinds = [], type(view).__mro__
     of_view = {one.name: one for one in declared() if one.of in kinds}
     for text in texts:

@@ -218,6 +218,46 @@ def test_a_score_of_others_is_declared_and_of_such_targets(strangers):
         asked(likelihood.view(arrays, targets), "certainty", names=())
 
 
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        (lambda view: 1 / 0, r"the score 'faulty' failed at .*test_asked_scores.py:\d+ \(ZeroDiv"),
+        (lambda view: 3.0, r"terms of shape \[\], and must have one for each of the 150 rows"),
+        (lambda view: None, r"the score 'faulty'"),
+        (lambda view: np.full(150, 5.9), "has the term 5.9, and says high=1: its interval"),
+        (lambda view: np.full(150, -0.5), "has the term -0.5, and says low=0"),
+    ],
+)
+def test_a_faulty_score_of_others_is_one_line(strangers, terms, says):
+    module.score(of=ClassView, title="faulty", combine=Mean(0, 1), name="faulty")(terms)
+    registry.register("score", "faulty", registry.ScoreEntry(terms))
+    view = asked(view_of(3), "faulty")
+    with pytest.raises(UserError, match=says):
+        scores_of(view)["faulty"].value(view)
+
+
+def test_a_cell_of_a_notebook_declares_its_score_again(strangers):
+    def again():
+        @module.score(of=ClassView, title="again", combine=Mean(0, 1))
+        def mine(view):
+            return view.confidence
+
+        return mine
+
+    registry.register("score", "mine", registry.ScoreEntry(again()))
+    registry.register("score", "mine", registry.ScoreEntry(again()))
+    view = asked(view_of(3), "mine")
+    assert scores_of(view)["mine"].value(view) == pytest.approx(view.confidence.mean())
+    with pytest.raises(UserError, match="there is a score 'mine' of ClassView already"):
+        module.score(of=ClassView, title="other", combine=Mean(0, 1), name="mine")(lambda view: 0)
+
+
+def test_the_name_of_a_built_in_score_is_not_taken(strangers):
+    registry.register("score", "nll", registry.ScoreEntry(lambda view: view.confidence))
+    with pytest.raises(UserError, match="the score 'nll' is built in; register yours by another"):
+        asked(view_of(3), "nll")
+
+
 def test_numbers_have_no_costs():
     likelihood, arrays, targets = of_numbers("gaussian")
     with pytest.raises(UserError, match="cost is no score of such predictions"):
