@@ -132,6 +132,8 @@ def fit(
                     break
         except Interrupted:
             if not search.has_found:
+                if workdir is None:
+                    raise Interrupted("interrupted; without a workdir nothing is kept") from None
                 raise
             is_interrupted = True
         stop.settle()
@@ -425,7 +427,7 @@ def _remarks(report: Mapping[str, Any]) -> list[str]:
             "nothing else was tried: give more time."
         )
     if search["is_interrupted"]:
-        lines.append("The search was interrupted; the same command goes on.")
+        lines.append("The search was interrupted; with a workdir the same call goes on.")
     return lines
 
 

@@ -166,7 +166,10 @@ def limited_threads(number: int | None) -> Iterator[None]:
             f"n_jobs={number} must be a whole number from 1 to {MAX_DEVICES}, or None for all cores"
         )
     if _has_started():
-        if _started_with != [number] and number not in _refused:
+        is_known = _started_with == [number] or (
+            not _started_with and number >= jax.local_device_count()
+        )
+        if not is_known and number not in _refused:
             _refused.add(number)
             note(
                 f"n_jobs={number} changes nothing here: JAX was used before in this process, and "

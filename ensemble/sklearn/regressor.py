@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,10 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned, or a level is none.
         """
-        wanted = np.atleast_1d(np.asarray(levels, np.float64))
+        try:
+            wanted = np.atleast_1d(np.asarray(levels, np.float64))
+        except (TypeError, ValueError):
+            wanted = np.empty(0)
         if wanted.ndim != 1 or not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():
             raise UserError(f"levels={levels!r} must be numbers above 0 and below 1")
         said = self.predict_uncertainty(X)
@@ -168,7 +172,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned, or the coverage is none.
         """
-        if not 0 < coverage < 1:
+        if not isinstance(coverage, numbers.Real) or not 0 < coverage < 1:
             raise UserError(f"coverage={coverage!r} must be above 0 and below 1")
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 

@@ -350,8 +350,11 @@ def test_intervals_and_quantiles_are_those_of_the_mixture(likelihood, num_target
     for bad in ([0.0], [1.0], [], [np.nan]):
         with pytest.raises(UserError, match="above 0 and below 1"):
             regressor.predict_quantiles(X, bad)
-    with pytest.raises(UserError, match="coverage=1"):
-        regressor.predict_interval(X, coverage=1)
+    for coverage in (1, "0.9"):
+        with pytest.raises(UserError, match=f"coverage={coverage!r} must be above 0"):
+            regressor.predict_interval(X, coverage=coverage)
+    with pytest.raises(UserError, match="levels=.* must be numbers above 0"):
+        regressor.predict_quantiles(X, ["a"])
 
 
 @pytest.mark.check

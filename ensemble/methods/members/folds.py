@@ -82,15 +82,18 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
 
     Args:
         source: of the training rows.
-        number: F; 1 makes one fold of a tenth of the rows; 0 as many as suit the rows.
+        number: F; 1 makes one fold of a tenth of the rows; 0 as many as suit the rows, and at most
+            as many as there are groups or times.
         seed: of the order.
 
     Raises:
         UserError: there are too few rows, groups or times.
     """
-    num_rows = source.sizes["train"]
+    num_rows, strata = source.sizes["train"], source.strata("train")
     if not number:
         number = 1 if num_rows >= MANY_ROWS else min(NUM_FOLDS, max(num_rows // 2, 2))
+        if strata is not None:
+            number = min(number, max(2, len(np.unique(strata.values))))
     if num_rows < 2 * number:
         raise UserError(
             f"{num_rows} training rows are too few for {number} folds; set config.method='sgd', "
@@ -101,7 +104,6 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
         sizes = [share, num_rows - share]
     else:
         sizes = [len(fold) for fold in np.array_split(np.arange(num_rows), number)]
-    strata = source.strata("train")
     if strata is None:
         return Folds(number, *_at_random(source, sizes, number, seed))
     return Folds(number, *_by(strata, sizes, number, seed), strata.kind != GROUP)

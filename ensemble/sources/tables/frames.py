@@ -3,7 +3,7 @@
 import datetime
 import difflib
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,16 @@ def take_target(data: Any, target: str, what: str) -> tuple[dict[str, Column], C
     return columns, columns.pop(target)
 
 
-def of_frame(data: Any, what: str = "the table") -> dict[str, Column]:
+def of_frame(
+    data: Any, what: str = "the table", needed: Collection[str] | None = None
+) -> dict[str, Column]:
     """Raw columns of a data frame, or of a mapping from names to values.
 
     Args:
         data: a frame, or a mapping from names of columns to their values [N].
         what: it is, for messages.
+        needed: names of columns; others that cannot be columns, such as lists, are left out. None:
+            all are needed.
 
     Raises:
         UserError: naming the column that holds what cannot be a column.
@@ -50,7 +54,13 @@ def of_frame(data: Any, what: str = "the table") -> dict[str, Column]:
     names = list(data.keys() if isinstance(data, Mapping) else data.columns)
     if len({str(name) for name in names}) < len(names):
         raise UserError(f"{what} has two columns of one name; rename one")
-    columns = {str(name): _of_values(data[name], f"column {str(name)!r}") for name in names}
+    columns = {}
+    for name in names:
+        try:
+            columns[str(name)] = _of_values(data[name], f"column {str(name)!r}")
+        except UserError:
+            if needed is None or str(name) in needed:
+                raise
     if not columns or not num_rows(columns):
         raise UserError(f"{what} has no rows or no columns; give at least one of each")
     lengths = {len(one) for one in columns.values()}

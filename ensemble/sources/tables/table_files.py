@@ -83,6 +83,8 @@ def rows_of_files(name: str) -> dict[str, Column]:
 def read_if_table(paths: Sequence[str]) -> dict[str, Column] | None:
     """Reads the columns of a file, where it is one of a table by its name; else None.
 
+    Those of a Parquet file that cannot be columns, such as lists, are left out.
+
     Raises:
         UserError: it cannot be read, or there are others beside it.
     """
@@ -95,7 +97,7 @@ def read_if_table(paths: Sequence[str]) -> dict[str, Column] | None:
     file = local_path(path)
     if not file.is_file():
         raise UserError(f"{path}: there is no file {file.absolute()}; check the path")
-    return _read_file(form, file, path)
+    return _read_file(form, file, path, needed=())
 
 
 def _files(form: str, place: Path) -> list[Path]:
@@ -136,10 +138,13 @@ def check_names(found: Iterable[str], expected: Iterable[str], what: str) -> Non
         raise UserError(f"{what} lacks the {word} {named(absent)}, which other files of it have")
 
 
-def _read_file(form: str, file: Path, name: str) -> dict[str, Column]:
+def _read_file(
+    form: str, file: Path, name: str, needed: Sequence[str] | None = None
+) -> dict[str, Column]:
     what = f"{name}: {file.name}" if file.name not in name else name
     _check_size(file.stat().st_size, what)
-    found = READERS[form](file, what)
+    is_typed = form == "parquet"
+    found = read_parquet(file, what, needed) if is_typed else READERS[form](file, what)
     if not found or not num_rows(found):
         raise UserError(f"{what} has no rows; give a table with at least one below its header")
     return found
@@ -201,8 +206,8 @@ def _header(file: Path, what: str) -> list[str]:
     return names
 
 
-def read_parquet(file: Path, what: str) -> dict[str, Column]:
-    """Reads a Parquet file.
+def read_parquet(file: Path, what: str, needed: Sequence[str] | None = None) -> dict[str, Column]:
+    """Reads a Parquet file; `needed` is as of `frames.of_frame`.
 
     Raises:
         UserError: pyarrow is not installed, or the file is damaged or holds what is no column.
@@ -213,7 +218,7 @@ def read_parquet(file: Path, what: str) -> dict[str, Column]:
     with reading(what):
         table = content.read()
         index = [one for one in table.column_names if one.startswith("__index_level_")]
-    return of_frame(table.drop_columns(index), what)
+    return of_frame(table.drop_columns(index), what, needed)
 
 
 def decoded_bytes(group: Any) -> int:

@@ -109,7 +109,7 @@ class TableForm:
         if isinstance(data, np.ndarray):
             columns = frames.of_array(data, self.names)
         elif is_table(data) or isinstance(data, Mapping):
-            columns = self._named(frames.of_frame(data))
+            columns = self._named(frames.of_frame(data, needed=self.names))
         elif isinstance(data, Sequence) and data and all(isinstance(r, Mapping) for r in data):
             columns = frames.of_rows(data, self.names)
         else:

@@ -16,6 +16,7 @@ from conftest import ROOT
 
 import ensemble
 from ensemble import RunFailed, UserError
+from ensemble.errors import Interrupted
 from ensemble.evaluation.greedy import loss
 from ensemble.run.progress import Display
 from ensemble.search import fit as module
@@ -64,6 +65,19 @@ def found(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "trials", first(3))
         return ensemble.fit(table(), "1h", workdir, CONFIG, **QUIET)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_interrupted_before_the_first_family_only_a_workdir_is_kept(
+    monkeypatch, tmp_path, is_kept
+):
+    def searched(*arguments):
+        raise Interrupted("after a checkpoint")
+
+    monkeypatch.setattr(module, "_searched", searched)
+    says = "after a checkpoint" if is_kept else "without a workdir nothing is kept"
+    with pytest.raises(Interrupted, match=says):
+        ensemble.fit(table(), 5, tmp_path / "best" if is_kept else None, CONFIG, **QUIET)
 
 
 @pytest.mark.check
@@ -449,7 +463,7 @@ def test_an_interrupted_command_gives_what_it_has_and_goes_on(tmp_path):
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
-    assert "The search was interrupted; the same command goes on." in out
+    assert "The search was interrupted; with a workdir the same call goes on." in out
     tried = json.loads((tmp_path / "best/report.json").read_text())["search"]["trials"]
     assert len(ensemble.load(tmp_path / "best").members) == 4
     killed = subprocess.Popen([*command, "--budget=1h"], **where)

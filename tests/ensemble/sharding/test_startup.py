@@ -386,5 +386,9 @@ def test_threads_that_jax_has_are_kept_and_a_line_says_so(caplog, monkeypatch):
             assert "PJRT_NPROC" not in os.environ
     (line,) = caplog.messages
     assert "n_jobs=2 changes nothing here" in line
+    monkeypatch.setattr(startup, "_started_with", [])  # Without a limit, with eight devices.
+    with startup.limited_threads(8):
+        pass
+    assert len(caplog.messages) == 1
     with pytest.raises(UserError, match="n_jobs=1025"), startup.limited_threads(1025):
         pass

@@ -107,6 +107,17 @@ def test_too_few_rows_or_groups_are_refused_in_a_line():
         make_folds(source(strata=Strata("patient", "group", names)), 3, 0)
 
 
+@pytest.mark.parametrize("kind", ["group", "time"])
+def test_there_are_no_more_folds_than_groups_or_times(kind):
+    values = np.repeat(np.arange(3.0), 30)
+    folds = make_folds(source(strata=Strata("clinic", kind, values)), 0, 0)
+    assert folds.number == 3
+    for value in range(3):
+        assert len(set(folds.of_rows[values == value])) == 1
+    with pytest.raises(UserError, match="'clinic' has 1 .* too few for 2 folds"):
+        make_folds(source(strata=Strata("clinic", kind, np.zeros(90))), 0, 0)
+
+
 def test_there_are_eight_unless_rows_are_few_or_many():
     assert make_folds(source(200), 0, 0).number == 8
     assert make_folds(source(10), 0, 0).number == 5

@@ -171,6 +171,10 @@ def test_frames_mappings_rows_and_arrays_are_one():
     rows = frame.to_dict("records")
     for same in (reordered, dict(frame.items()), rows, frame.to_numpy()):
         np.testing.assert_array_equal(form.encode(same), expected)
+    lists = frame.assign(more=[[1.0, 2.0]] * len(frame))  # As embeddings are stored.
+    np.testing.assert_array_equal(form.encode(lists), expected)
+    with pytest.raises(UserError, match="column 'age' holds values of the types list"):
+        form.encode(lists.assign(age=lists["more"]))
     numbered = frame.set_axis(range(6), axis=1)  # As a frame made of an array has them.
     np.testing.assert_array_equal(form.encode(numbered), expected)
     with pytest.raises(ValueError, match="two columns of one name"):

@@ -126,6 +126,14 @@ def test_decimal_commas_an_index_and_quotes_are_read(tmp_path):
     assert columns["t"].values.tolist() == frame["t"].tolist()
 
 
+def test_what_is_predicted_may_have_columns_that_cannot_be_learned(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0], "embedding": [[1.0, 2.0], [3.0, 4.0]]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert [*table_files.read_if_table([str(tmp_path / "t.parquet")])] == ["a"]
+    with pytest.raises(UserError, match="column 'embedding' holds values of the types"):
+        table_files.read_parquet(tmp_path / "t.parquet", "t")
+
+
 def test_parquet_says_the_same_as_the_frame(tmp_path):
     pytest.importorskip("pyarrow", reason="Parquet needs pyarrow, of requirements-dev.txt")
     frame = pd.DataFrame(
