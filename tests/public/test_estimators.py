@@ -353,7 +353,7 @@ def test_intervals_and_quantiles_are_those_of_the_mixture(likelihood, num_target
     for coverage in (1, "0.9"):
         with pytest.raises(UserError, match=f"coverage={coverage!r} must be above 0"):
             regressor.predict_interval(X, coverage=coverage)
-    with pytest.raises(UserError, match="levels=.* must be numbers above 0"):
+    with pytest.raises(UserError, match=r"levels=.* must be numbers above 0"):
         regressor.predict_quantiles(X, ["a"])
 
 

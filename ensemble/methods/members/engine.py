@@ -34,7 +34,7 @@ from ensemble.methods.members.member_programs import (
     totals_to_host,
     zero_metrics,
 )
-from ensemble.methods.members.optimizers import Descent
+from ensemble.methods.members.optimizers import Descent, check_descent
 from ensemble.network import path_name
 from ensemble.notes import note
 from ensemble.scoring.sections import member_terms
@@ -135,6 +135,7 @@ class Engine:
         self._config = config = ml_collections.FrozenConfigDict(complete)
         self.task, self._devices, self._num_members = task, devices, num_members
         self.descent, self.num_steps = descent, num_steps
+        check_descent(config, descent, task.params_shapes)
         self.indices = tuple(range(others["num_members"] if others else 0, num_members))
         self.goal = others["step"] if others else num_steps
         check_data(config, task.dataset, folds)

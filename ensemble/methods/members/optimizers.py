@@ -4,11 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import optax
 
 from ensemble import registry
+from ensemble.errors import UserError, in_one_line, in_own_code
 from ensemble.notes import note
+from ensemble.tenants import Tenants
 
 
 class Descent(NamedTuple):
@@ -42,6 +45,67 @@ def learning_rate_schedule(
     if not callable(found):
         raise registry.made_none(tenants, name, "a function of the step")
     return found
+
+
+def check_descent(
+    config: ml_collections.FrozenConfigDict, descent: Descent, shapes: Callable[[], Any]
+) -> None:
+    """Refuses somebody's schedule or optimizer that a compiled step cannot have.
+
+    Args:
+        config: of the run.
+        descent: how its members move.
+        shapes: makes those of one network's parameters.
+
+    Raises:
+        UserError: one of them fails, or what it makes has another form.
+    """
+    tenants, name = registry.SCHEDULES, config.schedule
+    if name not in tenants.built_in:
+        step = jax.ShapeDtypeStruct((), jnp.int32)
+        rate = _traced(tenants, name, descent.learning_rate, step)
+        if not isinstance(rate, jax.ShapeDtypeStruct) or rate.shape:
+            raise UserError(
+                f"{registry.described(tenants, name)} makes {in_one_line(repr(rate), 80)} of a "
+                "step, and must make a number, as optax.constant_schedule does"
+            )
+    if config.optimizer not in registry.OPTIMIZERS.built_in:
+        _check_steps(config.optimizer, descent.optimizer, shapes())
+
+
+def _check_steps(name: str, optimizer: optax.GradientTransformation, params: Any) -> None:
+    """Refuses steps that are not of the form of the parameters."""
+    tenants = registry.OPTIMIZERS
+
+    def step(params: Any) -> Any:
+        return optimizer.update(params, optimizer.init(params), params)[0]
+
+    forms = [
+        jax.tree.map(jnp.shape, tree) for tree in (_traced(tenants, name, step, params), params)
+    ]
+    if forms[0] != forms[1]:
+        raise UserError(
+            f"{registry.described(tenants, name)} makes steps of the form "
+            f"{in_one_line(str(forms[0]), 120)}, and must make them of that of the parameters, "
+            f"{in_one_line(str(forms[1]), 120)}"
+        )
+
+
+def _traced(tenants: Tenants[Any], name: str, function: Callable[..., Any], argument: Any) -> Any:
+    """The shapes of what somebody's function makes, as a compiled program sees it.
+
+    Raises:
+        UserError: it fails.
+    """
+    try:
+        return jax.eval_shape(function, argument)
+    except UserError:
+        raise
+    except Exception as error:  # It is a program, and may raise anything.
+        raise UserError(
+            f"{registry.described(tenants, name)} failed {in_own_code(error)}; it is compiled by "
+            "jax.jit, where `if` cannot ask for values: use jnp.where"
+        ) from error
 
 
 def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:

@@ -68,9 +68,7 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_interrupted_before_the_first_family_only_a_workdir_is_kept(
-    monkeypatch, tmp_path, is_kept
-):
+def test_interrupted_before_the_first_family_only_a_workdir_is_kept(monkeypatch, tmp_path, is_kept):
     def searched(*arguments):
         raise Interrupted("after a checkpoint")
 

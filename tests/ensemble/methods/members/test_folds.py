@@ -114,7 +114,7 @@ def test_there_are_no_more_folds_than_groups_or_times(kind):
     assert folds.number == 3
     for value in range(3):
         assert len(set(folds.of_rows[values == value])) == 1
-    with pytest.raises(UserError, match="'clinic' has 1 .* too few for 2 folds"):
+    with pytest.raises(UserError, match=r"'clinic' has 1 .* too few for 2 folds"):
         make_folds(source(strata=Strata("clinic", kind, np.zeros(90))), 0, 0)
 
 

@@ -1,5 +1,6 @@
 """Schedules over the whole horizon, and the two kinds of weight decay."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -85,6 +86,44 @@ def test_an_optimizer_and_a_schedule_of_ones_own(nobody_else, tmp_path, monkeypa
         ensemble.load(tmp_path)
     with pytest.raises(UserError, match="'lion' must be one of sgd, adam, adamw"):
         ensemble.train(config, make_blobs(), show_progress=False)
+
+
+def descent(update):
+    """An optimizer with a state of its own."""
+    return lambda config, rate, decay: optax.GradientTransformation(lambda params: 0, update)
+
+
+@pytest.mark.parametrize(
+    ("factory", "line"),
+    [
+        (descent(lambda grads, *_: (jax.tree.map(jnp.sum, grads), 0)), "makes steps of the form"),
+        (descent(lambda grads, *_: None), "the optimizer 'mine' failed"),
+        (descent(lambda grads, *_: 1 / 0), r"failed at .*test_optimizers\.py:\d+ \(ZeroDivision"),
+    ],
+)
+def test_steps_of_another_form_are_refused_before_a_run_is_begun(
+    nobody_else, tmp_path, factory, line
+):
+    ensemble.register("optimizer", "mine", registry.OptimizerEntry(factory))
+    config = {**small_config(), "optimizer": "mine"}
+    with pytest.raises(UserError, match=line):
+        ensemble.train(config, make_blobs(), str(tmp_path / "run"), show_progress=False)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("rate", "line"),
+    [
+        (lambda step: 0.1 if step < 3 else 0.01, r"failed .*TracerBool.* use jnp\.where"),
+        (lambda step: "fast", "the schedule 'mine' failed"),
+        (lambda step: jnp.ones(3), r"makes ShapeDtypeStruct\(shape=\(3,\).* must make a number"),
+        (lambda step: 1 / 0, r"failed at .*test_optimizers\.py:\d+ \(ZeroDivision"),
+    ],
+)
+def test_a_schedule_that_cannot_be_compiled_is_one_line(nobody_else, rate, line):
+    ensemble.register("schedule", "mine", registry.ScheduleEntry(lambda config, num_steps: rate))
+    with pytest.raises(UserError, match=line):
+        ensemble.train({**small_config(), "schedule": "mine"}, make_blobs(), show_progress=False)
 
 
 @pytest.mark.parametrize(
