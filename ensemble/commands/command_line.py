@@ -23,6 +23,7 @@ from ensemble.errors import (
     PeerLost,
     RunFailed,
     UserError,
+    in_own_code,
     place_in_own_code,
     shown,
 )
@@ -79,6 +80,13 @@ def run(
             _print_line(
                 f"{program}: JAX cannot start: {error}; correct JAX_PLATFORMS or XLA_FLAGS in the "
                 "environment, or leave them out"
+            )
+            return _leave(2)
+        if place_in_own_code(error):
+            logging.debug("%s", "".join(traceback.format_exception(error)))
+            _print_line(
+                f"{program}: your code failed {in_own_code(error)}; repair it (--verbosity=1 shows "
+                "how it was called)"
             )
             return _leave(2)
         traceback.print_exc()

@@ -52,7 +52,7 @@ def find_entry(name: str) -> SourceEntry | None:
 def _load(name: str, request: Request) -> Source:
     """Loads a data set; raises what `load_dataset` does."""
     entry, key = _entry(name, request), registry.key_of_source(name) or name
-    source: Source = registry.load_code(SOURCES, key, entry.loader)(name, request)
+    source: Source = registry.called(SOURCES, key, entry.loader, name, request)
     registry.check_members(SOURCES, key, source, Source)
     return source
 

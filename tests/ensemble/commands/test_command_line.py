@@ -3,9 +3,12 @@
 import asyncio
 import gc
 import logging as std_logging
+import subprocess
+import sys
 
 import pytest
 from absl import app, flags
+from conftest import ROOT
 
 from ensemble import UserError
 from ensemble.commands import command_line
@@ -125,3 +128,46 @@ def test_a_terminal_has_messages_alone(level, text):
         "ensemble", getattr(std_logging, level), "x.py", 1, "saved", None, None
     )
     assert command_line._OnTerminal().format(record) == text
+
+
+PROGRAM = """
+import json
+import sys
+
+from absl import flags
+from ensemble.commands import command_line
+
+def main(argv):
+    {main}
+
+sys.exit(command_line.run({called}, flags.FLAGS, "program"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "called", "status", "last"),
+    [
+        (
+            "[][0]",
+            "main",
+            2,
+            "program: your code failed at PATH:9 (IndexError: list index out of range); repair it "
+            "(--verbosity=1 shows how it was called)",
+        ),
+        (
+            "pass",
+            "json.loads",
+            1,
+            "TypeError: the JSON object must be str, bytes or bytearray, not list",
+        ),
+    ],
+)
+def test_a_fault_of_ones_own_code_is_a_line_and_any_other_a_traceback(
+    tmp_path, main, called, status, last
+):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM.format(main=main, called=called))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == status, done.stderr
+    assert done.stderr.splitlines()[-1] == last.replace("PATH", str(path))
+    assert ("Traceback" in done.stderr) == (status == 1)
