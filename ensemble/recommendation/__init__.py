@@ -11,8 +11,8 @@ _FACTORISATION = TaskEntry(
     "ensemble.recommendation.watch_task:restore",
     models=("matrix_factorisation",),
     methods=("hmc", "nuts"),
-    why_not_evaluated="has learned who watches what, and evaluations are of predictions; its "
-    "scores are in report.json, and recommend.py recommends",
+    why_not_evaluated="has learned who watches what or rates it how, and evaluations are of "
+    "predictions; its scores are in report.json, and `ensemble recommend` recommends",
     given="ensemble.recommendation.datasets:given_interactions",
 )
 _RATINGS = SourceEntry(

@@ -21,8 +21,8 @@ from ensemble.draws.store import Draws
 from ensemble.errors import UserError
 from ensemble.method import FAILURES, Recorded, Status
 from ensemble.run.loop import create_task
-from ensemble.sources.data_forms import recognise
-from ensemble.testing.promises import Promise, demand, keep_all, promise
+from ensemble.sources.catalogue import complete
+from ensemble.testing.promises import Promise, demand, keep_all, of_data, promise
 
 KEY = jax.random.key(5)
 
@@ -93,8 +93,9 @@ def case_of(settings: Mapping[str, Any], data: Any, folder: Any) -> MethodCase:
     """Runs a method to its end; its draws go to a folder."""
 
     def create(**others: Any) -> Any:
-        config = validate({**settings, **others})
-        task = create_task(config, None if data is None else recognise(data))
+        given, said = complete({**settings, **others}, data)
+        config = validate({**of_data(said), **settings, **others})
+        task = create_task(config, given)
         factory = registry.load_code(
             registry.METHODS, config.method, registry.METHODS[config.method].factory
         )

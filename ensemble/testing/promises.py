@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ensemble import registry
@@ -99,3 +99,8 @@ def demand(holds: Any, told: str) -> None:
     """Says what was found where a rule does not hold; `python -O` leaves it in."""
     if not holds:
         raise AssertionError(told)
+
+
+def of_data(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The likelihood that data mean, of a configuration that was completed for them."""
+    return {key: said[key] for key in ("likelihood",) if key in said}

@@ -15,9 +15,9 @@ from ensemble import registry
 from ensemble.config_rules import validate
 from ensemble.errors import UserError
 from ensemble.run.loop import create_task
-from ensemble.sources.data_forms import recognise
+from ensemble.sources.catalogue import complete
 from ensemble.task import Scored
-from ensemble.testing.promises import Promise, demand, keep_all, promise
+from ensemble.testing.promises import Promise, demand, keep_all, of_data, promise
 
 KEY = jax.random.key(3)
 
@@ -66,10 +66,11 @@ def check_task(settings: Mapping[str, Any], data: Any = None) -> None:
 
 def case_of(settings: Mapping[str, Any], data: Any) -> TaskCase:
     """The task of a configuration."""
-    config = validate(settings)
+    given, said = complete(settings, data)
+    config = validate({**of_data(said), **settings})
 
     def create() -> Any:
-        return create_task(config, None if data is None else recognise(data))
+        return create_task(config, given)
 
     return TaskCase(registry.task_of(config), config, create(), create)
 

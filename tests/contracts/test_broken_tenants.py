@@ -440,6 +440,10 @@ def test_a_broken_method_is_told_by_its_rule(broken, name, monkeypatch):
 
 def test_check_method_takes_a_method_that_keeps_its_promises():
     testing.check_method("sgd", FEW, make_blobs())
+    inputs = make_blobs()["inputs"]
+    numbers = {"inputs": inputs, "targets": inputs.sum(axis=1)}
+    network = {"model": "mlp", "mlp.widths": "8"}
+    testing.check_method("sgd", FEW | network, numbers)  # The likelihood is that of numbers.
 
 
 class Content(SGD):

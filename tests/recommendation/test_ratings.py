@@ -265,6 +265,11 @@ BAD = {
     "no column": ("who,item\na,x\n", {}, "no column user or user_id, but 'who', 'item'"),
     "wrong name": (HEADER + "a,x,1,2\n", {"rating": "stars"}, "rating='stars' is no column"),
     "two columns": ("user,item,movie\na,x,y\n", {}, "'item', 'movie': set config.ratings.item"),
+    "no header": (
+        "1\t7\t5\t881\n1\t9\t3\t882\n",
+        {},
+        "has no header: its first line holds '1', '7'",
+    ),
     "twice a name": ("user,item,item\na,x,y\n", {}, "two columns of one name"),
     "empty": ("", {}, "is empty"),
     "no rows": (HEADER, {}, "no rows"),
