@@ -161,6 +161,8 @@ def _sections(scored: Scored, predictions: Mapping[str, MemberPredictions]) -> d
         )
         if reason := found["simple"].get("last_season", {}).get("reason"):
             note(f"There is no row of the value a season before, as config.season asks: {reason}.")
+    elif any(strata is not None and strata.season for strata in map(source.strata, views)):
+        note("Classes have no row of the value a season before, as config.season asks: numbers do.")
     return found
 
 

@@ -162,6 +162,15 @@ def test_a_drift_in_the_last_period_is_a_finding(drift, tmp_path):
     assert "last season" in page
 
 
+def test_classes_say_that_they_have_no_season(tmp_path):
+    rows = "".join(f"{day},{day % 5},{'xy'[day % 2]}\n" for day in range(100))
+    (tmp_path / "t.csv").write_text(f"day,a,y\n{rows}")
+    config = {"dataset": f"csv:{tmp_path / 't.csv'}", "target": "y", "split": "time:day"}
+    config |= {"season": 7, "model": "logistic_regression", "num_epochs": 1, "ensemble_size": 2}
+    report = ensemble.train(config, show_progress=False).report
+    assert any("Classes have no row of the value a season before" in one for one in report["notes"])
+
+
 @pytest.mark.check
 def test_a_page_says_why_rows_that_share_a_time_have_no_last_value(tmp_path):
     rng = np.random.default_rng(0)
