@@ -281,7 +281,7 @@ def _guarded(one: Score, name: str) -> Callable[..., Floats]:
 
 
 _ROUNDING = 1e-6
-"""Of terms, beside limits that they reach."""
+"""Terms may be beyond a limit by so much."""
 
 
 def scores_of(view: View) -> Mapping[str, Score]:
