@@ -194,7 +194,7 @@ def test_a_tenant_that_lacks_a_member_is_one_line(folder, blobs):
 
     ensemble.register("likelihood", "half", registry.LikelihoodEntry(Half))
     config = {"likelihood": "half", "num_epochs": 1, "model": "mlp"}
-    with pytest.raises(UserError, match=r"likelihood 'half' lacks .*log_prob.*, which every lik"):
+    with pytest.raises(UserError, match=r"likelihood 'half' lacks described, .*, which every lik"):
         ensemble.train(config, blobs, show_progress=False)
     ensemble.register("prior", "half", registry.PriorEntry(type("Half", (), {"setting": None})))
     config = {"prior": "half(1)", "num_epochs": 1, "model": "mlp"}

@@ -53,15 +53,15 @@ def check_descent(
     """Refuses somebody's schedule or optimizer that a compiled step cannot have.
 
     Args:
-        config: of the run.
+        config: of the run; methods with a descent of their own have neither key.
         descent: how its members move.
         shapes: makes those of one network's parameters.
 
     Raises:
         UserError: one of them fails, or what it makes has another form.
     """
-    tenants, name = registry.SCHEDULES, config.schedule
-    if name not in tenants.built_in:
+    tenants, name = registry.SCHEDULES, config.get("schedule")
+    if name is not None and name not in tenants.built_in:
         step = jax.ShapeDtypeStruct((), jnp.int32)
         rate = _traced(tenants, name, descent.learning_rate, step)
         if not isinstance(rate, jax.ShapeDtypeStruct) or rate.shape:
@@ -69,8 +69,9 @@ def check_descent(
                 f"{registry.described(tenants, name)} makes {in_one_line(repr(rate), 80)} of a "
                 "step, and must make a number, as optax.constant_schedule does"
             )
-    if config.optimizer not in registry.OPTIMIZERS.built_in:
-        _check_steps(config.optimizer, descent.optimizer, shapes())
+    name = config.get("optimizer")
+    if name is not None and name not in registry.OPTIMIZERS.built_in:
+        _check_steps(name, descent.optimizer, shapes())
 
 
 def _check_steps(name: str, optimizer: optax.GradientTransformation, params: Any) -> None:
