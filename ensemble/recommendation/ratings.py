@@ -407,6 +407,13 @@ def _columns(names: Sequence[str], what: str, keys: RatingsKeys) -> dict[str, st
             )
         if able:
             found[meaning] = able[0]
+    for meaning, name in found.items():
+        (first, *others) = [one for one, column in found.items() if column == name]
+        if others and first == meaning:
+            raise UserError(
+                f"the column {name!r} of {what} would be both {first} and {others[0]}: set "
+                f"config.ratings.{first} or config.ratings.{others[0]} to another one"
+            )
     return found
 
 

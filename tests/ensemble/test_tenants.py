@@ -119,7 +119,7 @@ def test_code_that_is_there_already_needs_no_place(folder):
         ("network", "mlp", registry.NETWORKS["cnn"], "the network 'mlp' is built in"),
         ("methode", "mine", registry.METHODS["hmc"], "'methode' is no kind of tenant; use one of"),
         ("source", "mine", registry.METHODS["hmc"], "must be an ensemble.entries.SourceEntry"),
-        ("prior", "", registry.PRIORS["normal"], "registered by its name, and '' is none"),
+        ("prior", "", registry.PRIORS["normal"], "'' is no name by which priors are registered"),
     ],
 )
 def test_what_cannot_join_is_one_line(folder, kind, name, entry, says):

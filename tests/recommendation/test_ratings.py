@@ -265,6 +265,7 @@ BAD = {
     "no column": ("who,item\na,x\n", {}, "no column user or user_id, but 'who', 'item'"),
     "wrong name": (HEADER + "a,x,1,2\n", {"rating": "stars"}, "rating='stars' is no column"),
     "two columns": ("user,item,movie\na,x,y\n", {}, "'item', 'movie': set config.ratings.item"),
+    "two meanings": (HEADER + "a,x,1,2\n", {"user": "item"}, "would be both user and item: set"),
     "no header": (
         "1\t7\t5\t881\n1\t9\t3\t882\n",
         {},
