@@ -109,8 +109,8 @@ class Tenants(Mapping[str, Entry], Generic[Entry]):
         """
         if not isinstance(name, str) or not name:
             raise UserError(
-                f"{in_one_line(repr(name), 60)} is no name by which {self.kind}s are registered; give "
-                "a text such as 'mine'"
+                f"{in_one_line(repr(name), 60)} is no name by which {self.kind}s are registered; "
+                "give a text such as 'mine'"
             )
         if name in self.built_in:
             raise UserError(

@@ -343,8 +343,8 @@ def asked_for(texts: Iterable[str], view: View, class_names: Sequence[str]) -> t
             known += registry.SCORES.names(installed=True)
             raise UserError(
                 f"--scores={text}: {name} is no score of such predictions that could be asked for; "
-                f"choose from {', '.join(known) or 'none, there are none of such targets'}; your own "
-                "is known once --config=FILE, or an import, has run what registers it"
+                f"choose from {', '.join(known) or 'none, there are none of such targets'}; your "
+                "own is known once --config=FILE, or an import, has run what registers it"
             )
         score = of_view[name]
         if score.settings is None:
