@@ -226,12 +226,15 @@ def _common(subjects: Sequence[Subject]) -> list[str]:
 
 
 def _notes(subjects: Sequence[Subject], weights_of: Sequence[NDArray]) -> list[str]:
-    """The notes of the runs that members were chosen from."""
+    """The notes of the runs that members were chosen from; those of all are told once."""
+    chosen = [one for one, own in zip(subjects, weights_of, strict=True) if own.any()]
+    runs_of: dict[str, list[str]] = {}
+    for one in chosen:
+        for note in one.report.get("notes", ()):
+            runs_of.setdefault(note, []).append(str(one.work.path))
     return [
-        f"{one.work.path}: {note}"
-        for one, own in zip(subjects, weights_of, strict=True)
-        if own.any()
-        for note in one.report.get("notes", ())
+        note if len(runs) == len(chosen) > 1 else f"{', '.join(runs)}: {note}"
+        for note, runs in runs_of.items()
     ]
 
 

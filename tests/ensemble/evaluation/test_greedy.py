@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+import types
 
 import jax.export
 import numpy as np
@@ -12,6 +13,7 @@ from public.runs import numbers
 
 import ensemble
 from ensemble import UserError
+from ensemble.evaluation import greedy
 from ensemble.evaluation.greedy import choose, loss
 from ensemble.evaluation.subject import Subject
 from ensemble.export import export
@@ -173,8 +175,8 @@ def test_what_runs_have_noted_is_kept_and_what_was_chosen_is_said(runs, selectio
     _, report = selection
     notes = json.loads((runs / "snapshots" / "report.json").read_text())["notes"]
     used = {one["workdir"]: one for one in report["selection"]["runs"] if one["members"]}
-    of_snapshots = [one for one in report["notes"] if one.startswith(f"{runs / 'snapshots'}: ")]
-    assert len(of_snapshots) == (len(notes) if str(runs / "snapshots") in used else 0)
+    is_used = str(runs / "snapshots") in used
+    assert all(any(note in one for one in report["notes"]) for note in notes) or not is_used
     weights = [weight for one in used.values() for weight in one["weights"]]
     assert sum(weights) == pytest.approx(1)
     text = repr(report)
@@ -260,3 +262,15 @@ def test_of_numbers_a_selection_is_the_weighted_mixture(tmp_path):
     np.testing.assert_allclose(exported["mean"], prediction.mean, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(exported["quantiles"], prediction.quantiles, rtol=1e-3, atol=1e-3)
     assert report["selection"]["nll"] <= min(one["nll"] for one in report["selection"]["runs"])
+
+
+def test_what_all_runs_have_noted_is_told_once():
+    def run(name, *notes):
+        return types.SimpleNamespace(
+            work=types.SimpleNamespace(path=name), report={"notes": list(notes)}
+        )
+
+    runs = [run("a", "few rows", "own of a"), run("b", "few rows"), run("c", "of one left out")]
+    weights = [np.array(one) for one in ([0.5], [0.5], [0.0])]
+    assert greedy._notes(runs, weights) == ["few rows", "a: own of a"]
+    assert greedy._notes(runs[:1], weights[:1]) == ["a: few rows", "a: own of a"]
