@@ -1,5 +1,6 @@
 """TensorBoard's event files, written by tensorboardX, which takes a second to import."""
 
+import logging
 import os
 import pathlib
 import time
@@ -11,6 +12,9 @@ from google.protobuf import struct_pb2
 from tensorboardX import summary
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import api_pb2, event_pb2, plugin_hparams_pb2, summary_pb2
+
+# It would warn of every NaN, without its name; a run says itself what has become non-finite.
+logging.getLogger("tensorboardX.x2num").setLevel(logging.ERROR)
 
 # TensorBoard's table of runs shows five columns at first: those that are marked, then by name.
 _FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method", "model"})
