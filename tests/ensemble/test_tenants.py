@@ -202,6 +202,23 @@ def test_a_tenant_that_lacks_a_member_is_one_line(folder, blobs):
         ensemble.train(config, blobs, show_progress=False)
 
 
+@pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        ("nowhere:BLOCK", "the method 'broken' cannot be loaded"),
+        ({}, "the method 'broken' has keys of the type dict, and must have an ensemble.keys.Block"),
+    ],
+)
+def test_a_broken_method_disturbs_only_who_names_it(folder, monkeypatch, block, line):
+    monkeypatch.setattr(registry.METHODS, "registered", {})
+    entry = registry.MethodEntry("nowhere:METHOD", block, ("supervised",))
+    ensemble.register("method", "broken", entry)
+    assert all_keys() == built_in_keys()
+    assert validate({"num_epochs": 1, "num_steps": 0}).method == "sgd"
+    with pytest.raises(UserError, match=line):
+        validate({"method": "broken"})
+
+
 @pytest.mark.parametrize("kind", registry.KINDS)
 def test_every_kind_joins_by_an_entry_point(folder, kind):
     form = registry.KINDS[kind].form.__name__
