@@ -109,7 +109,7 @@ def answer(
     config = _config_of_run(workdir)
     size = parse_size(config.get("resize"))
     # First, for it fails faster than loading does.
-    columns: Any = table_files.read_if_table(paths)
+    columns: Any = table_files.read_if_table(paths, keep)
     kept = as_values(_read_kept(paths, columns, keep), paths[0])
     names: Sequence[str]
     if columns is None and (parts := given_parts(paths, config)) is not None:
@@ -186,7 +186,7 @@ def write_answers(
     """
     config = _config_of_run(workdir)
     size = parse_size(config.get("resize"))
-    columns: Any = table_files.read_if_table(paths)
+    columns: Any = table_files.read_if_table(paths, keep)
     write_rows = WRITERS[out.suffix.lower()]
     kept = _read_kept(paths, columns, keep)
     if write_rows is not write_parquet:

@@ -25,8 +25,8 @@ from ensemble.sources import prepare_dataset, tfds_records
 from ensemble.sources.own_arrays import local_path
 from ensemble.sources.tables import read_table
 from ensemble.sources.tables.frames import of_frame
-from ensemble.sources.tables.raw_columns import named, parses
-from ensemble.sources.tables.table_files import open_parquet, reading
+from ensemble.sources.tables.raw_columns import named
+from ensemble.sources.tables.table_files import check_header, open_parquet, reading
 
 PREFIX, MOVIELENS = "ratings:", "movielens/"
 """How names of such data begin; those of MovieLens are prepared by TFDS."""
@@ -341,12 +341,7 @@ def _table(lines: Iterator[str], what: str) -> tuple[list[str], Iterator[list[st
         raise UserError(f"{what} is empty; its first line must have the names of columns")
     mark = max(",;\t|", key=first.count)
     names = [name.strip() for name in next(csv.reader([first], delimiter=mark))]
-    values = [name for name in names if parses("number", name)]
-    if len(values) > len(names) / 2:
-        raise UserError(
-            f"{what} has no header: its first line holds {', '.join(map(repr, values[:3]))}; write "
-            "the names of the columns there, such as user,item,rating,time"
-        )
+    check_header(names, what)
     if len(set(names)) < len(names):
         raise UserError(f"{what} has two columns of one name; rename one")
 

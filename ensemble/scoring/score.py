@@ -269,7 +269,7 @@ def _guarded(one: Score, name: str) -> Callable[..., Floats]:
         combine = one.combine(*setting) if setting else one.combine
         for end, sign in (("low", -1), ("high", 1)):
             limit = getattr(combine, end, None)
-            worst = max(sign * main(found), default=-np.inf) * sign
+            worst = sign * np.fmax.reduce(sign * main(found), initial=-np.inf)  # Leaves NaN out.
             if limit is not None and sign * (worst - limit) > _ROUNDING * (1 + abs(limit)):
                 raise UserError(
                     f"{whose} has the term {worst:.4g}, and says {end}={limit:g}: its interval "

@@ -226,6 +226,10 @@ def test_a_score_of_others_is_declared_and_of_such_targets(strangers):
         (lambda view: None, r"the score 'faulty'"),
         (lambda view: np.full(150, 5.9), "has the term 5.9, and says high=1: its interval"),
         (lambda view: np.full(150, -0.5), "has the term -0.5, and says low=0"),
+        (
+            lambda view: np.where(np.arange(150) % 2, 5.9, np.nan),
+            "has the term 5.9, and says high=1",
+        ),
     ],
 )
 def test_a_faulty_score_of_others_is_one_line(strangers, terms, says):

@@ -80,10 +80,12 @@ def rows_of_files(name: str) -> dict[str, Column]:
     return next(parts[part] for part in ("test", POOL, "train") if part in parts)
 
 
-def read_if_table(paths: Sequence[str]) -> dict[str, Column] | None:
+def read_if_table(paths: Sequence[str], needed: Sequence[str] = ()) -> dict[str, Column] | None:
     """Reads the columns of a file, where it is one of a table by its name; else None.
 
-    Those of a Parquet file that cannot be columns, such as lists, are left out.
+    Args:
+        paths: of the file, alone.
+        needed: names; others of a Parquet file that cannot be columns, such as lists, are left out.
 
     Raises:
         UserError: it cannot be read, or there are others beside it.
@@ -97,7 +99,7 @@ def read_if_table(paths: Sequence[str]) -> dict[str, Column] | None:
     file = local_path(path)
     if not file.is_file():
         raise UserError(f"{path}: there is no file {file.absolute()}; check the path")
-    return _read_file(form, file, path, needed=())
+    return _read_file(form, file, path, needed)
 
 
 def _files(form: str, place: Path) -> list[Path]:
@@ -195,15 +197,24 @@ def _header(file: Path, what: str) -> list[str]:
     mark = max(",;\t|", key=line.count)
     names = [name.strip() for name in next(csv.reader([line], delimiter=mark))]
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    check_header(names, what)
+    if twice:
+        raise UserError(f"{what} has two columns of the name {named(twice, 1)}; rename one")
+    return names
+
+
+def check_header(names: Sequence[str], what: str) -> None:
+    """Refuses a first line of a text file that holds values, and no names of columns.
+
+    Raises:
+        UserError: as said.
+    """
     values = [name for name in names if parses("number", name)]
     if len(values) > len(names) / 2:
         raise UserError(
             f"{what} has no header: its first line holds {named(values, 3)}; write the names of "
             "the columns there"
         )
-    if twice:
-        raise UserError(f"{what} has two columns of the name {named(twice, 1)}; rename one")
-    return names
 
 
 def read_parquet(file: Path, what: str, needed: Sequence[str] | None = None) -> dict[str, Column]:

@@ -131,6 +131,8 @@ def test_what_is_predicted_may_have_columns_that_cannot_be_learned(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     assert [*table_files.read_if_table([str(tmp_path / "t.parquet")])] == ["a"]
     with pytest.raises(UserError, match="column 'embedding' holds values of the types"):
+        table_files.read_if_table([str(tmp_path / "t.parquet")], ["embedding"])
+    with pytest.raises(UserError, match="column 'embedding' holds values of the types"):
         table_files.read_parquet(tmp_path / "t.parquet", "t")
 
 
