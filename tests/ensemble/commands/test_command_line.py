@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging as std_logging
+import os
 import subprocess
 import sys
 
@@ -167,7 +168,8 @@ def test_a_fault_of_ones_own_code_is_a_line_and_any_other_a_traceback(
 ):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM.format(main=main, called=called))
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=ROOT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, env=environment)
     assert done.returncode == status, done.stderr
     assert done.stderr.splitlines()[-1] == last.replace("PATH", str(path))
     assert ("Traceback" in done.stderr) == (status == 1)
