@@ -180,7 +180,7 @@ def advance(
         if not others_live:  # Else there were two starts of one run.
             path = str(work.path) if where.keep else None
             own = stack.enter_context(open_own_writers(config, path, state.step))
-        writer = stack.enter_context(open_writer(work, sizes, state.step + 1, own))
+        writer = stack.enter_context(open_writer(work, sizes, state.step + 1, own, where.keep))
         progress = Progress(
             state.step,
             method.num_steps,

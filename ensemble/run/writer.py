@@ -37,6 +37,8 @@ class Writer:
         purge_step: first step that will be written again; a TensorBoard that watches drops what
             it has from there on.
         own: writers of the user, which get all scalars too.
+        has_events: whether there are TensorBoard events, which nobody will read of a workdir that
+            is not kept.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Writer:
         sizes: Mapping[str, int] | None = None,
         purge_step: int = 0,
         own: Sequence[OwnWriter] = (),
+        has_events: bool = True,
     ):
         sizes = sizes or {}
         self._path = workdir.metrics
@@ -54,6 +57,7 @@ class Writer:
         self._events_dir = workdir.events
         self._purge_step = purge_step
         self._own = own
+        self._has_events = has_events
         self._events: EventFile | None = None
         self._at_start: list[Callable[[EventFile], None]] = []
         self._kept = {name: size for name, size in sizes.items() if name != self._path.name}
@@ -83,8 +87,9 @@ class Writer:
         """
         values = {k: v if math.isfinite(v) else None for k, v in scalars.items()}
         self.record({"step": step, **extra, **values})
-        for tag, value in scalars.items():
-            self._file().scalar(step, tag, value)
+        if self._has_events:
+            for tag, value in scalars.items():
+                self._file().scalar(step, tag, value)
         for writer in self._own:
             numbers = {tag: value for tag, value in extra.items() if isinstance(value, float)}
             writer.scalars(step, {**numbers, **scalars})
@@ -101,11 +106,13 @@ class Writer:
 
     def image(self, step: int, tag: str, image: np.ndarray) -> None:
         """Writes a picture [H, W, 3] uint8 to the events."""
-        self._file().image(step, tag, image)
+        if self._has_events:
+            self._file().image(step, tag, image)
 
     def histogram(self, step: int, tag: str, values: np.ndarray) -> None:
         """Writes a histogram of values [N] to the events; large ones that are alike have none."""
-        self._file().histogram(step, tag, values)
+        if self._has_events:
+            self._file().histogram(step, tag, values)
 
     def hparams(self, hparams: Mapping[str, Any], metrics: Sequence[str]) -> None:
         """Enters the run in TensorBoard's table of runs, before anything else is written.
@@ -129,7 +136,7 @@ class Writer:
         """Puts everything where another process can read it."""
         if not self._append:
             write_file(self._path, bytes(self._content))
-        if self._at_start:
+        if self._at_start and self._has_events:
             self._file()
         if self._events is not None:
             self._events.flush()
@@ -197,7 +204,11 @@ class NoWriter(Writer):
 
 @contextlib.contextmanager
 def open_writer(
-    work: Workdir, sizes: Mapping[str, int], purge_step: int, own: Sequence[OwnWriter] = ()
+    work: Workdir,
+    sizes: Mapping[str, int],
+    purge_step: int,
+    own: Sequence[OwnWriter] = (),
+    has_events: bool = True,
 ) -> Iterator[Writer]:
     """Opens what a run writes to; of several processes only the main one's writes.
 
@@ -206,8 +217,10 @@ def open_writer(
         sizes: as of `Writer`.
         purge_step: as of `Writer`.
         own: as of `Writer`.
+        has_events: as of `Writer`.
     """
-    writer = Writer(work, sizes, purge_step, own) if processes.is_main() else NoWriter()
+    is_main = processes.is_main()
+    writer = Writer(work, sizes, purge_step, own, has_events) if is_main else NoWriter()
     with contextlib.closing(writer):
         yield writer
 

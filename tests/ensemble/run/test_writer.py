@@ -51,6 +51,17 @@ def test_without_a_checkpoint_everything_starts_afresh(work):
     assert len(list(work.events.glob("run*"))) == 1
 
 
+def test_a_run_that_nobody_keeps_has_no_events(work):
+    writer = Writer(work, has_events=False)
+    writer.hparams({"seed": 0}, ["a"])
+    writer.scalars(1, {"a": 0.5})
+    writer.image(1, "picture", np.zeros((2, 2, 3), np.uint8))
+    writer.histogram(1, "weights", np.arange(4.0))
+    writer.close()
+    assert lines(work) == [{"step": 1, "a": 0.5}]
+    assert not work.events.exists()
+
+
 def test_what_is_not_finite_is_null_and_comes_back_as_nan(work, caplog):
     writer = Writer(work)
     writer.scalars(3, {"a": math.inf, "b": math.nan, "c": 1.0})
