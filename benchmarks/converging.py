@@ -151,6 +151,8 @@ class Split:
         own = {"sampler.num_burn_in": burn_in, "sampler.num_samples": draws - burn_in}
         shape = {**problem.shapes["50"], "prior": price_problems.HE}
         config = {**problem.common, **problem.chains, "hold_out": False, **shape, **own, **keys}
+        if config["model"] != "mlp":
+            config = {name: one for name, one in config.items() if not name.startswith("mlp.")}
         workdir = self._folder / "posterior"
         shutil.rmtree(workdir, ignore_errors=True)
         ensemble.train(config, data, workdir=str(workdir), show_progress=False)
