@@ -6,16 +6,30 @@ With NUM_NOISE there are so many images of noise, and all devices instead of two
 The peer is BlackJAX's HMC as its documentation would have it: one matrix product and a log-softmax
 in `jax.shard_map(check_vma=True)`, examples over the devices, differentiated by JAX; chains are
 vmapped. Both multiply in float32, also on GPUs, where JAX's default would be TF32.
+
+`cold_seconds` go from the images in memory, as they are stored, to the first draw: with what each
+makes of the images, compilation, and without imports.
 """
 
 import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import rates
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from ensemble import networks, sources
+from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.priors import parse_prior
+from ensemble.sharding import startup
+from ensemble.sharding.mesh import ENSEMBLE, create_mesh
+from ensemble.source import in_memory
+from ensemble.tasks.supervised import classification
 
 STEP_SIZE = 1e-3
 NUM_LEAPFROG_STEPS = 20
@@ -24,8 +38,6 @@ SECONDS = 4.0
 
 def load_dataset(num_noise: int = 0) -> Any:
     """MNIST with all 60,000 training images in one split, or noise of its shape."""
-    from ensemble import sources
-
     if num_noise:
         rng = np.random.default_rng(0)
         images = rng.integers(0, 255, (num_noise, 28, 28, 1), dtype=np.uint8)
@@ -35,64 +47,78 @@ def load_dataset(num_noise: int = 0) -> Any:
     return sources.load_dataset("mnist", hold_out=False)
 
 
-def make_density(num_groups: int, num_noise: int = 0) -> tuple[Any, Any]:
+def make_density(num_groups: int, dataset: Any) -> tuple[Any, Any]:
     """The task of the logistic regression, and its log density over all devices."""
-    import jax
-
-    from ensemble import networks
-    from ensemble.methods.mcmc.log_density import make_log_density
-    from ensemble.priors import parse_prior
-    from ensemble.sharding.mesh import create_mesh
-    from ensemble.source import in_memory
-    from ensemble.tasks.supervised import classification
-
-    dataset, devices = load_dataset(num_noise), jax.devices()
+    devices = jax.devices()
     network = networks.create("logistic_regression", len(dataset.class_names or ()))
     task = classification(dataset, network, parse_prior("normal(1)"))
     mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
     return task, make_log_density(task, in_memory(dataset, "train"), mesh)
 
 
-def load_images(num_noise: int) -> tuple[np.ndarray, np.ndarray]:
+def flattened(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     """The training images [60000, 784] float32, 0..1, and their labels."""
-    from ensemble import sources
-
-    dataset = load_dataset(num_noise)
-    split = sources.in_memory(dataset, "train")
+    split = in_memory(dataset, "train")
     return (split.inputs.reshape(len(split.targets), -1) * dataset.scale).astype(
         np.float32
     ), split.targets
 
 
 def measure(
-    advance: Callable[[Any, Any], Any], positions: Any, data: Any, num_chains: int
+    advance: Callable[[Any, Any], Any],
+    positions: Any,
+    data: Any,
+    num_chains: int,
+    started: tuple[float, float],
 ) -> dict[str, float]:
     """Takes draws for some seconds, all from the same start.
 
     A draw costs one gradient to begin with, and one a leapfrog step.
-    """
-    import jax
 
+    Args:
+        advance: takes one draw of all chains.
+        positions: where they start.
+        data: that is conditioned on.
+        num_chains: as said.
+        started: when the images lay in memory, by the clock and by that of the CPU.
+    """
     start = time.perf_counter()
     jax.block_until_ready(advance(positions, data))
-    compile_seconds = time.perf_counter() - start
+    now, cpu = time.perf_counter(), time.process_time()
+    cold = {"cold_seconds": now - started[0], "cold_cpu_seconds": cpu - started[1]}
 
     def work() -> int:
         jax.block_until_ready(advance(positions, data))
         return (NUM_LEAPFROG_STEPS + 1) * num_chains
 
-    return rates.measure(work, SECONDS) | {"compile_seconds": compile_seconds}
+    return rates.measure(work, SECONDS) | {"compile_seconds": now - start} | cold
 
 
-def advance_ours(num_chains: int, num_groups: int, num_noise: int) -> tuple[Any, Any]:
-    """Returns `advance(positions, data)`, which takes one draw of all chains, and the data."""
-    import jax
-    import jax.numpy as jnp
+class Prepared(NamedTuple):
+    """A contestant that is ready.
 
+    Attributes:
+        advance: `(positions, data)`, takes one draw of all chains.
+        data: on the devices.
+        started: as of `measure`.
+    """
+
+    advance: Callable[[Any, Any], Any]
+    data: Any
+    started: tuple[float, float]
+
+
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def prepare_ours(num_chains: int, num_groups: int, num_noise: int) -> Prepared:
+    """Ours, with the examples or the chains over the devices."""
+    # BlackJAX, which starts JAX: after that the number of devices is fixed.
     from ensemble.methods.mcmc.kernels import Settings, make_sampler
-    from ensemble.sharding.mesh import ENSEMBLE
 
-    _, density = make_density(num_groups, num_noise)
+    dataset, started = load_dataset(num_noise), _clocks()
+    _, density = make_density(num_groups, dataset)
     settings = Settings(
         "hmc", STEP_SIZE, num_leapfrog_steps=NUM_LEAPFROG_STEPS, jitter=0, num_warmup=0
     )
@@ -104,15 +130,12 @@ def advance_ours(num_chains: int, num_groups: int, num_noise: int) -> tuple[Any,
 
     if num_chains > 1:
         draw = jax.vmap(draw, in_axes=(0, None), spmd_axis_name=ENSEMBLE)
-    return jax.jit(draw), density.data
+    return Prepared(jax.jit(draw), density.data, started)
 
 
-def advance_peer(num_chains: int, num_groups: int, num_noise: int) -> tuple[Any, Any]:
-    """Returns the same for BlackJAX, whose examples are on all devices."""
-    import blackjax  # Starts JAX, after which the number of devices is fixed.
-    import jax
-    import jax.numpy as jnp
-    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+def prepare_peer(num_chains: int, num_groups: int, num_noise: int) -> Prepared:
+    """BlackJAX, whose examples are on all devices."""
+    import blackjax  # As above.
 
     mesh = jax.make_mesh((len(jax.devices()),), ("data",), axis_types=(AxisType.Auto,))
     shards = PartitionSpec("data")
@@ -144,29 +167,24 @@ def advance_peer(num_chains: int, num_groups: int, num_noise: int) -> tuple[Any,
 
     if num_chains > 1:
         draw = jax.vmap(draw, in_axes=(0, None, None))
-    images, labels = load_images(num_noise)
-    data = jax.device_put((images, labels), NamedSharding(mesh, shards))
-    return jax.jit(lambda position, data: draw(position, *data)), data
+    dataset, started = load_dataset(num_noise), _clocks()
+    data = jax.device_put(flattened(dataset), NamedSharding(mesh, shards))
+    return Prepared(jax.jit(lambda position, data: draw(position, *data)), data, started)
 
 
 def main(who: str, num_chains: int, num_groups: int, num_noise: int = 0) -> dict[str, float]:
     """Measures one contestant, from zero."""
     if who == "ours":
-        from ensemble.sharding import startup
-
         startup.configure(None if num_noise else 2)
-    import jax
-    import jax.numpy as jnp
-
     if who == "peer" and not num_noise:
         jax.config.update("jax_num_cpu_devices", 2)
-    make_advance = {"ours": advance_ours, "peer": advance_peer}[who]
-    advance, data = make_advance(num_chains, num_groups, num_noise)
+    prepare = {"ours": prepare_ours, "peer": prepare_peer}[who]
+    advance, data, started = prepare(num_chains, num_groups, num_noise)
     batch = (num_chains,) if num_chains > 1 else ()
     layer = {"kernel": jnp.zeros((*batch, 784, 10)), "bias": jnp.zeros((*batch, 10))}
     start = {"Dense_0": layer} if who == "ours" else layer
     sizes = {"num_chains": num_chains, "num_images": num_noise or 60_000}
-    return measure(advance, start, data, num_chains) | sizes
+    return measure(advance, start, data, num_chains, started) | sizes
 
 
 if __name__ == "__main__":

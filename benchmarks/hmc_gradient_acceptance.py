@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.special
-from hmc_gradient import make_density
+from hmc_gradient import load_dataset, make_density
 
 from ensemble.sharding import startup
 
@@ -49,7 +49,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     from ensemble.source import in_memory
     from ensemble.tasks.linear_likelihood import split_bias
 
-    task, density = make_density(1)
+    task, density = make_density(1, load_dataset())
     dataset = task.dataset
     split = in_memory(dataset, "train")
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)

@@ -4,6 +4,10 @@
 
 Ours goes through the method that train.py drives. BlackJAX is as its documentation writes it, and
 bde samples on two devices, in an environment of its own.
+
+`compile_seconds` are those of the first call of the program that samples, less those of a later
+one; of bde they are of lowering and compiling. `cold_seconds` go from the table in memory to the
+first chunk of steps, the same in all, without imports.
 """
 
 import itertools
@@ -21,7 +25,7 @@ WIDTHS = (16, 16, 16, 16)
 STEP_SIZE = 0.01
 SECONDS = 6.0
 STEPS_PER_DRAW, DRAWS_PER_CHUNK = 32, 10
-STEPS_PER_CALL = 200
+STEPS_PER_CALL = STEPS_PER_DRAW * DRAWS_PER_CHUNK
 
 
 def load_table(path: str) -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +70,8 @@ def ours(path: str) -> dict[str, float]:
         "sampler.num_samples": 10**6,
     }
     steps = STEPS_PER_DRAW * NUM_CHAINS
-    return train_ours.advance(config, data, SECONDS, steps, lambda info: info.positions)
+    found = train_ours.advance(config, data, SECONDS, steps, lambda info: info.positions)
+    return {**found, "compile_seconds": found["compile_seconds"] - found["chunk_seconds"]}
 
 
 def blackjax(path: str) -> dict[str, float]:
@@ -75,7 +80,8 @@ def blackjax(path: str) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
 
-    inputs, targets = (jnp.asarray(array[:NUM_ROWS]) for array in load_table(path))
+    table, began = load_table(path), time.perf_counter()
+    inputs, targets = (jnp.asarray(array[:NUM_ROWS]) for array in table)
     sizes = (inputs.shape[1], *WIDTHS, 2)
 
     def init_params(rng_key):
@@ -119,17 +125,20 @@ def blackjax(path: str) -> dict[str, float]:
 
     start = time.perf_counter()
     advance()
-    first_seconds = time.perf_counter() - start
+    first = time.perf_counter()
     advance()
-    return rates.measure(advance, SECONDS) | {"first_seconds": first_seconds}
+    again = time.perf_counter()
+    found = {"compile_seconds": 2 * first - start - again, "cold_seconds": first - began}
+    return rates.measure(advance, SECONDS) | found
 
 
 def bde(path: str) -> dict[str, float]:
     """Takes as many steps as fit into some seconds."""
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # As it documents.
     del sys.path[0]  # This folder's own bde.py would hide the library.
-    rate = _sample_by_bde(path, 100)["rate"]
-    return _sample_by_bde(path, max(100, round(SECONDS * rate / NUM_CHAINS)))
+    first = _sample_by_bde(path, STEPS_PER_CALL)
+    found = _sample_by_bde(path, max(100, round(SECONDS * first["rate"] / NUM_CHAINS)))
+    return {**found, **{key: first[key] for key in ("compile_seconds", "cold_seconds")}}
 
 
 def _sample_by_bde(path: str, num_samples: int) -> dict[str, float]:
@@ -142,7 +151,8 @@ def _sample_by_bde(path: str, num_samples: int) -> dict[str, float]:
     from bde.sampler.probabilistic import ProbabilisticModel
     from bde.task import TaskType
 
-    inputs, targets = (jnp.asarray(array[:NUM_ROWS]) for array in load_table(path))
+    table, began = load_table(path), time.perf_counter()
+    inputs, targets = (jnp.asarray(array[:NUM_ROWS]) for array in table)
     sizes = [inputs.shape[1], *WIDTHS, 2]
     members = [Fnn(sizes, seed, act_fn="silu") for seed in range(NUM_CHAINS)]
     prior = PriorDist.STANDARDNORMAL.get_prior()
@@ -158,7 +168,7 @@ def _sample_by_bde(path: str, num_samples: int) -> dict[str, float]:
         def call(*args):
             start = time.perf_counter()
             compiled = pmap(function, **options).lower(*args).compile()
-            found["first_seconds"] = time.perf_counter() - start
+            found["compile_seconds"] = time.perf_counter() - start
             results = None
 
             def run() -> int:
@@ -167,6 +177,7 @@ def _sample_by_bde(path: str, num_samples: int) -> dict[str, float]:
                 return num_samples * NUM_CHAINS
 
             found.update(rates.measure(run, 0.0))
+            found["cold_seconds"] = time.perf_counter() - began
             return results
 
         return call
