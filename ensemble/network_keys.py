@@ -33,6 +33,8 @@ def _dropout(where: str) -> Key:
 
 CNN = Block({"cnn.dropout": _dropout("before each dense layer")})
 
+LENET5 = Block({"lenet5.dropout": _dropout("before each dense layer")})
+
 RESNET20 = Block({"resnet20.dropout": _dropout("between the convolutions of each block")})
 
 MLP = Block(

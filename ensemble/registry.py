@@ -249,7 +249,7 @@ _NETWORKS: Mapping[str, NetworkEntry] = {
     "embedded_mlp": NetworkEntry(
         "ensemble.networks.embedded_mlp:embedded_mlp", "ensemble.network_keys:EMBEDDED_MLP"
     ),
-    "lenet5": NetworkEntry("ensemble.networks.lenet5:LeNet5"),
+    "lenet5": NetworkEntry("ensemble.networks.lenet5:LeNet5", "ensemble.network_keys:LENET5"),
     "logistic_regression": NetworkEntry("ensemble.networks.logistic_regression:LogisticRegression"),
     "mlp": NetworkEntry("ensemble.networks.mlp:mlp", "ensemble.network_keys:MLP"),
     "resnet20": NetworkEntry("ensemble.networks.resnet:ResNet20", "ensemble.network_keys:RESNET20"),

@@ -187,8 +187,8 @@ def create(
         if PACKING not in parameters(factory):
             raise UserError(
                 f"config.method='packed' is for networks whose factories take `{PACKING}`, and "
-                f"model={name!r} is none; use 'mlp', 'embedded_mlp', 'cnn' or 'resnet20', or give "
-                "the factory this argument, an ensemble.networks.Packing"
+                f"model={name!r} is none; use 'mlp', 'embedded_mlp', 'cnn', 'lenet5' or "
+                "'resnet20', or give the factory this argument, an ensemble.networks.Packing"
             )
         settings = {**settings, PACKING: packing}
     try:

@@ -103,18 +103,25 @@ class Conv(nn.Module):
         features: channels put out.
         kernel_size: rows and columns of the kernel.
         dtype: computed in; None: that of images and parameters.
+        feature_group_count: as of `nn.Conv`; the groups are computed one after the other.
     """
 
     features: int
     kernel_size: tuple[int, int]
     dtype: Any = None
+    feature_group_count: int = 1
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` to `[N, H, W, features]`."""
-        images, kernel, bias = _conv_operands(self, images, self.kernel_size)
+        groups = self.feature_group_count
+        images, kernel, bias = _conv_operands(self, images, self.kernel_size, groups)
         rows, columns = (((k - 1) // 2, k // 2) for k in self.kernel_size)
-        return conv(images, kernel, (rows, columns)) + bias
+        if groups == 1:
+            return conv(images, kernel, (rows, columns)) + bias
+        parts = zip(*(jnp.split(one, groups, axis=-1) for one in (images, kernel)), strict=True)
+        found = [conv(*part, (rows, columns)) for part in parts]
+        return jnp.concatenate(found, axis=-1) + bias
 
 
 class ConvReluPool(nn.Module):

@@ -11,7 +11,9 @@ from typing import Any
 import jax
 from flax import linen as nn
 
+from ensemble import network_keys
 from ensemble.networks.layers import Conv
+from ensemble.networks.packed import PLAIN, PackedDense, Packing, flattened
 
 
 class LeNet5(nn.Module):
@@ -19,20 +21,31 @@ class LeNet5(nn.Module):
 
     Attributes:
         num_outputs: K, of a classifier its logits.
+        dropout: share of the units that are dropped in training, before each dense layer.
         dtype: computed in; None: float32. Parameters are float32.
+        packing: of an estimator of a packed ensemble.
     """
 
     num_outputs: int
+    dropout: float = network_keys.LENET5.keys["lenet5.dropout"].default
     dtype: Any = None
+    packing: Packing = PLAIN
 
     @nn.compact
-    def __call__(self, images: jax.Array) -> jax.Array:
+    def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps images `[N, H, W, C]` of any size to outputs `[N, num_outputs]`."""
-        x = nn.relu(Conv(features=6, kernel_size=(5, 5), dtype=self.dtype)(images))
+        units, groups, dtype = self.packing.units, self.packing.num_groups, self.dtype
+        x = nn.relu(Conv(units(6), (5, 5), dtype)(images))
         x = nn.max_pool(x, window_shape=(2, 2), strides=(2, 2), padding="SAME")
-        x = nn.relu(Conv(features=16, kernel_size=(5, 5), dtype=self.dtype)(x))
+        x = nn.relu(Conv(units(16), (5, 5), dtype, groups)(x))
         x = nn.max_pool(x, window_shape=(2, 2), strides=(2, 2), padding="SAME")
-        x = x.reshape((x.shape[0], -1))
-        x = nn.relu(nn.Dense(features=120, dtype=self.dtype)(x))
-        x = nn.relu(nn.Dense(features=84, dtype=self.dtype)(x))
-        return nn.Dense(features=self.num_outputs, dtype=self.dtype)(x)
+        x = flattened(x, groups)
+        for i, width in enumerate((120, 84)):
+            x = nn.Dropout(self.dropout)(x, deterministic=not train)
+            x = nn.relu(
+                PackedDense(
+                    units(width), dtype=dtype, feature_group_count=groups, name=f"Dense_{i}"
+                )(x)
+            )
+        x = nn.Dropout(self.dropout)(x, deterministic=not train)
+        return nn.Dense(features=self.num_outputs, dtype=dtype, name="Dense_2")(x)

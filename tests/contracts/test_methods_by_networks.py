@@ -25,7 +25,7 @@ METHODS = {
 }
 LIKELIHOODS = ("categorical", "gaussian", "gaussian_shared")
 DROPOUT = {"cnn": "cnn.dropout", "mlp": "mlp.dropout", "resnet20": "resnet20.dropout"}
-DROPOUT |= {"vit": "vit.dropout"}
+DROPOUT |= {"lenet5": "lenet5.dropout", "vit": "vit.dropout"}
 NETWORKS = (*DROPOUT, "of_nnx", "of_functions")
 
 

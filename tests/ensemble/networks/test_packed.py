@@ -10,7 +10,7 @@ from ensemble import UserError, networks
 from ensemble.networks import Packing, layers
 from ensemble.networks.packed import PackedConv, PackedDense, flattened
 
-SHAPES = {"mlp": (6,), "cnn": (8, 8, 1), "resnet20": (8, 8, 3)}
+SHAPES = {"mlp": (6,), "cnn": (8, 8, 1), "lenet5": (8, 8, 1), "resnet20": (8, 8, 3)}
 ROWS = jax.random.normal(jax.random.key(1), (5, 6))
 
 
@@ -48,7 +48,7 @@ def test_units_are_divided_and_parameters_counted():
     for gamma in (1, 2, 4):
         expected = 6 * 16 + 16 + 16 * 16 // gamma + 16 + 16 * 3 + 3
         assert num_params("mlp", Packing(4, 2.0, gamma), settings) == expected
-    for name in ("cnn", "resnet20"):
+    for name in ("cnn", "lenet5", "resnet20"):
         whole, half = num_params(name, Packing()), num_params(name, Packing(4, 2.0))
         assert 0.2 < half / whole < 0.3
         assert 0.5 < num_params(name, Packing(4, 2.0, 2)) / half < 0.6
@@ -139,6 +139,15 @@ def test_a_convolution_in_groups_is_flax_s(strides, on_cpu, monkeypatch):
     )
     program = str(jax.make_jaxpr(lambda *args: packed.apply(*args))(variables, images))
     assert ("feature_group_count=2" in program) == (not on_cpu)
+
+
+def test_a_fast_convolution_in_groups_is_flax_s():
+    images = jax.random.normal(jax.random.key(1), (3, 7, 6, 8))
+    found, plain = (kind(6, (5, 5), feature_group_count=2) for kind in (layers.Conv, nn.Conv))
+    variables = plain.init(jax.random.key(0), images)
+    jax.tree.map(np.testing.assert_array_equal, found.init(jax.random.key(0), images), variables)
+    expected = plain.apply(variables, images)
+    np.testing.assert_allclose(found.apply(variables, images), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.check

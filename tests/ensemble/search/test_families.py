@@ -45,7 +45,7 @@ def test_dropout_of_the_network_is_kept_and_its_lack_remedied():
     dropout = next(one for one in FAMILIES if one.name == "dropout")
     assert dropout.keys(network(), 1) == {"mlp.dropout": 0.1}
     assert dropout.keys(network(**{"mlp.dropout": 0.3}), 1) == {}
-    assert dropout.keys(network(model="lenet5"), 1) == {}
+    assert dropout.keys(network(model="logistic_regression"), 1) == {}
 
 
 def test_members_that_hold_out_rows_have_a_fold_each():
