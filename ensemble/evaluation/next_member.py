@@ -2,16 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from ensemble.scoring.score import scores_of
+from ensemble.scoring.score import Score, scores_of
 from ensemble.scoring.sections import terms_of
-from ensemble.scoring.view import View
+from ensemble.scoring.view import NumberView, View
 
 MAX_SUBSETS = 70
 """Subsets scored per size: all of them up to 8 members, a seeded sample beyond, but always all
@@ -49,15 +49,10 @@ def score_sizes(view: View) -> dict[str, Any]:
     scores = {name: one for name, one in scores_of(view).items() if name in view.sizes}
     if not scores or view.weights is not None:
         return {}
-    by_size = [
-        [
-            {name: one.value(some) for name, one in scores.items()}
-            for some in map(view.members, _subsets(num_members, size))
-        ]
-        for size in range(1, num_members + 1)
-    ]
+    subsets = [list(_subsets(num_members, size)) for size in range(1, num_members + 1)]
     curves = {
-        name: [np.array([one[name] for one in scored]) for scored in by_size] for name in scores
+        name: [np.array(list(map(value, some))) for some in subsets]
+        for name, value in _values(view, scores).items()
     }
     mean = {name: [float(np.mean(each)) for each in curve] for name, curve in curves.items()}
     gain = {name: _expected_gain(mean[name], scores[name].better == "lower") for name in scores}
@@ -65,7 +60,7 @@ def score_sizes(view: View) -> dict[str, Any]:
     interval = _gain_interval(view) if can_tell else None
     return {
         "sizes": list(range(1, num_members + 1)),
-        "num_subsets": [len(scored) for scored in by_size],
+        "num_subsets": list(map(len, subsets)),
         "mean": mean,
         "low": {name: _quantiles(curve, BAND[0]) for name, curve in curves.items()},
         "high": {name: _quantiles(curve, BAND[1]) for name, curve in curves.items()},
@@ -74,6 +69,45 @@ def score_sizes(view: View) -> dict[str, Any]:
         "gain_over": OVER,
         "small_gain": view.small_gain,
     }
+
+
+def _values(view: View, scores: dict[str, Score]) -> dict[str, Callable[[Subset], float]]:
+    """What scores a subset of the members, by score."""
+
+    def directly(score: Score) -> Callable[[Subset], float]:
+        return lambda subset: score.value(view.members(subset))
+
+    found = {name: directly(one) for name, one in scores.items()}
+    if isinstance(view, NumberView) and "crps" in scores:
+        found["crps"] = _of_pairs(view, found["crps"])
+    return found
+
+
+def _of_pairs(view: View, value: Callable[[Subset], float]) -> Callable[[Subset], float]:
+    """The CRPS of mixtures of members, by that of each member and each pair of them.
+
+    With weights w of the members it is sum_i w_i c_i - sum_{i < j} w_i w_j d_ij, where d_ij is the
+    integral of the squared difference of two CDFs. So what takes long, the CRPS of a mixture, is
+    needed for pairs alone.
+
+    Args:
+        view: of M members, of equal weight.
+        value: the CRPS of some members.
+
+    Returns:
+        The CRPS of some members, in ascending order.
+    """
+    num_members = view.num_members
+    single = np.array([value((k,)) for k in range(num_members)])
+    distances = np.zeros((num_members, num_members))
+    for pair in itertools.combinations(range(num_members), 2):
+        distances[pair] = 4 * (single[list(pair)].mean() - value(pair))
+
+    def of(subset: Subset) -> float:
+        apart = distances[np.ix_(subset, subset)].sum() / len(subset) ** 2
+        return float(single[list(subset)].mean() - apart)
+
+    return of
 
 
 def _subsets(num_members: int, size: int) -> Iterator[Subset]:

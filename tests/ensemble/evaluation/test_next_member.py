@@ -9,6 +9,8 @@ from test_sections import labelled, make_predictions
 
 from ensemble import metrics
 from ensemble.evaluation.next_member import MAX_SUBSETS, score_sizes
+from ensemble.likelihoods.gaussian import Gaussian
+from ensemble.likelihoods.poisson import Poisson
 
 
 def test_scores_of_all_subsets_match_brute_force():
@@ -29,6 +31,27 @@ def test_scores_of_all_subsets_match_brute_force():
             assert section["mean"][name][size - 1] == pytest.approx(np.mean(values))
             assert section["low"][name][size - 1] == pytest.approx(min(values))
             assert section["high"][name][size - 1] == pytest.approx(max(values))
+
+
+@pytest.mark.parametrize("num_estimators", [(1, 1, 1, 1), (40, 40, 40, 40), (3, 1, 5, 2)])
+@pytest.mark.parametrize(
+    "likelihood", [Gaussian(0.0, 1.0, -5.0, 5.0), Poisson(0.0, 1.0, 0.0, 20.0)]
+)
+def test_the_crps_of_mixtures_follows_from_that_of_pairs(likelihood, num_estimators):
+    rng = np.random.default_rng(0)
+    size = (sum(num_estimators), 30)
+    arrays = {"rate": np.exp(rng.normal(1, 0.5, size))}
+    if isinstance(likelihood, Gaussian):
+        arrays = {"loc": rng.normal(size=size), "scale": np.exp(rng.normal(-1, 0.3, size))}
+    members = np.repeat(np.arange(4), num_estimators)
+    view = likelihood.view(arrays, rng.poisson(2, 30), members)
+    section = score_sizes(view)
+    for size in section["sizes"]:
+        some = [view.members(one) for one in itertools.combinations(range(4), size)]
+        values = [one.crps.mean() for one in some]
+        found = [section[name]["crps"][size - 1] for name in ("mean", "low", "high")]
+        expected = [np.mean(values), min(values), max(values)]
+        np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
 def test_probabilities_that_underflow_beside_another_member_survive():
