@@ -119,8 +119,8 @@ class Conv(nn.Module):
         rows, columns = (((k - 1) // 2, k // 2) for k in self.kernel_size)
         if groups == 1:
             return conv(images, kernel, (rows, columns)) + bias
-        parts = zip(*(jnp.split(one, groups, axis=-1) for one in (images, kernel)), strict=True)
-        found = [conv(*part, (rows, columns)) for part in parts]
+        parts = (jnp.split(one, groups, axis=-1) for one in (images, kernel))
+        found = [conv(x, own, (rows, columns)) for x, own in zip(*parts, strict=True)]
         return jnp.concatenate(found, axis=-1) + bias
 
 

@@ -60,21 +60,27 @@ def place_blocks(
         in_blocks: whether to group them, or make one group of all; None: as suits the devices.
     """
     in_blocks = mesh.devices.flat[0].platform == "cpu" if in_blocks is None else in_blocks
-    normalised = normalise(split.inputs, dataset.shift, dataset.scale, dataset.squash)
-    inputs = np.asarray(normalised, np.float32)
-    inputs = inputs.reshape(len(inputs), -1)
-    with_bias = np.concatenate([inputs, np.ones((len(inputs), 1), np.float32)], axis=1)
-    num_features = with_bias.shape[1]
-    groups = [(np.arange(len(inputs)), np.arange(num_features))]
+
+    def normalised(examples: Any) -> np.ndarray:
+        """The inputs [n, F + 1] of some examples, the last of which is 1, for the bias."""
+        inputs = normalise(split.inputs[examples], dataset.shift, dataset.scale, dataset.squash)
+        rows = np.asarray(inputs, np.float32).reshape(len(inputs), -1)
+        return np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)
+
+    num_examples, num_features = len(split.targets), normalised(slice(1)).shape[1]
+    groups = [(np.arange(num_examples), np.arange(num_features))]
     if in_blocks:
         size = max(EXAMPLES_PER_GROUP, _MIN_ROWS * mesh.shape[DATA])
-        groups = group_by_support(with_bias != 0, size)
+        # Some at a time: copies of all, in float32, would take longer than the groups.
+        firsts = range(0, num_examples, size)
+        active = [normalised(slice(first, first + size)) != 0 for first in firsts]
+        groups = group_by_support(np.concatenate(active), size)
     over_examples = named_sharding(mesh, None, "example")
 
     def place_block(alike: list[tuple[np.ndarray, np.ndarray]]) -> Block:
         num_places = transfer.padded_size(len(alike[0][0]), mesh, DATA)
         pad = functools.partial(transfer.pad, size=num_places)
-        rows = np.stack([pad(with_bias[np.ix_(*group)]) for group in alike])
+        rows = np.stack([pad(normalised(examples)[:, features]) for examples, features in alike])
         labels = [split.targets[examples].astype(np.int32) for examples, _ in alike]
         features = np.stack([features for _, features in alike]).astype(np.int32)
         transposed = np.ascontiguousarray(rows.swapaxes(1, 2))
