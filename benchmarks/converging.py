@@ -29,16 +29,15 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import price_problems
 import tables_data
-from price_summary import over_splits
+from converging_summary import ALL, GAPS, SCORES, STANDARD, format_all
 from rows import Results
-from side_by_side import as_table
 from tables_ours import NO_LOGS
 
 import ensemble
@@ -47,7 +46,6 @@ from ensemble.scoring.sections import values_in, values_of
 NUM_BURN_IN, NUM_DRAWS = 100, 400
 """Draws of each of eight chains; each of more chains has fewer."""
 NUM_GRADIENTS = 8 * (NUM_BURN_IN + NUM_DRAWS) * 40
-SCORES = ("nll", "crps", "rmse", "coverage_90")
 POSTERIORS: Mapping[str, Mapping[str, Any]] = {
     "8 chains": {"num_chains": 8, "temperature": 1.0},
     "32 chains": {"num_chains": 32, "temperature": 1.0},
@@ -56,11 +54,9 @@ POSTERIORS: Mapping[str, Mapping[str, Any]] = {
 }
 HEADS = {"heads": 1.0, "heads, T = .3": 0.3}
 """Temperatures."""
-ALL = ("8 members", "32 members", *POSTERIORS, *HEADS)
 GAP = "gap_"
 AFTER_GAPS = ("8 members", "32 members", "8 chains", "32 chains")
 """The entries that are run where rows are missing in the middle."""
-STANDARD, GAPS = ("yacht", "concrete"), ("gap_energy",)
 
 
 def read(table: str, number: int) -> dict[str, np.ndarray]:
@@ -191,47 +187,6 @@ class Split:
         arrays = predictor.member_arrays(self.data["test_inputs"])
         scores = values_of(predictor.likelihood.view(arrays, self.data["test_targets"]))
         return {one: float(scores[one]) for one in SCORES}
-
-
-def compare(rows: Any, table: str, sizes: float) -> Iterator[list[str]]:
-    """Rows of a Markdown table: R-hat, means over splits, NLL less that of 8 chains."""
-    scores: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for row in rows:
-        if row["table"] == table:
-            scores.setdefault(row["name"], {})[row["split"]] = row
-    base = scores.get("8 chains", {})
-    for name in (one for one in ALL if one in scores):
-        own = scores[name]
-        mean = [np.mean([row["scores"][one] for row in own.values()]) for one in SCORES]
-        both = sorted(own.keys() & base.keys())
-        less = [own[k]["scores"]["nll"] - base[k]["scores"]["nll"] for k in both]
-        told = ""
-        if len(less) > 1 and name != "8 chains":
-            low, high = over_splits(less, sizes)
-            told = f"{np.mean(less):+.3f} [{low:+.3f}, {high:+.3f}]"
-        rhats = [row["rhat_max"] for row in own.values() if "rhat_max" in row]
-        seconds = np.median([row["cpu_seconds"] for row in own.values()])
-        yield [
-            f"{table} ({len(own)})",
-            name,
-            f"{np.median(rhats):.2f} ({max(rhats):.2f})" if rhats else "",
-            *(f"{one:.3f}" for one in mean),
-            told,
-            f"{seconds:.0f}",
-        ]
-
-
-def format_all(rows: Any) -> str:
-    """The Markdown table of all rows."""
-    head = (
-        "| data (splits) | what | R-hat of predictions: median (largest) "
-        "| NLL | CRPS | RMSE | 90% intervals cover | NLL less that of 8 chains | CPU seconds |"
-    )
-    lines: list[Iterable[object]] = []
-    for table in (*STANDARD, *GAPS):
-        sizes = {row["test_share"] for row in rows if row["table"] == table}
-        lines += compare(rows, table, max(sizes)) if sizes else []
-    return as_table(head, lines)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import converging_summary
 import fit_beside_search
 import goals
 import larger_tables
@@ -40,6 +41,7 @@ PAGES = {
 """Pages of docs/ that say what else the files hold."""
 
 SUMMARIES = {
+    "converging": converging_summary.format_all,
     "fit_beside_search": fit_beside_search.format_all,
     "larger_tables": larger_tables.format_all,
     "masses": masses.table,

@@ -34,6 +34,7 @@ def test_a_gap_is_the_middle_third_of_a_column(converging):
 
 
 def test_the_table_compares_on_splits_that_both_have(converging):
+    assert {*converging.POSTERIORS, *converging.HEADS} < set(converging.ALL)
     rows = [make_row("8 chains", k, 1.0 + k, rhat_max=1.5 + k) for k in range(2)]
     rows += [make_row("32 chains", k, 0.9 + k, rhat_max=1.2) for k in range(3)]
     lines = converging.format_all(rows).splitlines()
