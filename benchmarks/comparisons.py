@@ -14,7 +14,7 @@ from side_by_side import Measurement
 
 Results = Mapping[str, Sequence[Measurement]]
 
-LOWER_IS_BETTER = ("s", "GB", "MiB", "nats", "leapfrogs")
+LOWER_IS_BETTER = ("s", "s of CPU", "GB", "MiB", "nats", "leapfrogs")
 """Units of which less is better."""
 
 MODULES = {

@@ -225,16 +225,21 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[tuple[np.ndarr
     by_feature = np.ascontiguousarray(active.T)
     num_active = active.sum(axis=1, dtype=np.int32)
     is_left = np.ones(len(active), bool)
+    numbers = np.arange(len(active))  # Of the examples that are looked through.
     groups = []
     while is_left.any():
+        missing = min(group_size, int(is_left.sum()))
+        if 3 * is_left.sum() < 2 * len(is_left):
+            numbers, num_active = numbers[is_left], num_active[is_left]
+            by_feature = np.compress(is_left, by_feature, axis=1)
+            is_left = is_left[is_left]
         num_outside = np.where(is_left, num_active, _TAKEN)  # Features that an example would add.
         is_feature = np.zeros(active.shape[1], bool)
-        missing = min(group_size, int(is_left.sum()))
         taken = _smallest(num_outside, 1)
-        examples = [taken]
+        examples = [numbers[taken]]
         while True:
             is_left[taken], num_outside[taken] = False, _TAKEN
-            added = active[taken].any(axis=0) & ~is_feature
+            added = active[examples[-1]].any(axis=0) & ~is_feature
             is_feature |= added
             missing -= len(taken)
             if not missing:
@@ -242,7 +247,7 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[tuple[np.ndarr
             for feature in np.flatnonzero(added):
                 num_outside -= by_feature[feature]
             taken = _smallest(num_outside, min(missing, max(1, group_size // 256)))
-            examples.append(taken)
+            examples.append(numbers[taken])
         groups.append((np.sort(np.concatenate(examples)), np.flatnonzero(is_feature)))
     return groups
 
