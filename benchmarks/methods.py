@@ -23,15 +23,20 @@ name of the data set; rate 3e-4 to 1e-2 and decay 1e-5 to 1e-1, both log-uniform
 own, which `methods_cells.FAMILIES` lists. The lowest validation NLL after a temperature wins (of
 numbers, CRPS after a factor of the scale). Test rows are not predicted. Rates and decays are the
 same for all families. In a first table of concrete each family had its own, and the luck of the
-draw was a part of what packed networks won by: plain ones had no rate as high as theirs.
+draw was a part of what packed networks won by: plain ones had no rate as high as theirs. The rates
+of SGHMC are stretched to 3e-4 to 1e-1, since on concrete almost all from .005 to .17 diverged.
 
 *Finals.* Five seeds of the winning setting, which are not those of trials, at 1c and 4c. At 4c each
 family divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep
 ensemble has two of c/2; the lowest mean validation score over seeds wins. Laplace is made of the
 plain networks, fewer or shorter ones where its pass over the training rows takes the seconds.
-`plain` is one network in any case, and `deep_ensemble` several. Since the first table of concrete,
+`plain` is one network in any case, and `deep_ensemble` several. SGHMC starts at plain networks that
+have half of its seconds. `distilled` is one network that learns from two, which have half of its
+seconds together. `varied` is a deep ensemble of the best settings of plain's trials, and `greedy`
+the same networks with weights that validation rows choose. Since the first table of concrete,
 in which plain networks of 4c were worse than those of 1c, one network may also train for c or 2c of
-the 4c, if validation rows say so.
+the 4c, if validation rows say so. With 16c the deep ensemble and the three others that are best
+with 4c have four times as many networks.
 
 *Margins.* NLL 2% of the plain network's calibrated NLL at the same seconds, accuracy .5 points,
 CRPS and RMSE 2%. The best has the lowest mean validation score. Intervals of means over seeds add
@@ -46,73 +51,34 @@ bootstrap samples of test rows and seeds together.
 *Goal.* A decision list that a script makes of all data sets but one loses on that one, on average,
 at most 2% of NLL (or CRPS) to the best entry, and never more than 5%.
 
-*Not in it yet*: SGHMC, distilled networks, MCLMC from members, cross-fitted members, greedy
-selection, 16c, shifts and other data, bytes, and peers.
+*Not in it yet*: MCLMC from members, cross-fitted members, shifts and other data, bytes, and peers.
 """
 
 import argparse
-import functools
 import json
 import logging
-import math
 import os
 import pathlib
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import methods_cells as cells
-import methods_compare
 import methods_data
+import methods_entries
 import methods_page
+import methods_plan
+import methods_scores
+from methods_plan import Group
 from rows import Results, Row
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results" / "methods.json"
-NUM_SEEDS, POOL = 5, 24
 FINAL_SEED = 1
 """The seed of networks that are compared; those of trials have 0."""
-SIZES: Mapping[float, int] = {1: 20, 0.5: 10, 2: 10, 4: 5}
-"""Networks of each length, in units of c, that five seeds of all splits need; the first stages
-first. Those of half a unit are for the deep ensemble at 1c."""
 _CURVE = (3, 20)
 """Networks and points of the validation curve that says the unit."""
-
-
-class Group(NamedTuple):
-    """Cells that one program makes.
-
-    Attributes:
-        data: of `methods_data.DATA`.
-        stage: 'length', 'price', 'trial' or 'final'.
-        family: of `methods_cells.FAMILIES`.
-        own: number of the keys of its own, of 'price' and 'trial'.
-        length: of a network, in units of c.
-    """
-
-    data: str
-    stage: str
-    family: str = "plain"
-    own: int = 0
-    length: float = 1
-
-
-def groups(data: str) -> Iterator[Group]:
-    """All of a data set, in their order."""
-    yield Group(data, "price")
-    yield Group(data, "length")
-    yield Group(data, "price", "laplace")
-    trained = [name for name, one in cells.FAMILIES.items() if not one.around]
-    for family in trained:
-        for own in range(len(cells.FAMILIES[family].own)):
-            if own == 0 or cells.FAMILIES[family].own_price:
-                yield Group(data, "price", family, own)
-            yield Group(data, "trial", family, own)
-    for length in SIZES:
-        for family in trained if length >= 1 else ["plain"]:
-            yield Group(data, "final", family, length=length)
 
 
 class Work:
@@ -135,23 +101,26 @@ class Work:
             self._problems[data] = cells.Problem(methods_data.config_of(data), arrays)
         return self._problems[data]
 
-    def file(self, data: str, family: str, length: float) -> pathlib.Path:
+    def file(self, data: str, family: str, length: float, stage: str = "final") -> pathlib.Path:
         """The file of the predictions of finals."""
-        return self.work / data / f"{family}_{length:g}c.npz"
+        large = "_large" if stage == "large" else ""
+        return self.work / data / f"{family}_{length:g}c{large}.npz"
 
     def is_done(self, group: Group) -> bool:
         """Whether a group has all of its rows, and predictions where they are still needed."""
         has = all(self.results.find(key) for key in self._keys(group))
-        if not has or group.stage != "final" or self._is_compared(group.data):
+        is_final = group.stage in ("final", "large")
+        if not has or not is_final or self.is_compared(group.data):
             return has
-        is_kept = self.file(group.data, group.family, group.length).exists()
-        return is_kept or self._found(group, 0).get("failed") is not None
+        is_kept = self.file(group.data, group.family, group.length, group.stage).exists()
+        return is_kept or self.found(group, 0).get("failed") is not None
 
     def run(self, group: Group) -> None:
         """Makes the rows of a group; where it fails, rows that say why."""
         began = time.monotonic()
         try:
-            rows = getattr(self, f"_{group.stage}")(group)
+            make = self._final if group.stage == "large" else getattr(self, f"_{group.stage}")
+            rows = make(group)
         except (ArithmeticError, MemoryError, RuntimeError, ValueError) as error:
             why = (str(error) or type(error).__name__).strip().splitlines()[0]
             if group.family == "plain" and group.stage != "trial":
@@ -173,18 +142,19 @@ class Work:
         if group.stage == "trial":
             trials = self._trials(group)
             return [{**head, "trial": k} for k, one in enumerate(trials) if one.own == group.own]
-        families = [group.family, *(["laplace"] if group.family == "plain" else [])]
+        has_laplace = group.stage == "final" and group.family == "plain"
+        families = [group.family, *(["laplace"] if has_laplace else [])]
         return [
             {**head, "family": family, "length": group.length, "seed": seed}
             for family in families
-            for seed in range(_size(group))
+            for seed in range(methods_plan.size_of(group))
         ]
 
     def _trials(self, group: Group) -> list[cells.Trial]:
         config = methods_data.config_of(group.data)
         return cells.trials_of(group.data, group.family, config)
 
-    def _found(self, group: Group, number: int) -> Row:
+    def found(self, group: Group, number: int) -> Row:
         return self.results.find(self._keys(group)[number]) or {}
 
     def _price(self, group: Group) -> list[Row]:
@@ -193,212 +163,150 @@ class Work:
             return [{"around": around, "predict": predict}]
         plain = None
         if group.family != "plain":
-            plain = self._price_of(group.data, "plain", 0)["step"]
+            plain = self.price_of(group.data, "plain", 0)["step"]
         price = self.problem(group.data).price(group.family, group.own, plain)
         return [price._asdict()]
 
-    def _price_of(self, data: str, family: str, own: int) -> Row:
+    def price_of(self, data: str, family: str, own: int) -> Row:
         priced = own if cells.FAMILIES[family].own_price else 0
-        row = self._found(Group(data, "price", family, priced), 0)
+        row = self.found(Group(data, "price", family, priced), 0)
         if "step" not in row:
             raise ValueError(row.get("failed", "it has no price"))
         return row
 
     def _length(self, group: Group) -> list[Row]:
-        problem, price = self.problem(group.data), self._price_of(group.data, "plain", 0)
+        problem, price = self.problem(group.data), self.price_of(group.data, "plain", 0)
         epochs = problem.values["num_epochs"]
         curve = problem.curve(epochs * price["steps_per_epoch"], *_CURVE)
         steps = min(curve, key=lambda one: one[1])[0]
         found = {"steps": steps, "epochs": steps / price["steps_per_epoch"], "epochs_tried": epochs}
         return [{**found, "seconds": steps * price["step"], "curve": [list(one) for one in curve]}]
 
-    def _steps(self, group: Group, own: int) -> tuple[int, Row]:
-        """Steps that the seconds of a network pay for, and what is said of them."""
-        unit = self._found(Group(group.data, "length"), 0).get("seconds")
+    def _steps(self, group: Group, own: int, seed: int = 0) -> tuple[int, cells.Start | None, Row]:
+        """Steps that the seconds of a network pay for, its start, and what is said of both."""
+        unit = self.found(Group(group.data, "length"), 0).get("seconds")
         if unit is None:
             raise ValueError("nothing says yet how long one network trains")
-        price = self._price_of(group.data, group.family, own)["step"]
-        steps = max(1, round(group.length * unit / price))
-        return steps, {"steps": steps, "charged_seconds": steps * price}
+        about, seconds, start = cells.FAMILIES[group.family], group.length * unit, None
+        price = self.price_of(group.data, "plain" if not about.tried else group.family, own)
+        steps = max(1, round((1 - about.start) * seconds / price["step"]))
+        found = {"steps": steps, "charged_seconds": steps * price["step"]}
+        if about.start:
+            first = self.price_of(group.data, "plain", 0)["step"] * about.starts
+            before = max(1, round(about.start * seconds / first))
+            start = cells.Start(self.winner(group.data, "plain"), before, seed)
+            found["start_steps"] = before
+            found["charged_seconds"] += before * first
+        return steps, start, found
 
     def _trial(self, group: Group) -> list[Row]:
         trials = [one for one in self._trials(group) if one.own == group.own]
-        steps, cost = self._steps(group, group.own)
-        problem = self.problem(group.data)
-        found = problem.train(group.family, trials, steps, 0, ("validation", "calibration"))
-        views = {split: problem.view(one, split) for split, one in found.said.items()}
-        rows = []
-        for k, (trial, failed) in enumerate(zip(trials, found.failed, strict=True)):
-            row = {"setting": _setting(group.data, group.family, trial), **cost}
-            row |= {"failed": failed} if failed else cells.chosen_by(views, [k])
-            rows.append({**row, "spent_seconds": found.seconds / len(trials)})
+        steps, start, cost = self._steps(group, group.own)
+        problem, rows = self.problem(group.data), []
+        apart = cells.FAMILIES[group.family].apart
+        for some in [[one] for one in trials] if apart else [trials]:
+            splits = ("validation", "calibration")
+            found = problem.train(group.family, some, steps, 0, splits, start)
+            views = {split: problem.view(one, split) for split, one in found.said.items()}
+            for k, (trial, failed) in enumerate(zip(some, found.failed, strict=True)):
+                row = {"setting": _setting(group.data, group.family, trial), **cost}
+                row |= {"failed": failed} if failed else methods_scores.chosen_by(views, [k])
+                rows.append({**row, "spent_seconds": found.seconds / len(some)})
         return rows
 
     def winner(self, data: str, family: str) -> cells.Trial:
-        """The setting of a family that the validation split chooses.
+        """The setting of a family that the validation split chooses; ValueError as of `ranked`."""
+        return self.ranked(data, family)[0]
+
+    def ranked(self, data: str, family: str) -> list[cells.Trial]:
+        """The settings of a family that have not failed, by the validation split, the best first.
 
         Raises:
             ValueError: all trials have failed.
         """
-        known = {}
+        known = []
         for own in range(len(cells.FAMILIES[family].own)):
             for key in self._keys(Group(data, "trial", family, own)):
                 row = self.results.find(key) or {}
                 if "validation" in row:
-                    known[row["validation"], key["trial"]] = key["trial"]
+                    known.append((row["validation"], key["trial"]))
         if not known:
             raise ValueError("all of its trials have failed")
         trials = self._trials(Group(data, "trial", family))
-        return trials[known[min(known)]]
+        return [trials[number] for _, number in sorted(known)]
+
+    def _settings(self, group: Group) -> list[cells.Trial]:
+        """The settings of the networks of finals; entries of `varied` have the best of plain's."""
+        size = methods_plan.size_of(group)
+        if cells.FAMILIES[group.family].tried:
+            return [self.winner(group.data, group.family)] * size
+        best = self.ranked(group.data, "plain")
+        own = size // methods_plan.NUM_SEEDS
+        return [best[k % own % len(best)] for k in range(size)]
 
     def _final(self, group: Group) -> list[Row]:
-        trial, size = self.winner(group.data, group.family), _size(group)
-        steps, cost = self._steps(group, trial.own)
+        is_around = cells.FAMILIES[group.family].around
+        of = group._replace(family="plain") if is_around else group
+        trials, about = self._settings(of), cells.FAMILIES[of.family]
+        steps, start, cost = self._steps(of, trials[0].own, FINAL_SEED)
         problem = self.problem(group.data)
-        found = problem.train(group.family, [trial] * size, steps, FINAL_SEED)
-        parts = [(group.family, found)]
-        if group.family == "plain":
-            parts.append(("laplace", problem.around(found.variables, size)))
+        if start is not None and about.alone:
+            starts = [start._replace(seed=FINAL_SEED + k) for k in range(len(trials))]
+            each = [
+                problem.train(of.family, [trial], steps, one.seed, start=one)
+                for trial, one in zip(trials, starts, strict=True)
+            ]
+            found = cells.joined(each)
+        else:
+            found = problem.train(of.family, trials, steps, FINAL_SEED, start=start)
+        parts = [] if is_around else [(group.family, found)]
+        if is_around or (group.stage == "final" and group.family == "plain"):
+            parts.append(("laplace", problem.around(found.variables, len(trials))))
         rows = []
         for family, one in parts:
             views = {split: problem.view(said, split) for split, said in one.said.items()}
-            for k, failed in enumerate(one.failed):
-                row = {"setting": _setting(group.data, group.family, trial), **cost}
-                row |= {"failed": failed} if failed else cells.scores_of(views, [k])
-                rows.append({**row, "spent_seconds": one.seconds / size})
-            cells.write(self.file(group.data, family, group.length), one)
+            for k, (trial, failed) in enumerate(zip(trials, one.failed, strict=True)):
+                row = {"setting": _setting(group.data, of.family, trial), **cost}
+                row |= {"failed": failed} if failed else methods_scores.scores_of(views, [k])
+                rows.append({**row, "spent_seconds": one.seconds / len(trials)})
+            cells.write(self.file(group.data, family, group.length, group.stage), one)
         return rows
 
-    def _is_compared(self, data: str) -> bool:
-        """Whether all entries of a data set have been compared."""
-        return bool((self.results.find(_entries(data)) or {}).get("is_complete"))
-
-    # What follows.
-
-    def compare(self, data: str) -> None:
-        """Compares what a data set has, if all predictions are here; else its row stays."""
-        if self._is_compared(data) or not self.file(data, "plain", 1).exists():
-            return
-        pool_views, failed = self._views(data, "plain", 1)
-        live = [k for k, one in enumerate(failed) if not one]
-        pool_views = {split: one.members(live) for split, one in pool_views.items()}
-        score = cells.scored(pool_views).score
-        pool = methods_compare.pool_curve(pool_views, score, len(live))
-        rounds = [self._round(data, times, pool) for times in methods_compare.TIMES]
-        row = {
-            "kind": "numbers" if data in methods_data.NUMBERS else "classes",
-            "is_complete": all(map(self.is_done, groups(data))),
-            "unit_seconds": self._found(Group(data, "length"), 0)["seconds"],
-            "pool": {
-                "sizes": methods_compare.POOL_SIZES[: len(pool)],
-                "values": pool.mean(axis=1).tolist(),
-            },
-            "rounds": [one for one in rounds if one["entries"]],
-        }
-        self.results.add(_entries(data), row)
-
-    def _round(self, data: str, times: int, pool: Any) -> Row:
-        known, failed = [], {}
-        for family in cells.FAMILIES:
-            around = self._around(data, family)
-            divided = methods_compare.candidates(family, times, around)
-            if not divided:
-                price = self._found(Group(data, "price", family), 0)
-                needed = f"{around:.2g}c a network are needed after training"
-                failed[family] = price.get("failed", needed)
-            for name, (networks, length) in divided:
-                if self.file(data, family, length).exists():
-                    views, why = self._views(data, family, length)
-                    seeds = methods_compare.scored_seeds(views, why, networks, NUM_SEEDS)
-                    if seeds:
-                        known.append(methods_compare.Scored(name, networks, length, seeds))
-                        continue
-                else:
-                    key = {"data": data, "stage": "final", "family": family, "length": length}
-                    why = [(self.results.find({**key, "seed": 0}) or {}).get("failed", "")]
-                if any(why):
-                    failed[name] = next(filter(None, why))
-        if "plain" not in {one.name for one in known}:
-            return {"times": times, "entries": []}
-        found = methods_compare.compared(methods_compare.chosen(known), pool)
-        for entry in found["entries"]:
-            entry |= self._cost(data, entry)
-        names = {one["entry"] for one in found["entries"]}
-        failed = {name: why for name, why in failed.items() if name not in names}
-        return {"times": times, **found, "failed": failed}
-
-    def _around(self, data: str, family: str) -> float | None:
-        """Units of c that a network of a family needs after its training."""
-        if not cells.FAMILIES[family].around:
-            return None
-        unit = self._found(Group(data, "length"), 0)["seconds"]
-        price = self._found(Group(data, "price", family), 0)
-        return float(price.get("around", math.inf) / unit)  # It has none where it failed.
-
-    def _cost(self, data: str, entry: Row) -> Row:
-        """Seconds of an entry, and its setting."""
-        family = "plain" if entry["entry"] == "deep_ensemble" else entry["entry"]
-        key = {"data": data, "stage": "final", "family": family, "length": entry["length"]}
-        row = self.results.find({**key, "seed": 0}) or {}
-        networks, charged = entry["networks"], row["charged_seconds"]
-        if cells.FAMILIES[family].around:
-            price = self._found(Group(data, "price", family), 0)
-            charged += price["around"]
-        else:
-            price = self._price_of(data, family, self.winner(data, family).own)
-        charged, predict = networks * charged, networks * price["predict"]
-        cost = {"charged_seconds": charged, "predict_seconds": predict}
-        return {**cost, "setting": row["setting"]}
-
-    @functools.lru_cache(maxsize=32)  # noqa: B019  # There is one.
-    def _views(self, data: str, family: str, length: float) -> tuple[Any, list[str]]:
-        found, problem = cells.read(self.file(data, family, length)), self.problem(data)
-        views = {split: problem.view(said, split) for split, said in found.said.items()}
-        return views, found.failed
-
-
-def _entries(data: str) -> Row:
-    return {"data": data, "stage": "entries"}
-
-
-def _size(group: Group) -> int:
-    """Networks of a group of finals."""
-    is_pool = group.family == "plain" and group.length == 1
-    return POOL if is_pool else SIZES[group.length]
+    def is_compared(self, data: str) -> bool:
+        """Whether all entries of a data set have been compared, those of new families too."""
+        row = self.results.find(methods_plan.key_of_entries(data)) or {}
+        return bool(row.get("is_complete")) and row.get("families") == list(cells.FAMILIES)
 
 
 def _setting(data: str, family: str, trial: cells.Trial) -> Row:
-    model = methods_data.config_of(data)["model"]
-    own = cells.own_keys(family, trial.own, model)
-    return {"learning_rate": trial.rate, "weight_decay": trial.decay, **own}
-
-
-def order(names: Sequence[str], families: Sequence[str]) -> list[Group]:
-    """All groups: data set by data set, the quickest first."""
-    return [
-        one
-        for data in methods_data.DATA
-        if data in names
-        for one in groups(data)
-        if one.family in {"plain", "laplace", *families}
-    ]
+    return cells.setting(family, trial, methods_data.config_of(data)["model"])
 
 
 def work_for(work: Work, todo: Sequence[Group], seconds: float) -> bool:
     """Runs what is left for so long; returns whether all is done."""
+    end, entries = time.monotonic() + seconds, methods_entries.Entries(work)
+    for data in dict.fromkeys(one.data for one in todo):
+        own = [one for one in todo if one.data == data]
+        is_over = _run(work, own, end)
+        entries.compare(data)
+        is_over = is_over or _run(work, entries.large_groups(data), end)
+        entries.compare(data)
+        if is_over:
+            return False
+    return True
+
+
+def _run(work: Work, todo: Sequence[Group], end: float) -> bool:
+    """Runs what is left; returns whether the time is over."""
     import jax  # The driver starts without it.
 
-    end = time.monotonic() + seconds
-    for data in dict.fromkeys(one.data for one in todo):
-        for group in todo:
-            if group.data == data and not work.is_done(group):
-                if time.monotonic() >= end:
-                    work.compare(data)
-                    return False
-                work.run(group)
-                jax.clear_caches()
-        work.compare(data)
-    return True
+    for group in todo:
+        if not work.is_done(group):
+            if time.monotonic() >= end:
+                return True
+            work.run(group)
+            jax.clear_caches()
+    return False
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -432,7 +340,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command goes on"))
     work = Work(Results(args.out), args.folder, args.work)
-    todo = order(args.only, args.families)
+    todo = methods_plan.order(args.only, args.families)
     if args.list:
         print("\n".join(" ".join(map(str, one)) for one in todo if not work.is_done(one)))
         return

@@ -11,15 +11,15 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import methods_scores
+import methods_started
 import numpy as np
 
 Settings = dict[str, Any]
-SPLITS = ("validation", "calibration", "test")
 NUM_TRIALS = 12
 RATES, DECAYS = (3e-4, 1e-2), (1e-5, 1e-1)
 _PILOT, _TURNS = 64, 9
 """Steps that are timed at a time, and how often."""
-_CLASS_SCORES, _NUMBER_SCORES = ("nll", "accuracy", "brier", "ece"), ("crps", "rmse", "nll")
 
 
 class Family(NamedTuple):
@@ -31,12 +31,22 @@ class Family(NamedTuple):
             for the network's name.
         own_price: whether these change what a step costs.
         around: whether it is made of trained networks of `plain`, without training.
+        start: share of the seconds of one of its networks in which plain networks train first.
+        starts: how many of these each has.
+        apart: whether only networks of one setting share a program.
+        tried: whether it has trials; otherwise it takes the best of those of `plain`.
+        alone: whether one of its networks always predicts alone.
     """
 
     method: str
     own: tuple[Settings, ...] = ({},)
     own_price: bool = False
     around: bool = False
+    start: float = 0.0
+    starts: int = 1
+    apart: bool = False
+    tried: bool = True
+    alone: bool = False
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -57,6 +67,22 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "snapshots": Family("snapshots", tuple({"snapshots.num_cycles": one} for one in (3, 5, 8))),
     "swag": Family("swag", tuple({"swag.rate": one} for one in (0.25, 0.5, 1.0))),
+    "sghmc": Family(
+        "sghmc",
+        tuple(
+            {"prior": f"*kernel=normal({width}/sqrt(fan_in)), *=normal(1)"} for width in (2, 4, 8)
+        ),
+        start=0.5,
+        apart=True,
+    ),
+    "distilled": Family(
+        "sgd",
+        tuple({"num_blends": one} for one in (0, 1, 3)),
+        start=0.5,
+        starts=methods_started.TEACHERS,
+        alone=True,
+    ),
+    "varied": Family("sgd", tried=False),
     "laplace": Family("laplace", around=True),
 }
 
@@ -73,6 +99,20 @@ class Trial(NamedTuple):
     own: int
     rate: float
     decay: float
+
+
+class Start(NamedTuple):
+    """The plain networks that others start from, or learn from.
+
+    Attributes:
+        trial: their setting.
+        steps: that each takes.
+        seed: of the first.
+    """
+
+    trial: Trial
+    steps: int
+    seed: int
 
 
 class Price(NamedTuple):
@@ -123,6 +163,14 @@ def trials_of(data: str, family: str, config: Mapping[str, Any]) -> list[Trial]:
     return found
 
 
+def setting(family: str, trial: Trial, model: str) -> Settings:
+    """The keys of a setting; chains have a rate of their own, and a prior instead of a decay."""
+    own = own_keys(family, trial.own, model)
+    if family == "sghmc":
+        return {"learning_rate": methods_started.chain_rate(trial.rate, RATES), **own}
+    return {"learning_rate": trial.rate, "weight_decay": trial.decay, **own}
+
+
 def own_keys(family: str, own: int, model: str) -> Settings:
     """The keys of a family beside rate and decay, for a network."""
     return {key.replace("*", model): value for key, value in FAMILIES[family].own[own].items()}
@@ -154,10 +202,36 @@ class Problem:
         """The predictions of members of a split, to be scored."""
         return said.view(self.task.likelihood, self.targets(split))
 
-    def keys_of(self, family: str, own: int, steps: int) -> Settings:
-        """The configuration of a family that takes so many steps, flat."""
-        keys: Settings = {"method": FAMILIES[family].method, "num_steps": steps, "num_epochs": 0}
-        keys |= own_keys(family, own, self.values["model"])
+    @functools.cached_property
+    def teachers(self) -> methods_started.Teachers:
+        """Ensembles that students learn from."""
+        return methods_started.Teachers(self.values, self._arrays)
+
+    @property
+    def as_it_is(self) -> Trial:
+        """The setting of the configuration."""
+        return Trial(0, self.values["learning_rate"], self.values["weight_decay"])
+
+    def keys_of(
+        self, family: str, trial: Trial, steps: int, start: Start | None = None
+    ) -> Settings:
+        """The configuration of a family that takes so many steps, flat.
+
+        Args:
+            family: as said.
+            trial: its setting; rates and decays are members' own, except of chains.
+            steps: that it takes, beside those of its start.
+            start: what it starts from; None: another one, to be timed.
+        """
+        keys = own_keys(family, trial.own, self.values["model"])
+        keys["method"] = FAMILIES[family].method
+        if family == "sghmc":
+            rate = methods_started.chain_rate(trial.rate, RATES)
+            return keys | methods_started.chain_keys(rate, steps)
+        keys |= {"num_steps": steps, "num_epochs": 0}
+        if family == "distilled":
+            one = start or Start(self.as_it_is, _PILOT, 0)
+            keys["teacher"] = self.teachers.of(one.trial.rate, one.trial.decay, one.steps, one.seed)
         if family == "snapshots":
             keys["snapshots.num_cycles"] = min(keys["snapshots.num_cycles"], max(2, steps // 20))
         if family == "swag":
@@ -183,14 +257,14 @@ class Problem:
             beside = _Timed(self, "plain", 0)
             ratios = [ours.step_seconds() / beside.step_seconds() for _ in range(_TURNS)]
             step = plain * float(np.median(ratios))
-        method, state = self.moved(self.keys_of(family, own, _PILOT))
-        predict = _predict_seconds(method, state)
+        of, times = ("plain", methods_started.MOST_DRAWS) if family == "sghmc" else (family, 1)
+        method, state = self.moved(self.keys_of(of, self.as_it_is._replace(own=own), _PILOT))
+        predict = times * _predict_seconds(method, state)
         return Price(step, predict, time.monotonic() - began, method.steps_per_epoch)
 
     def price_around(self) -> tuple[float, float]:
         """CPU seconds of a Laplace approximation around a network, and of predicting 1,000 rows."""
-        trial = Trial(0, self.values["learning_rate"], self.values["weight_decay"])
-        variables = self.train("plain", [trial], _PILOT, 0, ("validation",)).variables
+        variables = self.train("plain", [self.as_it_is], _PILOT, 0, ("validation",)).variables
         method, took = self._around(variables, 1), []
         for _ in range(4):
             cpu = time.process_time()
@@ -202,12 +276,20 @@ class Problem:
         return max(float(np.median(took[1:])) - predict * rows, 0.0), predict
 
     def train(
-        self, family: str, trials: Sequence[Trial], steps: int, seed: int, splits: Any = SPLITS
+        self,
+        family: str,
+        trials: Sequence[Trial],
+        steps: int,
+        seed: int,
+        splits: Sequence[str] = methods_scores.SPLITS,
+        start: Start | None = None,
     ) -> Trained:
         """Trains a member for each setting, all of the same keys of their own, in one program."""
         began = time.process_time()
-        size = {"ensemble_size": len(trials), "seed": seed}
-        keys = {**self.keys_of(family, trials[0].own, steps), **size}
+        keys = {**self.keys_of(family, trials[0], steps, start), "seed": seed}
+        if family == "sghmc":
+            return self._chains(keys, len(trials), splits, start or Start(trials[0], steps, seed))
+        keys["ensemble_size"] = len(trials)
         method, state = self.moved(keys, trials)
         said = {split: method.predict_split(state, split) for split in splits}
         variables = None
@@ -217,17 +299,27 @@ class Problem:
         failed = _failed(method, state, said)
         return Trained(said, failed, variables, time.process_time() - began)
 
+    def _chains(self, keys: Settings, number: int, splits: Sequence[str], start: Start) -> Trained:
+        """Moves chains from plain networks, one from each."""
+        began = time.process_time()
+        first = ("validation",)
+        found = self.train("plain", [start.trial] * number, start.steps, start.seed, first)
+        method = self._method(self._checked({**keys, "num_chains": number}))
+        params = found.variables["params"]
+        state, said = methods_started.chains(method, _key(keys["seed"]), params, splits)
+        return Trained(said, _failed(method, state, said), None, time.process_time() - began)
+
     def curve(self, steps: int, num_members: int, points: int) -> list[tuple[int, float]]:
         """Validation scores of plain networks on their way: `(step, mean over members)`."""
-        trial = Trial(0, self.values["learning_rate"], self.values["weight_decay"])
-        keys = {**self.keys_of("plain", 0, steps), "ensemble_size": num_members}
+        trial = self.as_it_is
+        keys = {**self.keys_of("plain", trial, steps), "ensemble_size": num_members}
         method, state = self.started(keys, [trial] * num_members)
         found = []
         for end in np.unique(np.linspace(steps / points, steps, points).round().astype(int)):
             while state.step < end:
                 state, _ = method.advance(state, int(end) - state.step)
             view = self.view(method.predict_split(state, "validation"), "validation")
-            scores = [_value(one, _deciding(one)) for one in view.each()]
+            scores = [methods_scores.deciding_value(one) for one in view.each()]
             found.append((int(end), float(np.mean(scores))))
         return found
 
@@ -236,7 +328,7 @@ class Problem:
         began = time.process_time()
         method = self._around(variables, num_members)
         state = _ended(method, method.init(_key(0)))
-        said = {split: method.predict_split(state, split) for split in SPLITS}
+        said = {split: method.predict_split(state, split) for split in methods_scores.SPLITS}
         failed = _failed(method, state, said)
         return Trained(said, failed, None, time.process_time() - began)
 
@@ -280,7 +372,10 @@ class _Timed:
     """A network in training, whose steps are timed after compilation."""
 
     def __init__(self, problem: Problem, family: str, own: int):
-        keys = problem.keys_of(family, own, _TURNS * _PILOT + 1 + _PILOT)
+        steps = _TURNS * _PILOT + 1 + _PILOT
+        keys = problem.keys_of(family, problem.as_it_is._replace(own=own), steps)
+        if family == "sghmc":
+            keys |= methods_started.timed_keys(steps)
         self._method, self._state = problem.started(keys)
         self._advance(1)
         self._advance(_PILOT)  # Programs of several steps compile, too.
@@ -368,101 +463,17 @@ def _failed(method: Any, state: Any, said: Mapping[str, Any]) -> list[str]:
     ]
 
 
-# Scores.
+def joined(parts: Sequence[Trained]) -> Trained:
+    """Members of several programs, each of which says one thing, as of one."""
+    from ensemble.storage.predictions import MemberPredictions
 
-
-def _deciding(view: Any) -> str:
-    from ensemble.search.verdicts import deciding
-
-    return str(deciding(view))
-
-
-def _value(view: Any, score: str) -> float:
-    from ensemble.scoring.sections import values_of
-
-    return float(values_of(view, [score])[score])
-
-
-def _values(view: Any, names: Sequence[str]) -> dict[str, float | None]:
-    return {name: _value(view, name) for name in names}
-
-
-class Entry(NamedTuple):
-    """One or more networks together, scored.
-
-    Attributes:
-        score: that decides.
-        factor: that calibrates; 1 where the calibration split cannot tell it.
-        validation: the score that decides, calibrated.
-        test: scores of the test split.
-        calibrated: the same after the factor.
-        terms: [N] of each calibrated score that is compared, by its name.
-    """
-
-    score: str
-    factor: float
-    validation: float
-    test: dict[str, float | None]
-    calibrated: dict[str, float | None]
-    terms: dict[str, np.ndarray]
-
-
-def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entry:
-    """Scores the mixture of some members.
-
-    Args:
-        views: by split, of all members.
-        which: of these; None: all.
-    """
-    from ensemble.scoring.score import scores_of
-    from ensemble.search.verdicts import SECOND
-
-    some = {split: one if which is None else one.members(which) for split, one in views.items()}
-    factor = _factor_of(some["calibration"])
-    score = _deciding(some["validation"])
-    calibrated = {
-        split: one if factor == 1 else one.with_factor(factor)
-        for split, one in some.items()
-        if split != "calibration"
-    }
-    names = _CLASS_SCORES if score == "nll" else _NUMBER_SCORES
-    raw, after = _values(some["test"], names), _values(calibrated["test"], names)
-    if score == "nll":
-        raw["auroc_of_errors"] = _auroc(some["test"].confidence, some["test"].hits)
-    rules, terms = scores_of(calibrated["test"]), {}
-    for name in (score, SECOND[score]):
-        of_rows = np.asarray(rules[name].known_terms(calibrated["test"])[0])
-        terms[name] = of_rows if of_rows.ndim == 1 else of_rows[:, 0]  # Then [:, 1] are hits.
-    return Entry(score, factor, _value(calibrated["validation"], score), raw, after, terms)
-
-
-def chosen_by(views: Mapping[str, Any], which: Sequence[int]) -> Settings:
-    """The scores of trials by which the best is chosen."""
-    some = {split: views[split].members(which) for split in ("validation", "calibration")}
-    factor, score = _factor_of(some["calibration"]), _deciding(some["validation"])
-    view = some["validation"]
-    after = _value(view if factor == 1 else view.with_factor(factor), score)
-    return {"score": score, "factor": factor, "validation": after}
-
-
-def scores_of(views: Mapping[str, Any], which: Sequence[int]) -> Settings:
-    """The scores of some members together, JSON-ready."""
-    found = scored(views, which)
-    return {name: value for name, value in found._asdict().items() if name != "terms"}
-
-
-def _factor_of(view: Any) -> float:
-    from ensemble.search.cells import factor_of
-
-    return float(factor_of(view))
-
-
-def _auroc(confidence: np.ndarray, hits: np.ndarray) -> float | None:
-    """How often a hit is more confident than an error; None where there are no errors."""
-    hit, error = confidence[hits == 1], confidence[hits == 0]
-    if not len(hit) or not len(error):
-        return None
-    return float(np.mean((hit[:, None] > error) + 0.5 * (hit[:, None] == error)))
+    said = {}
+    for split, first in parts[0].said.items():
+        found = [one.said[split].arrays for one in parts]
+        arrays = {name: np.concatenate([one[name] for one in found]) for name in first.arrays}
+        said[split] = MemberPredictions(arrays)
+    failed = [why for one in parts for why in one.failed]
+    return Trained(said, failed, None, sum(one.seconds for one in parts))
 
 
 # Predictions on disk.
@@ -488,7 +499,7 @@ def read(path: pathlib.Path) -> Trained:
     said = {}
     with np.load(path) as file:
         failed = file["failed"].tolist()
-        for split in SPLITS:
+        for split in methods_scores.SPLITS:
             arrays = {
                 name.partition("/")[2]: file[name] for name in file if name.startswith(f"{split}/")
             }

@@ -2,10 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import methods_cells as cells
+import methods_scores
 import numpy as np
 
 Row = Mapping[str, Any]
@@ -21,7 +22,9 @@ AROUND: Mapping[int, tuple[tuple[int, float], ...]] = {
     4: ((4, 1), (3, 1), (2, 1), (1, 1), (2, 2), (1, 2), (1, 4)),
 }
 """Likewise of what needs seconds around its networks, as far as these are left."""
-PLAIN, DEEP_ENSEMBLE = "plain", "deep_ensemble"
+PLAIN, DEEP_ENSEMBLE, VARIED, GREEDY = "plain", "deep_ensemble", "varied", "greedy"
+FAMILY_OF = {DEEP_ENSEMBLE: PLAIN, GREEDY: VARIED}
+"""Entries that have the networks of a family of another name."""
 MARGINS = {"nll": 0.02, "crps": 0.02, "rmse": 0.02, "accuracy": 0.005}
 """Shares of the plain network's score; of accuracy the difference itself."""
 SECOND = {"nll": "accuracy", "crps": "rmse"}
@@ -41,13 +44,13 @@ class Scored(NamedTuple):
         name: of the entry.
         networks: of a seed.
         length: of a network, in units of c.
-        entries: `methods_cells.Entry` of each seed.
+        entries: `methods_methods_scores.Entry` of each seed.
     """
 
     name: str
     networks: int
     length: float
-    entries: Sequence[cells.Entry]
+    entries: Sequence[methods_scores.Entry]
 
     @property
     def validation(self) -> float:
@@ -155,7 +158,7 @@ def pool_curve(views: Mapping[str, Any], score: str, size: int) -> np.ndarray:
         chosen = [[k] for k in range(size)]
         if number > 1:
             chosen = [sorted(rng.choice(size, number, replace=False)) for _ in range(times)]
-        terms = [cells.scored(views, which).terms[score] for which in chosen]
+        terms = [methods_scores.scored(views, which).terms[score] for which in chosen]
         found.append(np.mean(terms, axis=0))
     return np.array(found)
 
@@ -211,18 +214,40 @@ def candidates(
         ]
     if family == PLAIN:
         return [(PLAIN if one[0] == 1 else DEEP_ENSEMBLE, one) for one in SPLITS[times]]
-    return [(family, one) for one in SPLITS[times] if one[1] >= 1]
+    if family == VARIED:
+        return [(VARIED, one) for one in SPLITS[times] if one[0] > 1]
+    is_alone = cells.FAMILIES[family].alone
+    return [(family, one) for one in SPLITS[times] if one[1] >= 1 and not (is_alone and one[0] > 1)]
+
+
+def most_networks(family: str, length: float) -> int:
+    """Networks of a length that a seed's entries have at most; 0: none is of this length."""
+    found = [one for times in TIMES for _, one in candidates(family, times)]
+    return max((number for number, own in found if own == length), default=0)
 
 
 def scored_seeds(
-    views: Mapping[str, Any], failed: Sequence[str], networks: int, num_seeds: int
-) -> list[cells.Entry]:
-    """Seeds whose networks have not failed."""
+    views: Mapping[str, Any],
+    failed: Sequence[str],
+    networks: int,
+    num_seeds: int,
+    weighted: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+) -> list[methods_scores.Entry]:
+    """Seeds whose networks have not failed.
+
+    Args:
+        views: by split, of all networks.
+        failed: why each has failed, or "".
+        networks: of a seed.
+        num_seeds: as said.
+        weighted: gives the networks of a seed weights.
+    """
     found = []
     for seed in range(num_seeds):
         which = range(seed * networks, (seed + 1) * networks)
         if which[-1] < len(failed) and not any(failed[k] for k in which):
-            found.append(cells.scored(views, list(which)))
+            some = {split: one.members(list(which)) for split, one in views.items()}
+            found.append(methods_scores.scored(weighted(some)))
     return found
 
 

@@ -38,7 +38,7 @@ def test_all_data_are_those_that_are_read(module):
 
 
 def test_data_sets_go_one_by_one_and_prices_come_before_trials(module):
-    plan = module("methods").order(("digits", "concrete"), ("swag",))
+    plan = module("methods_plan").order(("digits", "concrete"), ("swag",))
     assert list(dict.fromkeys(one.data for one in plan)) == ["concrete", "digits"]
     assert {one.family for one in plan} == {"plain", "laplace", "swag"}
     mine = [one for one in plan if (one.data, one.family) == ("digits", "swag")]
@@ -77,8 +77,77 @@ def test_steps_are_what_the_seconds_pay_for(module, work):
     head = {"data": "digits", "stage": "price", "family": "swag", "own": 0}
     work.results.add(head, PRICE)
     work.results.add({"data": "digits", "stage": "length", "family": "plain"}, {"seconds": 2.0})
-    steps, cost = work._steps(methods.Group("digits", "trial", "swag", length=0.5), 2)
-    assert (steps, cost["charged_seconds"]) == (1000, 1.0)
+    steps, start, cost = work._steps(methods.Group("digits", "trial", "swag", length=0.5), 2)
+    assert (steps, start, cost["charged_seconds"]) == (1000, None, 1.0)
+
+
+def test_a_start_takes_its_share_of_the_seconds(module, work):
+    methods, cells = module("methods"), module("methods_cells")
+    for family, step in {"plain": 0.001, "sghmc": 0.004, "distilled": 0.002}.items():
+        head = {"data": "digits", "stage": "price", "family": family, "own": 0}
+        work.results.add(head, {**PRICE, "step": step})
+    work.results.add({"data": "digits", "stage": "length", "family": "plain"}, {"seconds": 2.0})
+    key = {"data": "digits", "stage": "trial", "family": "plain", "trial": 0}
+    work.results.add(key, {"validation": 0.5})
+    best = work.winner("digits", "plain")
+    chains = work._steps(methods.Group("digits", "trial", "sghmc"), 0, 7)
+    assert chains[:2] == (250, cells.Start(best, 1000, 7))
+    student = work._steps(methods.Group("digits", "final", "distilled", length=4), 0)
+    assert student[:2] == (2000, cells.Start(best, 2000, 0)), "two teachers share four seconds"
+    assert chains[2]["charged_seconds"] == pytest.approx(2.0)
+    assert student[2]["charged_seconds"] == pytest.approx(8.0)
+
+
+def test_varied_networks_have_the_best_settings_of_plain_ones(module, work):
+    methods = module("methods")
+    key = {"data": "digits", "stage": "trial", "family": "plain"}
+    for k, value in enumerate([0.3, 0.2, 0.1, 0.4]):
+        work.results.add({**key, "trial": k}, {"validation": value})
+    trials = work._trials(methods.Group("digits", "trial", "plain"))
+    two = work._settings(methods.Group("digits", "final", "varied", length=2))
+    assert two == [trials[2], trials[1]] * 5
+    many = work._settings(methods.Group("digits", "large", "varied", 0, 1, 16))
+    assert many[:6] == [trials[k] for k in (2, 1, 0, 3, 2, 1)]
+    assert len(many) == 80
+
+
+def test_entries_are_divided_as_their_families_say(module):
+    compare = module("methods_compare")
+    assert {one for one, _ in compare.candidates("plain", 4)} == {"plain", "deep_ensemble"}
+    assert compare.candidates("varied", 1) == [("varied", (2, 0.5))]
+    assert [one for _, one in compare.candidates("distilled", 4)] == [(1, 4), (1, 1), (1, 2)]
+    found = {
+        family: [compare.most_networks(family, length) for length in (0.5, 1, 2, 4)]
+        for family in ("plain", "swag", "varied", "distilled")
+    }
+    assert found == {
+        "plain": [2, 4, 2, 1],
+        "swag": [0, 4, 2, 1],
+        "varied": [2, 4, 2, 0],
+        "distilled": [0, 1, 1, 1],
+    }
+
+
+def test_chains_have_rates_of_their_own_range(module):
+    started, cells = module("methods_started"), module("methods_cells")
+    rates = [started.chain_rate(one, cells.RATES) for one in (3e-4, 3e-4**0.5 * 1e-2**0.5, 1e-2)]
+    np.testing.assert_allclose(rates, [3e-4, 3e-5**0.5, 1e-1])
+    keys = started.chain_keys(0.01, 100)
+    draws, apart = keys["sgmcmc.num_samples"], keys["sgmcmc.steps_per_draw"]
+    assert (draws, apart, keys["sgmcmc.num_burn_in"]) == (20, 3, 40)
+
+
+def test_weights_are_those_that_validation_rows_choose(module):
+    scores, rng = module("methods_scores"), np.random.default_rng(0)
+    targets = rng.integers(3, size=200)
+    good, bad = (np.log(one) for one in (0.8, 0.02))
+    log_probs = np.full((3, 200, 3), np.log(0.1))
+    log_probs[0, np.arange(200), targets] = good
+    log_probs[1:, np.arange(200), targets] = bad
+    view = MeanOfSoftmax(arrays={LOG_PROBS: log_probs}, targets=targets)
+    views = dict.fromkeys(scores.SPLITS, view)
+    found = scores.weighted(views)
+    np.testing.assert_allclose(found["test"].weights, [1, 0, 0])
 
 
 def test_a_family_that_fails_has_rows_that_say_why(module, work):
@@ -140,9 +209,9 @@ def test_accuracy_is_better_when_it_is_higher(module):
 
 
 def test_roots_are_those_of_seeds(module):
-    compare, cells = module("methods_compare"), module("methods_cells")
+    compare, scores = module("methods_compare"), module("methods_scores")
     squares = np.random.default_rng(0).exponential(size=(5, 50))
-    entries = [cells.Entry("crps", 1.0, 0.0, {}, {}, {"rmse": one}) for one in squares]
+    entries = [scores.Entry("crps", 1.0, 0.0, {}, {}, {"rmse": one}) for one in squares]
     rows = compare.Scored("a", 1, 1.0, entries).rows("rmse")
     np.testing.assert_allclose(rows.mean(axis=1), np.sqrt(squares.mean(axis=1)))
 
@@ -194,10 +263,10 @@ def test_a_list_heeds_kinds_of_which_there_are_two_sets_each(module):
 
 
 def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
-    compare, cells = module("methods_compare"), module("methods_cells")
+    compare, scores = module("methods_compare"), module("methods_scores")
 
     def scored(name, networks, *validation):
-        entries = [cells.Entry("nll", 1.0, one, {}, {}, {}) for one in validation]
+        entries = [scores.Entry("nll", 1.0, one, {}, {}, {}) for one in validation]
         return compare.Scored(name, networks, 4 / networks, entries)
 
     found = compare.chosen([scored("a", 1, 0.4, 0.2), scored("a", 2, 0.2, 0.3), scored("b", 1, 9)])
@@ -227,7 +296,7 @@ class StandIn:
     def curve(self, steps, num_members, points):
         return [(steps // 2, 0.3), (steps, 0.5)]
 
-    def train(self, family, trials, steps, seed, splits=None):
+    def train(self, family, trials, steps, seed, splits=None, start=None):
         self.ran.append((family, steps, len(trials)))
         if family == "packed":
             raise ValueError("there is no room")
@@ -257,7 +326,7 @@ class StandIn:
 def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatch, tmp_path):
     methods, page = module("methods"), module("methods_page")
     problem = work._problems["digits"] = StandIn(module("methods_cells"))
-    plan = methods.order(("digits",), ("plain", "swag", "packed"))
+    plan = module("methods_plan").order(("digits",), ("plain", "swag", "packed"))
     assert not methods.work_for(work, plan, 0.0)
     assert problem.ran == []
     assert methods.work_for(work, plan, 100.0)
@@ -269,7 +338,7 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     content = json.loads((tmp_path / "methods.json").read_text())
     (found,) = page.sets_of(content)
     assert found["pool"]["sizes"] == [1, 2, 3, 4, 6, 8, 12, 16], "of 24 networks one has failed"
-    _, second = found["rounds"]
+    _, second, third = found["rounds"]
     entries = {one["entry"]: one for one in second["entries"]}
     assert entries.keys() == {"plain", "deep_ensemble", "swag", "laplace"}
     assert second["failed"] == {"packed": "all of its trials have failed"}
@@ -282,6 +351,14 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     assert entries["plain"]["length"] in (1, 2, 4)
     assert entries["deep_ensemble"]["equivalent"]["value"] > 1.5
     assert entries["plain"]["nll"]["verdict"] == "worse"
+    assert {one["entry"] for one in third["entries"]} == {
+        *("plain", "deep_ensemble", "swag", "laplace")
+    }
+    for one in third["entries"]:
+        if one["entry"] != "plain":
+            before = entries[one["entry"]]
+            assert (one["networks"], one["length"]) == (4 * before["networks"], before["length"])
+            assert one["charged_seconds"] == pytest.approx(4 * before["charged_seconds"])
     text = page.text(content)
     assert "| `packed` | failed: all of its trials have failed |" in text
     assert "- With 4 times the time of one network: **`" in text
@@ -295,9 +372,9 @@ def test_laplace_without_a_price_is_a_row_that_says_why(module, work, tmp_path):
     methods = module("methods")
     problem = work._problems["digits"] = StandIn(module("methods_cells"))
     problem.has_no_price = True
-    assert methods.work_for(work, methods.order(("digits",), ("plain",)), 100.0)
+    assert methods.work_for(work, module("methods_plan").order(("digits",), ("plain",)), 100.0)
     (found,) = module("methods_page").sets_of(json.loads((tmp_path / "methods.json").read_text()))
-    for one in found["rounds"]:
+    for one in found["rounds"][:2]:
         assert one["failed"] == {"laplace": "the curvature is not finite"}
 
 
@@ -307,7 +384,11 @@ def test_finals_whose_predictions_are_lost_are_run_again_unless_they_were_compar
     for key in work._keys(group):
         work.results.add(key, {"validation": 1.0})
     assert not work.is_done(group)
-    work.results.add({"data": "digits", "stage": "entries"}, {"is_complete": True})
+    families = list(module("methods_cells").FAMILIES)
+    key = {"data": "digits", "stage": "entries"}
+    work.results.add(key, {"is_complete": True, "families": families[1:]})
+    assert not work.is_done(group), "a family is new"
+    work.results.add(key, {"is_complete": True, "families": families})
     assert work.is_done(group)
 
 
@@ -334,14 +415,15 @@ def test_members_with_settings_of_their_own_are_those_that_train_alone(module, p
     together = problem.train(family, trials, 40, 3)
     assert together.failed == ["", ""]
     values = {"learning_rate": 2e-3, "weight_decay": 1e-1, "seed": 3}
-    keys = problem.keys_of(family, 0, 40) | values
+    keys = problem.keys_of(family, trials[0], 40) | values
     method, state = problem.moved(keys)
     alone = method.predict_split(state, "test")
     for name, array in alone.arrays.items():
         first = together.said["test"].of_members([0]).arrays[name]
         np.testing.assert_allclose(first, array, rtol=1e-4, atol=1e-5)
     views = {split: problem.view(one, split) for split, one in together.said.items()}
-    first, second = (cells.scored(views, [k]) for k in range(2))
+    scored = module("methods_scores").scored
+    first, second = (scored(views, [k]) for k in range(2))
     assert first.score == "crps"
     assert first.terms["crps"].mean() == pytest.approx(first.calibrated["crps"])
     assert math.sqrt(first.terms["rmse"].mean()) == pytest.approx(first.calibrated["rmse"])
@@ -359,6 +441,37 @@ def test_laplace_is_around_the_plain_networks_and_is_kept(module, problem, tmp_p
     plain_view, view = (problem.view(one.said["test"], "test") for one in (plain, read))
     np.testing.assert_allclose(view.point, plain_view.point, rtol=1e-3, atol=1e-3)
     assert (view.deviation > plain_view.deviation).all()
+
+
+@pytest.mark.check
+def test_chains_start_at_plain_networks(module, problem):
+    cells = module("methods_cells")
+    start = cells.Start(cells.Trial(0, 1e-2, 1e-5), 60, 0)
+    trial = cells.Trial(1, 3e-4, 1e-5)  # The least rate, by which chains hardly move.
+    found = problem.train("sghmc", [trial] * 2, 20, 0, start=start)
+    assert found.failed == ["", ""]
+    before = problem.train("plain", [start.trial] * 2, 60, 0)
+    ours, theirs = (problem.view(one.said["test"], "test") for one in (found, before))
+    for own, other in zip(ours.each(), theirs.each(), strict=True):
+        assert own.num_estimators == 10, "draws of a chain"
+        np.testing.assert_allclose(own.point, other.point, atol=0.3)
+
+
+@pytest.mark.check
+def test_students_learn_from_plain_networks_of_other_seeds(module, problem):
+    cells = module("methods_cells")
+    trial = cells.Trial(0, 1e-2, 1e-5)
+    parts = []
+    for seed in (5, 6):
+        start = cells.Start(trial, 200, seed)
+        parts.append(problem.train("distilled", [trial], 200, seed, start=start))
+    found = cells.joined(parts)
+    assert found.failed == ["", ""]
+    teachers = problem.train("plain", [trial] * 2, 200, 5)
+    view, theirs = (problem.view(one.said["test"], "test") for one in (found, teachers))
+    nearest = np.abs(view.members([0]).point - theirs.point).mean()
+    assert nearest < np.abs(problem.targets("test") - theirs.point).mean()
+    assert not np.array_equal(*(one.point for one in view.each()))
 
 
 @pytest.mark.check

@@ -1,0 +1,178 @@
+"""Makes entries of what methods.py has trained, and compares those of a data set."""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import methods_cells as cells
+import methods_compare
+import methods_data
+import methods_plan
+import methods_scores
+from methods_plan import LARGE, NUM_LARGE, NUM_SEEDS, Group
+from rows import Row
+
+
+class Entries:
+    """The comparisons of a benchmark under way.
+
+    Args:
+        work: a `methods.Work`.
+    """
+
+    def __init__(self, work: Any):
+        self._work = work
+
+    def compare(self, data: str) -> None:
+        """Compares what a data set has, if all predictions are here; else its row stays."""
+        if self._work.is_compared(data) or not self._work.file(data, "plain", 1).exists():
+            return
+        pool_views, failed = self._views(data, "plain", 1, "final")
+        live = [k for k, one in enumerate(failed) if not one]
+        pool_views = {split: one.members(live) for split, one in pool_views.items()}
+        score = methods_scores.scored(pool_views).score
+        pool = methods_compare.pool_curve(pool_views, score, len(live))
+        rounds = [self._round(data, times, pool) for times in methods_compare.TIMES]
+        large = self._large_groups(data, rounds[-1]["entries"])
+        rounds.append(self._large_round(data, pool, rounds[-1]["entries"], large))
+        row = {
+            "kind": "numbers" if data in methods_data.NUMBERS else "classes",
+            "is_complete": all(map(self._work.is_done, [*methods_plan.groups(data), *large])),
+            "families": list(cells.FAMILIES),
+            "unit_seconds": self._work.found(Group(data, "length"), 0)["seconds"],
+            "pool": {
+                "sizes": methods_compare.POOL_SIZES[: len(pool)],
+                "values": pool.mean(axis=1).tolist(),
+            },
+            "rounds": [one for one in rounds if one["entries"]],
+        }
+        self._work.results.add(methods_plan.key_of_entries(data), row)
+
+    def large_groups(self, data: str) -> list[Group]:
+        """The cells with 16c, once those with 4c have been compared."""
+        rounds = (self._work.results.find(methods_plan.key_of_entries(data)) or {}).get(
+            "rounds", []
+        )
+        last = [one["entries"] for one in rounds if one["times"] == methods_compare.TIMES[-1]]
+        return self._large_groups(data, last[0] if last else [])
+
+    def _large_groups(self, data: str, entries: Sequence[Row]) -> list[Group]:
+        """Cells of the deep ensemble, and of the best with 4c beside it."""
+        own = (methods_compare.DEEP_ENSEMBLE, methods_compare.PLAIN, methods_compare.GREEDY)
+        best = [one["entry"] for one in entries if one["entry"] not in own][:NUM_LARGE]
+        return [
+            Group(
+                data, "large", _family_of(one["entry"]), 0, one["length"], LARGE * one["networks"]
+            )
+            for one in entries
+            if one["entry"] in {methods_compare.DEEP_ENSEMBLE, *best}
+        ]
+
+    def _round(self, data: str, times: int, pool: Any) -> Row:
+        known: list[Any] = []
+        failed: dict[str, str] = {}
+        for family in cells.FAMILIES:
+            around = self._around(data, family)
+            divided = methods_compare.candidates(family, times, around)
+            if not divided:
+                price = self._work.found(Group(data, "price", family), 0)
+                needed = f"{around:.2g}c a network are needed after training"
+                failed[family] = price.get("failed", needed)
+            for name, (networks, length) in divided:
+                why = self._add(known, data, name, family, networks, length, "final")
+                if any(why):
+                    failed[name] = next(filter(None, why))
+        return self._compared(data, times, known, failed, pool)
+
+    def _large_round(
+        self, data: str, pool: Any, before: Sequence[Row], large: Sequence[Group]
+    ) -> Row:
+        """The entries with 16c, beside the plain network of 4c."""
+        known: list[Any] = []
+        failed: dict[str, str] = {}
+        for group in large:
+            name = group.family if group.family != "plain" else methods_compare.DEEP_ENSEMBLE
+            why = self._add(known, data, name, group.family, group.networks, group.length, "large")
+            if any(why):
+                failed[name] = next(filter(None, why))
+        for one in before if known else []:
+            if one["entry"] == methods_compare.PLAIN:
+                self._add(known, data, "plain", "plain", 1, one["length"], "final")
+        return self._compared(data, LARGE * methods_compare.TIMES[-1], known, failed, pool)
+
+    def _add(
+        self,
+        known: list[Any],
+        data: str,
+        name: str,
+        family: str,
+        networks: int,
+        length: float,
+        stage: str,
+    ) -> list[str]:
+        """Adds an entry where its predictions are; returns why networks have failed."""
+        if not self._work.file(data, family, length, stage).exists():
+            key = {"data": data, "stage": stage, "family": family, "length": length}
+            return [(self._work.results.find({**key, "seed": 0}) or {}).get("failed", "")]
+        views, why = self._views(data, family, length, stage)
+        seeds = methods_compare.scored_seeds(views, why, networks, NUM_SEEDS)
+        if not seeds:
+            return why
+        known.append(methods_compare.Scored(name, networks, length, seeds))
+        if family == methods_compare.VARIED and stage == "final":
+            greedy = methods_compare.scored_seeds(
+                views, why, networks, NUM_SEEDS, methods_scores.weighted
+            )
+            known.append(methods_compare.Scored(methods_compare.GREEDY, networks, length, greedy))
+        return []
+
+    def _compared(
+        self, data: str, times: int, known: Sequence[Any], failed: Mapping[str, str], pool: Any
+    ) -> Row:
+        if "plain" not in {one.name for one in known}:
+            return {"times": times, "entries": []}
+        found = methods_compare.compared(methods_compare.chosen(known), pool)
+        for entry in found["entries"]:
+            entry |= self._cost(data, entry)
+        names = {one["entry"] for one in found["entries"]}
+        failed = {name: why for name, why in failed.items() if name not in names}
+        return {"times": times, **found, "failed": failed}
+
+    def _around(self, data: str, family: str) -> float | None:
+        """Units of c that a network of a family needs after its training."""
+        if not cells.FAMILIES[family].around:
+            return None
+        unit = self._work.found(Group(data, "length"), 0)["seconds"]
+        price = self._work.found(Group(data, "price", family), 0)
+        return float(price.get("around", math.inf) / unit)  # It has none where it failed.
+
+    def _cost(self, data: str, entry: Row) -> Row:
+        """Seconds of an entry, and its setting."""
+        family = _family_of(entry["entry"])
+        key = {"data": data, "family": family, "length": entry["length"], "seed": 0}
+        found = [self._work.results.find({**key, "stage": stage}) for stage in ("final", "large")]
+        row = next(one for one in found if one is not None)
+        networks, charged = entry["networks"], row["charged_seconds"]
+        if cells.FAMILIES[family].around:
+            price = self._work.found(Group(data, "price", family), 0)
+            charged += price["around"]
+        elif cells.FAMILIES[family].tried:
+            price = self._work.price_of(data, family, self._work.winner(data, family).own)
+        else:
+            price = self._work.price_of(data, "plain", 0)
+        charged, predict = networks * charged, networks * price["predict"]
+        cost = {"charged_seconds": charged, "predict_seconds": predict}
+        return {**cost, "setting": row["setting"]}
+
+    @functools.lru_cache(maxsize=32)  # noqa: B019  # There is one.
+    def _views(self, data: str, family: str, length: float, stage: str) -> tuple[Any, list[str]]:
+        path, problem = self._work.file(data, family, length, stage), self._work.problem(data)
+        found = cells.read(path)
+        views = {split: problem.view(said, split) for split, said in found.said.items()}
+        return views, found.failed
+
+
+def _family_of(entry: str) -> str:
+    """The family whose networks an entry has."""
+    return methods_compare.FAMILY_OF.get(entry, entry)

@@ -1,0 +1,78 @@
+"""The cells of methods.py: which there are, and in which order."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import methods_cells as cells
+import methods_compare
+import methods_data
+
+NUM_SEEDS, POOL = 5, 24
+LENGTHS = (1, 0.5, 2, 4)
+"""Units of c for which networks of finals train, the first stages first; half a unit is for deep
+ensembles at 1c."""
+NUM_LARGE, LARGE = 3, 4
+"""Entries with 16c beside the deep ensemble, of so many times the networks that they have at 4c."""
+
+
+class Group(NamedTuple):
+    """Cells that one program makes.
+
+    Attributes:
+        data: of `methods_data.DATA`.
+        stage: 'length', 'price', 'trial', 'final', or 'large' for finals at 16c.
+        family: of `methods_cells.FAMILIES`.
+        own: number of the keys of its own, of 'price' and 'trial'.
+        length: of a network, in units of c.
+        networks: of an entry, of 'large'.
+    """
+
+    data: str
+    stage: str
+    family: str = "plain"
+    own: int = 0
+    length: float = 1
+    networks: int = 0
+
+
+def groups(data: str) -> Iterator[Group]:
+    """All of a data set, in their order."""
+    yield Group(data, "price")
+    yield Group(data, "length")
+    yield Group(data, "price", "laplace")
+    trained = [name for name, one in cells.FAMILIES.items() if not one.around]
+    for family in trained:
+        about = cells.FAMILIES[family]
+        for own in range(len(about.own) if about.tried else 0):
+            if own == 0 or about.own_price:
+                yield Group(data, "price", family, own)
+            yield Group(data, "trial", family, own)
+    for length in LENGTHS:
+        for family in trained:
+            if size_of(Group(data, "final", family, length=length)):
+                yield Group(data, "final", family, length=length)
+
+
+def size_of(group: Group) -> int:
+    """Networks of a group of finals."""
+    if group.stage == "large":
+        return NUM_SEEDS * group.networks
+    most = NUM_SEEDS * methods_compare.most_networks(group.family, group.length)
+    is_pool = group.family == "plain" and group.length == 1
+    return max(most, POOL) if is_pool else most
+
+
+def order(names: Sequence[str], families: Sequence[str]) -> list[Group]:
+    """All groups: data set by data set, the quickest first."""
+    return [
+        one
+        for data in methods_data.DATA
+        if data in names
+        for one in groups(data)
+        if one.family in {"plain", "laplace", *families}
+    ]
+
+
+def key_of_entries(data: str) -> dict[str, str]:
+    """The key of the row that compares a data set."""
+    return {"data": data, "stage": "entries"}

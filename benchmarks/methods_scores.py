@@ -1,0 +1,120 @@
+"""Scores of members together, raw and calibrated, as methods.py keeps them."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SPLITS = ("validation", "calibration", "test")
+_CLASS_SCORES, _NUMBER_SCORES = ("nll", "accuracy", "brier", "ece"), ("crps", "rmse", "nll")
+
+
+def deciding_value(view: Any) -> float:
+    """The score by which members are chosen."""
+    return _value(view, _deciding(view))
+
+
+def _deciding(view: Any) -> str:
+    from ensemble.search.verdicts import deciding
+
+    return str(deciding(view))
+
+
+def _value(view: Any, score: str) -> float:
+    from ensemble.scoring.sections import values_of
+
+    return float(values_of(view, [score])[score])
+
+
+def _values(view: Any, names: Sequence[str]) -> dict[str, float | None]:
+    return {name: _value(view, name) for name in names}
+
+
+class Entry(NamedTuple):
+    """One or more networks together, scored.
+
+    Attributes:
+        score: that decides.
+        factor: that calibrates; 1 where the calibration split cannot tell it.
+        validation: the score that decides, calibrated.
+        test: scores of the test split.
+        calibrated: the same after the factor.
+        terms: [N] of each calibrated score that is compared, by its name.
+    """
+
+    score: str
+    factor: float
+    validation: float
+    test: dict[str, float | None]
+    calibrated: dict[str, float | None]
+    terms: dict[str, np.ndarray]
+
+
+def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entry:
+    """Scores the mixture of some members.
+
+    Args:
+        views: by split, of all members.
+        which: of these; None: all.
+    """
+    from ensemble.scoring.score import scores_of
+    from ensemble.search.verdicts import SECOND
+
+    some = {split: one if which is None else one.members(which) for split, one in views.items()}
+    factor = _factor_of(some["calibration"])
+    score = _deciding(some["validation"])
+    calibrated = {
+        split: one if factor == 1 else one.with_factor(factor)
+        for split, one in some.items()
+        if split != "calibration"
+    }
+    names = _CLASS_SCORES if score == "nll" else _NUMBER_SCORES
+    raw, after = _values(some["test"], names), _values(calibrated["test"], names)
+    if score == "nll":
+        raw["auroc_of_errors"] = _auroc(some["test"].confidence, some["test"].hits)
+    rules, terms = scores_of(calibrated["test"]), {}
+    for name in (score, SECOND[score]):
+        of_rows = np.asarray(rules[name].known_terms(calibrated["test"])[0])
+        terms[name] = of_rows if of_rows.ndim == 1 else of_rows[:, 0]  # Then [:, 1] are hits.
+    return Entry(score, factor, _value(calibrated["validation"], score), raw, after, terms)
+
+
+def chosen_by(views: Mapping[str, Any], which: Sequence[int]) -> dict[str, Any]:
+    """The scores of trials by which the best is chosen."""
+    some = {split: views[split].members(which) for split in ("validation", "calibration")}
+    factor, score = _factor_of(some["calibration"]), _deciding(some["validation"])
+    view = some["validation"]
+    after = _value(view if factor == 1 else view.with_factor(factor), score)
+    return {"score": score, "factor": factor, "validation": after}
+
+
+def scores_of(views: Mapping[str, Any], which: Sequence[int]) -> dict[str, Any]:
+    """The scores of some members together, JSON-ready."""
+    found = scored(views, which)
+    return {name: value for name, value in found._asdict().items() if name != "terms"}
+
+
+def _factor_of(view: Any) -> float:
+    from ensemble.search.cells import factor_of
+
+    return float(factor_of(view))
+
+
+def _auroc(confidence: np.ndarray, hits: np.ndarray) -> float | None:
+    """How often a hit is more confident than an error; None where there are no errors."""
+    hit, error = confidence[hits == 1], confidence[hits == 0]
+    if not len(hit) or not len(error):
+        return None
+    return float(np.mean((hit[:, None] > error) + 0.5 * (hit[:, None] == error)))
+
+
+def weighted(views: Mapping[str, Any]) -> dict[str, Any]:
+    """Members with weights that validation rows choose, by greedy selection."""
+    from ensemble.evaluation.greedy import choose
+    from ensemble.scoring.sections import member_terms
+
+    split = views["validation"]
+    counts = choose(-member_terms(split, "nll"), [1] * split.num_members)
+    shares = counts / counts.sum()
+    return {name: dataclasses.replace(one, weights=shares) for name, one in views.items()}
