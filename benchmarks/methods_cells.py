@@ -11,15 +11,16 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import methods_prices as prices
 import methods_scores
 import methods_started
 import numpy as np
 
 Settings = dict[str, Any]
 NUM_TRIALS = 12
+FOLDS = 4
+"""Cross-fitted networks of a cell, which share its seconds."""
 RATES, DECAYS = (3e-4, 1e-2), (1e-5, 1e-1)
-_PILOT, _TURNS = 64, 9
-"""Steps that are timed at a time, and how often."""
 
 
 class Family(NamedTuple):
@@ -35,7 +36,8 @@ class Family(NamedTuple):
         starts: how many of these each has.
         apart: whether only networks of one setting share a program.
         tried: whether it has trials; otherwise it takes the best of those of `plain`.
-        alone: whether one of its networks always predicts alone.
+        of_tables: whether it is for tables alone.
+        alone: whether one of its networks always predicts alone; with `apart` it is an ensemble.
     """
 
     method: str
@@ -47,6 +49,7 @@ class Family(NamedTuple):
     apart: bool = False
     tried: bool = True
     alone: bool = False
+    of_tables: bool = False
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -81,6 +84,13 @@ FAMILIES: Mapping[str, Family] = {
         start=0.5,
         starts=methods_started.TEACHERS,
         alone=True,
+    ),
+    "cross_fitted": Family(
+        "cross_fitted",
+        tuple({"cross_fitted.patience": one} for one in (10, 40)),
+        apart=True,
+        alone=True,
+        of_tables=True,
     ),
     "varied": Family("sgd", tried=False),
     "laplace": Family("laplace", around=True),
@@ -229,8 +239,15 @@ class Problem:
             rate = methods_started.chain_rate(trial.rate, RATES)
             return keys | methods_started.chain_keys(rate, steps)
         keys |= {"num_steps": steps, "num_epochs": 0}
+        if family == "cross_fitted":
+            keys |= {"learning_rate": trial.rate, "weight_decay": trial.decay}
+            keys |= {"ensemble_size": FOLDS, "cross_fitted.folds": FOLDS}
+            method = self._method(self._checked(keys))
+            keys["num_steps"] = _steps_after_trials(
+                steps, method.steps_per_epoch, method.num_trials
+            )
         if family == "distilled":
-            one = start or Start(self.as_it_is, _PILOT, 0)
+            one = start or Start(self.as_it_is, prices.PILOT, 0)
             keys["teacher"] = self.teachers.of(one.trial.rate, one.trial.decay, one.steps, one.seed)
         if family == "snapshots":
             keys["snapshots.num_cycles"] = min(keys["snapshots.num_cycles"], max(2, steps // 20))
@@ -250,29 +267,33 @@ class Problem:
             plain: price of a plain step; None where it is to be measured, by the median.
         """
         began = time.monotonic()
-        ours = _Timed(self, family, own)
+        ours = (
+            prices.TimedWhole(self, own)
+            if family == "cross_fitted"
+            else prices.Timed(self, family, own)
+        )
         if plain is None:
-            step = float(np.median([ours.step_seconds() for _ in range(_TURNS)]))
+            step = float(np.median([ours.step_seconds() for _ in range(prices.TURNS)]))
         else:
-            beside = _Timed(self, "plain", 0)
-            ratios = [ours.step_seconds() / beside.step_seconds() for _ in range(_TURNS)]
+            beside = prices.Timed(self, "plain", 0)
+            ratios = [ours.step_seconds() / beside.step_seconds() for _ in range(prices.TURNS)]
             step = plain * float(np.median(ratios))
         of, times = ("plain", methods_started.MOST_DRAWS) if family == "sghmc" else (family, 1)
-        method, state = self.moved(self.keys_of(of, self.as_it_is._replace(own=own), _PILOT))
-        predict = times * _predict_seconds(method, state)
+        method, state = self.moved(self.keys_of(of, self.as_it_is._replace(own=own), prices.PILOT))
+        predict = times * prices.predict_seconds(method, state)
         return Price(step, predict, time.monotonic() - began, method.steps_per_epoch)
 
     def price_around(self) -> tuple[float, float]:
         """CPU seconds of a Laplace approximation around a network, and of predicting 1,000 rows."""
-        variables = self.train("plain", [self.as_it_is], _PILOT, 0, ("validation",)).variables
+        variables = self.train("plain", [self.as_it_is], prices.PILOT, 0, ("validation",)).variables
         method, took = self._around(variables, 1), []
         for _ in range(4):
             cpu = time.process_time()
-            state = _ended(method, method.init(_key(0)))
+            state = prices.ended(method, method.init(prices.key_of(0)))
             method.predict_split(state, "validation")
             took.append(time.process_time() - cpu)
         rows = self.task.sizes["validation"] / 1000
-        predict = _predict_seconds(method, state)
+        predict = prices.predict_seconds(method, state)
         return max(float(np.median(took[1:])) - predict * rows, 0.0), predict
 
     def train(
@@ -289,6 +310,8 @@ class Problem:
         keys = {**self.keys_of(family, trials[0], steps, start), "seed": seed}
         if family == "sghmc":
             return self._chains(keys, len(trials), splits, start or Start(trials[0], steps, seed))
+        if family == "cross_fitted":
+            return self._crossed(keys, splits)
         keys["ensemble_size"] = len(trials)
         method, state = self.moved(keys, trials)
         said = {split: method.predict_split(state, split) for split in splits}
@@ -306,8 +329,19 @@ class Problem:
         found = self.train("plain", [start.trial] * number, start.steps, start.seed, first)
         method = self._method(self._checked({**keys, "num_chains": number}))
         params = found.variables["params"]
-        state, said = methods_started.chains(method, _key(keys["seed"]), params, splits)
+        state, said = methods_started.chains(method, prices.key_of(keys["seed"]), params, splits)
         return Trained(said, _failed(method, state, said), None, time.process_time() - began)
+
+    def _crossed(self, keys: Settings, splits: Sequence[str]) -> Trained:
+        """Trains cross-fitted networks, which predict as one cell."""
+        began = time.process_time()
+        method, state = self.started(keys)
+        while not prices.has_stopped(method, state):
+            state, _ = method.advance(state)
+        said = {split: method.predict_split(state, split) for split in splits}
+        failed = next(filter(None, _failed(method, state, said)), "")
+        together = {split: _as_one(self.view(one, split), one) for split, one in said.items()}
+        return Trained(together, [failed], None, time.process_time() - began)
 
     def curve(self, steps: int, num_members: int, points: int) -> list[tuple[int, float]]:
         """Validation scores of plain networks on their way: `(step, mean over members)`."""
@@ -327,7 +361,7 @@ class Problem:
         """Laplace approximations around plain networks, each with a prior of its own."""
         began = time.process_time()
         method = self._around(variables, num_members)
-        state = _ended(method, method.init(_key(0)))
+        state = prices.ended(method, method.init(prices.key_of(0)))
         said = {split: method.predict_split(state, split) for split in methods_scores.SPLITS}
         failed = _failed(method, state, said)
         return Trained(said, failed, None, time.process_time() - began)
@@ -341,12 +375,12 @@ class Problem:
     def moved(self, keys: Settings, trials: Sequence[Trial] | None = None) -> tuple[Any, Any]:
         """A method with its last state; arguments as of `started`."""
         method, state = self.started(keys, trials)
-        return method, _ended(method, state)
+        return method, prices.ended(method, state)
 
     def started(self, keys: Settings, trials: Sequence[Trial] | None = None) -> tuple[Any, Any]:
         """A method with its first state, by a configuration and, maybe, settings of its members."""
         values = self._checked(keys)
-        method, key = self._method(values), _key(values["seed"])
+        method, key = self._method(values), prices.key_of(values["seed"])
         return method, method.init(key) if trials is None else _own_settings(method, trials, key)
 
     def _checked(self, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,51 +402,25 @@ class Problem:
         return create_method(config, create_task(config, given))
 
 
-class _Timed:
-    """A network in training, whose steps are timed after compilation."""
+def _as_one(view: Any, said: Any) -> Any:
+    """The predictions of members as those of one, whose view they have."""
+    from ensemble.likelihoods.class_view import LOG_PROBS
+    from ensemble.storage.predictions import MemberPredictions
 
-    def __init__(self, problem: Problem, family: str, own: int):
-        steps = _TURNS * _PILOT + 1 + _PILOT
-        keys = problem.keys_of(family, problem.as_it_is._replace(own=own), steps)
-        if family == "sghmc":
-            keys |= methods_started.timed_keys(steps)
-        self._method, self._state = problem.started(keys)
-        self._advance(1)
-        self._advance(_PILOT)  # Programs of several steps compile, too.
-
-    def step_seconds(self) -> float:
-        """CPU seconds of a step, of some."""
-        cpu = time.process_time()
-        self._advance(_PILOT)
-        return (time.process_time() - cpu) / _PILOT
-
-    def _advance(self, number: int) -> None:
-        end = min(self._state.step + number, self._method.num_steps)
-        while self._state.step < end:
-            self._state, info = self._method.advance(self._state, end - self._state.step)
-            self._method.status(info)  # Waits.
+    if LOG_PROBS in said.arrays:
+        return MemberPredictions({LOG_PROBS: view.log_probs[None]})
+    return MemberPredictions(dict(said.arrays), np.zeros(view.num_members, int))
 
 
-def _ended(method: Any, state: Any) -> Any:
-    while not method.finished(state):
-        state, _ = method.advance(state)
-    return state
+def _steps_after_trials(steps: int, per_epoch: int, num_trials: int) -> int:
+    """Steps of cross-fitted networks after their own trials, if they take so many in all.
 
-
-def _predict_seconds(method: Any, state: Any) -> float:
-    """CPU seconds of predicting 1,000 rows, after compilation."""
-    took = []
-    for _ in range(4):
-        cpu = time.process_time()
-        method.predict_split(state, "test")
-        took.append(time.process_time() - cpu)
-    return float(np.median(took[1:])) * 1000 / float(method.task.sizes["test"])
-
-
-def _key(seed: int) -> Any:
-    import jax
-
-    return jax.random.key(seed)
+    Each trial but the last, which goes on, takes a quarter of these, and at most 20 epochs.
+    """
+    most = steps // per_epoch
+    epochs = range(most, 0, -1)
+    lasting = (one for one in epochs if one + (num_trials - 1) * min(20, one // 4) <= most)
+    return next(lasting, 0) * per_epoch or steps
 
 
 def _own_settings(method: Any, trials: Sequence[Trial], rng_key: Any) -> Any:
@@ -464,14 +472,19 @@ def _failed(method: Any, state: Any, said: Mapping[str, Any]) -> list[str]:
 
 
 def joined(parts: Sequence[Trained]) -> Trained:
-    """Members of several programs, each of which says one thing, as of one."""
+    """Members of several programs, each of which has one, as of one."""
     from ensemble.storage.predictions import MemberPredictions
 
     said = {}
     for split, first in parts[0].said.items():
-        found = [one.said[split].arrays for one in parts]
-        arrays = {name: np.concatenate([one[name] for one in found]) for name in first.arrays}
-        said[split] = MemberPredictions(arrays)
+        found = [one.said[split] for one in parts]
+        arrays = {
+            name: np.concatenate([one.arrays[name] for one in found]) for name in first.arrays
+        }
+        sizes = [len(next(iter(one.arrays.values()))) for one in found]
+        are_single = all(one == 1 for one in sizes)
+        member_of = None if are_single else np.repeat(np.arange(len(parts)), sizes)
+        said[split] = MemberPredictions(arrays, member_of)
     failed = [why for one in parts for why in one.failed]
     return Trained(said, failed, None, sum(one.seconds for one in parts))
 

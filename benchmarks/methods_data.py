@@ -8,7 +8,8 @@ import neutral_data
 import numpy as np
 import tables_data
 
-DATA = ("concrete", "digits", "kin8nm", "cells", "mlc_churn", "protein", "fashion_mnist")
+IMAGES = "fashion_mnist"
+DATA = ("concrete", "digits", "kin8nm", "cells", "mlc_churn", "protein", IMAGES)
 """The quickest first."""
 NUMBERS = ("concrete", "kin8nm", "protein")
 MOST_ROWS = {"kin8nm": 4000, "mlc_churn": 5000, "protein": 5000}
@@ -17,7 +18,7 @@ MOST_TEST = 4000
 _SHARES = {"train": 0.7, "validation": 0.15, "calibration": 0.15}
 """Shares of the rows that do not test."""
 _TEST_SHARE = 0.25
-_IMAGES = {"train": 4000, "validation": 800, "calibration": 800}
+_NUM_IMAGES = {"train": 4000, "validation": 800, "calibration": 800}
 
 _COMMON = {
     "method": "sgd",
@@ -41,7 +42,7 @@ def config_of(data: str) -> dict[str, Any]:
     """How one network is trained if nothing is tuned, flat."""
     if data == "digits":
         return {**_COMMON, **_TABLE, "dataset": "digits"}
-    if data == "fashion_mnist":
+    if data == IMAGES:
         return {**_COMMON, "model": "lenet5", "num_epochs": 40, "batch_size": 64}
     likelihood = "gaussian" if data in NUMBERS else "categorical"
     return {**_COMMON, **_TABLE, "likelihood": likelihood}
@@ -60,7 +61,7 @@ def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any] | Non
     if data == "digits":
         return None
     try:
-        if data == "fashion_mnist":
+        if data == IMAGES:
             return _images()
         return _table(data, folder)
     except OSError as error:
@@ -103,7 +104,7 @@ def _images() -> dict[str, Any]:
     place = str(tables_data.ROOT.parent / "shared" / "tensorflow_datasets")
     whole: Any = load("fashion_mnist", Request(seed=0, hold_out=True, data_dir=place))
     first, found = 0, {}
-    for split, number in _IMAGES.items():
+    for split, number in _NUM_IMAGES.items():
         where = slice(first, first + number)
         found[f"{split}_inputs"] = np.asarray(whole.splits["train"].inputs[where])
         found[f"{split}_labels"] = np.asarray(whole.targets("train")[where])

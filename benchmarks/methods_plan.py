@@ -40,7 +40,11 @@ def groups(data: str) -> Iterator[Group]:
     yield Group(data, "price")
     yield Group(data, "length")
     yield Group(data, "price", "laplace")
-    trained = [name for name, one in cells.FAMILIES.items() if not one.around]
+    trained = [
+        name
+        for name, one in cells.FAMILIES.items()
+        if not one.around and (data != methods_data.IMAGES or not one.of_tables)
+    ]
     for family in trained:
         about = cells.FAMILIES[family]
         for own in range(len(about.own) if about.tried else 0):

@@ -474,6 +474,31 @@ def test_students_learn_from_plain_networks_of_other_seeds(module, problem):
     assert not np.array_equal(*(one.point for one in view.each()))
 
 
+def test_cross_fitted_networks_take_the_steps_that_are_paid_for(module):
+    after = module("methods_cells")._steps_after_trials
+    assert after(60, 6, 3) == 6 * 7, "of ten epochs two trials take one each"
+    assert after(5, 6, 3) == 5
+    assert after(6000, 6, 3) == 6 * 960, "of 20 epochs at most"
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("data", ["concrete", "digits"])
+def test_cross_fitted_networks_are_one_cell(module, problem, data):
+    cells = module("methods_cells")
+    if data == "digits":
+        values = module("methods_data").config_of("digits") | {"mlp.widths": "8"}
+        problem = cells.Problem(values, None)
+    trial = cells.Trial(0, 1e-2, 1e-5)
+    each = [problem.train("cross_fitted", [trial], 40, seed) for seed in range(2)]
+    view = problem.view(cells.joined(each).said["test"], "test")
+    assert view.num_members == 2
+    assert view.num_estimators == (2 if data == "digits" else 8)
+    alone = problem.view(each[1].said["test"], "test")
+    ours, theirs = (module("methods_scores").scored({"test": one, "validation": one,
+                    "calibration": one}) for one in (view.members([1]), alone))  # fmt: skip
+    assert ours.test == pytest.approx(theirs.test)
+
+
 @pytest.mark.check
 def test_a_killed_benchmark_goes_on(tmp_path):
     out = tmp_path / "methods.json"
