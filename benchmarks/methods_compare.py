@@ -267,7 +267,8 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
         known: one of each name, `PLAIN` among them.
         pool: of `pool_curve`; None: there is none.
     """
-    best = min(known, key=lambda one: one.validation)
+    # Whom validation rows have given weights is not called best by these.
+    best = min((one for one in known if one.name != GREEDY), key=lambda one: one.validation)
     score = best.entries[0].score
     beside, own = {}, {}
     for name in (score, SECOND[score]):

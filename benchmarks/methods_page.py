@@ -37,8 +37,8 @@ def text(content: Row) -> str:
     if not sets:
         return _wrapped("Nothing has been compared yet.")
     parts = [_introduction(content, sets), _decision(sets), *map(_data_set, sets)]
-    parts.append(_open(content, sets))
-    return "\n\n".join(parts)
+    parts += [_peers(content), _open(content, sets)]
+    return "\n\n".join(filter(None, parts))
 
 
 def _wrapped(*paragraphs: str) -> str:
@@ -75,7 +75,11 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         networks* is the deep-ensemble equivalent (Ashukha et al. 2020): how many networks of 1c,
         out of a pool of 24, predict as well, with an interval over test rows and the entry's seeds.
         The verdicts are those that are explained above, over seeds too. `laplace` pays
-        its pass over the training rows out of its seconds.
+        its pass over the training rows out of its seconds. `sghmc` starts at networks that had half
+        of its seconds, and `distilled` is one network that learns from two, which had half.
+        `varied` is a deep ensemble of the best settings of plain's trials, and `greedy` weighs the
+        same networks by validation rows, so it is never called best. `cross_fitted` is four
+        networks in the time of one.
     """
     return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars, columns)}"
 
@@ -150,6 +154,32 @@ def _line(entry: Row, score: str, second: str) -> list[str]:
     ]
 
 
+def _peers(content: Row) -> str:
+    """The part that lays cells beside those of other libraries."""
+    rows = [one for one in content["rows"] if one["stage"] == "peer"]
+    if not rows:
+        return ""
+    versions = ", ".join(f"{name} {one}" for name, one in rows[0]["versions"].items())
+    about = f"""
+        Networks of 1c with the settings that have won here, trained by other libraries ({versions})
+        on the same rows for the same steps, by five seeds: NLL of the test split, calibrated.
+        `benchmarks/methods_peers.py` measures it. Seconds are not compared.
+    """
+    order = list(methods_data.DATA)
+    cells_of = [
+        [
+            one["data"],
+            f"`{one['family']}`",
+            f"{one['ours']:.4f}",
+            f"{one['peer']:.4f}",
+            f"{one['interval'][0]:+.4f} to {one['interval'][1]:+.4f}",
+        ]
+        for one in sorted(rows, key=lambda one: order.index(one["data"]))
+    ]
+    head = "| data | method | ours | theirs | 95% interval of the difference |"
+    return "\n\n".join(["### Beside other libraries", _wrapped(about), as_table(head, cells_of)])
+
+
 def _worth(found: Row) -> str:
     low, high = found["interval"]
     return f"{_number(found['value'])} ({_number(low)} to {_number(high)})"
@@ -182,7 +212,7 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
     if missing:
         notes.append(f"Not measured yet: {_and(missing)}.")
     notes.append(
-        """Nobody has tried shifted rows, bytes and other libraries in this benchmark. MCLMC cannot
+        """Nobody has tried shifted rows and bytes in this benchmark. MCLMC cannot
         be in it: a gradient of all rows costs an epoch, and c pays for 5 to 70."""
     )
     tuned = {

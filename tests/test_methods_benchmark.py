@@ -474,6 +474,19 @@ def test_students_learn_from_plain_networks_of_other_seeds(module, problem):
     assert not np.array_equal(*(one.point for one in view.each()))
 
 
+def test_greedy_networks_are_never_called_best(module):
+    compare, scores = module("methods_compare"), module("methods_scores")
+
+    def known(name, validation):
+        terms = {"nll": np.full(50, validation), "accuracy": np.full(50, 0.5)}
+        entry = scores.Entry("nll", 1.0, validation, {}, {}, terms)
+        return compare.Scored(name, 2, 1.0, [entry] * 5)
+
+    found = compare.compared([known("greedy", 0.1), known("plain", 0.3), known("swag", 0.2)], None)
+    assert found["best"] == "swag"
+    assert [one["entry"] for one in found["entries"]] == ["greedy", "swag", "plain"]
+
+
 def test_cross_fitted_networks_take_the_steps_that_are_paid_for(module):
     after = module("methods_cells")._steps_after_trials
     assert after(60, 6, 3) == 6 * 7, "of ten epochs two trials take one each"
