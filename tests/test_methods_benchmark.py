@@ -279,6 +279,21 @@ def test_the_page_is_that_of_the_results(module):
     assert module("methods_page").replaced(page, content) == page
 
 
+def test_cells_stand_beside_those_of_other_libraries(module):
+    page = module("methods_page")
+    assert page._peers({"rows": [{"stage": "final"}]}) == ""
+    row = {"stage": "peer", "family": "packed", "ours": 0.25, "peer": 0.3}
+    row |= {"interval": [-0.06, -0.04], "versions": {"torch": "1.0"}}
+    rows = [{**row, "data": one} for one in ("cells", "digits")]
+    text = page._peers({"rows": rows})
+    assert "(torch 1.0)" in text
+    lines = [one for one in text.splitlines() if "`packed`" in one]
+    assert lines == [
+        f"| {data} | `packed` | 0.2500 | 0.3000 | -0.0600 to -0.0400 |"
+        for data in ("digits", "cells")
+    ]
+
+
 class StandIn:
     """A problem whose networks are drawn, so that several together are better; packed ones fail."""
 
