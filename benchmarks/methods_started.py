@@ -11,6 +11,7 @@ from typing import Any
 Settings = dict[str, Any]
 TEACHERS = 2
 """Networks that a student learns from."""
+_AWAY = 1000
 MOST_DRAWS = 20
 """Networks by which a chain predicts."""
 _RATES = (3e-4, 1e-1)
@@ -94,11 +95,14 @@ class Teachers:
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  # There is one for each data set.
     def of(self, rate: float, decay: float, steps: int, seed: int) -> str:
-        """The workdir of an ensemble of plain networks that have trained so long."""
+        """The workdir of an ensemble of plain networks that have trained so long.
+
+        They start elsewhere than a student of the same seed.
+        """
         import ensemble
 
         path = pathlib.Path(self._folder.name) / str(len(os.listdir(self._folder.name)))
         own = {"learning_rate": rate, "weight_decay": decay, "num_steps": steps, "num_epochs": 0}
-        values = {**self._values, **own, "ensemble_size": TEACHERS, "seed": seed}
+        values = {**self._values, **own, "ensemble_size": TEACHERS, "seed": _AWAY + seed}
         ensemble.train(values, self._arrays, str(path), show_progress=False)
         return str(path)
