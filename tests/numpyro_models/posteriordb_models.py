@@ -17,7 +17,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "shared/posteriordb"
+FOLDER = pathlib.Path(__file__).resolve().parents[3] / "shared/posteriordb"
 
 
 def flat(name, support=constraints.real, shape=()):
