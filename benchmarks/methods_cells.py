@@ -37,7 +37,8 @@ class Family(NamedTuple):
         apart: whether only networks of one setting share a program.
         tried: whether it has trials; otherwise it takes the best of those of `plain`.
         of_tables: whether it is for tables alone.
-        alone: whether one of its networks always predicts alone; with `apart` it is an ensemble.
+        alone: whether its networks have a program each, and one of them has all the seconds up to
+            4c; those of `cross_fitted` are ensembles.
     """
 
     method: str
@@ -131,6 +132,7 @@ class Price(NamedTuple):
     Attributes:
         step: median CPU seconds of a step.
         predict: CPU seconds of predicting 1,000 rows, after compilation.
+        before: CPU seconds that it needs before its first step.
         compile: seconds until the first step has been taken, and some more.
         steps_per_epoch: as said.
     """
@@ -139,6 +141,7 @@ class Price(NamedTuple):
     predict: float
     compile: float
     steps_per_epoch: int
+    before: float = 0.0
 
 
 class Trained(NamedTuple):
@@ -184,6 +187,11 @@ def setting(family: str, trial: Trial, model: str) -> Settings:
 def own_keys(family: str, own: int, model: str) -> Settings:
     """The keys of a family beside rate and decay, for a network."""
     return {key.replace("*", model): value for key, value in FAMILIES[family].own[own].items()}
+
+
+def num_cycles(most: int, steps: int) -> int:
+    """Cycles of snapshots, of 20 steps at least."""
+    return min(most, max(2, steps // 20))
 
 
 class Problem:
@@ -250,7 +258,7 @@ class Problem:
             one = start or Start(self.as_it_is, prices.PILOT, 0)
             keys["teacher"] = self.teachers.of(one.trial.rate, one.trial.decay, one.steps, one.seed)
         if family == "snapshots":
-            keys["snapshots.num_cycles"] = min(keys["snapshots.num_cycles"], max(2, steps // 20))
+            keys["snapshots.num_cycles"] = num_cycles(keys["snapshots.num_cycles"], steps)
         if family == "swag":
             keys["swag.num_iterates"] = min(20, max(2, steps // 4))
         return keys
@@ -281,10 +289,15 @@ class Problem:
         of, times = ("plain", methods_started.MOST_DRAWS) if family == "sghmc" else (family, 1)
         method, state = self.moved(self.keys_of(of, self.as_it_is._replace(own=own), prices.PILOT))
         predict = times * prices.predict_seconds(method, state)
-        return Price(step, predict, time.monotonic() - began, method.steps_per_epoch)
+        before = ours.before_seconds() if isinstance(ours, prices.TimedWhole) else 0.0
+        seconds = time.monotonic() - began
+        return Price(step, predict, seconds, method.steps_per_epoch, before)
 
     def price_around(self) -> tuple[float, float]:
-        """CPU seconds of a Laplace approximation around a network, and of predicting 1,000 rows."""
+        """CPU seconds of a Laplace approximation around a network, and of predicting 1,000 rows.
+
+        These are medians, and not ratios to a plain network that is timed in turns.
+        """
         variables = self.train("plain", [self.as_it_is], prices.PILOT, 0, ("validation",)).variables
         method, took = self._around(variables, 1), []
         for _ in range(4):

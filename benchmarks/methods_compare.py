@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import methods_cells as cells
@@ -31,9 +31,9 @@ SECOND = {"nll": "accuracy", "crps": "rmse"}
 AS_GOOD, WORSE, INCONCLUSIVE = "as good", "worse", "inconclusive"
 POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 BELOW, BEYOND = 0.0, 25.0
-"""Equivalents of who is worse than one network, or better than 24."""
+"""Equivalents of who is worse than one network, or better than all of the pool."""
 _SUBSETS, _SAMPLES, _ERROR = 10, 200, 0.05
-_ROUNDING = 1.02
+ROUNDING = 1.02
 """Steps are whole, so seconds are not exactly equal."""
 
 
@@ -44,7 +44,7 @@ class Scored(NamedTuple):
         name: of the entry.
         networks: of a seed.
         length: of a network, in units of c.
-        entries: `methods_methods_scores.Entry` of each seed.
+        entries: `methods_scores.Entry` of each seed.
     """
 
     name: str
@@ -206,7 +206,7 @@ def candidates(
         around: units that each network needs after its training; None: nothing is made of it.
     """
     if around is not None:
-        most = times * _ROUNDING
+        most = times * ROUNDING
         return [
             (family, (number, length))
             for number, length in AROUND[times]
@@ -252,10 +252,17 @@ def scored_seeds(
 
 
 def chosen(known: Sequence[Scored]) -> list[Scored]:
-    """Keeps the division of each name whose mean validation score is lowest."""
+    """Keeps the division of each name whose mean validation score is lowest.
+
+    One whose seeds have failed comes after those that have all.
+    """
+
+    def rank(one: Scored) -> tuple[int, float]:
+        return -len(one.entries), one.validation
+
     best: dict[str, Scored] = {}
     for one in known:
-        if one.name not in best or one.validation < best[one.name].validation:
+        if one.name not in best or rank(one) < rank(best[one.name]):
             best[one.name] = one
     return list(best.values())
 
@@ -267,8 +274,10 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
         known: one of each name, `PLAIN` among them.
         pool: of `pool_curve`; None: there is none.
     """
-    # Whom validation rows have given weights is not called best by these.
-    best = min((one for one in known if one.name != GREEDY), key=lambda one: one.validation)
+    # Whom validation rows have given weights is not called best by these, nor who lacks seeds.
+    most = max(len(one.entries) for one in known)
+    able = [one for one in known if one.name != GREEDY and len(one.entries) == most]
+    best = min(able, key=lambda one: one.validation)
     score = best.entries[0].score
     beside, own = {}, {}
     for name in (score, SECOND[score]):
@@ -319,12 +328,15 @@ def losses(row: Row, times: int) -> dict[str, float]:
     return {}
 
 
-def decision_list(rows: Sequence[Row], times: int) -> dict[str, str]:
+def decision_list(
+    rows: Sequence[Row], times: int, among: Collection[str] | None = None
+) -> dict[str, str]:
     """The advice by the kind of targets: the entry whose mean loss over data sets is lowest.
 
     Args:
         rows: of data sets, with their `rounds`.
         times: units of c.
+        among: entries that can be advised; None: all that validation rows have not weighed.
 
     Returns:
         By 'classes' and 'numbers', if there are two data sets of each; else by 'all'.
@@ -339,6 +351,7 @@ def decision_list(rows: Sequence[Row], times: int) -> dict[str, str]:
     found = {}
     for kind, part in parts.items():
         shared = set.intersection(*(set(one) for one in part)) if part else set()
+        shared = (shared if among is None else shared & set(among)) - {GREEDY}
         if shared:
             found[kind] = min(
                 sorted(shared), key=lambda name: statistics.fmean(one[name] for one in part)
@@ -347,11 +360,15 @@ def decision_list(rows: Sequence[Row], times: int) -> dict[str, str]:
 
 
 def regrets(rows: Sequence[Row], times: int) -> dict[str, tuple[str, float]]:
-    """By data set, what a list made of the others says, and the share that it loses."""
+    """By data set, what a list made of the others says, and the share that it loses.
+
+    The list advises only what the data set has.
+    """
     found = {}
     for row in rows:
-        others = decision_list([one for one in rows if one is not row], times)
-        own, name = losses(row, times), others.get(row["kind"], others.get("all"))
+        own = losses(row, times)
+        others = decision_list([one for one in rows if one is not row], times, own)
+        name = others.get(row["kind"], others.get("all"))
         if name in own:
             found[row["data"]] = (name, own[name])
     return found

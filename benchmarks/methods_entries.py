@@ -25,7 +25,10 @@ class Entries:
         self._work = work
 
     def compare(self, data: str) -> None:
-        """Compares what a data set has, if all predictions are here; else its row stays."""
+        """Compares what a data set has, as far as predictions are here.
+
+        A part never takes the place of a complete row.
+        """
         if self._work.is_compared(data) or not self._work.file(data, "plain", 1).exists():
             return
         pool_views, failed = self._views(data, "plain", 1, "final")
@@ -47,10 +50,14 @@ class Entries:
             },
             "rounds": [one for one in rounds if one["entries"]],
         }
-        self._work.results.add(methods_plan.key_of_entries(data), row)
+        before = self._work.results.find(methods_plan.key_of_entries(data)) or {}
+        if row["is_complete"] or not before.get("is_complete"):
+            self._work.results.add(methods_plan.key_of_entries(data), row)
 
     def large_groups(self, data: str) -> list[Group]:
-        """The cells with 16c, once those with 4c have been compared."""
+        """The cells with 16c, once all those with 4c have been compared."""
+        if not all(map(self._work.is_done, methods_plan.groups(data))):
+            return []
         rounds = (self._work.results.find(methods_plan.key_of_entries(data)) or {}).get(
             "rounds", []
         )
@@ -62,12 +69,15 @@ class Entries:
         own = (methods_compare.DEEP_ENSEMBLE, methods_compare.PLAIN, methods_compare.GREEDY)
         best = [one["entry"] for one in entries if one["entry"] not in own][:NUM_LARGE]
         return [
-            Group(
-                data, "large", _family_of(one["entry"]), 0, one["length"], LARGE * one["networks"]
-            )
+            self._large_group(data, _family_of(one["entry"]), one["length"])
             for one in entries
             if one["entry"] in {methods_compare.DEEP_ENSEMBLE, *best}
         ]
+
+    def _large_group(self, data: str, family: str, length: float) -> Group:
+        around = self._around(data, family) or 0.0
+        networks = int(methods_compare.ROUNDING * LARGE / (length + around))
+        return Group(data, "large", family, 0, length, networks)
 
     def _round(self, data: str, times: int, pool: Any) -> Row:
         known: list[Any] = []
@@ -99,7 +109,7 @@ class Entries:
         for one in before if known else []:
             if one["entry"] == methods_compare.PLAIN:
                 self._add(known, data, "plain", "plain", 1, one["length"], "final")
-        return self._compared(data, LARGE * methods_compare.TIMES[-1], known, failed, pool)
+        return self._compared(data, LARGE, known, failed, pool)
 
     def _add(
         self,
@@ -154,14 +164,19 @@ class Entries:
         found = [self._work.results.find({**key, "stage": stage}) for stage in ("final", "large")]
         row = next(one for one in found if one is not None)
         networks, charged = entry["networks"], row["charged_seconds"]
+        plain = self._work.price_of(data, "plain", 0)
         if cells.FAMILIES[family].around:
             price = self._work.found(Group(data, "price", family), 0)
             charged += price["around"]
         elif cells.FAMILIES[family].tried:
             price = self._work.price_of(data, family, self._work.winner(data, family).own)
         else:
-            price = self._work.price_of(data, "plain", 0)
-        charged, predict = networks * charged, networks * price["predict"]
+            price = plain
+        predict = price["predict"]
+        if family == "snapshots":  # Which is priced with fewer cycles.
+            most = row["setting"]["snapshots.num_cycles"]
+            predict = plain["predict"] * cells.num_cycles(most, row["steps"])
+        charged, predict = networks * charged, networks * predict
         cost = {"charged_seconds": charged, "predict_seconds": predict}
         return {**cost, "setting": row["setting"]}
 

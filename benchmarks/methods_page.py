@@ -9,12 +9,14 @@ from typing import Any
 import methods_cells as cells
 import methods_compare as compare
 import methods_data
+import methods_plan
 from side_by_side import as_table
 
 Row = Mapping[str, Any]
 BEGIN, END = "<!-- methods.json: begin -->", "<!-- methods.json: end -->"
 SECONDS, PREDICTING = "images/methods_seconds.png", "images/methods_predicting.png"
 _TITLES = {"nll": "NLL", "crps": "CRPS", "accuracy": "accuracy", "rmse": "RMSE"}
+_MARKERS = "os^vDPX"
 _GOALS = (0.02, 0.05)
 """Losses of a list on a data set that it was not made of: on average, and at most."""
 
@@ -55,7 +57,7 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
     about = f"""
         `benchmarks/methods.py` tunes each family by 12 trials on the validation split and then
         trains it with five seeds; its docstring is the protocol. Measured so far: {names}.
-        {trials} trials and {sum(one["stage"] == "final" for one in content["rows"])} networks from
+        {trials} trials and {_num_trained(content)} networks from
         {min(dates)[:10]} to {max(dates)[:10]}, at {commits} commit{"s" * (commits > 1)}.
         {content["machine"]}. Every figure is read from
         [`benchmarks/results/methods.json`](../benchmarks/results/methods.json).
@@ -78,10 +80,18 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         its pass over the training rows out of its seconds. `sghmc` starts at networks that had half
         of its seconds, and `distilled` is one network that learns from two, which had half.
         `varied` is a deep ensemble of the best settings of plain's trials, and `greedy` weighs the
-        same networks by validation rows, so it is never called best. `cross_fitted` is four
-        networks in the time of one.
+        same networks, and no others, by validation rows, so it is never called best or advised.
+        `cross_fitted` is four networks in the time of one.
     """
     return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars, columns)}"
+
+
+def _num_trained(content: Row) -> int:
+    """Networks of finals, without those that are made of others."""
+    return sum(
+        one["stage"] in ("final", "large") and not cells.FAMILIES[one["family"]].around
+        for one in content["rows"]
+    )
 
 
 def _decision(sets: Sequence[Row]) -> str:
@@ -127,7 +137,8 @@ def _data_set(row: Row) -> str:
             f"| {_TITLES[second]} | by {_TITLES[score]} | by {_TITLES[second]} | worth networks "
             "| predicting |"
         )
-        lines = [_line(entry, score, second) for entry in one["entries"]]
+        pool = row["pool"]["sizes"][-1]
+        lines = [_line(entry, score, second, pool) for entry in one["entries"]]
         lines += [[f"`{name}`", f"failed: {why}", *[""] * 7] for name, why in one["failed"].items()]
         parts.append(as_table(head, lines))
     first = row["rounds"][0]
@@ -136,20 +147,20 @@ def _data_set(row: Row) -> str:
     return "\n\n".join(parts)
 
 
-def _line(entry: Row, score: str, second: str) -> list[str]:
+def _line(entry: Row, score: str, second: str, pool: int) -> list[str]:
     low, high = entry[score]["of_it"]
     beside = entry[second]["value"]
     ends = "unknown" if low is None else f"{low:.4f} to {high:.4f}"
     predict = entry["predict_seconds"]
     return [
         f"`{entry['entry']}`",
-        f"{entry['networks']} of {entry['length']:g}c",
+        f"{entry['networks']} of {entry['length']:g}c{_fewer(entry['seeds'])}",
         f"{entry[score]['value']:.4f}",
         ends,
         f"{beside:.2%}" if second == "accuracy" else f"{beside:.4f}",
         entry[score]["verdict"],
         entry[second]["verdict"],
-        _worth(entry["equivalent"]),
+        _worth(entry["equivalent"], pool),
         "not measured" if predict is None else f"{predict:.2g} s",
     ]
 
@@ -180,15 +191,20 @@ def _peers(content: Row) -> str:
     return "\n\n".join(["### Beside other libraries", _wrapped(about), as_table(head, cells_of)])
 
 
-def _worth(found: Row) -> str:
-    low, high = found["interval"]
-    return f"{_number(found['value'])} ({_number(low)} to {_number(high)})"
+def _fewer(seeds: int) -> str:
+    """What is said of an entry some of whose seeds have failed."""
+    return "" if seeds == methods_plan.NUM_SEEDS else f", {seeds} seeds"
 
 
-def _number(value: float) -> str:
+def _worth(found: Row, pool: int) -> str:
+    value, low, high = (_number(one, pool) for one in (found["value"], *found["interval"]))
+    return f"{value} ({low} to {high})"
+
+
+def _number(value: float, pool: int) -> str:
     if value == compare.BELOW:
         return "< 1"
-    return "> 24" if value == compare.BEYOND else f"{value:.1f}"
+    return f"> {pool}" if value == compare.BEYOND else f"{value:.1f}"
 
 
 def _open(content: Row, sets: Sequence[Row]) -> str:
@@ -201,7 +217,11 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
             worse = [f"`{name}`" for name, said in words if said == compare.WORSE]
             said = f"{row['data']} with {one['times']}c: beside `{one['best']}`, which validation "
             said += "rows choose, "
-            said += f"{_and(doubt)} could not be told apart" if doubt else "all were told apart"
+            said += (
+                f"{_and(doubt)} could not be told apart"
+                if doubt
+                else "the others are as good or worse"
+            )
             said += f"; {_and(worse)} {'is' if len(worse) == 1 else 'are'} worse." if worse else "."
             lines.append(textwrap.fill(f"- {said}", 100, subsequent_indent="  "))
     missing = [one for one in methods_data.DATA if one not in {row["data"] for row in sets}]
@@ -220,7 +240,12 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
                    and row["family"] == name and "validation" in row])
         for name, one in cells.FAMILIES.items() if one.tried and not one.around
     }  # fmt: skip
-    few = [f"`{name}`" for name, number in tuned.items() if number < cells.NUM_TRIALS * len(sets)]
+    tables = [row for row in sets if row["data"] != methods_data.IMAGES]
+    few = [
+        f"`{name}`"
+        for name, number in tuned.items()
+        if number < cells.NUM_TRIALS * len(tables if cells.FAMILIES[name].of_tables else sets)
+    ]
     if few:
         notes.append(f"Trials of {_and(few)} have failed or are missing.")
     lines += ["", _wrapped(*notes)]
@@ -255,6 +280,7 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
     names = sorted(
         {own["entry"] for row in sets for one in row["rounds"] for own in one["entries"]}
     )
+    colors = plt.get_cmap("tab20")(range(20))
     for axis, row in zip(axes.flat, sets, strict=False):
         for k, name in enumerate(names):
             points = [
@@ -273,7 +299,14 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
                 [b - a for a, b in zip(y, high, strict=True)],
             ]
             axis.errorbar(
-                beside, y, bars, marker="o", markersize=4, capsize=2, label=name, color=f"C{k}"
+                beside,
+                y,
+                bars,
+                marker=_MARKERS[k % len(_MARKERS)],
+                markersize=5,
+                capsize=2,
+                label=name,
+                color=colors[k],
             )
         axis.set_xscale("log")
         axis.set_xlabel(title)
@@ -281,7 +314,13 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
         axis.set_title(row["data"])
     for axis in list(axes.flat)[len(sets) :]:
         axis.set_visible(False)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    shown = {
+        name: handle
+        for axis in axes.flat
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    named = sorted(shown)
+    figure.legend([shown[one] for one in named], named, loc="outside right upper", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=90)
     plt.close(figure)

@@ -11,8 +11,8 @@ NUM_SEEDS, POOL = 5, 24
 LENGTHS = (1, 0.5, 2, 4)
 """Units of c for which networks of finals train, the first stages first; half a unit is for deep
 ensembles at 1c."""
-NUM_LARGE, LARGE = 3, 4
-"""Entries with 16c beside the deep ensemble, of so many times the networks that they have at 4c."""
+NUM_LARGE, LARGE = 3, 16
+"""Entries beside the deep ensemble that have so many c."""
 
 
 class Group(NamedTuple):

@@ -44,6 +44,17 @@ class TimedWhole:
         self._method = problem._method(self._values)
         self.step_seconds()  # Its programs compile.
 
+    def before_seconds(self) -> float:
+        """CPU seconds of the linear models from which they may start; 0 where there are none."""
+        if self._method.why_not_linear:
+            return 0.0
+        took = []
+        for _ in range(4):
+            cpu = time.process_time()
+            type(self._method)._linear.func(self._method)
+            took.append(time.process_time() - cpu)
+        return float(np.median(took[1:]))
+
     def step_seconds(self) -> float:
         """CPU seconds of a step of all of them: the median over epochs of a run."""
         state, took = self._method.init(key_of(0)), []

@@ -8,6 +8,7 @@ import numpyro
 import numpyro.distributions as dist
 import posteriordb_models
 import pytest
+from conftest import ROOT
 from run_parts import config_of, mesh_of, task_of, validated
 
 import ensemble
@@ -207,12 +208,16 @@ def test_what_cannot_be_sampled_is_said_in_a_line(arguments, line):
     assert "\n" not in str(caught.value)
 
 
+def test_posteriors_lie_beside_the_clone():
+    assert ROOT.parent / "shared" / "posteriordb" == posteriordb_models.FOLDER
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("method", ["nuts", "hmc", "adjusted_mclmc"])
 @pytest.mark.parametrize("name", posteriordb_models.MODELS)
 def test_posteriors_agree_with_stans_or_are_said_not_to_have_converged(name, method):
     if not posteriordb_models.FOLDER.is_dir():
-        pytest.skip(f"{posteriordb_models.FOLDER} is not there")
+        pytest.skip(f"{posteriordb_models.FOLDER} is not there: posteriors were NOT sampled")
     arguments, reference = posteriordb_models.read(name)
     model = posteriordb_models.MODELS[name]
     found = ensemble.sample(
