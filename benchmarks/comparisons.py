@@ -103,7 +103,7 @@ def train_throughput() -> Comparison:
             setting = "M=4 and 8, geometric mean"
             lines.append(Line("training", setting, rate, ours, "rate", theirs, peer))
     lines.append(Line("compile time", "M=8", "s", "ours 8", "compile_seconds"))
-    return Comparison(commands, tuple(lines), packages={"torch": ("torch",)})
+    return Comparison(commands, tuple(lines), packages={"ours": ("jax",), "torch": ("torch",)})
 
 
 def tables_throughput() -> Comparison:
@@ -311,7 +311,7 @@ def numpyro_nuts() -> Comparison:
         ):
             both = (f"ours, {setting}", key, f"peer, {setting}")
             lines.append(Line(measure, setting, unit, *both, "NumPyro"))
-    return Comparison(commands, tuple(lines), packages={"ours": ("numpyro",)})
+    return Comparison(commands, tuple(lines), packages={"ours": ("jax", "numpyro")})
 
 
 def mclmc_steps() -> Comparison:
@@ -339,7 +339,7 @@ def mclmc_steps() -> Comparison:
             "bde": ("bde", "mclmc_steps.py", "bde", "{airfoil}"),
         },
         tuple(lines),
-        packages={"ours": ("blackjax",), "bde": ("sklearn-contrib-bde",)},
+        packages={"ours": ("jax", "blackjax"), "bde": ("sklearn-contrib-bde",)},
     )
 
 
