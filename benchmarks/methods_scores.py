@@ -116,5 +116,8 @@ def weighted(views: Mapping[str, Any]) -> dict[str, Any]:
 
     split = views["validation"]
     counts = choose(-member_terms(split, "nll"), [1] * split.num_members)
-    shares = counts / counts.sum()
-    return {name: dataclasses.replace(one, weights=shares) for name, one in views.items()}
+    which = np.flatnonzero(counts)
+    shares = counts[which] / counts.sum()
+    return {
+        name: dataclasses.replace(one.members(which), weights=shares) for name, one in views.items()
+    }

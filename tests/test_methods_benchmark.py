@@ -147,7 +147,8 @@ def test_weights_are_those_that_validation_rows_choose(module):
     view = MeanOfSoftmax(arrays={LOG_PROBS: log_probs}, targets=targets)
     views = dict.fromkeys(scores.SPLITS, view)
     found = scores.weighted(views)
-    np.testing.assert_allclose(found["test"].weights, [1, 0, 0])
+    np.testing.assert_allclose(found["test"].weights, [1])
+    np.testing.assert_allclose(found["test"].log_probs, view.members_log_probs[0])
 
 
 def test_a_family_that_fails_has_rows_that_say_why(module, work):
@@ -405,8 +406,11 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     entries = {one["entry"]: one for one in second["entries"]}
     trained = {"plain", "deep_ensemble", "swag", "laplace", "dropout", "batch_ensemble"}
     assert entries.keys() == trained | {"snapshots", "varied", "greedy"}
-    alone = ("packed", "sghmc", "distilled", "cross_fitted")  # Whose first network is the only one.
-    assert second["failed"] == dict.fromkeys(alone, "all of its trials have failed")
+    apart = ("packed", "sghmc", "cross_fitted")  # The stand-in fails, or fails all first networks.
+    assert second["failed"] == {
+        **dict.fromkeys(apart, "all of its trials have failed"),
+        "distilled": "became non-finite",
+    }
     assert entries["deep_ensemble"]["seeds"] == 4, "the first has a network that failed"
     assert entries["swag"]["charged_seconds"] == pytest.approx(2.0)
     of_each, number = entries["laplace"]["length"] * 0.5 + 0.25, entries["laplace"]["networks"]
