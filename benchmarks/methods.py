@@ -126,10 +126,10 @@ class Work:
         What has failed as a whole, so that nothing says its seconds, is tried once in each call.
         """
         keys = self._keys(group)
-        rows = [self.results.find(key) for key in keys]
+        rows = [self.results.find(key) or {} for key in keys]
         if not all(rows) or self.is_compared(group.data):
             return all(rows)
-        if any("failed" in row and "charged_seconds" not in row for row in rows if row):
+        if any("failed" in row and "charged_seconds" not in row for row in rows):
             return group in self._tried
         if group.stage not in ("final", "large"):
             return True
@@ -296,12 +296,12 @@ class Work:
                 rows = [{"setting": setting, **cost, "failed": _why(error)}] * len(trials)
         for family, one in reversed(parts):
             views = {split: problem.view(said, split) for split, said in one.said.items()}
-            own = []
+            own_rows = []
             for k, (trial, failed) in enumerate(zip(trials, one.failed, strict=True)):
                 row = {"setting": _setting(group.data, of.family, trial), **cost}
                 row |= {"failed": failed} if failed else methods_scores.scores_of(views, [k])
-                own.append({**row, "spent_seconds": one.seconds / len(trials)})
-            rows = own + rows
+                own_rows.append({**row, "spent_seconds": one.seconds / len(trials)})
+            rows = own_rows + rows
             cells.write(self.file(group.data, family, group.length, group.stage), one)
         return rows
 
