@@ -272,6 +272,7 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
 
     matplotlib.use("agg")
     from matplotlib import pyplot as plt
+    from matplotlib import ticker
 
     columns = min(2, len(sets))
     lines = -(-len(sets) // columns)
@@ -309,6 +310,9 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
                 color=colors[k],
             )
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter(ticker.NullFormatter())
         axis.set_xlabel(title)
         axis.set_ylabel(f"calibrated {_TITLES[row['rounds'][0]['score']]}")
         axis.set_title(row["data"])
