@@ -70,14 +70,14 @@ def compared(work: methods.Work, data: str, family: str, said: Any) -> Row:
     problem, number = work.problem(data), methods_plan.NUM_SEEDS
     own = cells.read(work.file(data, family, 1))
     parts = {}
-    for name in ("ours", "peer"):
+    for name, failed in (("ours", own.failed), ("peer", [""] * number)):
         views = {}
         for split in methods_scores.SPLITS:
             found = own.said[split]
             if name == "peer":
                 found = MemberPredictions({LOG_PROBS: said[f"{family}/{split}"]})
             views[split] = problem.view(found, split)
-        seeds = methods_compare.scored_seeds(views, [""] * number, 1, number)
+        seeds = methods_compare.scored_seeds(views, failed, 1, number)
         parts[name] = methods_compare.Scored(name, 1, 1, seeds)
     ours, theirs = (parts[name].rows("nll") for name in ("ours", "peer"))
     mean, low, high = methods_compare.interval(ours, theirs)

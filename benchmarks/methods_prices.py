@@ -40,8 +40,7 @@ class TimedWhole:
 
     def __init__(self, problem: Any, own: int):
         keys = problem.keys_of("cross_fitted", problem.as_it_is._replace(own=own), TURNS * PILOT)
-        self._problem, self._values = problem, problem._checked(keys)
-        self._method = problem._method(self._values)
+        self._method = problem._method(problem._checked(keys))
         self.step_seconds()  # Its programs compile.
 
     def before_seconds(self) -> float:

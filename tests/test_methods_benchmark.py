@@ -13,6 +13,7 @@ from conftest import ROOT
 
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.storage.predictions import MemberPredictions
+from ensemble.storage.workdir import Workdir
 
 RESULTS = ROOT / "benchmarks" / "results" / "methods.json"
 PRICE = {"step": 0.001, "predict": 0.1, "compile": 1.0, "steps_per_epoch": 10}
@@ -542,6 +543,8 @@ def test_students_learn_from_plain_networks_of_other_seeds(module, problem):
     nearest = np.abs(view.members([0]).point - theirs.point).mean()
     assert nearest < np.abs(problem.targets("test") - theirs.point).mean()
     assert not np.array_equal(*(one.point for one in view.each()))
+    teacher = Workdir(problem.teachers.of(1e-2, 1e-5, 200, 5))
+    assert teacher.read_config()["seed"] != 5, "a student would start where its first teacher did"
 
 
 def test_greedy_networks_are_never_called_best(module):
