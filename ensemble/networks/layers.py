@@ -6,7 +6,8 @@ What XLA's CPU compiler (jaxlib 0.10 to 0.12) does well decides their form:
   them that of a weight gradient, but not inside a loop such as `lax.scan`, where they run some
   fifty times slower. `conv` writes its gradients in the fast layout itself.
 - On few input channels a convolution is bound by memory. `conv_relu_pool` then makes one matrix
-  product of it, each row of which holds all that one pooled pixel needs.
+  product of it, each row of which holds all that one pooled pixel needs. `conv_relu_max_pool` has
+  blocks of 2x2 pixels as channels, and compares the four outputs of a window where they are.
 - Mapped over networks it becomes a grouped one, for which there is no fast kernel. Samplers map,
   and small data sets allow to unfold the images: `mapped_over_networks`.
 - Mapped over networks, dense layers of few units are small products with few numbers in a row.
@@ -17,7 +18,7 @@ On accelerators these are `lax.conv_general_dilated` and nothing else.
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -140,12 +141,30 @@ class ConvReluPool(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images `[N, H, W, C]` to `[N, H // 2, W // 2, features]`."""
-        groups = self.feature_group_count
-        operands = _conv_operands(self, images, (3, 3), groups)
-        if groups == 1:
-            return conv_relu_pool(*operands)
-        parts = zip(*(jnp.split(one, groups, axis=-1) for one in operands), strict=True)
-        return jnp.concatenate([conv_relu_pool(*part) for part in parts], axis=-1)
+        operands = _conv_operands(self, images, (3, 3), self.feature_group_count)
+        return _group_by_group(conv_relu_pool, operands, self.feature_group_count)
+
+
+class ConvReluMaxPool(nn.Module):
+    """`nn.Conv` with padding 'SAME', `nn.relu` and `nn.max_pool` of 2x2, with nn.Conv's parameters.
+
+    Attributes:
+        features: channels put out.
+        kernel_size: rows and columns of the kernel, odd.
+        dtype: computed in; None: that of images and parameters.
+        feature_group_count: as of `nn.Conv`; the groups are computed one after the other.
+    """
+
+    features: int
+    kernel_size: tuple[int, int]
+    dtype: Any = None
+    feature_group_count: int = 1
+
+    @nn.compact
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Maps images `[N, H, W, C]` to `[N, ceil(H / 2), ceil(W / 2), features]`."""
+        operands = _conv_operands(self, images, self.kernel_size, self.feature_group_count)
+        return _group_by_group(conv_relu_max_pool, operands, self.feature_group_count)
 
 
 def conv(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:
@@ -186,8 +205,34 @@ def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
     return x.reshape(n, height // 2, 2, width // 2, 2, -1).sum(axis=(2, 4))
 
 
+def conv_relu_max_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """A convolution with zeros around, a rectifier, and the largest of each 2x2 window.
+
+    Args:
+        images: `[N, H, W, C]`.
+        kernel: `[K_h, K_w, C, F]`, both odd.
+        bias: `[F]`.
+
+    Returns:
+        `[N, ceil(H / 2), ceil(W / 2), F]`: windows beyond the image are smaller.
+    """
+    height, width = images.shape[1:3]
+    if height % 2 or width % 2 or are_mapped() or not on_cpu():
+        rows, columns = ((size // 2, size // 2) for size in kernel.shape[:2])
+        x = nn.relu(conv(images, kernel, (rows, columns)) + bias)
+        return nn.max_pool(x, (2, 2), (2, 2), "SAME")
+    return nn.relu(_first_largest(_conv_in_blocks(images, kernel)) + bias)
+
+
+def _group_by_group(layer: Callable[..., jax.Array], operands: Any, num_groups: int) -> jax.Array:
+    """Applies a layer to groups of channels of images, kernel and bias."""
+    parts = zip(*(jnp.split(one, num_groups, axis=-1) for one in operands), strict=True)
+    found = [layer(*part) for part in parts]
+    return found[0] if num_groups == 1 else jnp.concatenate(found, axis=-1)
+
+
 def _conv_operands(
-    module: Conv | ConvReluPool,
+    module: Conv | ConvReluPool | ConvReluMaxPool,
     images: jax.Array,
     kernel_size: tuple[int, int],
     num_groups: int = 1,
@@ -274,21 +319,61 @@ def _conv_in_windows(
     features = kernel.shape[-1]
     height, width = height // 2, width // 2
     x = jnp.pad(images, ((0, 0), *padding, (0, 0)))
-    # Blocks of 2x2 pixels become channels; 2x2 blocks hold the 4x4 pixels of a window.
-    x = x.reshape(n, height + 1, 2, width + 1, 2 * channels).transpose(0, 1, 3, 2, 4)
-    x = x.reshape(n, height + 1, width + 1, 4 * channels)
+    x = _in_blocks(x)  # 2x2 blocks hold the 4x4 pixels of a window.
     blocks = [x[:, i : i + height, j : j + width] for i in (0, 1) for j in (0, 1)]
     patches = jnp.concatenate([*blocks, jnp.ones((n, height, width, 1), x.dtype)], axis=-1)
-    matrix = jnp.concatenate([_kernel_in_windows(kernel), jnp.tile(bias, 4)[None]])
+    products = _kernel_in_blocks(kernel).reshape(16 * channels, 4 * features)
+    matrix = jnp.concatenate([products, jnp.tile(bias, 4)[None]])
     x = patches.reshape(-1, 16 * channels + 1) @ matrix
     return x.reshape(n, height, width, 4, features)
 
 
-def _kernel_in_windows(kernel: jax.Array) -> jax.Array:
-    """Lays out a kernel `[3, 3, C, F]` as `[16 * C, 4 * F]`, rows in the order of the patches."""
+def _conv_in_blocks(images: jax.Array, kernel: jax.Array) -> jax.Array:
+    """A convolution with zeros around as one of blocks of 2x2 pixels, of which H and W are whole.
+
+    The four outputs of a block depend on the same blocks. So there are four times the channels, in
+    and out, on a quarter of the places: with a kernel of 5x5, 36/25 of the multiplications.
+
+    Args:
+        images: `[N, H, W, C]`.
+        kernel: `[K_h, K_w, C, F]`, both odd.
+
+    Returns:
+        `[N, H // 2, W // 2, 4, F]`.
+    """
+    around = [(size // 2, size // 2) for size in kernel.shape[:2]]
+    x = _in_blocks(jnp.pad(images, ((0, 0), *around, (0, 0))))
+    x = conv(x, _kernel_in_blocks(kernel), ((0, 0), (0, 0)))
+    return x.reshape(*x.shape[:3], 4, kernel.shape[-1])
+
+
+def _in_blocks(images: jax.Array) -> jax.Array:
+    """Makes channels of blocks of 2x2 pixels: `[N, H // 2, W // 2, 4 * C]`."""
+    n, height, width, channels = images.shape
+    x = images.reshape(n, height // 2, 2, width // 2, 2 * channels).transpose(0, 1, 3, 2, 4)
+    return x.reshape(n, height // 2, width // 2, 4 * channels)
+
+
+def _kernel_in_blocks(kernel: jax.Array) -> jax.Array:
+    """A kernel `[K_h, K_w, C, F]` of odd sizes at its four places in blocks of 2x2 pixels.
+
+    Returns:
+        `[(K_h + 1) // 2, (K_w + 1) // 2, 4 * C, 4 * F]`.
+    """
     channels, features = kernel.shape[2:]
+    rows, columns = ((size + 1) // 2 for size in kernel.shape[:2])
     places = [
         jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i in (0, 1) for j in (0, 1)
     ]
-    x = jnp.stack(places, axis=3).reshape(2, 2, 2, 2, channels, 4 * features)
-    return x.transpose(0, 2, 1, 3, 4, 5).reshape(16 * channels, 4 * features)
+    x = jnp.stack(places, axis=3).reshape(rows, 2, columns, 2, channels, 4 * features)
+    return x.transpose(0, 2, 1, 3, 4, 5).reshape(rows, columns, 4 * channels, 4 * features)
+
+
+def _first_largest(x: jax.Array) -> jax.Array:
+    """The largest of `[..., 4, F]`, `[..., F]`; of equal ones the first has the gradient."""
+
+    def larger(first: jax.Array, second: jax.Array) -> jax.Array:
+        return jnp.where((second > first) | jnp.isnan(second), second, first)
+
+    a, b, c, d = (x[..., k, :] for k in range(4))
+    return larger(larger(a, b), larger(c, d))

@@ -12,7 +12,7 @@ import jax
 from flax import linen as nn
 
 from ensemble import network_keys
-from ensemble.networks.layers import Conv
+from ensemble.networks.layers import ConvReluMaxPool
 from ensemble.networks.packed import PLAIN, PackedDense, Packing, flattened
 
 
@@ -35,10 +35,8 @@ class LeNet5(nn.Module):
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps images `[N, H, W, C]` of any size to outputs `[N, num_outputs]`."""
         units, groups, dtype = self.packing.units, self.packing.num_groups, self.dtype
-        x = nn.relu(Conv(units(6), (5, 5), dtype)(images))
-        x = nn.max_pool(x, window_shape=(2, 2), strides=(2, 2), padding="SAME")
-        x = nn.relu(Conv(units(16), (5, 5), dtype, groups)(x))
-        x = nn.max_pool(x, window_shape=(2, 2), strides=(2, 2), padding="SAME")
+        x = ConvReluMaxPool(units(6), (5, 5), dtype, name="Conv_0")(images)
+        x = ConvReluMaxPool(units(16), (5, 5), dtype, groups, name="Conv_1")(x)
         x = flattened(x, groups)
         for i, width in enumerate((120, 84)):
             x = nn.Dropout(self.dropout)(x, deterministic=not train)

@@ -75,13 +75,50 @@ def test_conv_relu_pool_and_its_gradients(shape):
 
 
 @pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("shape", IMAGE_SHAPES)
+@pytest.mark.parametrize("kernel_size", [(5, 5), (3, 1)])
+def test_conv_relu_max_pool_and_its_gradients(shape, kernel_size):
+    operands = normal(0, shape), normal(1, (*kernel_size, shape[-1], 6)) / 5, normal(2, (6,))
+
+    def expected(images, kernel, bias):
+        x = nn.Conv(6, kernel_size).apply({"params": {"kernel": kernel, "bias": bias}}, images)
+        return nn.max_pool(nn.relu(x), (2, 2), (2, 2), "SAME")
+
+    assert_close(
+        value_and_grads(layers.conv_relu_max_pool, *operands), value_and_grads(expected, *operands)
+    )
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("first", range(4))
+def test_the_first_of_equal_values_has_the_gradient(first):
+    images = jnp.where(jnp.arange(4) < first, 1.0, 2.0).reshape(1, 2, 2, 1)
+
+    def largest(images):
+        return layers.conv_relu_max_pool(images, jnp.ones((1, 1, 1, 1)), jnp.zeros(1)).sum()
+
+    np.testing.assert_array_equal(jax.grad(largest)(images).ravel(), np.arange(4) == first)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("layer", [layers.conv_relu_pool, layers.conv_relu_max_pool])
 @pytest.mark.parametrize("channels", [1, 5])
-def test_nan_is_not_rectified_away(channels):
+def test_nan_is_not_rectified_away(layer, channels):
     images = jnp.zeros((2, 4, 4, channels)).at[0, 1, 2, 0].set(jnp.nan)
     kernel, bias = jnp.ones((3, 3, channels, 2)), jnp.zeros(2)
-    result = layers.conv_relu_pool(images, kernel, bias)
+    result = layer(images, kernel, bias)
     assert np.isnan(result[0]).all()
     assert np.isfinite(result[1]).all()
+
+
+def test_of_the_largest_the_gradient_scatters_nothing_on_a_cpu():
+    operands = normal(0, (2, 8, 8, 1)), normal(1, (5, 5, 1, 6)), normal(2, (6,))
+    gradient = jax.grad(lambda *p: layers.conv_relu_max_pool(*p).sum(), argnums=(1, 2))
+    program = jax.jit(gradient).lower(*operands).as_text()
+    assert "convolution" in program
+    assert "select_and_scatter" not in program
+    fast = "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
+    assert convolution_layouts(gradient, *operands) == {fast}
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.uint8])

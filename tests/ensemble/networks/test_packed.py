@@ -151,12 +151,17 @@ def test_a_fast_convolution_in_groups_is_flax_s():
 
 
 @pytest.mark.check
-def test_a_pooled_convolution_in_groups_is_flax_s():
-    images = jax.random.normal(jax.random.key(1), (3, 7, 6, 8))
-    module = layers.ConvReluPool(6, feature_group_count=2)
+@pytest.mark.parametrize("pool", [nn.avg_pool, nn.max_pool])
+def test_a_pooled_convolution_in_groups_is_flax_s(pool):
+    images = jax.random.normal(jax.random.key(1), (3, 8, 6, 8))
+    module = (
+        layers.ConvReluPool(6, feature_group_count=2)
+        if pool is nn.avg_pool
+        else layers.ConvReluMaxPool(6, (3, 3), feature_group_count=2)
+    )
     variables = module.init(jax.random.key(0), images)
     plain = nn.Conv(6, (3, 3), feature_group_count=2)
-    expected = nn.avg_pool(nn.relu(plain.apply(variables, images)), (2, 2), (2, 2))
+    expected = pool(nn.relu(plain.apply(variables, images)), (2, 2), (2, 2))
     np.testing.assert_allclose(module.apply(variables, images), expected, rtol=1e-4, atol=1e-5)
 
 
