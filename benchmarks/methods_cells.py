@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import methods_others
 import methods_prices as prices
 import methods_scores
 import methods_started
@@ -152,12 +153,14 @@ class Trained(NamedTuple):
         failed: [M] why each has failed, or "".
         variables: [M, ...] of all members; None where they are no single networks.
         seconds: CPU seconds that the program took, compilation included.
+        num_bytes: of the variables of one of them.
     """
 
     said: Mapping[str, Any]
     failed: list[str]
     variables: Any
     seconds: float
+    num_bytes: float
 
 
 def trials_of(data: str, family: str, config: Mapping[str, Any]) -> list[Trial]:
@@ -199,11 +202,13 @@ class Problem:
 
     Args:
         values: configuration of one network, flat.
-        arrays: rows by split; None: `values` name them.
+        arrays: rows by split, perhaps those of `methods_others` too; None: `values` name them.
     """
 
     def __init__(self, values: Mapping[str, Any], arrays: Any):
-        self.values, self._arrays = dict(values), arrays
+        self.values, self._arrays, self._where = dict(values), None, {}
+        if arrays is not None:
+            self._arrays, self._where = methods_others.joined(arrays)
 
     @functools.cached_property
     def task(self) -> Any:
@@ -219,6 +224,14 @@ class Problem:
     def view(self, said: Any, split: str) -> Any:
         """The predictions of members of a split, to be scored."""
         return said.view(self.task.likelihood, self.targets(split))
+
+    def views(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """The predictions of members by split, those of shifted and other rows by themselves."""
+        found = {split: self.view(one, split) for split, one in said.items()}
+        test = found.get("test")
+        if test is not None:
+            found |= {name: test.rows(where) for name, where in self._where.items()}
+        return found
 
     @functools.cached_property
     def teachers(self) -> methods_started.Teachers:
@@ -333,7 +346,8 @@ class Problem:
             engine = method.engine
             variables = engine.programs.placement.gather_members(state.members.chosen_variables)
         failed = _failed(method, state, said)
-        return Trained(said, failed, variables, time.process_time() - began)
+        size = method.fitted(state, range(len(trials)), None).num_bytes / len(trials)
+        return Trained(said, failed, variables, time.process_time() - began, size)
 
     def _chains(self, keys: Settings, number: int, splits: Sequence[str], start: Start) -> Trained:
         """Moves chains from plain networks, one from each."""
@@ -342,8 +356,10 @@ class Problem:
         found = self.train("plain", [start.trial] * number, start.steps, start.seed, first)
         method = self._method(self._checked({**keys, "num_chains": number}))
         params = found.variables["params"]
-        state, said = methods_started.chains(method, prices.key_of(keys["seed"]), params, splits)
-        return Trained(said, _failed(method, state, said), None, time.process_time() - began)
+        key = prices.key_of(keys["seed"])
+        state, said, size = methods_started.chains(method, key, params, splits)
+        failed = _failed(method, state, said)
+        return Trained(said, failed, None, time.process_time() - began, size / number)
 
     def _crossed(self, keys: Settings, splits: Sequence[str]) -> Trained:
         """Trains cross-fitted networks, which predict as one cell."""
@@ -354,7 +370,8 @@ class Problem:
         said = {split: method.predict_split(state, split) for split in splits}
         failed = next(filter(None, _failed(method, state, said)), "")
         together = {split: _as_one(self.view(one, split), one) for split, one in said.items()}
-        return Trained(together, [failed], None, time.process_time() - began)
+        size = method.fitted(state, range(FOLDS), None).num_bytes
+        return Trained(together, [failed], None, time.process_time() - began, size)
 
     def curve(self, steps: int, num_members: int, points: int) -> list[tuple[int, float]]:
         """Validation scores of plain networks on their way: `(step, mean over members)`."""
@@ -377,7 +394,8 @@ class Problem:
         state = prices.ended(method, method.init(prices.key_of(0)))
         said = {split: method.predict_split(state, split) for split in methods_scores.SPLITS}
         failed = _failed(method, state, said)
-        return Trained(said, failed, None, time.process_time() - began)
+        size = method.fitted(state, range(num_members), None).num_bytes / num_members
+        return Trained(said, failed, None, time.process_time() - began, size)
 
     def _around(self, variables: Any, num_members: int) -> Any:
         keys = {"method": "laplace", "init_from": "plain", "ensemble_size": num_members}
@@ -499,7 +517,8 @@ def joined(parts: Sequence[Trained]) -> Trained:
         member_of = None if are_single else np.repeat(np.arange(len(parts)), sizes)
         said[split] = MemberPredictions(arrays, member_of)
     failed = [why for one in parts for why in one.failed]
-    return Trained(said, failed, None, sum(one.seconds for one in parts))
+    size = float(np.mean([one.num_bytes for one in parts]))
+    return Trained(said, failed, None, sum(one.seconds for one in parts), size)
 
 
 # Predictions on disk.
@@ -507,7 +526,7 @@ def joined(parts: Sequence[Trained]) -> Trained:
 
 def write(path: pathlib.Path, found: Trained) -> None:
     """Keeps what members say, and which have failed."""
-    arrays: dict[str, Any] = {"failed": np.array(found.failed)}
+    arrays: dict[str, Any] = {"failed": np.array(found.failed), "num_bytes": found.num_bytes}
     for split, one in found.said.items():
         arrays |= {f"{split}/{name}": array for name, array in one.arrays.items()}
         if one.member_of is not None:
@@ -524,11 +543,11 @@ def read(path: pathlib.Path) -> Trained:
 
     said = {}
     with np.load(path) as file:
-        failed = file["failed"].tolist()
+        failed, num_bytes = file["failed"].tolist(), float(file["num_bytes"])
         for split in methods_scores.SPLITS:
             arrays = {
                 name.partition("/")[2]: file[name] for name in file if name.startswith(f"{split}/")
             }
             member_of = arrays.pop("member_of", None)
             said[split] = MemberPredictions(arrays, member_of)
-    return Trained(said, failed, None, 0.0)
+    return Trained(said, failed, None, 0.0, num_bytes)

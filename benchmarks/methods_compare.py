@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import methods_cells as cells
 import methods_scores
 import numpy as np
+from methods_others import SHIFTED
 
 Row = Mapping[str, Any]
 TIMES = (1, 4)
@@ -280,9 +281,10 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
     best = min(able, key=lambda one: one.validation)
     score = best.entries[0].score
     beside, own = {}, {}
-    for name in (score, SECOND[score]):
+    for name in best.entries[0].terms:
         rows = {one.name: one.rows(name) for one in known}
-        beside[name] = behind(rows, best.name, name, float(rows[PLAIN].mean()))
+        rule = score if name == SHIFTED else name
+        beside[name] = behind(rows, best.name, rule, float(rows[PLAIN].mean()))
         own[name] = {one: interval(value) for one, value in rows.items()}
     entries: list[dict[str, Any]] = []
     for one in known:
@@ -294,11 +296,13 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
             }
             for name in beside
         }
-        raw, after = (_means([getattr(seed, part) for seed in one.entries]) for part in
-                      ("test", "calibrated"))  # fmt: skip
+        raw, after, shifted = (_means([getattr(seed, part) for seed in one.entries]) for part in
+                               ("test", "calibrated", "shifted"))  # fmt: skip
+        aurocs = [seed.auroc_of_others for seed in one.entries]
         found: dict[str, Any] = {"entry": one.name, "networks": one.networks, "length": one.length}
         found |= {"seeds": len(one.entries), "validation": one.validation, **ranked}
-        found |= {"raw": raw, "calibrated": after}
+        found |= {"raw": raw, "calibrated": after, "under_shift": shifted}
+        found["auroc_of_others"] = None if None in aurocs else statistics.fmean(aurocs)
         if pool is not None:
             found["equivalent"] = equivalent_with_interval(one.rows(score), pool)
         entries.append(found)

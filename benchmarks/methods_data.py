@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import methods_others
 import neutral_data
 import numpy as np
 import tables_data
@@ -40,16 +41,14 @@ _TABLE = {"model": "mlp", "mlp.widths": "128,128", "num_epochs": 100, "batch_siz
 
 def config_of(data: str) -> dict[str, Any]:
     """How one network is trained if nothing is tuned, flat."""
-    if data == "digits":
-        return {**_COMMON, **_TABLE, "dataset": "digits"}
     if data == IMAGES:
         return {**_COMMON, "model": "lenet5", "num_epochs": 40, "batch_size": 64}
     likelihood = "gaussian" if data in NUMBERS else "categorical"
     return {**_COMMON, **_TABLE, "likelihood": likelihood}
 
 
-def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any] | None:
-    """The rows, by the keys of `ensemble.sources.own_arrays`; None: `config.dataset` names them.
+def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any]:
+    """The rows, by the keys of `ensemble.sources.own_arrays`, and those of `methods_others`.
 
     Args:
         data: one of `DATA`.
@@ -58,12 +57,13 @@ def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any] | Non
     Raises:
         RuntimeError: the data are not there.
     """
-    if data == "digits":
-        return None
+    data_dir = str(tables_data.ROOT.parent / "shared" / "tensorflow_datasets")
     try:
         if data == IMAGES:
-            return _images()
-        return _table(data, folder)
+            arrays = _images(data_dir)
+        else:
+            arrays = _digits() if data == "digits" else _table(data, folder)
+        return methods_others.with_others(arrays, data_dir)
     except OSError as error:
         raise RuntimeError(f"{data} is not there: {error}") from error
 
@@ -96,13 +96,24 @@ def _encoded(data: str, folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     return inputs, np.concatenate([problem.wanted, problem.truth])
 
 
-def _images() -> dict[str, Any]:
+def _digits() -> dict[str, Any]:
+    """The digits of scikit-learn, in the splits that `config.dataset` gives them."""
+    from ensemble.source import Request
+    from ensemble.sources.catalogue import load
+
+    whole, found = load("digits", Request(seed=0, hold_out=True)), {}
+    for split, size in whole.sizes.items():
+        found[f"{split}_inputs"] = np.asarray(whole.read(split, slice(0, size)).inputs)
+        found[f"{split}_labels"] = np.asarray(whole.targets(split))
+    return found
+
+
+def _images(data_dir: str) -> dict[str, Any]:
     """Fashion-MNIST: the first images of the training split, and all test images."""
     from ensemble.source import Request  # The driver starts without JAX.
     from ensemble.sources.catalogue import load
 
-    place = str(tables_data.ROOT.parent / "shared" / "tensorflow_datasets")
-    whole: Any = load("fashion_mnist", Request(seed=0, hold_out=True, data_dir=place))
+    whole: Any = load("fashion_mnist", Request(seed=0, hold_out=True, data_dir=data_dir))
     first, found = 0, {}
     for split, number in _NUM_IMAGES.items():
         where = slice(first, first + number)

@@ -178,14 +178,14 @@ class Entries:
             predict = plain["predict"] * cells.num_cycles(most, row["steps"])
         charged, predict = networks * charged, networks * predict
         cost = {"charged_seconds": charged, "predict_seconds": predict}
+        cost["bytes"] = networks * row["bytes"]
         return {**cost, "setting": row["setting"]}
 
     @functools.lru_cache(maxsize=32)  # noqa: B019  # There is one.
     def _views(self, data: str, family: str, length: float, stage: str) -> tuple[Any, list[str]]:
         path, problem = self._work.file(data, family, length, stage), self._work.problem(data)
         found = cells.read(path)
-        views = {split: problem.view(said, split) for split, said in found.said.items()}
-        return views, found.failed
+        return problem.views(found.said), found.failed
 
 
 def _family_of(entry: str) -> str:

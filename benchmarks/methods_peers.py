@@ -71,13 +71,13 @@ def compared(work: methods.Work, data: str, family: str, said: Any) -> Row:
     own = cells.read(work.file(data, family, 1))
     parts = {}
     for name, failed in (("ours", own.failed), ("peer", [""] * number)):
-        views = {}
-        for split in methods_scores.SPLITS:
-            found = own.said[split]
-            if name == "peer":
-                found = MemberPredictions({LOG_PROBS: said[f"{family}/{split}"]})
-            views[split] = problem.view(found, split)
-        seeds = methods_compare.scored_seeds(views, failed, 1, number)
+        found = own.said
+        if name == "peer":
+            found = {
+                split: MemberPredictions({LOG_PROBS: said[f"{family}/{split}"]})
+                for split in methods_scores.SPLITS
+            }
+        seeds = methods_compare.scored_seeds(problem.views(found), failed, 1, number)
         parts[name] = methods_compare.Scored(name, 1, 1, seeds)
     ours, theirs = (parts[name].rows("nll") for name in ("ours", "peer"))
     mean, low, high = methods_compare.interval(ours, theirs)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from methods_others import OTHERS, SHIFTED
 
 SPLITS = ("validation", "calibration", "test")
 _CLASS_SCORES, _NUMBER_SCORES = ("nll", "accuracy", "brier", "ece"), ("crps", "rmse", "nll")
@@ -40,7 +41,11 @@ class Entry(NamedTuple):
         validation: the score that decides, calibrated.
         test: scores of the test split.
         calibrated: the same after the factor.
-        terms: [N] of each calibrated score that is compared, by its name.
+        shifted: the same of shifted rows, if there are any.
+        auroc_of_others: how often the entropy of classes, or the variance of a number, is larger
+            for rows unlike the data than for those that test; None: there are none.
+        terms: [N] of each calibrated score that is compared, by its name; of the score that decides
+            also those of shifted rows.
     """
 
     score: str
@@ -48,6 +53,8 @@ class Entry(NamedTuple):
     validation: float
     test: dict[str, float | None]
     calibrated: dict[str, float | None]
+    shifted: dict[str, float | None]
+    auroc_of_others: float | None
     terms: dict[str, np.ndarray]
 
 
@@ -72,12 +79,23 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entr
     names = _CLASS_SCORES if score == "nll" else _NUMBER_SCORES
     raw, after = _values(some["test"], names), _values(calibrated["test"], names)
     if score == "nll":
-        raw["auroc_of_errors"] = _auroc(some["test"].confidence, some["test"].hits)
-    rules, terms = scores_of(calibrated["test"]), {}
-    for name in (score, SECOND[score]):
-        of_rows = np.asarray(rules[name].known_terms(calibrated["test"])[0])
+        hits = some["test"].hits == 1
+        raw["auroc_of_errors"] = _auroc(*(-some["test"].confidence[one] for one in (hits, ~hits)))
+    measured = {name: ("test", name) for name in (score, SECOND[score])}
+    shifted, auroc = {}, None
+    if SHIFTED in calibrated:
+        shifted = _values(calibrated[SHIFTED], names)
+        measured[SHIFTED] = (SHIFTED, score)
+    if OTHERS in some:
+        known = "entropy" if score == "nll" else "total"
+        auroc = _auroc(*(some[one].uncertainties()[known] for one in ("test", OTHERS)))
+    terms = {}
+    for name, (split, rule) in measured.items():
+        view = calibrated[split]
+        of_rows = np.asarray(scores_of(view)[rule].known_terms(view)[0])
         terms[name] = of_rows if of_rows.ndim == 1 else of_rows[:, 0]  # Then [:, 1] are hits.
-    return Entry(score, factor, _value(calibrated["validation"], score), raw, after, terms)
+    validation = _value(calibrated["validation"], score)
+    return Entry(score, factor, validation, raw, after, shifted, auroc, terms)
 
 
 def chosen_by(views: Mapping[str, Any], which: Sequence[int]) -> dict[str, Any]:
@@ -101,12 +119,13 @@ def _factor_of(view: Any) -> float:
     return float(factor_of(view))
 
 
-def _auroc(confidence: np.ndarray, hits: np.ndarray) -> float | None:
-    """How often a hit is more confident than an error; None where there are no errors."""
-    hit, error = confidence[hits == 1], confidence[hits == 0]
-    if not len(hit) or not len(error):
+def _auroc(lower: np.ndarray, higher: np.ndarray) -> float | None:
+    """How often the second are higher than the first; None where one side has none."""
+    from ensemble.metrics import detection_scores
+
+    if not len(lower) or not len(higher):
         return None
-    return float(np.mean((hit[:, None] > error) + 0.5 * (hit[:, None] == error)))
+    return detection_scores(lower, higher)["auroc"]
 
 
 def weighted(views: Mapping[str, Any]) -> dict[str, Any]:

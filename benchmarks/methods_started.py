@@ -55,7 +55,7 @@ def timed_keys(steps: int) -> Settings:
 
 def chains(
     method: Any, rng_key: Any, params: Any, splits: Sequence[str]
-) -> tuple[Any, Mapping[str, Any]]:
+) -> tuple[Any, Mapping[str, Any], int]:
     """Moves chains from networks to their end.
 
     Args:
@@ -65,7 +65,7 @@ def chains(
         splits: that are predicted.
 
     Returns:
-        The last state, and what the draws say by split.
+        The last state, what the draws say by split, and the bytes of all that predict.
     """
     from etils import epath
 
@@ -78,7 +78,9 @@ def chains(
         while not method.finished(state):
             state, info = method.advance(state)
             method.record(info, draws)
-        return state, {split: method.predict_split(state, split, draws) for split in splits}
+        said = {split: method.predict_split(state, split, draws) for split in splits}
+        chains_of = range(len(method.status(state)))
+        return state, said, method.fitted(state, chains_of, draws).num_bytes
 
 
 class Teachers:
