@@ -334,33 +334,21 @@ def losses(row: Row, times: int) -> dict[str, float]:
 
 def decision_list(
     rows: Sequence[Row], times: int, among: Collection[str] | None = None
-) -> dict[str, str]:
-    """The advice by the kind of targets: the entry whose mean loss over data sets is lowest.
+) -> str | None:
+    """The advice: the entry whose mean loss over data sets is lowest; None: they share none.
 
     Args:
         rows: of data sets, with their `rounds`.
         times: units of c.
         among: entries that can be advised; None: all that validation rows have not weighed.
-
-    Returns:
-        By 'classes' and 'numbers', if there are two data sets of each; else by 'all'.
     """
-    known = [(row["kind"], losses(row, times)) for row in rows]
-    known = [(kind, one) for kind, one in known if one]
-    kinds = [kind for kind, _ in known]
-    if min(kinds.count(one) for one in ("classes", "numbers")) >= 2:
-        parts = {one: [loss for kind, loss in known if kind == one] for one in sorted(set(kinds))}
-    else:
-        parts = {"all": [loss for _, loss in known]}
-    found = {}
-    for kind, part in parts.items():
-        shared = set.intersection(*(set(one) for one in part)) if part else set()
-        shared = (shared if among is None else shared & set(among)) - {GREEDY}
-        if shared:
-            found[kind] = min(
-                sorted(shared), key=lambda name: statistics.fmean(one[name] for one in part)
-            )
-    return found
+    known = [one for row in rows if (one := losses(row, times))]
+    shared = set.intersection(*map(set, known)) - {GREEDY} if known else set()
+    if among is not None:
+        shared &= set(among)
+    return min(
+        sorted(shared), key=lambda name: statistics.fmean(one[name] for one in known), default=None
+    )
 
 
 def regrets(rows: Sequence[Row], times: int) -> dict[str, tuple[str, float]]:
@@ -371,8 +359,7 @@ def regrets(rows: Sequence[Row], times: int) -> dict[str, tuple[str, float]]:
     found = {}
     for row in rows:
         own = losses(row, times)
-        others = decision_list([one for one in rows if one is not row], times, own)
-        name = others.get(row["kind"], others.get("all"))
-        if name in own:
+        name = decision_list([one for one in rows if one is not row], times, own)
+        if name is not None:
             found[row["data"]] = (name, own[name])
     return found

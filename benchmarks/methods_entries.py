@@ -40,7 +40,6 @@ class Entries:
         large = self._large_groups(data, rounds[-1]["entries"])
         rounds.append(self._large_round(data, pool, rounds[-1]["entries"], large))
         row = {
-            "kind": "numbers" if data in methods_data.NUMBERS else "classes",
             "is_complete": all(map(self._work.is_done, [*methods_plan.groups(data), *large])),
             "families": list(cells.FAMILIES),
             "unit_seconds": self._work.found(Group(data, "length"), 0)["seconds"],

@@ -16,6 +16,9 @@ from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
 
 RESULTS = ROOT / "benchmarks" / "results" / "methods.json"
+IMAGE_SETS = ROOT.parent / "shared" / "tensorflow_datasets"
+NOTHING = ({}, {}, {}, None)
+"""The scores of a `methods_scores.Entry` that a test does not need."""
 PRICE = {"step": 0.001, "predict": 0.1, "compile": 1.0, "steps_per_epoch": 10}
 
 
@@ -252,7 +255,7 @@ def test_accuracy_is_better_when_it_is_higher(module):
 def test_roots_are_those_of_seeds(module):
     compare, scores = module("methods_compare"), module("methods_scores")
     squares = np.random.default_rng(0).exponential(size=(5, 50))
-    entries = [scores.Entry("crps", 1.0, 0.0, {}, {}, {"rmse": one}) for one in squares]
+    entries = [scores.Entry("crps", 1.0, 0.0, *NOTHING, {"rmse": one}) for one in squares]
     rows = compare.Scored("a", 1, 1.0, entries).rows("rmse")
     np.testing.assert_allclose(rows.mean(axis=1), np.sqrt(squares.mean(axis=1)))
 
@@ -271,51 +274,40 @@ def test_equivalents_are_read_off_the_curve_of_the_pool(module):
     assert found["interval"] == pytest.approx([4, 4])
 
 
-def compared(data, kind, **values):
+def compared(data, **values):
     entries = [{"entry": name, "nll": {"value": value}} for name, value in values.items()]
-    return {
-        "data": data,
-        "kind": kind,
-        "rounds": [{"times": 1, "score": "nll", "entries": entries}],
-    }
+    return {"data": data, "rounds": [{"times": 1, "score": "nll", "entries": entries}]}
 
 
 def test_a_list_is_made_of_the_other_data_sets(module):
     compare = module("methods_compare")
     rows = [
-        compared("one", "classes", a=1.0, b=1.1, c=5.0),
-        compared("two", "numbers", a=2.0, b=1.0),
-        compared("three", "classes", a=1.0, b=1.2),
+        compared("one", a=1.0, b=1.1, c=5.0),
+        compared("two", a=2.0, b=1.0),
+        compared("three", a=1.0, b=1.2),
     ]
-    assert compare.decision_list(rows, 1) == {"all": "b"}
-    assert compare.decision_list(rows[:1], 1) == {"all": "a"}
+    assert compare.decision_list(rows, 1) == "b"
+    assert compare.decision_list(rows[:1], 1) == "a"
     found = compare.regrets(rows, 1)
     assert found["one"] == ("b", pytest.approx(0.1))
     assert found["two"] == ("a", pytest.approx(1.0))
     assert compare.regrets(rows[:1], 1) == {}
-    assert compare.decision_list(rows, 4) == {}
+    assert compare.decision_list(rows, 4) is None
 
 
 def test_a_list_advises_what_a_data_set_has_and_nothing_that_was_weighed(module):
     compare = module("methods_compare")
-    rows = [compared("one", "classes", a=1.0, b=1.1, greedy=0.5) for _ in range(2)]
-    assert compare.decision_list(rows, 1) == {"all": "a"}
-    rows.append(compared("three", "classes", b=2.0, c=1.0))
+    rows = [compared("one", a=1.0, b=1.1, greedy=0.5) for _ in range(2)]
+    assert compare.decision_list(rows, 1) == "a"
+    rows.append(compared("three", b=2.0, c=1.0))
     assert compare.regrets(rows, 1)["three"] == ("b", pytest.approx(1.0))
-
-
-def test_a_list_heeds_kinds_of_which_there_are_two_sets_each(module):
-    compare = module("methods_compare")
-    rows = [compared(f"c{k}", "classes", a=1.0, b=2.0) for k in range(2)]
-    rows += [compared(f"n{k}", "numbers", a=3.0, b=1.0) for k in range(2)]
-    assert compare.decision_list(rows, 1) == {"classes": "a", "numbers": "b"}
 
 
 def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
     compare, scores = module("methods_compare"), module("methods_scores")
 
     def scored(name, networks, *validation):
-        entries = [scores.Entry("nll", 1.0, one, {}, {}, {}) for one in validation]
+        entries = [scores.Entry("nll", 1.0, one, *NOTHING, {}) for one in validation]
         return compare.Scored(name, networks, 4 / networks, entries)
 
     found = compare.chosen([scored("a", 1, 0.4, 0.2), scored("a", 2, 0.2, 0.3), scored("b", 1, 9)])
@@ -372,7 +364,7 @@ class StandIn:
             logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
             said[split] = MemberPredictions({LOG_PROBS: logits})
         failed = ["" if k else "became non-finite" for k in range(len(trials))]
-        return self.cells.Trained(said, failed, {"k": len(trials)}, 1.0)
+        return self.cells.Trained(said, failed, {"k": len(trials)}, 1.0, 1000.0)
 
     def price_around(self):
         if self.has_no_price:
@@ -384,6 +376,12 @@ class StandIn:
 
     def view(self, said, split):
         return MeanOfSoftmax(arrays=said.arrays, targets=self.targets[split])
+
+    def views(self, said):
+        found = {split: self.view(one, split) for split, one in said.items()}
+        if "test" in found:
+            found |= {"shifted": found["test"].rows(slice(50)), "others": found["calibration"]}
+        return found
 
 
 @pytest.mark.check
@@ -422,6 +420,12 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     assert entries["deep_ensemble"]["equivalent"]["value"] > 1.5
     assert entries["plain"]["nll"]["excess"] > 0
     assert entries["plain"]["nll"]["verdict"] != "as good"
+    assert entries["plain"]["shifted"]["excess"] > 0
+    assert entries["plain"]["under_shift"]["nll"] == pytest.approx(
+        entries["plain"]["shifted"]["value"]
+    )
+    assert 0.4 < entries["plain"]["auroc_of_others"] < 0.6, "these are drawn as the others are"
+    assert entries["deep_ensemble"]["bytes"] == 1000 * entries["deep_ensemble"]["networks"]
     assert {"plain", "deep_ensemble"} < {one["entry"] for one in third["entries"]}
     assert len(third["entries"]) == 5
     for one in third["entries"]:
@@ -431,6 +435,10 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     text = page.text(content)
     assert "| `packed` | failed: all of its trials have failed |" in text
     assert ", 4 seeds |" in text
+    assert text.count("| with 4c | shifted NLL |") == 1
+    shown = entries["deep_ensemble"]["shifted"]["value"]
+    line = next(one for one in text.splitlines() if f"`deep_ensemble` | {shown:.4f}" in one)
+    assert line.endswith(f" {entries['deep_ensemble']['bytes'] / 1000:.0f} |")
     assert "> 24" not in text, "the pool that is left has 16 at most"
     assert "- With 4 times the time of one network: **`" in text
     assert "have failed or are" in text, "trials of other families"
@@ -461,6 +469,78 @@ def test_finals_whose_predictions_are_lost_are_run_again_unless_they_were_compar
     assert not work.is_done(group), "a family is new"
     work.results.add(key, {"is_complete": True, "families": families})
     assert work.is_done(group)
+
+
+# Shifted rows, and those unlike the data.
+
+
+def arrays_of(rng, num_rows, **sizes):
+    found = {}
+    for split, number in {"train": 500, "test": num_rows, **sizes}.items():
+        inputs = rng.normal(size=(number, 3)).astype(np.float32)
+        found |= {f"{split}_inputs": inputs, f"{split}_targets": inputs[:, 0].astype(np.float64)}
+    return found
+
+
+def test_rows_are_shifted_in_turns_and_others_lie_beyond_all_columns(module):
+    others = module("methods_others")
+    arrays = arrays_of(np.random.default_rng(0), 40)
+    found = others.with_others(arrays, "nowhere")
+    moved = (found["shifted_inputs"] != arrays["test_inputs"]).sum(axis=1)
+    np.testing.assert_array_equal(found["shifted_targets"], arrays["test_targets"])
+    assert (moved[1::5] == 3).all(), "noise moves all columns"
+    assert (moved[4::5] == 1).all(), "one column lies beyond its range"
+    assert moved[0::5].mean() < 2.5, "some values are missing"
+    low, high = arrays["train_inputs"].min(axis=0), arrays["train_inputs"].max(axis=0)
+    outside = found["others_inputs"]
+    assert outside.shape == (40, 3)
+    assert ((outside < low) | (outside > high)).all()
+    assert (np.abs(outside - (low + high) / 2) <= 1.5 * (high - low) + 1e-4).all()
+
+
+def test_all_rows_are_one_split_for_the_methods_and_are_told_apart(module):
+    cells, others = module("methods_cells"), module("methods_others")
+    rng = np.random.default_rng(0)
+    arrays = others.with_others(arrays_of(rng, 30, validation=20, calibration=20), "nowhere")
+    whole, where = others.joined(arrays)
+    assert [one for one in whole if "shifted" in one or "others" in one] == []
+    for name, rows in where.items():
+        np.testing.assert_array_equal(whole["test_inputs"][rows], arrays[f"{name}_inputs"])
+    values = module("methods_data").config_of("concrete") | {"mlp.widths": "8"}
+    problem = cells.Problem(values, arrays)
+    said = {"loc": rng.normal(size=(2, 90)), "scale": np.ones((2, 90))}
+    views = problem.views({"test": MemberPredictions(said)})
+    np.testing.assert_array_equal(views["shifted"].arrays["loc"], said["loc"][:, 30:60])
+    np.testing.assert_allclose(views["shifted"].targets, arrays["test_targets"], rtol=1e-6)
+    assert views["others"].num_rows == views["test"].num_rows == 30
+
+
+@pytest.mark.skipif(not IMAGE_SETS.exists(), reason="prepared Fashion-MNIST is not here")
+def test_clothes_have_the_form_of_digits(module):
+    data = module("methods_data")
+    arrays = data.arrays_of("digits", None)
+    for name in ("shifted_inputs", "others_inputs"):
+        assert arrays[name].shape == (300, 8, 8, 1)
+        assert arrays[name].dtype == arrays["train_inputs"].dtype
+        assert 8 < arrays[name].max() <= 16
+    kinds = [arrays["shifted_inputs"][k::5] != arrays["test_inputs"][k::5] for k in range(5)]
+    assert all(one.any(axis=(1, 2, 3)).all() for one in kinds)
+    assert abs(float(arrays["others_inputs"].mean()) - float(arrays["test_inputs"].mean())) < 2
+
+
+def test_rows_unlike_the_data_are_told_by_entropy_or_variance(module):
+    scores = module("methods_scores")
+    assert scores._auroc(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == 0.875
+    assert scores._auroc(np.array([]), np.array([1.0])) is None
+    rng, views = np.random.default_rng(0), {}
+    for split, sharpness in {"test": 5.0, "others": 0.1}.items():
+        logits = sharpness * np.eye(3)[rng.integers(3, size=60)][None]
+        arrays = {LOG_PROBS: logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))}
+        views[split] = MeanOfSoftmax(arrays=arrays, targets=rng.integers(3, size=60))
+    views |= dict.fromkeys(("validation", "calibration"), views["test"])
+    assert scores.scored(views).auroc_of_others == 1.0
+    del views["others"]
+    assert scores.scored(views).auroc_of_others is None
 
 
 # Programs.
@@ -552,7 +632,7 @@ def test_greedy_networks_are_never_called_best(module):
 
     def known(name, validation):
         terms = {"nll": np.full(50, validation), "accuracy": np.full(50, 0.5)}
-        entry = scores.Entry("nll", 1.0, validation, {}, {}, terms)
+        entry = scores.Entry("nll", 1.0, validation, *NOTHING, terms)
         return compare.Scored(name, 2, 1.0, [entry] * 5)
 
     found = compare.compared([known("greedy", 0.1), known("plain", 0.3), known("swag", 0.2)], None)
@@ -573,7 +653,7 @@ def test_cross_fitted_networks_are_one_cell(module, problem, data):
     cells = module("methods_cells")
     if data == "digits":
         values = module("methods_data").config_of("digits") | {"mlp.widths": "8"}
-        problem = cells.Problem(values, None)
+        problem = cells.Problem(values, module("methods_data")._digits())
     trial = cells.Trial(0, 1e-2, 1e-5)
     each = [problem.train("cross_fitted", [trial], 40, seed) for seed in range(2)]
     view = problem.view(cells.joined(each).said["test"], "test")
@@ -586,6 +666,7 @@ def test_cross_fitted_networks_are_one_cell(module, problem, data):
 
 
 @pytest.mark.check
+@pytest.mark.skipif(not IMAGE_SETS.exists(), reason="prepared Fashion-MNIST is not here")
 def test_a_killed_benchmark_goes_on(tmp_path):
     out = tmp_path / "methods.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "methods.py"), f"--out={out}"]
