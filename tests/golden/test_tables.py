@@ -27,7 +27,8 @@ PRINTED = {
 }
 """Pages by the configuration whose table they print."""
 PRINTED_ON = "AuthenticAMD 26 2 1, jaxlib 0.10.2"
-"""The machine whose figures the pages print."""
+"""The machine whose figures the pages print, but for those of `ELSEWHERE`."""
+ELSEWHERE = {"README.md": "AuthenticAMD 25 17 1, jaxlib 0.10.2"}
 
 
 def printed_lines(page):
@@ -40,7 +41,7 @@ def printed_lines(page):
 def check(page, output):
     """Fails where a line of a page is not in the output, up to rounding of other processors."""
     found = [line.rstrip() for line in output.splitlines()]
-    same_machine = machine() == PRINTED_ON
+    same_machine = machine() == ELSEWHERE.get(page, PRINTED_ON)
     for line in printed_lines(page):
         if line in found:
             continue
@@ -87,4 +88,4 @@ def test_a_wrong_figure_is_found():
     lines = printed_lines("README.md")
     check("README.md", "\n".join(lines))
     with pytest.raises(AssertionError, match="ensemble "):
-        check("README.md", "\n".join(line.replace("87.13", "37.13") for line in lines))
+        check("README.md", "\n".join(line.replace("87.60", "37.60") for line in lines))
