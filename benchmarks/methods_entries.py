@@ -7,7 +7,6 @@ from typing import Any
 
 import methods_cells as cells
 import methods_compare
-import methods_data
 import methods_plan
 import methods_scores
 from methods_plan import LARGE, NUM_LARGE, NUM_SEEDS, Group
