@@ -206,7 +206,8 @@ class Problem:
     """
 
     def __init__(self, values: Mapping[str, Any], arrays: Any):
-        self.values, self._arrays, self._where = dict(values), None, {}
+        self.values, self._arrays = dict(values), arrays
+        self._where: dict[str, slice] = {}
         if arrays is not None:
             self._arrays, self._where = methods_others.joined(arrays)
 

@@ -298,11 +298,10 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
         }
         raw, after, shifted = (_means([getattr(seed, part) for seed in one.entries]) for part in
                                ("test", "calibrated", "shifted"))  # fmt: skip
-        aurocs = [seed.auroc_of_others for seed in one.entries]
+        unlike = [{"auroc_of_others": seed.auroc_of_others} for seed in one.entries]
         found: dict[str, Any] = {"entry": one.name, "networks": one.networks, "length": one.length}
         found |= {"seeds": len(one.entries), "validation": one.validation, **ranked}
-        found |= {"raw": raw, "calibrated": after, "under_shift": shifted}
-        found["auroc_of_others"] = None if None in aurocs else statistics.fmean(aurocs)
+        found |= {"raw": raw, "calibrated": after, "under_shift": shifted, **_means(unlike)}
         if pool is not None:
             found["equivalent"] = equivalent_with_interval(one.rows(score), pool)
         entries.append(found)
