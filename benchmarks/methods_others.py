@@ -14,7 +14,7 @@ import numpy as np
 Arrays = Mapping[str, Any]
 SHIFTED, OTHERS = "shifted", "others"
 _SEVERITY, _MOST = 3, 2000
-"""Of five; and rows of each that are predicted at most."""
+"""The severity, of five, and the most rows that are predicted."""
 
 
 def with_others(arrays: Arrays, data_dir: str) -> dict[str, Any]:
