@@ -153,7 +153,7 @@ class Trained(NamedTuple):
         failed: [M] why each has failed, or "".
         variables: [M, ...] of all members; None where they are no single networks.
         seconds: CPU seconds that the program took, compilation included.
-        num_bytes: of the variables of one of them.
+        num_bytes: the size of what one of them predicts by, with all of its draws.
     """
 
     said: Mapping[str, Any]
@@ -202,14 +202,12 @@ class Problem:
 
     Args:
         values: configuration of one network, flat.
-        arrays: rows by split, perhaps those of `methods_others` too; None: `values` name them.
+        arrays: rows by split, perhaps those of `methods_others` too.
     """
 
-    def __init__(self, values: Mapping[str, Any], arrays: Any):
-        self.values, self._arrays = dict(values), arrays
-        self._where: dict[str, slice] = {}
-        if arrays is not None:
-            self._arrays, self._where = methods_others.joined(arrays)
+    def __init__(self, values: Mapping[str, Any], arrays: Mapping[str, Any]):
+        self.values = dict(values)
+        self._arrays, self._where = methods_others.joined(arrays)
 
     @functools.cached_property
     def task(self) -> Any:

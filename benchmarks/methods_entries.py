@@ -7,6 +7,8 @@ from typing import Any
 
 import methods_cells as cells
 import methods_compare
+import methods_data
+import methods_others
 import methods_plan
 import methods_scores
 from methods_plan import LARGE, NUM_LARGE, NUM_SEEDS, Group
@@ -41,6 +43,7 @@ class Entries:
         row = {
             "is_complete": all(map(self._work.is_done, [*methods_plan.groups(data), *large])),
             "families": list(cells.FAMILIES),
+            "kinds": methods_others.kinds_of(is_image=data in methods_data.IMAGE_SETS),
             "unit_seconds": self._work.found(Group(data, "length"), 0)["seconds"],
             "pool": {
                 "sizes": methods_compare.POOL_SIZES[: len(pool)],

@@ -1,41 +1,104 @@
-"""Rows that methods.py predicts beside those that test: shifted ones, and some unlike the data.
+"""Rows that methods.py predicts beside those that test: shifted rows, and rows unlike the data.
 
-Each shifted row is a test row under one of the kinds of `ensemble evaluate`, at the middle of five
-severities; the kinds take turns. Unlike the data are MNIST's digits for Fashion-MNIST, its images
-in the form of digits for these, and for tables rows that lie beyond the training range in each
-column, by one range at most.
+The kinds of shift are those of `ensemble evaluate`. The first rows that test are shifted, each by
+one kind: the kinds take turns. Rows unlike the data are MNIST's digits for Fashion-MNIST and, for
+digits, the images of Fashion-MNIST, shrunk to 8x8. For a table they are test rows whose numbers are
+replaced: the new ones lie beyond the training range of their column, by one range at most.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 Arrays = Mapping[str, Any]
 SHIFTED, OTHERS = "shifted", "others"
-_SEVERITY, _MOST = 3, 2000
-"""The severity, of five, and the most rows that are predicted."""
+SEVERITY, NUM_KINDS = 3, 5
+"""The severity, of five, and the number of kinds."""
+_MOST = 2000
+"""The most rows of each sort that are predicted."""
 
 
-def with_others(arrays: Arrays, data_dir: str) -> dict[str, Any]:
-    """Adds rows of both kinds to those of a data set.
+def kinds_of(is_image: bool) -> tuple[str, ...]:
+    """The names of the kinds of shift, in their turns."""
+    from ensemble.evaluation.shift import SHIFTS  # The driver starts without the package.
+    from ensemble.evaluation.table_shift import TABLE_SHIFTS
+
+    return tuple(SHIFTS if is_image else TABLE_SHIFTS)
+
+
+def with_other_images(arrays: Arrays, data_dir: str) -> dict[str, Any]:
+    """Adds shifted and other images to digits of 8x8 pixels or to Fashion-MNIST.
 
     Args:
-        arrays: by the keys of `ensemble.sources.own_arrays`; inputs are [N, F] or [N, H, W, C].
+        arrays: by the keys of `ensemble.sources.own_arrays`; inputs are [N, H, W, 1].
         data_dir: of prepared image sets.
     """
-    what = "targets" if "test_targets" in arrays else "labels"
+    from ensemble.evaluation.shift import shift_images
+    from ensemble.sources.catalogue import load_test_inputs
+
     train, test = arrays["train_inputs"], arrays["test_inputs"][:_MOST]
-    if test.ndim == 2:
-        shifted, others = _of_table(arrays, test)
-    else:
-        shifted, others = _shifted_images(train, test), _other_images(test, data_dir)
+    low_high = float(train.min()), float(train.max())
+    shifted = _in_turns(
+        test,
+        kinds_of(is_image=True),
+        lambda kind: shift_images(test, kind, SEVERITY, value_range=low_high),
+    )
+    name = "mnist" if test.shape[1] == 28 else "fashion_mnist"
+    others = np.asarray(load_test_inputs(name, data_dir)[: len(test)])
+    if test.shape[1] == 8:  # Each pixel counts the dots of a block of 4x4, as in the digits.
+        around = np.pad(others, ((0, 0), (2, 2), (2, 2), (0, 0)))
+        small = around.reshape(-1, 8, 4, 8, 4, 1).mean(axis=(2, 4))
+        others = np.rint(small * (16 / 255)).astype(test.dtype)
+    return _added(arrays, shifted, others)
+
+
+def with_other_rows(arrays: Arrays, column: np.ndarray | None) -> dict[str, Any]:
+    """Adds shifted and other rows to a table.
+
+    Args:
+        arrays: by the keys of `ensemble.sources.own_arrays`; inputs are [N, F].
+        column: [F], the number of the table's column that each input is of: those of a category
+            share one. None: the inputs are the columns.
+    """
+    from ensemble.evaluation import table_shift
+    from ensemble.source import Request
+    from ensemble.sources.data_forms import recognise
+
+    test = arrays["test_inputs"][:_MOST]
+    source = recognise(dict(arrays), None, "").source(Request(seed=0))
+    columns = table_shift.columns_of(source)
+    if column is not None:
+        columns = columns._replace(group=column, is_number=np.bincount(column)[column] == 1)
+    shifted = _in_turns(
+        test,
+        kinds_of(is_image=False),
+        lambda kind: table_shift.shift_table(test, kind, SEVERITY, columns),
+    )
+    beyond = table_shift.box(columns, len(test), 1.0, test.dtype)
+    return _added(arrays, shifted, np.where(columns.is_number, beyond, test))
+
+
+def _in_turns(
+    test: np.ndarray, kinds: Iterable[str], shift: Callable[[str], np.ndarray]
+) -> np.ndarray:
+    """Test rows, each shifted by the kind whose turn it is."""
+    found = np.empty_like(test)
+    for k, kind in enumerate(kinds):
+        found[k::NUM_KINDS] = shift(kind)[k::NUM_KINDS]
+    return found
+
+
+def _added(arrays: Arrays, shifted: np.ndarray, others: np.ndarray) -> dict[str, Any]:
+    """Adds rows with targets; nobody scores those of rows unlike the data."""
+    what = "targets" if "test_targets" in arrays else "labels"
+    targets = arrays[f"test_{what}"]
     return {
         **arrays,
         f"{SHIFTED}_inputs": shifted,
-        f"{SHIFTED}_{what}": arrays[f"test_{what}"][:_MOST],
+        f"{SHIFTED}_{what}": targets[: len(shifted)],
         f"{OTHERS}_inputs": others,
-        f"{OTHERS}_{what}": arrays[f"test_{what}"][: len(others)],  # Which nobody scores.
+        f"{OTHERS}_{what}": targets[: len(others)],
     }
 
 
@@ -52,48 +115,3 @@ def joined(arrays: Arrays) -> tuple[dict[str, Any], dict[str, slice]]:
     for what in {key.partition("_")[2] for key in arrays if key.startswith("test_")}:
         found[f"test_{what}"] = np.concatenate([arrays[f"{one}_{what}"] for one in parts])
     return found, where
-
-
-def _in_turns(test: np.ndarray, kinds: Mapping[str, Callable[[np.ndarray], np.ndarray]]) -> Any:
-    """Shifts rows, every row by the kind whose turn it is."""
-    found = np.empty_like(test)
-    for k, shift in enumerate(kinds.values()):
-        found[k :: len(kinds)] = shift(test)[k :: len(kinds)]
-    return found
-
-
-def _shifted_images(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-    from ensemble.evaluation.shift import SHIFTS, shift_images
-
-    low_high = float(train.min()), float(train.max())
-
-    def by(name: str) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda images: shift_images(images, name, _SEVERITY, value_range=low_high)
-
-    return _in_turns(test, {name: by(name) for name in SHIFTS})
-
-
-def _other_images(test: np.ndarray, data_dir: str) -> np.ndarray:
-    from ensemble.sources.catalogue import load_test_inputs
-
-    if test.shape[1] == 28:
-        return np.asarray(load_test_inputs("mnist", data_dir)[: len(test)])
-    clothes = np.asarray(load_test_inputs("fashion_mnist", data_dir)[: len(test)])
-    around = np.pad(clothes, ((0, 0), (2, 2), (2, 2), (0, 0)))  # Digits were of 32x32 pixels.
-    small = around.reshape(-1, 8, 4, 8, 4, 1).mean(axis=(2, 4))
-    return np.rint(small * (16 / 255)).astype(test.dtype)
-
-
-def _of_table(arrays: Arrays, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    from ensemble.evaluation import table_shift
-    from ensemble.source import Request
-    from ensemble.sources.data_forms import recognise
-
-    source = recognise(dict(arrays), None, "").source(Request(seed=0))
-    columns = table_shift.columns_of(source)
-
-    def by(name: str) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda rows: table_shift.shift_table(rows, name, _SEVERITY, columns)
-
-    shifted = _in_turns(test, {name: by(name) for name in table_shift.shifts_of(columns)})
-    return shifted, table_shift.box(columns, len(test), 1.0, test.dtype)

@@ -10,7 +10,7 @@ import methods_cells as cells
 import methods_compare as compare
 import methods_data
 import methods_plan
-from methods_others import SHIFTED
+from methods_others import SEVERITY, SHIFTED
 from side_by_side import as_table
 
 Row = Mapping[str, Any]
@@ -84,15 +84,23 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         same networks, and no others, by validation rows, so it is never called best or advised.
         `cross_fitted` is four networks in the time of one.
     """
-    others = """
-        The third table of a data set is of shifted test rows, each under one of five kinds at the
-        middle severity, and calibrated without a shift. *Unlike the data* is how often the entropy
-        (of numbers: the variance) is larger for other data than for the test split, and *own
-        errors* how often confidence is lower for an error than for a hit: .5 is chance. Fashion-
-        MNIST's other data are MNIST's digits, those of digits small clothes, and those of tables
-        rows beyond the training range in each column. *kB* is what a deployment has to keep.
+    others = f"""
+        The table under shift is of the first test rows, 2,000 at most, each shifted by one of five
+        kinds at severity {SEVERITY} of 5, and of networks that are calibrated without a shift. The
+        verdict is that of all kinds together, beside `plain`: *better* is surely lower. *Unlike the
+        data* is how often the entropy (of a number: the variance) of a row of other data is larger
+        than that of a test row. Other data are MNIST's digits for Fashion-MNIST, its images of 8x8
+        pixels for digits, and for tables rows whose numbers lie beyond the training range. *Own
+        errors* is how often a hit among the test rows is surer than an error. Both are without
+        calibration, and .5 is chance. *kB* is the size of what predicts.
     """
-    return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars, columns, others)}"
+    parts = [bars, columns, *([others] if any(map(_is_shifted, sets)) else [])]
+    return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(*parts)}"
+
+
+def _is_shifted(row: Row) -> bool:
+    """Whether a data set has shifted rows."""
+    return all(SHIFTED in own for one in row["rounds"] for own in one["entries"])
 
 
 def _num_trained(content: Row) -> int:
@@ -113,7 +121,11 @@ def _decision(sets: Sequence[Row]) -> str:
             lines.append(f"- With {_units(times)}: **`{name}`**.")
     notes = [
         f"""A script makes this list of {len(sets)} data set{"s" * (len(sets) > 1)}: the entry whose
-        test score is above the lowest by the smallest share on average."""
+        test score is above the lowest by the smallest share on average. An entry that has failed on
+        one of them is not advised. The first list had an advice for classes and one for numbers.
+        On the data set that it had not seen it lost 1.7% on average and 8.0% at most with 1c, 2.9%
+        and 8.2% with 4c. One advice for both was taken then, because it is simpler; so the figures
+        below are not quite those of data that nobody has seen."""
     ]
     for times in compare.TIMES:
         found = compare.regrets(sets, times)
@@ -149,8 +161,8 @@ def _data_set(row: Row) -> str:
         lines = [_line(entry, score, second, pool) for entry in one["entries"]]
         lines += [[f"`{name}`", f"failed: {why}", *[""] * 7] for name, why in one["failed"].items()]
         parts.append(as_table(head, lines))
-        if one["times"] == compare.TIMES[-1] and SHIFTED in one["entries"][0]:
-            parts.append(_beside(one))
+        if one["times"] == compare.TIMES[-1] and _is_shifted(row):
+            parts.append(_beside(one, row["kinds"]))
     first = row["rounds"][0]
     unit, number = row["unit_seconds"], first["num_test"]
     parts.insert(1, _wrapped(f"c is {unit:.2g} CPU seconds, and {number:,} rows test."))
@@ -175,30 +187,24 @@ def _line(entry: Row, score: str, second: str, pool: int) -> list[str]:
     ]
 
 
-def _beside(one: Row) -> str:
+def _beside(one: Row, kinds: Sequence[str]) -> str:
     """The table of shifted rows, of rows unlike the data, and of bytes."""
-    score, second = one["score"], compare.SECOND[one["score"]]
+    score = one["score"]
     has_errors = score == "nll"
-    title = f"shifted {_TITLES[score]}"
-    head = f"| with {one['times']}c | {title} | 95% interval | by {title} | {_TITLES[second]} "
+    head = f"| with {one['times']}c, {_TITLES[score]} under | {' | '.join(kinds)} | beside `plain` "
     head += f"| unlike the data |{' own errors |' * has_errors} kB |"
     lines = []
     for entry in sorted(one["entries"], key=lambda own: own[SHIFTED]["value"]):
-        low, high = entry[SHIFTED]["of_it"]
-        beside, unlike = entry["under_shift"][second], entry["auroc_of_others"]
-        line = [
-            f"`{entry['entry']}`",
-            f"{entry[SHIFTED]['value']:.4f}",
-            "unknown" if low is None else f"{low:.4f} to {high:.4f}",
-            entry[SHIFTED]["verdict"],
-            f"{beside:.2%}" if second == "accuracy" else f"{beside:.4f}",
-            f"{unlike:.3f}",
-        ]
+        line = [f"`{entry['entry']}`", *(f"{value:.3f}" for value in entry["by_kind"])]
+        line += [entry[SHIFTED]["verdict"], _share(entry["auroc_of_others"])]
         if has_errors:
-            errors = entry["raw"]["auroc_of_errors"]
-            line.append("" if errors is None else f"{errors:.3f}")
+            line.append(_share(entry["raw"]["auroc_of_errors"]))
         lines.append([*line, f"{entry['bytes'] / 1000:,.0f}"])
     return as_table(head, lines)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _peers(content: Row) -> str:
@@ -268,8 +274,8 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
     if missing:
         notes.append(f"Not measured yet: {_and(missing)}.")
     notes.append(
-        """MCLMC cannot be in it: a gradient of all rows costs an epoch, and c pays for 5 to 70.
-        Nobody has tried 10,000 training images of Fashion-MNIST."""
+        """MCLMC cannot be in this benchmark: a gradient of all rows costs an epoch, and c pays for
+        5 to 70 epochs. Nobody has compared finalists on more images of Fashion-MNIST."""
     )
     tuned = {
         name: len([1 for row in content["rows"] if row["stage"] == "trial"

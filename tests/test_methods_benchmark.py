@@ -236,6 +236,22 @@ def test_intervals_hold_over_rows_and_seeds(module):
     assert held["together"] >= 367
 
 
+def test_under_shift_better_is_surely_lower_than_the_plain_network(module):
+    compare, scores = module("methods_compare"), module("methods_scores")
+    means = {"plain": 1.0, "swag": 0.5, "dropout": 1.5, "varied": 0.99}
+    found = seeds(np.random.default_rng(0), means)
+    known = [
+        compare.Scored(name, 1, 1.0, [scores.Entry("nll", 1.0, 0.0, *NOTHING, {"shifted": one})
+                                      for one in rows])
+        for name, rows in found.items()
+    ]  # fmt: skip
+    told = compare.under_shift(known, "nll")
+    verdicts = {name: one["shifted"]["verdict"] for name, one in told.items()}
+    wanted = {"plain": "as good", "swag": "better", "dropout": "worse", "varied": "inconclusive"}
+    assert verdicts == wanted
+    assert told["swag"]["by_kind"][1] == pytest.approx(found["swag"][:, 1::5].mean())
+
+
 def test_one_seed_tells_nothing(module):
     compare = module("methods_compare")
     found = seeds(np.random.default_rng(0), {"a": 1.0, "b": 3.0}, num_seeds=1)
@@ -420,10 +436,13 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     assert entries["deep_ensemble"]["equivalent"]["value"] > 1.5
     assert entries["plain"]["nll"]["excess"] > 0
     assert entries["plain"]["nll"]["verdict"] != "as good"
-    assert entries["plain"]["shifted"]["excess"] > 0
-    assert entries["plain"]["under_shift"]["nll"] == pytest.approx(
-        entries["plain"]["shifted"]["value"]
-    )
+    shifted = {name: one["shifted"] for name, one in entries.items()}
+    assert shifted["plain"]["excess"] == 0, "the others are laid beside it"
+    assert shifted["plain"]["nll"] == pytest.approx(shifted["plain"]["value"])
+    assert shifted["swag"]["excess"] < 0
+    kinds = entries["swag"]["by_kind"]
+    assert len(set(kinds)) == 5
+    assert np.mean(kinds) == pytest.approx(shifted["swag"]["value"])
     assert 0.4 < entries["plain"]["auroc_of_others"] < 0.6, "these are drawn as the others are"
     assert entries["deep_ensemble"]["bytes"] == 1000 * entries["deep_ensemble"]["networks"]
     assert {"plain", "deep_ensemble"} < {one["entry"] for one in third["entries"]}
@@ -435,9 +454,9 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     text = page.text(content)
     assert "| `packed` | failed: all of its trials have failed |" in text
     assert ", 4 seeds |" in text
-    assert text.count("| with 4c | shifted NLL |") == 1
-    shown = entries["deep_ensemble"]["shifted"]["value"]
-    line = next(one for one in text.splitlines() if f"`deep_ensemble` | {shown:.4f}" in one)
+    assert text.count("| with 4c, NLL under | rotation | translation | noise |") == 1
+    shown = entries["deep_ensemble"]["by_kind"][0]
+    line = next(one for one in text.splitlines() if f"`deep_ensemble` | {shown:.3f}" in one)
     assert line.endswith(f" {entries['deep_ensemble']['bytes'] / 1000:.0f} |")
     assert "> 24" not in text, "the pool that is left has 16 at most"
     assert "- With 4 times the time of one network: **`" in text
@@ -484,24 +503,43 @@ def arrays_of(rng, num_rows, **sizes):
 
 def test_rows_are_shifted_in_turns_and_others_lie_beyond_all_columns(module):
     others = module("methods_others")
-    arrays = arrays_of(np.random.default_rng(0), 40)
-    found = others.with_others(arrays, "nowhere")
-    moved = (found["shifted_inputs"] != arrays["test_inputs"]).sum(axis=1)
-    np.testing.assert_array_equal(found["shifted_targets"], arrays["test_targets"])
+    arrays = arrays_of(np.random.default_rng(0), 2001, validation=20, calibration=20)
+    found = others.with_other_rows(arrays, None)
+    test, shifted = arrays["test_inputs"][:2000], found["shifted_inputs"]
+    moved = (shifted != test).sum(axis=1)
+    np.testing.assert_array_equal(found["shifted_targets"], arrays["test_targets"][:2000])
+    assert moved[0::5].mean() == pytest.approx(3 * 0.4, abs=0.2), "values are missing"
     assert (moved[1::5] == 3).all(), "noise moves all columns"
+    mean = arrays["train_inputs"].mean(axis=0)
+    np.testing.assert_allclose(shifted[2::5] - mean, 1.5 * (test[2::5] - mean), atol=1e-4)
+    assert moved[3::5].mean() == pytest.approx(2, abs=0.1), "two columns are permuted"
     assert (moved[4::5] == 1).all(), "one column lies beyond its range"
-    assert moved[0::5].mean() < 2.5, "some values are missing"
     low, high = arrays["train_inputs"].min(axis=0), arrays["train_inputs"].max(axis=0)
     outside = found["others_inputs"]
-    assert outside.shape == (40, 3)
+    assert outside.shape == (2000, 3)
     assert ((outside < low) | (outside > high)).all()
     assert (np.abs(outside - (low + high) / 2) <= 1.5 * (high - low) + 1e-4).all()
+
+
+def test_the_inputs_of_a_category_stay_together(module):
+    rng = np.random.default_rng(0)
+    arrays = arrays_of(rng, 300)
+    for split in ("train", "test"):
+        which = np.eye(3, dtype=np.float32)[rng.integers(3, size=len(arrays[f"{split}_inputs"]))]
+        arrays[f"{split}_inputs"] = np.hstack([arrays[f"{split}_inputs"], which])
+    found = module("methods_others").with_other_rows(arrays, np.array([0, 1, 2, 3, 3, 3]))
+    moved = found["shifted_inputs"][:, 3:] != arrays["test_inputs"][:, 3:]
+    assert moved[0::5].any()
+    assert set(moved[0::5].sum(axis=1)) <= {0, 3}, "a category is missing as a whole"
+    assert not moved[[*range(1, 300, 5), *range(2, 300, 5), *range(4, 300, 5)]].any()
+    assert (found["shifted_inputs"][3::5, 3:].sum(axis=1) == 1).all(), "or permuted as a whole"
+    np.testing.assert_array_equal(found["others_inputs"][:, 3:], arrays["test_inputs"][:, 3:])
 
 
 def test_all_rows_are_one_split_for_the_methods_and_are_told_apart(module):
     cells, others = module("methods_cells"), module("methods_others")
     rng = np.random.default_rng(0)
-    arrays = others.with_others(arrays_of(rng, 30, validation=20, calibration=20), "nowhere")
+    arrays = others.with_other_rows(arrays_of(rng, 30, validation=20, calibration=20), None)
     whole, where = others.joined(arrays)
     assert [one for one in whole if "shifted" in one or "others" in one] == []
     for name, rows in where.items():
