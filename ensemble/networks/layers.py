@@ -97,34 +97,6 @@ def in_groups(
     return start, (num_groups, num_inputs // num_groups, features // num_groups)
 
 
-class Conv(nn.Module):
-    """`nn.Conv` with stride 1 and padding 'SAME': the same parameters, the same values.
-
-    Attributes:
-        features: channels put out.
-        kernel_size: rows and columns of the kernel.
-        dtype: computed in; None: that of images and parameters.
-        feature_group_count: as of `nn.Conv`; the groups are computed one after the other.
-    """
-
-    features: int
-    kernel_size: tuple[int, int]
-    dtype: Any = None
-    feature_group_count: int = 1
-
-    @nn.compact
-    def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps images `[N, H, W, C]` to `[N, H, W, features]`."""
-        groups = self.feature_group_count
-        images, kernel, bias = _conv_operands(self, images, self.kernel_size, groups)
-        rows, columns = (((k - 1) // 2, k // 2) for k in self.kernel_size)
-        if groups == 1:
-            return conv(images, kernel, (rows, columns)) + bias
-        parts = (jnp.split(one, groups, axis=-1) for one in (images, kernel))
-        found = [conv(x, own, (rows, columns)) for x, own in zip(*parts, strict=True)]
-        return jnp.concatenate(found, axis=-1) + bias
-
-
 class ConvReluPool(nn.Module):
     """`nn.Conv` of 3x3, `nn.relu` and `nn.avg_pool` of 2x2 in one, with the nn.Conv's parameters.
 
@@ -150,7 +122,7 @@ class ConvReluMaxPool(nn.Module):
 
     Attributes:
         features: channels put out.
-        kernel_size: rows and columns of the kernel, odd.
+        kernel_size: rows and columns of the kernel.
         dtype: computed in; None: that of images and parameters.
         feature_group_count: as of `nn.Conv`; the groups are computed one after the other.
     """
@@ -208,20 +180,23 @@ def conv_relu_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
 def conv_relu_max_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     """A convolution with zeros around, a rectifier, and the largest of each 2x2 window.
 
+    On CPU it can be differentiated in reverse mode only, as `conv`.
+
     Args:
         images: `[N, H, W, C]`.
-        kernel: `[K_h, K_w, C, F]`, both odd.
+        kernel: `[K_h, K_w, C, F]`.
         bias: `[F]`.
 
     Returns:
-        `[N, ceil(H / 2), ceil(W / 2), F]`: windows beyond the image are smaller.
+        `[N, ceil(H / 2), ceil(W / 2), F]`: windows that reach beyond the image are smaller.
     """
-    height, width = images.shape[1:3]
-    if height % 2 or width % 2 or are_mapped() or not on_cpu():
-        rows, columns = ((size // 2, size // 2) for size in kernel.shape[:2])
-        x = nn.relu(conv(images, kernel, (rows, columns)) + bias)
-        return nn.max_pool(x, (2, 2), (2, 2), "SAME")
-    return nn.relu(_first_largest(_conv_in_blocks(images, kernel)) + bias)
+    sizes = kernel.shape[:2]
+    in_blocks = all(size % 2 == 0 for size in images.shape[1:3]) and all(k % 2 for k in sizes)
+    if in_blocks and on_cpu() and not are_mapped():  # Which would map convolutions of the blocks.
+        return nn.relu(_first_largest(_conv_in_blocks(images, kernel)) + bias)
+    rows, columns = (((k - 1) // 2, k // 2) for k in sizes)
+    x = nn.relu(conv(images, kernel, (rows, columns)) + bias)
+    return nn.max_pool(x, (2, 2), (2, 2), "SAME")
 
 
 def _group_by_group(layer: Callable[..., jax.Array], operands: Any, num_groups: int) -> jax.Array:
@@ -232,7 +207,7 @@ def _group_by_group(layer: Callable[..., jax.Array], operands: Any, num_groups: 
 
 
 def _conv_operands(
-    module: Conv | ConvReluPool | ConvReluMaxPool,
+    module: ConvReluPool | ConvReluMaxPool,
     images: jax.Array,
     kernel_size: tuple[int, int],
     num_groups: int = 1,
@@ -329,14 +304,14 @@ def _conv_in_windows(
 
 
 def _conv_in_blocks(images: jax.Array, kernel: jax.Array) -> jax.Array:
-    """A convolution with zeros around as one of blocks of 2x2 pixels, of which H and W are whole.
+    """A convolution with zeros around that has blocks of 2x2 pixels as its channels.
 
-    The four outputs of a block depend on the same blocks. So there are four times the channels, in
-    and out, on a quarter of the places: with a kernel of 5x5, 36/25 of the multiplications.
+    All four outputs of a block depend on the same blocks. So there are four times the channels, in
+    and out, at a quarter of the places. A kernel of 5x5 takes 36/25 of the multiplications.
 
     Args:
-        images: `[N, H, W, C]`.
-        kernel: `[K_h, K_w, C, F]`, both odd.
+        images: `[N, H, W, C]`, H and W even.
+        kernel: `[K_h, K_w, C, F]`, both sizes odd.
 
     Returns:
         `[N, H // 2, W // 2, 4, F]`.
@@ -370,7 +345,10 @@ def _kernel_in_blocks(kernel: jax.Array) -> jax.Array:
 
 
 def _first_largest(x: jax.Array) -> jax.Array:
-    """The largest of `[..., 4, F]`, `[..., F]`; of equal ones the first has the gradient."""
+    """Returns the largest of four, `[..., 4, F] -> [..., F]`.
+
+    The first of equal ones has the gradient, as with `nn.max_pool`.
+    """
 
     def larger(first: jax.Array, second: jax.Array) -> jax.Array:
         return jnp.where((second > first) | jnp.isnan(second), second, first)

@@ -111,7 +111,7 @@ def test_nan_is_not_rectified_away(layer, channels):
     assert np.isfinite(result[1]).all()
 
 
-def test_of_the_largest_the_gradient_scatters_nothing_on_a_cpu():
+def test_the_gradient_of_a_largest_value_is_not_scattered_on_a_cpu():
     operands = normal(0, (2, 8, 8, 1)), normal(1, (5, 5, 1, 6)), normal(2, (6,))
     gradient = jax.grad(lambda *p: layers.conv_relu_max_pool(*p).sum(), argnums=(1, 2))
     program = jax.jit(gradient).lower(*operands).as_text()
@@ -123,12 +123,14 @@ def test_of_the_largest_the_gradient_scatters_nothing_on_a_cpu():
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.uint8])
 @pytest.mark.parametrize("kernel_size", [(3, 3), (5, 5), (2, 4)])
-def test_conv_module_is_flax_conv(kernel_size, dtype):
-    images = (8 * normal(0, (2, 7, 8, 3)) ** 2).astype(dtype)
-    ours, theirs = layers.Conv(4, kernel_size), nn.Conv(4, kernel_size)
+@pytest.mark.parametrize("shape", [(2, 7, 8, 3), (2, 6, 8, 3)])
+def test_the_pooled_convolution_is_flax_s_with_its_parameters(kernel_size, dtype, shape):
+    images = (8 * normal(0, shape) ** 2).astype(dtype)
+    ours, conv = layers.ConvReluMaxPool(4, kernel_size), nn.Conv(4, kernel_size)
     variables = ours.init(jax.random.key(1), images)
-    jax.tree.map(np.testing.assert_array_equal, variables, theirs.init(jax.random.key(1), images))
-    result, expected = ours.apply(variables, images), theirs.apply(variables, images)
+    jax.tree.map(np.testing.assert_array_equal, variables, conv.init(jax.random.key(1), images))
+    expected = nn.max_pool(nn.relu(conv.apply(variables, images)), (2, 2), (2, 2), "SAME")
+    result = ours.apply(variables, images)
     assert result.dtype == expected.dtype
     assert_close(result, expected)
 
@@ -175,14 +177,13 @@ def test_as_a_product_there_is_no_convolution_in_either_direction():
 
 
 @pytest.mark.check
-def test_members_are_convolved_under_vmap():
-    images, kernels = normal(0, (2, 6, 6, 5)), normal(1, (3, 3, 3, 5, 4))
+@pytest.mark.parametrize("layer", [layers.conv_relu_pool, layers.conv_relu_max_pool])
+def test_members_are_convolved_under_vmap(layer):
+    images, kernels = normal(0, (2, 6, 6, 5)), normal(1, (3, 3, 3, 5, 4)) / 10
     biases = normal(2, (3, 4))
 
     def grad_fn(kernel, bias):
-        return jax.grad(lambda *p: jnp.sum(layers.conv_relu_pool(images, *p) ** 2), (0, 1))(
-            kernel, bias
-        )
+        return jax.grad(lambda *p: jnp.sum(layer(images, *p) ** 2), (0, 1))(kernel, bias)
 
     mapped = jax.jit(jax.vmap(grad_fn))(kernels, biases)
     each = [jax.jit(grad_fn)(kernels[k], biases[k]) for k in range(3)]
