@@ -133,7 +133,8 @@ class Work:
         """
         keys = self._keys(group)
         rows = [self.results.find(key) or {} for key in keys]
-        if not all(rows) or self.is_compared(group.data):
+        is_kept = group.stage == "final" and group.family != "plain" and self.has_finals(group.data)
+        if not all(rows) or is_kept or self.is_compared(group.data):
             return all(rows)
         if any("failed" in row and "charged_seconds" not in row for row in rows):
             return group in self._tried
@@ -312,10 +313,18 @@ class Work:
             cells.write(self.file(group.data, family, group.length, group.stage), one)
         return rows
 
-    def is_compared(self, data: str) -> bool:
-        """Whether all entries of a data set have been compared, those of new families too."""
+    def has_finals(self, data: str) -> bool:
+        """Whether all entries with c and 4c have been compared, those of new families too.
+
+        Then those with 16c need the predictions of plain networks alone.
+        """
         row = self.results.find(methods_plan.key_of_entries(data)) or {}
-        return bool(row.get("is_complete")) and set(row.get("families", ())) == set(cells.FAMILIES)
+        return bool(row.get("has_finals")) and set(row.get("families", ())) == set(cells.FAMILIES)
+
+    def is_compared(self, data: str) -> bool:
+        """Whether all entries of a data set have been compared."""
+        row = self.results.find(methods_plan.key_of_entries(data)) or {}
+        return self.has_finals(data) and bool(row.get("is_complete"))
 
 
 def _why(error: BaseException) -> str:

@@ -37,11 +37,17 @@ class Entries:
         pool_views = {split: one.members(live) for split, one in pool_views.items()}
         score = methods_scores.scored(pool_views).score
         pool = methods_compare.pool_curve(pool_views, score, len(live))
-        rounds = [self._round(data, times, pool) for times in methods_compare.TIMES]
+        before = self._work.results.find(methods_plan.key_of_entries(data)) or {}
+        if self._work.has_finals(data):
+            rounds = [one for one in before["rounds"] if one["times"] in methods_compare.TIMES]
+        else:
+            rounds = [self._round(data, times, pool) for times in methods_compare.TIMES]
+        has_finals = all(map(self._work.is_done, methods_plan.groups(data)))
         large = self._large_groups(data, rounds[-1]["entries"])
         rounds.append(self._large_round(data, pool, rounds[-1]["entries"], large))
         row = {
-            "is_complete": all(map(self._work.is_done, [*methods_plan.groups(data), *large])),
+            "has_finals": has_finals,
+            "is_complete": has_finals and all(map(self._work.is_done, large)),
             "families": list(cells.FAMILIES),
             "kinds": methods_others.kinds_of(is_image=data in methods_data.IMAGE_SETS),
             "unit_seconds": self._work.found(Group(data, "length"), 0)["seconds"],
@@ -51,7 +57,6 @@ class Entries:
             },
             "rounds": [one for one in rounds if one["entries"]],
         }
-        before = self._work.results.find(methods_plan.key_of_entries(data)) or {}
         if row["is_complete"] or not before.get("is_complete"):
             self._work.results.add(methods_plan.key_of_entries(data), row)
 

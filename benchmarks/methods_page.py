@@ -267,10 +267,14 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
             said += f"; {_and(worse)} {'is' if len(worse) == 1 else 'are'} worse." if worse else "."
             lines.append(textwrap.fill(f"- {said}", 100, subsequent_indent="  "))
     missing = [one for one in methods_data.DATA if one not in {row["data"] for row in sets}]
-    part = [row["data"] for row in sets if not row["is_complete"]]
+    some = [row for row in sets if not row["is_complete"]]
+    part = [row["data"] for row in some if not row.get("has_finals")]
+    small = [row["data"] for row in some if row.get("has_finals")]
     notes = []
     if part:
         notes.append(f"Cells of {_and(part)} are missing, so their tables will change.")
+    if small:
+        notes.append(f"Entries of {_and(small)} with 16c are not measured yet.")
     if missing:
         notes.append(f"Not measured yet: {_and(missing)}.")
     notes.append(

@@ -464,6 +464,21 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     page.draw(content, tmp_path)
     assert (tmp_path / page.SECONDS).stat().st_size > 5000
 
+    # A machine without the predictions compares 16c with those of plain networks.
+    key = {"data": "digits", "stage": "entries"}
+    work.results.add(key, {**found, "is_complete": False, "rounds": found["rounds"][:2]})
+    for path in (tmp_path / "digits").glob("*.npz"):
+        path.unlink()
+    del problem.ran[:]
+    assert methods.work_for(work, plan, 100.0)
+    assert {one[0] for one in problem.ran} <= {"plain", "laplace", *entries}
+    assert not {("dropout", 50, 20), ("varied", 50, 20)} & set(problem.ran)
+    (again,) = page.sets_of(json.loads((tmp_path / "methods.json").read_text()))
+    assert again["is_complete"]
+    assert [one["entries"] for one in again["rounds"][1:]] == [
+        one["entries"] for one in found["rounds"][1:]
+    ]
+
 
 @pytest.mark.check
 def test_laplace_without_a_price_is_a_row_that_says_why(module, work, tmp_path):
@@ -484,10 +499,14 @@ def test_finals_whose_predictions_are_lost_are_run_again_unless_they_were_compar
     assert not work.is_done(group)
     families = list(module("methods_cells").FAMILIES)
     key = {"data": "digits", "stage": "entries"}
-    work.results.add(key, {"is_complete": True, "families": families[1:]})
+    work.results.add(key, {"has_finals": True, "families": families[1:]})
     assert not work.is_done(group), "a family is new"
-    work.results.add(key, {"is_complete": True, "families": families})
+    work.results.add(key, {"has_finals": True, "families": families})
     assert work.is_done(group)
+    plain = methods.Group("digits", "final", length=4)
+    for key in work._keys(plain):
+        work.results.add(key, {"validation": 1.0})
+    assert not work.is_done(plain), "the cells with 16c are compared with these"
 
 
 # Shifted rows, and those unlike the data.
