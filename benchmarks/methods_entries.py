@@ -34,7 +34,7 @@ class Entries:
             return
         pool_views, failed = self._views(data, "plain", 1, "final")
         live = [k for k, one in enumerate(failed) if not one]
-        pool_views = {split: one.members(live) for split, one in pool_views.items()}
+        pool_views = {split: pool_views[split].members(live) for split in methods_scores.SPLITS}
         score = methods_scores.scored(pool_views).score
         pool = methods_compare.pool_curve(pool_views, score, len(live))
         before = self._work.results.find(methods_plan.key_of_entries(data)) or {}
