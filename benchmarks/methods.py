@@ -64,7 +64,8 @@ its losses were known (1.7% on average, 8.0% at most with 1c; 2.9% and 8.2% with
 
 *Shifted rows, and rows unlike the data*: see `methods_others.py`. Networks are calibrated without a
 shift. The score that decides, of all shifted rows, is compared with that of the plain network;
-*better* is surely lower. Rows unlike the data are told by the entropy, of numbers by the variance.
+*better* is surely lower. Rows unlike the data are told by the entropy, of numbers by the variance,
+and by the part of these in which networks differ.
 
 *Not in it*: MCLMC, because a gradient of all rows costs an epoch, and c pays for 5 to 70 epochs;
 peak memory, numbers of parameters, and how well a posterior agrees with a reference.

@@ -298,7 +298,8 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
         }
         raw, after = (_means([getattr(seed, part) for seed in one.entries]) for part in
                       ("test", "calibrated"))  # fmt: skip
-        unlike = [{"auroc_of_others": seed.auroc_of_others} for seed in one.entries]
+        names = ("auroc_of_others", "auroc_by_disagreement")
+        unlike = [{name: getattr(seed, name) for name in names} for seed in one.entries]
         found: dict[str, Any] = {"entry": one.name, "networks": one.networks, "length": one.length}
         found |= {"seeds": len(one.entries), "validation": one.validation, **ranked}
         found |= {"raw": raw, "calibrated": after, **shifted.get(one.name, {}), **_means(unlike)}

@@ -89,9 +89,10 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         kinds at severity {SEVERITY} of 5, and of networks that are calibrated without a shift. The
         verdict is that of all kinds together, beside `plain`: *better* is surely lower. *Unlike the
         data* is how often the entropy (of a number: the variance) of a row of other data is larger
-        than that of a test row. Other data are MNIST's digits for Fashion-MNIST, its images of 8x8
-        pixels for digits, and for tables rows whose numbers lie beyond the training range. *Own
-        errors* is how often a hit among the test rows is surer than an error. Both are without
+        than that of a test row; *by disagreement* takes only the part in which networks, draws or
+        passes differ: mutual information, or the variance of means. Other data are MNIST's digits
+        for Fashion-MNIST, its images of 8x8 pixels for digits, and for tables rows whose numbers
+        lie beyond the training range. *Own errors* is how often a hit among the test rows is surer than an error. Both are without
         calibration, and .5 is chance. *kB* is the size of what predicts.
     """
     parts = [bars, columns, *([others] if any(map(_is_shifted, sets)) else [])]
@@ -192,11 +193,12 @@ def _beside(one: Row, kinds: Sequence[str]) -> str:
     score = one["score"]
     has_errors = score == "nll"
     head = f"| with {one['times']}c, {_TITLES[score]} under | {' | '.join(kinds)} | beside `plain` "
-    head += f"| unlike the data |{' own errors |' * has_errors} kB |"
+    head += f"| unlike the data | by disagreement |{' own errors |' * has_errors} kB |"
     lines = []
     for entry in sorted(one["entries"], key=lambda own: own[SHIFTED]["value"]):
         line = [f"`{entry['entry']}`", *(f"{value:.3f}" for value in entry["by_kind"])]
         line += [entry[SHIFTED]["verdict"], _share(entry["auroc_of_others"])]
+        line.append(_share(entry["auroc_by_disagreement"]))
         if has_errors:
             line.append(_share(entry["raw"]["auroc_of_errors"]))
         lines.append([*line, f"{entry['bytes'] / 1000:,.0f}"])

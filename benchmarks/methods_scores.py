@@ -44,6 +44,8 @@ class Entry(NamedTuple):
         shifted: the same of shifted rows, if there are any.
         auroc_of_others: how often the entropy of classes, or the variance of a number, is larger
             for rows unlike the data than for those that test; None: there are none.
+        auroc_by_disagreement: the same by what networks or draws say differently: their mutual
+            information, or the variance of their means.
         terms: [N] of each calibrated score that is compared, by its name; of the score that decides
             also those of shifted rows.
     """
@@ -55,6 +57,7 @@ class Entry(NamedTuple):
     calibrated: dict[str, float | None]
     shifted: dict[str, float | None]
     auroc_of_others: float | None
+    auroc_by_disagreement: float | None
     terms: dict[str, np.ndarray]
 
 
@@ -82,20 +85,31 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entr
         hits = some["test"].hits == 1
         raw["auroc_of_errors"] = _auroc(*(-some["test"].confidence[one] for one in (hits, ~hits)))
     measured = {name: ("test", name) for name in (score, SECOND[score])}
-    shifted, auroc = {}, None
+    shifted: dict[str, float | None] = {}
+    auroc = by_disagreement = None
     if SHIFTED in calibrated:
         shifted = _values(calibrated[SHIFTED], names)
         measured[SHIFTED] = (SHIFTED, score)
     if OTHERS in some:
-        known = "entropy" if score == "nll" else "total"
-        auroc = _auroc(*(some[one].uncertainties()[known] for one in ("test", OTHERS)))
+        told = [some[one].uncertainties() for one in ("test", OTHERS)]
+        keys = ("entropy", "mutual_information") if score == "nll" else ("total", "epistemic")
+        auroc, by_disagreement = (_auroc(*(one[key] for one in told)) for key in keys)
     terms = {}
     for name, (split, rule) in measured.items():
         view = calibrated[split]
         of_rows = np.asarray(scores_of(view)[rule].known_terms(view)[0])
         terms[name] = of_rows if of_rows.ndim == 1 else of_rows[:, 0]  # Then [:, 1] are hits.
-    validation = _value(calibrated["validation"], score)
-    return Entry(score, factor, validation, raw, after, shifted, auroc, terms)
+    return Entry(
+        score,
+        factor,
+        validation=_value(calibrated["validation"], score),
+        test=raw,
+        calibrated=after,
+        shifted=shifted,
+        auroc_of_others=auroc,
+        auroc_by_disagreement=by_disagreement,
+        terms=terms,
+    )
 
 
 def chosen_by(views: Mapping[str, Any], which: Sequence[int]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ensemble.storage.workdir import Workdir
 
 RESULTS = ROOT / "benchmarks" / "results" / "methods.json"
 IMAGE_SETS = ROOT.parent / "shared" / "tensorflow_datasets"
-NOTHING = ({}, {}, {}, None)
+NOTHING = ({}, {}, {}, None, None)
 """The scores of a `methods_scores.Entry` that a test does not need."""
 PRICE = {"step": 0.001, "predict": 0.1, "compile": 1.0, "steps_per_epoch": 10}
 
@@ -596,6 +596,7 @@ def test_rows_unlike_the_data_are_told_by_entropy_or_variance(module):
         views[split] = MeanOfSoftmax(arrays=arrays, targets=rng.integers(3, size=60))
     views |= dict.fromkeys(("validation", "calibration"), views["test"])
     assert scores.scored(views).auroc_of_others == 1.0
+    assert scores.scored(views).auroc_by_disagreement == 0.5, "one network does not disagree"
     del views["others"]
     assert scores.scored(views).auroc_of_others is None
 
