@@ -92,8 +92,9 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         than that of a test row; *by disagreement* takes only the part in which networks, draws or
         passes differ: mutual information, or the variance of means. Other data are MNIST's digits
         for Fashion-MNIST, its images of 8x8 pixels for digits, and for tables rows whose numbers
-        lie beyond the training range. *Own errors* is how often a hit among the test rows is surer than an error. Both are without
-        calibration, and .5 is chance. *kB* is the size of what predicts.
+        lie beyond the training range. *Own errors* is how often a hit among the test rows is surer
+        than an error. Both are without calibration, and .5 is chance. *kB* is the size of what
+        predicts.
     """
     parts = [bars, columns, *([others] if any(map(_is_shifted, sets)) else [])]
     return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(*parts)}"
