@@ -278,6 +278,9 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
         notes.append(f"Cells of {_and(part)} are missing, so their tables will change.")
     if small:
         notes.append(f"Entries of {_and(small)} with 16c are not measured yet.")
+    plain = [row["data"] for row in sets if not _is_shifted(row)]
+    if plain and len(plain) < len(sets):
+        notes.append(f"Shifted rows of {_and(plain)}, and rows unlike it, are not measured yet.")
     if missing:
         notes.append(f"Not measured yet: {_and(missing)}.")
     notes.append(
