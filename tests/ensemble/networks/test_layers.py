@@ -89,6 +89,12 @@ def test_conv_relu_max_pool_and_its_gradients(shape, kernel_size):
     )
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_a_nan_among_four_values_is_the_largest(place):
+    four = jnp.arange(4.0).at[place].set(jnp.nan).reshape(1, 4, 1)
+    assert np.isnan(layers._first_largest(four)).all()
+
+
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("first", range(4))
 def test_the_first_of_equal_values_has_the_gradient(first):
