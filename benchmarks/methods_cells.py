@@ -37,7 +37,7 @@ class Family(NamedTuple):
         starts: how many of these each has.
         apart: whether only networks of one setting share a program.
         tried: whether it has trials; otherwise it takes the best of those of `plain`.
-        of_tables: whether Fashion-MNIST has it not.
+        of_tables: whether Fashion-MNIST lacks it.
         alone: whether its networks have a program each, and one of them has all the seconds up to
             4c; those of `cross_fitted` are ensembles.
     """

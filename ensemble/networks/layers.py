@@ -192,7 +192,8 @@ def conv_relu_max_pool(images: jax.Array, kernel: jax.Array, bias: jax.Array) ->
     """
     sizes = kernel.shape[:2]
     in_blocks = all(size % 2 == 0 for size in images.shape[1:3]) and all(k % 2 for k in sizes)
-    if in_blocks and on_cpu() and not are_mapped():  # Which would map convolutions of the blocks.
+    # Networks that are mapped multiply patches: a mapped convolution is slow, of blocks too.
+    if in_blocks and on_cpu() and not are_mapped():
         return nn.relu(_first_largest(_conv_in_blocks(images, kernel)) + bias)
     rows, columns = (((k - 1) // 2, k // 2) for k in sizes)
     x = nn.relu(conv(images, kernel, (rows, columns)) + bias)
