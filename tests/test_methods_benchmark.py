@@ -38,14 +38,14 @@ def test_all_data_are_those_that_are_read(module):
     data = module("methods_data")
     tables = set(data.DATA) - {"fashion_mnist"}
     assert tables <= set(module("neutral_data").REPORTED)
-    assert all(data.config_of(one)["num_epochs"] for one in data.DATA)
+    assert all(data.config_of(one)["num_epochs"] for one in data.ALL)
 
 
 def test_data_sets_go_one_by_one_and_prices_come_before_trials(module):
-    plan = module("methods_plan").order(("digits", "concrete"), ("swag",))
-    assert list(dict.fromkeys(one.data for one in plan)) == ["concrete", "digits"]
+    assert module("methods")._in_order({"digits", "concrete"}) == ["concrete", "digits"]
+    plan = list(module("methods_plan").groups("digits", ("swag",)))
     assert {one.family for one in plan} == {"plain", "laplace", "swag"}
-    mine = [one for one in plan if (one.data, one.family) == ("digits", "swag")]
+    mine = [one for one in plan if one.family == "swag"]
     stages = [(one.stage, one.length) for one in mine]
     assert stages == [
         ("price", 1),
@@ -407,14 +407,13 @@ class StandIn:
 def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatch, tmp_path):
     methods, page = module("methods"), module("methods_page")
     problem = work._problems["digits"] = StandIn(module("methods_cells"))
-    families = tuple(module("methods_cells").FAMILIES)
-    plan = module("methods_plan").order(("digits",), families)
-    assert not methods.work_for(work, plan, 0.0)
+    plan = ("digits",), tuple(module("methods_cells").FAMILIES)
+    assert not methods.work_for(work, *plan, 0.0)
     assert problem.ran == []
-    assert methods.work_for(work, plan, 100.0)
+    assert methods.work_for(work, *plan, 100.0)
     assert ("swag", 25, 4) in problem.ran, "twice as dear, so half of the 50 steps"
     number = len(problem.ran)
-    assert methods.work_for(work, plan, 100.0)
+    assert methods.work_for(work, *plan, 100.0)
     assert len(problem.ran) == number
 
     content = json.loads((tmp_path / "methods.json").read_text())
@@ -473,7 +472,7 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     for path in (tmp_path / "digits").glob("*.npz"):
         path.unlink()
     del problem.ran[:]
-    assert methods.work_for(work, plan, 100.0)
+    assert methods.work_for(work, *plan, 100.0)
     assert {one[0] for one in problem.ran} <= {"plain", "laplace", *entries}
     assert not {("dropout", 50, 20), ("varied", 50, 20)} & set(problem.ran)
     (again,) = page.sets_of(json.loads((tmp_path / "methods.json").read_text()))
@@ -484,11 +483,38 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
 
 
 @pytest.mark.check
+def test_finalists_have_the_settings_that_have_won_on_fewer_rows(module, work, monkeypatch):
+    methods, cells = module("methods"), module("methods_cells")
+    monkeypatch.setattr(module("methods_data"), "TUNED_ON", {"cells": "digits"})
+    monkeypatch.setattr(module("methods_compare"), "_SAMPLES", 2)
+    for data in ("digits", "cells"):
+        work._problems[data] = StandIn(cells)
+    families = tuple(cells.FAMILIES)
+    with pytest.raises(RuntimeError, match="needs those that are best with 4c of digits"):
+        methods.work_for(work, ("cells",), families, 100.0)
+    assert methods.work_for(work, ("digits", "cells"), families, 100.0)
+    large = {row["family"] for row in work.results.rows() if row["stage"] == "large"}
+    own = [row for row in work.results.rows() if row["data"] == "cells"]
+    assert len(large) == 4
+    finals = [row for row in own if row["stage"] == "final"]
+    assert {row["family"] for row in finals} == {*large, "laplace"}
+    assert {row["stage"] for row in own} == {"price", "length", "final", "entries"}
+    setting = {"family": "dropout", "stage": "final", "length": 1}
+    first, second = (
+        work.results.find({"data": data, **setting})["setting"] for data in ("digits", "cells")
+    )
+    assert first == second
+    (row,) = (one for one in own if one["stage"] == "entries")
+    assert row["is_complete"]
+    assert [one["times"] for one in row["rounds"]] == [1, 4]
+
+
+@pytest.mark.check
 def test_laplace_without_a_price_is_a_row_that_says_why(module, work, tmp_path):
     methods = module("methods")
     problem = work._problems["digits"] = StandIn(module("methods_cells"))
     problem.has_no_price = True
-    assert methods.work_for(work, module("methods_plan").order(("digits",), ("plain",)), 100.0)
+    assert methods.work_for(work, ("digits",), ("plain",), 100.0)
     (found,) = module("methods_page").sets_of(json.loads((tmp_path / "methods.json").read_text()))
     for one in found["rounds"][:2]:
         assert one["failed"] == {"laplace": "the curvature is not finite"}
