@@ -232,6 +232,29 @@ class Problem:
             found |= {name: test.rows(where) for name, where in self._where.items()}
         return found
 
+    def guess(self) -> dict[str, Any]:
+        """What one says by split who does not look at inputs.
+
+        These are the shares of the training split's classes, or the mean and the deviation of its
+        targets.
+        """
+        from ensemble.likelihoods.class_view import LOG_PROBS
+        from ensemble.storage.predictions import MemberPredictions
+
+        learned = np.asarray(self.targets("train"))
+        if np.issubdtype(learned.dtype, np.integer):
+            said = {LOG_PROBS: np.log(np.bincount(learned) / len(learned))}
+        else:
+            said = {"loc": learned.mean(), "scale": learned.std()}
+        found = {}
+        for split in methods_scores.SPLITS:
+            rows = (1, len(self.targets(split)))
+            arrays = {
+                name: np.broadcast_to(one, (*rows, *np.shape(one))) for name, one in said.items()
+            }
+            found[split] = MemberPredictions(arrays)
+        return found
+
     @functools.cached_property
     def teachers(self) -> methods_started.Teachers:
         """Ensembles that students learn from."""

@@ -330,9 +330,13 @@ def under_shift(known: Sequence[Scored], score: str) -> dict[str, dict[str, Any]
             beside[one.name]["verdict"] = BETTER
         shifted = {"value": mean, "of_it": _finite(*ends), **beside[one.name]}
         shifted |= _means([seed.shifted for seed in one.entries])
-        kinds = [float(rows[one.name][:, k::NUM_KINDS].mean()) for k in range(NUM_KINDS)]
-        found[one.name] = {SHIFTED: shifted, "by_kind": kinds}
+        found[one.name] = {SHIFTED: shifted, "by_kind": means_by_kind(rows[one.name])}
     return found
+
+
+def means_by_kind(terms: np.ndarray) -> list[float]:
+    """The means of terms of shifted rows [..., N], by the kind of shift."""
+    return [float(terms[..., k::NUM_KINDS].mean()) for k in range(NUM_KINDS)]
 
 
 def _means(found: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:

@@ -20,7 +20,7 @@ class Group(NamedTuple):
 
     Attributes:
         data: of `methods_data.ALL`.
-        stage: 'length', 'price', 'trial', 'final', or 'large' for finals at 16c.
+        stage: 'guess', 'length', 'price', 'trial', 'final', or 'large' for finals at 16c.
         family: of `methods_cells.FAMILIES`.
         own: number of the keys of its own, of 'price' and 'trial'.
         length: of a network, in units of c.
@@ -42,6 +42,7 @@ def groups(data: str, families: Collection[str] = tuple(cells.FAMILIES)) -> Iter
         data: as said.
         families: that train, beside plain networks with what is made of them.
     """
+    yield Group(data, "guess")
     yield Group(data, "price")
     yield Group(data, "length")
     yield Group(data, "price", "laplace")

@@ -364,6 +364,13 @@ class StandIn:
         rng = np.random.default_rng(0)
         self.targets = {name: rng.integers(3, size=one) for name, one in self.num_rows.items()}
 
+    def guess(self):
+        shares = np.log(np.full((1, 200, 3), 1 / 3))
+        return {
+            split: MemberPredictions({LOG_PROBS: shares[:, :one]})
+            for split, one in self.num_rows.items()
+        }
+
     def price(self, family, own, plain):
         self.ran.append(("price", family))
         return self.cells.Price(0.01 if family != "swag" else 0.02, 0.1, 1.0, 10)
@@ -498,7 +505,7 @@ def test_finalists_have_the_settings_that_have_won_on_fewer_rows(module, work, m
     assert len(large) == 4
     finals = [row for row in own if row["stage"] == "final"]
     assert {row["family"] for row in finals} == {*large, "laplace"}
-    assert {row["stage"] for row in own} == {"price", "length", "final", "entries"}
+    assert {row["stage"] for row in own} == {"guess", "price", "length", "final", "entries"}
     setting = {"family": "dropout", "stage": "final", "length": 1}
     first, second = (
         work.results.find({"data": data, **setting})["setting"] for data in ("digits", "cells")
@@ -599,6 +606,28 @@ def test_all_rows_are_one_split_for_the_methods_and_are_told_apart(module):
     np.testing.assert_array_equal(views["shifted"].arrays["loc"], said["loc"][:, 30:60])
     np.testing.assert_allclose(views["shifted"].targets, arrays["test_targets"], rtol=1e-6)
     assert views["others"].num_rows == views["test"].num_rows == 30
+
+
+def test_a_guess_does_not_look_at_inputs(module, work):
+    cells, others = module("methods_cells"), module("methods_others")
+    rng = np.random.default_rng(0)
+    arrays = arrays_of(rng, 50, validation=40, calibration=2000)
+    arrays = others.with_other_rows(arrays, None)
+    values = module("methods_data").config_of("concrete") | {"mlp.widths": "8"}
+    work._problems["concrete"] = cells.Problem(values, arrays)
+    work.run(module("methods").Group("concrete", "guess"))
+    (row,) = work.results.rows()
+    assert row["score"] == "crps"
+    center, spread = arrays["train_targets"].mean(), arrays["train_targets"].std()
+    first, second = center + spread * rng.normal(size=(2, 10**5))
+
+    def crps(targets):
+        return np.abs(first[:, None] - targets).mean() - np.abs(first - second).mean() / 2
+
+    targets = arrays["test_targets"]
+    assert row["value"] == pytest.approx(crps(targets), rel=0.02)
+    expected = [crps(targets[k::5]) for k in range(5)]
+    assert row["by_kind"] == pytest.approx(expected, rel=0.02), "shifts leave targets as they are"
 
 
 @pytest.mark.skipif(not IMAGE_SETS.exists(), reason="prepared Fashion-MNIST is not here")

@@ -311,3 +311,24 @@ def test_a_comparison_is_killed_and_goes_on(tmp_path):
     assert {row["method"] for row in one["rows"]} == {"plain", "deep_ensemble", "sghmc", "laplace"}
     assert one["is_complete"]
     assert after["result"]["recommendation"] in done.stdout
+
+
+@pytest.mark.soak
+def test_ten_minutes_on_digits_pay_for_all_methods_though_it_is_killed(tmp_path):
+    command = [sys.executable, "-m", "ensemble", "methods", "--config=digits_ensemble"]
+    command += ["--budget=10m", f"--workdir={tmp_path / 'out'}"]
+    began = time.monotonic()
+    for seconds in (60, 120):
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
+        process.wait()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 1.25 * 600, "kills cost a little, and so do starts"
+    found = json.loads((tmp_path / "out" / "methods.json").read_text())["result"]
+    first = found["rounds"][0]
+    assert first["is_complete"]
+    assert {row["method"] for row in first["rows"]} == {one.name for one in module.FAMILIES}
+    assert found["recommendation"] in done.stdout
