@@ -3,7 +3,7 @@
 import pathlib
 import statistics
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import methods_cells as cells
@@ -22,10 +22,14 @@ _GOALS = (0.02, 0.05)
 """Losses of a list on a data set that it was not made of: on average, and at most."""
 
 
-def sets_of(content: Row) -> list[Row]:
-    """Data sets whose entries have been compared, in their order."""
-    rows = {row["data"]: row for row in content["rows"] if row["stage"] == "entries"}
-    return [rows[name] for name in methods_data.DATA if rows.get(name, {}).get("rounds")]
+def sets_of(content: Row, among: Collection[str] = methods_data.DATA) -> list[Row]:
+    """Data sets whose entries have been compared, in their order; without those of finalists."""
+    rows, guesses = (
+        {row["data"]: row for row in content["rows"] if row["stage"] == stage}
+        for stage in ("entries", "guess")
+    )
+    names = [name for name in among if rows.get(name, {}).get("rounds")]
+    return [{**rows[name], "guess": guesses[name]} for name in names]
 
 
 def replaced(page: str, content: Row) -> str:
@@ -40,6 +44,7 @@ def text(content: Row) -> str:
     if not sets:
         return _wrapped("Nothing has been compared yet.")
     parts = [_introduction(content, sets), _decision(sets), *map(_data_set, sets)]
+    parts += map(_finalists, sets_of(content, methods_data.TUNED_ON))
     parts += [_peers(content), _open(content, sets)]
     return "\n\n".join(filter(None, parts))
 
@@ -81,7 +86,8 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         its pass over the training rows out of its seconds. `sghmc` starts at networks that had half
         of its seconds, and `distilled` is one network that learns from two, which had half.
         `varied` is a deep ensemble of the best settings of plain's trials, and `greedy` weighs the
-        same networks, and no others, by validation rows, so it is never called best or advised.
+        same networks, and no others, by validation rows, so it is never called best or advised; its
+        seconds and bytes are those of all of them, though some may weigh nothing.
         `cross_fitted` is four networks in the time of one.
     """
     others = f"""
@@ -94,15 +100,10 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         for Fashion-MNIST, its images of 8x8 pixels for digits, and for tables rows whose numbers
         lie beyond the training range. *Own errors* is how often a hit among the test rows is surer
         than an error. Both are without calibration, and .5 is chance. *kB* is the size of what
-        predicts.
+        predicts. *A guess* does not look at the inputs: it has the shares of the training split's
+        classes, or a normal distribution with the mean and the deviation of its targets.
     """
-    parts = [bars, columns, *([others] if any(map(_is_shifted, sets)) else [])]
-    return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(*parts)}"
-
-
-def _is_shifted(row: Row) -> bool:
-    """Whether a data set has shifted rows."""
-    return all(SHIFTED in own for one in row["rounds"] for own in one["entries"])
+    return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars, columns, others)}"
 
 
 def _num_trained(content: Row) -> int:
@@ -150,6 +151,19 @@ def _units(times: float) -> str:
     return "the time of one network" if times == 1 else f"{times:g} times the time of one network"
 
 
+def _finalists(row: Row) -> str:
+    """The part on a data set that only finalists learn."""
+    data = row["data"]
+    tuned_on, numbers = methods_data.TUNED_ON[data], methods_data.NUM_IMAGES[data]
+    about = f"""
+        {numbers["train"]:,} images train, {numbers["validation"]:,} choose and
+        {numbers["calibration"]:,} calibrate. The families are those that have 16c on {tuned_on},
+        with the settings that have won there. The lists above are made without these rows.
+    """
+    head, *rest = _data_set(row).split("\n\n")
+    return "\n\n".join([head, _wrapped(about), *rest])
+
+
 def _data_set(row: Row) -> str:
     parts = [f"### {row['data']}"]
     for one in row["rounds"]:
@@ -163,11 +177,15 @@ def _data_set(row: Row) -> str:
         lines = [_line(entry, score, second, pool) for entry in one["entries"]]
         lines += [[f"`{name}`", f"failed: {why}", *[""] * 7] for name, why in one["failed"].items()]
         parts.append(as_table(head, lines))
-        if one["times"] == compare.TIMES[-1] and _is_shifted(row):
-            parts.append(_beside(one, row["kinds"]))
+        if one["times"] == compare.TIMES[-1]:
+            parts.append(_beside(one, row["kinds"], row["guess"]))
     first = row["rounds"][0]
-    unit, number = row["unit_seconds"], first["num_test"]
-    parts.insert(1, _wrapped(f"c is {unit:.2g} CPU seconds, and {number:,} rows test."))
+    unit, number, guess = row["unit_seconds"], first["num_test"], row["guess"]
+    about = f"""
+        c is {unit:.2g} CPU seconds, and {number:,} rows test. A guess that does not look at the
+        inputs has {_TITLES[guess["score"]]} {guess["value"]:.4f}.
+    """
+    parts.insert(1, _wrapped(about))
     return "\n\n".join(parts)
 
 
@@ -189,7 +207,7 @@ def _line(entry: Row, score: str, second: str, pool: int) -> list[str]:
     ]
 
 
-def _beside(one: Row, kinds: Sequence[str]) -> str:
+def _beside(one: Row, kinds: Sequence[str], guess: Row) -> str:
     """The table of shifted rows, of rows unlike the data, and of bytes."""
     score = one["score"]
     has_errors = score == "nll"
@@ -203,6 +221,8 @@ def _beside(one: Row, kinds: Sequence[str]) -> str:
         if has_errors:
             line.append(_share(entry["raw"]["auroc_of_errors"]))
         lines.append([*line, f"{entry['bytes'] / 1000:,.0f}"])
+    said = [f"{value:.3f}" for value in guess["by_kind"]]
+    lines.append(["a guess", *said, *[""] * (4 + has_errors)])
     return as_table(head, lines)
 
 
@@ -255,7 +275,8 @@ def _number(value: float, pool: int) -> str:
 def _open(content: Row, sets: Sequence[Row]) -> str:
     """The part on entries that could not be told apart, and on what is not measured."""
     lines = ["### What is open", ""]
-    for row in sets:
+    finalists = sets_of(content, methods_data.TUNED_ON)
+    for row in (*sets, *finalists):
         for one in row["rounds"]:
             words = [(own["entry"], own[one["score"]]["verdict"]) for own in one["entries"]]
             doubt = [f"`{name}`" for name, said in words if said == compare.INCONCLUSIVE]
@@ -269,23 +290,21 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
             )
             said += f"; {_and(worse)} {'is' if len(worse) == 1 else 'are'} worse." if worse else "."
             lines.append(textwrap.fill(f"- {said}", 100, subsequent_indent="  "))
-    missing = [one for one in methods_data.DATA if one not in {row["data"] for row in sets}]
-    some = [row for row in sets if not row["is_complete"]]
-    part = [row["data"] for row in some if not row.get("has_finals")]
-    small = [row["data"] for row in some if row.get("has_finals")]
+    known = {row["data"] for row in (*sets, *finalists)}
+    missing = [one for one in methods_data.ALL if one not in known]
+    some = [row for row in (*sets, *finalists) if not row["is_complete"]]
+    part = [row["data"] for row in some if not row["has_finals"]]
+    small = [row["data"] for row in some if row["has_finals"]]
     notes = []
     if part:
         notes.append(f"Cells of {_and(part)} are missing, so their tables will change.")
     if small:
         notes.append(f"Entries of {_and(small)} with 16c are not measured yet.")
-    plain = [row["data"] for row in sets if not _is_shifted(row)]
-    if plain and len(plain) < len(sets):
-        notes.append(f"Shifted rows of {_and(plain)}, and rows unlike it, are not measured yet.")
     if missing:
         notes.append(f"Not measured yet: {_and(missing)}.")
     notes.append(
         """MCLMC cannot be in this benchmark: a gradient of all rows costs an epoch, and c pays for
-        5 to 70 epochs. Nobody has compared finalists on more images of Fashion-MNIST."""
+        5 to 70 epochs."""
     )
     tuned = {
         name: len([1 for row in content["rows"] if row["stage"] == "trial"
@@ -313,7 +332,7 @@ def _and(names: Sequence[str]) -> str:
 
 def draw(content: Row, folder: pathlib.Path) -> None:
     """Draws both pictures into the folder of the page."""
-    sets = sets_of(content)
+    sets = sets_of(content, methods_data.ALL)
     if sets:
         _picture(sets, "charged_seconds", "CPU seconds of training", folder / SECONDS)
         _picture(sets, "predict_seconds", "CPU seconds for 1,000 rows", folder / PREDICTING)

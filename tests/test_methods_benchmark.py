@@ -463,6 +463,8 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     text = page.text(content)
     assert "| `packed` | failed: all of its trials have failed |" in text
     assert ", 4 seeds |" in text
+    assert "look at the inputs has NLL 1.0986." in text.replace("\n", " ")
+    assert "| a guess | 1.099 | 1.099 | 1.099 | 1.099 | 1.099 |  |  |  |  |  |" in text
     assert text.count("| with 4c, NLL under | rotation | translation | noise |") == 1
     shown = entries["deep_ensemble"]["by_kind"][0]
     line = next(one for one in text.splitlines() if f"`deep_ensemble` | {shown:.3f}" in one)
