@@ -13,35 +13,39 @@ runs on a data set have the same. Networks: LeNet5 for Fashion-MNIST, and an MLP
 128 units for all others. Batches of 64, AdamW, warm-up and cosine.
 
 *The unit* c is the CPU seconds of a plain network, trained as the configuration says, up to its
-best mean validation score of three networks. Charged seconds are steps times the median CPU seconds
-of a step of a network that trains alone, on one thread, after compilation. These prices are
-measured once for each data set and for all keys that change them, in turns with a plain network, so
-that a busy machine tells little; Laplace's pass is not. Compilation and spent seconds stand beside.
+best mean validation score of three networks, before calibration. Charged seconds are steps times
+the median CPU seconds of a step of a network that trains alone, on one thread, after compilation.
+These prices are measured once for each data set and for all keys that change them, in turns with a
+plain network, so that a busy machine tells little; Laplace's pass is not. What a program spends,
+compilation included, stands beside.
 
 *Tuning.* Each family has 12 trials at 1c: the configuration as it is, and 11 others drawn by the
 name of the data set; rate 3e-4 to 1e-2 and decay 1e-5 to 1e-1, both log-uniform, and keys of its
 own, which `methods_cells.FAMILIES` lists. The lowest validation NLL after a temperature wins (of
-numbers, CRPS after a factor of the scale). Test rows are not predicted. Rates and decays are the
-same for all families. In a first table of concrete each family had its own, and the luck of the
-draw was a part of what packed networks won by: plain ones had no rate as high as theirs. The rates
-of SGHMC are stretched to 3e-4 to 1e-1, since on concrete almost all from .005 to .17 diverged.
+numbers, CRPS after a factor of the scale, which lowers NLL and may raise CRPS). Test rows are not
+predicted. Rates and decays are the same for all families. In a first table of concrete each family
+had its own, and the luck of the draw was a part of what packed networks won by: plain ones had no
+rate as high as theirs. The rates of SGHMC are stretched to 3e-4 to 1e-1, since on concrete almost
+all from .005 to .17 diverged.
 
-*Finals.* Five seeds of the winning setting, which are not those of trials, at 1c and 4c. At 4c each
-family divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep
-ensemble has two of c/2; the lowest mean validation score over seeds wins. Since the first table of
-concrete, in which plain networks of 4c were worse than those of 1c, one network may also train for
-c or 2c of the 4c, if validation rows say so. With 16c the deep ensemble and the three others that
-are best with 4c have as many networks as it pays for.
-The families of these four also learn 10,000 images of Fashion-MNIST, by the settings that have won
-on 4,000. c is then that of 10,000 images. No decision list counts them.
+*Finals.* Five seeds of the winning setting, which are not those of trials, at 1c and 4c. Networks
+that are trained for several together are also seeds by themselves: 20 of 1c. At 4c each family
+divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep ensemble
+has two of c/2; the lowest mean validation score over seeds wins. Since the first table of concrete,
+in which plain networks of 4c were worse than those of 1c, one network may also train for c or 2c of
+the 4c, if validation rows say so. With 16c the deep ensemble and the three others that are best
+with 4c have as many networks as it pays for. The families of these four also learn 10,000 images of
+Fashion-MNIST, by the settings that have won on 4,000. c is then that of 10,000 images. No decision
+list counts them.
 
 - `plain` is one network in any case, and `deep_ensemble` several.
 - `laplace` is made of the plain networks, fewer or shorter ones where its pass over the training
   rows takes the seconds. Validation rows choose one number for each network, its prior's precision.
 - `sghmc` starts at plain networks that have half of its seconds.
 - `distilled` is one network that learns from two, which together have half of its seconds.
-- `varied` is a deep ensemble of the best settings of plain's trials, and `greedy` the same networks
-  with weights that validation rows choose, for which reason it is never called best.
+- `varied` is a deep ensemble of the best settings of plain's trials, four with 4c and 16c, and
+  `greedy` the same networks with weights that validation rows choose, for which reason it is never
+  called best.
 - `cross_fitted`, but of Fashion-MNIST, is four networks that share the seconds and hold out a fold
   each. Those that stop early are charged in full, and the linear models from which they may start
   too. A step of all four is timed as one program.
@@ -49,12 +53,13 @@ on 4,000. c is then that of 10,000 images. No decision list counts them.
 *Margins.* NLL 2% of the plain network's calibrated NLL at the same seconds, accuracy .5 points,
 CRPS and RMSE 2%. The best has the lowest mean validation score. Intervals of means over seeds add
 the variance over test rows of what seeds say on average to the variance over seeds, with Student's
-t by Welch and Satterthwaite, at a level at which all entries hold together (Bonferroni). Words: as
-good, worse, inconclusive. A failed cell is a row.
+t by Welch and Satterthwaite, at a level at which all entries hold together (Bonferroni). They are
+rather wide: see `methods_compare.interval`. Words: as good, worse, inconclusive. A failed cell is a
+row.
 
 *Deep-ensemble equivalent* (Ashukha et al. 2020): how many plain networks of 1c predict as well, out
 of a pool of 24, by the calibrated score of the test split; '> 24' beyond. Its interval is of 200
-bootstrap samples of test rows and seeds together.
+bootstrap samples of test rows, seeds and ensembles of the pool together.
 
 *Goal.* A decision list that a script makes of all data sets but one loses on that one, on average,
 at most 2% of NLL (or CRPS) to the lowest test score, and never more than 5%. It advises only what
@@ -272,25 +277,30 @@ class Work:
             ValueError: all trials have failed.
         """
         data = methods_data.TUNED_ON.get(data, data)
-        known = []
+        known, why = [], ""
         for own in range(len(cells.FAMILIES[family].own)):
             for key in self._keys(Group(data, "trial", family, own)):
                 row = self.results.find(key) or {}
                 if "validation" in row:
                     known.append((row["validation"], key["trial"]))
+                why = row.get("failed", why)
         if not known:
-            raise ValueError("all of its trials have failed")
+            raise ValueError(f"no trial has a score: {why or 'none has been made'}")
         trials = self._trials(Group(data, "trial", family))
         return [trials[number] for _, number in sorted(known)]
 
     def _settings(self, group: Group) -> list[cells.Trial]:
-        """The settings of the networks of finals; entries of `varied` have the best of plain's."""
+        """The settings of the networks of finals.
+
+        Those of `varied` are the best of plain's: as many as an entry has networks, or four.
+        """
         size = methods_plan.size_of(group)
         if cells.FAMILIES[group.family].tried:
             return [self.winner(group.data, group.family)] * size
         best = self.ranked(group.data, "plain")
-        own = size // methods_plan.NUM_SEEDS
-        return [best[k % own % len(best)] for k in range(size)]
+        most = methods_compare.most_networks(group.family, 1)
+        own = min(size // methods_plan.NUM_SEEDS, most, len(best))
+        return [best[k % own] for k in range(size)]
 
     def _final(self, group: Group) -> list[Row]:
         is_around = cells.FAMILIES[group.family].around

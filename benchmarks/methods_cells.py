@@ -134,13 +134,13 @@ class Price(NamedTuple):
         step: median CPU seconds of a step.
         predict: CPU seconds of predicting 1,000 rows, after compilation.
         before: CPU seconds that it needs before its first step.
-        compile: seconds until the first step has been taken, and some more.
+        spent_seconds: that pricing took, compilation included.
         steps_per_epoch: as said.
     """
 
     step: float
     predict: float
-    compile: float
+    spent_seconds: float
     steps_per_epoch: int
     before: float = 0.0
 

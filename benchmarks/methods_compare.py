@@ -34,6 +34,8 @@ POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 BELOW, BEYOND = 0.0, 25.0
 """Equivalents of who is worse than one network, or better than all of the pool."""
 _SUBSETS, _SAMPLES, _ERROR = 10, 200, 0.05
+_GIVE = 1.25
+"""Predictions are timed, so equal costs are not exactly equal."""
 ROUNDING = 1.02
 """Steps are whole, so seconds are not exactly equal."""
 
@@ -45,13 +47,15 @@ class Scored(NamedTuple):
         name: of the entry.
         networks: of a seed.
         length: of a network, in units of c.
-        entries: `methods_scores.Entry` of each seed.
+        entries: `methods_scores.Entry` of each seed that has not failed.
+        failed: seeds that have.
     """
 
     name: str
     networks: int
     length: float
     entries: Sequence[methods_scores.Entry]
+    failed: int = 0
 
     @property
     def validation(self) -> float:
@@ -77,7 +81,8 @@ def interval(
     """A mean over seeds and test rows, or a difference of two, with its interval.
 
     The variance over rows of what seeds say on average is added to that over seeds; the degrees of
-    freedom are Welch's and Satterthwaite's.
+    freedom are Welch's and Satterthwaite's. The sum is rather too large: the first part has some of
+    the second, and entries that share networks count as independent.
 
     Args:
         ours: [S, N].
@@ -142,8 +147,8 @@ def _finite(*ends: float) -> list[float | None]:
 # Deep-ensemble equivalents.
 
 
-def pool_curve(views: Mapping[str, Any], score: str, size: int) -> np.ndarray:
-    """[K, N], calibrated terms of ensembles of `POOL_SIZES` networks, means over some of these.
+def pool_curve(views: Mapping[str, Any], score: str, size: int) -> list[np.ndarray]:
+    """Calibrated terms [E, N] of E ensembles of each of `POOL_SIZES` networks.
 
     Args:
         views: by split, of the pool.
@@ -160,8 +165,8 @@ def pool_curve(views: Mapping[str, Any], score: str, size: int) -> np.ndarray:
         if number > 1:
             chosen = [sorted(rng.choice(size, number, replace=False)) for _ in range(times)]
         terms = [methods_scores.scored(views, which).terms[score] for which in chosen]
-        found.append(np.mean(terms, axis=0))
-    return np.array(found)
+        found.append(np.array(terms))
+    return found
 
 
 def equivalent(value: float, curve: Sequence[float] | np.ndarray) -> float:
@@ -175,22 +180,30 @@ def equivalent(value: float, curve: Sequence[float] | np.ndarray) -> float:
     return float(np.exp(np.interp(-value, -falling, logs)))
 
 
-def equivalent_with_interval(terms: np.ndarray, pool: np.ndarray) -> dict[str, Any]:
-    """An entry's deep-ensemble equivalent, by bootstrap over test rows and its seeds together.
+def equivalent_with_interval(terms: np.ndarray, pool: Sequence[np.ndarray]) -> dict[str, Any]:
+    """An entry's deep-ensemble equivalent.
+
+    Its interval is by bootstrap over test rows, the entry's seeds and the pool's ensembles of each
+    size together. There is one of the largest size.
 
     Args:
         terms: [S, N] of the entry.
-        pool: [K, N] of `pool_curve`.
+        pool: of `pool_curve`.
     """
     rng = np.random.default_rng(0)
-    num_seeds, num_rows = terms.shape
+    num_rows = terms.shape[1]
     found = []
     for _ in range(_SAMPLES):
-        rows = rng.integers(num_rows, size=num_rows)
-        mean = terms[rng.integers(num_seeds, size=num_seeds)][:, rows].mean()
-        found.append(equivalent(float(mean), pool[:, rows].mean(axis=1)))
+        weights = rng.multinomial(num_rows, np.full(num_rows, 1 / num_rows)) / num_rows
+        mean, *curve = (float(_resampled(one @ weights, rng).mean()) for one in (terms, *pool))
+        found.append(equivalent(mean, curve))
     ends = np.quantile(found, [_ERROR / 2, 1 - _ERROR / 2], method="nearest").tolist()
-    return {"value": equivalent(float(terms.mean()), pool.mean(axis=1)), "interval": ends}
+    value = equivalent(float(terms.mean()), [float(one.mean()) for one in pool])
+    return {"value": value, "interval": ends}
+
+
+def _resampled(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return values[rng.integers(len(values), size=len(values))]
 
 
 # Entries.
@@ -231,23 +244,21 @@ def scored_seeds(
     views: Mapping[str, Any],
     failed: Sequence[str],
     networks: int,
-    num_seeds: int,
     weighted: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> list[methods_scores.Entry]:
-    """Seeds whose networks have not failed.
+    """Seeds whose networks have not failed: as many as all networks make.
 
     Args:
         views: by split, of all networks.
         failed: why each has failed, or "".
         networks: of a seed.
-        num_seeds: as said.
         weighted: gives the networks of a seed weights.
     """
     found = []
-    for seed in range(num_seeds):
-        which = range(seed * networks, (seed + 1) * networks)
-        if which[-1] < len(failed) and not any(failed[k] for k in which):
-            some = {split: one.members(list(which)) for split, one in views.items()}
+    for first in range(0, len(failed) - networks + 1, networks):
+        which = list(range(first, first + networks))
+        if not any(failed[k] for k in which):
+            some = {split: one.members(which) for split, one in views.items()}
             found.append(methods_scores.scored(weighted(some)))
     return found
 
@@ -255,11 +266,11 @@ def scored_seeds(
 def chosen(known: Sequence[Scored]) -> list[Scored]:
     """Keeps the division of each name whose mean validation score is lowest.
 
-    One whose seeds have failed comes after those that have all.
+    One of whose seeds some have failed comes after those that have all.
     """
 
     def rank(one: Scored) -> tuple[int, float]:
-        return -len(one.entries), one.validation
+        return one.failed, one.validation
 
     best: dict[str, Scored] = {}
     for one in known:
@@ -268,16 +279,16 @@ def chosen(known: Sequence[Scored]) -> list[Scored]:
     return list(best.values())
 
 
-def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]:
+def compared(known: Sequence[Scored], pool: Sequence[np.ndarray] | None) -> dict[str, Any]:
     """The scores and verdicts of the entries of some seconds.
 
     Args:
         known: one of each name, `PLAIN` among them.
         pool: of `pool_curve`; None: there is none.
     """
-    # Whom validation rows have given weights is not called best by these, nor who lacks seeds.
-    most = max(len(one.entries) for one in known)
-    able = [one for one in known if one.name != GREEDY and len(one.entries) == most]
+    # The best one has all of its seeds, and no weights that validation rows have chosen.
+    least = min(one.failed for one in known)
+    able = [one for one in known if one.name != GREEDY and one.failed == least]
     best = min(able, key=lambda one: one.validation)
     score = best.entries[0].score
     beside, own = {}, {}
@@ -301,7 +312,12 @@ def compared(known: Sequence[Scored], pool: np.ndarray | None) -> dict[str, Any]
         names = ("auroc_of_others", "auroc_by_disagreement")
         unlike = [{name: getattr(seed, name) for name in names} for seed in one.entries]
         found: dict[str, Any] = {"entry": one.name, "networks": one.networks, "length": one.length}
-        found |= {"seeds": len(one.entries), "validation": one.validation, **ranked}
+        found |= {
+            "seeds": len(one.entries),
+            "failed_seeds": one.failed,
+            "validation": one.validation,
+            **ranked,
+        }
         found |= {"raw": raw, "calibrated": after, **shifted.get(one.name, {}), **_means(unlike)}
         if pool is not None:
             found["equivalent"] = equivalent_with_interval(one.rows(score), pool)
@@ -377,6 +393,24 @@ def decision_list(
     return min(
         sorted(shared), key=lambda name: statistics.fmean(one[name] for one in known), default=None
     )
+
+
+def predicting(rows: Sequence[Row], times: int) -> dict[str, list[float]]:
+    """By entry, what its predictions cost beside those of one network, for each data set."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for one in row["rounds"]:
+            if one["times"] == times:
+                costs = {own["entry"]: own["predict_seconds"] for own in one["entries"]}
+                for name, cost in costs.items():
+                    found.setdefault(name, []).append(cost / costs[PLAIN])
+    return found
+
+
+def cheap(rows: Sequence[Row], times: int) -> set[str]:
+    """Entries that predict as cheaply as so many networks on all data sets, give or take."""
+    costs = predicting(rows, times)
+    return {name for name, some in costs.items() if max(some) <= _GIVE * times}
 
 
 def regrets(rows: Sequence[Row], times: int) -> dict[str, tuple[str, float]]:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import methods_data
 import methods_others
 import methods_plan
 import methods_scores
-from methods_plan import LARGE, NUM_LARGE, NUM_SEEDS, Group
+from methods_plan import LARGE, NUM_LARGE, Group
 from rows import Row
 
 
@@ -28,15 +29,15 @@ class Entries:
     def groups(self, data: str, families: Collection[str] = tuple(cells.FAMILIES)) -> list[Group]:
         """All of a data set but those with 16c, in their order; arguments as of `methods_plan`.
 
-        Raises:
-            RuntimeError: its finalists are not known yet.
+        There are none where its finalists are not known yet.
         """
         tuned_on = methods_data.TUNED_ON.get(data)
         if tuned_on is None:
             return list(methods_plan.groups(data, families))
         finalists = {one.family for one in self.large_groups(tuned_on)}
         if not finalists:
-            raise RuntimeError(f"{data} needs those that are best with 4c of {tuned_on}")
+            print(f"{data} waits for the comparison of {tuned_on} with 4c", file=sys.stderr)
+            return []
         return list(methods_plan.groups(data, finalists.intersection(families)))
 
     def compare(self, data: str) -> None:
@@ -67,7 +68,7 @@ class Entries:
             "unit_seconds": self._work.found(Group(data, "length"), 0)["seconds"],
             "pool": {
                 "sizes": methods_compare.POOL_SIZES[: len(pool)],
-                "values": pool.mean(axis=1).tolist(),
+                "values": [float(one.mean()) for one in pool],
             },
             "rounds": [one for one in rounds if one["entries"]],
         }
@@ -148,15 +149,15 @@ class Entries:
             key = {"data": data, "stage": stage, "family": family, "length": length}
             return [(self._work.results.find({**key, "seed": 0}) or {}).get("failed", "")]
         views, why = self._views(data, family, length, stage)
-        seeds = methods_compare.scored_seeds(views, why, networks, NUM_SEEDS)
+        seeds = methods_compare.scored_seeds(views, why, networks)
         if not seeds:
             return why
-        known.append(methods_compare.Scored(name, networks, length, seeds))
+        failed = len(why) // networks - len(seeds)
+        known.append(methods_compare.Scored(name, networks, length, seeds, failed))
         if family == methods_compare.VARIED and stage == "final":
-            greedy = methods_compare.scored_seeds(
-                views, why, networks, NUM_SEEDS, methods_scores.weighted
-            )
-            known.append(methods_compare.Scored(methods_compare.GREEDY, networks, length, greedy))
+            greedy = methods_compare.scored_seeds(views, why, networks, methods_scores.weighted)
+            name = methods_compare.GREEDY
+            known.append(methods_compare.Scored(name, networks, length, greedy, failed))
         return []
 
     def _compared(
@@ -185,7 +186,7 @@ class Entries:
         key = {"data": data, "family": family, "length": entry["length"], "seed": 0}
         found = [self._work.results.find({**key, "stage": stage}) for stage in ("final", "large")]
         row = next(one for one in found if one is not None)
-        networks, charged = entry["networks"], row["charged_seconds"]
+        networks, charged, spent = entry["networks"], row["charged_seconds"], row["spent_seconds"]
         plain = self._work.price_of(data, "plain", 0)
         if cells.FAMILIES[family].around:
             price = self._work.found(Group(data, "price", family), 0)
@@ -199,7 +200,8 @@ class Entries:
             most = row["setting"]["snapshots.num_cycles"]
             predict = plain["predict"] * cells.num_cycles(most, row["steps"])
         charged, predict = networks * charged, networks * predict
-        cost = {"charged_seconds": charged, "predict_seconds": predict}
+        cost = {"charged_seconds": charged, "spent_seconds": networks * spent}
+        cost["predict_seconds"] = predict
         cost["bytes"] = networks * row["bytes"]
         return {**cost, "setting": row["setting"]}
 

@@ -77,7 +77,7 @@ def compared(work: methods.Work, data: str, family: str, said: Any) -> Row:
                 split: MemberPredictions({LOG_PROBS: said[f"{family}/{split}"]})
                 for split in methods_scores.SPLITS
             }
-        seeds = methods_compare.scored_seeds(problem.views(found), failed, 1, number)
+        seeds = methods_compare.scored_seeds(problem.views(found), failed[:number], 1)
         parts[name] = methods_compare.Scored(name, 1, 1, seeds)
     ours, theirs = (parts[name].rows("nll") for name in ("ours", "peer"))
     mean, low, high = methods_compare.interval(ours, theirs)

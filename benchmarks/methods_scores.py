@@ -8,6 +8,8 @@ import numpy as np
 from methods_others import OTHERS, SHIFTED
 
 SPLITS = ("validation", "calibration", "test")
+_NOTHING = 1e-9
+"""Less mutual information, or variance of means, is rounding."""
 _CLASS_SCORES, _NUMBER_SCORES = ("nll", "accuracy", "brier", "ece"), ("crps", "rmse", "nll")
 
 
@@ -45,7 +47,7 @@ class Entry(NamedTuple):
         auroc_of_others: how often the entropy of classes, or the variance of a number, is larger
             for rows unlike the data than for those that test; None: there are none.
         auroc_by_disagreement: the same by what networks or draws say differently: their mutual
-            information, or the variance of their means.
+            information, or the variance of their means; None: nothing here can disagree.
         terms: [N] of each calibrated score that is compared, by its name; of the score that decides
             also those of shifted rows.
     """
@@ -94,6 +96,8 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entr
         told = [some[one].uncertainties() for one in ("test", OTHERS)]
         keys = ("entropy", "mutual_information") if score == "nll" else ("total", "epistemic")
         auroc, by_disagreement = (_auroc(*(one[key] for one in told)) for key in keys)
+        if max(one[keys[1]].max() for one in told) < _NOTHING:
+            by_disagreement = None
     terms = {}
     for name, (split, rule) in measured.items():
         view = calibrated[split]
