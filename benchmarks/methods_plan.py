@@ -19,7 +19,7 @@ class Group(NamedTuple):
     """Cells that one program makes.
 
     Attributes:
-        data: of `methods_data.ALL`.
+        data: of `methods_data.SETS`.
         stage: 'guess', 'length', 'price', 'trial', 'final', or 'large' for finals at 16c.
         family: of `methods_cells.FAMILIES`.
         own: number of the keys of its own, of 'price' and 'trial'.
@@ -51,14 +51,14 @@ def groups(data: str, families: Collection[str] = tuple(cells.FAMILIES)) -> Iter
         for name, one in cells.FAMILIES.items()
         if name in {"plain", *families}
         and not one.around
-        and not (one.of_tables and data in methods_data.NUM_IMAGES)
+        and not (one.of_tables and methods_data.SETS[data].clothes)
     ]
     for family in trained:
         about = cells.FAMILIES[family]
         for own in range(len(about.own) if about.tried else 0):
             if own == 0 or about.own_price:
                 yield Group(data, "price", family, own)
-            if data not in methods_data.TUNED_ON:
+            if not methods_data.SETS[data].tuned_on:
                 yield Group(data, "trial", family, own)
     for length in LENGTHS:
         for family in trained:

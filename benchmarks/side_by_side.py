@@ -221,6 +221,7 @@ def versions_of(python: str, packages: Sequence[str]) -> dict[str, str]:
     program = (
         "import importlib.metadata as m, json, sys\n"
         "have = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
+        "have = {name.replace('_', '-'): version for name, version in have.items()}\n"
         "print(json.dumps({one: have[one] for one in sys.argv[1:] if one in have}))"
     )
     completed = subprocess.run(

@@ -182,6 +182,7 @@ def test_a_report_says_where_it_comes_from(page, tmp_path):
     content = page.json.loads((tmp_path / "x.json").read_text())
     assert content["command"].endswith(" --python=PYTHON --out=FILE.json")
     assert content["versions"] == {"numpy": np.__version__}
+    assert side_by_side.versions_of(sys.executable, ["typing-extensions"]), "typing_extensions"
 
 
 def identity(row):
