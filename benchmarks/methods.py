@@ -29,23 +29,22 @@ rate as high as theirs. The rates of SGHMC are stretched to 3e-4 to 1e-1, since 
 all from .005 to .17 diverged.
 
 *Finals.* Five seeds of the winning setting, which are not those of trials, at 1c and 4c. Networks
-that are trained for several together are also seeds by themselves: 20 of 1c. At 4c each family
-divides its seconds among one network of 4c, two of 2c or four of 1c, and at 1c the deep ensemble
-has two of c/2; the lowest mean validation score over seeds wins. Since the first table of concrete,
-in which plain networks of 4c were worse than those of 1c, one network may also train for c or 2c of
-the 4c, if validation rows say so. With 16c the deep ensemble and the three others that are best
-with 4c have as many networks as it pays for. The families of these four also learn 10,000 images of
-Fashion-MNIST, by the settings that have won on 4,000. c is then that of 10,000 images. No decision
-list counts them.
+that are trained for several together are also seeds by themselves: 20 of 1c. At 4c the seconds are
+divided among one network of 4c, two of 2c or four of 1c, and at 1c ensembles have two of c/2; the
+lowest mean validation score over seeds wins. `methods_compare.candidates` lists what each family
+may have. Since the first table of concrete, in which plain networks of 4c were worse than those of
+1c, one network may also train for c or 2c of the 4c, if validation rows say so. With 16c the deep
+ensemble and the three others that are best with 4c have as many networks as it pays for. The
+families of these four also learn 10,000 images of Fashion-MNIST, by the settings that have won on
+4,000. c is then that of 10,000 images. No decision list counts them.
 
 - `plain` is one network in any case, and `deep_ensemble` several.
 - `laplace` is made of the plain networks, fewer or shorter ones where its pass over the training
   rows takes the seconds. Validation rows choose one number for each network, its prior's precision.
 - `sghmc` starts at plain networks that have half of its seconds.
 - `distilled` is one network that learns from two, which together have half of its seconds.
-- `varied` is a deep ensemble of the best settings of plain's trials, four with 4c and 16c, and
-  `greedy` the same networks with weights that validation rows choose, for which reason it is never
-  called best.
+- `varied` is a deep ensemble of the best settings of plain's trials, four at most, and `greedy` the
+  same networks with weights that validation rows choose, for which reason it is never called best.
 - `cross_fitted`, but of Fashion-MNIST, is four networks that share the seconds and hold out a fold
   each. Those that stop early are charged in full, and the linear models from which they may start
   too. A step of all four is timed as one program.
@@ -65,7 +64,8 @@ bootstrap samples of test rows, seeds and ensembles of the pool together.
 at most 2% of NLL (or CRPS) to the lowest test score, and never more than 5%. It advises only what
 that one has, and nothing that validation rows have weighed. The first list had an advice for each
 kind of target. It was made of three or four data sets each; one advice for both took its place when
-its losses were known (1.7% on average, 8.0% at most with 1c; 2.9% and 8.2% with 4c).
+it was known to lose 1.7% on average and 8.0% at most with 1c, by five seeds. Another list advises
+only entries whose predictions cost no more than those of as many networks.
 
 *Peers.* `methods_peers.py` trains cells of classes by other libraries, and adds their scores.
 

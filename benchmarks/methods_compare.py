@@ -161,17 +161,30 @@ def pool_curve(views: Mapping[str, Any], score: str, size: int) -> list[np.ndarr
         if number > size:
             break
         times = size if number == 1 else 1 if number == size else _SUBSETS
-        chosen = [[k] for k in range(size)]
-        if number > 1:
-            chosen = [sorted(rng.choice(size, number, replace=False)) for _ in range(times)]
+        chosen = _subsets(rng, size, number, times)
         terms = [methods_scores.scored(views, which).terms[score] for which in chosen]
         found.append(np.array(terms))
     return found
 
 
+def _subsets(rng: np.random.Generator, size: int, number: int, times: int) -> list[list[int]]:
+    """Draws so many of a number; those of a permutation have no network in common."""
+    found: list[list[int]] = []
+    while len(found) < times:
+        order = rng.permutation(size)
+        blocks = np.split(order[: size // number * number], size // number)
+        found += [sorted(one.tolist()) for one in blocks]
+    return found[:times]
+
+
 def equivalent(value: float, curve: Sequence[float] | np.ndarray) -> float:
-    """How many networks of a pool are as good: interpolated in the logarithm of their number."""
-    falling = np.minimum.accumulate(np.asarray(curve, np.float64))
+    """How many networks of a pool are as good: interpolated in the logarithm of their number.
+
+    The curve is the falling one that is nearest to the pool's.
+    """
+    from scipy import optimize  # The driver starts without it.
+
+    falling = optimize.isotonic_regression(curve, increasing=False).x
     if value > falling[0]:
         return BELOW
     if value < falling[-1]:
@@ -184,7 +197,8 @@ def equivalent_with_interval(terms: np.ndarray, pool: Sequence[np.ndarray]) -> d
     """An entry's deep-ensemble equivalent.
 
     Its interval is by bootstrap over test rows, the entry's seeds and the pool's ensembles of each
-    size together. There is one of the largest size.
+    size together. It is rather narrow: these ensembles have networks in common, the more the larger
+    they are, and there is one of the largest size.
 
     Args:
         terms: [S, N] of the entry.
@@ -413,15 +427,24 @@ def cheap(rows: Sequence[Row], times: int) -> set[str]:
     return {name for name, some in costs.items() if max(some) <= _GIVE * times}
 
 
-def regrets(rows: Sequence[Row], times: int) -> dict[str, tuple[str, float]]:
+def regrets(
+    rows: Sequence[Row], times: int, is_cheap: bool = False
+) -> dict[str, tuple[str, float]]:
     """By data set, what a list made of the others says, and the share that it loses.
 
     The list advises only what the data set has.
+
+    Args:
+        rows: of data sets, with their `rounds`.
+        times: units of c.
+        is_cheap: whether it advises only what is cheap on the others.
     """
     found = {}
     for row in rows:
         own = losses(row, times)
-        name = decision_list([one for one in rows if one is not row], times, own)
+        others = [one for one in rows if one is not row]
+        among = cheap(others, times).intersection(own) if is_cheap else own
+        name = decision_list(others, times, among)
         if name is not None:
             found[row["data"]] = (name, own[name])
     return found
