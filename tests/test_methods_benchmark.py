@@ -297,8 +297,28 @@ def test_equivalents_are_read_off_the_curve_of_the_pool(module):
     assert low < 3 < 5 < high, "other networks of the pool would say something else"
 
 
+def test_ensembles_of_a_permutation_have_no_network_in_common(module):
+    found = module("methods_compare")._subsets(np.random.default_rng(0), 24, 8, 10)
+    assert [len(one) for one in found] == [8] * 10
+    assert sorted(found[0] + found[1] + found[2]) == list(range(24))
+    assert found[:3] != found[3:6]
+    singles = module("methods_compare")._subsets(np.random.default_rng(0), 5, 1, 5)
+    assert sorted(singles) == [[k] for k in range(5)]
+
+
+def test_the_curve_of_the_pool_is_the_falling_one_that_is_nearest(module):
+    compare = module("methods_compare")
+    curve = [1.0, 0.8, 0.7, 0.6, 0.64, 0.62, 0.58, 0.57, 0.56]
+    assert 8 < compare.equivalent(0.6, curve) < 12, "four are not better than six or eight"
+    assert 3 < compare.equivalent(0.66, curve) < 4
+
+
 def compared(data, **values):
-    entries = [{"entry": name, "nll": {"value": value}} for name, value in values.items()]
+    costs = {"plain": 1.0, "a": 9.0, "b": 1.2}
+    entries = [
+        {"entry": name, "nll": {"value": value}, "predict_seconds": costs.get(name, 1.0)}
+        for name, value in values.items()
+    ]
     return {"data": data, "rounds": [{"times": 1, "score": "nll", "entries": entries}]}
 
 
@@ -326,6 +346,15 @@ def test_a_list_advises_what_a_data_set_has_and_nothing_that_was_weighed(module)
     assert compare.regrets(rows, 1)["three"] == ("b", pytest.approx(1.0))
 
 
+def test_a_cheap_list_advises_what_predicts_as_so_many_networks(module):
+    compare = module("methods_compare")
+    rows = [compared(name, plain=1.5, a=1.0, b=1.2) for name in ("one", "two", "three")]
+    assert compare.cheap(rows, 1) == {"plain", "b"}
+    assert compare.predicting(rows, 1)["a"] == [9.0] * 3
+    assert compare.regrets(rows, 1)["one"][0] == "a"
+    assert compare.regrets(rows, 1, is_cheap=True)["one"] == ("b", pytest.approx(0.2))
+
+
 def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
     compare, scores = module("methods_compare"), module("methods_scores")
 
@@ -335,6 +364,9 @@ def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
 
     found = compare.chosen([scored("a", 1, 0.4, 0.2), scored("a", 2, 0.2, 0.3), scored("b", 1, 9)])
     assert [(one.name, one.networks) for one in found] == [("a", 2), ("b", 1)]
+    lost = scored("a", 2, 0.1)._replace(failed=1)
+    (found,) = compare.chosen([lost, scored("a", 1, 0.4)])
+    assert found.networks == 1, "all of its seeds are there"
 
 
 def test_the_page_is_that_of_the_results(module):
@@ -445,6 +477,7 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     }
     assert entries["deep_ensemble"]["seeds"] == 4, "the first has a network that failed"
     assert entries["swag"]["charged_seconds"] == pytest.approx(2.0)
+    assert entries["swag"]["spent_seconds"] == pytest.approx(0.2), "a fifth of its program"
     of_each, number = entries["laplace"]["length"] * 0.5 + 0.25, entries["laplace"]["networks"]
     assert entries["laplace"]["charged_seconds"] == pytest.approx(number * of_each)
     assert number * of_each < 2.05
@@ -625,6 +658,7 @@ def test_a_guess_does_not_look_at_inputs(module, work):
     cells, others = module("methods_cells"), module("methods_others")
     rng = np.random.default_rng(0)
     arrays = arrays_of(rng, 50, validation=40, calibration=2000)
+    arrays |= {name: one + 3 for name, one in arrays.items() if name.endswith("_targets")}
     arrays = others.with_other_rows(arrays, None)
     values = module("methods_data").config_of("concrete") | {"mlp.widths": "8"}
     work._problems["concrete"] = cells.Problem(values, arrays)
@@ -766,6 +800,8 @@ def test_greedy_networks_are_never_called_best(module):
 
     found = compare.compared([known("greedy", 0.1), known("plain", 0.3), known("swag", 0.2)], None)
     assert found["best"] == "swag"
+    lost = known("packed", 0.15)._replace(failed=1)
+    assert compare.compared([lost, known("plain", 0.3)], None)["best"] == "plain"
     assert [one["entry"] for one in found["entries"]] == ["greedy", "swag", "plain"]
 
 
