@@ -41,7 +41,20 @@ def sets_of(content: Row, among: Collection[str] = _DATA) -> list[Row]:
         for stage in ("entries", "guess")
     )
     names = [name for name in among if rows.get(name, {}).get("rounds")]
-    return [{**rows[name], "guess": guesses[name]} for name in names]
+    return [
+        {**rows[name], "guess": guesses[name], "spread": _spread(content, name)} for name in names
+    ]
+
+
+def _spread(content: Row, data: str) -> float:
+    """The standard deviation, over seeds, of the calibrated score of one plain network of 1c."""
+    key = {"data": data, "stage": "final", "family": compare.PLAIN, "length": 1}
+    scores = [
+        row["calibrated"][row["score"]]
+        for row in content["rows"]
+        if "calibrated" in row and key.items() <= row.items()
+    ]
+    return statistics.stdev(scores)
 
 
 def replaced(page: str, content: Row) -> str:
@@ -285,7 +298,8 @@ def _data_set(row: Row) -> str:
     unit, number, guess = row["unit_seconds"], first["num_test"], row["guess"]
     about = f"""
         c is {unit:.2g} CPU seconds, and {number:,} rows test. A guess that does not look at the
-        inputs has {_TITLES[guess["score"]]} {guess["value"]:.4f}.
+        inputs has {_TITLES[guess["score"]]} {guess["value"]:.4f}. The standard deviation over
+        seeds is {row["spread"]:.2g} for one plain network of 1c.
     """
     parts.insert(1, _wrapped(about))
     return "\n\n".join(parts)

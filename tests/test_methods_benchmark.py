@@ -505,6 +505,11 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     assert "| `packed` | failed: no trial has a score: there is no room |" in text
     assert ", 1 of 5 seeds failed |" in text
     assert "look at the inputs has NLL 1.0986." in text.replace("\n", " ")
+    plain = {"family": "plain", "length": 1}.items()
+    singles = [row for row in content["rows"] if plain <= row.items() and "calibrated" in row]
+    assert len(singles) == 23
+    spread = np.std([row["calibrated"]["nll"] for row in singles], ddof=1)
+    assert f"over seeds is {spread:.2g} for one plain" in text.replace("\n", " ")
     assert "| a guess | 1.099 | 1.099 | 1.099 | 1.099 | 1.099 |  |  |  |  |  |" in text
     assert text.count("| with 4c, NLL under | rotation | translation | noise |") == 1
     shown = entries["deep_ensemble"]["by_kind"][0]
