@@ -1,8 +1,8 @@
-"""Compares what methods.py has trained: verdicts, deep-ensemble equivalents and a decision list."""
+"""Compares what methods.py has trained: verdicts, and deep-ensemble equivalents."""
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import methods_cells as cells
@@ -34,8 +34,6 @@ POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 BELOW, BEYOND = 0.0, 25.0
 """Equivalents of who is worse than one network, or better than all of the pool."""
 _SUBSETS, _SAMPLES, _ERROR = 10, 200, 0.05
-_GIVE = 1.25
-"""Predictions are timed, so equal costs are not exactly equal."""
 ROUNDING = 1.02
 """Steps are whole, so seconds are not exactly equal."""
 
@@ -375,76 +373,3 @@ def _means(found: Sequence[Mapping[str, float | None]]) -> dict[str, float | Non
         values = [value for one in found if (value := one[name]) is not None]
         means[name] = statistics.fmean(values) if values else None
     return means
-
-
-# The decision list.
-
-
-def losses(row: Row, times: int) -> dict[str, float]:
-    """By entry, the share by which its test score is above the lowest of a data set."""
-    for one in row["rounds"]:
-        if one["times"] == times:
-            values = {own["entry"]: own[one["score"]]["value"] for own in one["entries"]}
-            least = min(values.values())
-            return {name: value / least - 1 for name, value in values.items()}
-    return {}
-
-
-def decision_list(
-    rows: Sequence[Row], times: int, among: Collection[str] | None = None
-) -> str | None:
-    """The advice: the entry whose mean loss over data sets is lowest; None: they share none.
-
-    Args:
-        rows: of data sets, with their `rounds`.
-        times: units of c.
-        among: entries that can be advised; None: all that validation rows have not weighed.
-    """
-    known = [one for row in rows if (one := losses(row, times))]
-    shared = set.intersection(*map(set, known)) - {GREEDY} if known else set()
-    if among is not None:
-        shared &= set(among)
-    return min(
-        sorted(shared), key=lambda name: statistics.fmean(one[name] for one in known), default=None
-    )
-
-
-def predicting(rows: Sequence[Row], times: int) -> dict[str, list[float]]:
-    """By entry, what its predictions cost beside those of one network, for each data set."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        for one in row["rounds"]:
-            if one["times"] == times:
-                costs = {own["entry"]: own["predict_seconds"] for own in one["entries"]}
-                for name, cost in costs.items():
-                    found.setdefault(name, []).append(cost / costs[PLAIN])
-    return found
-
-
-def cheap(rows: Sequence[Row], times: int) -> set[str]:
-    """Entries that predict as cheaply as so many networks on all data sets, give or take."""
-    costs = predicting(rows, times)
-    return {name for name, some in costs.items() if max(some) <= _GIVE * times}
-
-
-def regrets(
-    rows: Sequence[Row], times: int, is_cheap: bool = False
-) -> dict[str, tuple[str, float]]:
-    """By data set, what a list made of the others says, and the share that it loses.
-
-    The list advises only what the data set has.
-
-    Args:
-        rows: of data sets, with their `rounds`.
-        times: units of c.
-        is_cheap: whether it advises only what is cheap on the others.
-    """
-    found = {}
-    for row in rows:
-        own = losses(row, times)
-        others = [one for one in rows if one is not row]
-        among = cheap(others, times).intersection(own) if is_cheap else own
-        name = decision_list(others, times, among)
-        if name is not None:
-            found[row["data"]] = (name, own[name])
-    return found

@@ -2,19 +2,20 @@
 
 import pathlib
 import statistics
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import methods_advice
 import methods_cells as cells
 import methods_compare as compare
 import methods_data
+import methods_pictures
 from methods_others import SEVERITY, SHIFTED
-from side_by_side import as_table
+from methods_pictures import PREDICTING, SECONDS
+from side_by_side import as_item, as_table, as_text
 
 Row = Mapping[str, Any]
 BEGIN, END = "<!-- methods.json: begin -->", "<!-- methods.json: end -->"
-SECONDS, PREDICTING = "images/methods_seconds.png", "images/methods_predicting.png"
 _TITLES = {
     "nll": "NLL",
     "accuracy": "accuracy",
@@ -23,11 +24,6 @@ _TITLES = {
     "crps": "CRPS",
     "rmse": "RMSE",
 }
-_MARKERS = "os^vDPX"
-_GOALS = (0.02, 0.05)
-"""Losses of a list on a data set that it was not made of: on average, and at most."""
-
-
 _DATA, _OF_FINALISTS = (
     [name for name, one in methods_data.SETS.items() if bool(one.tuned_on) == of_finalists]
     for of_finalists in (False, True)
@@ -67,18 +63,11 @@ def text(content: Row) -> str:
     """The measured part."""
     sets = sets_of(content)
     if not sets:
-        return _wrapped("Nothing has been compared yet.")
-    parts = [_decision(sets), _introduction(content, sets), *map(_data_set, sets)]
+        return as_text("Nothing has been compared yet.")
+    parts = [methods_advice.text(sets), _introduction(content, sets), *map(_data_set, sets)]
     parts += map(_finalists, sets_of(content, _OF_FINALISTS))
     parts += [_peers(content), _open(content, sets)]
     return "\n\n".join(filter(None, parts))
-
-
-def _wrapped(*paragraphs: str) -> str:
-    return "\n\n".join(
-        textwrap.fill(" ".join(one.split()), 100, break_long_words=False, break_on_hyphens=False)
-        for one in paragraphs
-    )
 
 
 def _introduction(content: Row, sets: Sequence[Row]) -> str:
@@ -105,8 +94,8 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         16c, but of fashion_mnist_10000. Points are moved sideways by a tenth at most, so that bars
         stand apart.
     """
-    parts = [_wrapped(about), picture, _wrapped(bars), "### How to read the tables"]
-    return "\n\n".join([*parts, *("\n".join(map(_item, some)) for some in (_COLUMNS, _ENTRIES))])
+    parts = [as_text(about), picture, as_text(bars), "### How to read the tables"]
+    return "\n\n".join([*parts, *("\n".join(map(as_item, some)) for some in (_COLUMNS, _ENTRIES))])
 
 
 _COLUMNS = (
@@ -153,11 +142,6 @@ _ENTRIES = (
 """What is said of columns, and of entries."""
 
 
-def _item(text: str) -> str:
-    words = " ".join(text.split())
-    return textwrap.fill(f"- {words}", 100, subsequent_indent="  ", break_on_hyphens=False)
-
-
 def _num_trained(content: Row) -> int:
     """Networks of finals, without those that are made of others."""
     return sum(
@@ -166,103 +150,6 @@ def _num_trained(content: Row) -> int:
         and not cells.FAMILIES[one["family"]].around
         for one in content["rows"]
     )
-
-
-def _decision(sets: Sequence[Row]) -> str:
-    parts = ["### In a minute"]
-    if len(sets) == 1:
-        parts.append(f"Measured on one data set, {sets[0]['data']}: no advice for others.")
-    parts.append("\n".join(_advice(sets, times) for times in compare.TIMES))
-    about = f"""
-        A script makes this list of {len(sets)} data set{"s" * (len(sets) > 1)}: the entry whose
-        test score is above the lowest by the smallest share on average, and the same among those
-        whose predictions cost no more than those of as many networks. An entry that has failed on
-        one data set is not advised. With 16c too few methods were trained for advice. The first
-        three and the cheap one, with the share that they lose and the cost of their predictions, in
-        those of one network:
-    """
-    head = "| with | entry | loses on average | at most | surely behind on | predicting costs |"
-    lines = [line for times in compare.TIMES for line in _leaders(sets, times)]
-    parts += [_wrapped(about), as_table(head, lines)]
-    return "\n\n".join([*parts, *_regrets(sets)])
-
-
-def _cheap(sets: Sequence[Row], times: int) -> str | None:
-    return compare.decision_list(sets, times, compare.cheap(sets, times))
-
-
-def _advice(sets: Sequence[Row], times: int) -> str:
-    name, cheap = compare.decision_list(sets, times), _cheap(sets, times)
-    words = f"With {_units(times)}: **`{name}`**."
-    if cheap is not None and cheap != name:
-        many = "one network" if times == 1 else f"{times} networks"
-        words += f" If predictions may cost no more than those of {many}: **`{cheap}`**."
-    return _item(words)
-
-
-def _leaders(sets: Sequence[Row], times: int) -> list[list[str]]:
-    """The entries that are first on the list, and the cheap one, with what they lose."""
-    known = [compare.losses(row, times) for row in sets]
-    shared = set.intersection(*map(set, known)) - {compare.GREEDY}
-    order = sorted(shared, key=lambda name: statistics.fmean(one[name] for one in known))
-    cheap, costs = _cheap(sets, times), compare.predicting(sets, times)
-    lines = []
-    for name in order:
-        if name in order[:3] or name == cheap:
-            shares = [one[name] for one in known]
-            worse = sum(_entry(row, times, name)["is_worse"] for row in sets)
-            line = [f"{times}c", f"`{name}`", f"{statistics.fmean(shares):.1%}"]
-            ends = dict.fromkeys(f"{end(costs[name]):.0f}" for end in (min, max))
-            line += [f"{max(shares):.1%}", f"{worse} of {len(sets)}", " to ".join(ends)]
-            lines.append(line)
-    return lines
-
-
-def _entry(row: Row, times: int, name: str) -> Row:
-    """An entry of a data set, with whether it is surely behind the best."""
-    one = next(one for one in row["rounds"] if one["times"] == times)
-    entry = next(own for own in one["entries"] if own["entry"] == name)
-    return {**entry, "is_worse": entry[one["score"]]["verdict"] == compare.WORSE}
-
-
-def _regrets(sets: Sequence[Row]) -> list[str]:
-    """What lists lose on a data set of which they were not made."""
-    kinds = [(times, is_cheap) for times in compare.TIMES for is_cheap in (False, True)]
-    found = [compare.regrets(sets, *kind) for kind in kinds]
-    if not all(found):
-        return []
-    head = "| left out |"
-    for times, is_cheap in kinds:
-        head += f" with {times}c{', cheap' * is_cheap} | loses |"
-    lines = []
-    for row in sets:
-        said = [one.get(row["data"]) for one in found]
-        shown = [[f"`{one[0]}`", f"{one[1]:.1%}"] if one else ["none", ""] for one in said]
-        lines.append([row["data"], *(text for pair in shown for text in pair)])
-    notes = [
-        """How good is such a list for other data? One that is made of all data sets but one advises
-        and loses on that one:"""
-    ]
-    for (times, is_cheap), one in zip(kinds, found, strict=True):
-        shares = [share for _, share in one.values()]
-        mean, most = statistics.fmean(shares), max(shares)
-        told = f"With {times}c{' and cheap predictions' * is_cheap} it loses {mean:.1%} on average "
-        told += f"and {most:.1%} at most"
-        if not is_cheap:
-            is_reached = mean <= _GOALS[0] and most <= _GOALS[1]
-            goal = f"The goal, {_GOALS[0]:.0%} and {_GOALS[1]:.0%}, is"
-            told += f". {goal} {'reached' if is_reached else 'missed'}"
-        notes.append(f"{told}.")
-    notes.append(
-        """At first classes and numbers had a list each. By five seeds it lost 8.0% at most with 1c,
-        and one list for both was taken when that was known. So these are not quite the losses on
-        data that nobody has seen."""
-    )
-    return [_wrapped(notes[0]), as_table(head, lines), _wrapped(" ".join(notes[1:]))]
-
-
-def _units(times: float) -> str:
-    return "the time of one network" if times == 1 else f"{times:g} times the time of one network"
 
 
 def _finalists(row: Row) -> str:
@@ -275,7 +162,7 @@ def _finalists(row: Row) -> str:
         settings that have won there. The lists above are made without these rows.
     """
     head, *rest = _data_set(row).split("\n\n")
-    return "\n\n".join([head, _wrapped(text), *rest])
+    return "\n\n".join([head, as_text(text), *rest])
 
 
 def _data_set(row: Row) -> str:
@@ -301,7 +188,7 @@ def _data_set(row: Row) -> str:
         inputs has {_TITLES[guess["score"]]} {guess["value"]:.4f}. The standard deviation over
         seeds is {row["spread"]:.2g} for one plain network of 1c.
     """
-    parts.insert(1, _wrapped(about))
+    parts.insert(1, as_text(about))
     return "\n\n".join(parts)
 
 
@@ -388,8 +275,8 @@ def _peers(content: Row) -> str:
     ]
     head = "| data | method | ours | theirs | 95% interval of the difference |"
     held = sum(one["interval"][0] <= 0 <= one["interval"][1] for one in rows)
-    said = _wrapped(f"{held} of {len(rows)} intervals hold 0; each by itself would in 19 of 20.")
-    parts = ["### Beside other libraries", _wrapped(about), as_table(head, cells_of), said]
+    said = as_text(f"{held} of {len(rows)} intervals hold 0; each by itself would in 19 of 20.")
+    parts = ["### Beside other libraries", as_text(about), as_table(head, cells_of), said]
     return "\n\n".join(parts)
 
 
@@ -451,82 +338,13 @@ def _open(content: Row, sets: Sequence[Row]) -> str:
     ]
     if few:
         notes.append(f"Trials of {_and(few)} have failed or are missing.")
-    return "\n\n".join([*parts, _wrapped(*notes)])
+    return "\n\n".join([*parts, as_text(*notes)])
 
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-# Pictures.
-
-
 def draw(content: Row, folder: pathlib.Path) -> None:
     """Draws both pictures into the folder of the page."""
-    sets = sets_of(content, methods_data.SETS)
-    if sets:
-        _picture(sets, "charged_seconds", "CPU seconds of training", folder / SECONDS)
-        _picture(sets, "predict_seconds", "CPU seconds for 1,000 rows", folder / PREDICTING)
-
-
-def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -> None:
-    import matplotlib  # Only pictures need it.
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-    from matplotlib import ticker
-
-    columns = min(2, len(sets))
-    lines = -(-len(sets) // columns)
-    figure = plt.figure(figsize=(5.5 * columns, 4.2 * lines), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False)
-    names = sorted(
-        {own["entry"] for row in sets for one in row["rounds"] for own in one["entries"]}
-    )
-    colors = plt.get_cmap("tab20")(range(20))
-    for axis, row in zip(axes.flat, sets, strict=False):
-        for k, name in enumerate(names):
-            points = [
-                (own[across], own[one["score"]]["value"], *own[one["score"]]["of_it"])
-                for one in row["rounds"]
-                for own in one["entries"]
-                if own["entry"] == name and own[across] is not None
-            ]
-            points = [one for one in points if None not in one]
-            if not points:
-                continue
-            x, y, low, high = zip(*points, strict=True)
-            beside = [one * 1.015 ** (k - len(names) / 2) for one in x]  # Bars stand side by side.
-            bars = [
-                [b - a for a, b in zip(low, y, strict=True)],
-                [b - a for a, b in zip(y, high, strict=True)],
-            ]
-            axis.errorbar(
-                beside,
-                y,
-                bars,
-                marker=_MARKERS[k % len(_MARKERS)],
-                markersize=5,
-                capsize=2,
-                label=name,
-                color=colors[k],
-            )
-        axis.set_xscale("log")
-        axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_formatter(ticker.NullFormatter())
-        axis.set_xlabel(title)
-        axis.set_ylabel(f"calibrated {_TITLES[row['rounds'][0]['score']]}")
-        axis.set_title(row["data"])
-    for axis in list(axes.flat)[len(sets) :]:
-        axis.set_visible(False)
-    shown = {
-        name: handle
-        for axis in axes.flat
-        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    named = sorted(shown)
-    figure.legend([shown[one] for one in named], named, loc="outside right upper", fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
+    methods_pictures.draw(sets_of(content, methods_data.SETS), folder)

@@ -323,36 +323,36 @@ def compared(data, **values):
 
 
 def test_a_list_is_made_of_the_other_data_sets(module):
-    compare = module("methods_compare")
+    advice = module("methods_advice")
     rows = [
         compared("one", a=1.0, b=1.1, c=5.0),
         compared("two", a=2.0, b=1.0),
         compared("three", a=1.0, b=1.2),
     ]
-    assert compare.decision_list(rows, 1) == "b"
-    assert compare.decision_list(rows[:1], 1) == "a"
-    found = compare.regrets(rows, 1)
+    assert advice.decision_list(rows, 1) == "b"
+    assert advice.decision_list(rows[:1], 1) == "a"
+    found = advice.regrets(rows, 1)
     assert found["one"] == ("b", pytest.approx(0.1))
     assert found["two"] == ("a", pytest.approx(1.0))
-    assert compare.regrets(rows[:1], 1) == {}
-    assert compare.decision_list(rows, 4) is None
+    assert advice.regrets(rows[:1], 1) == {}
+    assert advice.decision_list(rows, 4) is None
 
 
 def test_a_list_advises_what_a_data_set_has_and_nothing_that_was_weighed(module):
-    compare = module("methods_compare")
+    advice = module("methods_advice")
     rows = [compared("one", a=1.0, b=1.1, greedy=0.5) for _ in range(2)]
-    assert compare.decision_list(rows, 1) == "a"
+    assert advice.decision_list(rows, 1) == "a"
     rows.append(compared("three", b=2.0, c=1.0))
-    assert compare.regrets(rows, 1)["three"] == ("b", pytest.approx(1.0))
+    assert advice.regrets(rows, 1)["three"] == ("b", pytest.approx(1.0))
 
 
 def test_a_cheap_list_advises_what_predicts_as_so_many_networks(module):
-    compare = module("methods_compare")
+    advice = module("methods_advice")
     rows = [compared(name, plain=1.5, a=1.0, b=1.2) for name in ("one", "two", "three")]
-    assert compare.cheap(rows, 1) == {"plain", "b"}
-    assert compare.predicting(rows, 1)["a"] == [9.0] * 3
-    assert compare.regrets(rows, 1)["one"][0] == "a"
-    assert compare.regrets(rows, 1, is_cheap=True)["one"] == ("b", pytest.approx(0.2))
+    assert advice.cheap(rows, 1) == {"plain", "b"}
+    assert advice.predicting(rows, 1)["a"] == [9.0] * 3
+    assert advice.regrets(rows, 1)["one"][0] == "a"
+    assert advice.regrets(rows, 1, is_cheap=True)["one"] == ("b", pytest.approx(0.2))
 
 
 def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
