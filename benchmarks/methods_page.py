@@ -94,8 +94,10 @@ def _introduction(content: Row, sets: Sequence[Row]) -> str:
         16c, but of fashion_mnist_10000. Points are moved sideways by a tenth at most, so that bars
         stand apart.
     """
-    parts = [as_text(about), picture, as_text(bars), "### How to read the tables"]
-    return "\n\n".join([*parts, *("\n".join(map(as_item, some)) for some in (_COLUMNS, _ENTRIES))])
+    parts = [as_text(about), picture, as_text(bars)]
+    for title, items in (("How to read the tables", _COLUMNS), ("What the entries are", _ENTRIES)):
+        parts += [f"### {title}", "\n".join(map(as_item, items))]
+    return "\n\n".join(parts)
 
 
 _COLUMNS = (
