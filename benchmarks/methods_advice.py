@@ -1,4 +1,4 @@
-"""Which method methods.py advises for which time, with what that loses and costs."""
+"""Advises a method for each time, by what methods.py has found, with its losses and its cost."""
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -152,7 +152,7 @@ def _entry(row: Row, times: int, name: str) -> Row:
 
 
 def _regrets(sets: Sequence[Row]) -> list[str]:
-    """What lists lose on a data set of which they were not made."""
+    """The losses of lists on a data set of which they were not made."""
     kinds = [(times, is_cheap) for times in compare.TIMES for is_cheap in (False, True)]
     found = [regrets(sets, *kind) for kind in kinds]
     if not all(found):
@@ -164,7 +164,7 @@ def _regrets(sets: Sequence[Row]) -> list[str]:
     for row in sets:
         said = [one.get(row["data"]) for one in found]
         shown = [[f"`{one[0]}`", f"{one[1]:.1%}"] if one else ["none", ""] for one in said]
-        lines.append([row["data"], *(text for pair in shown for text in pair)])
+        lines.append([row["data"], *(word for pair in shown for word in pair)])
     notes = [
         """How good is such a list for other data? One that is made of all data sets but one advises
         and loses on that one:"""

@@ -233,9 +233,9 @@ class Problem:
         return found
 
     def guess(self) -> dict[str, Any]:
-        """What one says by split who does not look at inputs.
+        """The predictions, by split, of one who does not look at inputs.
 
-        These are the shares of the training split's classes, or the mean and the deviation of its
+        They are the shares of the training split's classes, or the mean and the deviation of its
         targets.
         """
         from ensemble.likelihoods.class_view import LOG_PROBS

@@ -158,13 +158,13 @@ def _finalists(row: Row) -> str:
     """The part on a data set that only finalists learn."""
     about = methods_data.SETS[row["data"]]
     train, choose, calibrate = (about.clothes or {}).values()
-    text = f"""
+    words = f"""
         {train:,} images train, {choose:,} choose and {calibrate:,} calibrate. The families are
         those that have 16c on {about.tuned_on}, and `laplace` around the plain networks, with the
         settings that have won there. The lists above are made without these rows.
     """
     head, *rest = _data_set(row).split("\n\n")
-    return "\n\n".join([head, as_text(text), *rest])
+    return "\n\n".join([head, as_text(words), *rest])
 
 
 def _data_set(row: Row) -> str:
