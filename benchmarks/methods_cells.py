@@ -241,6 +241,7 @@ class Problem:
         from ensemble.likelihoods.class_view import LOG_PROBS
         from ensemble.storage.predictions import MemberPredictions
 
+        said: dict[str, Any]
         learned = np.asarray(self.targets("train"))
         if np.issubdtype(learned.dtype, np.integer):
             said = {LOG_PROBS: np.log(np.bincount(learned) / len(learned))}
