@@ -360,10 +360,12 @@ def _setting(data: str, family: str, trial: cells.Trial) -> Row:
     return cells.setting(family, trial, methods_data.config_of(data)["model"])
 
 
-def work_for(work: Work, names: Sequence[str], families: Collection[str], seconds: float) -> bool:
-    """Runs what is left for so long, data set by data set; returns whether all is done."""
+def work_for(work: Work, names: Sequence[str], families: Collection[str], seconds: float) -> str:
+    """Runs what is left for so long, data set by data set; returns a line on how it ended."""
     end, entries = time.monotonic() + seconds, methods_entries.Entries(work)
+    waiting = []
     for data in _in_order(names):
+        waiting.append(entries.waiting(data))
         is_over = _run(work, entries.groups(data, families), end)
         entries.compare(data)
         large = [] if is_over else entries.large_groups(data)
@@ -371,8 +373,8 @@ def work_for(work: Work, names: Sequence[str], families: Collection[str], second
             is_over = _run(work, large, end)
             entries.compare(data)
         if is_over:
-            return False
-    return True
+            return "the time is over; the same command goes on"
+    return "; ".join(filter(None, waiting)) or "all is done"
 
 
 def _in_order(names: Collection[str]) -> list[str]:
@@ -430,13 +432,14 @@ def main() -> None:
             for one in todo:
                 if not work.is_done(one):
                     print(*one)
+            if line := entries.waiting(data):
+                print(line)
         return
     from ensemble.sharding import startup  # Programs that only list or draw go without it.
 
     startup.configure(1, "sgd")
     logging.getLogger("ensemble").setLevel(logging.ERROR)
-    is_done = work_for(work, args.only, args.families, args.seconds)
-    print("all is done" if is_done else "the time is over; the same command goes on")
+    print(work_for(work, args.only, args.families, args.seconds))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ class Scored(NamedTuple):
         length: of a network, in units of c.
         entries: `methods_scores.Entry` of each seed that has not failed.
         failed: seeds that have.
+        stage: in which its networks were trained.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Scored(NamedTuple):
     length: float
     entries: Sequence[methods_scores.Entry]
     failed: int = 0
+    stage: str = "final"
 
     @property
     def validation(self) -> float:
@@ -135,6 +137,28 @@ def behind(
             mean, low, high = interval(sign * found[name], sign * found[best], error)
             said = verdict(low, high, margin)
             known[name] = {"excess": mean, "interval": _finite(low, high), "verdict": said}
+    return known
+
+
+def loss_intervals(found: Mapping[str, np.ndarray]) -> dict[str, list[float | None]]:
+    """How much a score is above the lowest that any entry would have on all rows, by all seeds.
+
+    An interval holds by itself, whichever entry the lowest is: the differences from all others hold
+    together.
+
+    Args:
+        found: [S, N] by entry, of a score that is better when it is lower.
+
+    Returns:
+        Both ends by entry, as shares of the lowest mean; none is negative.
+    """
+    least = min(float(one.mean()) for one in found.values())
+    error = _ERROR / max(1, len(found) - 1)
+    known = {}
+    for name, own in found.items():
+        ends = [(0.0, 0.0)]  # Beside itself.
+        ends += [interval(own, one, error)[1:] for other, one in found.items() if other != name]
+        known[name] = _finite(*(max(some) / least for some in zip(*ends, strict=True)))
     return known
 
 
@@ -308,6 +332,7 @@ def compared(known: Sequence[Scored], pool: Sequence[np.ndarray] | None) -> dict
         rows = {one.name: one.rows(name) for one in known}
         beside[name] = behind(rows, best.name, name, float(rows[PLAIN].mean()))
         own[name] = {one: interval(value) for one, value in rows.items()}
+    losses = loss_intervals({one.name: one.rows(score) for one in known})
     shifted = under_shift(known, score)
     entries: list[dict[str, Any]] = []
     for one in known:
@@ -329,6 +354,7 @@ def compared(known: Sequence[Scored], pool: Sequence[np.ndarray] | None) -> dict
             "failed_seeds": one.failed,
             "validation": one.validation,
             **ranked,
+            "loss_interval": losses[one.name],
         }
         found |= {"raw": raw, "calibrated": after, **shifted.get(one.name, {}), **_means(unlike)}
         if pool is not None:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -36,9 +35,14 @@ class Entries:
             return list(methods_plan.groups(data, families))
         finalists = {one.family for one in self.large_groups(tuned_on)}
         if not finalists:
-            print(f"{data} waits for the comparison of {tuned_on} with 4c", file=sys.stderr)
             return []
         return list(methods_plan.groups(data, finalists.intersection(families)))
+
+    def waiting(self, data: str) -> str:
+        """A line that says what a data set waits for; empty where it does not."""
+        if self.groups(data):
+            return ""
+        return f"{data} waits for the comparison of {methods_data.SETS[data].tuned_on} with 4c"
 
     def compare(self, data: str) -> None:
         """Compares what a data set has, as far as predictions are here.
@@ -153,7 +157,7 @@ class Entries:
         if not seeds:
             return why
         failed = len(why) // networks - len(seeds)
-        known.append(methods_compare.Scored(name, networks, length, seeds, failed))
+        known.append(methods_compare.Scored(name, networks, length, seeds, failed, stage))
         if family == methods_compare.VARIED and stage == "final":
             greedy = methods_compare.scored_seeds(views, why, networks, methods_scores.weighted)
             name = methods_compare.GREEDY
@@ -166,8 +170,9 @@ class Entries:
         if "plain" not in {one.name for one in known}:
             return {"times": times, "entries": []}
         found = methods_compare.compared(methods_compare.chosen(known), pool)
+        stages = {one.name: one.stage for one in known}
         for entry in found["entries"]:
-            entry |= self._cost(data, entry)
+            entry |= self._cost(data, entry, stages[entry["entry"]])
         names = {one["entry"] for one in found["entries"]}
         failed = {name: why for name, why in failed.items() if name not in names}
         return {"times": times, **found, "failed": failed}
@@ -180,12 +185,11 @@ class Entries:
         price = self._work.found(Group(data, "price", family), 0)
         return float(price.get("around", math.inf) / unit)  # It has none where it failed.
 
-    def _cost(self, data: str, entry: Row) -> Row:
+    def _cost(self, data: str, entry: Row, stage: str) -> Row:
         """Seconds of an entry, and its setting."""
-        family = _family_of(entry["entry"])
-        key = {"data": data, "family": family, "length": entry["length"], "seed": 0}
-        found = [self._work.results.find({**key, "stage": stage}) for stage in ("final", "large")]
-        row = next(one for one in found if one is not None)
+        family, length = _family_of(entry["entry"]), entry["length"]
+        key = {"data": data, "stage": stage, "family": family, "length": length, "seed": 0}
+        row = self._work.results.find(key)
         networks, charged, spent = entry["networks"], row["charged_seconds"], row["spent_seconds"]
         plain = self._work.price_of(data, "plain", 0)
         if cells.FAMILIES[family].around:

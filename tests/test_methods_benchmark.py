@@ -201,7 +201,7 @@ def test_a_complete_comparison_is_not_replaced_by_a_part(module, work, monkeypat
         work.file("digits", "plain", 1), problem.train("plain", [0] * 24, 1, 0)
     )
     work.results.add({"data": "digits", "stage": "length", "family": "plain"}, {"seconds": 2.0})
-    monkeypatch.setattr(entries, "_cost", lambda data, entry: {})
+    monkeypatch.setattr(entries, "_cost", lambda data, entry, stage: {})
     entries.compare("digits")
     assert work.results.find(key)["rounds"] == ["as it was"]
 
@@ -224,7 +224,7 @@ def seeds(rng, means, num_rows=200, of_rows=0.5, of_seeds=0.1, num_seeds=5):
 def test_intervals_hold_over_rows_and_seeds(module):
     compare, rng = module("methods_compare"), np.random.default_rng(0)
     means = {"a": 1.0, "b": 1.05, "c": 1.2}
-    held = {"own": 0, "together": 0}
+    held = {"own": 0, "together": 0, "loss": 0, "loss of the best": 0}
     for _ in range(400):
         found = seeds(rng, means)
         _, low, high = compare.interval(found["a"])
@@ -235,8 +235,24 @@ def test_intervals_hold_over_rows_and_seeds(module):
             for name, one in beside.items()
         ]
         held["together"] += all(inside)
+        losses = compare.loss_intervals(found)
+        held["loss"] += losses["c"][0] <= 0.2 <= losses["c"][1]
+        held["loss of the best"] += losses["a"][0] == 0.0
     assert 365 <= held["own"] <= 395  # Of 400, expected 380, three standard errors.
     assert held["together"] >= 367
+    assert held["loss"] >= 367
+    assert held["loss of the best"] >= 367
+
+
+def test_losses_are_shares_of_the_lowest_score_whoever_has_it(module):
+    compare = module("methods_compare")
+    rows = np.zeros((5, 50))
+    found = {"a": rows + 2.0, "b": rows + 2.5, "c": rows + 4.0}
+    losses = compare.loss_intervals(found)
+    assert losses == {"a": [0.0, 0.0], "b": [0.25, 0.25], "c": [1.0, 1.0]}
+    assert compare.loss_intervals({"a": rows + 2.0}) == {"a": [0.0, 0.0]}
+    found["b"] = found["b"][:1]
+    assert compare.loss_intervals(found)["c"] == [1.0, None], "one seed tells nothing of b"
 
 
 def test_under_shift_better_is_surely_lower_than_the_plain_network(module):
@@ -451,12 +467,12 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     methods, page = module("methods"), module("methods_page")
     problem = work._problems["digits"] = StandIn(module("methods_cells"))
     plan = ("digits",), tuple(module("methods_cells").FAMILIES)
-    assert not methods.work_for(work, *plan, 0.0)
+    assert methods.work_for(work, *plan, 0.0) == "the time is over; the same command goes on"
     assert problem.ran == []
-    assert methods.work_for(work, *plan, 100.0)
+    assert methods.work_for(work, *plan, 100.0) == "all is done"
     assert ("swag", 25, 4) in problem.ran, "twice as dear, so half of the 50 steps"
     number = len(problem.ran)
-    assert methods.work_for(work, *plan, 100.0)
+    assert methods.work_for(work, *plan, 100.0) == "all is done"
     assert len(problem.ran) == number
 
     content = json.loads((tmp_path / "methods.json").read_text())
@@ -501,6 +517,7 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
         if one["entry"] != "plain":
             assert one["length"] == entries[one["entry"]]["length"]
             assert 6.4 < one["charged_seconds"] < 1.02 * 16 * 0.5, "16 times half a second"
+            assert one["spent_seconds"] == pytest.approx(0.2), "a fifth of a program of their own"
     text = page.text(content)
     assert "| `packed` | failed: no trial has a score: there is no room |" in text
     assert ", 1 of 5 seeds failed |" in text
@@ -527,7 +544,7 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     for path in (tmp_path / "digits").glob("*.npz"):
         path.unlink()
     del problem.ran[:]
-    assert methods.work_for(work, *plan, 100.0)
+    assert methods.work_for(work, *plan, 100.0) == "all is done"
     assert {one[0] for one in problem.ran} <= {"plain", "laplace", *entries}
     assert not {("dropout", 50, 20), ("varied", 50, 20)} & set(problem.ran)
     (again,) = page.sets_of(json.loads((tmp_path / "methods.json").read_text()))
@@ -538,7 +555,7 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
 
 
 @pytest.mark.check
-def test_finalists_have_the_settings_that_have_won_on_fewer_rows(module, work, monkeypatch, capsys):
+def test_finalists_have_the_settings_that_have_won_on_fewer_rows(module, work, monkeypatch):
     methods, cells = module("methods"), module("methods_cells")
     data = module("methods_data")
     like_digits = data.SETS["cells"]._replace(tuned_on="digits")
@@ -547,10 +564,10 @@ def test_finalists_have_the_settings_that_have_won_on_fewer_rows(module, work, m
     for data in ("digits", "cells"):
         work._problems[data] = StandIn(cells)
     families = tuple(cells.FAMILIES)
-    methods.work_for(work, ("cells",), families, 100.0)
-    assert "cells waits for the comparison of digits with 4c" in capsys.readouterr().err
+    waits = "cells waits for the comparison of digits with 4c"
+    assert methods.work_for(work, ("cells",), families, 100.0) == waits
     assert work.results.rows() == []
-    assert methods.work_for(work, ("digits", "cells"), families, 100.0)
+    assert methods.work_for(work, ("digits", "cells"), families, 100.0) == "all is done"
     large = {row["family"] for row in work.results.rows() if row["stage"] == "large"}
     own = [row for row in work.results.rows() if row["data"] == "cells"]
     assert len(large) == 4
@@ -572,7 +589,7 @@ def test_laplace_without_a_price_is_a_row_that_says_why(module, work, tmp_path):
     methods = module("methods")
     problem = work._problems["digits"] = StandIn(module("methods_cells"))
     problem.has_no_price = True
-    assert methods.work_for(work, ("digits",), ("plain",), 100.0)
+    assert methods.work_for(work, ("digits",), ("plain",), 100.0) == "all is done"
     (found,) = module("methods_page").sets_of(json.loads((tmp_path / "methods.json").read_text()))
     for one in found["rounds"][:2]:
         assert one["failed"] == {"laplace": "the curvature is not finite"}
