@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import methods_compare as compare
 from side_by_side import as_item, as_table, as_text
@@ -14,13 +14,32 @@ _GIVE = 1.25
 """Predictions are timed, so equal costs are not exactly equal."""
 
 
-def losses(row: Row, times: int) -> dict[str, float]:
-    """By entry, the share by which its test score is above the lowest of a data set."""
+class Loss(NamedTuple):
+    """How much an entry loses on a data set.
+
+    Attributes:
+        entry: its name.
+        share: by which its test score is above the lowest.
+        low: end of the 95% interval of this share.
+        high: likewise; None: there is one seed of some entry.
+    """
+
+    entry: str
+    share: float
+    low: float
+    high: float | None
+
+
+def losses(row: Row, times: int) -> dict[str, Loss]:
+    """What the entries of a data set lose, by their names."""
     for one in row["rounds"]:
         if one["times"] == times:
             values = {own["entry"]: own[one["score"]]["value"] for own in one["entries"]}
             least = min(values.values())
-            return {name: value / least - 1 for name, value in values.items()}
+            return {
+                (name := own["entry"]): Loss(name, values[name] / least - 1, *own["loss_interval"])
+                for own in one["entries"]
+            }
     return {}
 
 
@@ -31,7 +50,8 @@ def ranked(rows: Sequence[Row], times: int) -> list[str]:
     """
     known = [one for row in rows if (one := losses(row, times))]
     shared = set.intersection(*map(set, known)) - {compare.GREEDY} if known else set()
-    return sorted(shared, key=lambda name: (statistics.fmean(one[name] for one in known), name))
+    means = {name: statistics.fmean(one[name].share for one in known) for name in shared}
+    return sorted(shared, key=lambda name: (means[name], name))
 
 
 def decision_list(
@@ -66,10 +86,8 @@ def cheap(rows: Sequence[Row], times: int) -> set[str]:
     return {name for name, some in costs.items() if max(some) <= _GIVE * times}
 
 
-def regrets(
-    rows: Sequence[Row], times: int, is_cheap: bool = False
-) -> dict[str, tuple[str, float]]:
-    """By data set, what a list made of the others says, and the share that it loses.
+def regrets(rows: Sequence[Row], times: int, is_cheap: bool = False) -> dict[str, Loss]:
+    """By data set, what the advice of a list loses that is made of the others.
 
     The list advises only what the data set has.
 
@@ -85,7 +103,7 @@ def regrets(
         among = cheap(others, times).intersection(own) if is_cheap else own
         name = decision_list(others, times, among)
         if name is not None:
-            found[row["data"]] = (name, own[name])
+            found[row["data"]] = own[name]
     return found
 
 
@@ -135,7 +153,7 @@ def _leaders(sets: Sequence[Row], times: int) -> list[list[str]]:
     lines = []
     for name in order:
         if name in order[:3] or name == cheap_one:
-            shares = [one[name] for one in known]
+            shares = [one[name].share for one in known]
             worse = sum(_entry(row, times, name)["is_worse"] for row in sets)
             line = [f"{times}c", f"`{name}`", f"{statistics.fmean(shares):.1%}"]
             ends = dict.fromkeys(f"{end(costs[name]):.0f}" for end in (min, max))
@@ -163,14 +181,14 @@ def _regrets(sets: Sequence[Row]) -> list[str]:
     lines = []
     for row in sets:
         said = [one.get(row["data"]) for one in found]
-        shown = [[f"`{one[0]}`", f"{one[1]:.1%}"] if one else ["none", ""] for one in said]
+        shown = [[f"`{one.entry}`", _told(one)] if one else ["none", ""] for one in said]
         lines.append([row["data"], *(word for pair in shown for word in pair)])
     notes = [
         """How good is such a list for other data? One that is made of all data sets but one advises
         and loses on that one:"""
     ]
     for (times, is_cheap), one in zip(kinds, found, strict=True):
-        shares = [share for _, share in one.values()]
+        shares = [loss.share for loss in one.values()]
         mean, most = statistics.fmean(shares), max(shares)
         told = f"With {times}c{' and cheap predictions' * is_cheap} it loses {mean:.1%} on average "
         told += f"and {most:.1%} at most"
@@ -178,13 +196,25 @@ def _regrets(sets: Sequence[Row]) -> list[str]:
             is_reached = mean <= _GOALS[0] and most <= _GOALS[1]
             goal = f"The goal, {_GOALS[0]:.0%} and {_GOALS[1]:.0%}, is"
             told += f". {goal} {'reached' if is_reached else 'missed'}"
+            surely = sum(loss.low > _GOALS[1] for loss in one.values())
+            told += f"; surely more than {_GOALS[1]:.0%} are lost on {surely or 'none'}"
         notes.append(f"{told}.")
+    notes.append(
+        """The lowest score of many on few test rows is partly luck, so a loss is rather too high.
+        The 95% intervals, over test rows and seeds, allow for that: they are of the loss to
+        whichever entry all rows would call the lowest. Each holds by itself."""
+    )
     notes.append(
         """At first classes and numbers had a list each. By five seeds it lost 8.0% at most with 1c,
         and one list for both was taken when that was known. So these are not quite the losses on
         data that nobody has seen."""
     )
     return [as_text(notes[0]), as_table(head, lines), as_text(" ".join(notes[1:]))]
+
+
+def _told(loss: Loss) -> str:
+    high = "?" if loss.high is None else f"{loss.high:.0%}"
+    return f"{loss.share:.1%} ({loss.low:.0%} to {high})"
 
 
 def _units(times: float) -> str:

@@ -38,14 +38,14 @@ ROUNDING = 1.02
 """Steps are whole, so seconds are not exactly equal."""
 
 
-class Scored(NamedTuple):
+class Entry(NamedTuple):
     """An entry: some networks of a family, for each seed.
 
     Attributes:
         name: of the entry.
         networks: of a seed.
         length: of a network, in units of c.
-        entries: `methods_scores.Entry` of each seed that has not failed.
+        seeds: the scores of each seed that has not failed.
         failed: seeds that have.
         stage: in which its networks were trained.
     """
@@ -53,18 +53,18 @@ class Scored(NamedTuple):
     name: str
     networks: int
     length: float
-    entries: Sequence[methods_scores.Entry]
+    seeds: Sequence[methods_scores.Scores]
     failed: int = 0
     stage: str = "final"
 
     @property
     def validation(self) -> float:
         """Mean over seeds."""
-        return statistics.fmean(one.validation for one in self.entries)
+        return statistics.fmean(one.validation for one in self.seeds)
 
     def rows(self, score: str) -> np.ndarray:
         """[S, N], whose mean over rows is a seed's score; to first order, of a root."""
-        found = np.array([np.asarray(one.terms[score], np.float64) for one in self.entries])
+        found = np.array([np.asarray(one.terms[score], np.float64) for one in self.seeds])
         if score != "rmse":
             return found
         means = found.mean(axis=1, keepdims=True)
@@ -281,7 +281,7 @@ def scored_seeds(
     failed: Sequence[str],
     networks: int,
     weighted: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
-) -> list[methods_scores.Entry]:
+) -> list[methods_scores.Scores]:
     """Seeds whose networks have not failed: as many as all networks make.
 
     Args:
@@ -299,23 +299,23 @@ def scored_seeds(
     return found
 
 
-def chosen(known: Sequence[Scored]) -> list[Scored]:
+def chosen(known: Sequence[Entry]) -> list[Entry]:
     """Keeps the division of each name whose mean validation score is lowest.
 
     One of whose seeds some have failed comes after those that have all.
     """
 
-    def rank(one: Scored) -> tuple[int, float]:
+    def rank(one: Entry) -> tuple[int, float]:
         return one.failed, one.validation
 
-    best: dict[str, Scored] = {}
+    best: dict[str, Entry] = {}
     for one in known:
         if one.name not in best or rank(one) < rank(best[one.name]):
             best[one.name] = one
     return list(best.values())
 
 
-def compared(known: Sequence[Scored], pool: Sequence[np.ndarray] | None) -> dict[str, Any]:
+def compared(known: Sequence[Entry], pool: Sequence[np.ndarray] | None) -> dict[str, Any]:
     """The scores and verdicts of the entries of some seconds.
 
     Args:
@@ -326,7 +326,7 @@ def compared(known: Sequence[Scored], pool: Sequence[np.ndarray] | None) -> dict
     least = min(one.failed for one in known)
     able = [one for one in known if one.name != GREEDY and one.failed == least]
     best = min(able, key=lambda one: one.validation)
-    score = best.entries[0].score
+    score = best.seeds[0].score
     beside, own = {}, {}
     for name in (score, SECOND[score]):
         rows = {one.name: one.rows(name) for one in known}
@@ -344,13 +344,13 @@ def compared(known: Sequence[Scored], pool: Sequence[np.ndarray] | None) -> dict
             }
             for name in beside
         }
-        raw, after = (_means([getattr(seed, part) for seed in one.entries]) for part in
+        raw, after = (_means([getattr(seed, part) for seed in one.seeds]) for part in
                       ("test", "calibrated"))  # fmt: skip
         names = ("auroc_of_others", "auroc_by_disagreement")
-        unlike = [{name: getattr(seed, name) for name in names} for seed in one.entries]
+        unlike = [{name: getattr(seed, name) for name in names} for seed in one.seeds]
         found: dict[str, Any] = {"entry": one.name, "networks": one.networks, "length": one.length}
         found |= {
-            "seeds": len(one.entries),
+            "seeds": len(one.seeds),
             "failed_seeds": one.failed,
             "validation": one.validation,
             **ranked,
@@ -361,18 +361,18 @@ def compared(known: Sequence[Scored], pool: Sequence[np.ndarray] | None) -> dict
             found["equivalent"] = equivalent_with_interval(one.rows(score), pool)
         entries.append(found)
     entries.sort(key=lambda one: one["validation"])
-    num_test = len(best.entries[0].terms[score])
+    num_test = len(best.seeds[0].terms[score])
     return {"best": best.name, "score": score, "num_test": num_test, "entries": entries}
 
 
-def under_shift(known: Sequence[Scored], score: str) -> dict[str, dict[str, Any]]:
+def under_shift(known: Sequence[Entry], score: str) -> dict[str, dict[str, Any]]:
     """The scores of shifted rows, by entry; empty where there are none.
 
     Returns:
         `shifted`: the scores of the seeds, means, and that of `score` with its interval, beside
         that of the plain network; `by_kind`: the score that decides for each kind of shift.
     """
-    if any(SHIFTED not in seed.terms for one in known for seed in one.entries):
+    if any(SHIFTED not in seed.terms for one in known for seed in one.seeds):
         return {}
     rows = {one.name: one.rows(SHIFTED) for one in known}
     beside = behind(rows, PLAIN, score, float(rows[PLAIN].mean()))
@@ -383,7 +383,7 @@ def under_shift(known: Sequence[Scored], score: str) -> dict[str, dict[str, Any]
         if high is not None and high < 0:
             beside[one.name]["verdict"] = BETTER
         shifted = {"value": mean, "of_it": _finite(*ends), **beside[one.name]}
-        shifted |= _means([seed.shifted for seed in one.entries])
+        shifted |= _means([seed.shifted for seed in one.seeds])
         found[one.name] = {SHIFTED: shifted, "by_kind": means_by_kind(rows[one.name])}
     return found
 

@@ -157,11 +157,11 @@ class Entries:
         if not seeds:
             return why
         failed = len(why) // networks - len(seeds)
-        known.append(methods_compare.Scored(name, networks, length, seeds, failed, stage))
+        known.append(methods_compare.Entry(name, networks, length, seeds, failed, stage))
         if family == methods_compare.VARIED and stage == "final":
             greedy = methods_compare.scored_seeds(views, why, networks, methods_scores.weighted)
             name = methods_compare.GREEDY
-            known.append(methods_compare.Scored(name, networks, length, greedy, failed))
+            known.append(methods_compare.Entry(name, networks, length, greedy, failed))
         return []
 
     def _compared(

@@ -78,14 +78,14 @@ def compared(work: methods.Work, data: str, family: str, said: Any) -> Row:
                 for split in methods_scores.SPLITS
             }
         seeds = methods_compare.scored_seeds(problem.views(found), failed[:number], 1)
-        parts[name] = methods_compare.Scored(name, 1, 1, seeds)
+        parts[name] = methods_compare.Entry(name, 1, 1, seeds)
     ours, theirs = (parts[name].rows("nll") for name in ("ours", "peer"))
     mean, low, high = methods_compare.interval(ours, theirs)
     return {
         "ours": float(ours.mean()),
         "peer": float(theirs.mean()),
-        "ours_raw": float(np.mean([one.test["nll"] for one in parts["ours"].entries])),
-        "peer_raw": float(np.mean([one.test["nll"] for one in parts["peer"].entries])),
+        "ours_raw": float(np.mean([one.test["nll"] for one in parts["ours"].seeds])),
+        "peer_raw": float(np.mean([one.test["nll"] for one in parts["peer"].seeds])),
         "difference": mean,
         "interval": [low, high],
     }

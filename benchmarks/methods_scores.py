@@ -34,7 +34,7 @@ def _values(view: Any, names: Sequence[str]) -> dict[str, float | None]:
     return {name: _value(view, name) for name in names}
 
 
-class Entry(NamedTuple):
+class Scores(NamedTuple):
     """One or more networks together, scored.
 
     Attributes:
@@ -63,7 +63,7 @@ class Entry(NamedTuple):
     terms: dict[str, np.ndarray]
 
 
-def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entry:
+def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Scores:
     """Scores the mixture of some members.
 
     Args:
@@ -103,7 +103,7 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Entr
         view = calibrated[split]
         of_rows = np.asarray(scores_of(view)[rule].known_terms(view)[0])
         terms[name] = of_rows if of_rows.ndim == 1 else of_rows[:, 0]  # Then [:, 1] are hits.
-    return Entry(
+    return Scores(
         score,
         factor,
         validation=_value(calibrated["validation"], score),

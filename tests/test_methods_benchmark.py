@@ -18,7 +18,7 @@ from ensemble.storage.workdir import Workdir
 RESULTS = ROOT / "benchmarks" / "results" / "methods.json"
 IMAGE_SETS = ROOT.parent / "shared" / "tensorflow_datasets"
 NOTHING = ({}, {}, {}, None, None)
-"""The scores of a `methods_scores.Entry` that a test does not need."""
+"""The scores of a `methods_scores.Scores` that a test does not need."""
 PRICE = {"step": 0.001, "predict": 0.1, "spent_seconds": 1.0, "steps_per_epoch": 10}
 
 
@@ -260,7 +260,7 @@ def test_under_shift_better_is_surely_lower_than_the_plain_network(module):
     means = {"plain": 1.0, "swag": 0.5, "dropout": 1.5, "varied": 0.99}
     found = seeds(np.random.default_rng(0), means)
     known = [
-        compare.Scored(name, 1, 1.0, [scores.Entry("nll", 1.0, 0.0, *NOTHING, {"shifted": one})
+        compare.Entry(name, 1, 1.0, [scores.Scores("nll", 1.0, 0.0, *NOTHING, {"shifted": one})
                                       for one in rows])
         for name, rows in found.items()
     ]  # fmt: skip
@@ -290,8 +290,8 @@ def test_accuracy_is_better_when_it_is_higher(module):
 def test_roots_are_those_of_seeds(module):
     compare, scores = module("methods_compare"), module("methods_scores")
     squares = np.random.default_rng(0).exponential(size=(5, 50))
-    entries = [scores.Entry("crps", 1.0, 0.0, *NOTHING, {"rmse": one}) for one in squares]
-    rows = compare.Scored("a", 1, 1.0, entries).rows("rmse")
+    entries = [scores.Scores("crps", 1.0, 0.0, *NOTHING, {"rmse": one}) for one in squares]
+    rows = compare.Entry("a", 1, 1.0, entries).rows("rmse")
     np.testing.assert_allclose(rows.mean(axis=1), np.sqrt(squares.mean(axis=1)))
 
 
@@ -332,7 +332,12 @@ def test_the_curve_of_the_pool_is_the_falling_one_that_is_nearest(module):
 def compared(data, **values):
     costs = {"plain": 1.0, "a": 9.0, "b": 1.2}
     entries = [
-        {"entry": name, "nll": {"value": value}, "predict_seconds": costs.get(name, 1.0)}
+        {
+            "entry": name,
+            "nll": {"value": value},
+            "loss_interval": [0.0, value],
+            "predict_seconds": costs.get(name, 1.0),
+        }
         for name, value in values.items()
     ]
     return {"data": data, "rounds": [{"times": 1, "score": "nll", "entries": entries}]}
@@ -348,8 +353,8 @@ def test_a_list_is_made_of_the_other_data_sets(module):
     assert advice.decision_list(rows, 1) == "b"
     assert advice.decision_list(rows[:1], 1) == "a"
     found = advice.regrets(rows, 1)
-    assert found["one"] == ("b", pytest.approx(0.1))
-    assert found["two"] == ("a", pytest.approx(1.0))
+    assert found["one"] == ("b", pytest.approx(0.1), 0.0, 1.1)
+    assert found["two"] == ("a", pytest.approx(1.0), 0.0, 2.0)
     assert advice.regrets(rows[:1], 1) == {}
     assert advice.decision_list(rows, 4) is None
 
@@ -359,7 +364,7 @@ def test_a_list_advises_what_a_data_set_has_and_nothing_that_was_weighed(module)
     rows = [compared("one", a=1.0, b=1.1, greedy=0.5) for _ in range(2)]
     assert advice.decision_list(rows, 1) == "a"
     rows.append(compared("three", b=2.0, c=1.0))
-    assert advice.regrets(rows, 1)["three"] == ("b", pytest.approx(1.0))
+    assert advice.regrets(rows, 1)["three"][:2] == ("b", pytest.approx(1.0))
 
 
 def test_a_cheap_list_advises_what_predicts_as_so_many_networks(module):
@@ -367,16 +372,16 @@ def test_a_cheap_list_advises_what_predicts_as_so_many_networks(module):
     rows = [compared(name, plain=1.5, a=1.0, b=1.2) for name in ("one", "two", "three")]
     assert advice.cheap(rows, 1) == {"plain", "b"}
     assert advice.predicting(rows, 1)["a"] == [9.0] * 3
-    assert advice.regrets(rows, 1)["one"][0] == "a"
-    assert advice.regrets(rows, 1, is_cheap=True)["one"] == ("b", pytest.approx(0.2))
+    assert advice.regrets(rows, 1)["one"].entry == "a"
+    assert advice.regrets(rows, 1, is_cheap=True)["one"][:2] == ("b", pytest.approx(0.2))
 
 
 def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
     compare, scores = module("methods_compare"), module("methods_scores")
 
     def scored(name, networks, *validation):
-        entries = [scores.Entry("nll", 1.0, one, *NOTHING, {}) for one in validation]
-        return compare.Scored(name, networks, 4 / networks, entries)
+        entries = [scores.Scores("nll", 1.0, one, *NOTHING, {}) for one in validation]
+        return compare.Entry(name, networks, 4 / networks, entries)
 
     found = compare.chosen([scored("a", 1, 0.4, 0.2), scored("a", 2, 0.2, 0.3), scored("b", 1, 9)])
     assert [(one.name, one.networks) for one in found] == [("a", 2), ("b", 1)]
@@ -817,8 +822,8 @@ def test_greedy_networks_are_never_called_best(module):
 
     def known(name, validation):
         terms = {"nll": np.full(50, validation), "accuracy": np.full(50, 0.5)}
-        entry = scores.Entry("nll", 1.0, validation, *NOTHING, terms)
-        return compare.Scored(name, 2, 1.0, [entry] * 5)
+        entry = scores.Scores("nll", 1.0, validation, *NOTHING, terms)
+        return compare.Entry(name, 2, 1.0, [entry] * 5)
 
     found = compare.compared([known("greedy", 0.1), known("plain", 0.3), known("swag", 0.2)], None)
     assert found["best"] == "swag"
