@@ -67,6 +67,9 @@ kind of target. It was made of three or four data sets each; one advice for both
 it was known to lose 1.7% on average and 8.0% at most with 1c, by five seeds. Another list advises
 only entries whose predictions cost no more than those of as many networks.
 
+*Looked into*: `methods_plan.LOOKS` holds settings that nobody had tried, which the tables made one
+ask for. They have five seeds each and choose nothing.
+
 *Peers.* `methods_peers.py` trains cells of classes by other libraries, and adds their scores.
 
 *Shifted rows, and rows unlike the data*: see `methods_others.py`. Networks are calibrated without a
@@ -185,6 +188,9 @@ class Work:
         if group.stage == "trial":
             trials = self._trials(group)
             return [{**head, "trial": k} for k, one in enumerate(trials) if one.own == group.own]
+        if group.stage == "look":
+            own = {name: getattr(group, name) for name in ("own", "length", "networks", "rate")}
+            return [{**head, **own, "seed": seed} for seed in range(methods_plan.NUM_SEEDS)]
         has_laplace = group.stage == "final" and group.family == "plain"
         families = [group.family, *(["laplace"] if has_laplace else [])]
         return [
@@ -338,6 +344,23 @@ class Work:
             cells.write(self.file(group.data, family, group.length, group.stage), one)
         return rows
 
+    def _look(self, group: Group) -> list[Row]:
+        """Entries of the winning setting, with other keys of its own, or another rate."""
+        trial = self.winner(group.data, group.family)._replace(own=group.own)
+        if group.rate:
+            trial = trial._replace(rate=group.rate)
+        steps, start, cost = self._steps(group, group.own, FINAL_SEED)
+        problem, size = self.problem(group.data), methods_plan.size_of(group)
+        found = problem.train(group.family, [trial] * size, steps, FINAL_SEED, start=start)
+        views, rows = problem.views(found.said), []
+        for first in range(0, size, group.networks):
+            which = list(range(first, first + group.networks))
+            failed = next(filter(None, (found.failed[k] for k in which)), "")
+            row = {"setting": _setting(group.data, group.family, trial), **cost}
+            row |= {"failed": failed} if failed else methods_scores.scores_of(views, which)
+            rows.append({**row, "spent_seconds": found.seconds / size})
+        return rows
+
     def has_finals(self, data: str) -> bool:
         """Whether all entries with c and 4c have been compared, those of new families too.
 
@@ -372,6 +395,7 @@ def work_for(work: Work, names: Sequence[str], families: Collection[str], second
         if large:
             is_over = _run(work, large, end)
             entries.compare(data)
+        is_over = is_over or _run(work, methods_plan.looks(data, families), end)
         if is_over:
             return "the time is over; the same command goes on"
     return "; ".join(filter(None, waiting)) or "all is done"
@@ -429,7 +453,7 @@ def main() -> None:
         entries = methods_entries.Entries(work)
         for data in _in_order(args.only):
             todo = [*entries.groups(data, args.families), *entries.large_groups(data)]
-            for one in todo:
+            for one in [*todo, *methods_plan.looks(data, args.families)]:
                 if not work.is_done(one):
                     print(*one)
             if line := entries.waiting(data):

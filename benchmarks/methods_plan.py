@@ -20,11 +20,12 @@ class Group(NamedTuple):
 
     Attributes:
         data: of `methods_data.SETS`.
-        stage: 'guess', 'length', 'price', 'trial', 'final', or 'large' for finals at 16c.
+        stage: 'guess', 'length', 'price', 'trial', 'final', 'large' for finals at 16c, or 'look'.
         family: of `methods_cells.FAMILIES`.
-        own: number of the keys of its own, of 'price' and 'trial'.
+        own: number of the keys of its own, of 'price', 'trial' and 'look'.
         length: of a network, in units of c.
-        networks: of an entry, of 'large'.
+        networks: of an entry, of 'large' and 'look'.
+        rate: of 'look'; 0: that of the winner.
     """
 
     data: str
@@ -33,6 +34,28 @@ class Group(NamedTuple):
     own: int = 0
     length: float = 1
     networks: int = 0
+    rate: float = 0.0
+
+
+HIGH_RATE = 0.0092
+"""More than any family has tried on concrete and kin8nm."""
+LOOKS = (
+    Group("concrete", "look", "plain", 0, 1, 4, HIGH_RATE),
+    Group("concrete", "look", "packed", 1, 2, 2, HIGH_RATE),
+    Group("concrete", "look", "swag", 2, 1, 4, HIGH_RATE),
+    Group("kin8nm", "look", "plain", 0, 1, 4, HIGH_RATE),
+    Group("kin8nm", "look", "packed", 1, 2, 2, HIGH_RATE),
+    Group("kin8nm", "look", "swag", 1, 1, 4, HIGH_RATE),
+    Group("fashion_mnist", "look", "dropout", 1, 4, 1),
+    Group("fashion_mnist", "look", "dropout", 2, 4, 1),
+    Group("fashion_mnist", "look", "dropout", 3, 4, 1),
+)
+"""What was looked into when the tables were known: settings that nobody had tried."""
+
+
+def looks(data: str, families: Collection[str]) -> list[Group]:
+    """What was looked into of a data set."""
+    return [one for one in LOOKS if one.data == data and one.family in families]
 
 
 def groups(data: str, families: Collection[str] = tuple(cells.FAMILIES)) -> Iterator[Group]:
@@ -68,7 +91,7 @@ def groups(data: str, families: Collection[str] = tuple(cells.FAMILIES)) -> Iter
 
 def size_of(group: Group) -> int:
     """Networks of a group of finals."""
-    if group.stage == "large":
+    if group.stage in ("large", "look"):
         return NUM_SEEDS * group.networks
     most = NUM_SEEDS * methods_compare.most_networks(group.family, group.length)
     is_pool = group.family == "plain" and group.length == 1

@@ -589,6 +589,30 @@ def test_finalists_have_the_settings_that_have_won_on_fewer_rows(module, work, m
     assert [one["times"] for one in row["rounds"]] == [1, 4]
 
 
+def test_what_is_looked_into_has_other_settings_and_five_seeds(module, work, monkeypatch):
+    methods, cells = module("methods"), module("methods_cells")
+    plan = module("methods_plan")
+    work._problems["digits"] = StandIn(cells)
+    known = (
+        plan.Group("digits", "look", "dropout", 2, 4, 1),
+        plan.Group("digits", "look", "plain", 0, 1, 4, 0.5),
+    )
+    monkeypatch.setattr(plan, "LOOKS", known)
+    for group in plan.groups("digits", ("dropout",)):
+        if group.stage != "final":
+            work.run(group)
+    assert plan.looks("digits", ("dropout",)) == [known[0]]
+    for group in plan.looks("digits", ("plain", "dropout")):
+        work.run(group)
+        assert work.is_done(group)
+    looks = [row for row in work.results.rows() if row["stage"] == "look"]
+    assert [row["seed"] for row in looks] == 2 * list(range(5))
+    assert {row["setting"]["mlp.dropout"] for row in looks[:5]} == {0.2}
+    winner = work.winner("digits", "plain")
+    for row in looks[5:]:
+        assert row["setting"] == {"learning_rate": 0.5, "weight_decay": winner.decay}
+
+
 @pytest.mark.check
 def test_laplace_without_a_price_is_a_row_that_says_why(module, work, tmp_path):
     methods = module("methods")
