@@ -590,7 +590,7 @@ def test_finalists_have_the_settings_that_have_won_on_fewer_rows(module, work, m
 
 
 def test_what_is_looked_into_has_other_settings_and_five_seeds(module, work, monkeypatch):
-    methods, cells = module("methods"), module("methods_cells")
+    cells = module("methods_cells")
     plan = module("methods_plan")
     work._problems["digits"] = StandIn(cells)
     known = (
