@@ -1,10 +1,12 @@
 """Advises a method for each time, by what methods.py has found, with its losses and its cost."""
 
+import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import methods_compare as compare
+from methods_others import SHIFTED
 from side_by_side import as_item, as_table, as_text
 
 Row = Mapping[str, Any]
@@ -80,13 +82,13 @@ def predicting(rows: Sequence[Row], times: int) -> dict[str, list[float]]:
     return found
 
 
-def cheap(rows: Sequence[Row], times: int) -> set[str]:
+def cheap(rows: Sequence[Row], times: int, networks: int) -> set[str]:
     """Entries that predict as cheaply as so many networks on all data sets, give or take."""
     costs = predicting(rows, times)
-    return {name for name, some in costs.items() if max(some) <= _GIVE * times}
+    return {name for name, some in costs.items() if max(some) <= _GIVE * networks}
 
 
-def regrets(rows: Sequence[Row], times: int, is_cheap: bool = False) -> dict[str, Loss]:
+def regrets(rows: Sequence[Row], times: int, networks: int | None = None) -> dict[str, Loss]:
     """By data set, what the advice of a list loses that is made of the others.
 
     The list advises only what the data set has.
@@ -94,13 +96,14 @@ def regrets(rows: Sequence[Row], times: int, is_cheap: bool = False) -> dict[str
     Args:
         rows: of data sets, with their `rounds`.
         times: units of c.
-        is_cheap: whether it advises only what is cheap on the others.
+        networks: whose predictions cost as much as those of an entry may on the others; None: no
+            matter what they cost.
     """
     found = {}
     for row in rows:
         own = losses(row, times)
         others = [one for one in rows if one is not row]
-        among = cheap(others, times).intersection(own) if is_cheap else own
+        among = own if networks is None else cheap(others, times, networks).intersection(own)
         name = decision_list(others, times, among)
         if name is not None:
             found[row["data"]] = own[name]
@@ -115,51 +118,100 @@ def text(sets: Sequence[Row]) -> str:
     parts = ["### In a minute"]
     if len(sets) == 1:
         parts.append(f"Measured on one data set, {sets[0]['data']}: no advice for others.")
-    parts.append("\n".join(filter(None, (_advice(sets, times) for times in compare.TIMES))))
+    items = [one(sets, times) for one in (_advice, _under_shift) for times in compare.TIMES]
+    parts.append("\n".join(filter(None, items)))
     about = f"""
         A script makes this list of {len(sets)} data set{"s" * (len(sets) > 1)}: the entry whose
         test score is above the lowest by the smallest share on average, and the same among those
-        whose predictions cost no more than those of as many networks. An entry that has failed on
-        one data set is not advised. With 16c too few methods were trained for advice. The first
-        three and the cheap one, with the share that they lose and the cost of their predictions, in
-        those of one network:
+        whose predictions cost no more than those of some networks. An entry that has failed on one
+        data set is not advised. With 16c too few methods were trained for advice. The first three
+        and the cheap ones, with the share that they lose and the cost of their predictions, in
+        those of one network. *Beyond the first* is by how much more they lose on average, with a
+        95% interval over data sets (Student's t):
     """
-    head = "| with | entry | loses on average | at most | surely behind on | predicting costs |"
+    head = "| with | entry | loses on average | at most | beyond the first | surely behind on "
+    head += "| predicting costs |"
     lines = [line for times in compare.TIMES for line in _leaders(sets, times)]
     parts += [as_text(about), as_table(head, lines)]
     return "\n\n".join([*parts, *_regrets(sets)])
 
 
-def _cheap(sets: Sequence[Row], times: int) -> str | None:
-    return decision_list(sets, times, cheap(sets, times))
+_KINDS = tuple(
+    (times, networks) for times in compare.TIMES for networks in dict.fromkeys((None, times, 1))
+)
+"""Lists: with which units of c, and of how many networks the predictions may cost; None: any."""
+
+
+def _cheap(sets: Sequence[Row], times: int) -> dict[str, int]:
+    """The entries that are advised where predictions must be cheap, with so many networks."""
+    found: dict[str, int] = {}
+    for own, networks in _KINDS:
+        if own == times and networks is not None:
+            name = decision_list(sets, times, cheap(sets, times, networks))
+            if name is not None:
+                found.setdefault(name, networks)
+    return found
 
 
 def _advice(sets: Sequence[Row], times: int) -> str:
     """The item of a list that advises; empty where no entry is shared."""
-    name, cheap_one = decision_list(sets, times), _cheap(sets, times)
+    name = decision_list(sets, times)
     if name is None:
         return ""
     words = f"With {_units(times)}: **`{name}`**."
-    if cheap_one is not None and cheap_one != name:
-        many = "one network" if times == 1 else f"{times} networks"
-        words += f" If predictions may cost no more than those of {many}: **`{cheap_one}`**."
+    said = "If predictions may cost no more than"
+    for cheap_one, networks in _cheap(sets, times).items():
+        if cheap_one != name:
+            words += f" {said} those of {_many(networks)}: **`{cheap_one}`**."
+            said = "No more than"
     return as_item(words)
 
 
+def _under_shift(sets: Sequence[Row], times: int) -> str:
+    """The item that says which entry is surely better under shift on most data sets."""
+    counts: dict[str, int] = {}
+    for row in sets:
+        for name in losses(row, times):
+            is_better = _entry(row, times, name).get(SHIFTED, {}).get("verdict") == compare.BETTER
+            counts[name] = counts.get(name, 0) + is_better
+    order = [name for name in ranked(sets, times) if counts[name] == max(counts.values())]
+    if not order or not counts[order[0]]:
+        return ""
+    first = decision_list(sets, times)
+    words = f"If rows may be shifted, with {_units(times)}: **`{order[0]}`**. It is surely better "
+    words += f"than one network on shifted rows of {counts[order[0]]} of {len(sets)} data sets"
+    if first is not None and first != order[0]:
+        words += f", `{first}` on {counts[first]}"
+    return as_item(f"{words}.")
+
+
 def _leaders(sets: Sequence[Row], times: int) -> list[list[str]]:
-    """The entries that are first on the list, and the cheap one, with what they lose."""
+    """The entries that are first on the list, and the cheap ones, with what they lose."""
     order, known = ranked(sets, times), [losses(row, times) for row in sets]
-    cheap_one, costs = _cheap(sets, times), predicting(sets, times)
+    cheap_ones, costs = _cheap(sets, times), predicting(sets, times)
     lines = []
     for name in order:
-        if name in order[:3] or name == cheap_one:
+        if name in order[:3] or name in cheap_ones:
             shares = [one[name].share for one in known]
+            beyond = [one[name].share - one[order[0]].share for one in known]
             worse = sum(_entry(row, times, name)["is_worse"] for row in sets)
             line = [f"{times}c", f"`{name}`", f"{statistics.fmean(shares):.1%}"]
+            line += [f"{max(shares):.1%}", _mean_with_interval(beyond) * (name != order[0])]
             ends = dict.fromkeys(f"{end(costs[name]):.0f}" for end in (min, max))
-            line += [f"{max(shares):.1%}", f"{worse} of {len(sets)}", " to ".join(ends)]
+            line += [f"{worse} of {len(sets)}", " to ".join(ends)]
             lines.append(line)
     return lines
+
+
+def _mean_with_interval(shares: Sequence[float]) -> str:
+    """A mean over data sets, with Student's interval."""
+    mean, number = statistics.fmean(shares), len(shares)
+    if number < 2:
+        return f"{mean:.1%}"
+    from scipy import stats  # Programs that only train go without it.
+
+    half = float(stats.t.ppf(0.975, number - 1)) * statistics.stdev(shares) / math.sqrt(number)
+    return f"{mean:.1%} ({mean - half:.1%} to {mean + half:.1%})"
 
 
 def _entry(row: Row, times: int, name: str) -> Row:
@@ -171,13 +223,12 @@ def _entry(row: Row, times: int, name: str) -> Row:
 
 def _regrets(sets: Sequence[Row]) -> list[str]:
     """The losses of lists on a data set of which they were not made."""
-    kinds = [(times, is_cheap) for times in compare.TIMES for is_cheap in (False, True)]
-    found = [regrets(sets, *kind) for kind in kinds]
+    found = [regrets(sets, *kind) for kind in _KINDS]
     if not all(found):
         return []
     head = "| left out |"
-    for times, is_cheap in kinds:
-        head += f" with {times}c{', cheap' * is_cheap} | loses |"
+    for kind in _KINDS:
+        head += f" {_with(*kind)} | loses |"
     lines = []
     for row in sets:
         said = [one.get(row["data"]) for one in found]
@@ -187,18 +238,17 @@ def _regrets(sets: Sequence[Row]) -> list[str]:
         """How good is such a list for other data? One that is made of all data sets but one advises
         and loses on that one:"""
     ]
-    for (times, is_cheap), one in zip(kinds, found, strict=True):
+    for (times, networks), one in zip(_KINDS, found, strict=True):
         shares = [loss.share for loss in one.values()]
         mean, most = statistics.fmean(shares), max(shares)
-        told = f"With {times}c{' and cheap predictions' * is_cheap} it loses {mean:.1%} on average "
-        told += f"and {most:.1%} at most"
-        if not is_cheap:
+        surely = sum(loss.low > _GOALS[1] for loss in one.values())
+        told = f"{_with(times, networks).capitalize()} it loses {mean:.1%} on average and "
+        told += f"{most:.1%} at most, surely more than {_GOALS[1]:.0%} on {surely or 'none'}."
+        if networks is None:
             is_reached = mean <= _GOALS[0] and most <= _GOALS[1]
             goal = f"The goal, {_GOALS[0]:.0%} and {_GOALS[1]:.0%}, is"
-            told += f". {goal} {'reached' if is_reached else 'missed'}"
-            surely = sum(loss.low > _GOALS[1] for loss in one.values())
-            told += f"; surely more than {_GOALS[1]:.0%} are lost on {surely or 'none'}"
-        notes.append(f"{told}.")
+            told += f" {goal} {'reached' if is_reached else 'missed'}."
+        notes.append(told)
     notes.append(
         """The lowest score of many on few test rows is partly luck, so a loss is rather too high.
         The 95% intervals, over test rows and seeds, allow for that: they are of the loss to
@@ -215,6 +265,16 @@ def _regrets(sets: Sequence[Row]) -> list[str]:
 def _told(loss: Loss) -> str:
     high = "?" if loss.high is None else f"{loss.high:.0%}"
     return f"{loss.share:.1%} ({loss.low:.0%} to {high})"
+
+
+def _with(times: int, networks: int | None) -> str:
+    if networks is None:
+        return f"with {times}c"
+    return f"with {times}c and predictions of {_many(networks)}"
+
+
+def _many(networks: int) -> str:
+    return "one network" if networks == 1 else f"{networks} networks"
 
 
 def _units(times: float) -> str:

@@ -195,10 +195,10 @@ class Entries:
         if cells.FAMILIES[family].around:
             price = self._work.found(Group(data, "price", family), 0)
             charged += price["around"]
-        elif cells.FAMILIES[family].tried:
-            price = self._work.price_of(data, family, self._work.winner(data, family).own)
+        elif cells.FAMILIES[family].method == "sgd":
+            price = plain  # Whoever trained it, it predicts as one.
         else:
-            price = plain
+            price = self._work.price_of(data, family, self._work.winner(data, family).own)
         predict = price["predict"]
         if family == "snapshots":  # Which is priced with fewer cycles.
             most = row["setting"]["snapshots.num_cycles"]

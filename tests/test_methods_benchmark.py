@@ -370,10 +370,11 @@ def test_a_list_advises_what_a_data_set_has_and_nothing_that_was_weighed(module)
 def test_a_cheap_list_advises_what_predicts_as_so_many_networks(module):
     advice = module("methods_advice")
     rows = [compared(name, plain=1.5, a=1.0, b=1.2) for name in ("one", "two", "three")]
-    assert advice.cheap(rows, 1) == {"plain", "b"}
+    assert advice.cheap(rows, 1, 1) == {"plain", "b"}
+    assert advice.cheap(rows, 1, 8) == {"plain", "a", "b"}
     assert advice.predicting(rows, 1)["a"] == [9.0] * 3
     assert advice.regrets(rows, 1)["one"].entry == "a"
-    assert advice.regrets(rows, 1, is_cheap=True)["one"][:2] == ("b", pytest.approx(0.2))
+    assert advice.regrets(rows, 1, networks=1)["one"][:2] == ("b", pytest.approx(0.2))
 
 
 def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
