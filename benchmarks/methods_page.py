@@ -136,7 +136,7 @@ _ENTRIES = (
     """`laplace` pays its pass over the training rows out of its seconds, and leaves some where no
     shorter network was trained.""",
     """`sghmc` starts at networks that had half of its seconds, and `distilled` is one network that
-    learns from two, which had half.""",
+    [learns from two](distillation.md), which had half.""",
     """`varied` is a deep ensemble of the best settings of plain's trials, and `greedy` weighs the
     same networks, and no others, by validation rows. So it is never called best or advised. Its
     seconds and bytes are those of all of them, though some may weigh nothing.""",
