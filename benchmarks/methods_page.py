@@ -298,9 +298,9 @@ def _peers(content: Row) -> str:
         return ""
     versions = ", ".join(f"{name} {one}" for name, one in rows[0]["versions"].items())
     about = f"""
-        Networks of 1c on digits and two tables of classes, with the settings that have won here,
-        trained by other libraries ({versions}) on the same rows for the same steps, by five seeds:
-        NLL of the test split, calibrated. `benchmarks/methods_peers.py` measures it. Seconds are
+        Networks of 1c, with the settings that have won here, trained by other libraries
+        ({versions}) on the same rows for the same steps, by five seeds: NLL or CRPS of the test
+        split, calibrated. `benchmarks/methods_peers.py` measures it. Seconds are
         not compared: `laplace` has a network of 1c, and its pass beside it. Ours are the first five
         seeds, so they differ from those above.
     """

@@ -4,7 +4,8 @@ python benchmarks/methods_torch.py CELLS.json ROWS.npz OUT.npz
 
 Networks see the same rows, batches of the same size, and the same rates by step as ours, and decay
 by AdamW. Those of packed networks and of batch ensembles start as torch-uncertainty has them, all
-others as ours do.
+others as ours do. For a number they say the mean and the standard deviation of the standardised
+target, as ours do.
 """
 
 import json
@@ -26,9 +27,9 @@ Cell = Mapping[str, Any]
 BATCH_SIZE = 64
 
 
-def create(cell: Cell, num_inputs: int, num_classes: int) -> nn.Module:
+def create(cell: Cell, num_inputs: int, num_outputs: int) -> nn.Module:
     """A network of a cell."""
-    size, setting = (num_inputs, num_classes, cell["widths"]), cell["setting"]
+    size, setting = (num_inputs, num_outputs, cell["widths"]), cell["setting"]
     number = setting.get(f"{cell['family']}.num_estimators")
     if cell["family"] == "packed":
         return packed_mlp(*size, num_estimators=number, alpha=setting["packed.alpha"])
@@ -42,39 +43,62 @@ def create(cell: Cell, num_inputs: int, num_classes: int) -> nn.Module:
     return network
 
 
-def train(cell: Cell, network: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+def normal(outputs: torch.Tensor, least: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Means and standard deviations of outputs [..., 2]; 0 stands for a deviation of 1."""
+    start = np.log(np.expm1(1 - least))
+    return outputs[..., 0], least + nn.functional.softplus(outputs[..., 1] + start)
+
+
+def loss(cell: Cell, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean NLL of labels, or of numbers."""
+    if not targets.is_floating_point():
+        return nn.functional.cross_entropy(outputs, targets)
+    return -torch.distributions.Normal(*normal(outputs, cell["least"])).log_prob(targets).mean()
+
+
+def train(cell: Cell, network: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> None:
     """Descends by the rates [steps] of a cell."""
     decay = cell["setting"]["weight_decay"]
     optimizer = torch.optim.AdamW(network.parameters(), lr=1.0, weight_decay=decay)
-    steps, batches = 0, max(1, len(labels) // BATCH_SIZE)
+    steps, batches = 0, max(1, len(targets) // BATCH_SIZE)
     network.train()
     while steps < len(cell["rates"]):
-        order = torch.randperm(len(labels))
+        order = torch.randperm(len(targets))
         for k in range(batches):
             if steps == len(cell["rates"]):
                 return
             rows = order[k * BATCH_SIZE : (k + 1) * BATCH_SIZE]
             outputs = network(inputs[rows])
-            targets = labels[rows].repeat(len(outputs) // len(rows))
+            wanted = targets[rows].repeat(len(outputs) // len(rows))
             for group in optimizer.param_groups:
                 group["lr"] = cell["rates"][steps]
             optimizer.zero_grad()
-            nn.functional.cross_entropy(outputs, targets).backward()
+            loss(cell, outputs, wanted).backward()
             optimizer.step()
             steps += 1
 
 
 @torch.no_grad()
-def log_probs(cell: Cell, network: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-    """[N, K], the mean over estimators or passes."""
+def predict(
+    cell: Cell, network: nn.Module, inputs: torch.Tensor, is_number: bool
+) -> dict[str, torch.Tensor]:
+    """What a network says, by the names of ours.
+
+    Returns:
+        The mean over estimators or passes, `log_probs` [1, N, K]; of a number `loc` and `scale`
+        [E, N] of each.
+    """
     passes = 1
     network.eval()
     if cell["family"] == "dropout":
         network.train()
         passes = cell["passes"]
-    outputs = torch.cat([network(inputs) for _ in range(passes)])
-    each = torch.log_softmax(outputs.double(), dim=-1).reshape(-1, len(inputs), outputs.shape[-1])
-    return torch.logsumexp(each, dim=0) - np.log(len(each))
+    outputs = torch.cat([network(inputs) for _ in range(passes)]).double()
+    each = outputs.reshape(-1, len(inputs), outputs.shape[-1])
+    if is_number:
+        return dict(zip(("loc", "scale"), normal(each, cell["least"]), strict=True))
+    logs = torch.log_softmax(each, dim=-1)
+    return {"log_probs": (torch.logsumexp(logs, dim=0) - np.log(len(each)))[None]}
 
 
 def around(network: nn.Module, rows: Mapping[str, torch.Tensor]) -> Any:
@@ -85,8 +109,8 @@ def around(network: nn.Module, rows: Mapping[str, torch.Tensor]) -> Any:
         network, "classification", subset_of_weights="last_layer", hessian_structure="kron"
     )
     data = torch.utils.data.TensorDataset
-    found.fit(torch.utils.data.DataLoader(data(rows["train_inputs"], rows["train_labels"]), 256))
-    own = data(rows["validation_inputs"], rows["validation_labels"])
+    found.fit(torch.utils.data.DataLoader(data(rows["train_inputs"], rows["train_targets"]), 256))
+    own = data(rows["validation_inputs"], rows["validation_targets"])
     found.optimize_prior_precision(
         method="gridsearch",
         pred_type="glm",
@@ -97,25 +121,30 @@ def around(network: nn.Module, rows: Mapping[str, torch.Tensor]) -> Any:
 
 
 def main(cells: pathlib.Path, rows_file: pathlib.Path, out: pathlib.Path) -> None:
-    """Trains all cells, and keeps log-probabilities [seeds, N, K] by cell and split."""
+    """Trains all cells, and keeps what networks say [seeds, ...] by cell, split and name."""
     torch.set_num_threads(1)
     with np.load(rows_file) as file:
         rows = {name: torch.tensor(file[name]) for name in file}
-    num_classes = int(rows["train_labels"].max()) + 1
+    inputs, targets = rows["train_inputs"], rows["train_targets"]
+    is_number = targets.is_floating_point()
+    num_outputs = 2 if is_number else int(targets.max()) + 1
     found: dict[str, list[np.ndarray]] = {}
     for cell in json.loads(cells.read_text()):
         for seed in range(cell["seeds"]):
             torch.manual_seed(seed)
-            network = create(cell, rows["train_inputs"].shape[1], num_classes)
-            train(cell, network, rows["train_inputs"], rows["train_labels"])
+            network = create(cell, inputs.shape[1], num_outputs)
+            train(cell, network, inputs, targets)
             approximation = around(network, rows) if cell["family"] == "laplace" else None
             for split in ("validation", "calibration", "test"):
-                inputs = rows[f"{split}_inputs"]
+                new = rows[f"{split}_inputs"]
                 if approximation is None:
-                    said = log_probs(cell, network, inputs)
+                    said = predict(cell, network, new, is_number)
                 else:
-                    said = approximation(inputs, pred_type="glm", link_approx="probit").log()
-                found.setdefault(f"{cell['family']}/{split}", []).append(said.detach().numpy())
+                    logs = approximation(new, pred_type="glm", link_approx="probit").log()
+                    said = {"log_probs": logs[None]}
+                for name, one in said.items():
+                    key = f"{cell['family']}/{split}/{name}"
+                    found.setdefault(key, []).append(one.detach().numpy())
     arrays: dict[str, Any] = {name: np.stack(each) for name, each in found.items()}
     np.savez_compressed(out, **arrays)
 

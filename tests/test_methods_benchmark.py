@@ -412,6 +412,30 @@ def test_cells_stand_beside_those_of_other_libraries(module):
     ]
 
 
+def test_what_other_libraries_say_of_numbers_is_in_the_unit_of_targets(module):
+    peers = module("methods_peers")
+
+    class Numbers:
+        def targets(self, split):
+            return np.array([3.0, 5.0, 7.0]) if split == "train" else np.zeros(2)
+
+    said = {
+        f"packed/{split}/{name}": np.full((5, 4, 2), 1.0) * (1 + np.arange(5)[:, None, None])
+        for split in ("validation", "calibration", "test")
+        for name in ("loc", "scale")
+    }
+    deviation = math.sqrt(8 / 3)
+    found = peers.said_by_peer(Numbers(), "packed", said)["test"]
+    assert found.arrays["loc"].shape == (20, 2)
+    assert found.member_of.tolist() == [seed for seed in range(5) for _ in range(4)]
+    np.testing.assert_allclose(found.arrays["loc"][4], 5 + 2 * deviation)
+    np.testing.assert_allclose(found.arrays["scale"][4], 2 * deviation)
+    alone = {name.replace("packed", "plain"): one[:, :1] for name, one in said.items()}
+    found = peers.said_by_peer(Numbers(), "plain", alone)["test"]
+    assert found.arrays["loc"].shape == (5, 2)
+    assert found.member_of is None
+
+
 class StandIn:
     """A problem whose networks are drawn, so that several together are better; packed ones fail."""
 
