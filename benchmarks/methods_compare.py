@@ -327,42 +327,45 @@ def compared(known: Sequence[Entry], pool: Sequence[np.ndarray] | None) -> dict[
     able = [one for one in known if one.name != GREEDY and one.failed == least]
     best = min(able, key=lambda one: one.validation)
     score = best.seeds[0].score
-    beside, own = {}, {}
-    for name in (score, SECOND[score]):
-        rows = {one.name: one.rows(name) for one in known}
-        beside[name] = behind(rows, best.name, name, float(rows[PLAIN].mean()))
-        own[name] = {one: interval(value) for one, value in rows.items()}
+    ranked = {name: _by(known, name, best.name) for name in (score, SECOND[score])}
     losses = loss_intervals({one.name: one.rows(score) for one in known})
     shifted = under_shift(known, score)
-    entries: list[dict[str, Any]] = []
-    for one in known:
-        ranked = {
-            name: {
-                "value": own[name][one.name][0],
-                "of_it": _finite(*own[name][one.name][1:]),
-                **beside[name][one.name],
-            }
-            for name in beside
-        }
-        raw, after = (_means([getattr(seed, part) for seed in one.seeds]) for part in
-                      ("test", "calibrated"))  # fmt: skip
-        names = ("auroc_of_others", "auroc_by_disagreement")
-        unlike = [{name: getattr(seed, name) for name in names} for seed in one.seeds]
-        found: dict[str, Any] = {"entry": one.name, "networks": one.networks, "length": one.length}
-        found |= {
-            "seeds": len(one.seeds),
-            "failed_seeds": one.failed,
-            "validation": one.validation,
-            **ranked,
-            "loss_interval": losses[one.name],
-        }
-        found |= {"raw": raw, "calibrated": after, **shifted.get(one.name, {}), **_means(unlike)}
+    entries = []
+    for one in sorted(known, key=lambda one: one.validation):
+        found = {**_about(one), **{name: by[one.name] for name, by in ranked.items()}}
+        found |= {"loss_interval": losses[one.name], **shifted.get(one.name, {})}
         if pool is not None:
             found["equivalent"] = equivalent_with_interval(one.rows(score), pool)
         entries.append(found)
-    entries.sort(key=lambda one: one["validation"])
     num_test = len(best.seeds[0].terms[score])
     return {"best": best.name, "score": score, "num_test": num_test, "entries": entries}
+
+
+def _about(one: Entry) -> dict[str, Any]:
+    """What an entry is, and means over its seeds."""
+    names = ("auroc_of_others", "auroc_by_disagreement")
+    return {
+        "entry": one.name,
+        "networks": one.networks,
+        "length": one.length,
+        "seeds": len(one.seeds),
+        "failed_seeds": one.failed,
+        "validation": one.validation,
+        "raw": _means([seed.test for seed in one.seeds]),
+        "calibrated": _means([seed.calibrated for seed in one.seeds]),
+        **_means([{name: getattr(seed, name) for name in names} for seed in one.seeds]),
+    }
+
+
+def _by(known: Sequence[Entry], score: str, best: str) -> dict[str, dict[str, Any]]:
+    """A score of each entry with its interval, and how far it is behind the best."""
+    rows = {one.name: one.rows(score) for one in known}
+    beside = behind(rows, best, score, float(rows[PLAIN].mean()))
+    found = {}
+    for name, each in rows.items():
+        value, *ends = interval(each)
+        found[name] = {"value": value, "of_it": _finite(*ends), **beside[name]}
+    return found
 
 
 def under_shift(known: Sequence[Entry], score: str) -> dict[str, dict[str, Any]]:
