@@ -150,7 +150,7 @@ def loss_intervals(found: Mapping[str, np.ndarray]) -> dict[str, list[float | No
         found: [S, N] by entry, of a score that is better when it is lower.
 
     Returns:
-        Both ends by entry, as shares of the lowest mean; none is negative.
+        Both ends by entry, as shares of the lowest mean that was measured; none is negative.
     """
     least = min(float(one.mean()) for one in found.values())
     error = _ERROR / max(1, len(found) - 1)

@@ -263,27 +263,30 @@ def _looks(content: Row) -> str:
     """The part on settings that nobody had tried."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for one in content["rows"]:
-        if one["stage"] == "look" and "failed" not in one:
+        if one["stage"] == "look":
             key = one["data"], one["family"], one["networks"], one["length"], _setting(one)
             found.setdefault(key, []).append(one)
     if not found:
         return ""
     about = """
-        The tables made one ask how other settings would do. These have five seeds each, choose
-        nothing and are in no list: means, with the standard deviation over seeds of the calibrated
-        score.
+        The tables made one ask how other settings would do. These choose nothing and are in no
+        list: means over seeds, with the standard deviation of the calibrated score.
     """
     lines = []
-    for (data, family, networks, length, setting), rows in found.items():
+    for (data, family, networks, length, setting), all_rows in found.items():
+        rows = [one for one in all_rows if "failed" not in one]
+        line = [data, f"`{family}`", f"{networks} of {length:g}c", setting]
+        if not rows:
+            lines.append([*line, f"failed: {all_rows[0]['failed']}", *[""] * 5])
+            continue
         score = rows[0]["score"]
         raw, after = ([one[part][score] for one in rows] for part in ("test", "calibrated"))
-        line = [data, f"`{family}`", f"{networks} of {length:g}c", setting, _TITLES[score]]
+        line += [_TITLES[score], f"{len(rows)} of {len(all_rows)}"]
         line += [f"{statistics.fmean(each):.4f}" for each in (raw, after)]
-        validation = statistics.fmean(one["validation"] for one in rows)
-        lines.append([*line, f"{statistics.stdev(after):.2g}", f"{validation:.4f}"])
-    head = (
-        "| data | entry | networks | setting | score | raw | calibrated | deviation | validation |"
-    )
+        line.append(f"{statistics.stdev(after):.2g}" if len(rows) > 1 else "")
+        lines.append([*line, f"{statistics.fmean(one['validation'] for one in rows):.4f}"])
+    head = "| data | entry | networks | setting | score | seeds | raw | calibrated | deviation "
+    head += "| validation |"
     return "\n\n".join(["### Looked into", as_text(about), as_table(head, lines)])
 
 
@@ -400,4 +403,6 @@ def _and(names: Sequence[str]) -> str:
 def draw(content: Row, folder: pathlib.Path) -> None:
     """Draws both pictures into the folder of the page."""
     sets = sets_of(content, methods_data.SETS)
-    methods_pictures.draw(sets, methods_advice.leading(sets_of(content)), folder)
+    own = sets_of(content)
+    named = {name for times in compare.TIMES for name in methods_advice.leading(own, times)}
+    methods_pictures.draw(sets, named, folder)

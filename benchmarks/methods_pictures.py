@@ -40,9 +40,11 @@ def _picture(
         {own["entry"] for row in sets for one in row["rounds"] for own in one["entries"]}
     )
     both = plt.get_cmap("tab20")(range(20))
-    dark, pale = both[::2], both[1::2]
-    others = [name for name in names if name not in named]
-    colors = dict(zip(sorted(named), dark, strict=False)) | dict(zip(others, pale, strict=False))
+    order = [*sorted(named), *(name for name in names if name not in named)]
+    colors = {
+        name: both[2 * (k % 10) + (name not in named)]  # Dark ones, then pale ones.
+        for k, name in enumerate(order)
+    }
     for axis, row in zip(axes.flat, sets, strict=False):
         for k, name in enumerate(names):
             points = [

@@ -38,7 +38,7 @@ class Group(NamedTuple):
 
 
 HIGH_RATE = 0.0092
-"""More than any family has tried on concrete and kin8nm."""
+"""More than networks have tried on concrete and kin8nm; rates of chains are others."""
 LOOKS = (
     Group("concrete", "look", "plain", 0, 1, 4, HIGH_RATE),
     Group("concrete", "look", "packed", 1, 2, 2, HIGH_RATE),

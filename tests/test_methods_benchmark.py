@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from conftest import ROOT
+from scipy import stats
 
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
 from ensemble.storage.predictions import MemberPredictions
@@ -377,6 +378,29 @@ def test_a_cheap_list_advises_what_predicts_as_so_many_networks(module):
     assert advice.regrets(rows, 1, networks=1)["one"][:2] == ("b", pytest.approx(0.2))
 
 
+def test_under_shift_the_list_says_who_of_the_first_loses_least(module):
+    advice, compare = module("methods_advice"), module("methods_compare")
+    rows = [compared(name, a=1.0, b=1.1, c=1.2, plain=1.3, d=1.4, greedy=0.9) for name in "xyz"]
+    assert advice._under_shift(rows, 1) == "", "nobody has predicted shifted rows"
+    shifted = {"a": 3.0, "b": 2.0, "c": 2.5, "plain": 4.0, "d": 1.0, "greedy": 0.5}
+    for row in rows:
+        for entry in row["rounds"][0]["entries"]:
+            entry["shifted"] = {"value": shifted[entry["entry"]]}
+            entry["nll"]["verdict"] = compare.INCONCLUSIVE
+    text = " ".join(advice._under_shift(rows, 1).split())
+    assert "one network: **`b`**." in text, "d is not among the first, and greedy is never advised"
+    assert "300.0%; `a` loses 500.0%." in text
+    assert advice.leading(rows, 1) == ["a", "b", "c", "plain"]
+
+
+def test_what_entries_lose_beyond_the_first_has_student_s_interval(module):
+    advice = module("methods_advice")
+    shares = [0.01, 0.02, 0.06]
+    low, high = stats.ttest_1samp(shares, 0).confidence_interval()
+    assert advice._mean_with_interval(shares) == f"3.0% ({low:.1%} to {high:.1%})"
+    assert advice._mean_with_interval([0.03]) == "3.0%"
+
+
 def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
     compare, scores = module("methods_compare"), module("methods_scores")
 
@@ -395,6 +419,21 @@ def test_the_page_is_that_of_the_results(module):
     page = (ROOT / "docs" / "which_method.md").read_text()
     content = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
     assert module("methods_page").replaced(page, content) == page
+
+
+def test_failed_seeds_of_what_is_looked_into_are_told(module):
+    page = module("methods_page")
+    key = {"stage": "look", "data": "cells", "family": "plain", "networks": 2, "length": 1}
+    found = {"score": "nll", "test": {"nll": 0.5}, "calibrated": {"nll": 0.4}, "validation": 0.3}
+    rows = [{**key, "setting": {"learning_rate": rate}} for rate in (0.1, 0.1, 0.2)]
+    text = page._looks(
+        {"rows": [{**rows[0], **found}, *({**one, "failed": "NaN"} for one in rows[1:])]}
+    )
+    lines = [one for one in text.splitlines() if one.startswith("| cells")]
+    assert lines == [
+        "| cells | `plain` | 2 of 1c | rate 0.1 | NLL | 1 of 2 | 0.5000 | 0.4000 |  | 0.3000 |",
+        "| cells | `plain` | 2 of 1c | rate 0.2 | failed: NaN |  |  |  |  |  |",
+    ]
 
 
 def test_cells_stand_beside_those_of_other_libraries(module):
