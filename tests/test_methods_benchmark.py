@@ -677,6 +677,17 @@ def test_what_is_looked_into_has_other_settings_and_five_seeds(module, work, mon
         assert row["setting"] == {"learning_rate": 0.5, "weight_decay": winner.decay}
 
 
+def test_a_distilled_network_predicts_at_the_cost_of_a_plain_one(module, work):
+    entries = module("methods_entries").Entries(work)
+    head = {"data": "digits", "family": "distilled"}
+    work.results.add({**head, "stage": "price", "family": "plain", "own": 0}, PRICE)
+    work.results.add({**head, "stage": "price", "own": 0}, {**PRICE, "predict": 0.7})
+    row = {"setting": {}, "charged_seconds": 1.0, "spent_seconds": 2.0, "bytes": 10.0}
+    work.results.add({**head, "stage": "final", "length": 1, "seed": 0}, row)
+    entry = {"entry": "distilled", "length": 1, "networks": 1}
+    assert entries._cost("digits", entry, "final")["predict_seconds"] == PRICE["predict"]
+
+
 @pytest.mark.check
 def test_laplace_without_a_price_is_a_row_that_says_why(module, work, tmp_path):
     methods = module("methods")
