@@ -252,28 +252,37 @@ def _regrets(sets: Sequence[Row]) -> list[str]:
         said = [one.get(row["data"]) for one in found]
         shown = [[f"`{one.entry}`", _told(one)] if one else ["none", ""] for one in said]
         lines.append([row["data"], *(word for pair in shown for word in pair)])
-    notes = [
-        """How good is such a list for other data? One that is made of all data sets but one advises
-        and loses on that one:"""
+    shares = [[loss.share for loss in one.values()] for one in found]
+    surely = [
+        f"{sum(loss.low > _GOALS[1] for loss in one.values())} of {len(one)}" for one in found
     ]
-    for (times, networks), one in zip(_KINDS, found, strict=True):
-        shares = [loss.share for loss in one.values()]
-        mean, most = statistics.fmean(shares), max(shares)
-        surely = sum(loss.low > _GOALS[1] for loss in one.values())
-        told = f"{_with(times, networks).capitalize()} it loses {mean:.1%} on average and "
-        told += f"{most:.1%} at most, surely more than {_GOALS[1]:.0%} on {surely or 'none'}."
-        if networks is None:
-            is_reached = mean <= _GOALS[0] and most <= _GOALS[1]
-            goal = f"The goal, {_GOALS[0]:.0%} and {_GOALS[1]:.0%}, is"
-            told += f" {goal} {'reached' if is_reached else 'missed'}."
-        notes.append(told)
-    notes.append(
-        """The lowest score of many on few test rows is partly luck, so a loss is rather too high.
-        The 95% intervals, over test rows and seeds, allow for that: they are of the distance to the
-        entry that is truly the lowest, whichever it is, in shares of the lowest score that was
-        measured. Each holds by itself."""
-    )
-    return [as_text(notes[0]), as_table(head, lines), as_text(" ".join(notes[1:]))]
+    for title, values in (
+        ("on average", [f"{statistics.fmean(one):.1%}" for one in shares]),
+        ("at most", [f"{max(one):.1%}" for one in shares]),
+        (f"surely above {_GOALS[1]:.0%}", surely),
+    ):
+        lines.append([f"*{title}*", *(word for value in values for word in ("", value))])
+    words = [
+        f"with {times}c {'reached' if _is_reached(each) else 'missed'}"
+        for (times, networks), each in zip(_KINDS, shares, strict=True)
+        if networks is None
+    ]
+    before = """
+        How good is such a list for other data? One that is made of all data sets but one advises
+        and loses on that one:
+    """
+    after = f"""
+        The goal is {_GOALS[0]:.0%} on average and {_GOALS[1]:.0%} at most: {", ".join(words)}. The
+        lowest score of many on few test rows is partly luck, so a loss is rather too high. The 95%
+        intervals, over test rows and seeds, allow for that: they are of the distance to the entry
+        that is truly the lowest, whichever it is, in shares of the lowest score that was measured.
+        Each holds by itself.
+    """
+    return [as_text(before), as_table(head, lines), as_text(after)]
+
+
+def _is_reached(shares: Sequence[float]) -> bool:
+    return statistics.fmean(shares) <= _GOALS[0] and max(shares) <= _GOALS[1]
 
 
 def _told(loss: Loss) -> str:
