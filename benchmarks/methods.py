@@ -1,4 +1,4 @@
-"""Which method, with which time? Families of methods on seven data sets, at equal seconds.
+"""Compares families of methods on seven data sets, at equal seconds.
 
     python benchmarks/methods.py --out=benchmarks/results/methods.json --folder=../rdatasets
     python benchmarks/methods.py --page=docs/which_method.md
@@ -72,7 +72,7 @@ together.
 *Looked into*: `methods_plan.LOOKS` holds settings that nobody had tried, which the tables made one
 ask for. They have five seeds each and choose nothing.
 
-*Peers.* `methods_peers.py` trains cells of classes by other libraries, and adds their scores.
+*Peers.* `methods_peers.py` trains cells of 1c by other libraries, and adds their scores.
 
 *Shifted rows, and rows unlike the data*: see `methods_others.py`. Networks are calibrated without a
 shift. The score that decides, of all shifted rows, is compared with that of the plain network;
@@ -347,7 +347,10 @@ class Work:
         return rows
 
     def _look(self, group: Group) -> list[Row]:
-        """Entries of the winning setting, with other keys of its own, or another rate."""
+        """Entries of the winning setting, with other keys of its own, or another rate.
+
+        Seconds are those of one network.
+        """
         trial = self.winner(group.data, group.family)._replace(own=group.own)
         if group.rate:
             trial = trial._replace(rate=group.rate)

@@ -35,16 +35,20 @@ class Loss(NamedTuple):
 
 
 def losses(row: Row, times: int) -> dict[str, Loss]:
-    """What the entries of a data set lose, by their names."""
-    for one in row["rounds"]:
-        if one["times"] == times:
-            values = {own["entry"]: own[one["score"]]["value"] for own in one["entries"]}
-            least = min(values.values())
-            return {
-                (name := own["entry"]): Loss(name, values[name] / least - 1, *own["loss_interval"])
-                for own in one["entries"]
-            }
-    return {}
+    """The losses of the entries of a data set, by their names; empty where none has these units."""
+    one = _round(row, times)
+    values = {own["entry"]: own[one["score"]]["value"] for own in one["entries"]}
+    least = min(values.values(), default=0.0)
+    return {
+        (name := own["entry"]): Loss(name, values[name] / least - 1, *own["loss_interval"])
+        for own in one["entries"]
+    }
+
+
+def _round(row: Row, times: int) -> Row:
+    """The comparison of a data set's entries that have so many units of c, perhaps of none."""
+    known = (one for one in row["rounds"] if one["times"] == times)
+    return next(known, {"entries": []})
 
 
 def ranked(rows: Sequence[Row], times: int) -> list[str]:
@@ -76,11 +80,9 @@ def predicting(rows: Sequence[Row], times: int) -> dict[str, list[float]]:
     """By entry, what its predictions cost beside those of one network, for each data set."""
     found: dict[str, list[float]] = {}
     for row in rows:
-        for one in row["rounds"]:
-            if one["times"] == times:
-                costs = {own["entry"]: own["predict_seconds"] for own in one["entries"]}
-                for name, cost in costs.items():
-                    found.setdefault(name, []).append(cost / costs[compare.PLAIN])
+        costs = {own["entry"]: own["predict_seconds"] for own in _round(row, times)["entries"]}
+        for name, cost in costs.items():
+            found.setdefault(name, []).append(cost / costs[compare.PLAIN])
     return found
 
 
@@ -174,28 +176,29 @@ def _advice(sets: Sequence[Row], times: int) -> str:
 def _under_shift(sets: Sequence[Row], times: int) -> str:
     """The item that says which entry of the first ones loses least on shifted rows."""
     order = ranked(sets, times)[:_SHOWN]
-    shares = {name: _shifted(sets, times, name) for name in order}
-    if not order or None in shares.values():
+    shares = _on_shifted(sets, times)
+    if not order or not shares.keys() >= set(order):
         return ""
-    best = min(order, key=lambda name: statistics.fmean(shares[name] or ()))
+    best = min(order, key=shares.__getitem__)
     words = f"If rows may be shifted, with {_units(times)}: **`{best}`**. Of the first entries in "
-    words += "the table below it loses least on shifted rows, "
-    words += f"{statistics.fmean(shares[best] or ()):.1%}"
+    words += f"the table below it loses least on shifted rows, {shares[best]:.1%}"
     if best != order[0]:
-        words += f"; `{order[0]}` loses {statistics.fmean(shares[order[0]] or ()):.1%}"
+        words += f"; `{order[0]}` loses {shares[order[0]]:.1%}"
     return as_item(f"{words}.")
 
 
-def _shifted(sets: Sequence[Row], times: int, name: str) -> list[float] | None:
-    """By which shares an entry's score of shifted rows is above the lowest; None: some lack it."""
-    found = []
+def _on_shifted(sets: Sequence[Row], times: int) -> dict[str, float]:
+    """By entry, the mean share by which its score of shifted rows is above the lowest.
+
+    Entries that some data set lacks are not among them.
+    """
+    found: dict[str, list[float]] = {}
     for row in sets:
-        one = next(one for one in row["rounds"] if one["times"] == times)
-        values = {own["entry"]: own[SHIFTED]["value"] for own in one["entries"] if SHIFTED in own}
-        if name not in values:
-            return None
-        found.append(values[name] / min(values.values()) - 1)
-    return found
+        entries = _round(row, times)["entries"]
+        values = {own["entry"]: own[SHIFTED]["value"] for own in entries if SHIFTED in own}
+        for name, value in values.items():
+            found.setdefault(name, []).append(value / min(values.values()) - 1)
+    return {name: statistics.fmean(one) for name, one in found.items() if len(one) == len(sets)}
 
 
 def leading(sets: Sequence[Row], times: int) -> list[str]:
@@ -207,16 +210,15 @@ def leading(sets: Sequence[Row], times: int) -> list[str]:
 def _leaders(sets: Sequence[Row], times: int) -> list[list[str]]:
     """The lines of `leading`: what they lose, and what they cost."""
     names, known = leading(sets, times), [losses(row, times) for row in sets]
-    costs, lines = predicting(sets, times), []
+    costs, shifted, lines = predicting(sets, times), _on_shifted(sets, times), []
     for name in names:
         shares = [one[name].share for one in known]
         beyond = [one[name].share - one[names[0]].share for one in known]
-        shifted = _shifted(sets, times, name)
-        worse = sum(_entry(row, times, name)["is_worse"] for row in sets)
+        worse = sum(_is_worse(row, times, name) for row in sets)
         ends = dict.fromkeys(f"{end(costs[name]):.0f}" for end in (min, max))
         line = [f"{times}c", f"`{name}`", f"{statistics.fmean(shares):.1%}"]
         line += [f"{max(shares):.1%}", _mean_with_interval(beyond) * (name != names[0])]
-        line += ["" if shifted is None else f"{statistics.fmean(shifted):.1%}"]
+        line.append(f"{shifted[name]:.1%}" if name in shifted else "")
         lines.append([*line, f"{worse} of {len(sets)}", " to ".join(ends)])
     return lines
 
@@ -232,11 +234,11 @@ def _mean_with_interval(shares: Sequence[float]) -> str:
     return f"{mean:.1%} ({mean - half:.1%} to {mean + half:.1%})"
 
 
-def _entry(row: Row, times: int, name: str) -> Row:
-    """An entry of a data set, with whether it is surely behind the best."""
-    one = next(one for one in row["rounds"] if one["times"] == times)
-    entry = next(own for own in one["entries"] if own["entry"] == name)
-    return {**entry, "is_worse": entry[one["score"]]["verdict"] == compare.WORSE}
+def _is_worse(row: Row, times: int, name: str) -> bool:
+    """Whether an entry of a data set is surely behind the best."""
+    one = _round(row, times)
+    verdicts = {own["entry"]: own[one["score"]]["verdict"] for own in one["entries"]}
+    return verdicts[name] == compare.WORSE
 
 
 def _regrets(sets: Sequence[Row]) -> list[str]:

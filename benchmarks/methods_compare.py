@@ -29,6 +29,15 @@ FAMILY_OF = {DEEP_ENSEMBLE: PLAIN, GREEDY: VARIED}
 MARGINS = {"nll": 0.02, "crps": 0.02, "rmse": 0.02, "accuracy": 0.005}
 """Shares of the plain network's score; of accuracy the difference itself."""
 SECOND = {"nll": "accuracy", "crps": "rmse"}
+TITLES = {
+    "nll": "NLL",
+    "accuracy": "accuracy",
+    "brier": "Brier",
+    "ece": "ECE",
+    "crps": "CRPS",
+    "rmse": "RMSE",
+}
+"""The names of scores on the page and its pictures."""
 AS_GOOD, WORSE, INCONCLUSIVE, BETTER = "as good", "worse", "inconclusive", "better"
 POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 BELOW, BEYOND = 0.0, 25.0
@@ -342,7 +351,7 @@ def compared(known: Sequence[Entry], pool: Sequence[np.ndarray] | None) -> dict[
 
 
 def _about(one: Entry) -> dict[str, Any]:
-    """What an entry is, and means over its seeds."""
+    """Names an entry and its parts, with means over its seeds."""
     names = ("auroc_of_others", "auroc_by_disagreement")
     return {
         "entry": one.name,

@@ -10,20 +10,13 @@ import methods_cells as cells
 import methods_compare as compare
 import methods_data
 import methods_pictures
+from methods_compare import TITLES
 from methods_others import SEVERITY, SHIFTED
 from methods_pictures import PREDICTING, SECONDS
 from side_by_side import as_item, as_table, as_text
 
 Row = Mapping[str, Any]
 BEGIN, END = "<!-- methods.json: begin -->", "<!-- methods.json: end -->"
-_TITLES = {
-    "nll": "NLL",
-    "accuracy": "accuracy",
-    "brier": "Brier",
-    "ece": "ECE",
-    "crps": "CRPS",
-    "rmse": "RMSE",
-}
 _DATA, _OF_FINALISTS = (
     [name for name, one in methods_data.SETS.items() if bool(one.tuned_on) == of_finalists]
     for of_finalists in (False, True)
@@ -142,7 +135,7 @@ _ENTRIES = (
     seconds and bytes are those of all of them, though some may weigh nothing.""",
     "`cross_fitted` is four networks in the time of one.",
 )
-"""What is said of columns, and of entries."""
+"""Explanations of columns, and of entries."""
 
 
 def _num_trained(content: Row) -> int:
@@ -173,8 +166,8 @@ def _data_set(row: Row) -> str:
     for one in row["rounds"]:
         score, second = one["score"], compare.SECOND[one["score"]]
         head = (
-            f"| with {one['times']}c | networks | {_TITLES[score]} | 95% interval | raw "
-            f"| {_TITLES[second]} | by {_TITLES[score]} | by {_TITLES[second]} | worth networks "
+            f"| with {one['times']}c | networks | {TITLES[score]} | 95% interval | raw "
+            f"| {TITLES[second]} | by {TITLES[score]} | by {TITLES[second]} | worth networks "
             "| predicting |"
         )
         pool = row["pool"]["sizes"][-1]
@@ -188,7 +181,7 @@ def _data_set(row: Row) -> str:
     unit, number, guess = row["unit_seconds"], first["num_test"], row["guess"]
     about = f"""
         c is {unit:.2g} CPU seconds, and {number:,} rows test. A guess that does not look at the
-        inputs has {_TITLES[guess["score"]]} {guess["value"]:.4f}. The standard deviation over
+        inputs has {TITLES[guess["score"]]} {guess["value"]:.4f}. The standard deviation over
         seeds is {row["spread"]:.2g} for one plain network of 1c.
     """
     parts.insert(1, as_text(about))
@@ -217,7 +210,7 @@ def _line(entry: Row, one: Row, pool: int) -> list[str]:
 def _scores(one: Row) -> str:
     """The table of what calibration does, of seconds, and of settings."""
     names = ("ece", "brier") if one["score"] == "nll" else ("nll",)
-    titles = [f"{part}{_TITLES[name]}" for name in names for part in ("raw ", "")]
+    titles = [f"{part}{TITLES[name]}" for name in names for part in ("raw ", "")]
     head = f"| with {one['times']}c | {' | '.join(titles)} | charged | spent | setting |"
     lines = [
         [
@@ -235,7 +228,7 @@ def _beside(one: Row, kinds: Sequence[str], guess: Row) -> str:
     """The table of shifted rows, of rows unlike the data, and of bytes."""
     score = one["score"]
     has_errors = score == "nll"
-    head = f"| with {one['times']}c, {_TITLES[score]} under | {' | '.join(kinds)} | beside `plain` "
+    head = f"| with {one['times']}c, {TITLES[score]} under | {' | '.join(kinds)} | beside `plain` "
     head += f"| unlike the data | by disagreement |{' own errors |' * has_errors} kB |"
     lines = []
     for entry in sorted(one["entries"], key=lambda own: own[SHIFTED]["value"]):
@@ -281,7 +274,7 @@ def _looks(content: Row) -> str:
             continue
         score = rows[0]["score"]
         raw, after = ([one[part][score] for one in rows] for part in ("test", "calibrated"))
-        line += [_TITLES[score], f"{len(rows)} of {len(all_rows)}"]
+        line += [TITLES[score], f"{len(rows)} of {len(all_rows)}"]
         line += [f"{statistics.fmean(each):.4f}" for each in (raw, after)]
         line.append(f"{statistics.stdev(after):.2g}" if len(rows) > 1 else "")
         lines.append([*line, f"{statistics.fmean(one['validation'] for one in rows):.4f}"])
@@ -303,9 +296,9 @@ def _peers(content: Row) -> str:
     about = f"""
         Networks of 1c, with the settings that have won here, trained by other libraries
         ({versions}) on the same rows for the same steps, by five seeds: NLL or CRPS of the test
-        split, calibrated. `benchmarks/methods_peers.py` measures it. Seconds are
-        not compared: `laplace` has a network of 1c, and its pass beside it. Ours are the first five
-        seeds, so they differ from those above.
+        split, calibrated. `benchmarks/methods_peers.py` measures it. Seconds are not compared:
+        `laplace` has a network of 1c, and its pass beside it. Ours are the first five seeds, so
+        they differ from those above.
     """
     order = list(methods_data.SETS)
     cells_of = [
@@ -326,7 +319,7 @@ def _peers(content: Row) -> str:
 
 
 def _failed(entry: Row) -> str:
-    """What is said of an entry some of whose seeds have failed."""
+    """Words on an entry some of whose seeds have failed."""
     failed, all_seeds = entry["failed_seeds"], entry["seeds"] + entry["failed_seeds"]
     return f", {failed} of {all_seeds} seeds failed" if failed else ""
 

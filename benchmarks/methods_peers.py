@@ -34,7 +34,7 @@ DATA = ("concrete", "digits", "kin8nm", "cells", "mlc_churn", "protein")
 
 
 def rows_of(problem: Any) -> dict[str, Any]:
-    """What networks see, [N, F], and labels or standardised numbers, by split."""
+    """Inputs of networks, [N, F], and labels or standardised numbers, by split."""
     found, (mean, deviation) = {}, _standard(problem)
     for split in ("train", *methods_scores.SPLITS):
         raw = problem.task.dataset.splits[split].inputs[:]
@@ -56,6 +56,8 @@ def _standard(problem: Any) -> tuple[float, float]:
 
 def cell_of(work: methods.Work, data: str, family: str) -> Row:
     """A cell with 1c, as a worker needs it."""
+    from ensemble.likelihoods.parametric import MIN_SCALE  # JAX waits for its flags.
+
     trained = "plain" if family == "laplace" else family
     trial, problem = work.winner(data, trained), work.problem(data)
     key = {"data": data, "stage": "final", "family": trained, "length": 1, "seed": 0}
@@ -64,8 +66,6 @@ def cell_of(work: methods.Work, data: str, family: str) -> Row:
     keys = {**problem.keys_of(trained, trial, row["steps"]), "learning_rate": trial.rate}
     method, _ = problem.started(keys)
     schedule = method.engine.descent.learning_rate
-    from ensemble.likelihoods.parametric import MIN_SCALE
-
     return {
         "family": family,
         "setting": row["setting"],

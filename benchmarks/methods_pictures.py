@@ -4,10 +4,11 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from methods_compare import TITLES
+
 Row = Mapping[str, Any]
 SECONDS, PREDICTING = "images/methods_seconds.png", "images/methods_predicting.png"
 _MARKERS = "os^vDPX"
-_TITLES = {"nll": "NLL", "crps": "CRPS"}
 
 
 def draw(sets: Sequence[Row], named: Collection[str], folder: pathlib.Path) -> None:
@@ -79,7 +80,7 @@ def _picture(
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(ticker.NullFormatter())
         axis.set_xlabel(title)
-        axis.set_ylabel(f"calibrated {_TITLES[row['rounds'][0]['score']]}")
+        axis.set_ylabel(f"calibrated {TITLES[row['rounds'][0]['score']]}")
         axis.set_title(row["data"])
     for axis in list(axes.flat)[len(sets) :]:
         axis.set_visible(False)

@@ -50,11 +50,11 @@ LOOKS = (
     Group("fashion_mnist", "look", "dropout", 2, 4, 1),
     Group("fashion_mnist", "look", "dropout", 3, 4, 1),
 )
-"""What was looked into when the tables were known: settings that nobody had tried."""
+"""Settings that nobody had tried, looked into when the tables were known."""
 
 
 def looks(data: str, families: Collection[str]) -> list[Group]:
-    """What was looked into of a data set."""
+    """Lists the `LOOKS` of a data set that are of some families."""
     return [one for one in LOOKS if one.data == data and one.family in families]
 
 

@@ -1,4 +1,4 @@
-"""What a step of networks of methods.py costs, and predicting: timed after compilation."""
+"""Times a step of networks of methods.py, and predicting, after compilation."""
 
 import time
 from typing import Any

@@ -82,7 +82,7 @@ def train(cell: Cell, network: nn.Module, inputs: torch.Tensor, targets: torch.T
 def predict(
     cell: Cell, network: nn.Module, inputs: torch.Tensor, is_number: bool
 ) -> dict[str, torch.Tensor]:
-    """What a network says, by the names of ours.
+    """Predicts by a network; the names are ours.
 
     Returns:
         The mean over estimators or passes, `log_probs` [1, N, K]; of a number `loc` and `scale`

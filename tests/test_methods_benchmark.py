@@ -391,6 +391,8 @@ def test_under_shift_the_list_says_who_of_the_first_loses_least(module):
     assert "one network: **`b`**." in text, "d is not among the first, and greedy is never advised"
     assert "300.0%; `a` loses 500.0%." in text
     assert advice.leading(rows, 1) == ["a", "b", "c", "plain"]
+    del rows[0]["rounds"][0]["entries"][1]["shifted"]
+    assert advice._under_shift(rows, 1) == "", "b has no shifted rows of one data set"
 
 
 def test_what_entries_lose_beyond_the_first_has_student_s_interval(module):

@@ -36,7 +36,7 @@ _PREDICTED = 1000
 
 
 class Price(NamedTuple):
-    """What steps of a method cost.
+    """The cost of steps of a method.
 
     Attributes:
         cpu: median CPU seconds of a step, of all threads of this process; `wall` on accelerators.
@@ -145,7 +145,7 @@ def best_step(folder: Workdir, score: str) -> int:
 
 
 class Scored(NamedTuple):
-    """What a cell says of the splits.
+    """The predictions of a cell for the splits.
 
     Attributes:
         score: that decides, of `ensemble.search.verdicts.deciding`.
@@ -163,7 +163,7 @@ class Scored(NamedTuple):
     calibrated: View
 
     def row(self) -> dict[str, Any]:
-        """What is kept, JSON-ready."""
+        """The part that is kept, JSON-ready."""
         raw, calibrated = (
             score_split(one, names=_SHOWN)["scores"] for one in (self.test, self.calibrated)
         )
@@ -236,7 +236,7 @@ def _clock() -> Callable[[], float]:
 
 
 def factor_of(view: View | None) -> float:
-    """What calibrates, fitted on a view.
+    """The factor that calibrates, fitted on a view.
 
     It is 1 where there is no view, where too few rows or errors tell it, and where the best lies
     outside the range in which it is sought, .05 to 20.
