@@ -8,6 +8,7 @@ checkpoint (decision 0085).
 """
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import os
@@ -94,6 +95,47 @@ async def _created(value: Parts, info: Any) -> Any:
     )
 
 
+class _Together:
+    """Waits for a part of a checkpoint, and says that it failed when no part is written any more.
+
+    Orbax forgets the others, and TensorStore makes anew the folders of a workdir that is gone.
+
+    Args:
+        own: the future of this part.
+        writing: those of all parts; this one's is added.
+    """
+
+    def __init__(self, own: ocp.future.Future, writing: set[ocp.future.Future]):
+        self._own, self._writing = own, writing
+        writing.add(own)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Waits at most `timeout` seconds for each."""
+        self._writing.discard(self._own)
+        try:
+            return self._own.result(timeout)
+        except BaseException:
+            while self._writing:
+                with contextlib.suppress(Exception):
+                    self._writing.pop().result(timeout)
+            raise
+
+    def cancel(self) -> bool | None:
+        """Cancels this part."""
+        return self._own.cancel()
+
+
+def _together(handler: Any, writing: set[ocp.future.Future]) -> Any:
+    """A handler of Orbax whose futures are `_Together`."""
+    begin = handler.async_save
+
+    async def async_save(*args: Any, **kwargs: Any) -> list[_Together]:
+        return [_Together(one, writing) for one in await begin(*args, **kwargs) or ()]
+
+    handler.async_save = async_save
+    return handler
+
+
 def chunk_shape(value: Parts) -> tuple[int, ...]:
     """How an array is cut on disk: into pieces that no two processes share."""
     found, num_bytes = [1] * len(value.shape), value.dtype.itemsize
@@ -122,6 +164,7 @@ def open_manager(directory: epath.Path, keep: int, is_shared: bool) -> ocp.Check
         (Parts, _PartsHandler()),
         (jax.Array, ocp.type_handlers.ArrayHandler()),  # Orbax warns where it is not there.
     )
+    writing: set[ocp.future.Future] = set()
     manager = ocp.CheckpointManager(
         directory,
         options=ocp.CheckpointManagerOptions(
@@ -142,8 +185,8 @@ def open_manager(directory: epath.Path, keep: int, is_shared: bool) -> ocp.Check
         ),
         item_names=(_STATE, "meta"),
         item_handlers={
-            _STATE: ocp.PyTreeCheckpointHandler(type_handler_registry=types),
-            "meta": ocp.JsonCheckpointHandler(),
+            _STATE: _together(ocp.PyTreeCheckpointHandler(type_handler_registry=types), writing),
+            "meta": _together(ocp.JsonCheckpointHandler(), writing),
         },
     )
     # Else Orbax tells JAX step numbers at the point where the loop counts chunks: a signal

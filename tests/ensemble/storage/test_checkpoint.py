@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -13,6 +14,7 @@ import time
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from conftest import ROOT
 from etils import epath
@@ -205,7 +207,8 @@ def test_a_failure_is_told_when_nothing_is_written_any_more(directory, monkeypat
         checkpointer.close()
 
 
-def test_nothing_is_left_where_a_workdir_was_moved_from(directory, monkeypatch):
+@pytest.mark.parametrize("is_slower", [False, True])
+def test_nothing_is_left_where_a_workdir_was_moved_from(directory, monkeypatch, is_slower):
     """Orbax goes on writing there, and TensorStore makes the folders anew."""
     workdir, moved = directory.parent / "run", directory.parent / "moved"
     workdir.mkdir()
@@ -213,19 +216,35 @@ def test_nothing_is_left_where_a_workdir_was_moved_from(directory, monkeypatch):
     checkpointer = Checkpointer(workdir / "checkpoints")
     checkpointer.save(40, arrays(40), {})
     checkpointer.wait()
-    write = part_files._created
+    write, begin = part_files._write, ocp.PyTreeCheckpointHandler.async_save
+    is_moved, has_ended = threading.Event(), threading.Event()
 
     async def write_late(*args):
-        if not moved.exists():
-            workdir.rename(moved)
-        return await write(*args)
+        workdir.rename(moved)
+        is_moved.set()
+        await asyncio.sleep(0.5 * is_slower)  # Orbax learns of what has failed.
+        try:
+            await write(*args)
+        finally:
+            has_ended.set()
 
-    monkeypatch.setattr(part_files, "_created", write_late)
+    class Failing:
+        def result(self, timeout=None):
+            is_moved.wait(timeout)
+            raise FileNotFoundError(os.strerror(errno.ENOENT))
+
+    async def fail_first(self, *args, **kwargs):
+        begun = await begin(self, *args, **kwargs)
+        return [Failing(), *begun] if is_slower else begun
+
+    monkeypatch.setattr(part_files, "_write", write_late)
+    monkeypatch.setattr(ocp.PyTreeCheckpointHandler, "async_save", fail_first)
     checkpointer.save(50, arrays(50), {})
     with pytest.raises(UserError, match="was removed "):
         checkpointer.wait()
     with contextlib.suppress(UserError):
         checkpointer.close()
+    assert has_ended.wait(10)
     assert not workdir.exists()
     arrays_there, _ = Checkpointer(moved / "checkpoints").restore_latest()
     np.testing.assert_array_equal(arrays_there["step"], arrays(40)["step"])
