@@ -119,6 +119,32 @@ def interval(
     return mean, mean - half, mean + half
 
 
+def area_interval(areas: Sequence[methods_scores.Area]) -> list[float | None]:
+    """The 95% interval of the mean of AUROCs, over their rows and over seeds.
+
+    It is rather too wide: the rows' variance is that of one seed, as if all agreed.
+
+    Args:
+        areas: of each seed.
+    """
+    number = len(areas)
+    if number < 2:
+        return [None, None]
+    from scipy import stats  # The driver starts without it.
+
+    from ensemble.metrics.analytic_intervals import share_interval
+
+    weight = statistics.fmean(one.weight for one in areas)
+    of_rows = statistics.fmean(one.variance for one in areas)
+    of_seeds = statistics.variance(one.value for one in areas) / number
+    variance = of_rows + of_seeds
+    if variance > 0:
+        freedom = variance**2 / (of_rows**2 * weight + of_seeds**2 / (number - 1))
+        variance *= float(stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975)) ** 2
+    mean = statistics.fmean(one.value for one in areas)
+    return list(share_interval(mean, variance, weight))
+
+
 def verdict(low: float, high: float, margin: float) -> str:
     """The verdict on an excess over the best, by its interval."""
     if high <= margin:
@@ -353,6 +379,10 @@ def compared(known: Sequence[Entry], pool: Sequence[np.ndarray] | None) -> dict[
 def _about(one: Entry) -> dict[str, Any]:
     """Names an entry and its parts, with means over its seeds."""
     names = ("auroc_of_others", "auroc_by_disagreement")
+    areas: dict[str, list[methods_scores.Area]] = {}
+    for seed in one.seeds:
+        for name, area in seed.areas.items():
+            areas.setdefault(name, []).append(area)
     return {
         "entry": one.name,
         "networks": one.networks,
@@ -363,6 +393,7 @@ def _about(one: Entry) -> dict[str, Any]:
         "raw": _means([seed.test for seed in one.seeds]),
         "calibrated": _means([seed.calibrated for seed in one.seeds]),
         **_means([{name: getattr(seed, name) for name in names} for seed in one.seeds]),
+        "auroc_intervals": {name: area_interval(found) for name, found in areas.items()},
     }
 
 

@@ -34,6 +34,20 @@ def _values(view: Any, names: Sequence[str]) -> dict[str, float | None]:
     return {name: _value(view, name) for name in names}
 
 
+class Area(NamedTuple):
+    """An AUROC: how often the second of two kinds of rows is higher.
+
+    Attributes:
+        value: of it.
+        variance: over rows.
+        weight: by how much one more row could move it.
+    """
+
+    value: float
+    variance: float
+    weight: float
+
+
 class Scores(NamedTuple):
     """One or more networks together, scored.
 
@@ -50,6 +64,7 @@ class Scores(NamedTuple):
             information, or the variance of their means; None: nothing here can disagree.
         terms: [N] of each calibrated score that is compared, by its name; of the score that decides
             also those of shifted rows.
+        areas: the AUROCs that there are, by name; that of hits and errors is of the raw scores.
     """
 
     score: str
@@ -61,6 +76,7 @@ class Scores(NamedTuple):
     auroc_of_others: float | None
     auroc_by_disagreement: float | None
     terms: dict[str, np.ndarray]
+    areas: dict[str, "Area"]
 
 
 def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Scores:
@@ -83,21 +99,15 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Scor
     }
     names = _CLASS_SCORES if score == "nll" else _NUMBER_SCORES
     raw, after = _values(some["test"], names), _values(calibrated["test"], names)
+    areas = _areas(some, score)
+    values = {name: area.value for name, area in areas.items()}
     if score == "nll":
-        hits = some["test"].hits == 1
-        raw["auroc_of_errors"] = _auroc(*(-some["test"].confidence[one] for one in (hits, ~hits)))
+        raw["auroc_of_errors"] = values.get("auroc_of_errors")
     measured = {name: ("test", name) for name in (score, SECOND[score])}
     shifted: dict[str, float | None] = {}
-    auroc = by_disagreement = None
     if SHIFTED in calibrated:
         shifted = _values(calibrated[SHIFTED], names)
         measured[SHIFTED] = (SHIFTED, score)
-    if OTHERS in some:
-        told = [some[one].uncertainties() for one in ("test", OTHERS)]
-        keys = ("entropy", "mutual_information") if score == "nll" else ("total", "epistemic")
-        auroc, by_disagreement = (_auroc(*(one[key] for one in told)) for key in keys)
-        if max(one[keys[1]].max() for one in told) < _NOTHING:
-            by_disagreement = None
     terms = {}
     for name, (split, rule) in measured.items():
         view = calibrated[split]
@@ -110,10 +120,29 @@ def scored(views: Mapping[str, Any], which: Sequence[int] | None = None) -> Scor
         test=raw,
         calibrated=after,
         shifted=shifted,
-        auroc_of_others=auroc,
-        auroc_by_disagreement=by_disagreement,
+        auroc_of_others=values.get("auroc_of_others"),
+        auroc_by_disagreement=values.get("auroc_by_disagreement"),
         terms=terms,
+        areas=areas,
     )
+
+
+def _areas(views: Mapping[str, Any], score: str) -> dict[str, Area]:
+    """The AUROCs of some members, without those that one side has no rows for."""
+    found: dict[str, Area | None] = {}
+    test = views["test"]
+    if score == "nll":
+        hits = test.hits == 1
+        found["auroc_of_errors"] = _area(*(-test.confidence[one] for one in (hits, ~hits)))
+    if OTHERS in views:
+        told = [views[one].uncertainties() for one in ("test", OTHERS)]
+        total, apart = (
+            ("entropy", "mutual_information") if score == "nll" else ("total", "epistemic")
+        )
+        found["auroc_of_others"] = _area(*(one[total] for one in told))
+        if max(one[apart].max() for one in told) >= _NOTHING:
+            found["auroc_by_disagreement"] = _area(*(one[apart] for one in told))
+    return {name: area for name, area in found.items() if area is not None}
 
 
 def chosen_by(views: Mapping[str, Any], which: Sequence[int]) -> dict[str, Any]:
@@ -128,7 +157,7 @@ def chosen_by(views: Mapping[str, Any], which: Sequence[int]) -> dict[str, Any]:
 def scores_of(views: Mapping[str, Any], which: Sequence[int]) -> dict[str, Any]:
     """The scores of some members together, JSON-ready."""
     found = scored(views, which)
-    return {name: value for name, value in found._asdict().items() if name != "terms"}
+    return {name: one for name, one in found._asdict().items() if name not in ("terms", "areas")}
 
 
 def _factor_of(view: Any) -> float:
@@ -137,13 +166,15 @@ def _factor_of(view: Any) -> float:
     return float(factor_of(view))
 
 
-def _auroc(lower: np.ndarray, higher: np.ndarray) -> float | None:
+def _area(lower: np.ndarray, higher: np.ndarray) -> Area | None:
     """How often the second are higher than the first; None where one side has none."""
-    from ensemble.metrics import detection_scores
+    from ensemble.metrics import rank
 
     if not len(lower) or not len(higher):
         return None
-    return detection_scores(lower, higher)["auroc"]
+    ranked = rank(lower, higher)
+    weight = 1 / min(len(lower), len(higher))
+    return Area(ranked.scores()["auroc"], ranked.auroc_variance(), weight)
 
 
 def weighted(views: Mapping[str, Any]) -> dict[str, Any]:

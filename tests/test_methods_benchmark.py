@@ -1,6 +1,7 @@
 """The benchmark of methods: its cells, which settings win, its intervals, its page."""
 
 import importlib
+import itertools
 import json
 import math
 import subprocess
@@ -13,6 +14,7 @@ from conftest import ROOT
 from scipy import stats
 
 from ensemble.likelihoods.class_view import LOG_PROBS, MeanOfSoftmax
+from ensemble.search import verdicts
 from ensemble.storage.predictions import MemberPredictions
 from ensemble.storage.workdir import Workdir
 
@@ -245,6 +247,31 @@ def test_intervals_hold_over_rows_and_seeds(module):
     assert held["loss of the best"] >= 367
 
 
+@pytest.mark.parametrize("of_seeds", [0.0, 0.6])
+def test_intervals_of_aurocs_hold_over_rows_and_seeds(module, of_seeds):
+    """Networks that tell rows apart more or less well, and mostly agree on which are hard."""
+    compare, scores, rng = (
+        module("methods_compare"),
+        module("methods_scores"),
+        np.random.default_rng(0),
+    )
+    far, num_rows, num_seeds = 1.5, (80, 50), 5
+    truth = stats.norm.cdf(far / np.sqrt(2 * (1 + 0.5**2) + of_seeds**2))
+    held, widths = 0, []
+    for _ in range(400):
+        near, beyond = (rng.standard_normal(number) for number in num_rows)
+        areas = []
+        for shift in far + of_seeds * rng.standard_normal(num_seeds):
+            own = [one + 0.5 * rng.standard_normal(len(one)) for one in (near, beyond + shift)]
+            areas.append(scores._area(*own))
+        low, high = compare.area_interval(areas)
+        held += low <= truth <= high
+        widths.append(high - low)
+    assert held >= 367  # Of 400, expected 380 or more, three standard errors.
+    assert np.mean(widths) < (0.4 if of_seeds else 0.25)
+    assert compare.area_interval(areas[:1]) == [None, None]
+
+
 def test_losses_are_shares_of_the_lowest_score_whoever_has_it(module):
     compare = module("methods_compare")
     rows = np.zeros((5, 50))
@@ -261,15 +288,25 @@ def test_under_shift_better_is_surely_lower_than_the_plain_network(module):
     means = {"plain": 1.0, "swag": 0.5, "dropout": 1.5, "varied": 0.99}
     found = seeds(np.random.default_rng(0), means)
     known = [
-        compare.Entry(name, 1, 1.0, [scores.Scores("nll", 1.0, 0.0, *NOTHING, {"shifted": one})
+        compare.Entry(name, 1, 1.0, [scores.Scores("nll", 1.0, 0.0, *NOTHING, {"shifted": one}, {})
                                       for one in rows])
         for name, rows in found.items()
     ]  # fmt: skip
     told = compare.under_shift(known, "nll")
-    verdicts = {name: one["shifted"]["verdict"] for name, one in told.items()}
+    said = {name: one["shifted"]["verdict"] for name, one in told.items()}
     wanted = {"plain": "as good", "swag": "better", "dropout": "worse", "varied": "inconclusive"}
-    assert verdicts == wanted
+    assert said == wanted
     assert told["swag"]["by_kind"][1] == pytest.approx(found["swag"][:, 1::5].mean())
+
+
+def test_margins_and_words_are_those_of_the_command(module):
+    compare = module("methods_compare")
+    shares = {name: one.size for name, one in verdicts.MARGINS.items() if one.is_share}
+    assert {**shares, "accuracy": verdicts.MARGINS["accuracy"].size} == compare.MARGINS
+    assert compare.SECOND == verdicts.SECOND
+    for low, high in itertools.product((-1.0, 0.0, 0.01, 0.03), (0.0, 0.01, 0.02, 0.03, 1.0)):
+        said = verdicts._entry(0.0, (low, high), 0.02)["verdict"]
+        assert compare.verdict(low, high, 0.02) == said
 
 
 def test_one_seed_tells_nothing(module):
@@ -291,7 +328,7 @@ def test_accuracy_is_better_when_it_is_higher(module):
 def test_roots_are_those_of_seeds(module):
     compare, scores = module("methods_compare"), module("methods_scores")
     squares = np.random.default_rng(0).exponential(size=(5, 50))
-    entries = [scores.Scores("crps", 1.0, 0.0, *NOTHING, {"rmse": one}) for one in squares]
+    entries = [scores.Scores("crps", 1.0, 0.0, *NOTHING, {"rmse": one}, {}) for one in squares]
     rows = compare.Entry("a", 1, 1.0, entries).rows("rmse")
     np.testing.assert_allclose(rows.mean(axis=1), np.sqrt(squares.mean(axis=1)))
 
@@ -407,7 +444,7 @@ def test_of_each_name_the_division_that_validation_rows_choose_is_shown(module):
     compare, scores = module("methods_compare"), module("methods_scores")
 
     def scored(name, networks, *validation):
-        entries = [scores.Scores("nll", 1.0, one, *NOTHING, {}) for one in validation]
+        entries = [scores.Scores("nll", 1.0, one, *NOTHING, {}, {}) for one in validation]
         return compare.Entry(name, networks, 4 / networks, entries)
 
     found = compare.chosen([scored("a", 1, 0.4, 0.2), scored("a", 2, 0.2, 0.3), scored("b", 1, 9)])
@@ -581,6 +618,9 @@ def test_all_is_run_compared_and_told_and_not_run_again(module, work, monkeypatc
     assert len(set(kinds)) == 5
     assert np.mean(kinds) == pytest.approx(shifted["swag"]["value"])
     assert 0.4 < entries["plain"]["auroc_of_others"] < 0.6, "these are drawn as the others are"
+    intervals = entries["plain"]["auroc_intervals"]
+    assert intervals["auroc_of_others"][0] < 0.5 < intervals["auroc_of_others"][1]
+    assert intervals.keys() == {"auroc_of_errors", "auroc_of_others"}, "one cannot disagree"
     assert entries["deep_ensemble"]["bytes"] == 1000 * entries["deep_ensemble"]["networks"]
     assert {"plain", "deep_ensemble"} < {one["entry"] for one in third["entries"]}
     assert len(third["entries"]) == 5
@@ -820,8 +860,8 @@ def test_clothes_have_the_form_of_digits(module):
 
 def test_rows_unlike_the_data_are_told_by_entropy_or_variance(module):
     scores = module("methods_scores")
-    assert scores._auroc(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == 0.875
-    assert scores._auroc(np.array([]), np.array([1.0])) is None
+    assert scores._area(np.array([0.0, 1.0]), np.array([1.0, 2.0])).value == 0.875
+    assert scores._area(np.array([]), np.array([1.0])) is None
     rng, views = np.random.default_rng(0), {}
     for split, sharpness in {"test": 5.0, "others": 0.1}.items():
         logits = sharpness * np.eye(3)[rng.integers(3, size=60)][None]
@@ -923,7 +963,7 @@ def test_greedy_networks_are_never_called_best(module):
 
     def known(name, validation):
         terms = {"nll": np.full(50, validation), "accuracy": np.full(50, 0.5)}
-        entry = scores.Scores("nll", 1.0, validation, *NOTHING, terms)
+        entry = scores.Scores("nll", 1.0, validation, *NOTHING, terms, {})
         return compare.Entry(name, 2, 1.0, [entry] * 5)
 
     found = compare.compared([known("greedy", 0.1), known("plain", 0.3), known("swag", 0.2)], None)

@@ -71,9 +71,13 @@ class RankedScores(NamedTuple):
 
     def auroc_interval(self, level: float = LEVEL) -> Interval:
         """The interval of the area under the ROC curve; both sides have two examples or more."""
+        weight = 1 / min(self.num_in, len(self.order) - self.num_in)
+        return share_interval(self.scores()["auroc"], self.auroc_variance(), weight, level)
+
+    def auroc_variance(self) -> float:
+        """The variance of the area under the ROC curve over examples, DeLong's."""
         groups = np.cumsum(np.append(False, self.last[:-1]))
         is_out = self.order >= self.num_in
-        num_out = len(is_out) - self.num_in
 
         def share(of: NDArray) -> tuple[Floats, Floats]:
             """By group of equal scores, a side's share that scores higher, and that in it."""
@@ -84,9 +88,7 @@ class RankedScores(NamedTuple):
         higher_out, here_out = share(is_out)
         beaten = (1 - higher_in - here_in / 2)[groups[is_out]]
         beating = (higher_out + here_out / 2)[groups[~is_out]]
-        variance = _variance(beaten) + _variance(beating)
-        area = self.scores()["auroc"]
-        return share_interval(area, variance, 1 / min(self.num_in, num_out), level)
+        return _variance(beaten) + _variance(beating)
 
     def _fpr95_interval(self) -> Interval:
         is_out = self.order >= self.num_in
