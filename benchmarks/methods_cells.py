@@ -286,10 +286,7 @@ class Problem:
         if family == "cross_fitted":
             keys |= {"learning_rate": trial.rate, "weight_decay": trial.decay}
             keys |= {"ensemble_size": FOLDS, "cross_fitted.folds": FOLDS}
-            method = self._method(self._checked(keys))
-            keys["num_steps"] = _steps_after_trials(
-                steps, method.steps_per_epoch, method.num_trials
-            )
+            keys["num_steps"] = self._steps_after_trials(keys, steps)
         if family == "distilled":
             one = start or Start(self.as_it_is, prices.PILOT, 0)
             keys["teacher"] = self.teachers.of(one.trial.rate, one.trial.decay, one.steps, one.seed)
@@ -437,6 +434,12 @@ class Problem:
         method, key = self._method(values), prices.key_of(values["seed"])
         return method, method.init(key) if trials is None else _own_settings(method, trials, key)
 
+    def _steps_after_trials(self, keys: Mapping[str, Any], steps: int) -> int:
+        from ensemble.search.families import steps_after_trials
+
+        method = self._method(self._checked(keys))
+        return steps_after_trials(steps, method.steps_per_epoch, method.num_trials)
+
     def _checked(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         from ensemble.search.cells import checked
 
@@ -464,17 +467,6 @@ def _as_one(view: Any, said: Any) -> Any:
     if LOG_PROBS in said.arrays:
         return MemberPredictions({LOG_PROBS: view.log_probs[None]})
     return MemberPredictions(dict(said.arrays), np.zeros(view.num_members, int))
-
-
-def _steps_after_trials(steps: int, per_epoch: int, num_trials: int) -> int:
-    """Steps of cross-fitted networks after their own trials, if they take so many in all.
-
-    Each trial but the last, which goes on, takes a quarter of these, and at most 20 epochs.
-    """
-    most = steps // per_epoch
-    epochs = range(most, 0, -1)
-    lasting = (one for one in epochs if one + (num_trials - 1) * min(20, one // 4) <= most)
-    return next(lasting, 0) * per_epoch or steps
 
 
 def _own_settings(method: Any, trials: Sequence[Trial], rng_key: Any) -> Any:

@@ -350,6 +350,26 @@ def chosen(known: Sequence[Entry]) -> list[Entry]:
     return list(best.values())
 
 
+def divisions(known: Sequence[Entry], score: str) -> list[dict[str, Any]]:
+    """Both scores of each division of the seconds whose networks have not failed.
+
+    Args:
+        known: several of a name.
+        score: that decides.
+    """
+    return [
+        {
+            "entry": one.name,
+            "networks": one.networks,
+            "length": one.length,
+            "validation": one.validation,
+            "calibrated": float(one.rows(score).mean()),
+        }
+        for one in known
+        if not one.failed
+    ]
+
+
 def compared(known: Sequence[Entry], pool: Sequence[np.ndarray] | None) -> dict[str, Any]:
     """The scores and verdicts of the entries of some seconds.
 

@@ -170,6 +170,7 @@ class Entries:
         if "plain" not in {one.name for one in known}:
             return {"times": times, "entries": []}
         found = methods_compare.compared(methods_compare.chosen(known), pool)
+        found["divisions"] = methods_compare.divisions(known, found["score"])
         stages = {one.name: one.stage for one in known}
         for entry in found["entries"]:
             entry |= self._cost(data, entry, stages[entry["entry"]])

@@ -973,13 +973,6 @@ def test_greedy_networks_are_never_called_best(module):
     assert [one["entry"] for one in found["entries"]] == ["greedy", "swag", "plain"]
 
 
-def test_cross_fitted_networks_take_the_steps_that_are_paid_for(module):
-    after = module("methods_cells")._steps_after_trials
-    assert after(60, 6, 3) == 6 * 7, "of ten epochs two trials take one each"
-    assert after(5, 6, 3) == 5
-    assert after(6000, 6, 3) == 6 * 960, "of 20 epochs at most"
-
-
 @pytest.mark.check
 @pytest.mark.parametrize("data", ["concrete", "digits"])
 def test_cross_fitted_networks_are_one_cell(module, problem, data):

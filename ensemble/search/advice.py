@@ -23,8 +23,9 @@ def recommended(rounds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     row = next(one for one in last["rows"] if one["method"] == best)
     verdicts = {name: one["verdict"] for name, one in last["beside"][last["score"]].items()}
     told = (
-        f"For {last['charged_seconds']:.3g} CPU seconds of training use {best}: its {title} of the "
-        f"validation split is lowest, {named(last['score']).shown(row['validation'])}."
+        f"For {last['charged_seconds']:.3g} CPU seconds of training use {best}{_several(row)}: its "
+        f"{title} of the validation split is lowest, "
+        f"{named(last['score']).shown(row['validation'])}."
     )
     says = {AS_GOOD: f"as good as {best}", INCONCLUSIVE: INCONCLUSIVE, WORSE: f"worse than {best}"}
     others = [
@@ -38,14 +39,25 @@ def recommended(rounds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {"recommendation": told, "doubt": f"{doubt}.{_cheaper(last, verdicts)}"}
 
 
+def _size(row: Mapping[str, Any]) -> int:
+    """Networks that a method has trained."""
+    return int(row.get("settings", {}).get("ensemble_size", 1))
+
+
+def _several(row: Mapping[str, Any]) -> str:
+    return f" with config.ensemble_size={_size(row)}" if _size(row) > 1 else ""
+
+
 def _cheaper(last: Mapping[str, Any], verdicts: Mapping[str, str]) -> str:
     """Names what is as good and predicts in half of the time or less."""
     cost = {one["method"]: one.get("predict_seconds") for one in last["rows"]}
     best = cost[last["best"]]
+    selections = [one["method"] for one in last["rows"] if "selected" in one]
     less = [
         name
         for name, one in verdicts.items()
         if one == AS_GOOD and best and cost[name] and 2 * cost[name] <= best
+        if name not in selections  # They took all of the time.
     ]
     if not less:
         return ""
@@ -81,7 +93,16 @@ def _table(one: Mapping[str, Any]) -> str:
     score = well[0]["score"] if well else next(iter(SECOND))
     pair = (score, SECOND[score])
     first, second = (named(name).title for name in pair)
-    titles = ["method", "validation", first, "calibrated", "95% interval", second, f"by {first}"]
+    titles = [
+        "method",
+        "networks",
+        "validation",
+        first,
+        "calibrated",
+        "95% interval",
+        second,
+        f"by {first}",
+    ]
     titles += [f"by {second}", "charged", "spent", "compiling", "predicting"]
     rows = [titles, *(_cells(row, one, pair) for row in one["rows"])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -97,7 +118,7 @@ def _cells(row: Mapping[str, Any], one: Mapping[str, Any], pair: Sequence[str]) 
     spent = f"{row['cpu_seconds']:.1f} s"
     if "score" not in row:
         why = "failed" if "failed" in row else "cut"
-        return [row["method"], why, *["-"] * 7, spent, "-", "-"]
+        return [row["method"], "-", why, *["-"] * 7, spent, "-", "-"]
     first, second = map(named, pair)
     after, predicting = row["calibrated"], row["predict_seconds"]
     interval = after[pair[0]]["interval"]
@@ -109,6 +130,7 @@ def _cells(row: Mapping[str, Any], one: Mapping[str, Any], pair: Sequence[str]) 
     ]
     return [
         row["method"],
+        "-" if "selected" in row else str(_size(row)),
         first.shown(row["validation"]),
         first.shown(row["test"][pair[0]]["value"]),
         first.shown(after[pair[0]]["value"]),

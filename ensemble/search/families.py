@@ -17,7 +17,7 @@ _WIDE_PRIOR = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
 """The prior of `configs/mnist_sghmc.py`, with which a posterior predicts better than by He's."""
 
 
-def _lasts(steps: int) -> Settings:
+def _lasts(steps: int, per_epoch: int) -> Settings:
     return {"num_steps": steps, "num_epochs": 0}
 
 
@@ -30,11 +30,11 @@ class Family(NamedTuple):
 
     Attributes:
         name: of the family.
-        does: in some words.
+        does: in some words, with c.
         method: of the configuration.
         keys: on which the time of a step depends: of the configuration that is compared, flat, and
             how many times the seconds of one network there are.
-        lasts: keys with which it takes so many steps.
+        lasts: keys with which each network takes so many steps, of which an epoch has so many.
         start: share of the seconds in which a plain network is trained that it starts from; 1: it
             is the plain network of the same seconds, around which nothing is trained.
         selects: whether it only weighs what the others have trained, and has all their seconds.
@@ -44,7 +44,7 @@ class Family(NamedTuple):
     does: str
     method: str = "sgd"
     keys: Callable[[Settings, int], Settings] = _no_keys
-    lasts: Callable[[int], Settings] = _lasts
+    lasts: Callable[[int, int], Settings] = _lasts
     start: float = 0.0
     selects: bool = False
 
@@ -54,23 +54,53 @@ def _several(config: Settings, times: int) -> Settings:
     return {"ensemble_size": max(2, times)}
 
 
+def _full_length(config: Settings, times: int) -> Settings:
+    """Says how many networks the seconds pay for at full length."""
+    return {"ensemble_size": times} if times > 1 else {}
+
+
+def _longer(config: Settings, times: int) -> Settings:
+    """Says how many networks the seconds pay for at twice the length, which these methods bear."""
+    return _full_length(config, times // 2)
+
+
 def _folds(config: Settings, times: int) -> Settings:
     """Gives each of as many members as the seconds pay for, four at least, a fold of its own."""
     return {"ensemble_size": max(4, times), "cross_fitted.folds": max(4, times)}
 
 
+def steps_after_trials(steps: int, per_epoch: int, num_trials: int = 3) -> int:
+    """Steps of cross-fitted networks after their own trials, if they take so many in all.
+
+    Each trial but the last, which goes on, takes a quarter of these, and at most 20 epochs.
+
+    Args:
+        steps: in all.
+        per_epoch: steps of an epoch.
+        num_trials: three, where the method has a linear start.
+    """
+    most = steps // per_epoch
+    epochs = range(most, 0, -1)
+    lasting = (one for one in epochs if one + (num_trials - 1) * min(20, one // 4) <= most)
+    return next(lasting, 0) * per_epoch or steps
+
+
+def _lasts_after_trials(steps: int, per_epoch: int) -> Settings:
+    return _lasts(steps_after_trials(steps, per_epoch), per_epoch)
+
+
 def _with_dropout(config: Settings, times: int) -> Settings:
     """The network's own dropout; a tenth where it has the key and no dropout."""
     key = f"{config['model']}.dropout"
-    return {key: 0.1} if config.get(key) == 0 else {}
+    return {**_longer(config, times), **({key: 0.1} if config.get(key) == 0 else {})}
 
 
-def _cycles(steps: int) -> Settings:
-    return {**_lasts(steps), "snapshots.num_cycles": min(5, max(2, steps // 20))}
+def _cycles(steps: int, per_epoch: int) -> Settings:
+    return {**_lasts(steps, per_epoch), "snapshots.num_cycles": min(5, max(2, steps // 20))}
 
 
-def _iterates(steps: int) -> Settings:
-    return {**_lasts(steps), "swag.num_iterates": min(20, max(2, steps // 4))}
+def _iterates(steps: int, per_epoch: int) -> Settings:
+    return {**_lasts(steps, per_epoch), "swag.num_iterates": min(20, max(2, steps // 4))}
 
 
 def _chain(config: Settings, times: int) -> Settings:
@@ -83,7 +113,7 @@ def _chain(config: Settings, times: int) -> Settings:
     return found
 
 
-def _draws(steps: int) -> Settings:
+def _draws(steps: int, per_epoch: int) -> Settings:
     """A quarter of the steps without draws, then at most 20 draws."""
     draws = min(20, max(1, steps // 2))
     apart = max(1, (steps - steps // 4) // draws)
@@ -97,12 +127,18 @@ def _draws(steps: int) -> Settings:
 FAMILIES: tuple[Family, ...] = (
     Family(PLAIN, "one network"),
     Family("deep_ensemble", "several networks", keys=_several),
-    Family("cross_fitted", "several that hold out rows of each other", "cross_fitted", _folds),
+    Family(
+        "cross_fitted",
+        "several that hold out rows of each other",
+        method="cross_fitted",
+        keys=_folds,
+        lasts=_lasts_after_trials,
+    ),
     Family("dropout", "one network that predicts with dropout", "mc_dropout", _with_dropout),
-    Family("batch_ensemble", "estimators that share kernels", "batch_ensemble"),
-    Family("packed", "estimators that divide a wider network", "packed"),
-    Family("snapshots", "one network at the ends of cycles", "snapshots", lasts=_cycles),
-    Family("swag", "draws around one network's last steps", "swag", lasts=_iterates),
+    Family("batch_ensemble", "estimators that share kernels", "batch_ensemble", _longer),
+    Family("packed", "estimators that divide a wider network", "packed", _longer),
+    Family("snapshots", "one network at the ends of cycles", "snapshots", _longer, _cycles),
+    Family("swag", "draws around one network's last steps", "swag", _full_length, _iterates),
     Family("sghmc", "draws of a posterior", "sghmc", _chain, _draws, start=0.5),
     Family("laplace", "a posterior around the plain network", "laplace", start=1.0),
     Family("greedy", "members of all of these, with weights", selects=True),

@@ -29,7 +29,6 @@ from ensemble.notes import collected
 from ensemble.run.loop import train
 from ensemble.run.progress import Display, duration, open_display
 from ensemble.scoring.score import named
-from ensemble.scoring.sections import values_of
 from ensemble.search.advice import lines_of, recommended
 from ensemble.search.budget import UNWATCHED, parse_seconds, quiet, time_limit
 from ensemble.search.cells import (
@@ -217,7 +216,7 @@ class _Work:
         Raises:
             UserError: the budget is too small.
         """
-        values = dict(self.known.config)
+        values, began = dict(self.known.config), time.monotonic()
         self._show("one network: how long a step takes")
         price = self._price(self._values({}))
         one, overhead = price.num_steps * price.wall, 2 * price.seconds
@@ -233,13 +232,14 @@ class _Work:
         values["eval_every_epochs"] = max(1, round(epochs / _EVALUATIONS))
         self._write()
         self._show(f"one network of {epochs:.0f} epochs: how long it should train")
-        began = time.monotonic()
+        goes_on = self._folder(_LENGTH).config.exists()
         try:
             self._train(values, _LENGTH)
             score = scored(self._folder(_LENGTH)).score
         except UserError:  # The data, or what was given, suit no method: nothing is kept.
-            remove_comparison(self.out)
-            shutil.rmtree(self._folder(_LENGTH).path, ignore_errors=True)
+            if not goes_on:
+                remove_comparison(self.out)
+                shutil.rmtree(self._folder(_LENGTH).path, ignore_errors=True)
             raise
         except Interrupted:
             self.known.seconds += time.monotonic() - began
@@ -312,7 +312,7 @@ class _Work:
             if self.stop.by_signal or math.isinf(left):
                 raise
         except (RunFailed, UserError, jax.errors.JaxRuntimeError, MemoryError) as error:
-            if family.name == PLAIN:
+            if family.name == PLAIN and times == TIMES[0]:
                 raise
             self._check_data()
             row = {"failed": (str(error) or type(error).__name__).splitlines()[0]}
@@ -346,9 +346,9 @@ class _Work:
         elif family.start:
             keys["init_from"] = self._start(_start_of(name), family.start * charged)
         if family.start < 1:
-            price = self._price(self._values({**keys, **family.lasts(_PILOT)}))
+            price = self._price(self._values({**keys, **family.lasts(_PILOT, _PILOT)}))
             steps = max(1, round((1 - family.start) * charged / price.cpu))
-            keys |= {**family.lasts(steps), **_evaluated(steps, price)}
+            keys |= {**family.lasts(steps, price.steps_per_epoch), **_evaluated(steps, price)}
         values = self._values(keys)
         compiling = self._train(values, name)
         return {
@@ -471,10 +471,13 @@ class _Work:
         best = min(equal, key=lambda name: well[name]["validation"])
         score = known[best].score
         views = {name: one.calibrated for name, one in known.items()}
-        found = {}
-        for one in (score, SECOND[score]):
-            plain = values_of(views[PLAIN], [one])[one]
-            found[one] = compare_with_best(views, best, one, plain)
+        cells = [self.known.cells[f"{PLAIN}_{one}c"] for one in TIMES if one <= times]
+        able = [one for one in cells if "validation" in one]  # More training can be too much.
+        plain = min(able, key=lambda one: one["validation"])["calibrated"]
+        found = {
+            one: compare_with_best(views, best, one, plain[one]["value"])
+            for one in (score, SECOND[score])
+        }
         return {"best": best, "score": score, "num_test": views[best].num_rows, "beside": found}
 
 

@@ -1,17 +1,19 @@
 """Comparisons of methods within a budget of time."""
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
 from conftest import ROOT
 
 import ensemble
-from ensemble import UserError
+from ensemble import RunFailed, UserError
 from ensemble.search import methods as module
 from ensemble.search.advice import lines_of, recommended
 from ensemble.search.cells import Price
@@ -78,6 +80,12 @@ def test_the_advice_names_the_best_its_doubt_and_what_is_cheaper():
     assert "plain is as good as swag, packed is worse than swag" in found["doubt"]
     assert "300 test rows" in found["doubt"]
     assert "plain predicts in 2% of swag's time" in found["doubt"]
+    assert "ensemble_size" not in found["recommendation"]
+    several = a_round(plain="as good", packed="worse")
+    several["rows"][1]["settings"] = {"ensemble_size": 4}
+    assert "use swag with config.ensemble_size=4: " in recommended([several])["recommendation"]
+    several["rows"][0]["selected"] = {"swag": 1.0}
+    assert "'s time" not in recommended([several])["doubt"], "it took all of the time"
     other = recommended([a_round(plain="inconclusive", packed="worse")])
     assert "plain is inconclusive" in other["doubt"]
     assert "'s time" not in other["doubt"], "it may be worse"
@@ -94,7 +102,7 @@ def test_a_failed_cell_is_a_line_of_the_table():
     length = {"seconds": 2.0, "epochs": 3.0, "epochs_tried": 4.0}
     lines = lines_of({"rounds": [one], "length": length, **recommended([one])})
     line = next(one for one in lines[2].splitlines() if one.startswith("dropout"))
-    assert line.split()[:2] == ["dropout", "failed"]
+    assert line.split()[:3] == ["dropout", "-", "failed"]
     assert "dropout failed: it has none" in lines
     assert len({len(one) for one in lines[2].splitlines()}) == 1, "columns are aligned"
 
@@ -213,6 +221,91 @@ def test_a_process_that_is_killed_has_spent_what_it_took_up_to_its_last_evaluati
     (tmp_path / "cells" / "swag_1c" / "metrics.jsonl").write_text("{}")
     assert work._lost("swag_1c", {"began": time.time() - 100}) == pytest.approx(100, abs=5)
     assert work._lost("swag_1c", {}) == 0, "its seconds are in its row"
+
+
+def alone(monkeypatch, out, cells, **replaced):
+    """A comparison of which some parts are replaced."""
+    known = Comparison({}, length={"seconds": 1.0, "wall": 1.0}, cells=dict(cells))
+    work = module._Work(out, known, module.FAMILIES[:2], None, 1000, None, None)
+    parts = {"_write": lambda self: None, "_show": lambda self, what: None, **replaced}
+    for name, one in parts.items():
+        monkeypatch.setattr(module._Work, name, one)
+    return work
+
+
+def test_one_network_that_cannot_be_trained_for_longer_is_a_row(monkeypatch):
+    def fail(self, family, times):
+        raise RunFailed("all members became non-finite")
+
+    parts = {"_lost": lambda *_: 0.0, "_check_data": lambda self: None, "_trained": fail}
+    work = alone(monkeypatch, None, DONE, **parts)
+    monkeypatch.setattr(module, "time_limit", lambda *_: contextlib.nullcontext())
+    assert work._run_cell(module.FAMILIES[0], 4, 100.0)
+    assert work.known.cells["plain_4c"]["failed"] == "all members became non-finite"
+    assert "best" not in work._round(4)
+    with pytest.raises(RunFailed):
+        work._run_cell(module.FAMILIES[0], 1, 100.0)
+
+
+@pytest.mark.parametrize("was_begun", [False, True])
+def test_a_network_that_was_begun_is_kept_where_the_data_are_refused(
+    tmp_path, monkeypatch, was_begun
+):
+    out = Workdir(tmp_path)
+    kept = tmp_path / "cells" / "length" / "config.json"
+
+    def begin():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text("{}")
+        (tmp_path / "methods.json").write_text("{}")
+
+    def refuse(self, values, name):
+        begin()
+        raise UserError("it holds a run on other data")
+
+    price = Price(cpu=0.1, wall=0.1, seconds=0.1, num_steps=100, steps_per_epoch=10)
+    parts = {"_price": lambda *_: price, "_values": lambda self, keys: {}, "_train": refuse}
+    work = alone(monkeypatch, out, {}, **parts)
+    if was_begun:
+        begin()
+    with pytest.raises(UserError, match="other data"):
+        work._find_length()
+    assert kept.exists() == was_begun
+    assert (tmp_path / "methods.json").exists() == was_begun
+
+
+def test_what_it_takes_to_find_the_length_is_spent(tmp_path, monkeypatch):
+    price = Price(cpu=0.1, wall=0.1, seconds=0.1, num_steps=100, steps_per_epoch=10)
+
+    def measure(*_):
+        time.sleep(0.2)
+        return price
+
+    parts = {"_price": measure, "_values": lambda self, keys: {}, "_train": lambda *_: 0.0}
+    work = alone(monkeypatch, Workdir(tmp_path), {}, **parts)
+    monkeypatch.setattr(module, "scored", lambda folder: types.SimpleNamespace(score="nll"))
+    monkeypatch.setattr(module, "best_step", lambda folder, score: 40)
+    work._find_length()
+    assert work.known.length["epochs"] == 4
+    assert work.known.spent >= 0.2
+
+
+def test_margins_are_shares_of_the_length_that_validates_best(monkeypatch):
+    cells = {
+        "plain_1c": row("plain", 0.4),
+        "plain_4c": row("plain", 0.7),
+        "deep_ensemble_4c": row("deep_ensemble", 0.3),
+    }
+    work = alone(monkeypatch, Workdir("runs"), cells)
+    monkeypatch.setattr(
+        module, "scored", lambda folder: types.SimpleNamespace(
+            score="nll", calibrated=types.SimpleNamespace(num_rows=9)
+        )
+    )  # fmt: skip
+    monkeypatch.setattr(module, "compare_with_best", lambda views, best, score, plain: plain)
+    well = {"plain": cells["plain_4c"], "deep_ensemble": cells["deep_ensemble_4c"]}
+    assert work._verdicts(4, well)["beside"]["nll"] == 0.4
+    assert work._verdicts(4, well)["best"] == "deep_ensemble"
 
 
 def test_data_without_a_validation_split_are_refused_before_anything_is_trained(tmp_path):

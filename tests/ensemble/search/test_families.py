@@ -5,7 +5,7 @@ import pytest
 from ensemble.config import default_config, flatten
 from ensemble.config_rules import check
 from ensemble.search.cells import checked
-from ensemble.search.families import FAMILIES, PLAIN
+from ensemble.search.families import FAMILIES, PLAIN, steps_after_trials
 
 TRAINING = [one for one in FAMILIES if one.start < 1 and not one.selects]
 
@@ -19,7 +19,7 @@ def network(**keys):
 @pytest.mark.parametrize("family", TRAINING, ids=[one.name for one in TRAINING])
 def test_each_takes_as_many_steps_as_it_is_told(family, steps):
     config = network()
-    keys = {"method": family.method, **family.keys(config, 4), **family.lasts(steps)}
+    keys = {"method": family.method, **family.keys(config, 4), **family.lasts(steps, steps)}
     keys |= {"init_from": "runs/start"} if family.start else {}
     found = checked(config, keys)
     assert not check(found, found.keys()).conflicts
@@ -36,9 +36,22 @@ def test_others_that_need_networks_come_last():
     assert order == sorted(order)
 
 
-def test_a_deep_ensemble_has_the_networks_that_its_seconds_pay_for():
-    several = next(one for one in FAMILIES if one.name == "deep_ensemble")
-    assert [several.keys(network(), times)["ensemble_size"] for times in (1, 4, 16)] == [2, 4, 16]
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("deep_ensemble", [2, 4, 16]),
+        ("swag", [1, 4, 16]),
+        ("dropout", [1, 2, 8]),
+        ("batch_ensemble", [1, 2, 8]),
+        ("packed", [1, 2, 8]),
+        ("snapshots", [1, 2, 8]),
+        ("plain", [1, 1, 1]),
+    ],
+)
+def test_longer_times_are_divided_among_networks(name, sizes):
+    family = next(one for one in FAMILIES if one.name == name)
+    keys = [family.keys(network(), times) for times in (1, 4, 16)]
+    assert [one.get("ensemble_size", 1) for one in keys] == sizes
 
 
 def test_dropout_of_the_network_is_kept_and_its_lack_remedied():
@@ -53,3 +66,12 @@ def test_members_that_hold_out_rows_have_a_fold_each():
     keys = [crossing.keys(network(), times) for times in (1, 4, 16)]
     assert [one["ensemble_size"] for one in keys] == [4, 4, 16]
     assert all(one["ensemble_size"] == one["cross_fitted.folds"] for one in keys)
+
+
+def test_cross_fitted_networks_take_the_steps_that_are_paid_for():
+    assert steps_after_trials(60, 6) == 6 * 7, "of ten epochs two trials take one each"
+    assert steps_after_trials(60, 6, num_trials=2) == 6 * 8
+    assert steps_after_trials(5, 6) == 5
+    assert steps_after_trials(6000, 6) == 6 * 960, "of 20 epochs at most"
+    family = next(one for one in FAMILIES if one.name == "cross_fitted")
+    assert family.lasts(60, 6)["num_steps"] == 42
