@@ -17,7 +17,8 @@ best mean validation score of three networks, before calibration. Charged second
 the median CPU seconds of a step of a network that trains alone, on one thread, after compilation.
 These prices are measured once for each data set and for all keys that change them, in turns with a
 plain network, so that a busy machine tells little; Laplace's pass is not. What a program spends,
-compilation included, stands beside.
+compilation included, stands beside. SWAG is not charged for what it needs beside its steps, to
+collect iterates and to draw. That is measured, and on small data it is much of c.
 
 *Tuning.* Each family has 12 trials at 1c: the configuration as it is, and 11 others drawn by the
 name of the data set; rate 3e-4 to 1e-2 and decay 1e-5 to 1e-1, both log-uniform, and keys of its
@@ -183,7 +184,7 @@ class Work:
 
     def _keys(self, group: Group) -> list[Row]:
         head = {"data": group.data, "stage": group.stage, "family": group.family}
-        if group.stage in ("guess", "length"):
+        if group.stage in ("guess", "length", "fit"):
             return [head]
         if group.stage == "price":
             return [{**head, "own": group.own}]
@@ -230,6 +231,9 @@ class Work:
         if "step" not in row:
             raise ValueError(row.get("failed", "it has no price"))
         return row
+
+    def _fit(self, group: Group) -> list[Row]:
+        return [{"seconds": self.problem(group.data).price_fit()}]
 
     def _length(self, group: Group) -> list[Row]:
         problem, price = self.problem(group.data), self.price_of(group.data, "plain", 0)

@@ -176,19 +176,25 @@ def _advice(sets: Sequence[Row], times: int) -> str:
 def _under_shift(sets: Sequence[Row], times: int) -> str:
     """The item that says which entry of the first ones loses least on shifted rows."""
     order = ranked(sets, times)[:_SHOWN]
-    shares = _on_shifted(sets, times)
-    if not order or not shares.keys() >= set(order):
+    found = _on_shifted(sets, times)
+    if not order or not found.keys() >= set(order):
         return ""
+    shares = {name: statistics.fmean(one) for name, one in found.items()}
     best = min(order, key=shares.__getitem__)
     words = f"If rows may be shifted, with {_units(times)}: **`{best}`**. Of the first entries in "
-    words += f"the table below it loses least on shifted rows, {shares[best]:.1%}"
-    if best != order[0]:
-        words += f"; `{order[0]}` loses {shares[order[0]]:.1%}"
+    words += (
+        f"the table below it loses least on shifted rows, {shares[best]:.1%}; by how much more "
+    )
+    others = []
+    for name in order:
+        beyond = [own - of_best for own, of_best in zip(found[name], found[best], strict=True)]
+        others += [f"`{name}` {_mean_with_interval(beyond)}"] * (name != best)
+    words += f"the others do: {', '.join(others)}"
     return as_item(f"{words}.")
 
 
-def _on_shifted(sets: Sequence[Row], times: int) -> dict[str, float]:
-    """By entry, the mean share by which its score of shifted rows is above the lowest.
+def _on_shifted(sets: Sequence[Row], times: int) -> dict[str, list[float]]:
+    """By entry, the share of each data set by which its score of shifted rows is above the lowest.
 
     Entries that some data set lacks are not among them.
     """
@@ -198,7 +204,7 @@ def _on_shifted(sets: Sequence[Row], times: int) -> dict[str, float]:
         values = {own["entry"]: own[SHIFTED]["value"] for own in entries if SHIFTED in own}
         for name, value in values.items():
             found.setdefault(name, []).append(value / min(values.values()) - 1)
-    return {name: statistics.fmean(one) for name, one in found.items() if len(one) == len(sets)}
+    return {name: one for name, one in found.items() if len(one) == len(sets)}
 
 
 def leading(sets: Sequence[Row], times: int) -> list[str]:
@@ -218,7 +224,7 @@ def _leaders(sets: Sequence[Row], times: int) -> list[list[str]]:
         ends = dict.fromkeys(f"{end(costs[name]):.0f}" for end in (min, max))
         line = [f"{times}c", f"`{name}`", f"{statistics.fmean(shares):.1%}"]
         line += [f"{max(shares):.1%}", _mean_with_interval(beyond) * (name != names[0])]
-        line.append(f"{shifted[name]:.1%}" if name in shifted else "")
+        line.append(f"{statistics.fmean(shifted[name]):.1%}" if name in shifted else "")
         lines.append([*line, f"{worse} of {len(sets)}", " to ".join(ends)])
     return lines
 

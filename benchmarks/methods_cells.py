@@ -326,6 +326,10 @@ class Problem:
         seconds = time.monotonic() - began
         return Price(step, predict, seconds, method.steps_per_epoch, before)
 
+    def price_fit(self) -> float:
+        """CPU seconds of a SWAG network beside its steps."""
+        return prices.fit_seconds(self)
+
     def price_around(self) -> tuple[float, float]:
         """CPU seconds of a Laplace approximation around a network, and of predicting 1,000 rows.
 

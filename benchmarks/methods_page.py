@@ -1,5 +1,6 @@
 """The measured part of docs/which_method.md and its pictures, drawn from methods.json alone."""
 
+import math
 import pathlib
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -25,13 +26,20 @@ _DATA, _OF_FINALISTS = (
 
 def sets_of(content: Row, among: Collection[str] = _DATA) -> list[Row]:
     """Data sets whose entries have been compared, in their order; without those of finalists."""
-    rows, guesses = (
+    rows, guesses, lengths, fits = (
         {row["data"]: row for row in content["rows"] if row["stage"] == stage}
-        for stage in ("entries", "guess")
+        for stage in ("entries", "guess", "length", "fit")
     )
     names = [name for name in among if rows.get(name, {}).get("rounds")]
     return [
-        {**rows[name], "guess": guesses[name], "spread": _spread(content, name)} for name in names
+        {
+            **rows[name],
+            "guess": guesses[name],
+            "length": lengths[name],
+            "fit": fits.get(name, {}).get("seconds"),
+            "spread": _spread(content, name),
+        }
+        for name in names
     ]
 
 
@@ -59,7 +67,7 @@ def text(content: Row) -> str:
         return as_text("Nothing has been compared yet.")
     parts = [methods_advice.text(sets), _introduction(content, sets), *map(_data_set, sets)]
     parts += map(_finalists, sets_of(content, _OF_FINALISTS))
-    parts += [_looks(content), _peers(content), _open(content, sets)]
+    parts += [_divisions(sets), _looks(content), _peers(content), _open(content, sets)]
     return "\n\n".join(filter(None, parts))
 
 
@@ -141,13 +149,16 @@ _ENTRIES = (
 
 
 def _num_trained(content: Row) -> int:
-    """Networks of finals, without those that are made of others."""
-    return sum(
-        one["stage"] in ("final", "large")
+    """Networks of finals, without those that are made of others, and none twice."""
+    keys = ("data", "family", "length", "seed", "validation")  # 16c repeats the seeds of 4c.
+    found = {
+        tuple(one.get(key) for key in keys)
+        for one in content["rows"]
+        if one["stage"] in ("final", "large")
         and "spent_seconds" in one
         and not cells.FAMILIES[one["family"]].around
-        for one in content["rows"]
-    )
+    }
+    return len(found)
 
 
 def _finalists(row: Row) -> str:
@@ -181,11 +192,20 @@ def _data_set(row: Row) -> str:
             parts.append(_beside(one, row["kinds"], row["guess"]))
     first = row["rounds"][0]
     unit, number, guess = row["unit_seconds"], first["num_test"], row["guess"]
+    length, fit = row["length"], row["fit"]
+    grid = length["curve"][0][0]
     about = f"""
-        c is {unit:.2g} CPU seconds, and {number:,} rows test. A guess that does not look at the
+        c is {unit:.2g} CPU seconds, {length["steps"]:,} steps or {length["epochs"]:.0f} epochs{
+        ", the first length that was looked at" * (length["steps"] == grid)
+    }. {number:,} rows test. A guess that does not look at the
         inputs has {TITLES[guess["score"]]} {guess["value"]:.4f}. The standard deviation over
         seeds is {row["spread"]:.2g} for one plain network of 1c.
     """
+    if fit is not None:
+        about += f"""
+            A `swag` network takes another {fit:.2g} CPU seconds ({fit / unit:.1%} of c) to collect
+            iterates and to draw, for which it is not charged.
+        """
     parts.insert(1, as_text(about))
     return "\n\n".join(parts)
 
@@ -252,6 +272,42 @@ def _setting(row: Row) -> str:
         f"{short.get(name) or f'`{name}`'} {f'`{one}`' if isinstance(one, str) else f'{one:.2g}'}"
         for name, one in row["setting"].items()
     )
+
+
+def _divisions(sets: Sequence[Row]) -> str:
+    """The part on how seconds are best divided among networks."""
+    splits = [one for one in compare.SPLITS[4] if math.prod(one) == 4]
+    shares: dict[str, list[list[float]]] = {}
+    for row in sets:
+        (known,) = (one["divisions"] for one in row["rounds"] if one["times"] == 4)
+        by_family: dict[str, dict[tuple[int, float], float]] = {}
+        for one in known:
+            family = compare.FAMILY_OF.get(one["entry"], one["entry"])
+            key = one["networks"], one["length"]
+            by_family.setdefault(family, {})[key] = one["calibrated"]
+        for family, scores in by_family.items():
+            if scores.keys() >= set(splits):
+                least = min(scores[one] for one in splits)
+                excess = [scores[one] / least - 1 for one in splits]
+                shares.setdefault(family, []).append(excess)
+    lines = [
+        [
+            f"`{family}`",
+            *(f"{statistics.fmean(one):.1%} ({max(one):.1%})" for one in zip(*found, strict=True)),
+        ]
+        for family, found in shares.items()
+        if len(found) == len(sets)
+    ]
+    if not lines:
+        return ""
+    about = """
+        By how much a division of 4c is above the best of the three on the test split, on average
+        over data sets and, in parentheses, at most. `ensemble methods` divides longer times as is
+        best here: `swag` as a deep ensemble, which the row `plain` is, and all others into networks
+        of 2c.
+    """
+    head = "| networks of | " + " | ".join(f"{number} of {one:g}c" for number, one in splits) + " |"
+    return "\n\n".join(["### How to divide the time", as_text(about), as_table(head, lines)])
 
 
 def _looks(content: Row) -> str:

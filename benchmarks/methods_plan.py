@@ -20,7 +20,8 @@ class Group(NamedTuple):
 
     Attributes:
         data: of `methods_data.SETS`.
-        stage: 'guess', 'length', 'price', 'trial', 'final', 'large' for finals at 16c, or 'look'.
+        stage: 'guess', 'length', 'price', 'fit' of what SWAG needs beside its steps, 'trial',
+            'final', 'large' for finals at 16c, or 'look'.
         family: of `methods_cells.FAMILIES`.
         own: number of the keys of its own, of 'price', 'trial' and 'look'.
         length: of a network, in units of c.
@@ -69,6 +70,8 @@ def groups(data: str, families: Collection[str] = tuple(cells.FAMILIES)) -> Iter
     yield Group(data, "price")
     yield Group(data, "length")
     yield Group(data, "price", "laplace")
+    if "swag" in families:
+        yield Group(data, "fit", "swag")
     trained = [
         name
         for name, one in cells.FAMILIES.items()

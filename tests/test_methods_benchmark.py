@@ -51,6 +51,7 @@ def test_data_sets_go_one_by_one_and_prices_come_before_trials(module):
     mine = [one for one in plan if one.family == "swag"]
     stages = [(one.stage, one.length) for one in mine]
     assert stages == [
+        ("fit", 1),
         ("price", 1),
         *[("trial", 1)] * 3,
         *[("final", length) for length in (1, 2, 4)],
@@ -426,7 +427,7 @@ def test_under_shift_the_list_says_who_of_the_first_loses_least(module):
             entry["nll"]["verdict"] = compare.INCONCLUSIVE
     text = " ".join(advice._under_shift(rows, 1).split())
     assert "one network: **`b`**." in text, "d is not among the first, and greedy is never advised"
-    assert "300.0%; `a` loses 500.0%." in text
+    assert "300.0%; by how much more the others do: `a` 200.0% (200.0% to 200.0%), `c`" in text
     assert advice.leading(rows, 1) == ["a", "b", "c", "plain"]
     del rows[0]["rounds"][0]["entries"][1]["shifted"]
     assert advice._under_shift(rows, 1) == "", "b has no shifted rows of one data set"
@@ -458,6 +459,31 @@ def test_the_page_is_that_of_the_results(module):
     page = (ROOT / "docs" / "which_method.md").read_text()
     content = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
     assert module("methods_page").replaced(page, content) == page
+
+
+def test_the_best_division_of_the_time_is_told(module):
+    page = module("methods_page")
+    first, second = (
+        {"divisions": [
+            {"entry": name, "networks": number, "length": length, "calibrated": value}
+            for (name, number, length), value in zip(
+                [("plain", 1, 4), ("deep_ensemble", 2, 2), ("deep_ensemble", 4, 1), ("swag", 1, 4)],
+                values, strict=True,
+            )
+        ], "times": 4}
+        for values in ([2.0, 1.0, 1.5, 1.0], [1.2, 1.0, 1.0, 1.0])
+    )  # fmt: skip
+    text = page._divisions([{"rounds": [first]}, {"rounds": [second]}])
+    assert "| networks of | 1 of 4c | 2 of 2c | 4 of 1c |" in text
+    assert "| `plain` | 60.0% (100.0%) | 0.0% (0.0%) | 25.0% (50.0%) |" in text
+    assert "| `swag`" not in text, "it has one division"
+
+
+def test_networks_that_two_stages_have_are_counted_once(module):
+    row = {"stage": "final", "data": "cells", "family": "swag", "length": 1, "seed": 0}
+    rows = [{**row, "validation": 0.5, "spent_seconds": 1.0}]
+    rows += [{**rows[0], "stage": "large"}, {**rows[0], "stage": "large", "seed": 9}]
+    assert module("methods_page")._num_trained({"rows": rows}) == 2
 
 
 def test_failed_seeds_of_what_is_looked_into_are_told(module):
@@ -534,6 +560,9 @@ class StandIn:
     def price(self, family, own, plain):
         self.ran.append(("price", family))
         return self.cells.Price(0.01 if family != "swag" else 0.02, 0.1, 1.0, 10)
+
+    def price_fit(self):
+        return 0.5
 
     def curve(self, steps, num_members, points):
         return [(steps // 2, 0.3), (steps, 0.5)]
@@ -971,6 +1000,24 @@ def test_greedy_networks_are_never_called_best(module):
     lost = known("packed", 0.15)._replace(failed=1)
     assert compare.compared([lost, known("plain", 0.3)], None)["best"] == "plain"
     assert [one["entry"] for one in found["entries"]] == ["greedy", "swag", "plain"]
+
+
+def test_what_swag_needs_beside_steps_is_told_from_a_plain_network(module, monkeypatch):
+    prices = module("methods_prices")
+    took = iter([9.0, 0.0, *[3.0, 1.0] * (prices.TURNS - 1), 50.0, 1.0])
+    monkeypatch.setattr(prices, "_whole_seconds", lambda method: next(took))
+
+    class Problem:
+        as_it_is = None
+
+        def keys_of(self, family, trial, steps):
+            return family
+
+        def started(self, keys):
+            return keys, None
+
+    assert prices.fit_seconds(Problem()) == 2.0
+    assert next(took, None) is None, "the first pair, which compiles, is left out"
 
 
 @pytest.mark.check

@@ -22,10 +22,11 @@ def recommended(rounds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     best, title = last["best"], named(last["score"]).title
     row = next(one for one in last["rows"] if one["method"] == best)
     verdicts = {name: one["verdict"] for name, one in last["beside"][last["score"]].items()}
+    key, number = _several(row)
     told = (
-        f"For {last['charged_seconds']:.3g} CPU seconds of training use {best}{_several(row)}: its "
-        f"{title} of the validation split is lowest, "
-        f"{named(last['score']).shown(row['validation'])}."
+        f"For {last['charged_seconds']:.3g} CPU seconds of training use {best}"
+        f"{f' with config.{key}={number}' if number > 1 else ''}: its {title} of the validation "
+        f"split is lowest, {named(last['score']).shown(row['validation'])}."
     )
     says = {AS_GOOD: f"as good as {best}", INCONCLUSIVE: INCONCLUSIVE, WORSE: f"worse than {best}"}
     others = [
@@ -39,13 +40,11 @@ def recommended(rounds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {"recommendation": told, "doubt": f"{doubt}.{_cheaper(last, verdicts)}"}
 
 
-def _size(row: Mapping[str, Any]) -> int:
-    """Networks that a method has trained."""
-    return int(row.get("settings", {}).get("ensemble_size", 1))
-
-
-def _several(row: Mapping[str, Any]) -> str:
-    return f" with config.ensemble_size={_size(row)}" if _size(row) > 1 else ""
+def _several(row: Mapping[str, Any]) -> tuple[str, int]:
+    """The key that says how many networks or chains a method has trained, and their number."""
+    settings = row.get("settings", {})
+    key = "num_chains" if "num_chains" in settings else "ensemble_size"
+    return key, int(settings.get(key, 1))
 
 
 def _cheaper(last: Mapping[str, Any], verdicts: Mapping[str, str]) -> str:
@@ -130,7 +129,7 @@ def _cells(row: Mapping[str, Any], one: Mapping[str, Any], pair: Sequence[str]) 
     ]
     return [
         row["method"],
-        "-" if "selected" in row else str(_size(row)),
+        "-" if "selected" in row else str(_several(row)[1]),
         first.shown(row["validation"]),
         first.shown(row["test"][pair[0]]["value"]),
         first.shown(after[pair[0]]["value"]),

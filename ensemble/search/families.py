@@ -35,8 +35,8 @@ class Family(NamedTuple):
         keys: on which the time of a step depends: of the configuration that is compared, flat, and
             how many times the seconds of one network there are.
         lasts: keys with which each network takes so many steps, of which an epoch has so many.
-        start: share of the seconds in which a plain network is trained that it starts from; 1: it
-            is the plain network of the same seconds, around which nothing is trained.
+        start: share of the seconds in which plain networks are trained that its chains start from;
+            1: it is the plain network of the same seconds, around which nothing is trained.
         selects: whether it only weighs what the others have trained, and has all their seconds.
     """
 
@@ -104,8 +104,8 @@ def _iterates(steps: int, per_epoch: int) -> Settings:
 
 
 def _chain(config: Settings, times: int) -> Settings:
-    """One chain, which descends like the networks if these do so by plain gradients."""
-    found: dict[str, Any] = {"num_chains": 1, "sgmcmc.schedule": "cyclical"}
+    """Chains of twice the length, which descend like the networks if these do so by gradients."""
+    found: dict[str, Any] = {"num_chains": max(1, times // 2), "sgmcmc.schedule": "cyclical"}
     if config["prior"] == "none":
         found["prior"] = _WIDE_PRIOR
     if config["optimizer"] != "sgd":

@@ -344,7 +344,8 @@ class _Work:
         if family.start == 1:
             keys["init_from"] = os.fspath(self._folder(f"{PLAIN}_{times}c").path)
         elif family.start:
-            keys["init_from"] = self._start(_start_of(name), family.start * charged)
+            of_start = family.start * charged
+            keys["init_from"] = self._start(_start_of(name), of_start, keys["num_chains"])
         if family.start < 1:
             price = self._price(self._values({**keys, **family.lasts(_PILOT, _PILOT)}))
             steps = max(1, round((1 - family.start) * charged / price.cpu))
@@ -359,11 +360,12 @@ class _Work:
             **self._scored(name),
         }
 
-    def _start(self, name: str, seconds: float) -> str:
-        """Trains the plain network that a method starts from; returns its folder."""
-        price = self._price(self._values({}))
+    def _start(self, name: str, seconds: float, size: int) -> str:
+        """Trains the plain networks that chains start from; returns their folder."""
+        several = {"ensemble_size": size}
+        price = self._price(self._values(several))
         steps = max(1, round(seconds / price.cpu))
-        keys = {"num_steps": steps, "num_epochs": 0, **_evaluated(steps, price)}
+        keys = {**several, "num_steps": steps, "num_epochs": 0, **_evaluated(steps, price)}
         self._train(self._values(keys), name)
         return os.fspath(self._folder(name).path)
 
@@ -497,7 +499,7 @@ def _cell(family: Family, times: int) -> str:
 
 
 def _start_of(name: str) -> str:
-    """The name of the network that a cell starts from."""
+    """The name of the networks that a cell starts from."""
     return f"{name}_start"
 
 

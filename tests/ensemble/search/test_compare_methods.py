@@ -84,6 +84,8 @@ def test_the_advice_names_the_best_its_doubt_and_what_is_cheaper():
     several = a_round(plain="as good", packed="worse")
     several["rows"][1]["settings"] = {"ensemble_size": 4}
     assert "use swag with config.ensemble_size=4: " in recommended([several])["recommendation"]
+    several["rows"][1]["settings"] = {"num_chains": 2}
+    assert "use swag with config.num_chains=2: " in recommended([several])["recommendation"]
     several["rows"][0]["selected"] = {"swag": 1.0}
     assert "'s time" not in recommended([several])["doubt"], "it took all of the time"
     other = recommended([a_round(plain="inconclusive", packed="worse")])

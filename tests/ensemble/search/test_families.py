@@ -45,13 +45,15 @@ def test_others_that_need_networks_come_last():
         ("batch_ensemble", [1, 2, 8]),
         ("packed", [1, 2, 8]),
         ("snapshots", [1, 2, 8]),
+        ("sghmc", [1, 2, 8]),
         ("plain", [1, 1, 1]),
     ],
 )
 def test_longer_times_are_divided_among_networks(name, sizes):
     family = next(one for one in FAMILIES if one.name == name)
     keys = [family.keys(network(), times) for times in (1, 4, 16)]
-    assert [one.get("ensemble_size", 1) for one in keys] == sizes
+    key = "num_chains" if name == "sghmc" else "ensemble_size"
+    assert [one.get(key, 1) for one in keys] == sizes
 
 
 def test_dropout_of_the_network_is_kept_and_its_lack_remedied():
