@@ -203,8 +203,10 @@ def _data_set(row: Row) -> str:
     """
     if fit is not None:
         about += f"""
-            A `swag` network takes another {fit:.2g} CPU seconds ({fit / unit:.1%} of c) to collect
-            iterates and to draw, for which it is not charged.
+            Beside its steps a `swag` network takes {fit:.2g} CPU seconds ({fit / unit:.1%} of c) to
+            collect iterates and to draw{
+            "" if fit > (compare.ROUNDING - 1) * unit else ", for which it is not charged"
+        }.
         """
     parts.insert(1, as_text(about))
     return "\n\n".join(parts)

@@ -50,21 +50,6 @@ LOOKS = (
     Group("fashion_mnist", "look", "dropout", 1, 4, 1),
     Group("fashion_mnist", "look", "dropout", 2, 4, 1),
     Group("fashion_mnist", "look", "dropout", 3, 4, 1),
-    *(  # SWAG, whose length leaves what it needs beside its steps.
-        Group(data, "look", "swag", own, length, networks)
-        for data, own, length, networks in (
-            ("concrete", 2, 0.51, 1),
-            ("concrete", 2, 0.51, 4),
-            ("digits", 1, 0.66, 1),
-            ("digits", 1, 1.66, 2),
-            ("kin8nm", 1, 0.79, 1),
-            ("kin8nm", 1, 0.79, 4),
-            ("cells", 2, 1.85, 1),
-            ("mlc_churn", 1, 0.78, 2),
-            ("protein", 2, 0.92, 1),
-            ("protein", 2, 1.92, 2),
-        )
-    ),
 )
 """Settings that nobody had tried, looked into when the tables were known."""
 

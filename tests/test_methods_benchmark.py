@@ -87,6 +87,11 @@ def test_steps_are_what_the_seconds_pay_for(module, work):
     work.results.add({"data": "digits", "stage": "length", "family": "plain"}, {"seconds": 2.0})
     steps, start, cost = work._steps(methods.Group("digits", "trial", "swag", length=0.5), 2)
     assert (steps, start, cost["charged_seconds"]) == (1000, None, 1.0)
+    final, fit = methods.Group("digits", "final", "swag"), methods.Group("digits", "fit", "swag")
+    for seconds, paid in ((0.03, 2000), (0.5, 1500)):
+        work.results.add(work._keys(fit)[0], {"seconds": seconds})
+        steps, _, cost = work._steps(final, 2)
+        assert (steps, cost["charged_seconds"]) == (paid, 2.0), "a fiftieth of c is free"
 
 
 def test_a_start_takes_its_share_of_the_seconds(module, work):
@@ -191,7 +196,7 @@ def test_what_comes_before_the_first_step_is_paid_for(module, work):
     steps, _, cost = work._steps(methods.Group("digits", "trial", "cross_fitted"), 0)
     assert (steps, cost["charged_seconds"]) == (1500, 2.0)
     work.results.add(head, {**PRICE, "before": 3.0})
-    with pytest.raises(ValueError, match=r"1.5c are needed before the first step"):
+    with pytest.raises(ValueError, match=r"1.5c are needed beside the steps"):
         work._steps(methods.Group("digits", "trial", "cross_fitted"), 0)
 
 
@@ -562,7 +567,7 @@ class StandIn:
         return self.cells.Price(0.01 if family != "swag" else 0.02, 0.1, 1.0, 10)
 
     def price_fit(self):
-        return 0.5
+        return 0.001
 
     def curve(self, steps, num_members, points):
         return [(steps // 2, 0.3), (steps, 0.5)]
