@@ -295,20 +295,21 @@ def _divisions(sets: Sequence[Row]) -> str:
     lines = [
         [
             f"`{family}`",
+            f"{len(found)}",
             *(f"{statistics.fmean(one):.1%} ({max(one):.1%})" for one in zip(*found, strict=True)),
         ]
         for family, found in shares.items()
-        if len(found) == len(sets)
     ]
     if not lines:
         return ""
     about = """
         By how much a division of 4c is above the best of the three on the test split, on average
-        over data sets and, in parentheses, at most. `ensemble methods` divides longer times as is
-        best here: `swag` as a deep ensemble, which the row `plain` is, and all others into networks
-        of 2c.
+        over the data sets that have all three and, in parentheses, at most. `ensemble methods`
+        divides longer times so: `swag` as a deep ensemble, which the row `plain` is, and all others
+        into networks of 2c.
     """
-    head = "| networks of | " + " | ".join(f"{number} of {one:g}c" for number, one in splits) + " |"
+    head = "| networks of | data sets |"
+    head += "".join(f" {number} of {one:g}c |" for number, one in splits)
     return "\n\n".join(["### How to divide the time", as_text(about), as_table(head, lines)])
 
 

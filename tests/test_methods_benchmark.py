@@ -479,8 +479,8 @@ def test_the_best_division_of_the_time_is_told(module):
         for values in ([2.0, 1.0, 1.5, 1.0], [1.2, 1.0, 1.0, 1.0])
     )  # fmt: skip
     text = page._divisions([{"rounds": [first]}, {"rounds": [second]}])
-    assert "| networks of | 1 of 4c | 2 of 2c | 4 of 1c |" in text
-    assert "| `plain` | 60.0% (100.0%) | 0.0% (0.0%) | 25.0% (50.0%) |" in text
+    assert "| networks of | data sets | 1 of 4c | 2 of 2c | 4 of 1c |" in text
+    assert "| `plain` | 2 | 60.0% (100.0%) | 0.0% (0.0%) | 25.0% (50.0%) |" in text
     assert "| `swag`" not in text, "it has one division"
 
 
