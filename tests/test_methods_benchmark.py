@@ -92,6 +92,8 @@ def test_steps_are_what_the_seconds_pay_for(module, work):
         work.results.add(work._keys(fit)[0], {"seconds": seconds})
         steps, _, cost = work._steps(final, 2)
         assert (steps, cost["charged_seconds"]) == (paid, 2.0), "a fiftieth of c is free"
+    trial = methods.Group("digits", "trial", "swag")
+    assert work._steps(trial, 2)[0] == 2000, "settings are chosen by what all have"
 
 
 def test_a_start_takes_its_share_of_the_seconds(module, work):
@@ -276,6 +278,9 @@ def test_intervals_of_aurocs_hold_over_rows_and_seeds(module, of_seeds):
     assert held >= 367  # Of 400, expected 380 or more, three standard errors.
     assert np.mean(widths) < (0.4 if of_seeds else 0.25)
     assert compare.area_interval(areas[:1]) == [None, None]
+    apart = [scores.Area(value, 1e-9, 1e-3) for value in (0.5, 0.7)]
+    low, high = compare.area_interval(apart)
+    assert high - low > 0.8, "two seeds tell little"
 
 
 def test_losses_are_shares_of_the_lowest_score_whoever_has_it(module):
@@ -908,6 +913,13 @@ def test_rows_unlike_the_data_are_told_by_entropy_or_variance(module):
     assert scores.scored(views).auroc_of_others is None
 
 
+def test_hits_that_are_surer_than_errors_are_told(module):
+    scores = module("methods_scores")
+    probs = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+    test = MeanOfSoftmax(arrays={LOG_PROBS: np.log(probs)[None]}, targets=np.array([0, 1, 1, 0]))
+    assert scores._areas({"test": test}, "nll")["auroc_of_errors"].value == 1.0
+
+
 # Programs.
 
 
@@ -1004,12 +1016,15 @@ def test_greedy_networks_are_never_called_best(module):
     assert found["best"] == "swag"
     lost = known("packed", 0.15)._replace(failed=1)
     assert compare.compared([lost, known("plain", 0.3)], None)["best"] == "plain"
+    (division,) = compare.divisions([lost, known("plain", 0.3)], "nll")
+    assert division["entry"] == "plain"
     assert [one["entry"] for one in found["entries"]] == ["greedy", "swag", "plain"]
 
 
 def test_what_swag_needs_beside_steps_is_told_from_a_plain_network(module, monkeypatch):
     prices = module("methods_prices")
-    took = iter([9.0, 0.0, *[3.0, 1.0] * (prices.TURNS - 1), 50.0, 1.0])
+    differences = [100.0, *range(1, prices.TURNS + 1)]
+    took = iter([one for found in differences for one in (found + 1.0, 1.0)])
     monkeypatch.setattr(prices, "_whole_seconds", lambda method: next(took))
 
     class Problem:
@@ -1021,7 +1036,7 @@ def test_what_swag_needs_beside_steps_is_told_from_a_plain_network(module, monke
         def started(self, keys):
             return keys, None
 
-    assert prices.fit_seconds(Problem()) == 2.0
+    assert prices.fit_seconds(Problem()) == np.median(differences[1:])
     assert next(took, None) is None, "the first pair, which compiles, is left out"
 
 

@@ -14,6 +14,7 @@ from conftest import ROOT
 
 import ensemble
 from ensemble import RunFailed, UserError
+from ensemble.search import cells
 from ensemble.search import methods as module
 from ensemble.search.advice import lines_of, recommended
 from ensemble.search.cells import Price
@@ -308,6 +309,36 @@ def test_margins_are_shares_of_the_length_that_validates_best(monkeypatch):
     well = {"plain": cells["plain_4c"], "deep_ensemble": cells["deep_ensemble_4c"]}
     assert work._verdicts(4, well)["beside"]["nll"] == 0.4
     assert work._verdicts(4, well)["best"] == "deep_ensemble"
+
+
+def test_chains_start_from_as_many_networks(monkeypatch):
+    price = Price(cpu=0.01, wall=0.1, seconds=0.1, num_steps=100, steps_per_epoch=10)
+    started = []
+    parts = {
+        "_price": lambda *_: price,
+        "_values": lambda self, keys: keys,
+        "_train": lambda self, values, name: started.append((name, values)) or 0.0,
+        "_scored": lambda self, name: {},
+    }
+    work = alone(monkeypatch, Workdir("runs"), {}, **parts)
+    work.known.config = {"prior": "none", "optimizer": "sgd"}
+    sghmc = next(one for one in module.FAMILIES if one.name == "sghmc")
+    work._trained(sghmc, 4)
+    (start, networks), (_, chains) = started
+    assert start == "sghmc_4c_start"
+    assert networks["ensemble_size"] == chains["num_chains"] == 2
+    assert networks["num_steps"] == 200, "half of the seconds"
+
+
+def test_predicting_is_timed_three_times(monkeypatch):
+    rows = np.zeros((500, 2))
+    predictor = types.SimpleNamespace(predict_members=lambda inputs: None)
+    subject = types.SimpleNamespace(dataset=object(), predictor=predictor)
+    monkeypatch.setattr(cells, "Subject", lambda *_, **__: subject)
+    monkeypatch.setattr(cells, "SplitInputs", lambda *_: rows)
+    clock = iter([0.0, 1.0, 1.0, 10.0, 10.0, 12.0])
+    monkeypatch.setattr(cells, "_clock", lambda: lambda: next(clock))
+    assert cells.predict_seconds(Workdir("runs"), None) == 2 * 1000 / 500
 
 
 def test_data_without_a_validation_split_are_refused_before_anything_is_trained(tmp_path):

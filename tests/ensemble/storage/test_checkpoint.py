@@ -213,11 +213,16 @@ def test_nothing_is_left_where_a_workdir_was_moved_from(directory, monkeypatch, 
     workdir, moved = directory.parent / "run", directory.parent / "moved"
     workdir.mkdir()
     (workdir / "config.json").write_text("{}")
-    checkpointer = Checkpointer(workdir / "checkpoints")
-    checkpointer.save(40, arrays(40), {})
-    checkpointer.wait()
     write, begin = part_files._write, ocp.PyTreeCheckpointHandler.async_save
-    is_moved, has_ended = threading.Event(), threading.Event()
+    is_moved, has_ended, failing = threading.Event(), threading.Event(), []
+
+    class Failing:
+        def result(self, timeout=None):
+            is_moved.wait(timeout)
+            raise FileNotFoundError(os.strerror(errno.ENOENT))
+
+    async def fail_first(self, *args, **kwargs):
+        return [*failing, *await begin(self, *args, **kwargs)]
 
     async def write_late(*args):
         workdir.rename(moved)
@@ -228,17 +233,12 @@ def test_nothing_is_left_where_a_workdir_was_moved_from(directory, monkeypatch, 
         finally:
             has_ended.set()
 
-    class Failing:
-        def result(self, timeout=None):
-            is_moved.wait(timeout)
-            raise FileNotFoundError(os.strerror(errno.ENOENT))
-
-    async def fail_first(self, *args, **kwargs):
-        begun = await begin(self, *args, **kwargs)
-        return [Failing(), *begun] if is_slower else begun
-
-    monkeypatch.setattr(part_files, "_write", write_late)
     monkeypatch.setattr(ocp.PyTreeCheckpointHandler, "async_save", fail_first)
+    checkpointer = Checkpointer(workdir / "checkpoints")
+    checkpointer.save(40, arrays(40), {})
+    checkpointer.wait()
+    monkeypatch.setattr(part_files, "_write", write_late)
+    failing += [Failing()] * is_slower
     checkpointer.save(50, arrays(50), {})
     with pytest.raises(UserError, match="was removed "):
         checkpointer.wait()
