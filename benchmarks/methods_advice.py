@@ -189,7 +189,7 @@ def _under_shift(sets: Sequence[Row], times: int) -> str:
     for name in order:
         beyond = [own - of_best for own, of_best in zip(found[name], found[best], strict=True)]
         others += [f"`{name}` {_mean_with_interval(beyond)}"] * (name != best)
-    words += f"the others do: {', '.join(others)}"
+    words += f"the others do, each interval by itself: {', '.join(others)}"
     return as_item(f"{words}.")
 
 

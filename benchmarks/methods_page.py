@@ -130,7 +130,8 @@ _COLUMNS = (
     for digits, and for tables rows whose numbers lie beyond the training range. Its 95% interval,
     over rows of both kinds and seeds, is rather too wide, for it counts seeds as agreeing about
     every row.""",
-    "*Own errors* is how often a hit among the test rows is surer than an error, likewise.",
+    """*Own errors* is how often a hit among the test rows is surer than an error. Its interval is
+    made in the same way.""",
     "*kB* is the size of what predicts.",
     """*A guess* does not look at the inputs: it has the shares of the training split's classes, or
     a normal distribution with the mean and the deviation of its targets.""",
@@ -296,17 +297,18 @@ def _divisions(sets: Sequence[Row]) -> str:
         [
             f"`{family}`",
             f"{len(found)}",
-            *(f"{statistics.fmean(one):.1%} ({max(one):.1%})" for one in zip(*found, strict=True)),
+            *(f"{statistics.median(one):.1%} ({max(one):.1%})" for one in zip(*found, strict=True)),
         ]
         for family, found in shares.items()
     ]
     if not lines:
         return ""
     about = """
-        By how much a division of 4c is above the best of the three on the test split, on average
-        over the data sets that have all three and, in parentheses, at most. `ensemble methods`
-        divides longer times so: `swag` as a deep ensemble, which the row `plain` is, and all others
-        into networks of 2c.
+        By how much a division of 4c is above the best of the three on the test split: the median of
+        the data sets that have all three and, in parentheses, the largest. Several `plain` networks
+        are a deep ensemble. `ensemble methods` has `swag` networks of 1c, too, and networks of 2c
+        of all other families here, but one `plain` network for all of its seconds. Single chains of
+        4c have diverged.
     """
     head = "| networks of | data sets |"
     head += "".join(f" {number} of {one:g}c |" for number, one in splits)

@@ -25,8 +25,9 @@ def recommended(rounds: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     key, number = _several(row)
     told = (
         f"For {last['charged_seconds']:.3g} CPU seconds of training use {best}"
-        f"{f' with config.{key}={number}' if number > 1 else ''}: its {title} of the validation "
-        f"split is lowest, {named(last['score']).shown(row['validation'])}."
+        f"{f' with config.{key}={number}' if number > 1 else ''} (cells/{best}_{last['times']}c): "
+        f"its {title} of the validation split is lowest, "
+        f"{named(last['score']).shown(row['validation'])}."
     )
     says = {AS_GOOD: f"as good as {best}", INCONCLUSIVE: INCONCLUSIVE, WORSE: f"worse than {best}"}
     others = [

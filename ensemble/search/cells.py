@@ -45,6 +45,7 @@ class Price(NamedTuple):
         seconds: that it took to find out, compilation included.
         num_steps: of the run whose steps they are.
         steps_per_epoch: likewise.
+        num_trials: that cross-fitted networks make, if they have the time.
     """
 
     cpu: float
@@ -52,6 +53,7 @@ class Price(NamedTuple):
     seconds: float
     num_steps: int
     steps_per_epoch: int
+    num_trials: int = 1
 
 
 def checked(values: Mapping[str, Any], by_hand: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +120,8 @@ def price_of(values: Mapping[str, Any], data: Any) -> Price:
         float(np.median(np.repeat([one[k] / one[0] for one in rates], steps))) for k in (1, 2)
     )
     seconds = time.monotonic() - began
-    return Price(cpu, wall, seconds, method.num_steps, method.steps_per_epoch)
+    num_trials = getattr(method, "most_trials", 1)
+    return Price(cpu, wall, seconds, method.num_steps, method.steps_per_epoch, num_trials)
 
 
 def _is_known(rates: list[tuple[int, float, float]]) -> bool:

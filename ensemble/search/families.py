@@ -17,7 +17,7 @@ _WIDE_PRIOR = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
 """The prior of `configs/mnist_sghmc.py`, with which a posterior predicts better than by He's."""
 
 
-def _lasts(steps: int, per_epoch: int) -> Settings:
+def _lasts(steps: int) -> Settings:
     return {"num_steps": steps, "num_epochs": 0}
 
 
@@ -30,11 +30,11 @@ class Family(NamedTuple):
 
     Attributes:
         name: of the family.
-        does: in some words, with c.
+        does: in some words.
         method: of the configuration.
         keys: on which the time of a step depends: of the configuration that is compared, flat, and
             how many times the seconds of one network there are.
-        lasts: keys with which each network takes so many steps, of which an epoch has so many.
+        lasts: keys with which each network takes so many steps.
         start: share of the seconds in which plain networks are trained that its chains start from;
             1: it is the plain network of the same seconds, around which nothing is trained.
         selects: whether it only weighs what the others have trained, and has all their seconds.
@@ -44,7 +44,7 @@ class Family(NamedTuple):
     does: str
     method: str = "sgd"
     keys: Callable[[Settings, int], Settings] = _no_keys
-    lasts: Callable[[int, int], Settings] = _lasts
+    lasts: Callable[[int], Settings] = _lasts
     start: float = 0.0
     selects: bool = False
 
@@ -69,7 +69,7 @@ def _folds(config: Settings, times: int) -> Settings:
     return {"ensemble_size": max(4, times), "cross_fitted.folds": max(4, times)}
 
 
-def steps_after_trials(steps: int, per_epoch: int, num_trials: int = 3) -> int:
+def steps_after_trials(steps: int, per_epoch: int, num_trials: int) -> int:
     """Steps of cross-fitted networks after their own trials, if they take so many in all.
 
     Each trial but the last, which goes on, takes a quarter of these, and at most 20 epochs.
@@ -77,16 +77,12 @@ def steps_after_trials(steps: int, per_epoch: int, num_trials: int = 3) -> int:
     Args:
         steps: in all.
         per_epoch: steps of an epoch.
-        num_trials: three, where the method has a linear start.
+        num_trials: three, or two where the data allow no linear start.
     """
     most = steps // per_epoch
     epochs = range(most, 0, -1)
     lasting = (one for one in epochs if one + (num_trials - 1) * min(20, one // 4) <= most)
     return next(lasting, 0) * per_epoch or steps
-
-
-def _lasts_after_trials(steps: int, per_epoch: int) -> Settings:
-    return _lasts(steps_after_trials(steps, per_epoch), per_epoch)
 
 
 def _with_dropout(config: Settings, times: int) -> Settings:
@@ -95,12 +91,12 @@ def _with_dropout(config: Settings, times: int) -> Settings:
     return {**_longer(config, times), **({key: 0.1} if config.get(key) == 0 else {})}
 
 
-def _cycles(steps: int, per_epoch: int) -> Settings:
-    return {**_lasts(steps, per_epoch), "snapshots.num_cycles": min(5, max(2, steps // 20))}
+def _cycles(steps: int) -> Settings:
+    return {**_lasts(steps), "snapshots.num_cycles": min(5, max(2, steps // 20))}
 
 
-def _iterates(steps: int, per_epoch: int) -> Settings:
-    return {**_lasts(steps, per_epoch), "swag.num_iterates": min(20, max(2, steps // 4))}
+def _iterates(steps: int) -> Settings:
+    return {**_lasts(steps), "swag.num_iterates": min(20, max(2, steps // 4))}
 
 
 def _chain(config: Settings, times: int) -> Settings:
@@ -113,7 +109,7 @@ def _chain(config: Settings, times: int) -> Settings:
     return found
 
 
-def _draws(steps: int, per_epoch: int) -> Settings:
+def _draws(steps: int) -> Settings:
     """A quarter of the steps without draws, then at most 20 draws."""
     draws = min(20, max(1, steps // 2))
     apart = max(1, (steps - steps // 4) // draws)
@@ -127,18 +123,12 @@ def _draws(steps: int, per_epoch: int) -> Settings:
 FAMILIES: tuple[Family, ...] = (
     Family(PLAIN, "one network"),
     Family("deep_ensemble", "several networks", keys=_several),
-    Family(
-        "cross_fitted",
-        "several that hold out rows of each other",
-        method="cross_fitted",
-        keys=_folds,
-        lasts=_lasts_after_trials,
-    ),
-    Family("dropout", "one network that predicts with dropout", "mc_dropout", _with_dropout),
+    Family("cross_fitted", "several that hold out rows of each other", "cross_fitted", _folds),
+    Family("dropout", "networks that predict with dropout", "mc_dropout", _with_dropout),
     Family("batch_ensemble", "estimators that share kernels", "batch_ensemble", _longer),
     Family("packed", "estimators that divide a wider network", "packed", _longer),
-    Family("snapshots", "one network at the ends of cycles", "snapshots", _longer, _cycles),
-    Family("swag", "draws around one network's last steps", "swag", _full_length, _iterates),
+    Family("snapshots", "networks at the ends of cycles", "snapshots", _longer, _cycles),
+    Family("swag", "draws around networks' last steps", "swag", _full_length, _iterates),
     Family("sghmc", "draws of a posterior", "sghmc", _chain, _draws, start=0.5),
     Family("laplace", "a posterior around the plain network", "laplace", start=1.0),
     Family("greedy", "members of all of these, with weights", selects=True),

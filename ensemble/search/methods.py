@@ -40,7 +40,7 @@ from ensemble.search.cells import (
     price_of,
     scored,
 )
-from ensemble.search.families import FAMILIES, PLAIN, Family
+from ensemble.search.families import FAMILIES, PLAIN, Family, steps_after_trials
 from ensemble.search.same_data import check_same_data
 from ensemble.search.verdicts import SECOND, compare_with_best
 from ensemble.sharding import processes, signals, startup
@@ -347,9 +347,11 @@ class _Work:
             of_start = family.start * charged
             keys["init_from"] = self._start(_start_of(name), of_start, keys["num_chains"])
         if family.start < 1:
-            price = self._price(self._values({**keys, **family.lasts(_PILOT, _PILOT)}))
+            price = self._price(self._values({**keys, **family.lasts(_PILOT)}))
             steps = max(1, round((1 - family.start) * charged / price.cpu))
-            keys |= {**family.lasts(steps, price.steps_per_epoch), **_evaluated(steps, price)}
+            if price.num_trials > 1:
+                steps = steps_after_trials(steps, price.steps_per_epoch, price.num_trials)
+            keys |= {**family.lasts(steps), **_evaluated(steps, price)}
         values = self._values(keys)
         compiling = self._train(values, name)
         return {
@@ -461,7 +463,7 @@ class _Work:
             "charged_seconds": times * self.known.length["seconds"],
             "is_complete": all(self._has_ended(one, times) for one in self.families),
         }
-        if found["is_complete"] and PLAIN in well:
+        if found["is_complete"] and well:
             found |= self._verdicts(times, well)
         return {**found, "rows": sorted(rows, key=_by_validation)}
 

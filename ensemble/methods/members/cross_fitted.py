@@ -121,7 +121,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
             learned = SharedWeights.of(learned, settings.num_estimators, settings.adapters)
         self._supervised: Supervised = learned
         self._starts = (False,) if self.why_not_linear else (True, False)
-        self.num_trials = len(self._starts) + 1
+        self.num_trials = self.most_trials = len(self._starts) + 1
         own = ml_collections.ConfigDict(self.config)
         with own.unlocked():
             own.batching, own.early_stopping_epochs = "independent", own.cross_fitted.patience

@@ -84,9 +84,12 @@ def test_the_advice_names_the_best_its_doubt_and_what_is_cheaper():
     assert "ensemble_size" not in found["recommendation"]
     several = a_round(plain="as good", packed="worse")
     several["rows"][1]["settings"] = {"ensemble_size": 4}
-    assert "use swag with config.ensemble_size=4: " in recommended([several])["recommendation"]
+    assert (
+        "use swag with config.ensemble_size=4 (cells/swag_1c): "
+        in recommended([several])["recommendation"]
+    )
     several["rows"][1]["settings"] = {"num_chains": 2}
-    assert "use swag with config.num_chains=2: " in recommended([several])["recommendation"]
+    assert "use swag with config.num_chains=2 (" in recommended([several])["recommendation"]
     several["rows"][0]["selected"] = {"swag": 1.0}
     assert "'s time" not in recommended([several])["doubt"], "it took all of the time"
     other = recommended([a_round(plain="inconclusive", packed="worse")])
@@ -245,7 +248,9 @@ def test_one_network_that_cannot_be_trained_for_longer_is_a_row(monkeypatch):
     monkeypatch.setattr(module, "time_limit", lambda *_: contextlib.nullcontext())
     assert work._run_cell(module.FAMILIES[0], 4, 100.0)
     assert work.known.cells["plain_4c"]["failed"] == "all members became non-finite"
-    assert "best" not in work._round(4)
+    work.known.cells["deep_ensemble_4c"] = row("deep_ensemble", 0.3)
+    monkeypatch.setattr(module._Work, "_verdicts", lambda self, times, well: {"of": list(well)})
+    assert work._round(4)["of"] == ["deep_ensemble"], "the others are compared"
     with pytest.raises(RunFailed):
         work._run_cell(module.FAMILIES[0], 1, 100.0)
 
@@ -328,6 +333,22 @@ def test_chains_start_from_as_many_networks(monkeypatch):
     assert start == "sghmc_4c_start"
     assert networks["ensemble_size"] == chains["num_chains"] == 2
     assert networks["num_steps"] == 200, "half of the seconds"
+
+
+@pytest.mark.parametrize(("num_trials", "epochs"), [(1, 10), (2, 8), (3, 7)])
+def test_trials_of_cross_fitted_networks_are_of_their_seconds(monkeypatch, num_trials, epochs):
+    price = Price(0.01, 0.1, 0.1, num_steps=64, steps_per_epoch=10, num_trials=num_trials)
+    trained = []
+    parts = {
+        "_price": lambda *_: price,
+        "_values": lambda self, keys: keys,
+        "_train": lambda self, values, name: trained.append(values) or 0.0,
+        "_scored": lambda self, name: {},
+    }
+    work = alone(monkeypatch, Workdir("runs"), {}, **parts)
+    crossing = next(one for one in module.FAMILIES if one.name == "cross_fitted")
+    assert work._trained(crossing, 1)["charged_seconds"] == 1.0
+    assert trained[0]["num_steps"] == 10 * epochs
 
 
 def test_predicting_is_timed_three_times(monkeypatch):

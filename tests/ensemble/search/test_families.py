@@ -19,7 +19,7 @@ def network(**keys):
 @pytest.mark.parametrize("family", TRAINING, ids=[one.name for one in TRAINING])
 def test_each_takes_as_many_steps_as_it_is_told(family, steps):
     config = network()
-    keys = {"method": family.method, **family.keys(config, 4), **family.lasts(steps, steps)}
+    keys = {"method": family.method, **family.keys(config, 4), **family.lasts(steps)}
     keys |= {"init_from": "runs/start"} if family.start else {}
     found = checked(config, keys)
     assert not check(found, found.keys()).conflicts
@@ -71,9 +71,7 @@ def test_members_that_hold_out_rows_have_a_fold_each():
 
 
 def test_cross_fitted_networks_take_the_steps_that_are_paid_for():
-    assert steps_after_trials(60, 6) == 6 * 7, "of ten epochs two trials take one each"
-    assert steps_after_trials(60, 6, num_trials=2) == 6 * 8
-    assert steps_after_trials(5, 6) == 5
-    assert steps_after_trials(6000, 6) == 6 * 960, "of 20 epochs at most"
-    family = next(one for one in FAMILIES if one.name == "cross_fitted")
-    assert family.lasts(60, 6)["num_steps"] == 42
+    assert steps_after_trials(60, 6, 3) == 6 * 7, "of ten epochs two trials take one each"
+    assert steps_after_trials(60, 6, 2) == 6 * 8
+    assert steps_after_trials(5, 6, 3) == 5
+    assert steps_after_trials(6000, 6, 3) == 6 * 960, "of 20 epochs at most"
