@@ -35,7 +35,7 @@ HEARTBEAT_SECONDS = 45
 """After so long JAX ends the others in C++; `heartbeats` is to notice before."""
 _SHUTDOWN_SECONDS = 30
 _MAX_JOIN_SECONDS = 604_800  # Timers of the system end somewhere, and nobody waits for so long.
-_LAST_SECONDS = 2
+_LAST_SECONDS = 4  # What the others have to say a line and end, also on a busy machine.
 ENDED = "ensemble/ended"
 """What process 0 says to those that wait for a word of it when it ends."""
 _PIECE_BYTES = 2**26  # Of what is exchanged whole: devices hold no more of it at a time.
