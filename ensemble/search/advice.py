@@ -1,4 +1,4 @@
-"""What a comparison of methods says: a sentence with its doubt, and a table of each round."""
+"""Tells a comparison of methods: a sentence with its doubt, and a table of each round."""
 
 from __future__ import annotations
 
@@ -93,17 +93,8 @@ def _table(one: Mapping[str, Any]) -> str:
     score = well[0]["score"] if well else next(iter(SECOND))
     pair = (score, SECOND[score])
     first, second = (named(name).title for name in pair)
-    titles = [
-        "method",
-        "networks",
-        "validation",
-        first,
-        "calibrated",
-        "95% interval",
-        second,
-        f"by {first}",
-    ]
-    titles += [f"by {second}", "charged", "spent", "compiling", "predicting"]
+    titles = ["method", "networks", "validation", first, "calibrated", "95% interval", second]
+    titles += [f"by {first}", f"by {second}", "charged", "spent", "compiling", "predicting"]
     rows = [titles, *(_cells(row, one, pair) for row in one["rows"])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [

@@ -80,9 +80,11 @@ def steps_after_trials(steps: int, per_epoch: int, num_trials: int) -> int:
         num_trials: three, or two where the data allow no linear start.
     """
     most = steps // per_epoch
+    if most < 4:  # Too short for trials.
+        return steps
     epochs = range(most, 0, -1)
     lasting = (one for one in epochs if one + (num_trials - 1) * min(20, one // 4) <= most)
-    return next(lasting, 0) * per_epoch or steps
+    return next(lasting) * per_epoch
 
 
 def _with_dropout(config: Settings, times: int) -> Settings:
@@ -100,7 +102,7 @@ def _iterates(steps: int) -> Settings:
 
 
 def _chain(config: Settings, times: int) -> Settings:
-    """Chains of twice the length, which descend like the networks if these do so by gradients."""
+    """One chain of c, or several of 2c; they descend like networks that use plain gradients."""
     found: dict[str, Any] = {"num_chains": max(1, times // 2), "sgmcmc.schedule": "cyclical"}
     if config["prior"] == "none":
         found["prior"] = _WIDE_PRIOR

@@ -65,7 +65,7 @@ _EVALUATIONS = 20
 
 
 class Methods(dict[str, Any]):
-    """What `compare_methods` returns: the content of methods.json, shown as its tables."""
+    """The content of methods.json, which `compare_methods` returns, shown as its tables."""
 
     def __repr__(self) -> str:
         return "\n\n".join(lines_of(self))
@@ -394,7 +394,7 @@ class _Work:
         }
 
     def _scored(self, name: str) -> dict[str, Any]:
-        """What a cell says, and what it costs to have it predict."""
+        """The scores of a cell, and the seconds in which it predicts."""
         folder = self._folder(name)
         with quiet():
             return {**scored(folder).row(), "predict_seconds": predict_seconds(folder, self.data)}
@@ -425,7 +425,7 @@ class _Work:
         return checked({**self.known.config, "early_stopping_epochs": 0}, keys)
 
     def _price(self, values: Mapping[str, Any]) -> Price:
-        """What a step costs, measured once for all runs whose steps are alike."""
+        """The cost of a step, measured once for all runs whose steps are alike."""
         key = json.dumps({one: values[one] for one in sorted(values) if one not in _LASTING})
         if key not in self.known.prices:
             with quiet():

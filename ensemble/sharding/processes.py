@@ -37,7 +37,7 @@ _SHUTDOWN_SECONDS = 30
 _MAX_JOIN_SECONDS = 604_800  # Timers of the system end somewhere, and nobody waits for so long.
 _LAST_SECONDS = 4  # What the others have to say a line and end, also on a busy machine.
 ENDED = "ensemble/ended"
-"""What process 0 says to those that wait for a word of it when it ends."""
+"""The word of process 0, when it ends, to those that wait for one."""
 _PIECE_BYTES = 2**26  # Of what is exchanged whole: devices hold no more of it at a time.
 _POLL_SECONDS = 0.5
 _READ_EVERY = 50  # Calls after which each process says that it has read what it was told.
@@ -330,7 +330,7 @@ def _delete_read() -> None:
 
 
 def _wait_for(key: str) -> int:
-    """What process 0 says, once it does."""
+    """Waits for a word of process 0, and returns it."""
     while True:
         try:
             return int(client().blocking_key_value_get(key, int(1000 * _POLL_SECONDS)))

@@ -182,7 +182,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         return CrossFittedState(members, trial, self._offset(trial), tried)
 
     def _settings(self, losses: np.ndarray) -> list[Trial]:
-        """What was tried, and is tried next, by the losses [T] of trials so far."""
+        """The settings that were tried, and the next, by the losses [T] of trials so far."""
         found = [Trial(start) for start in self._starts]
         best = found[int(np.argmin(losses[: len(found)]))]
         return [*found, Trial(best.is_linear, _LOWER)][: self.num_trials]
@@ -251,7 +251,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
         return state.replace(members=state.members.replace(best=best))
 
     def _held(self, state: EngineState, is_wide: bool = False) -> HeldPredictions:
-        """What the live members predict at their best of the rows that they hold out.
+        """Predictions of the live members at their best, of the rows that they hold out.
 
         Args:
             state: of the engine.
@@ -288,7 +288,7 @@ class CrossFitted(EngineMethod[CrossFittedState]):
     def report_sections(
         self, state: CrossFittedState, draws: Any, timing: Mapping[str, float | None]
     ) -> dict[str, Any]:
-        """What was tried, what was chosen, and what the rows held out say of it."""
+        """The settings that were tried and chosen, and what the rows held out say of them."""
         place = self.engine.programs.placement
         members, held = state.members.members, self._held(state.members)
         best: Any = members.best
@@ -502,7 +502,7 @@ def _mean_and_error(values: np.ndarray, weights: np.ndarray | None) -> list[floa
 
 
 def _line(found: Mapping[str, Any], size: int) -> str:
-    """What was chosen, and by what, in one line."""
+    """Says in one line what was chosen, and by what."""
     trials, chosen = found["trials"], found["trials"][found["chosen"]]
     start = "from a linear model" if chosen["linear_start"] else "without a linear model"
     if found["why_not_linear"]:

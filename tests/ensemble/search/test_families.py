@@ -74,4 +74,5 @@ def test_cross_fitted_networks_take_the_steps_that_are_paid_for():
     assert steps_after_trials(60, 6, 3) == 6 * 7, "of ten epochs two trials take one each"
     assert steps_after_trials(60, 6, 2) == 6 * 8
     assert steps_after_trials(5, 6, 3) == 5
+    assert steps_after_trials(23, 6, 3) == 23, "there are no trials"
     assert steps_after_trials(6000, 6, 3) == 6 * 960, "of 20 epochs at most"
