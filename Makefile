@@ -7,33 +7,28 @@ WORKDIR ?= runs/clutter
 # Else every process would compile all that it imports: pip has not, and the tests start many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train test check soak lint docs audit versions bench clean
+.PHONY: train test check lint docs audit versions bench clean
 
 train: $(VENV)/requirements  ## Trains an ensemble on generated images and prints the report.
 	$(BIN)/python train.py --config=configs/clutter_ensemble.py --workdir=$(WORKDIR)
 
 # A file's tests run in one process, so that what they share is made once.
 # Files come in the order of tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --no-loadscope-reorder
 
 test: $(VENV)/requirements-dev  ## Runs the tests for every save.
 	$(PYTEST) $(TESTS)
 
 check: $(VENV)/requirements-dev  ## Runs the tests that are too slow for every save.
-	$(PYTEST) -m 'check and not soak' $(TESTS)
-
-soak: $(VENV)/requirements-dev  ## Runs the tests that take long; notes how they ended.
-	$(PYTEST) -m soak --timeout=0 --junitxml=build/soak.xml $(TESTS); \
-	  status=$$?; $(BIN)/python benchmarks/soak_summary.py build/soak.xml $(TESTS); exit $$status
-	$(BIN)/python -m simulations
+	$(PYTEST) -m check $(TESTS)
 
 lint: $(VENV)/requirements-dev  ## Checks style, format, types, who may import whom.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m scripts.simulated_intervals
 	$(BIN)/python -m scripts.first_words
+	$(BIN)/python -m scripts.size_limits
 
 docs: $(VENV)/requirements-docs  ## Builds the documentation site in build/docs.
 	$(BIN)/sphinx-build -nW --keep-going -q -d build/doctrees docs build/docs

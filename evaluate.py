@@ -1,8 +1,8 @@
-"""The command line of `ensemble.commands.evaluate`, for a clone: `python evaluate.py --help`."""
+"""`ensemble evaluate`, for a clone: `python evaluate.py --help`."""
 
 import sys
 
-from ensemble.__main__ import run
+from ensemble.cli import run
 
 if __name__ == "__main__":
-    sys.exit(run("evaluate", "evaluate.py"))
+    sys.exit(run("evaluate", sys.argv, "evaluate.py"))

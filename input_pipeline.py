@@ -1,6 +1,6 @@
-"""The data of `ensemble.sources`: sets by name, a user's own, batch order and augmentation."""
+"""The data of `ensemble.data`: sets by name, a user's own, batch order and augmentation."""
 
-from ensemble.sources import (
+from ensemble.data import (
     KNOWN_DATASETS,
     Dataset,
     Examples,

@@ -1,8 +1,8 @@
-"""The command line of `ensemble.commands.predict`, for a clone: `python predict.py --help`."""
+"""`ensemble predict`, for a clone: `python predict.py --help`."""
 
 import sys
 
-from ensemble.__main__ import run
+from ensemble.cli import run
 
 if __name__ == "__main__":
-    sys.exit(run("predict", "predict.py"))
+    sys.exit(run("predict", sys.argv, "predict.py"))

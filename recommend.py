@@ -1,8 +1,8 @@
-"""The command line of `ensemble recommend`, for a clone: `python recommend.py --help`."""
+"""`ensemble recommend`, for a clone: `python recommend.py --help`."""
 
 import sys
 
-from ensemble.__main__ import run
+from ensemble.cli import run
 
 if __name__ == "__main__":
-    sys.exit(run("recommend", "recommend.py"))
+    sys.exit(run("recommend", sys.argv, "recommend.py"))

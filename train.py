@@ -1,8 +1,8 @@
-"""The command line of `ensemble.commands.train`, for a clone: `python train.py --help`."""
+"""`ensemble train`, for a clone: `python train.py --help`."""
 
 import sys
 
-from ensemble.__main__ import run
+from ensemble.cli import run
 
 if __name__ == "__main__":
-    sys.exit(run("train", "train.py"))
+    sys.exit(run("train", sys.argv, "train.py"))

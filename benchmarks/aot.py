@@ -2,25 +2,23 @@
 
     python -m benchmarks.aot --topology v5e:2x4 v6e:16x16 --out=benchmarks/results/aot.json
     python -m benchmarks.aot --topology h100:8 --out=benchmarks/results/aot.json
-    python -m benchmarks.aot --page=docs/scaling.md
 
 It needs the plug-in of the topology, see `aot_devices.py`, and no accelerator. Each program is
 compiled in a process of its own. The file has what XLA says of the compiled program: bytes of one
 chip, FLOP, and what chips exchange. Times are estimated by XLA's cost model, not measured. What is
 in the file is not compiled again, unless `--anew` is given. A program that does not compile, or not
-within `--limit` seconds, is a row that says so. `--page` writes the rows into a page's table.
+within `--limit` seconds, is a row that says so.
 """
 
 import argparse
 import dataclasses
 import json
-import math
 import os
 import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # `-m` has put only the root there.
@@ -32,7 +30,6 @@ import side_by_side
 
 ROOT = side_by_side.ROOT
 RESULTS = ROOT / "benchmarks" / "results" / "aot.json"
-_BEGIN, _END = "<!-- aot: begin -->\n", "<!-- aot: end -->\n"
 
 
 def main() -> None:
@@ -43,7 +40,6 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600, help="seconds for one program")
     parser.add_argument("--anew", action="store_true", help="compile again what is in the file")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="JSON file")
-    parser.add_argument("--page", type=pathlib.Path, help="Markdown file to write the table into")
     parser.add_argument("--small", action="store_true", help="the small programs of the tests")
     parser.add_argument("--texts", type=pathlib.Path, help="folder to write compiled programs to")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # In this process.
@@ -54,10 +50,7 @@ def main() -> None:
             found = compile_one(topology, name, options.small, options.texts)
             print(json.dumps(found), flush=True)
         return
-    if options.topology:
-        compile_all(options)
-    if options.page:
-        write_table(options.page, json.loads(options.out.read_text())["rows"])
+    compile_all(options)
 
 
 def compile_all(options: argparse.Namespace) -> None:
@@ -159,48 +152,6 @@ def _flop(compiled: Any, text: str) -> float | None:
         [module] = compiled.runtime_executable().hlo_modules()
         analysis = _jax.hlo_module_cost_analysis(jax.devices("cpu")[0].client, module)
     return analysis.get("flops")
-
-
-def write_table(page: pathlib.Path, found: Sequence[Mapping[str, Any]]) -> None:
-    """Writes what the programs are and the rows into a page, between its two marks."""
-    about = side_by_side.as_table(
-        "| program | |", [(f"`{name}`", said) for name, (said, _) in aot_programs.FULL.items()]
-    )
-    head = "| program | devices | arguments | temporary | aliased | GFLOP | exchanged | estimated |"
-    cells = [_cells(row) for row in sorted(found, key=_order)]
-    before, _, rest = page.read_text().partition(_BEGIN)
-    table = side_by_side.as_table(head, cells)
-    page.write_text(f"{before}{_BEGIN}\n{about}\n\n{table}\n\n{_END}{rest.partition(_END)[2]}")
-
-
-def _order(row: Mapping[str, Any]) -> tuple[int, str]:
-    return [*aot_programs.FULL].index(row["program"]), row["topology"]
-
-
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    about = [f"`{row['program']}`", row["topology"]]
-    if "failed" in row:
-        return [*about, row["failed"], "", "", "", "", ""]
-    sizes = [_size(row[f"{name}_bytes"]) for name in ("argument", "temporary", "aliased")]
-    flop, seconds = row["flop"], row["estimated_seconds"]
-    exchanged = "; ".join(
-        f"{one['count']} {one['name']}, {_size(one['num_bytes'])}"
-        + (f", loop {one['depth']}" if one["depth"] else "")
-        for one in row["exchanged"]
-    )
-    return [
-        *about,
-        *sizes,
-        f"{flop / 1e9:,.3g}" if flop else "",
-        exchanged or "nothing",
-        f"{1e3 * seconds:,.3g} ms" if seconds else "",
-    ]
-
-
-def _size(num_bytes: int) -> str:
-    """Bytes in the unit that keeps the number short."""
-    power = min(int(math.log10(num_bytes) / 3) if num_bytes else 0, 3)
-    return f"{num_bytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
 if __name__ == "__main__":

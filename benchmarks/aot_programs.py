@@ -7,26 +7,22 @@ runs. Data are zeros of the right shapes, for a compiler looks at no values.
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
 
-from ensemble.batched_prediction import make_predict_batch
-from ensemble.config_rules import validate
-from ensemble.methods.mcmc.coordinates import identity
-from ensemble.methods.mcmc.programs import Programs
-from ensemble.methods.members.engine import Engine
-from ensemble.methods.members.engine_method import check_members
-from ensemble.methods.members.member_programs import zero_metrics
-from ensemble.methods.members.optimizers import Descent, create_descent
-from ensemble.run.loop import create_task
-from ensemble.sharding import transfer
-from ensemble.sharding.mesh import create_mesh, named_sharding
-from ensemble.sources.data_forms import recognise
+from ensemble.config import checked
+from ensemble.data.data_forms import recognise
+from ensemble.run.loop import create_method, create_task
+from ensemble.runtime.algorithm import Start
+from ensemble.runtime.predict import Predictions
+from ensemble.runtime.programs import Programs
+from ensemble.sharding import processes, transfer
 
 Case = Callable[[Sequence[jax.Device]], jax.stages.Lowered]
 
-MNIST, PICTURES = (28, 28, 1), (224, 224, 3)
+PICTURES = (224, 224, 3)
 
 
 def _classes(count: int, shape: tuple[int, ...]) -> Any:
@@ -35,118 +31,49 @@ def _classes(count: int, shape: tuple[int, ...]) -> Any:
     return recognise({"inputs": zeros, "labels": np.arange(count) % 10})
 
 
-def members(
+def lower_steps(
     devices: Sequence[jax.Device],
-    shape: tuple[int, ...] = MNIST,
-    num_examples: int = 0,
-    steps: int = 1,
-    descent_of: Callable[[Any, Any], Descent] = lambda config, task: create_descent(config, 100),
-    **settings: Any,
-) -> jax.stages.Lowered:
-    """Training steps of all members.
-
-    Args:
-        devices: D.
-        shape: of an image.
-        num_examples: that lie on the devices; 0: batches are sent there.
-        steps: that one program takes.
-        descent_of: how they descend, by configuration and task.
-        **settings: of the configuration, `batch_size` among them.
-    """
-    length = {} if "method" in settings else {"num_steps": 100}
-    config = validate({"hold_out": False, **length, **settings})
-    number = config.get("num_chains") or config.ensemble_size
-    task: Any = create_task(config, _classes(num_examples or max(config.batch_size, 10), shape))
-    if "ensemble_size" in config:
-        check_members(config, task, devices)
-    with transfer.described():
-        engine = Engine(config, task, devices, number, 100, descent_of(config, task))
-        placement = engine.programs.placement
-        numbers = placement.place_members(np.arange(number, dtype=np.uint32))
-        states = jax.eval_shape(engine.programs.create, numbers, _key(), {})
-        states = transfer.describe(states, placement.member_shardings(states))
-        batch = engine.batches.place(
-            placement, engine.indices, 0, steps, steps, of_rows=num_examples > 0
-        )
-        rows = engine.rows if num_examples else None
-        totals = zero_metrics(placement, task.likelihood)
-        train_steps: Any = engine.programs.train_steps  # Compiled by `jax.jit`.
-        lowered: jax.stages.Lowered = train_steps.lower(
-            states, *totals, rows, batch, np.int32(0), np.int32(steps)
-        )
-    return lowered
-
-
-def minibatch_chains(devices: Sequence[jax.Device], **settings: Any) -> jax.stages.Lowered:
-    """Steps of chains by the gradients of batches."""
-    from ensemble.methods.minibatch.langevin import descent_of_chains  # Of these alone.
-    from ensemble.methods.minibatch.timetable import timetable
-
-    def descent(config: Any, task: Any) -> Descent:
-        times = timetable(config)
-        return descent_of_chains(config, times, task.num_train_examples, config.momentum)
-
-    own = {"method": "sghmc", "sgmcmc.num_burn_in": 10, "sgmcmc.num_samples": 10}
-    return members(devices, descent_of=descent, **{**own, **settings})
-
-
-def predictions(
-    devices: Sequence[jax.Device], shape: tuple[int, ...] = MNIST, **settings: Any
-) -> jax.stages.Lowered:
-    """What all members say of one batch."""
-    config = validate({"hold_out": False, "num_steps": 100, **settings})
-    number, batch_size = config.ensemble_size, config.batch_size
-    task: Any = create_task(config, _classes(max(batch_size, 10), shape))
-    with transfer.described():
-        descent = create_descent(config, 100)
-        placement = Engine(config, task, devices, number, 100, descent).programs.placement
-        variables = jax.eval_shape(jax.vmap(task.init_variables), jax.random.split(_key(), number))
-        batch = placement.place_shared(np.zeros((batch_size, *shape), np.uint8))
-        predict: Any = make_predict_batch(task.predict, placement)
-        lowered: jax.stages.Lowered = predict.lower(placement.place_members(variables), batch)
-    return lowered
-
-
-def chains(
-    devices: Sequence[jax.Device],
+    steps: int = 10,
     count: int = 0,
-    shape: tuple[int, ...] = MNIST,
+    shape: tuple[int, ...] = (28, 28, 1),
     data: Any = None,
+    predicts: bool = False,
     **settings: Any,
 ) -> jax.stages.Lowered:
-    """Draws of all chains, ten in a loop.
+    """Steps of all members or chains, or what the members say of a batch.
 
     Args:
-        devices: D.
-        count: of images; 0: the data are others.
-        shape: of an image.
-        data: in their place.
-        **settings: of the configuration.
+        devices: Described devices.
+        steps: Steps of the program.
+        count: Number of images; 0: the data are others.
+        shape: Shape of an image.
+        data: Data in place of images.
+        predicts: Whether to lower the prediction of `batch_size` images.
+        **settings: Settings of the configuration.
     """
-    own = {"prior": "normal(1)", "hold_out": False} if count else {}
-    config = validate({"log_every_steps": 10, **own, **settings})
+    own = {"train_on_all": True} if count else {}
+    config = checked({"log_every_steps": steps, **own, **settings})
     task: Any = create_task(config, _classes(count, shape) if count else data)
-    with transfer.described():
-        programs = Programs(config, task, devices)
-        # Whole on every device: a seed is no array of a description's dtype.
-        keys = transfer.put(
-            jax.random.split(_key(), config.num_chains), named_sharding(programs.mesh)
-        )
-        positions = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((config.num_chains, *leaf.shape), leaf.dtype),
-            programs.padded_shapes,
-        )
-        placed = programs.density.data
-        state = jax.eval_shape(programs.first_state, keys, identity(), positions, placed)
-        state = transfer.describe(state, programs.shardings(state))
-        record = jax.eval_shape(functools.partial(programs.new_record, num_draws=10))
-        record = transfer.describe(record, programs.record_shardings(record))
-        tracked = programs.splits.get(programs.tracked_split or "")
-        bounds = map(np.int32, (0, 0, 10))
-        lowered: jax.stages.Lowered = programs.run_chunk.lower(
-            state, record, placed, tracked, *bounds
-        )
-    return lowered
+    with transfer.described(), mock.patch.object(processes, "devices", return_value=devices):
+        method = create_method(config, task)
+        placed, numbers = method.place(method.num_members), range(method.num_members)
+        algorithm = method.algorithm(placed, numbers)
+        programs = Programs(algorithm, placed, numbers, 0, min(algorithm.steps_per_program, steps))
+        members = programs.shapes(Start())
+        members = transfer.describe(members, placed.of_members(members))
+        if predicts:
+            sets: Any = jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct((placed.num_places, 1, *leaf.shape), leaf.dtype),
+                programs.shapes_of_parameters(members, None),
+            )
+            program: Any = Predictions(task, placed).program
+            return program.lower(
+                transfer.describe(sets, placed.of_members(sets)),
+                placed.put_examples(np.zeros((config.batch_size, *shape), np.uint8)),
+            )
+        feed, counts = algorithm.feed, map(np.int32, (0, programs.length))
+        sent = feed.send(0, programs.length, programs.length)
+        return programs.take_steps.lower(members, None, feed.fixed, sent, *counts)
 
 
 def free_chains(devices: Sequence[jax.Device], **settings: Any) -> jax.stages.Lowered:
@@ -164,14 +91,8 @@ def free_chains(devices: Sequence[jax.Device], **settings: Any) -> jax.stages.Lo
 
     arrays = np.arange(8, dtype=np.float32), np.full(8, 10.0, np.float32)
     model = NumPyroProgram(schools, arrays)
-    own = {"model": "numpyro:schools", "init_from": "uniform", "sampler.mass": "diagonal"}
-    return chains(devices, data=model, **{**own, **settings})
-
-
-def factorisation(devices: Sequence[jax.Device], **settings: Any) -> jax.stages.Lowered:
-    """Draws of the factors of users and movies, of generated watches."""
-    own = {"model": "matrix_factorisation", "method": "hmc", "prior": "normal(1)"}
-    return chains(devices, **{**own, **settings})
+    own = {"model": "numpyro:schools", "init_from": "uniform", "sampler.mass_matrix": "diagonal"}
+    return lower_steps(devices, data=model, **{**own, **settings})
 
 
 def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
@@ -181,12 +102,13 @@ def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
         devices: D.
         num_chains: C.
     """
+    from ensemble.sharding.mesh import create_mesh
     from ensemble.walks import densities  # An application.
     from ensemble.walks.block_kernel import Span
     from ensemble.walks.walker import Walker
 
     mesh = create_mesh(len(devices), 1, devices)
-    walker = Walker(densities.create("gaussian_mixture"), num_chains, mesh)
+    walker = Walker(densities.GAUSSIAN_MIXTURE, num_chains, mesh)
     with transfer.described():
         state = walker.init(jax.random.key(0, impl="threefry2x32"))
         span = Span(np.uint32(0), np.int32(0), np.int32(1000))
@@ -197,94 +119,91 @@ def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
     return lowered
 
 
-def _key() -> jax.Array:
-    return jax.random.key(0)
-
-
+_MEMBERS: dict[str, Any] = {"num_steps": 100, "ensemble_size": 64, "batch_size": 128}
+_CNNS: dict[str, Any] = {**_MEMBERS, "model": "cnn", "count": 60_000, "steps": 8}
+_FEW: dict[str, Any] = {"ensemble_size": 8, "batch_size": 8, "count": 10_000, "steps": 2}
+_LARGE: dict[str, Any] = {"num_steps": 100, "ensemble_size": 8, "shape": PICTURES, "steps": 1}
 _TEN_STEPS: dict[str, Any] = {"sampler.num_leapfrog_steps": 10}
-_ROWS: dict[str, Any] = {"num_examples": 60_000, "steps": 8}
-_FEW_ROWS: dict[str, Any] = {"num_examples": 10_000, "steps": 2}
-_HMC: dict[str, Any] = {"method": "hmc", "model": "logistic_regression", "init_from": "prior"}
+_CHAINS: dict[str, Any] = {"num_chains": 8, "prior": "normal(1)", "init_from": "prior"}
+_HMC: dict[str, Any] = {**_CHAINS, "method": "hmc", "model": "logistic_regression"}
 _CNN_CHAINS: dict[str, Any] = {
-    "method": "hmc",
+    **_HMC,
     "model": "cnn",
     "shape": (8, 8, 1),
-    "init_from": "prior",
     "sampler.num_leapfrog_steps": 50,
 }
-_RESNET: dict[str, Any] = {
-    "model": "resnet50",
-    "dtype": "bfloat16",
-    "shape": PICTURES,
-    "ensemble_size": 8,
+_SGHMC: dict[str, Any] = {
+    "method": "sghmc",
+    "sgmcmc.num_burn_in": 10,
+    "sgmcmc.num_samples": 10,
 }
-_VIT: dict[str, Any] = {
-    "model": "vit",
-    "vit.size": "L",
-    "shape": PICTURES,
-    "ensemble_size": 8,
-    "batch_size": 64,
+_FACTORS: dict[str, Any] = {
+    "model": "matrix_factorisation",
+    "method": "hmc",
+    "prior": "normal(1)",
+    "num_chains": 2,
 }
 
 FULL: Mapping[str, tuple[str, Case]] = {
     "cnn": (
         "64 of the how-to's CNNs, batches of 128 of 60,000 images, 8 steps",
-        functools.partial(members, model="cnn", ensemble_size=64, batch_size=128, **_ROWS),
+        functools.partial(lower_steps, **_CNNS),
     ),
     "cnn_independent": (
         "the same, each with batches of its own",
-        functools.partial(
-            members,
-            model="cnn",
-            ensemble_size=64,
-            batch_size=128,
-            batching="independent",
-            **_ROWS,
-        ),
-    ),
-    "cnn_less": (
-        "the first with `config.rematerialise=True`",
-        functools.partial(
-            members, model="cnn", ensemble_size=64, batch_size=128, rematerialise=True, **_ROWS
-        ),
+        functools.partial(lower_steps, shuffle="independent", **_CNNS),
     ),
     "mlp": (
         "512 MLPs, likewise",
-        functools.partial(members, model="mlp", ensemble_size=512, batch_size=128, **_ROWS),
+        functools.partial(lower_steps, **{**_CNNS, "model": "mlp", "ensemble_size": 512}),
     ),
     "resnet50": (
-        "8 ResNet-50s in bfloat16, one step of batches of 32 of 224 x 224, which are sent",
-        functools.partial(members, batch_size=32, **_RESNET),
+        "8 ResNet-50s in bfloat16, one step of batches of 32 of 224 x 224",
+        functools.partial(
+            lower_steps, model="resnet50", dtype="bfloat16", count=32, batch_size=32, **_LARGE
+        ),
     ),
     "vit": (
-        "8 ViT-L, 8 devices each, one step of batches of 64 of 224 x 224, which are sent",
-        functools.partial(members, member_devices=8, **_VIT),
+        "8 ViT-L, split over devices, one step of batches of 64 of 224 x 224",
+        functools.partial(
+            lower_steps,
+            model="vit",
+            count=64,
+            batch_size=64,
+            split_members=True,
+            **_LARGE | {"vit.size": "L"},
+        ),
     ),
     "predict": (
         "256 images by 64 CNNs",
-        functools.partial(predictions, model="cnn", ensemble_size=64, batch_size=256),
+        functools.partial(lower_steps, predicts=True, **{**_CNNS, "batch_size": 256}),
     ),
     "hmc": (
         "8 chains of logistic regression on 60,000 images, 10 draws of 10 steps",
-        functools.partial(chains, count=60_000, num_chains=8, **_HMC, **_TEN_STEPS),
+        functools.partial(lower_steps, count=60_000, **_HMC, **_TEN_STEPS),
     ),
     "hmc_cnn": (
         "8 chains of CNNs on 1,257 digits of 8 x 8, 10 draws of 50 steps",
-        functools.partial(chains, count=1_797, num_chains=8, hold_out=True, **_CNN_CHAINS),
+        functools.partial(lower_steps, count=1_797, **{**_CNN_CHAINS, "train_on_all": False}),
     ),
     "nuts": (
         "`hmc` by NUTS",
-        functools.partial(chains, count=60_000, num_chains=8, **{**_HMC, "method": "nuts"}),
+        functools.partial(lower_steps, count=60_000, **{**_HMC, "method": "nuts"}),
     ),
     "mclmc": (
         "8 chains of an MLP on 4,000 images by MCLMC, 10 draws",
-        functools.partial(
-            chains, count=4_000, num_chains=8, method="mclmc", model="mlp", init_from="prior"
-        ),
+        functools.partial(lower_steps, count=4_000, method="mclmc", model="mlp", **_CHAINS),
     ),
     "sghmc": (
         "64 chains of CNNs by SGHMC, batches of 128 of 60,000 images, 8 steps",
-        functools.partial(minibatch_chains, model="cnn", num_chains=64, batch_size=128, **_ROWS),
+        functools.partial(
+            lower_steps,
+            model="cnn",
+            batch_size=128,
+            count=60_000,
+            steps=8,
+            **{**_CHAINS, **_SGHMC, "num_chains": 64},
+        ),
     ),
     "free_nuts": (
         "1,024 chains of the eight schools by NUTS, 10 draws",
@@ -297,39 +216,31 @@ FULL: Mapping[str, tuple[str, Case]] = {
     "factorisation": (
         "2 chains of 20 factors of 6,040 users and 3,706 movies, 10 draws of 10 steps",
         functools.partial(
-            factorisation,
-            dataset="watches:6040x3706",
-            num_factors=20,
-            num_chains=2,
-            **_TEN_STEPS,
+            lower_steps, dataset="watches:6040x3706", num_factors=20, **_FACTORS, **_TEN_STEPS
         ),
     ),
 }
 """The programs of docs/scaling.md: what they are, and how they are lowered."""
 
 SMALL: Mapping[str, Case] = {
-    "cnn": functools.partial(members, model="cnn", ensemble_size=8, batch_size=8, **_FEW_ROWS),
-    "cnn_independent": functools.partial(
-        members, model="cnn", ensemble_size=8, batch_size=8, batching="independent", **_FEW_ROWS
-    ),
-    "mlp": functools.partial(members, model="mlp", ensemble_size=8, batch_size=8, **_FEW_ROWS),
-    "predict": functools.partial(predictions, model="cnn", ensemble_size=8, batch_size=8),
-    "hmc": functools.partial(chains, count=100, num_chains=8, **_HMC),
-    "hmc_cnn": functools.partial(chains, count=700, num_chains=8, **_CNN_CHAINS),
-    "mclmc": functools.partial(
-        chains, count=100, num_chains=8, method="mclmc", model="logistic_regression"
-    ),
+    "cnn": functools.partial(lower_steps, **{**_CNNS, **_FEW}),
+    "cnn_independent": functools.partial(lower_steps, shuffle="independent", **{**_CNNS, **_FEW}),
+    "mlp": functools.partial(lower_steps, **{**_CNNS, **_FEW, "model": "mlp"}),
+    "predict": functools.partial(lower_steps, predicts=True, **{**_CNNS, **_FEW}),
+    "hmc": functools.partial(lower_steps, count=100, **_HMC),
+    "hmc_cnn": functools.partial(lower_steps, count=700, **_CNN_CHAINS),
+    "mclmc": functools.partial(lower_steps, count=100, **{**_HMC, "method": "mclmc"}),
     "sghmc": functools.partial(
-        minibatch_chains, model="mlp", num_chains=8, batch_size=8, **_FEW_ROWS
+        lower_steps, model="mlp", batch_size=8, count=10_000, steps=2, **_CHAINS, **_SGHMC
     ),
     "free_nuts": functools.partial(free_chains, method="nuts", num_chains=16),
     "free_mclmc": functools.partial(free_chains, method="mclmc", num_chains=16),
     "walks": lambda devices: walks(devices, 1024 * len(devices)),
     "factorisation": functools.partial(
-        factorisation, dataset="watches:40x24", num_factors=2, num_chains=2
+        lower_steps, dataset="watches:40x24", num_factors=2, **_FACTORS
     ),
     # Which are too large, and are refused.
-    "many_cnns": functools.partial(members, model="cnn", ensemble_size=40_000, batch_size=8),
-    "many_chains": functools.partial(chains, count=100, num_chains=1_000_000, **_HMC),
+    "many_cnns": functools.partial(lower_steps, **{**_CNNS, **_FEW, "ensemble_size": 40_000}),
+    "many_chains": functools.partial(lower_steps, count=100, **{**_HMC, "num_chains": 1_000_000}),
 }
 """The same, so small that all are compiled within two minutes."""

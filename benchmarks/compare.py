@@ -169,7 +169,7 @@ def compare_ess(run: pathlib.Path, notebook: pathlib.Path) -> Row:
     """
 
     def ess_per_gradient(workdir: pathlib.Path) -> float:
-        posterior = json.loads((workdir / "report.json").read_text())["posterior"]
+        posterior = json.loads((workdir / "results.json").read_text())["posterior"]
         if not posterior["rhat_max"] < MAX_RHAT:
             raise ValueError(f"{workdir}: R-hat {posterior['rhat_max']} must be below {MAX_RHAT}")
         return posterior["ess_bulk_min"] / posterior["num_gradients"]

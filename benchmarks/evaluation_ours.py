@@ -53,7 +53,7 @@ def predict(workdir: pathlib.Path) -> dict[str, float]:
 
 def evaluate(workdir: pathlib.Path) -> dict[str, float]:
     """Evaluates what has no stored predictions: a run whose report is not written yet."""
-    report = workdir / "report.json"
+    report = workdir / "results.json"
     aside = report.rename(workdir / "aside.json")
     try:
         return rescore(workdir)

@@ -23,12 +23,13 @@ import numpy as np
 import rates
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from ensemble import networks, sources
-from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble import networks
+from ensemble.data import catalogue, dataset_from_arrays
+from ensemble.data.source import in_memory
+from ensemble.methods.log_density import make_log_density
 from ensemble.priors import parse_prior
 from ensemble.sharding import startup
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.source import in_memory
 from ensemble.tasks.supervised import classification
 
 STEP_SIZE = 1e-3
@@ -43,8 +44,8 @@ def load_dataset(num_noise: int = 0) -> Any:
         images = rng.integers(0, 255, (num_noise, 28, 28, 1), dtype=np.uint8)
         labels = np.arange(num_noise) % 10
         data = {"train_inputs": images, "train_labels": labels}
-        return sources.dataset_from_arrays(data, hold_out=False)
-    return sources.load_dataset("mnist", hold_out=False)
+        return dataset_from_arrays(data, hold_out=False)
+    return catalogue.load_dataset("mnist", hold_out=False)
 
 
 def make_density(num_groups: int, dataset: Any) -> tuple[Any, Any]:
@@ -115,7 +116,7 @@ def _clocks() -> tuple[float, float]:
 def prepare_ours(num_chains: int, num_groups: int, num_noise: int) -> Prepared:
     """Ours, with the examples or the chains over the devices."""
     # BlackJAX, which starts JAX: after that the number of devices is fixed.
-    from ensemble.methods.mcmc.kernels import Settings, make_sampler
+    from ensemble.methods.kernels import Settings, make_sampler
 
     dataset, started = load_dataset(num_noise), _clocks()
     _, density = make_density(num_groups, dataset)

@@ -44,9 +44,9 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     startup.configure(1)
     import jax
 
-    from ensemble.methods.mcmc.coordinates import kronecker
-    from ensemble.methods.mcmc.start import find_map
-    from ensemble.source import in_memory
+    from ensemble.data.source import in_memory
+    from ensemble.methods.coordinates import kronecker
+    from ensemble.methods.start import find_map
     from ensemble.tasks.linear_likelihood import split_bias
 
     task, density = make_density(1, load_dataset())

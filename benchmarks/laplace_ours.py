@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import rates
-
-from ensemble.sharding import startup
+import train_ours
 
 SIZES = {"train": 4000, "validation": 500, "test": 2000}
 PRIOR_PRECISION = 10.0
@@ -22,7 +21,7 @@ NETWORK = {
     "ensemble_size": 1,
     "num_devices": 1,
     "batch_size": 128,
-    "hold_out": False,
+    "train_on_all": True,
 }
 
 
@@ -55,47 +54,36 @@ def train(folder: pathlib.Path) -> dict[str, float]:
     for layer, leaves in result.predictor.fitted.sets["params"].items():
         arrays |= {f"{layer}/{name}": leaf[0] for name, leaf in leaves.items()}
     np.savez(folder / "network.npz", **arrays)
-    return {"nll": result.report["test"]["scores"]["nll"]["value"]}
+    return {"nll": result.report["metrics"]["test"]["nll"]["value"]}
 
 
 def fit(structure: str, folder: pathlib.Path) -> dict[str, float]:
     """Fits and predicts, after a first time that compiles."""
-    startup.configure(method="laplace")
-    import jax
-
-    from ensemble import registry
-    from ensemble.config_rules import validate
-    from ensemble.predictor import Predictor
-    from ensemble.sources.data_forms import recognise
-    from ensemble.tasks import supervised
-
-    config = validate(
-        {
-            **NETWORK,
-            "method": "laplace",
-            "init_from": str(folder / "run"),
-            "laplace.structure": structure,
-            "laplace.prior_precision": str(PRIOR_PRECISION),
-        }
-    )
+    config = {
+        **NETWORK,
+        "method": "laplace",
+        "init_from": str(folder / "run"),
+        "laplace.structure": structure,
+        "laplace.prior_precision": str(PRIOR_PRECISION),
+    }
     data = images()
-    task = supervised.create(config, recognise(data))
-    method = registry.load(registry.METHODS["laplace"].factory)(config, task)
     seconds: list[float] = []
     for _ in range(4):
-        state = jax.block_until_ready(method.init(jax.random.key(0)))
+        loop = train_ours.create_loop(config, data)
+        loop.start()
         start = time.process_time()
-        while not method.finished(state):
-            state, _ = method.advance(state)
-        jax.block_until_ready(state.posterior)
+        loop.go()
         seconds.append(time.process_time() - start)
-    predictor = Predictor(task, method.fitted(state, [0], None), [0])
+    import ensemble
+
+    predictor: Any = ensemble.train(config, data, show_progress=False).predictor
     inputs = data["test_inputs"]
-    probs = predictor(inputs).probs
+    said: Any = predictor(inputs)
+    probs = said.probs
     np.save(folder / f"{structure}.npy", probs)
 
     def predict() -> int:
-        predictor.member_arrays(inputs)
+        predictor(inputs)
         return len(inputs)
 
     found = rates.measure(predict, 3.0)

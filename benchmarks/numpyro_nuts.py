@@ -2,8 +2,8 @@
 
     python benchmarks/numpyro_nuts.py ours|peer POSTERIOR NUM_CHAINS NUM_DEVICES SEED
 
-Sampling of ours is what the method's `advance` takes, waited for, without compilation. The rest is
-what else the call does: diagnostics, the report, predictions.
+Sampling of ours is the time of the runtime's programs, waited for, without compilation. The rest of
+the call is diagnostics, the report and predictions.
 """
 
 import json
@@ -88,23 +88,22 @@ def ours(
     import jax
 
     import ensemble
-    from ensemble.methods.mcmc.sampling import Sampling
+    from ensemble.runtime.programs import Programs
 
     clock = Clock()
     sampling_seconds = 0.0
-    advance = Sampling.advance
+    advance = Programs.advance
 
-    def timed(self: Any, state: Any, limit: int | None = None) -> Any:
+    def timed(*args: Any) -> Any:
         nonlocal sampling_seconds
         before = clock.lap()
-        found = advance(self, state, limit)
-        jax.block_until_ready(found)
+        found = jax.block_until_ready(advance(*args))
         after = clock.lap()
         seconds, compiling = (after[key] - before[key] for key in ("seconds", "compile_seconds"))
         sampling_seconds += seconds - compiling
         return found
 
-    Sampling.advance = timed  # type: ignore[method-assign]
+    Programs.advance = timed  # type: ignore[method-assign, assignment]
     found = ensemble.sample(
         model,
         arguments,

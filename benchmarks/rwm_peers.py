@@ -59,7 +59,7 @@ def ours(
 
     devices = jax.devices()
     walk = Walker(
-        densities.create(density),
+        getattr(densities, density.upper()),
         num_chains,
         create_mesh(len(devices), 1, devices),
         max_lanes=max_lanes,
@@ -104,7 +104,7 @@ def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
     from ensemble.walks.block_kernel import compiler_options
     from ensemble.walks.walker import CPU_LANES
 
-    density, devices = densities.create("correlated_gaussian"), jax.devices()
+    density, devices = densities.CORRELATED_GAUSSIAN, jax.devices()
     mesh, spec = create_mesh(len(devices), 1, devices), PartitionSpec(ENSEMBLE)
     lanes = CPU_LANES // density.num_dims // 16 * 16
     num_blocks = -(-num_chains // (lanes * len(devices)))
@@ -222,7 +222,7 @@ def plain_scan(num_chains: int, num_samples: int) -> dict[str, float]:
 
     from ensemble.walks import densities
 
-    logdensity_fn = densities.create("gaussian_mixture").logdensity_fn
+    logdensity_fn = densities.GAUSSIAN_MIXTURE.logdensity_fn
 
     def step(state, key):
         position, log_density = state
@@ -250,7 +250,7 @@ def blackjax_scan(num_chains: int, num_samples: int) -> dict[str, float]:
 
     from ensemble.walks import densities
 
-    logdensity_fn = densities.create("gaussian_mixture").logdensity_fn
+    logdensity_fn = densities.GAUSSIAN_MIXTURE.logdensity_fn
     walk = blackjax.additive_step_random_walk(
         lambda x: logdensity_fn(x[None])[0], random_walk.normal(jnp.array([SCALE]))
     )

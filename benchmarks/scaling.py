@@ -6,32 +6,39 @@ PYTHONPATH=. python benchmarks/scaling.py --image=docs/images/scaling.png
 
 import argparse
 import json
+import pathlib
 
 import side_by_side
 from comparisons import LAYOUTS
 
-from ensemble.pictures.plot_style import PALETTE, legend, new_figure, style
+from ensemble.report import plots
+from ensemble.report.svg import Axis, Chart
 
 
 def draw(rows: list[dict], path: str) -> None:
     """Draws rates relative to one device, over the devices, a line for each number of processes."""
-    figure = new_figure("The same two cores, shared by more devices and processes", 10, 4)
-    for axes, measure in zip(figure.subplots(1, 2), ("training", "sampling"), strict=True):
+    charts = []
+    for measure in ("training", "sampling"):
         shares = {
             row["setting"]: row["ratio"]["median"] for row in rows if row["measure"] == measure
         }
-        for color, count in zip(PALETTE, sorted({layout[0] for layout in LAYOUTS}), strict=False):
+        most = max(processes * devices for processes, devices in LAYOUTS)
+        chart = Chart(
+            measure,
+            Axis("devices in all", (0, 1.05 * most)),
+            Axis(f"{measure}, relative to one device", (0, 1.1 * max(shares.values()))),
+        )
+        for k, count in enumerate(sorted({layout[0] for layout in LAYOUTS})):
             points = sorted(
                 (count * devices, shares[f"{count} x {devices}"])
                 for processes, devices in LAYOUTS
                 if processes == count
             )
             label = "one process" if count == 1 else f"{count} processes"
-            axes.plot(*zip(*points, strict=True), "o-", color=color, label=label)
-        axes.set_ylim(bottom=0)
-        style(axes, xlabel="devices in all", ylabel=f"{measure}, relative to one device")
-        legend(axes)
-    figure.savefig(path)
+            devices, speeds = zip(*points, strict=True)
+            chart.curve(devices, speeds, f"chain-{k}", label)
+        charts.append(chart)
+    pathlib.Path(path).write_bytes(plots.png(charts))
 
 
 if __name__ == "__main__":

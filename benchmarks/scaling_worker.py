@@ -72,7 +72,7 @@ def measure(
             "sampler.step_size": 1e-4,
             "sampler.num_samples": num_steps,
             "sampler.num_leapfrog_steps": 2,
-            "sampler.thin": 1,
+            "sampler.thinning": 1,
         },
     }[kind]
     report = ensemble.train(config, data, show_progress=False).report

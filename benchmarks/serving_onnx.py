@@ -21,8 +21,8 @@ class Model:
         self._session = onnxruntime.InferenceSession(f"{path}.onnx", options)
         (inputs,) = self._session.get_inputs()
         self._input, self.shape, self.dtype = inputs.name, tuple(inputs.shape[1:]), np.float32
-        names = ("accepted", "aleatoric", "epistemic", "member_log_probs", "probs", "total")
-        self.axes = {name: int(name == "member_log_probs") for name in names}
+        parts = ("aleatoric_uncertainty", "epistemic_uncertainty", "label", "probs")
+        self.names = (*parts, "total_uncertainty")
 
     def compile(self):
         """Returns itself: sessions compile nothing."""
@@ -34,4 +34,4 @@ class Model:
 
     def __call__(self, inputs):
         """Predicts inputs [N, ...]."""
-        return dict(zip(self.axes, self._session.run(None, {self._input: inputs}), strict=True))
+        return dict(zip(self.names, self._session.run(None, {self._input: inputs}), strict=True))

@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -127,27 +126,6 @@ def as_table(head: str, rows: Iterable[Iterable[object]]) -> str:
     """Lays rows out as a Markdown table, whose head has a bar at either end of a column."""
     lines = [head, "|" + "---|" * (head.count("|") - 1)]
     return "\n".join([*lines, *(f"| {' | '.join(map(str, cells))} |" for cells in rows)])
-
-
-def as_text(*paragraphs: str) -> str:
-    """Wraps the paragraphs of a page."""
-    return "\n\n".join(
-        textwrap.fill(" ".join(one.split()), 100, break_long_words=False, break_on_hyphens=False)
-        for one in paragraphs
-    )
-
-
-def as_item(text: str) -> str:
-    """Wraps the text of an item of a list."""
-    words = " ".join(text.split())
-    return textwrap.fill(f"- {words}", 100, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def write_section(page: pathlib.Path, text: str) -> None:
-    """Replaces the section of a page that has the heading of `text`; without one, appends it."""
-    before, _, rest = page.read_text().partition(text.splitlines(keepends=True)[0])
-    _, following, after = rest.partition("\n## ")
-    page.write_text(before + text + following + after)
 
 
 def number(value: float | None) -> str:

@@ -84,7 +84,7 @@ def run_until_first_step(setting: str) -> None:
     import numpy as np
 
     import ensemble
-    from ensemble.run import loop, monitor
+    from ensemble.run import loop
     from ensemble.tasks import linear_likelihood
 
     def note(event: str, duration_secs: float, **_: Any) -> None:
@@ -98,7 +98,7 @@ def run_until_first_step(setting: str) -> None:
         os._exit(0)
 
     jax.monitoring.register_event_duration_secs_listener(note)
-    monitor.Monitor.write_previous = end  # type: ignore
+    loop.Run.advanced = end  # type: ignore
     loop.create_task = counted("data", loop.create_task)
     linear_likelihood.place_blocks = counted("data", linear_likelihood.place_blocks)
     if setting == "table":
@@ -112,8 +112,8 @@ def run_until_first_step(setting: str) -> None:
     else:
         from ensemble.configs import mnist_logreg_hmc
 
-        config = mnist_logreg_hmc.get_config("notebook")
-        config.log_every_steps = config.sampler.num_leapfrog_steps = 1  # Else it is a trajectory.
+        single = {"log_every_steps": 1, "sampler.num_leapfrog_steps": 1}  # Else it is a trajectory.
+        config = mnist_logreg_hmc.get_config("notebook") | single
         ensemble.train(config, show_progress=False)
     raise RuntimeError("the run has ended without a step")
 
@@ -148,25 +148,6 @@ def summary(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]
         name: {"median": statistics.median(one), "min": min(one), "max": max(one)}
         for name, one in values.items()
     }
-
-
-def format_all(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table of the page."""
-    number = rows[0]["rounds"]
-    body = [
-        (
-            row["setting"],
-            row["mode"],
-            *(
-                "{median:.1f} ({min:.1f}-{max:.1f})".format(**row["seconds"][name])
-                for name in PARTS
-            ),
-        )
-        for row in rows
-    ]
-    head = "| until the first step | cache | " + " | ".join(PARTS) + " |"
-    table = side_by_side.as_table(head, body)
-    return f"Seconds, medians of {number} processes, with least and most.\n\n{table}"
 
 
 def main(out: str, num_rounds: int) -> None:

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 import rates
-
-from ensemble.sharding import startup
+import train_ours
 
 BATCH_SIZE = 128
 SECONDS = 6.0
@@ -51,9 +50,9 @@ class Pictures:
 
 def write(folder: str, num_examples: str) -> dict[str, float]:
     """Writes the records, unless they are there from before."""
-    from ensemble.sources.own_arrays import OwnData
-    from ensemble.sources.records.conversion import write_records
-    from ensemble.sources.splitting import POOL
+    from ensemble.data.own_arrays import OwnData
+    from ensemble.data.records import write_records
+    from ensemble.data.splitting import POOL
 
     if not pathlib.Path(folder).is_dir():
         labels = np.random.default_rng(1).integers(0, 10, int(num_examples), np.int32)
@@ -64,19 +63,22 @@ def write(folder: str, num_examples: str) -> dict[str, float]:
     return {}
 
 
+def create_loop(folder: str, model: str, data: Any = None) -> Any:
+    """Makes the loop of four members."""
+    config = {"dataset": f"records:{folder}", "model": model, "ensemble_size": 4}
+    own = {"num_steps": 10**6, "batch_size": BATCH_SIZE, "log_every_steps": 8}
+    return train_ours.create_loop(config | own, data)
+
+
 def read(folder: str) -> dict[str, float]:
     """Reads shuffled batches for some seconds, as training does."""
-    from ensemble.config_rules import validate
-    from ensemble.methods.members.batching import Batches
-    from ensemble.sources import load_dataset
-
-    source = load_dataset(f"records:{folder}", hold_out=False)
-    config = validate({"batch_size": BATCH_SIZE, "num_steps": 10**6})
-    ahead = Batches(config, source, BATCH_SIZE, config.num_steps).ahead((0,))
-    steps = itertools.count()
+    ahead, steps = (
+        create_loop(folder, "logistic_regression").algorithm.feed.ahead,
+        itertools.count(),
+    )
 
     def read_batch() -> int:
-        assert ahead.get(next(steps)).inputs.dtype == np.uint8
+        assert ahead.get(next(steps), 1)["inputs"].dtype == np.uint8
         return BATCH_SIZE
 
     found = rates.measure(read_batch, SECONDS)
@@ -85,46 +87,24 @@ def read(folder: str) -> dict[str, float]:
 
 def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float]:
     """Trains four members for some seconds; returns the share of the time that it waits."""
-    startup.configure(method="sgd")
-    import jax
-
-    from ensemble.config_rules import validate
-    from ensemble.methods.members.sgd import SGD
-    from ensemble.source import in_memory
-    from ensemble.sources import load_dataset
-    from ensemble.sources.data_forms import recognise
-    from ensemble.tasks.supervised import create
-
-    config = validate(
-        {
-            "dataset": f"records:{folder}",
-            "ensemble_size": 4,
-            "num_steps": 10**6,
-            "batch_size": BATCH_SIZE,
-            "model": model,
-            "log_every_steps": 8,
-        }
-    )
     data = None
     if is_in_memory:
+        from ensemble.data import load_dataset
+        from ensemble.data.source import in_memory
+
         examples = in_memory(load_dataset(f"records:{folder}", hold_out=False), "train")
-        data = recognise({"inputs": examples.inputs, "labels": examples.targets})
-    method = SGD(config, create(config, data))
-    state = method.init(jax.random.key(0))
-    for _ in range(2):  # The first compiles.
-        state, info = method.advance(state)
-        method.scalars(info)
-    ahead = method.engine.batches.ahead(method.indices)
-    waited, first, began = ahead.seconds_waited, state.step, time.perf_counter()
+        data = {"inputs": examples.inputs, "labels": examples.targets}
+    loop = create_loop(folder, model, data)
+    loop.start()
+    loop.go(16)  # The first program compiles.
+    ahead, first, began = loop.algorithm.feed.ahead, loop.step, time.perf_counter()
+    waited = ahead.seconds_waited if ahead else 0.0
     while time.perf_counter() - began < 2 * SECONDS:
-        previous = info
-        state, info = method.advance(state)
-        method.scalars(previous)
-    jax.block_until_ready(state)
+        loop.go(loop.step + 64)
     elapsed = time.perf_counter() - began
     return {
-        "share": (ahead.seconds_waited - waited) / elapsed,
-        "rate": (state.step - first) * BATCH_SIZE * 4 / elapsed,
+        "share": (ahead.seconds_waited - waited if ahead else 0.0) / elapsed,
+        "rate": (loop.step - first) * BATCH_SIZE * 4 / elapsed,
     }
 
 

@@ -17,7 +17,6 @@ from array_record.python.array_record_data_source import ArrayRecordDataSource
 BATCH_SIZE = 128
 SECONDS = 6.0
 SHAPE = (64, 64, 3)
-_HEADER_BYTES = 24
 
 
 class Records:
@@ -40,8 +39,7 @@ class Records:
         # As it reads at random by default.
         self._source = self._source or ArrayRecordDataSource(self._files)
         whole = b"".join(self._source.__getitems__([int(index) for index in indices]))
-        table = np.frombuffer(whole, np.uint8).reshape(len(indices), -1)
-        return np.ascontiguousarray(table[:, _HEADER_BYTES:]).reshape(-1, *SHAPE)
+        return np.frombuffer(bytearray(whole), np.uint8).reshape(-1, *SHAPE)
 
 
 def read_by_tf(records: Records) -> Iterable[Any]:

@@ -24,11 +24,13 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from typing import Any
 
+import pandas as pd
 import side_by_side
 import tables_data
-import tables_summary
-from rows import Results
+from rows import Results, Row
 
 PEER = "tables_peer.py"
 OURS = ("recipe", "defaults")
@@ -38,6 +40,22 @@ PEERS = (
 )
 SLOW = {"realmlp": 3, "tabm": 3}
 """Peers that learn the first splits alone, and how many."""
+
+
+SCORES = ("rmse", "nll_by_moments", "nll", "crps", "coverage_90", "seconds", "cpu_seconds")
+
+
+def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Mean and standard error over the splits, by method and table."""
+    summary = []
+    for (method, table), group in pd.DataFrame(rows).groupby(["method", "table"], sort=False):
+        entry = {"method": method, "table": table, "splits": len(group)}
+        for name in SCORES:
+            if group[name].notna().any():
+                error = group[name].sem() if len(group) > 1 else 0.0
+                entry[name] = [float(group[name].mean()), float(error)]
+        summary.append(entry)
+    return summary
 
 
 def run(command: list[str], method: str, table: str, results: Results) -> None:
@@ -79,7 +97,7 @@ def main() -> None:
     parser.add_argument("--wheel", default="", help="sklearn-contrib-bde, for airfoil and bike")
     parser.add_argument("--jobs", type=int, default=side_by_side.num_cores())
     args = parser.parse_args()
-    results = Results(args.out, lambda rows: {"summary": tables_summary.summarise(rows)})
+    results = Results(args.out, lambda rows: {"summary": summarise(rows)})
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for method, table in itertools.product(args.only, args.tables):
             if table in tables_data.BDE_TABLES and not args.wheel:
@@ -96,7 +114,7 @@ def main() -> None:
                 mine = [str(number) for number in missing[job :: args.jobs]]
                 if mine:
                     pool.submit(run, [*command, *mine], method, table, results)
-    print(tables_summary.format_all(results.rows()))
+    print(pd.DataFrame(summarise(results.rows())).to_string())
 
 
 if __name__ == "__main__":

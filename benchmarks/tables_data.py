@@ -4,7 +4,6 @@ import argparse
 import csv
 import io
 import json
-import math
 import pathlib
 import subprocess
 import sys
@@ -33,11 +32,6 @@ _NOT_INPUTS = ("casual", "registered", "instant", "dteday")
 _TEST_SHARE = 0.2
 NUM_BDE_SPLITS = 11
 """The published split, and ten others."""
-
-
-NOISY, HEAVY = "noisy classes, 400 rows", "128 log-normal columns"
-MADE = {NOISY: "labels", HEAVY: "targets"}
-"""What `make_table` makes, and which kind of targets it has."""
 
 
 class Split(NamedTuple):
@@ -96,36 +90,6 @@ def held_out(arrays: Mapping[str, np.ndarray], share: float, seed: int) -> dict[
         for split, of in rows.items()
         for name in names
     }
-
-
-def make_table(name: str, seed: int) -> dict[str, np.ndarray]:
-    """A table with known noise; of the classes the best NLL is .64, of the numbers -.88."""
-    rng = np.random.default_rng(100 + seed)
-    if name == NOISY:
-        inputs, num_train = rng.normal(size=(1_900, 20)), 400
-        logits = 0.5 * inputs[:, 0] + 0.4 * inputs[:, 1] - 0.3 * inputs[:, 2] * inputs[:, 3]
-        values = (rng.random(1_900) < 1 / (1 + np.exp(-logits))).astype(int)
-    else:
-        logs, num_train = rng.normal(size=(3_552, 128)), 2_052
-        weights = rng.normal(size=128) / math.sqrt(128)
-        values = np.sin(logs[:, 0]) + logs @ weights + 0.1 * rng.normal(size=3_552)
-        inputs = np.exp(1.5 * logs)
-    splits = {"train": slice(0, num_train), "test": slice(num_train, None)}
-    return {
-        f"{split}_{key}": array[rows]
-        for split, rows in splits.items()
-        for key, array in (("inputs", inputs), (MADE[name], values))
-    }
-
-
-def fit_line(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Least squares: predicted means of the test rows, and the sd of the training rows around."""
-    train, test = (
-        np.column_stack([one, np.ones(len(one))]) for one in (split.train_inputs, split.test_inputs)
-    )
-    weights, _, rank, _ = np.linalg.lstsq(train, split.train_targets, rcond=None)
-    rest = split.train_targets - train @ weights
-    return test @ weights, np.full(len(test), np.sqrt(np.sum(rest**2) / (len(rest) - rank)))
 
 
 def standardised(split: Split) -> Split:

@@ -18,7 +18,7 @@ from typing import Any
 import tables_data
 
 import ensemble
-from ensemble.scoring.sections import values_of
+from ensemble import metrics
 
 RECIPE = {
     "likelihood": "gaussian",
@@ -29,14 +29,14 @@ RECIPE = {
     "batch_size": 32,
     "optimizer": "adam",
     "learning_rate": 5e-3,
-    "schedule": "cosine",
+    "lr_schedule": "cosine",
     "beta_nll": 0.5,
-    "hold_out": False,
+    "train_on_all": True,
     "num_devices": 1,
 }
 AT_THE_END = 10**9
 NO_LOGS = dict.fromkeys(
-    ("log_every_steps", "eval_every_epochs", "plot_every_epochs", "checkpoint_every_epochs"),
+    ("log_every_steps", "eval_every_epochs", "checkpoint_every_epochs"),
     AT_THE_END,
 )
 BDE = {"mlp.widths": "16,16,16,16", "ensemble_size": 10}
@@ -53,10 +53,8 @@ def score(
     if method == "defaults":
         regressor = ensemble.EnsembleRegressor(random_state=0, num_devices=1)
         regressor.fit(split.train_inputs, split.train_targets)
-        predictor = regressor.predictor_
-        arrays = predictor.member_arrays(split.test_inputs)
-        scores = values_of(predictor.likelihood.view(arrays, split.test_targets))
-        return {name: scores[name] for name in SCORES}
+        p = regressor.predict_uncertainty(split.test_inputs)
+        return metrics.values(p, split.test_targets, SCORES)
     keys: dict[str, Any] = {}
     for key, value in (one.removeprefix("--").split("=", 1) for one in others):
         kind: type[Any] = type(RECIPE.get(key, ""))
@@ -66,7 +64,7 @@ def score(
         own = {"mlp.widths": "100"}
     config = RECIPE | NO_LOGS | own | keys
     result = ensemble.train(config, split._asdict(), show_progress=False)
-    return {name: result.report["test"]["scores"][name]["value"] for name in SCORES}
+    return {name: result.report["metrics"]["test"][name]["value"] for name in SCORES}
 
 
 if __name__ == "__main__":

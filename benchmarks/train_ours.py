@@ -1,4 +1,4 @@
-"""Worker of comparisons: this project, through the methods that train.py drives.
+"""Worker of comparisons: this project, through the loop that train.py drives.
 
 python benchmarks/train_ours.py cnn|table|sghmc NUM_MEMBERS
 python benchmarks/train_ours.py fit
@@ -8,8 +8,9 @@ python benchmarks/train_ours.py tabm|tabm_mini|batch_ensemble|packed [cnn]
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import rates
@@ -33,14 +34,14 @@ TABLE = {
     "batch_size": TABLE_BATCH_SIZE,
     "optimizer": "adam",
     "learning_rate": 1e-3,
-    "hold_out": False,
+    "train_on_all": True,
 }
 
 ESTIMATORS: Mapping[str, tuple[int, dict[str, Any]]] = {
-    "tabm": (32, {"method": "batch_ensemble", "batch_ensemble.adapters": "tabm"}),
-    "tabm_mini": (32, {"method": "batch_ensemble", "batch_ensemble.adapters": "tabm_mini"}),
+    "tabm": (32, {"method": "batch_ensemble", "adapters": "tabm"}),
+    "tabm_mini": (32, {"method": "batch_ensemble", "adapters": "tabm_mini"}),
     "batch_ensemble": (4, {"method": "batch_ensemble"}),
-    "packed": (4, {"method": "packed", "packed.alpha": 2.0}),
+    "packed": (4, {"method": "packed_ensemble", "packed_ensemble.alpha": 2.0}),
 }
 """What members of estimators are, and of how many."""
 
@@ -63,59 +64,64 @@ def generate_table(num_rows: int, num_columns: int = 20) -> dict[str, np.ndarray
     return {"train_inputs": inputs, "train_targets": np.sin(inputs[:, 0]) + inputs[:, 1] + noise}
 
 
-def advance(
-    config: dict[str, Any],
-    data: dict[str, np.ndarray],
-    seconds: float,
-    step_size: int,
-    fetched: Callable[[Any], Any] = lambda info: None,
-) -> dict[str, float]:
-    """Takes steps for some seconds, fetching each chunk's metrics during the next.
+def create_loop(settings: Mapping[str, Any], data: Any = None) -> Any:
+    """Makes the loop of a run that shows and saves nothing.
 
     Args:
-        config: of the run.
-        data: arrays by split.
-        seconds: at least.
-        step_size: what a step counts.
-        fetched: what else is fetched of a chunk.
+        settings: Settings of the configuration.
+        data: Arrays by split; None: the data set of the configuration.
+
+    Returns:
+        An `ensemble.runtime.loop.Loop`.
+    """
+    startup.configure(method=settings.get("method", "deep_ensemble"))
+    from ensemble.config import checked
+    from ensemble.data.data_forms import recognise
+    from ensemble.run.loop import create_method, create_task
+    from ensemble.runtime.loop import Loop, Periods
+
+    config = checked(settings)
+    method = create_method(config, create_task(config, None if data is None else recognise(data)))
+    numbers = range(method.num_members)
+    placed = method.place(len(numbers))
+    periods = Periods(config.log_every_steps, 0, 0)
+    observer = mock.Mock(**{"evaluate.return_value": False})
+    return Loop(method.algorithm(placed, numbers), placed, numbers, 0, periods, observer)
+
+
+def advance(
+    config: dict[str, Any], data: dict[str, np.ndarray], seconds: float, step_size: int
+) -> dict[str, float]:
+    """Takes steps for some seconds, `log_every_steps` at a time.
+
+    Args:
+        config: Settings of the run.
+        data: Arrays by split.
+        seconds: Least duration.
+        step_size: Count of a step.
 
     Returns:
         `rate` and `cpu_rate`, `compile_seconds` of the first chunk, `cold_seconds` of it with the
-        set-up, without imports, and `chunk_seconds` of a later one.
+        set-up, and `chunk_seconds` of a later one.
     """
-    startup.configure(method=config.get("method", "sgd"))
-    import jax
-
-    from ensemble import registry
-    from ensemble.config_rules import validate
-    from ensemble.sources.data_forms import recognise
-    from ensemble.tasks import supervised
-
-    make_method = registry.load(registry.METHODS[config.get("method", "sgd")].factory)
     begin = time.perf_counter()
-    checked = validate(config)
-    method = make_method(checked, supervised.create(checked, recognise(data)))
-    state = jax.block_until_ready(method.init(jax.random.key(0)))
-    start = time.perf_counter()
-    state, info = method.advance(state)
-    method.scalars(info)
-    now = time.perf_counter()
-    found = {"compile_seconds": now - start, "cold_seconds": now - begin}
-    for _ in range(2):
-        start = time.perf_counter()
-        state, info = method.advance(state)
-        method.scalars(info)
-    found["chunk_seconds"] = time.perf_counter() - start
+    loop = create_loop(config, data)
+    loop.start()
 
     def work() -> int:
-        nonlocal state, info
-        previous, before = info, state.step
-        state, info = method.advance(state)
-        jax.device_get(fetched(previous))
-        method.scalars(previous)
-        return (state.step - before) * step_size
+        before = loop.step
+        loop.go(before + config.get("log_every_steps", 50))
+        return (loop.step - before) * step_size
 
-    return rates.measure(work, seconds, lambda: method.scalars(info)) | found
+    laps = [time.perf_counter()]
+    for _ in range(3):
+        work()
+        laps.append(time.perf_counter())
+    return rates.measure(work, seconds) | {
+        "compile_seconds": laps[1] - laps[0],
+        "cold_seconds": laps[1] - begin,
+        "chunk_seconds": laps[3] - laps[2],
+    }
 
 
 def fit() -> dict[str, float]:

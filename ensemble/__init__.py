@@ -10,36 +10,31 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from ensemble.applications import applications
-
 __version__ = "2.0.0"
 
 _EXPORTS = {
     "train": "ensemble.run.loop",
-    "fit": "ensemble.search.fit",
-    "compare_methods": "ensemble.search.methods",
+    "search": "ensemble.tuning.search",
+    "compare_methods": "ensemble.tuning.methods",
     "distill": "ensemble.run.distill",
     "load": "ensemble.predictor",
-    "evaluate": "ensemble.evaluation.assembly",
-    "select": "ensemble.evaluation.greedy",
+    "evaluate": "ensemble.report.evaluate",
+    "select_members": "ensemble.selection",
     "EnsembleClassifier": "ensemble.sklearn",
     "EnsembleRegressor": "ensemble.sklearn",
     "default_config": "ensemble.config",
-    "register": "ensemble.registry",
-    "create_train_state": "ensemble.methods.members.member",
-    "apply_model": "ensemble.methods.members.member",
-    "update_model": "ensemble.methods.members.member",
-    "UserError": "ensemble.errors",
-    "RunFailed": "ensemble.errors",
+    "recommend": "ensemble.recommendation.answer",
+    "sample": "ensemble.numpyro_models.sample",
+    "create_train_state": "ensemble.pmapped",
+    "apply_model": "ensemble.pmapped",
+    "update_model": "ensemble.pmapped",
+    "InputError": "ensemble.errors",
+    "TrainingError": "ensemble.errors",
     "Interrupted": "ensemble.errors",
 }
 
-_MODULES = {"networks": "ensemble.networks", "testing": "ensemble.testing"}
-"""Modules that a user registers something of their own with, or checks it by, by public name."""
-
-for _one in applications():
-    _EXPORTS |= _one.public
-    _MODULES |= _one.modules
+_MODULES = {"networks": "ensemble.networks", "densities": "ensemble.walks.densities"}
+"""Modules by public name."""
 
 __all__ = [*_EXPORTS, *_MODULES]
 

@@ -6,6 +6,7 @@ import sysconfig
 import traceback
 import types
 import unicodedata
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _PACKAGE = str(pathlib.Path(__file__).parent)
@@ -13,17 +14,13 @@ _CONFIGS = f"{_PACKAGE}/configs"  # Where users add theirs.
 _NOT_OWN = (_PACKAGE, sysconfig.get_path("stdlib"), "<")  # The last is of code without a file.
 
 
-class UserError(ValueError):
+class InputError(ValueError):
     """Input that cannot be used: one line that states the value, the rule and the remedy."""
 
     exit_status = 2
 
 
-class Unregistered(UserError):
-    """Names that a file holds and this process cannot use: it may be sound all the same."""
-
-
-class Damaged(UserError):
+class CorruptDataError(InputError):
     """Examples that cannot be read.
 
     Args:
@@ -33,22 +30,22 @@ class Damaged(UserError):
 
     def __init__(self, what: str, remedy: str):
         super().__init__(f"{what}; {remedy}")
-        self.what, self.remedy = what, remedy
+        self.what = what
 
 
-class StoreAway(UserError):
+class StorageError(InputError):
     """Storage that has not answered for long: the same command goes on when it does."""
 
     exit_status = 75  # As Interrupted.
 
 
-class RunFailed(RuntimeError):
+class TrainingError(RuntimeError):
     """Training that cannot go on, such as an ensemble without a live member."""
 
     exit_status = 1
 
 
-class PeerLost(RuntimeError):
+class ProcessLostError(RuntimeError):
     """Another process of the run has ended: the same command, for all, resumes it."""
 
     exit_status = 75  # As Interrupted.
@@ -65,6 +62,27 @@ def shown(text: str) -> str:
     return text if text.isprintable() else ascii(text)
 
 
+def printable(text: str, joint: str = "\n") -> str:
+    """Lines of a stranger as a terminal may have them, by default one below the other."""
+    return joint.join(map(shown, text.splitlines()))
+
+
+def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
+    """Names in a line, the first few of many."""
+    more = f" and {len(names) - most} more" * (len(names) > most)
+    return separator.join(names[:most]) + more
+
+
+def plural(number: int, noun: str) -> str:
+    """A number and its noun."""
+    return f"{number:,} {noun}" + "s" * (number != 1)
+
+
+def quoted(names: Sequence[str], most: int = 6) -> str:
+    """Texts of a stranger in quotes, in a line, the first few of many."""
+    return listed([shown(repr(one[:_LONGEST])) for one in names], most)
+
+
 def visible(text: str) -> str:
     """Text of a stranger as a page may have it: no control characters, none that turn it round."""
     return "".join(
@@ -73,6 +91,8 @@ def visible(text: str) -> str:
     )
 
 
+_LONGEST = 40
+"""Characters of a text that are shown."""
 _INVISIBLE = ("Cc", "Cf", "Co", "Cs")  # Of Unicode: control, format, private use, half characters.
 
 
@@ -81,18 +101,17 @@ def in_one_line(error: Any, limit: int = 300) -> str:
     return shown(" ".join(str(error).split())[:limit] or type(error).__name__)
 
 
-def in_own_code(error: BaseException, limit: int = 200) -> str:
+def in_own_code(error: BaseException) -> str:
     """What an error in a user's code says and, in front of it, where in that code it is.
 
     Args:
         error: that was caught.
-        limit: of the characters of its message.
 
     Returns:
         Such as `at mine.py:12 (NameError: name 'x' is not defined)`.
     """
     place = place_in_own_code(error)
-    says = f"({type(error).__name__}: {in_one_line(error, limit)})"
+    says = f"({type(error).__name__}: {in_one_line(error, 200)})"
     return f"at {place} {says}" if place else says
 
 
@@ -102,33 +121,24 @@ def place_in_own_code(error: BaseException | None) -> str:
     Returns:
         Such as `mine.py:12`, of the error or of what it was raised for; empty if there is none.
     """
-    while error is not None:
-        frames = traceback.extract_tb(error.__traceback__)
-        for frame in reversed(frames):
-            if _is_own(frame.filename):
-                return f"{frame.filename}:{frame.lineno}"
+    places: list[str] = []
+    while error is not None and not places:
+        places = _own_places(traceback.walk_tb(error.__traceback__))
         error = error.__cause__ or error.__context__
-    return ""
+    return places[-1] if places else ""
 
 
 def calling_place() -> str:
     """File and line of the innermost frame of the user's own code that led here; may be empty."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if _is_own(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+    return next(iter(_own_places(traceback.walk_stack(sys._getframe()))), "")
 
 
-def _is_own(file: str) -> bool:
-    """Whether a file is the user's: of no package that is installed, and not of this one."""
-    if "site-packages" in file or "dist-packages" in file:
-        return False
-    return file.startswith(_CONFIGS) or not file.startswith(_NOT_OWN)
-
-
-def first_line(error: Exception) -> str:
-    """Returns an error's first line, shortened to what fits in a message."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0][:200] if lines else type(error).__name__
+def _own_places(frames: Iterable[tuple[types.FrameType, int]]) -> list[str]:
+    """Files and lines of the user's: of no package that is installed, and not of this one."""
+    places = [(frame.f_code.co_filename, line) for frame, line in frames]
+    return [
+        f"{file}:{line}"
+        for file, line in places
+        if not ("site-packages" in file or "dist-packages" in file)
+        and (file.startswith(_CONFIGS) or not file.startswith(_NOT_OWN))
+    ]

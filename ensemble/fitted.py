@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
+from ensemble.likelihoods.predictive import Arrays
 
 OWN = "of_method"
 """The entry of a set that a method's function of it needs beside the network's variables."""
@@ -22,22 +23,20 @@ WIDTH = "width"
 """The entry of a set by whose `factor` [] its predictions are wider than the outputs say."""
 
 
-Predict = Callable[[Any, Any, Any, jax.Array], dict[str, jax.Array]]
+Predict = Callable[[Any, Any, Any, jax.Array], Arrays]
 """`(task, a set, number of a pass, raw inputs [B, ...]) -> arrays [B, ...]` of one estimator.
 
 The task is an `ensemble.task.PredictingTask`. It is a function of a module, and pure: it can be
 pickled, compiled and exported."""
 
 
-def predict_plainly(task: Any, one: Any, number: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+def predict_plainly(task: Any, one: Any, number: Any, inputs: jax.Array) -> Arrays:
     """What a set of variables says, without noise: there is one pass."""
-    found: dict[str, jax.Array] = task.predict(one, inputs)
+    found: Arrays = task.predict(one, inputs)
     return found
 
 
-def in_passes(
-    predict: Predict, task: Any, num_passes: int
-) -> Callable[[Any, jax.Array], dict[str, jax.Array]]:
+def in_passes(predict: Predict, task: Any, num_passes: int) -> Callable[[Any, jax.Array], Arrays]:
     """What a set says in all its passes, of which one is in memory at a time.
 
     Args:
@@ -51,7 +50,7 @@ def in_passes(
     if num_passes == 1:
         return lambda one, inputs: predict(task, one, 0, inputs)
 
-    def all_passes(one: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+    def all_passes(one: Any, inputs: jax.Array) -> Arrays:
         numbers = jnp.arange(num_passes)
         predicted = jax.lax.map(lambda k: predict(task, one, k, inputs), numbers)
         return {name: jnp.moveaxis(leaf, 0, 1) for name, leaf in predicted.items()}
@@ -71,7 +70,7 @@ class Fitted:
         member_of: [S] int, ascending: the member of each, by its position among those that live.
         predict: what one pass of one set says.
         num_passes: K; above 1 only where passes differ.
-        member_devices: over which a member was split in training.
+        is_split: whether the arrays of a member lie over several devices.
         nouns: what a member and one of its estimators are called.
         in_order: whether a member's sets follow one another, the newest last; else all are equal.
     """
@@ -80,15 +79,14 @@ class Fitted:
     member_of: NDArray[np.int64]
     predict: Predict = predict_plainly
     num_passes: int = 1
-    member_devices: int = 1
+    is_split: bool = False
     nouns: tuple[str, str] = ("member", "set")
     in_order: bool = True
 
     @classmethod
-    def one_each(cls, sets: Any, member_devices: int = 1) -> Fitted:
+    def one_each(cls, sets: Any) -> Fitted:
         """Wraps members [M, ...] that have one set each."""
-        member_of = np.arange(len(jax.tree.leaves(sets)[0]))
-        return cls(sets, member_of, member_devices=member_devices)
+        return cls(sets, np.arange(len(jax.tree.leaves(sets)[0])))
 
     @property
     def num_sets(self) -> int:
@@ -119,11 +117,11 @@ class Fitted:
             member_of=np.searchsorted(chosen, self.member_of[kept]),
         )
 
-    def of_set(self, task: Any) -> Callable[[Any, jax.Array], dict[str, jax.Array]]:
+    def of_set(self, task: Any) -> Callable[[Any, jax.Array], Arrays]:
         """What a set says in all its passes: see `in_passes`."""
         return in_passes(self.predict, task, self.num_passes)
 
-    def all_estimators(self, task: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+    def all_estimators(self, task: Any, inputs: jax.Array) -> Arrays:
         """What all say of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""
         # A loop: the program and its compilation hold one set's, whatever S, and on CPU it runs as
         # fast as S programs. vmap would make grouped convolutions, which XLA:CPU has no fast kernel
@@ -146,16 +144,16 @@ class Fitted:
         Where the sets of a member are not in order, those of all sets, [S, ...].
 
         Raises:
-            UserError: members are not their networks alone, but have a linear part beside.
+            InputError: members are not their networks alone, but have a linear part beside.
         """
         last = np.arange(self.num_sets)
         if self.in_order:
             last = np.searchsorted(self.member_of, np.arange(self.num_members), side="right") - 1
         found = jax.tree.map(lambda leaf: leaf[last], self.variables)
         if any(map(np.any, jax.tree.leaves(found.get(LINEAR)))):
-            raise UserError(
+            raise InputError(
                 "its members add a linear model to what their networks say, and other methods "
-                "begin with networks: train them with config.method='sgd'"
+                "begin with networks: train them with config.method='deep_ensemble'"
             )
         return {name: one for name, one in found.items() if name not in (LINEAR, WIDTH)}
 

@@ -1,6 +1,6 @@
 """Notes: what a user probably did not mean, or should know of a run, in one line each.
 
-`note` logs a line as a warning at once. The run that is under way keeps it: `report.json` has the
+`note` logs a line as a warning at once. The run that is under way keeps it: `results.json` has the
 notes of its run, the terminal shows them under the table, and `load` and `evaluate` repeat them.
 `conclude` does the same with what is found at the end, but logs nothing if the table comes next.
 """

@@ -1,208 +1,196 @@
-"""An ensemble as a function, for other programs."""
+"""A trained ensemble as a function: `ensemble.load(workdir)(inputs)` returns its predictions."""
 
 import contextlib
-import dataclasses
 import functools
 import logging
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from ensemble import likelihoods, metrics, registry
-from ensemble.batched_prediction import Keep, in_memory, make_predict
+from ensemble import likelihoods
+from ensemble.config import predicts, trait
+from ensemble.config.pieces import resolve, trusting
+from ensemble.data.image_form import in_form, warn_of_scale
+from ensemble.data.source import AnyInputs, Inputs, MadeInputs, Source, SplitInputs
 from ensemble.draws.predictions import predict_in_passes
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError, shown, visible
+from ensemble.errors import InputError, plural, shown, visible
 from ensemble.fitted import Fitted, OnDisk
-from ensemble.likelihood import Likelihood
-from ensemble.method import FAILURES, Status
-from ensemble.pictures.plot_style import plural
+from ensemble.likelihoods.likelihood import Likelihood
+from ensemble.likelihoods.predictive import Arrays, Predictive, namespace
+from ensemble.metrics.abstention import MAX_ERROR, Abstention, Rule, are_wrong, fit_abstention
+from ensemble.metrics.calibration import fit_scale
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.predict import Predictions
+from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import startup
-from ensemble.sharding.placement import Placement
-from ensemble.source import AnyInputs, Inputs, MadeInputs, Source, SplitInputs
-from ensemble.sources.image_form import in_form, warn_of_scale
-from ensemble.storage import old
-from ensemble.storage.identity import UNKNOWN
-from ensemble.storage.predictions import MemberPredictions
-from ensemble.storage.schema import checked_meta
+from ensemble.storage.json_files import with_config
+from ensemble.storage.predictions import read_predictions
 from ensemble.storage.search import is_search
-from ensemble.storage.selection import is_selection
+from ensemble.storage.selection import is_selection, read_selection
 from ensemble.storage.workdir import Workdir
 from ensemble.task import PredictingTask
 
 logger = logging.getLogger("ensemble")
 
+Part = tuple[PredictingTask, Fitted]
+"""What members of one run have learned, and their parameters."""
 
-class Predictor:
-    """Predicts with all members, which then lie on devices; compiled once for each batch shape.
+
+class Ensemble:
+    """Predicts with all members, which lie on devices; compiled once for each batch shape.
 
     Args:
-        task: what the members have learned.
-        fitted: the live members.
-        members: [M], their numbers.
-        num_devices: to use; None for all.
-        temperature: that calibrates `ClassPrediction.probs`; None leaves them as they are.
-        identity: of the run whose ensemble it is.
-        abstention: what `ClassPrediction.accepted` goes by; None accepts everything.
+        parts: Members of one run, or of several runs on the same data.
+        members: Member numbers, [M]; positions if there are several parts.
+        num_devices: Number of devices; None for all.
+        weights: Weights [M] of the members, positive; None: equal weights.
+        scale: Temperature of probabilities, or factor of the width of distributions of numbers,
+            from calibration; None leaves predictions as they are.
+        abstention: Decides which predictions are accepted; None accepts all.
+        identity: Identity of the run.
 
     Attributes:
-        task: as given.
-        fitted: as given.
-        members: as given.
-        temperature: as given.
-        identity: as given.
-        abstention: as given.
+        members: As given.
+        weights: As given.
+        scale: As given.
+        abstention: As given.
+        identity: As given.
     """
 
     def __init__(
         self,
-        task: PredictingTask,
-        fitted: Fitted,
+        parts: Sequence[Part],
         members: Sequence[int],
         num_devices: int | None = None,
-        temperature: float | None = None,
-        identity: str = UNKNOWN,
-        abstention: metrics.Abstention | None = None,
+        *,
+        weights: np.ndarray | None = None,
+        scale: float | None = None,
+        abstention: Abstention | None = None,
+        identity: str = "unknown",
     ):
-        self.task = task
-        self.identity = identity
-        self.abstention = abstention
-        self.fitted = fitted
-        self.members = tuple(members)
-        self.temperature = temperature
+        self.members, self.weights, self.identity = tuple(members), weights, identity
+        self.scale, self.abstention = scale, abstention
+        self._parts = [*parts]
         # This process's: it may predict when others do not.
         devices = jax.local_devices()[:num_devices]
-        # A member is split again, over as many as divide these.
-        member_devices = math.gcd(fitted.member_devices, len(devices))
-        placement = Placement.create(fitted.num_sets, devices, member_devices=member_devices)
-        self._predict = make_predict(fitted.of_set(task), placement, fitted.num_passes)
-        self._placed_sets = functools.cache(lambda: placement.place_members(fitted.sets))
+        self._predict = [_program(task, fitted, devices) for task, fitted in parts]
 
     def __repr__(self) -> str:
-        return f"<Predictor: {self.description}, trained on {shown(self.dataset.name)}>"
+        return f"<Ensemble: {self.description}, trained on {shown(self.dataset.name)}>"
 
     @property
     def description(self) -> str:
         """What predicts, in words."""
+        if len(self._parts) > 1:
+            members = plural(len(self.members), "weighted member")
+            return f"{members} of {len(self._parts)} runs"
         number, (member, one) = self.fitted.num_estimators, self.fitted.nouns
         members = plural(len(self.members), member)
         return members if number == len(self.members) else f"{number} {one}s of {members}"
 
     @property
     def num_bytes(self) -> int:
-        """The bytes of all sets of variables."""
-        return self.fitted.num_bytes
+        """Bytes of all parameters."""
+        return sum(fitted.num_bytes for _, fitted in self._parts)
 
     @property
-    def estimator_weights(self) -> Any:
-        """[E] of the estimators, of sum 1; None: all the same."""
-        return None
+    def task(self) -> PredictingTask:
+        """What the members have learned; of several runs the first one's."""
+        return self._parts[0][0]
 
     @property
     def dataset(self) -> Source:
-        """What the inputs are like."""
-        return self.task.dataset.raw
+        """Description of the inputs."""
+        return self.task.dataset
 
     @property
     def likelihood(self) -> Likelihood:
-        """What the predictions are of."""
+        """Distribution of the targets."""
         return self.task.likelihood
 
     @property
-    def _threshold(self) -> float:
-        return self.abstention.threshold if self.abstention else metrics.ACCEPT_ALL
+    def fitted(self) -> Fitted:
+        """The members' parameters.
 
-    def function(self, inputs: jax.Array) -> dict[str, jax.Array]:
-        """The same as a call, pure and without a look at the inputs [B, ...], for `jax.export`."""
-        seen = self.task.dataset.of_raw_traced(inputs)
-        predicted = self.fitted.all_estimators(self.task, seen)
-        return self.task.likelihood.exported(predicted, self.temperature, self._threshold)
+        Raises:
+            InputError: The members are of several runs, and so no one set of arrays.
+        """
+        return _only_one([fitted for _, fitted in self._parts])
 
     def without_examples(self) -> dict[str, Any]:
         """The arguments that build it again, on any devices: none of them holds training data."""
         return {
-            "task": self.task.without_examples(),
-            "fitted": self.fitted,
+            "parts": [(task.without_examples(), fitted) for task, fitted in self._parts],
             "members": self.members,
+            "weights": self.weights,
             "identity": self.identity,
         }
 
-    def __call__(self, inputs: np.ndarray) -> Any:
-        """Predicts inputs [N, ...] of any N > 0, as raw as the training data were.
+    def __call__(self, inputs: Any) -> Predictive:
+        """Predicts inputs [N, ...] of any N > 0, as raw as the training data.
 
-        An ensemble of a table takes data frames, mappings of columns, and rows, lists of mappings:
-        their columns are found by name. An array [N, C] has all columns in their order.
-
-        Images [N, C, H, W] are turned, grey ones become RGB and RGB ones grey where the training
-        data were so. A data frame's columns are taken by name if the training data were one.
+        Args:
+            inputs: An array [N, ...]. Of a table a data frame, a mapping of columns or a list of
+                rows, whose columns are found by name, or an array [N, C] of all columns in order.
+                Images may be [N, C, H, W], and grey or RGB whatever the training images were.
 
         Returns:
-            Of classes a `ensemble.likelihoods.classes.ClassPrediction`; else what the
-            likelihood's `prediction` says.
+            The predictions: `Classes`, `Numbers`, `Counts`, `Quantiles` or `Several`.
 
         Raises:
-            UserError: the inputs are no finite numbers of the training data's shape, or none, or a
-                column is missing.
+            InputError: The inputs are not finite numbers of the training data's shape, or a column
+                is missing.
         """
         return self.of_inputs(self._encoded(inputs))
 
-    def of_inputs(self, inputs: np.ndarray) -> Any:
-        """Does what a call does, for inputs [N, ...] as the source reads them: of a table its
-        features.
+    def of_inputs(self, inputs: np.ndarray) -> Predictive:
+        """Predicts inputs [N, ...] as the source reads them: features, if the data are a table.
 
         Raises:
-            UserError: as a call.
+            InputError: As a call.
         """
-        arrays = self.member_arrays(inputs)
-        weights = self.estimator_weights
-        return self.task.likelihood.prediction(arrays, self.temperature, self._threshold, weights)
+        seen = self._seen(inputs)
+        return self._predictive([predict(seen) for predict in self._predict])
 
-    def member_arrays(self, inputs: AnyInputs, keep: Keep = in_memory) -> dict[str, np.ndarray]:
-        """Returns what every estimator predicts: named arrays [E, N, ...].
+    def function(self, inputs: jax.Array) -> Arrays:
+        """The columns of a call as a pure function of inputs [B, ...], for `jax.export`."""
+        each = [fitted.all_estimators(task, inputs) for task, fitted in self._parts]
+        return self._predictive(each).columns()
 
-        Arrays are as of `of_inputs`.
+    def _predictive(self, arrays: Sequence[Arrays]) -> Predictive:
+        """Predictions by the arrays of each part."""
+        each = [
+            self.likelihood.predictive(found, np.repeat(fitted.member_of, fitted.num_passes))
+            for found, (_, fitted) in zip(arrays, self._parts, strict=True)
+        ]
+        found = together(each, self.weights, self.likelihood)
+        if self.abstention is not None:
+            found = found.abstaining(self.abstention.threshold)
+        return found if self.scale is None else found.scaled(self.scale)
+
+    def predict_members(self, inputs: AnyInputs) -> Predictive:
+        """Predicts inputs [N, ...] without calibration; a member of classes has one sample.
 
         Raises:
-            UserError: as a call.
+            InputError: As a call.
         """
-        return self._predict(self._placed_sets(), self._seen(inputs), keep)
+        seen = self._seen(inputs)
+        found = []
+        for predict, (_, fitted) in zip(self._predict, self._parts, strict=True):
+            shape = fitted.num_members, fitted.num_estimators // fitted.num_members
+            found.append(predict_in_passes(predict, seen, shape, self.likelihood))
+        return together(found, self.weights, self.likelihood)
 
     def _seen(self, inputs: AnyInputs) -> Inputs:
         """Checked inputs as the network sees them, which are read in slices."""
-        checked: Inputs
-        if isinstance(inputs, SplitInputs):
-            checked = _CheckedSplit(inputs.source, inputs.split, self._checked)
-        elif isinstance(inputs, MadeInputs):
-            checked = inputs.through(self._checked)
-        else:
-            raw = inputs if isinstance(inputs, np.ndarray) else self._encoded(inputs)
-            checked = self._checked(raw)
-        return self.task.dataset.of_raw(checked)
-
-    def predict_members(self, inputs: AnyInputs, keep: Keep = in_memory) -> MemberPredictions:
-        """Predicts with each member by all its estimators, such as the draws of a chain.
-
-        Args:
-            inputs: [N, ...].
-            keep: where predictions [E, N, ...] are to be.
-
-        Raises:
-            UserError: as a call.
-        """
-        fitted, num_members = self.fitted, len(self.members)
-        if fitted.num_estimators == num_members:
-            return MemberPredictions(self.member_arrays(inputs, keep))
-        return predict_in_passes(
-            functools.partial(self._predict, self._placed_sets()),
-            self._seen(inputs),
-            (num_members, fitted.num_estimators // num_members),
-            self.task.likelihood.pooled,
-            keep,
-        )
+        if isinstance(inputs, SplitInputs | MadeInputs):
+            return inputs.through(self._checked)
+        return self._checked(inputs)
 
     def _encoded(self, inputs: Any) -> Any:
         """Inputs as the source reads them, of those that a user has."""
@@ -213,17 +201,18 @@ class Predictor:
         try:
             inputs = np.asarray(inputs)
         except ValueError:
-            raise UserError("inputs are ragged: every example must have the same shape") from None
+            raise InputError("inputs are ragged: every example must have the same shape") from None
         shape = dataset.input_shape
         inputs = in_form(inputs, shape)
         if inputs.shape[1:] != shape or not len(inputs):
-            raise UserError(
+            raise InputError(
                 f"inputs of shape {inputs.shape}: the ensemble takes [N, "
                 f"{', '.join(map(str, shape))}] with N > 0"
             )
         if inputs.dtype.kind not in "buif":
-            raise UserError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
-        self.task.check_inputs(inputs, self.fitted.sets["params"])
+            raise InputError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
+        for task, fitted in self._parts:
+            task.check_inputs(inputs, fitted.sets["params"])
         # JAX takes the machine's byte order only, and would wrap whole numbers around at 2**31.
         if inputs.dtype.kind == "f" or dataset.input_dtype == np.float32:
             with np.errstate(over="ignore"):
@@ -231,175 +220,267 @@ class Predictor:
         inputs = inputs.astype(inputs.dtype.newbyteorder("="), copy=False)
         if inputs.dtype.kind == "f":
             if not np.isfinite(inputs).all():
-                raise UserError("inputs hold NaN or infinities: the ensemble takes finite numbers")
+                raise InputError("inputs hold NaN or infinities: the ensemble takes finite numbers")
             if dataset.input_dtype == np.uint8 and 0 < inputs.max() <= 1:
                 warn_of_scale(1 / float(np.min(dataset.scale)))
         return inputs
 
 
-@dataclasses.dataclass(frozen=True)
-class _CheckedSplit(SplitInputs):
-    """Inputs of a split, each slice of which is checked when it is read."""
+def _program(task: PredictingTask, fitted: Fitted, devices: Sequence[Any]) -> Callable[..., Any]:
+    """From inputs [N, ...] to arrays [S, N, ...] of all parameter samples of a part."""
+    placed_on = Devices(fitted.num_sets, devices, splits_members=fitted.is_split)
+    predict = Predictions(task, placed_on, fitted.predict, fitted.num_passes)
+    sets = jax.tree.map(lambda leaf: leaf[:, None], fitted.sets)
+    placed = functools.cache(lambda: placed_on.put_members(sets))
+    return lambda inputs: predict(placed(), inputs)
 
-    check: Callable[[np.ndarray], np.ndarray]
 
-    def __getitem__(self, where: slice, /) -> np.ndarray:
-        return self.check(super().__getitem__(where))
+def together(
+    each: Sequence[Predictive], weights: np.ndarray | None, likelihood: Likelihood
+) -> Predictive:
+    """Predictions of the same inputs by the members of several runs.
+
+    Args:
+        each: Predictions of each run.
+        weights: Weights [M] of all members; None: equal weights.
+        likelihood: Likelihood of all runs.
+    """
+    arrays = [dict(one.arrays) for one in each]
+    names = set[str]().union(*arrays)
+    for one in arrays:
+        if one.keys() != names:  # In other runs several samples of a member are pooled to one.
+            single = {name: array[:, None] for name, array in one.items()}
+            pooled, _ = likelihood.pooled(single, np.ones(1, int))
+            one.update({name: pooled[name][:, 0].astype(np.float32) for name in names})
+    xp, _ = namespace(*arrays[0].values())
+    if len(arrays) > 1:
+        arrays = [{name: xp.concatenate([one[name] for one in arrays]) for name in names}]
+    first = np.cumsum([0, *(one.num_members for one in each)])
+    member_of = np.concatenate([one.members_of + k for one, k in zip(each, first, strict=False)])
+    if weights is not None:
+        weights = weights / weights.sum()
+    has_several = len(member_of) > first[-1]
+    return likelihood.predictive(arrays[0], member_of if has_several else None, weights)
 
 
 class Restored(NamedTuple):
-    """What a workdir's newest checkpoint says.
+    """Contents of the newest checkpoint of a workdir; a selection has those of several runs.
 
     Attributes:
-        config: of the run, a nested dict.
-        likelihood: of the run.
-        description: of the data that the run learned, by `Task.describe`.
-        step: that the members in training had taken.
-        fitted: the live members.
-        members: [M], their numbers.
-        failed_members: numbers of those that are not live, and why.
-        identity: of the run.
-        notes: of the report, where the run has finished.
+        runs: Configuration, description of the data and live members of each run.
+        members: Numbers [M] of the live members; positions if there are several runs.
+        path: The workdir.
+        identity: Identity of the run.
+        step: Steps taken by members still in training.
+        failed_members: Numbers of the members that failed, and why.
+        notes: Notes of the results, if the run has finished.
+        weights: Weights [M] of the members; None: equal weights.
     """
 
-    config: dict[str, Any]
-    likelihood: Likelihood
-    description: dict[str, Any]
-    step: int
-    fitted: Fitted
+    runs: Sequence[tuple[dict[str, Any], dict[str, Any], Fitted]]
     members: list[int]
-    failed_members: dict[int, str]
-    identity: str = UNKNOWN
+    path: Any
+    identity: str = "unknown"
+    step: int = 0
+    failed_members: Mapping[int, str] = MappingProxyType({})
     notes: Sequence[str] = ()
+    weights: np.ndarray | None = None
 
-    def predictor(
-        self,
-        num_devices: int | None = None,
-        temperature: float | None = None,
-        abstention: metrics.Abstention | None = None,
-    ) -> Predictor:
-        """The live members as a function; the arguments are `Predictor`'s.
+    @property
+    def config(self) -> dict[str, Any]:
+        """Configuration of the run; of several runs the first one's."""
+        return self.runs[0][0]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Description of its data, by `Task.describe`."""
+        return self.runs[0][1]
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Likelihood of the run."""
+        return likelihoods.from_dict(self.config["likelihood"], self.description)
+
+    @property
+    def fitted(self) -> Fitted:
+        """The live members' parameters.
 
         Raises:
-            UserError: the network's name is not registered here, or it has other parameters.
+            InputError: The members are of several runs.
         """
-        name = registry.task_of(self.config)
-        params = self.fitted.sets["params"]
-        make = registry.load_code(registry.TASKS, name, registry.TASKS[name].restore)
-        task = make(self.config, self.description, params)
-        return Predictor(
-            task, self.fitted, self.members, num_devices, temperature, self.identity, abstention
-        )
+        return _only_one([fitted for *_, fitted in self.runs], f"{self.path}: ")
+
+    def predictor(self, num_devices: int | None = None, **calibration: Any) -> Ensemble:
+        """The live members as a function; arguments as of `Ensemble`.
+
+        Raises:
+            InputError: A network cannot be loaded, or has other parameters.
+        """
+        parts = []
+        for config, description, fitted in self.runs:
+            make = resolve(trait("task", config["task"], "restore"))
+            parts.append((make(config, description, fitted.sets["params"]), fitted))
+        calibration |= {"weights": self.weights, "identity": self.identity}
+        return Ensemble(parts, self.members, num_devices, **calibration)
+
+
+def _only_one(every: Sequence[Fitted], where: str = "") -> Fitted:
+    if len(every) > 1:
+        raise InputError(f"{where}members of several runs were selected; name one of these runs")
+    return every[0]
 
 
 def load(
     workdir: str | os.PathLike[str],
     num_devices: int | None = None,
     calibrated: bool = False,
-    abstain: str | None = None,
+    max_error: float | None = None,
+    tolerance: float | None = None,
+    coverage: float | None = None,
     draws: int | None = None,
-) -> Predictor:
+    trust: bool = False,
+    model: Any = None,
+) -> Ensemble:
     """Loads the ensemble of a workdir's newest checkpoint; the workdir is not changed.
 
     Args:
-        workdir: of a run, finished or not.
-        num_devices: to predict on; None for all.
-        calibrated: whether to fit a temperature on the finished run's calibration split. It stays
-            1, with a warning, where that split determines none.
-        abstain: fits there what `ClassPrediction.accepted` goes by: `max_error=0.02`, at most
-            this error among accepted examples with 95% confidence, or `coverage=0.9`, the share to
-            accept; None accepts everything.
-        draws: of a posterior, how many of each chain predict at most, if these are fewer than
-            its configuration says in `num_predictive_draws`; None: as many as it was scored with.
+        workdir: Directory of a run, finished or not.
+        num_devices: Number of devices to predict on; None for all.
+        calibrated: Whether to fit a temperature, or of numbers a factor of the width, on the
+            calibration split of a finished run. Without effect, with a warning, if that split
+            determines none.
+        max_error: Abstain so that at most this share of the accepted predictions is wrong, with 95%
+            confidence, in 0..1. It is fitted on the calibration split.
+        tolerance: Largest error of a number that is not wrong, in the target's units; None: half a
+            standard deviation of the targets.
+        coverage: Abstain on all but this share of predictions, in 0..1.
+        draws: Largest number of draws of each chain that predict; None: those of the configuration.
+        trust: If True, code that the workdir names by a path is imported and run.
+        model: Network of the run, if it is your own: a class or factory, as in training.
 
     Raises:
-        UserError: it is no workdir, or has no checkpoint, or no live member, or cannot be
-            calibrated, or its calibration split does not prove the target error rate, or `draws` is
-            not a positive number, or of a run that has no draws.
+        InputError: There is no run, checkpoint or live member, or the calibration split is missing
+            or does not prove the error rate, or `draws` is not positive, or the run has no draws.
     """
     startup.configure(num_devices)
-    rule = None if abstain is None else metrics.Rule.parse(abstain)
+    rule = Rule.of(max_error, coverage, tolerance)
     work = Workdir(workdir)
-    restored = restore(work, draws)
-    for line in restored.notes:
-        logger.warning("%s: %s", work.path, visible(line))
-    temperature = abstention = None
-    if calibrated or rule:
-        from ensemble.calibrated import Calibration  # Seldom asked for.
+    with trusting(trust, model=model):
+        restored = restore(work, draws)
+        for line in restored.notes:
+            logger.warning("%s: %s", work.path, visible(line))
+        fields = _calibration(work, restored, calibrated, rule) if calibrated or rule else {}
+        return restored.predictor(num_devices, **fields)
 
-        fit = Calibration(work, restored.config, restored.likelihood, restored.description)
-        temperature = fit.temperature() if calibrated else None
-        abstention = fit.abstention(rule) if rule else None
-    return restored.predictor(num_devices, temperature, abstention)
+
+def _calibration(
+    work: Workdir, restored: Restored, has_scale: bool, rule: Rule | None
+) -> dict[str, Any]:
+    """Fits `scale`, and `abstention` by a rule, on the calibration split of a finished run."""
+    path = work.predictions / "calibration.npz"
+    if not work.read_report():
+        raise InputError(f"{work.path} has not finished: it can be calibrated when it has")
+    if not path.exists():
+        raise InputError(f"{work.path} has no calibration split to fit on")
+    p, y, _ = read_predictions(work, "calibration", restored.likelihood)
+    found: dict[str, Any] = {}
+    if has_scale:
+        if not p.can_scale:
+            raise InputError(f"{path} gives no temperature: predictions of {p.kind} have no scale")
+        found["scale"] = fit_scale(p, y)
+        if found["scale"] is None:
+            logger.warning(
+                "%s determines no temperature or scale: predictions stay as they are.", path
+            )
+    if rule is not None:
+        kind, _, column = restored.config.get("split_by", "").partition(":")
+        if kind == "group" and rule.name == MAX_ERROR:
+            logger.warning(
+                "%s guarantees no error rate: rows come in groups (%s), and count as independent.",
+                *(rule, column),
+            )
+        try:
+            found["abstention"] = fit_abstention(rule, p.doubt(), are_wrong(p, y, rule.tolerance))
+        except ValueError as error:
+            raise InputError(f"{path} cannot abstain by {rule}: {error}") from None
+    return found
 
 
 def restore(work: Workdir, draws: int | None = None) -> Restored:
     """Reads the newest checkpoint of a workdir, or those of a selection; changes nothing there.
 
     Args:
-        work: of the run.
-        draws: as of `load`.
+        work: Directory of the run.
+        draws: As of `load`.
 
     Raises:
-        UserError: it is no workdir, or has no checkpoint, or no live member, or not such draws.
+        InputError: There is no run, checkpoint or live member, or not such draws.
     """
     # Brings Orbax, which takes half a second: an ensemble in memory has no checkpoints.
     from ensemble.storage.checkpoint import Checkpointer
 
     check_is_workdir(work)
-    work.check_packages()
     if is_selection(work):
         if draws is not None:
-            raise UserError(f"draws={draws} is for posteriors, and {work.path} is a selection")
-        found: Restored = registry.load(registry.RESTORE_SELECTION)(work)  # Of such as these.
-        return found
+            raise InputError(f"draws={draws} is for posteriors, and {work.path} is a selection")
+        return _restored_selection(work)
     with contextlib.closing(Checkpointer(work.checkpoints)) as checkpointer:
         saved = checkpointer.restore_latest(read_only=True)
     if saved is None:
-        raise UserError(f"{work.path} has no checkpoint yet; wait for the first")
+        raise InputError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():
-        meta = checked_meta(saved[1])
-        work.check_belongs(work.checkpoints, meta["identity"])
+        meta = with_config(saved[1])
         return _restored(work, saved[0], meta, draws)
 
 
 def _restored(
     work: Workdir, arrays: dict[str, Any], meta: dict[str, Any], num_draws: int | None
 ) -> Restored:
-    """What a checkpoint says; raises anything where it was forged."""
-    name = meta["config"]["method"]
-    if not registry.predicts(meta["config"]):
-        raise UserError(f"{work.path} has sampled a density, which predicts nothing")
-    arrays, counters = old.checkpoint(arrays, meta["counters"], work.path)
-    num_members = counters["num_members"]
-    report = work.read_report()
-    failed = report.get("failed_members", {})
-    live = [
-        k
-        for k, status in enumerate(arrays["status"][:num_members])
-        if status not in FAILURES and str(k) not in failed
-    ]
+    """Contents of a checkpoint; raises anything if it was forged."""
+    if not predicts(meta["config"]):
+        raise InputError(f"{work.path} has sampled a density, which predicts nothing")
+    counters, results = meta["counters"], work.read_report()
+    failed = results.get("failed_members", {})
+    status = dict(enumerate(arrays["status"][: counters["num_members"]]))
+    live = [k for k, one in status.items() if one not in FAILURES and str(k) not in failed]
     if not live:
-        raise UserError(f"{work.path} has no live member; train again with another configuration")
-    # A checkpoint's configuration may be older than the run's report.
+        raise InputError(f"{work.path} has no live member; train again with another configuration")
+    # A checkpoint's configuration may be older than the run's results.
     config = _with_draws(work.read_config() or meta["config"], num_draws, work.path)
-    saved = OnDisk(config, arrays, counters, live, Draws(work.draws, work.identity()))
-    read = registry.load_code(registry.METHODS, name, registry.METHODS[name].fitted)
-    fitted: Fitted = read(saved)
+    saved = OnDisk(config, arrays, counters, live, Draws(work.draws))
+    fitted = resolve(trait("method", meta["config"]["method"], "result"))(saved)
     return Restored(
-        config=meta["config"],
-        likelihood=likelihoods.described(meta["config"]["likelihood"], meta["dataset"]),
-        description=meta["dataset"],
-        step=counters["step"],
-        fitted=fitted,
+        runs=[(meta["config"], meta["dataset"], fitted)],
         members=live,
-        failed_members={
-            k: FAILURES.get(Status(arrays["status"][k]), "non-finite")
-            for k in range(num_members)
-            if k not in live
-        },
+        path=work.path,
         identity=work.identity(),
-        notes=report.get("notes", ()),
+        step=counters["step"],
+        failed_members={
+            k: FAILURES.get(Status(one), "non-finite") for k, one in status.items() if k not in live
+        },
+        notes=results.get("notes", ()),
+    )
+
+
+def _restored_selection(work: Workdir) -> Restored:
+    """The chosen members of each run that a selection refers to."""
+    runs, weights = [], list[float]()
+    for chosen in read_selection(work):
+        found = restore(chosen.work)
+        if lost := sorted({*chosen.members} - {*found.members}):
+            raise InputError(
+                f"{chosen.work.path} has no live member {lost[0]} any more; select again"
+            )
+        places = [found.members.index(k) for k in chosen.members]
+        runs.append((found.config, found.description, found.fitted.of_members(places)))
+        weights += chosen.weights
+    return Restored(
+        runs=runs,
+        members=list(range(len(weights))),
+        path=work.path,
+        identity=work.identity(),
+        notes=work.read_report().get("notes", ()),
+        weights=np.array(weights, np.float64),
     )
 
 
@@ -407,26 +488,26 @@ def _with_draws(config: dict[str, Any], wanted: int | None, where: Any) -> dict[
     """A configuration, by which at most the wanted number of draws of each chain predict."""
     if wanted is None:
         return config
-    if "num_predictive_draws" not in config:
-        raise UserError(
+    if "max_draws_per_chain" not in config:
+        raise InputError(
             f"draws={wanted} is for posteriors, and {where} has members of "
             f"config.method={config['method']!r}, which keep no draws: leave it out"
         )
     if type(wanted) is not int or wanted < 1:
-        raise UserError(f"draws={wanted!r} must be a whole number from 1")
-    return {**config, "num_predictive_draws": min(wanted, config["num_predictive_draws"])}
+        raise InputError(f"draws={wanted!r} must be a whole number from 1")
+    return {**config, "max_draws_per_chain": min(wanted, config["max_draws_per_chain"])}
 
 
 def check_is_workdir(work: Workdir) -> None:
     """Refuses a directory that no run has written.
 
     Raises:
-        UserError: it has no config.json, or one of another format.
+        InputError: it has no config.json, or one of another format.
     """
     if work.read_config() is None:
         if is_search(work):
-            raise UserError(
-                f"{work.path} holds a search that has chosen nothing yet; the same `ensemble fit` "
-                "goes on with it, and with --budget=1s chooses from what was tried"
+            raise InputError(
+                f"{work.path} holds a search that has chosen nothing yet; the same `ensemble "
+                "search` goes on with it, and with --time_limit=1s chooses from what was tried"
             )
-        raise UserError(f"{work.path} is not a workdir: it has no config.json")
+        raise InputError(f"{work.path} is not a workdir: it has no config.json")

@@ -23,18 +23,14 @@ class Model:
         name: says which run the file is of, and which JAX wrote it.
         shape: of one row of inputs.
         dtype: of inputs.
-        axes: of the rows, for each output by its name.
+        names: of the outputs, whose first axis is that of rows.
     """
 
     def __init__(self, path):
         exported = jax.export.deserialize(bytearray(pathlib.Path(path).read_bytes()))
         (inputs,) = exported.in_avals
-        outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
         self.name, self.shape, self.dtype = exported.fun_name, inputs.shape[1:], inputs.dtype
-        self.axes = {
-            name: next(axis for axis, size in enumerate(one.shape) if not isinstance(size, int))
-            for name, one in outputs.items()
-        }
+        self.names = [*jax.tree.unflatten(exported.out_tree, exported.out_avals)]
         self._run, self._programs, self._lock = jax.jit(exported.call), {}, threading.Lock()
 
     def compile(self):
@@ -63,8 +59,8 @@ class Model:
     def __call__(self, inputs):
         """Predicts inputs [N, ...]: NumPy arrays by name, as the file's `call` has them.
 
-        A row that holds NaN or an infinity gets NaN, and False where an output is of truth values.
-        It changes no other row.
+        A row that holds NaN or an infinity gets NaN, label -1, and is not accepted. It changes no
+        other row.
 
         Raises:
             ValueError: as `check`.
@@ -72,15 +68,11 @@ class Model:
         inputs = self.check(inputs)
         starts = range(0, len(inputs), MAX_ROWS)
         passes = [self._pass(inputs[start : start + MAX_ROWS]) for start in starts]
-        found = {
-            name: np.concatenate([one[name] for one in passes], axis)
-            for name, axis in self.axes.items()
-        }
+        found = {name: np.concatenate([one[name] for one in passes]) for name in self.names}
         finite = np.isfinite(inputs).reshape(len(inputs), -1).all(axis=1)
         if not finite.all():  # Networks and quantiles may make finite numbers of them.
-            for name, axis in self.axes.items():
-                rows = np.moveaxis(found[name], axis, 0)
-                rows[~finite] = np.nan if rows.dtype.kind == "f" else False
+            for rows in found.values():
+                rows[~finite] = {"f": np.nan, "i": -1}.get(rows.dtype.kind, False)
         return found
 
     def _pass(self, rows):
@@ -89,10 +81,7 @@ class Model:
         size = 1 << (number - 1).bit_length()
         padded = np.concatenate([rows, np.repeat(rows[-1:], size - number, axis=0)])
         outputs = self._program(size)(padded)
-        return {
-            name: np.asarray(outputs[name])[(slice(None),) * axis + (slice(number),)]
-            for name, axis in self.axes.items()
-        }
+        return {name: np.asarray(one)[:number] for name, one in outputs.items()}
 
     def _program(self, size):
         """The compiled program of so many rows; threads that want the same one compile it once."""

@@ -38,12 +38,16 @@ class Rounding:
         self.high = np.maximum(self.high, block.max(self.axis))
         self.error = np.maximum(self.error, error)
 
+    @property
+    def is_lost(self) -> np.ndarray:
+        """Whether float32 rounds away what tells the numbers apart, of each column."""
+        width = self.high - self.low
+        return np.atleast_1d(self.error / _MAX_SHARE > width) & np.atleast_1d(width > 0)
+
     def note(self, what: str) -> None:
         """Notes it if float32 rounds away what tells the numbers apart."""
-        width = self.high - self.low
-        is_lost = np.atleast_1d(self.error / _MAX_SHARE > width) & np.atleast_1d(width > 0)
-        if is_lost.any():
-            k = int(is_lost.argmax())
+        if self.is_lost.any():
+            k = int(self.is_lost.argmax())
             column = "" if self.axis is None else f" in column {k}"
             low, high, error = (np.atleast_1d(one)[k] for one in (self.low, self.high, self.error))
             note(
@@ -64,10 +68,24 @@ def note_rounding(array: np.ndarray, what: str) -> None:
         array: finite, with at least one axis; of `[N, F]` the columns count by themselves.
         what: it is, for messages.
     """
-    if not is_rounded(array.dtype):
-        return
+    if is_rounded(array.dtype):
+        _rounding(array).note(what)
+
+
+def offset(array: np.ndarray) -> np.ndarray | None:
+    """Returns constants [F] without which float32 tells the values of each column [N, F] apart.
+
+    Returns None if it does so anyway, and for arrays of another shape.
+    """
+    if array.ndim != 2 or not is_rounded(array.dtype):
+        return None
+    found = _rounding(array)
+    return np.where(found.is_lost, found.low, 0) if found.is_lost.any() else None
+
+
+def _rounding(array: np.ndarray) -> Rounding:
     found = Rounding(0 if array.ndim == 2 else None)
     size = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
     for start in range(0, len(array), size):
         found.add(array[start : start + size])
-    found.note(what)
+    return found

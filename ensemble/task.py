@@ -1,7 +1,7 @@
 """The contract of tasks: what is learned, or sampled.
 
-`ensemble.tasks` has the implementations, by the names of `ensemble.registry.TASKS`. The loop knows
-a `Task`. SGD and samplers take a `Learned`, whose parameters have a likelihood and a prior.
+`ensemble.tasks` has the implementations, by the names of `ensemble.config.pieces.TASKS`. The loop
+knows a `Task`. SGD and samplers take a `Learned`, whose parameters have a likelihood and a prior.
 Samplers take a `Modelled` too, which is a log density. A program that predicts needs a
 `PredictingTask` only.
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from jax.sharding import Mesh
 
-    from ensemble.likelihood import Likelihood
-    from ensemble.source import Examples, Source
+    from ensemble.data.source import Examples, Source
+    from ensemble.likelihoods.likelihood import Likelihood
 
 
 class Scored(NamedTuple):
@@ -90,7 +90,7 @@ class PredictingTask(Protocol):
         """Refuses inputs [N, ...] that members with the parameters [M, ...] cannot predict.
 
         Raises:
-            UserError: as said.
+            InputError: as said.
         """
 
 
@@ -139,7 +139,7 @@ class OwnLogDensity(NamedTuple):
         bind: `(data) -> logdensity_fn`, from the parameters to nats [].
         layout: of the parameters: which are split over the devices, and padded.
         run_free: takes draws of chains that do not wait for each other, where every device computes
-            the density by itself: see `ensemble.methods.mcmc.kernels.FreeDraws`. None: chains go
+            the density by itself: see `ensemble.methods.kernels.FreeDraws`. None: chains go
             draw by draw.
         bind_reference: `(data, sd) -> logdensity_fn` of a wide density to begin at: the prior, or
             where none is known a normal one with this standard deviation; None: it is the
@@ -154,7 +154,7 @@ class OwnLogDensity(NamedTuple):
 
 
 class DrawReport(NamedTuple):
-    """Entries of report.json that a task has when its posterior has been sampled.
+    """Entries of results.json that a task has when its posterior has been sampled.
 
     Attributes:
         sections: `(params [K, ...] of the draws, maximum) -> entries`.
@@ -206,7 +206,7 @@ class Learned(Task, PredictingTask, Protocol):
         """Draws the parameters of one member from the prior.
 
         Raises:
-            UserError: there is no prior.
+            InputError: there is no prior.
         """
 
     def prepare(self, inputs: jax.Array) -> jax.Array:
@@ -252,10 +252,10 @@ class ModelResults(Protocol):
 
     @property
     def inference_data(self) -> Any:
-        """The draws as `arviz.InferenceData`."""
+        """The draws as the installed ArviZ takes them."""
 
     def sections(self, config: Any, num_gradients: int, rate: float | None) -> dict[str, Any]:
-        """Entries of report.json.
+        """Entries of results.json.
 
         Args:
             config: of the run.
@@ -289,7 +289,7 @@ class Modelled(Task, Protocol):
             may_split: whether parameters may be split, beside their rows of the data.
 
         Raises:
-            UserError: it cannot lie on this mesh.
+            InputError: it cannot lie on this mesh.
         """
 
     def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:
@@ -300,14 +300,14 @@ class Modelled(Task, Protocol):
             from_prior: whether they are drawn from the prior; else dispersed evenly.
 
         Raises:
-            UserError: a chain finds none, with the reason.
+            InputError: a chain finds none, with the reason.
         """
 
     def check_starts(self, params: Mapping[str, np.ndarray]) -> None:
         """Looks at starts [C, ...] that were found elsewhere as `starts` does at its own.
 
         Raises:
-            UserError: the log density is wrong there, or not finite.
+            InputError: the log density is wrong there, or not finite.
         """
 
     def track(self, params: Any) -> jax.Array:
@@ -328,10 +328,10 @@ class Comparing(Protocol):
     """A task whose result is laid beside another: the loop asks with `isinstance`."""
 
     def compared(self, ensemble: Any) -> dict[str, Any]:
-        """Entries of report.json.
+        """Entries of results.json.
 
         Args:
-            ensemble: the live members as a function, an `ensemble.predictor.Predictor`.
+            ensemble: the live members as a function, an `ensemble.predictor.Ensemble`.
         """
 
 

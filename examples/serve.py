@@ -26,7 +26,7 @@ async def predict(rows):
     gathered.append(rows)
     outputs = await asyncio.shield(batch)  # Others need it if this client goes away.
     here = slice(start, start + len(rows))
-    return {name: one[here].tolist() for name, one in outputs.items() if model.axes[name] == 0}
+    return {name: one[here].tolist() for name, one in outputs.items()}
 
 
 async def app(scope, receive, send):

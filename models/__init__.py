@@ -1,7 +1,6 @@
-"""The networks of `ensemble.networks`, to read, to copy and to register your own beside.
+"""The networks of `ensemble.networks`, to read and to copy.
 
-import models
-models.register("mine", MyModule)  # Then `config.model = "mine"`.
+Your own joins by its path: `config.model = "mine.py:MyModule"`, or in Python as the class.
 """
 
 from ensemble.networks import (
@@ -15,9 +14,7 @@ from ensemble.networks import (
     create,
     from_functions,
     from_nnx,
-    names,
     on_features,
-    register,
 )
 
 __all__ = [
@@ -31,7 +28,5 @@ __all__ = [
     "create",
     "from_functions",
     "from_nnx",
-    "names",
     "on_features",
-    "register",
 ]

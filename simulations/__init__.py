@@ -1,1 +1,1 @@
-"""Simulations of statements: does an interval hold, and a verdict err, as often as said?"""
+"""How often intervals cover and how often findings are false, where the truth is known."""

@@ -1,103 +1,107 @@
-"""All statements that are simulated, and how many replications came out how."""
+"""Results of all simulations: their rows, tables, and what is beyond its limit."""
 
-import importlib
-import logging
-import pathlib
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
+from simulations import alarms, chains, coverage
 
-from simulations.statement import Statement
-
-OF_APPLICATIONS = ("walks",)
-"""Modules that go with an application, and are left out where it has been removed."""
-MODULES = (
-    "members abstention censored walks class_decisions detection class_scores comparisons "
-    "findings groups methods number_comparisons number_sentences numbers posteriors "
-    "predictive_errors quantile_sentences shifts starts stopping"
-)
-"""The modules that have statements, in the order of the page."""
-
-STATEMENTS: tuple[Statement, ...] = tuple(
-    statement
-    for module in MODULES.split()
-    if module not in OF_APPLICATIONS or (pathlib.Path(__file__).with_name(f"{module}.py")).exists()
-    for statement in importlib.import_module(f"simulations.{module}").STATEMENTS
-)
+LOW, HIGH = 0.93, 0.97
+"""Coverage of 95% intervals should lie between these."""
+HEAVY_TAILS = 0.91
+"""What an interval of RMSE or NLL should cover at least where errors have heavy tails."""
+FALSE_ALARMS = 0.05
+MOSTLY = 0.9
+"""The share of test splits of which more must have an interval for its coverage to be judged."""
 
 
-def simulate(statement: Statement, setting: str, replications: Iterable[int]) -> dict[str, dict]:
-    """Counts the outcomes of replications, each of which has a seed of its own.
+def simulate(part: str, name: str, replications: int) -> list[dict[str, Any]]:
+    """Simulates everything of one name.
 
     Args:
-        statement: what is simulated.
-        setting: title of one of its settings.
-        replications: numbers of the replications.
-
-    Returns:
-        By part: `stated`, in how many replications anything was stated, and `yes`, in how many the
-        interval held, or the verdict was wrong.
+        part: "coverage", "alarms" or "chains".
+        name: Key of `coverage.WORLDS`, `alarms.NULLS` or `chains.CLAIMS`.
+        replications: Of a small test split; large ones have fewer.
     """
-    replicate = statement.prepare(**statement.settings[setting])
-    counts: dict[str, dict] = {}
-    for number in replications:
-        seed = [zlib.crc32(f"{statement.name}: {setting}".encode()), number]
-        for part, outcome in replicate(np.random.default_rng(seed)).items():
-            count = counts.setdefault(part, {"stated": 0, "yes": 0})
-            count["stated"] += outcome is not None
-            count["yes"] += bool(outcome)
-    return counts
+    if part == "chains":
+        is_slow = name.startswith("chains that agree")
+        return [chains.simulate(name, replications // (4 if is_slow else 1))._asdict()]
+    rows: list[Any] = []
+    if part == "coverage":
+        for world, size in coverage.CELLS:
+            if world == name:
+                count = replications // 2 if size >= 10_000 else replications
+                rows += coverage.simulate(name, size, count)
+    else:
+        slow = "factor" in alarms.NULLS[name].false or "calibrated" in name
+        for size in alarms.SIZES:
+            rows += alarms.simulate(name, size, replications // (4 if slow else 1))
+    return [one._asdict() for one in rows]
 
 
-def simulate_block(name: str, setting: str, start: int, stop: int) -> dict[str, dict]:
-    """`simulate` in a process of its own: replications from `start` to before `stop`."""
-    logging.disable(logging.WARNING)  # What is said of one run is not of interest in thousands.
-    (statement,) = [one for one in STATEMENTS if one.name == name]
-    return simulate(statement, setting, range(start, stop))
+def faults(results: dict[str, Any]) -> Iterator[str]:
+    """Lines on what is beyond a limit by more than two standard errors of the simulation.
 
-
-def rows(results: dict) -> Iterator[dict]:
-    """The rows of a table: one for each part of a statement in each setting.
+    An interval that many test splits lack is judged by how often a wrong one is stated, since the
+    splits that have it are those that look harmless.
 
     Args:
-        results: as `__main__` writes them, by statement and setting.
-
-    Yields:
-        `statement`, `setting`, `part`, `found` (None where nothing was stated), `stated` (share of
-        the replications), `replications`, `is_met` (None where it cannot be told).
+        results: As written.
     """
-    for statement in STATEMENTS:
-        for setting in statement.settings:
-            result = results.get(statement.name, {}).get(setting)
-            for part, count in (result or {"counts": {}})["counts"].items():
-                yield {
-                    "statement": statement,
-                    "setting": setting,
-                    "part": part,
-                    "replications": result["replications"],
-                    "stated": count["stated"] / result["replications"],
-                    "found": count["yes"] / count["stated"] if count["stated"] else None,
-                    "is_met": is_met(statement, count, result["replications"]),
-                }
+    for one in results["coverage"]:
+        is_heavy = "t5" in one["world"] or "skewed" in one["world"]
+        low, number = HEAVY_TAILS if is_heavy else LOW, one["replications"]
+        share = 1.0 if one["held"] is None else one["held"]
+        held = share if one["stated"] > MOSTLY else 1 - one["stated"] * (1 - share)
+        if held < low - 2 * _error(low, number):
+            yield f"{one['metric']} of {_where(one)}: {held:.1%}"
+    for one in results["alarms"]:
+        limit = alarms.LEVELS.get(one["rule"], FALSE_ALARMS)
+        if one["share"] > limit + 2 * _error(limit, one["replications"]):
+            yield f"{one['rule']} in {one['world']}, N = {one['size']}: {one['share']:.1%} false"
+    for one in results["chains"]:
+        number = one["stated"] * one["replications"]
+        is_bound = "guarantee" in one["claim"] or "agree" in one["claim"]
+        low = 1 - FALSE_ALARMS if is_bound else LOW
+        if number >= 50 and one["held"] < low - 2 * _error(low, number):
+            yield f"{one['claim']}: {one['held']:.1%}"
 
 
-def is_met(statement: Statement, count: dict, replications: int, errors: float = 2.0) -> bool:
-    """Whether a share is where it should be, but for the error of the simulation.
-
-    A verdict's share is of all replications: one that is seldom made is seldom wrong. An interval's
-    is of those in which it was stated.
+def table(results: dict[str, Any]) -> str:
+    """Markdown: the lowest and the highest share of each metric, rule and claim, and where.
 
     Args:
-        statement: what is simulated.
-        count: `stated` and `yes`.
-        replications: how many there were.
-        errors: how many standard errors of the simulation are allowed.
+        results: As written.
     """
-    low, high = statement.bounds()
-    number = replications if statement.kind == "verdict" else count["stated"]
-    if not number:
-        return True
-    found = count["yes"] / number
-    slack_low, slack_high = (errors * np.sqrt(end * (1 - end) / number) for end in (low, high))
-    return bool(low - slack_low <= found <= high + slack_high)
+    covered: dict[str, dict[float, str]] = {}
+    false: dict[str, dict[float, str]] = {}
+    for one in results["coverage"]:
+        if one["stated"] > MOSTLY:
+            covered.setdefault(one["metric"], {})[one["held"]] = _where(one)
+    for one in results["alarms"]:
+        false.setdefault(one["rule"], {})[one["share"]] = _where(one)
+    claims = [f"| {c['claim']} | {c['stated']:.0%} | {c['held']:.1%} |" for c in results["chains"]]
+    return "\n".join(
+        [
+            *_extremes("metric", "coverage", covered),
+            *_extremes("rule", "false findings", false),
+            *("| claim | stated | held |", "|---|---|---|", *claims),
+        ]
+    )
+
+
+def _where(one: dict[str, Any]) -> str:
+    number = "groups" if "groups" in one["world"] else "N"
+    return f"{one['world']}, {number} = {one['size']:,}"
+
+
+def _extremes(name: str, what: str, shares: dict[str, dict[float, str]]) -> list[str]:
+    lines = [f"| {name} | {what}: least | of | most | of |", "|---|---|---|---|---|"]
+    for key, found in sorted(shares.items()):
+        least, most = min(found), max(found)
+        ends = [f"{least:.1%}", found[least], f"{most:.1%}", found[most]]
+        lines.append(f"| {' | '.join([key, *ends])} |")
+    return [*lines, ""]
+
+
+def _error(share: float, number: float) -> float:
+    return float((share * (1 - share) / number) ** 0.5)

@@ -11,7 +11,7 @@ FOLDERS = sorted(pathlib.Path(__file__).parent.glob("*/in_contracts.py"))
 
 
 def examples(name: str) -> dict[str, Any]:
-    """The values of a table that applications have, such as `SOURCES`, joined."""
+    """The values of a table that applications have, such as `UNUSED`, joined."""
     found: dict[str, Any] = {}
     for path in FOLDERS:
         found |= runpy.run_path(str(path)).get(name, {})

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ensemble.methods.mcmc.kernels import Chain, DrawInfo, Sampler
+from ensemble.methods.kernels import Chain, DrawInfo, Sampler
 
 
 def advance(

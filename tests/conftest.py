@@ -39,7 +39,6 @@ import jax
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from public.runs import train_members
 from run_parts import workdir_of
 from small_runs import leave_pictures_blank, make_blobs, small_config
 from written_runs import runs
@@ -53,12 +52,6 @@ __all__ = ["make_blobs", "runs", "small_config"]
 os.environ["XLA_FLAGS"] = " ".join(known_flags(XLA_FLAGS))  # Read when JAX starts, below.
 jax.config.update("jax_num_cpu_devices", 8)
 assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Trains members for a method that is around some, before any fixture runs."""
-    if hasattr(item, "callspec") and "laplace" in item.callspec.id.split("-"):
-        train_members()
 
 
 _RESERVED = contextlib.ExitStack()
@@ -97,7 +90,7 @@ def run_all(commands, variables, seconds=300, **options):
 def pictures(request):
     """Draws pictures only where they are tested; programs in processes of their own draw theirs."""
     with pytest.MonkeyPatch.context() as patch:
-        if not re.search("plot|figure|page|security|tensorboard", request.module.__name__):
+        if not re.search("plot|charts|page|strangers|tensorboard", request.module.__name__):
             leave_pictures_blank(patch.setattr)
         yield
 
@@ -214,25 +207,16 @@ def few_memory_maps():
 
 
 FIRST = (
-    "test_train.py",
-    "test_assembly.py",
-    "test_sgd.py",
+    "test_runs.py",
+    "test_kills.py",
     "test_sampling.py",
-    "test_cross_fitted.py",
-    "test_fit.py",
     # These wait, for the most part.
-    "test_slurm.py",
-    "test_killed.py",
-    "test_applications.py",
+    "test_launch_local.py",
     "test_on_accelerator.py",
-    "test_extending.py",
     "test_compare_methods.py",
     "test_commands.py",
     "test_ahead_of_time.py",
     "test_object_store.py",
-    "test_heartbeats.py",
-    "test_members_over_devices.py",
-    "test_golden.py",
 )
 """Files whose tests take long together: begun late, one process would wait for them alone."""
 
@@ -245,6 +229,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # Before pytest-xdist reads the groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs the files that take longest first."""
-    items.sort(key=lambda item: item.path.name not in FIRST)
+    """Runs what takes longest first: a file in one process, or a row of the table of runs."""
+    places = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    for item in items:
+        row = item.callspec.params.get("trained", "") if hasattr(item, "callspec") else ""
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {row}".strip()))

@@ -19,17 +19,6 @@ import array_record.python.array_record_data_source  # noqa: F401 - It defines f
 from absl import app, flags, logging
 from conftest import ROOT
 
-from ensemble import registry
-
-PEAK = """
-import pathlib, re
-
-def peak_bytes():
-    status = pathlib.Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", status)[1])
-"""
-"""Begins a program that measures its memory: rusage has the peak of who has started it, too."""
-
 
 @dataclasses.dataclass
 class Done:
@@ -89,7 +78,6 @@ def as_new() -> Iterator[None]:
     try:
         with (
             mock.patch.dict(os.environ),
-            mock.patch.dict(registry.NETWORKS.registered),
             mock.patch.object(sys, "unraisablehook", sys.unraisablehook),
             mock.patch.object(app._run_init, "done", False, create=True),
             mock.patch.object(app._register_and_parse_flags_with_usage, "done", False, create=True),

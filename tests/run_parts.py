@@ -13,20 +13,19 @@ from typing import Any
 import jax
 import ml_collections
 import numpy as np
-from formulas import summarise
 
-import ensemble
-from ensemble import config_rules, likelihoods
+from ensemble import likelihoods, metrics
+from ensemble.config import build, flatten
+from ensemble.data import catalogue
+from ensemble.data.data_forms import recognise
+from ensemble.data.records import write_records
+from ensemble.data.source import Request, Strata, TableKeys
 from ensemble.draws.store import Draws
-from ensemble.evaluation.subject import Subject
-from ensemble.export import export
-from ensemble.likelihood import Reduce
+from ensemble.likelihoods.classes import Classes
+from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.run import loop
+from ensemble.runtime.loop import Loop, Periods
 from ensemble.sharding import mesh
-from ensemble.source import Request, SplitInputs, Strata, TableKeys
-from ensemble.sources import catalogue
-from ensemble.sources.data_forms import recognise
-from ensemble.sources.records.conversion import write_records
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
 
@@ -40,12 +39,31 @@ def validated(
     config: Mapping[str, Any], by_hand: Collection[str] | None = None
 ) -> ml_collections.FrozenConfigDict:
     """A configuration as a run begins with it: completed with defaults and checked."""
-    return config_rules.validate(config, by_hand)
+    values = flatten(config)
+    overrides = {key: values.pop(key) for key in by_hand or ()}
+    return build(values, overrides).config
 
 
 def task_of(config: Mapping[str, Any], data: Any = None) -> Any:
     """What a run of a configuration learns, or samples; data are its own if none are given."""
     return loop.create_task(validated(config), None if data is None else recognise(data))
+
+
+class Silent:
+    """An observer of a loop that does nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., bool]:
+        return lambda *_: False
+
+
+def loop_of(config: Mapping[str, Any], data: Any = None, task: Any = None) -> Loop:
+    """The loop that moves the members of a configuration, without a workdir."""
+    frozen = validated(config)
+    method = loop.create_method(frozen, task_of(config, data) if task is None else task)
+    numbers = range(method.num_members)
+    devices = method.place(len(numbers))
+    algorithm, periods = method.algorithm(devices, numbers), Periods(frozen.log_every_steps, 0, 0)
+    return Loop(algorithm, devices, numbers, frozen.seed, periods, Silent())
 
 
 def mesh_of(num_groups: int, num_shards: int = 1, num_parts: int = 1) -> jax.sharding.Mesh:
@@ -63,17 +81,6 @@ def of_classes(names: Iterable[str]) -> Any:
     return likelihoods.named("categorical")(tuple(names))
 
 
-ALONE = Reduce(sum=lambda value: value, max=lambda value: value)
-"""How members are reduced that are all on one device."""
-
-
-def over_axis(name: str) -> Reduce:
-    """How members are reduced that are spread over an axis."""
-    return Reduce(
-        sum=lambda value: jax.lax.psum(value, name), max=lambda value: jax.lax.pmax(value, name)
-    )
-
-
 # Data.
 
 
@@ -88,14 +95,9 @@ def loaded_table(name: str, target: str = "y", **keys: Any) -> Any:
     return catalogue.load_dataset(name, table=TableKeys(target, **keys))
 
 
-def examples_of(name: str, target: str = "", **keys: Any) -> Any:
-    """All examples of a data set, before splits are carved; of a table those of a target."""
-    return catalogue.given_examples(name, Request(table=TableKeys(target, **keys)))
-
-
-def inputs_of(source: Any, split: str) -> SplitInputs:
-    """The inputs of a split, which are read when they are asked for."""
-    return SplitInputs(source, split)
+def examples_of(name: str) -> Any:
+    """All examples of a data set, before splits are carved."""
+    return catalogue.given_examples(name, Request())
 
 
 def records_of(npz: str) -> str:
@@ -107,14 +109,12 @@ def records_of(npz: str) -> str:
 
 def read_in_blocks_of(monkeypatch: Any, num_values: int) -> None:
     """Has whatever reads a whole split read few values at once, as if it were large."""
-    monkeypatch.setattr("ensemble.source._BLOCK_VALUES", num_values)
+    monkeypatch.setattr("ensemble.data.source._BLOCK_VALUES", num_values)
 
 
-def strata_of(
-    values: Any, kind: str = "group", column: str = "column", has_dates: bool = False
-) -> Strata:
+def strata_of(values: Any, kind: str = "group", column: str = "column") -> Strata:
     """What rows are told apart by: their groups, or their times."""
-    return Strata(column, kind, np.asarray(values), has_dates)
+    return Strata(column, kind, np.asarray(values))
 
 
 # What a run has left in its workdir.
@@ -130,17 +130,9 @@ def checkpoints_of(workdir: Path) -> Checkpointer:
     return Checkpointer(Workdir(workdir).checkpoints)
 
 
-def restored(workdir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays of a run's newest whole checkpoint, and what is said beside them."""
-    with checkpoints_of(workdir) as checkpoints:
-        found = checkpoints.restore_latest(read_only=True)
-    assert found is not None, f"{workdir} has no checkpoint"
-    return found
-
-
-def draws_of(workdir: Path, identity: str | None = None) -> Draws:
-    """The draws of a run; with its identity they can be written too."""
-    return Draws(Workdir(workdir).draws, identity)
+def draws_of(workdir: Path) -> Draws:
+    """The draws of a run."""
+    return Draws(Workdir(workdir).draws)
 
 
 def config_of(workdir: Path) -> dict[str, Any]:
@@ -160,9 +152,9 @@ def identity_of(workdir: Path) -> str:
     return Workdir(workdir).identity()
 
 
-def subject_of(workdir: Path, *args: Any, **options: Any) -> Subject:
-    """What an evaluation reads of a run, as `Subject`."""
-    return Subject(str(workdir), *args, **options)
+def evaluated_run(workdir: Path, *args: Any, **options: Any) -> EvaluatedRun:
+    """What an evaluation reads of a run."""
+    return EvaluatedRun(str(workdir), *args, **options)
 
 
 @contextlib.contextmanager
@@ -172,44 +164,16 @@ def held(workdir: Path) -> Iterator[None]:
         yield
 
 
-def evaluated(test, calibration=None, likelihood=None, source=None, **how):
-    """What sections of an evaluation are made of: views of two splits, and no other data."""
-    from ensemble.evaluation.sections import Evaluated
-
-    return Evaluated(likelihood, test, calibration, {}, source, "", (), **how)
-
-
-def scores_told(values, **others):
-    """The entry `scores` of a section, from values by name, and others by what they are."""
-    return {
-        name: {"value": value, **{key: one[name] for key, one in others.items() if name in one}}
-        for name, value in values.items()
-    }
+def check_scores(found, log_probs, labels, entropies=None):
+    """Compares metrics of classes, JSON by name, with those of the arrays."""
+    arrays = {"log_probs": log_probs} | ({} if entropies is None else {"entropies": entropies})
+    expected = metrics.summary(Classes(arrays), labels)
+    for name in set(expected) & set(found):
+        for key, value in expected[name].items():
+            np.testing.assert_allclose(found[name][key], value, rtol=1e-9, err_msg=name)
 
 
-def check_scores(section, log_probs, labels, entropies=None):
-    """Compares a section of the scores of classes with what `metrics` says of the arrays."""
-    said = summarise(log_probs, labels, entropies)
-    scores = section["scores"]
-    for name, value in {**said["ensemble"], **said["diversity"]}.items():
-        np.testing.assert_allclose(scores[name]["value"], value, rtol=1e-12)
-    for name, values in said["members"].items():
-        np.testing.assert_allclose(scores[name]["members"], values, rtol=1e-12)
-
-
-def check_estimators(
-    workdir: Path, result: Any, data: Mapping[str, Any], num_estimators: int
-) -> None:
-    """Checks that two members of several estimators are loaded, evaluated and exported whole."""
-    predictor = ensemble.load(workdir)
-    assert predictor.description == f"{2 * num_estimators} estimators of 2 members"
-    inputs = data["inputs"][:9]
-    log_probs = predictor.member_arrays(inputs)["log_probs"]
-    assert len(np.unique(log_probs[:, 0, 0])) == 2 * num_estimators
-    probs = np.exp(log_probs).mean(axis=0)
-    np.testing.assert_allclose(predictor(inputs).probs, probs, atol=1e-6)
-    exported = jax.export.deserialize(bytearray(export(predictor)))
-    np.testing.assert_allclose(exported.call(inputs)["probs"], probs, atol=2e-6)
-    found = ensemble.evaluate(workdir, data=data, show_progress=False)
-    assert found["test"]["scores"]["nll"] == result.report["test"]["scores"]["nll"]
-    assert len(found["test"]["scores"]["nll"]["members"]) == 2
+def stored(loop: Loop) -> dict[str, Any]:
+    """Members as a checkpoint gives them back: by name, without padding."""
+    saved = loop.programs.saved(loop.members)
+    return {name: np.asarray(leaf)[: loop.devices.num_members] for name, leaf in saved.items()}

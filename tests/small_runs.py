@@ -9,13 +9,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from ensemble import networks
-from ensemble.pictures import plot_style
+from ensemble.report import plots
 
 
-@networks.register("tiny")
 class Tiny(nn.Module):
     """A network that compiles in no time."""
 
@@ -27,7 +24,6 @@ class Tiny(nn.Module):
         return nn.Dense(self.num_classes)(x)
 
 
-@networks.register("explosive")
 class Explosive(nn.Module):
     """Diverges at a high learning rate; its members start at different scales."""
 
@@ -37,6 +33,9 @@ class Explosive(nn.Module):
     def __call__(self, x):
         scale = self.param("scale", lambda key: jnp.exp(4 * nn.initializers.normal(1.0)(key, ())))
         return nn.Dense(self.num_classes)(x) ** 3 * scale
+
+
+TINY, EXPLOSIVE = "small_runs:Tiny", "small_runs:Explosive"
 
 
 def make_blobs(num_examples: int = 203, num_classes: int = 3) -> dict[str, np.ndarray]:
@@ -51,7 +50,7 @@ def make_blobs(num_examples: int = 203, num_classes: int = 3) -> dict[str, np.nd
 def small_config(**overrides):
     """A configuration on the blobs that runs in a second or two."""
     config = {
-        "model": "tiny",
+        "model": TINY,
         "ensemble_size": 4,
         "num_devices": 2,
         "num_epochs": 3,
@@ -69,24 +68,6 @@ def regression_config(likelihood, **overrides):
     return small_config(likelihood=likelihood, ensemble_size=3, **{**learning, **overrides})
 
 
-def sampling_config(likelihood, **overrides):
-    """Chains that take seconds."""
-    config = {
-        "model": "tiny",
-        "likelihood": likelihood,
-        "method": "hmc",
-        "prior": "normal(1)",
-        "num_chains": 2,
-        "num_devices": 2,
-        "log_every_steps": 5,
-        "sampler.num_warmup": 10,
-        "sampler.num_samples": 10,
-        "sampler.num_leapfrog_steps": 4,
-        "sampler.thin": 2,
-    }
-    return {**config, **overrides}
-
-
 def small_arguments(folder: pathlib.Path, num_members: int = 4) -> list[str]:
     """Arguments of train.py: the blobs, which are written to a folder, and a small network."""
     path, root = folder / "blobs.npz", pathlib.Path(__file__).resolve().parents[1]
@@ -97,11 +78,10 @@ def small_arguments(folder: pathlib.Path, num_members: int = 4) -> list[str]:
         f"--config.dataset=npz:{path}",
         "--config.model=logistic_regression",
         "--config.augment.shift=0",
-        "--config.schedule=constant",
+        "--config.lr_schedule=constant",
         f"--config.ensemble_size={num_members}",
         "--config.batch_size=16",
         "--config.log_every_steps=3",
-        "--config.plot_every_epochs=100000",
     ]
 
 
@@ -116,8 +96,4 @@ def result_of(workdir: pathlib.Path) -> tuple[list, list]:
 
 def leave_pictures_blank(replace: Callable = setattr) -> None:
     """Leaves pictures blank, which take as long as all else in a short run."""
-    from ensemble.evaluation import page
-
-    replace(page, "_svg", lambda *_: "<svg></svg>")
-    replace(ConstrainedLayoutEngine, "execute", lambda self, figure: None)
-    replace(plot_style, "figure_to_array", lambda figure: np.zeros((1, 1, 3), np.uint8))
+    replace(plots, "pixels", lambda *_: np.zeros((1, 1, 3), np.uint8))

@@ -1,8 +1,8 @@
 """Programs are compiled for TPUs and GPUs that are not here, by `benchmarks/aot.py`.
 
 It needs an environment of requirements.txt and requirements-tpu.txt, whose Python
-`LIBTPU_PYTHON` names; `REQUIRE_LIBTPU=1` makes its absence a failure. For GPUs, which only `soak`
-compiles for, `CUDA_PYTHON` names that of an environment with requirements-cuda.txt.
+`LIBTPU_PYTHON` names; `REQUIRE_LIBTPU=1` makes its absence a failure. For GPUs `CUDA_PYTHON`
+names that of an environment with requirements-cuda.txt.
 """
 
 import json
@@ -22,25 +22,19 @@ REFUSED = {
     "many_cnns": "config.ensemble_size=40000 members",
     "many_chains": "config.num_chains=1000000 chains",
 }
-MEMBERS = ("cnn", "mlp", "sghmc")
+MEMBERS = ("cnn", "mlp")
 ALONE = (
-    "cnn_independent", "predict", "hmc", "hmc_cnn", "mclmc", "free_nuts", "free_mclmc", "walks",
+    "cnn_independent", "predict", "hmc", "hmc_cnn", "mclmc", "sghmc", "free_nuts", "free_mclmc",
+    "walks",
 )  # fmt: skip
 SAMPLERS = ("hmc", "hmc_cnn", "mclmc", "free_nuts", "free_mclmc", "factorisation")
-DONATED = (*MEMBERS, "cnn_independent", "hmc", "hmc_cnn", "mclmc", "walks")
+DONATED = (*MEMBERS, "cnn_independent", "sghmc", "hmc", "hmc_cnn", "mclmc", "walks")
 MOST_TEMPORARY = {
-    "cnn": 2.9, "cnn_independent": 2.8, "mlp": 2.1, "predict": 0.5, "hmc": 3, "hmc_cnn": 5.3,
+    "cnn": 2.9, "cnn_independent": 2.8, "mlp": 2.1, "predict": 0.5, "hmc": 6.5, "hmc_cnn": 5.3,
     "mclmc": 5,
-    "sghmc": 3.4, "free_nuts": 4.5, "free_mclmc": 4.2, "walks": 2.7, "factorisation": 6,
+    "sghmc": 3.4, "free_nuts": 4.5, "free_mclmc": 4.2, "walks": 2.7, "factorisation": 9.2,
 }  # fmt: skip
-"""MB of one chip: 1.3 times what libtpu of JAX 0.10.2 and 0.12.0.1 take at most."""
-LARGE = {
-    ("v5e:2x4", "resnet50"): 1.9,
-    ("v5e:8x8", "vit"): 5.3,
-    ("h100:8", "resnet50"): 2.1,
-    ("h100:8", "vit"): 50,
-}
-"""GB of one device likewise, of programs that take minutes to compile."""
+"""MB of one chip: 1.3 times what libtpu of JAX 0.12.0.1 takes."""
 
 
 def compile_here(python, topology, *options):
@@ -88,7 +82,7 @@ def exchanged(row):
 def test_programs_compile_and_exchange_little(compiled):
     for name in MEMBERS:
         assert exchanged(compiled[name]) == {"all-reduce"}
-        assert sum(one["count"] for one in compiled[name]["exchanged"]) <= 2
+        assert sum(one["count"] for one in compiled[name]["exchanged"]) <= 3
         assert sum(one["num_bytes"] for one in compiled[name]["exchanged"]) <= 2**14
     for name in ALONE:
         assert not exchanged(compiled[name]), name
@@ -125,23 +119,3 @@ def test_what_is_too_large_is_refused_before_it_is_compiled(python, name):
     line = done.stderr.splitlines()[-1]
     assert REFUSED[name] in line
     assert "of the devices; lower" in line
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(("topology", "program"), LARGE)
-def test_large_networks_compile(topology, program):
-    variable = "CUDA_PYTHON" if topology.startswith("h100") else "LIBTPU_PYTHON"
-    python = os.environ.get(variable)
-    if not python:
-        pytest.skip(f"no {variable}: {program} was NOT COMPILED for {topology}")
-    done = compile_here(python, topology, "--programs", program)
-    assert not done.returncode, done.stderr[-2000:]
-    row = json.loads(done.stdout.splitlines()[-1])
-    assert 0 < row["temporary_bytes"] < 1e9 * LARGE[topology, program]
-    assert row["aliased_bytes"] >= 0.9 * row["output_bytes"]
-    assert not row["callbacks"]
-    if program == "resnet50":  # One a device: only scores are exchanged.
-        assert exchanged(row) == {"all-reduce"}
-        assert sum(one["num_bytes"] for one in row["exchanged"]) <= 2**14
-    else:  # Eight devices a member: its parameters.
-        assert "all-gather" in exchanged(row)

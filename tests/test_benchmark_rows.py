@@ -37,21 +37,3 @@ def test_what_is_missing_is_run(results, tmp_path, capsys):
     assert {"commit", "date"} <= content["rows"][-1].keys()
     assert content["summary"] == 5 + 3 + 4
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["x.json"]
-
-
-def test_a_failure_may_be_a_row_until_it_is_run_well(results):
-    fails = [True]
-
-    def run(name):
-        if fails:
-            raise RuntimeError("worker failed:\nno memory")
-        return {"score": 1}
-
-    results._summarise = lambda _: {}
-    with pytest.raises(SystemExit):
-        results.fill([{"name": "a"}], run, keeps_failures=True)
-    assert results.find({"name": "a"})["failed"] == "no memory"
-    fails.clear()
-    (row,) = results.fill([{"name": "a"}], run, keeps_failures=True)
-    assert "failed" not in row
-    assert row["score"] == 1

@@ -35,7 +35,7 @@ def accuracy(notebook):
         for one in cell.outputs
         if one.output_type == "execute_result"
     )
-    return float(re.search(r"^ensemble +([\d.]+)", text, re.MULTILINE)[1])
+    return float(re.search(r"^ensemble of \d+ +([\d.]+)%", text, re.MULTILINE)[1])
 
 
 @pytest.fixture(scope="module")

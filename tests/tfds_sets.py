@@ -14,9 +14,6 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from conftest import ROOT
 from tensorflow_datasets.proto import tf_example_pb2
 
-from ensemble.sources import tfds_images
-from ensemble.sources.tfds_records import PreparedSet
-
 KEYS = ("image", "label")
 
 
@@ -120,24 +117,3 @@ def write_set(
     }
     write_json_files(directory, shard_lengths, features, keys, stem)
     return directory
-
-
-def random_splits(shape: tuple[int, ...] = (6, 5, 1)) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """50 training and 20 test images of random pixels, labels 0, 1, ... 9, 0, ..."""
-    rng = np.random.default_rng(0)
-    return {
-        split: (
-            rng.integers(0, 256, (size, *shape), np.uint8),
-            np.arange(size, dtype=np.int32) % 10,
-        )
-        for split, size in (("train", 50), ("test", 20))
-    }
-
-
-def read(
-    directory: Path, split: str, size: tuple[int, int] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of a split, as a run reads them."""
-    prepared = PreparedSet(directory)
-    features = tfds_images.read_features(prepared)
-    return tfds_images.PreparedImages(prepared, features, split, size).examples(slice(None))

@@ -3,9 +3,9 @@
     ensemble predict --workdir=runs/digits picture.png
     ensemble predict --workdir=runs/digits pictures
     ensemble predict --workdir=runs/digits new.npz --json
-    ensemble predict --workdir=runs/digits pictures --abstain=max_error=0.05
+    ensemble predict --workdir=runs/digits pictures --max_error=0.05
     ensemble predict --workdir=runs/digits records:new --out=predictions.jsonl
-    ensemble predict --workdir=runs/prices new.csv --keep=id,name --out=predictions.csv
+    ensemble predict --workdir=runs/prices new.csv --id_columns=id,name --out=predictions.csv
 
 The inputs are image files and folders of images (or of folders with images), as many as one likes;
 one npz file with `inputs` or a single array; one table, a CSV or Parquet file whose columns are
@@ -13,372 +13,153 @@ found by their names, and which may lack the target's; or all examples of data a
 has them, such as `records:FOLDER`. With `--out` inputs are read and predicted in pieces, and come
 in their order, a row each: their number is not limited by the memory, but a table's is. The ending
 of the file says its form: `.jsonl` is a line of JSON for each row, `.csv` and `.parquet` have the
-same columns. `--keep` puts columns of a table beside its predictions.
-Uncertainties of classes are in nats: total = aleatoric (noise in the data) + epistemic (what the
-members disagree on). Numbers come with their 90% interval.
+same columns. `--id_columns` puts columns of a table, such as ids, beside its predictions, as texts.
+Uncertainties of classes are in nats: total = aleatoric (noise in the data) + epistemic
+(disagreement of the members). Numbers come with their 90% interval.
 """
 
-import importlib.util
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from absl import flags
-from etils import epath
 
 import ensemble
-from ensemble.commands import command_line
-from ensemble.errors import UserError, shown
-from ensemble.pictures import tabular
-from ensemble.predictor import Predictor, check_is_workdir
-from ensemble.run.progress import Display, Progress, open_display
-from ensemble.source import block_size
-from ensemble.sources.folders import unlabelled
-from ensemble.sources.image_form import parse_size
-from ensemble.sources.own_arrays import check_inputs
-from ensemble.sources.tables import table_files
-from ensemble.sources.tables.kept_columns import Kept, as_values, read_kept
-from ensemble.sources.tables.raw_columns import Columns, num_rows
-from ensemble.sources.tables.table_files import PYARROW
-from ensemble.sources.to_predict import (
-    Numbers,
-    Part,
-    all_of,
-    are_images,
-    given_parts,
-    num_inputs,
-    read_inputs,
-)
+from ensemble import cli
+from ensemble.config.pieces import trusting
+from ensemble.data.source import block_size
+from ensemble.data.tables import table_files
+from ensemble.data.to_predict import Part, are_images, inputs_of
+from ensemble.errors import InputError
+from ensemble.likelihoods.predictive import Predictive
+from ensemble.likelihoods.preview import as_text, short
+from ensemble.predictor import Ensemble
+from ensemble.run.progress import Progress, open_display
 from ensemble.storage.files import write_by
-from ensemble.storage.memory import check_memory
 from ensemble.storage.paths import fresh_file
-from ensemble.storage.row_files import WRITERS, Piece, write_parquet
+from ensemble.storage.row_files import WRITERS
 from ensemble.storage.workdir import Workdir
-
-if TYPE_CHECKING:
-    from ensemble.source import Source
 
 logger = logging.getLogger("ensemble")
 
+Columns = Mapping[str, list[Any]]
+"""Columns [N] by name."""
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
-_ANSWER_BYTES = {False: 2000, True: 1000}
-"""Memory of one input's line of the table, and of its part of the JSON document, at least."""
 
 
-def main(argv: Sequence[str]) -> None:
-    """Predicts what the command line names, and prints or writes the answer."""
-    values: Any = flags.FLAGS
-    command_line.run_config_file(values.config)
-    fitted = (values.calibrated, values.abstain, values.keep)
-    if values.out is None:
-        command_line.print_answer(answer(values.workdir, argv[1:], values.json, *fitted))
-        return
-    path = fresh_file(values.out, "--out", [*WRITERS])  # Said before the work, not after it.
-    if path.suffix.lower() == ".parquet" and not importlib.util.find_spec("pyarrow"):
-        raise UserError(f"--out={values.out} needs pyarrow: pip install '{PYARROW}'")
-    with open_display() as display:
-        count = write_answers(values.workdir, argv[1:], path, *fitted, display=display)
-    command_line.print_answer(shown(f"{path}: predictions of {count:,} inputs, a row each"))
+def main(call: cli.Call) -> None:
+    """Predicts the inputs, and prints or writes the predictions."""
+    values = call.flags
+    if values.out is not None:
+        out = fresh_file(values.out, "--out", [*WRITERS])  # Checked before the work.
+    with trusting(values.trust), open_display() as display:
+        how = {"max_error": values.max_error, "coverage": values.coverage}
+        predictor = ensemble.load(values.workdir, calibrated=values.calibrated, **how)
+        rule = f", which abstain by {predictor.abstention.rule}" if predictor.abstention else ""
+        logger.info("Predictions are of %s%s.", predictor.description, rule)
+        config = Workdir(values.workdir).read_config() or {}
+        kept, parts = _inputs(predictor, config, call.arguments, values.id_columns)
+        total = sum(len(one.names) for one in parts)
+        with Progress(0, total, display, "predicting", "input") as progress:
+            pieces = _predicted(predictor, kept, parts, progress)
+            if values.out is None:
+                text = _printed(predictor, pieces, values.json)
+            else:
+                text = f"{out}: predictions of {total:,} inputs, a row each"
+                rows = ({**own, **_listed(p.flat_columns())} for own, p in pieces)
+                write_by(out, lambda file: WRITERS[out.suffix.lower()](file, rows))
+    cli.print_answer(text)
 
 
-def answer(
-    workdir: str,
-    paths: str | Sequence[str],
-    as_json: bool = False,
-    calibrated: bool = False,
-    abstain: str | None = None,
-    keep: Sequence[str] = (),
-) -> str:
-    """Predicts inputs and says the result, the most uncertain first.
-
-    Args:
-        workdir: of the run whose ensemble predicts.
-        paths: of the inputs, or the only one; see `read_inputs`.
-        as_json: whether to return a JSON document instead of a table.
-        calibrated: whether to temper the probabilities as the run was calibrated.
-        abstain: as `ensemble.load` has it.
-        keep: columns of a table to show beside its predictions.
+def _inputs(
+    predictor: Ensemble, config: Mapping[str, Any], paths: Sequence[str], id_columns: Sequence[str]
+) -> tuple[Columns, list[Part]]:
+    """Columns of a table to repeat, and inputs as the network has them.
 
     Raises:
-        UserError: the inputs or the workdir cannot be used.
+        InputError: They cannot be read, or the run has learned others.
     """
-    paths = [paths] if isinstance(paths, str) else paths
-    config = _config_of_run(workdir)
-    size = parse_size(config.get("resize"))
-    # First, for it fails faster than loading does.
-    columns: Any = table_files.read_if_table(paths, keep)
-    kept = as_values(_read_kept(paths, columns, keep), paths[0])
-    names: Sequence[str]
-    if columns is None and (parts := given_parts(paths, config)) is not None:
-        names, inputs = all_of(parts, paths[0])
-    elif columns is None:
-        _check_answer(num_inputs(paths), as_json, paths[0])
-        names, inputs = read_inputs(paths, size)
-    predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
-    path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
-    _check_kind(predictor, columns, path)
-    columns = _to_encode(columns, kept, predictor)
-    if columns is None:
-        inputs = as_trained(inputs, predictor.dataset, path, are_images(paths))
-    else:
-        names, inputs = Numbers(num_rows(columns), ""), columns
-    _check_answer(len(names), as_json, path, predictor)
-    prediction = _naming(path, predictor, inputs)
-    likelihood = predictor.likelihood
-    ranking = np.argsort(-likelihood.uncertainty(prediction), kind="stable").tolist()
-    abstention = predictor.abstention
-    if not as_json:
-        rows = [[("input", names[i]), *likelihood.cells(prediction, i)] for i in ranking]
-        if abstention:
-            for i, row in zip(ranking, rows, strict=True):
-                row.insert(1, ("decision", "accept" if prediction.accepted[i] else "abstain"))
-        _check_names(kept, [title for title, _ in rows[0]])
-        for i, row in zip(ranking, rows, strict=True):
-            row[1:1] = [(name, _cell(values[i])) for name, values in kept.items()]
-        return tabular.aligned(rows)
-    entries = [
-        {
-            **likelihood.entry(prediction, i),
-            **({"accepted": bool(prediction.accepted[i])} if abstention else {}),
-        }
-        for i in ranking
-    ]
-    _check_names(kept, ["input", *entries[0]])
-    of_rows = [{name: values[i] for name, values in kept.items()} for i in ranking]
-    predictions = [
-        {"input": names[i], **mine, **entry}
-        for i, mine, entry in zip(ranking, of_rows, entries, strict=True)
-    ]
-    legend = {**likelihood.legend(), "members": len(predictor.members)}
-    if abstention:
-        legend["abstain"] = str(abstention.rule)
-    return json.dumps({**legend, "predictions": predictions}, allow_nan=False)
-
-
-def write_answers(
-    workdir: str,
-    paths: Sequence[str],
-    out: epath.Path,
-    calibrated: bool = False,
-    abstain: str | None = None,
-    keep: Sequence[str] = (),
-    display: Display | None = None,
-) -> int:
-    """Predicts inputs in pieces, and writes a row each, of the same columns in every form.
-
-    Args:
-        workdir: as of `answer`.
-        paths: likewise.
-        out: the file to write, whose ending says the form.
-        calibrated: as of `answer`.
-        abstain: likewise.
-        keep: columns of a table to write beside its predictions, as they are in its file.
-        display: of the progress.
-
-    Returns:
-        How many inputs there were.
-
-    Raises:
-        UserError: as `answer`, or the file cannot be written.
-    """
-    config = _config_of_run(workdir)
-    size = parse_size(config.get("resize"))
-    columns: Any = table_files.read_if_table(paths, keep)
-    write_rows = WRITERS[out.suffix.lower()]
-    kept = _read_kept(paths, columns, keep)
-    if write_rows is not write_parquet:
-        kept = as_values(kept, paths[0])
-    if columns is None and (parts := given_parts(paths, config)) is None:
-        names, inputs = unlabelled(paths, size) if are_images(paths) else read_inputs(paths, size)
-        parts = {"": Part(names, inputs)}
-    predictor = ensemble.load(workdir, calibrated=calibrated, abstain=abstain)
-    path = paths[0] if len(paths) == 1 else f"{paths[0]}, ..."
-    _check_kind(predictor, columns, path)
-    columns = _to_encode(columns, kept, predictor)
     table = predictor.dataset.table
-    if table is not None:
-        rows = _naming(path, table.encode, columns)
-        parts = {"": Part(Numbers(len(rows), ""), rows)}
-    rule = f", which abstain by {predictor.abstention.rule}" if predictor.abstention else ""
-    logger.info("Predictions are of %s%s.", predictor.description, rule)
-    assert parts is not None
-    total, has_images = sum(len(one.names) for one in parts.values()), are_images(paths)
-
-    def pieces() -> Iterator[Piece]:
-        done = 0
-        with Progress(0, total, "predicting", "input", display) as progress:
-            for names, inputs in parts.values():
-                length = min(_MAX_PIECE, block_size(inputs.shape[1:]))
-                for start in range(0, len(names), length):
-                    here = slice(start, start + length)
-                    piece = inputs[here]
-                    if table is None:
-                        piece = as_trained(piece, predictor.dataset, path, has_images)
-                    prediction = _naming(path, predictor.of_inputs, piece)
-                    predicted = _columns(predictor, prediction)
-                    _check_names(kept, ["input", *predicted])
-                    of_rows = {name: values[here] for name, values in kept.items()}
-                    yield {"input": list(names[here]), **of_rows, **predicted}
-                    done += len(piece)
-                    progress.update(done)
-
-    try:
-        write_by(out, lambda file: write_rows(file, pieces()))
-    except OSError as error:
-        raise UserError(
-            f"--out={out} cannot be written: {error.strerror or error}; choose another place or "
-            "free space there"
-        ) from None
-    return total
-
-
-def _read_kept(paths: Sequence[str], columns: Columns | None, keep: Sequence[str]) -> Kept:
-    """Columns to keep, as they are in the table's file.
-
-    Raises:
-        UserError: the inputs are no table, or it has no such column.
-    """
-    if not keep:
-        return {}
-    if columns is None:
-        raise UserError(
-            f"--keep={','.join(keep)} is for CSV and Parquet files, and {paths[0]} has no named "
-            "columns: leave it out"
+    read = table_files.read_if_table(paths, id_columns)
+    if (read is None) != (table is None):
+        what = "a table" if table else "arrays or images"
+        raise InputError(f"{paths[0]}: the run has learned {what}; give such inputs")
+    if read is not None and table is not None:
+        columns, kept = read
+        inputs = table.encode(columns)
+        return kept, [Part(range(len(inputs)), inputs)]
+    if id_columns:
+        raise InputError(
+            f"--id_columns={','.join(id_columns)} is for CSV and Parquet files, and {paths[0]} has "
+            "no named columns: leave it out"
         )
-    return read_kept(paths[0], keep, [*columns])
+    parts = inputs_of(paths, config)
+    dtype = predictor.dataset.input_dtype
+    if are_images(paths) and dtype != np.uint8:
+        raise InputError(
+            f"{paths[0]}: these are images, the training data were {dtype}: write the inputs, on "
+            "their scale, to an npz file and give that"
+        )
+    return {}, parts
 
 
-def _to_encode(columns: Columns | None, kept: Kept, predictor: Predictor) -> Columns | None:
-    """Columns without the kept ones that were not learned: nobody is told that these are unused."""
-    table = predictor.dataset.table
-    if columns is None or table is None:
-        return columns
-    learned = {one["name"] for one in table.content["columns"]}
-    return {
-        name: one for name, one in columns.items() if name in learned or name not in kept
-    } or columns
+def _predicted(
+    predictor: Ensemble, kept: Columns, parts: Sequence[Part], progress: Progress
+) -> Iterator[tuple[dict[str, list[Any]], Predictive]]:
+    """Predicts inputs in pieces, in their order.
 
-
-def _check_names(kept: Iterable[str], fields: Sequence[str]) -> None:
-    """Refuses a column to keep that has the name of what is said of it.
+    Yields:
+        Columns of the inputs to repeat, with their names, and the predictions.
 
     Raises:
-        UserError: as said.
+        InputError: They are no inputs of the run, or a column to repeat has a prediction's name.
     """
-    for name in kept:
-        if name in fields:
-            raise UserError(
-                f"--keep={name}: predictions have a {shown(repr(name))} of their own; rename the "
-                "column in the file, or leave it out"
-            )
+    done = 0
+    for names, inputs, prefix in parts:
+        length = min(_MAX_PIECE, block_size(inputs.shape[1:]))
+        for start in range(0, max(len(names), 1), length):
+            here = slice(start, start + length)
+            p = predictor.of_inputs(inputs[here])
+            for name, one in p.arrays.items():
+                if not np.isfinite(np.exp(one) if name.startswith("log_") else one).all():
+                    raise InputError(
+                        "on an example a member's output overflows; check the scale of the inputs"
+                    )
+            own = {name: one[here] for name, one in kept.items()}
+            for name in own.keys() & {"input", *(p.rows(slice(1)).flat_columns() if own else ())}:
+                raise InputError(
+                    f"--id_columns={name}: predictions have a {name!r} of their own; rename the "
+                    "column in the file, or leave it out"
+                )
+            yield {"input": [f"{prefix}{one}" for one in names[here]], **own}, p
+            done += len(p)
+            progress.update(done)
 
 
-def _cell(value: Any) -> str:
-    """A value of a kept column in the table on a terminal."""
-    return "" if value is None else str(value)
+def _listed(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Columns as lists of Python's values."""
+    return {name: np.asarray(values).tolist() for name, values in columns.items()}
 
 
-def _columns(predictor: Predictor, prediction: Any) -> dict[str, list[Any]]:
-    """Predictions as columns of Python's values, the same in every form of file."""
-    found = predictor.likelihood.as_columns(prediction)
+def _printed(
+    predictor: Ensemble, pieces: Iterable[tuple[dict[str, list[Any]], Predictive]], as_json: bool
+) -> str:
+    """The predictions, the most uncertain first, as a table or a JSON document."""
+    columns, doubts, legend = dict[str, list[Any]](), [], dict[str, Any]()
+    for own, p in pieces:
+        doubts.append(p.doubt())
+        for name, values in {**own, **_listed(p.columns() if as_json else short(p))}.items():
+            columns.setdefault(name, []).extend(values)
+        names = ("class_names", "levels")
+        legend = {name: list(getattr(p, name)) for name in names if hasattr(p, name)}
+    order = np.argsort(-np.concatenate(doubts), kind="stable")
+    columns = {name: [values[i] for i in order] for name, values in columns.items()}
+    if not as_json:
+        return as_text(columns)
+    legend["members"] = len(predictor.members)
     if predictor.abstention:
-        found["accepted"] = prediction.accepted
-    return {name: values.tolist() for name, values in found.items()}
-
-
-def _check_kind(predictor: Predictor, columns: Columns | None, path: str) -> None:
-    """Refuses a table where the run has learned none, and the other way round."""
-    learned = predictor.dataset.table
-    if (columns is None) != (learned is None):
-        what = "a table" if learned else "arrays or images"
-        raise UserError(f"{path}: the run has learned {what}; give such inputs")
-
-
-def _config_of_run(workdir: str) -> Mapping[str, Any]:
-    work = Workdir(workdir)
-    check_is_workdir(work)
-    return work.read_config() or {}
-
-
-def _check_answer(count: int, as_json: bool, path: str, predictor: Predictor | None = None) -> None:
-    """Refuses to answer for more inputs at once than memory holds answers of.
-
-    Raises:
-        UserError: as said.
-    """
-    of_each = _ANSWER_BYTES[as_json]
-    if predictor is not None:
-        of_each += 4 * len(predictor.members) * predictor.likelihood.num_outputs
-    what = f"the answers for the {count:,} inputs of {path}"
-    check_memory(count * of_each, what, "their number, or write predictions by --out=NAME.jsonl")
-
-
-def _naming(path: str, function: Callable[[Any], Any], inputs: Any) -> Any:
-    """Encodes or predicts inputs; what is wrong with them is said with their path."""
-    try:
-        return function(inputs)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except ValueError:  # Log-probabilities that are none: finite inputs, but an output is not.
-        raise UserError(
-            f"{path}: on an example a member's output overflows; check the scale of the inputs"
-        ) from None
-
-
-def as_trained(inputs: np.ndarray, dataset: "Source", path: str, has_images: bool) -> np.ndarray:
-    """Brings inputs to the type of the training data.
-
-    Args:
-        inputs: [N, ...] as read.
-        dataset: the training data's description.
-        path: where the inputs come from.
-        has_images: whether they were read from images.
-
-    Returns:
-        [N, ...] of the training data's dtype.
-
-    Raises:
-        UserError: the inputs are no such numbers, or images of another size.
-    """
-    dtype, shape = dataset.input_dtype, dataset.input_shape
-    if has_images:
-        if dtype != np.uint8:
-            raise UserError(
-                f"{path} holds images, the training data were {dtype}: write the inputs, on their "
-                "scale, to an npz file and give that"
-            )
-        if len(shape) == 3 and inputs.shape[1:3] != shape[:2]:
-            found, learned = (
-                f"{height}x{width}" for height, width in (inputs.shape[1:3], shape[:2])
-            )
-            raise UserError(
-                f"{path} holds images of {found} pixels (height x width), the training data were "
-                f"{learned}: resize them, or train with config.resize, which does it here, too"
-            )
-    return check_inputs(inputs, dtype, path)
-
-
-def parse_flags(argv: Sequence[str]) -> list[str]:
-    """Parses the command line; a mistake in it is a `UserError`."""
-    # Defined here, for a program that imports this module may have flags of these names.
-    flags.DEFINE_string("workdir", None, "The run whose ensemble predicts.")
-    command_line.define_config_flag()
-    flags.DEFINE_bool("json", False, "Print one JSON document.")
-    flags.DEFINE_bool("calibrated", False, "Temper the probabilities as the run was calibrated.")
-    flags.DEFINE_string("out", None, "A new file NAME.csv, .jsonl or .parquet to write instead.")
-    flags.DEFINE_list("keep", [], "Columns of the table to show beside its predictions: id,name.")
-    command_line.define_abstain_flag()
-    return command_line.parse(
-        argv,
-        example="--workdir=runs/digits pictures",
-        required=("workdir",),
-        arguments=("INPUTS...",),
-    )
-
-
-def run(program: str = "predict.py") -> int:
-    """Runs `main`, which messages call `program`; returns the exit status."""
-    return command_line.run(main, parse_flags, program)
+        legend["abstain"] = str(predictor.abstention.rule)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return json.dumps({**legend, "predictions": rows}, allow_nan=False)

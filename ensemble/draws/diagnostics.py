@@ -1,7 +1,9 @@
-"""Have the chains converged, and what are their draws worth: R-hat, ESS, MCSE, by ArviZ.
+"""Convergence of chains by ArviZ: R-hat, ESS, MCSE and LOO; draws in the form that ArviZ takes.
 
-Rank-normalised as in Vehtari et al. 2021 (https://doi.org/10.1214/20-BA1221). ArviZ takes two
-seconds to import and brings Matplotlib's pyplot along, so it is imported when it is first needed.
+R-hat and ESS are rank-normalised (Vehtari et al. 2021, https://doi.org/10.1214/20-BA1221). This
+module alone knows that there are two generations of ArviZ: 0.2x, the last one for Python 3.11, and
+1.x. ArviZ takes seconds to import and brings Matplotlib's pyplot along, so it is imported when it
+is first needed.
 """
 
 import functools
@@ -15,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 from etils import epath
-from flax.traverse_util import flatten_dict
 
 from ensemble.storage.files import write_file
 
@@ -29,9 +30,6 @@ GOOD_RHAT, GOOD_ESS = 1.01, 400
 bulk and tail ESS."""
 AGREE, DISAGREE, TOO_FEW = "agree", "do not agree", "hold too few independent draws"
 """What can be said of chains."""
-MIN_CHAINS = 6
-"""The number of chains of which at most 5% miss one of two equal modes when each starts at
-either."""
 
 _MIN_BATCHES = 8
 _FALSE_ALARMS = 0.01
@@ -182,7 +180,7 @@ def _worth_of_half(values: np.ndarray) -> float:
         scores = _normal_scores(one)
         halves = np.concatenate([scores[:, :half], scores[:, -half:]])
         centred = halves - halves.mean(axis=1, keepdims=True)
-        worths.append(float(import_arviz().ess(centred, method="identity")) / len(halves))
+        worths.append(ess(centred, "identity") / len(halves))
     found = min(worths)
     return max(found - _GAINED_BY_CENTRING, _GAINED_BY_CENTRING / 8)
 
@@ -207,22 +205,27 @@ def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
     mean = float(values.mean())
     if num_draws < MIN_DRAWS:
         return ScalarDiagnostics(math.nan, math.nan, math.nan, mean, math.nan)
-    arviz = import_arviz()
     # For the mean ArviZ takes a range of 1e-15 for a constant's: a probability's may be smaller.
     scale = float(np.ptp(values))
     with np.errstate(divide="ignore", invalid="ignore"):  # Without its middle it may be constant.
         return ScalarDiagnostics(
             rhat=_rhat(values),
-            ess_bulk=_number(arviz.ess(values, method="bulk")),
-            ess_tail=_number(arviz.ess(values, method="tail")),
+            ess_bulk=ess(values, "bulk"),
+            ess_tail=ess(values, "tail"),
             mean=mean,
-            mcse=_number(arviz.mcse((values - mean) / scale, method="mean")) * scale,
+            mcse=_number(import_arviz().mcse((values - mean) / scale, method="mean")) * scale,
         )
 
 
-def _number(found: Any) -> float:
-    """What ArviZ returns; where Numba is installed some of it is an array of one number."""
-    return float(np.asarray(found).item())
+def ess(values: np.ndarray, method: str) -> float:
+    """Effective sample size of a scalar [C, T]; the tail's is that of the 5% and 95% quantiles."""
+    prob = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    return _number(import_arviz().ess(values, method=method, **prob))
+
+
+def _number(result: Any) -> float:
+    """The number that ArviZ returns; with Numba it may be an array."""
+    return float(np.asarray(result).item())
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
@@ -242,7 +245,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     is_short = values.shape[1] < max(MIN_DRAWS, _MIN_BATCHES)
     if is_short or not np.isfinite(values).all() or np.ptp(values) == 0:
         return None
-    if not _number(import_arviz().ess(values, method="bulk")) > MIN_ESS:
+    if not ess(values, "bulk") > MIN_ESS:
         return None
     num_parts = -(-_MIN_BATCHES // len(values))
     length = values.shape[1] // num_parts
@@ -277,56 +280,86 @@ def _normal_scores(values: np.ndarray) -> np.ndarray:
     return scipy.stats.norm.ppf((ranks - 3 / 8) / (values.size + 1 / 4))
 
 
-def to_inference_data(
-    scalars: Mapping[str, np.ndarray],
-    draw_info: Mapping[str, np.ndarray],
-    positions: Mapping[str, Any],
-    position_numbers: np.ndarray,
-    first: int,
-) -> Any:
-    """Lays draws out as users of ArviZ expect them.
-
-    The parameters are stored for some draws only, and ArviZ wants one set of draws in `posterior`
-    and `sample_stats`: it marks divergences by position. So the group `posterior` has the tracked
-    scalars, whose convergence is in question, at every draw: `arviz.summary`, `plot_trace` and
-    `plot_rank` work on it as they are. The parameters have a group of their own, `params`, whose
-    coordinate `draw` says which draws they belong to: `data.posterior.sel(draw=data.params.draw)`
-    lies beside them, and `arviz.summary(data, group="params")` diagnoses them. A slash in a name
-    becomes a dot.
+def loo(log_likelihood: np.ndarray, efficiency: float) -> dict[str, Any]:
+    """Leave-one-out cross-validation by PSIS (Vehtari, Gelman and Gabry 2017), in nats.
 
     Args:
-        scalars: [C, T] each: functions of the parameters, such as predictive probabilities.
-        draw_info: [C, T] each: fields of `DrawInfo`, for the group `sample_stats`; they get ArviZ's
-            names, such as lp, diverging and n_steps.
-        positions: nested dict of [C, K, ...]; may be empty.
-        position_numbers: [K], the numbers of their draws.
-        first: number of the first of the T draws.
+        log_likelihood: [C, T, n], of n observations.
+        efficiency: ESS of the parameters / number of draws.
 
     Returns:
-        `arviz.InferenceData`.
+        `elpd_loo`, its standard error `se_loo`, the effective number of parameters `p_loo`, and
+        `num_bad_k`: observations whose Pareto k is above `good_k`, for which LOO is not reliable.
+        `good_k` is 0.7, or of S draws 1 - 1 / log10(S) if that is less (Vehtari et al. 2024,
+        "Pareto smoothed importance sampling").
     """
-    arviz = import_arviz()
-    stats = {SAMPLE_STATS.get(name, name): np.asarray(info) for name, info in draw_info.items()}
+    arviz, is_old = import_arviz(), _is_old()
+    data = to_arviz({"log_likelihood": to_dataset({"y": log_likelihood})})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `num_bad_k` says the same.
+        found = arviz.loo(data, True, "y", efficiency, **({"scale": "log"} if is_old else {}))
+    return {
+        "elpd_loo": float(found.elpd_loo if is_old else found.elpd),
+        "se_loo": float(found.se),
+        "p_loo": float(found.p_loo if is_old else found.p),
+        "good_k": float(found.good_k),
+        "num_bad_k": int(np.sum(found.pareto_k.values > found.good_k)),
+    }
+
+
+def to_arviz(groups: Mapping[str, Any]) -> Any:
+    """Returns groups of `to_dataset` in the form of the installed ArviZ.
+
+    Returns:
+        `arviz.InferenceData` of ArviZ 0.2x, `xarray.DataTree` of ArviZ 1.
+    """
+    if _is_old():
+        return import_arviz().InferenceData(**groups)
+    import xarray
+
+    return xarray.DataTree.from_dict(dict(groups))
+
+
+def to_dataset(
+    arrays: Mapping[str, Any],
+    draws: np.ndarray | None = None,
+    dims: Mapping[str, list[str | None]] | None = None,
+    *,
+    is_data: bool = False,
+) -> Any:
+    """Lays out a group for `to_arviz`; a slash in a name becomes a dot.
+
+    Args:
+        arrays: [C, T, ...] by name; of data without the first two axes.
+        draws: [T], numbers of the draws.
+        dims: names of the axes after the first two, by name; None for an axis without a name.
+        is_data: whether the arrays have no axes of chains and draws.
+
+    Returns:
+        `xarray.Dataset`; the attribute `site` of a variable has its name with slashes.
+    """
+    options: dict[str, Any] = {} if draws is None else {"coords": {"draw": draws}}
+    if is_data:
+        options["default_dims" if _is_old() else "sample_dims"] = []
+    with warnings.catch_warnings():
+        # A run of fewer draws than chains is no mistake.
+        warnings.filterwarnings("ignore", "More chains|Found chain dimension", UserWarning)
+        dataset = import_arviz().dict_to_dataset(
+            {dotted(name): np.asarray(values) for name, values in arrays.items()},
+            dims={dotted(name): axes for name, axes in (dims or {}).items() if name in arrays},
+            **options,
+        )
+    for name in arrays:
+        dataset[dotted(name)].attrs["site"] = name
+    return dataset
+
+
+def sample_stats(draw_info: Mapping[str, np.ndarray], draws: np.ndarray) -> Any:
+    """The group `sample_stats` of ArviZ, from fields [C, T] of `DrawInfo`; draws: their numbers."""
+    stats = {SAMPLE_STATS.get(name, name): np.asarray(values) for name, values in draw_info.items()}
     if "diverging" in stats:
         stats["diverging"] = stats["diverging"].astype(bool)
-    num_draws = next((np.shape(values)[1] for values in [*scalars.values(), *stats.values()]), 0)
-    groups = {
-        "posterior": (scalars, first + np.arange(num_draws)),
-        "sample_stats": (stats, first + np.arange(num_draws)),
-        "params": (flatten_dict(positions, sep="/"), np.asarray(position_numbers)),
-    }
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "More chains", UserWarning)  # A short run is no mistake.
-        return arviz.InferenceData(
-            **{
-                group: arviz.dict_to_dataset(
-                    {dotted(name): np.asarray(values) for name, values in arrays.items()},
-                    coords={"draw": numbers},
-                )
-                for group, (arrays, numbers) in groups.items()
-                if arrays
-            }
-        )
+    return to_dataset(stats, draws)
 
 
 def dotted(name: str) -> str:
@@ -335,11 +368,11 @@ def dotted(name: str) -> str:
 
 
 def write_netcdf(path: epath.Path, data: Any) -> None:
-    """Writes an `arviz.InferenceData` for `arviz.from_netcdf`, whole or not at all.
+    """Writes a file for `arviz.from_netcdf`, whole or not at all.
 
     Args:
         path: of the file, local or remote.
-        data: of `to_inference_data`.
+        data: of `to_arviz`.
 
     Raises:
         OSError: the file cannot be written.
@@ -350,11 +383,16 @@ def write_netcdf(path: epath.Path, data: Any) -> None:
         write_file(path, local.read_bytes())
 
 
+def _is_old() -> bool:
+    """Whether ArviZ is 0.2x."""
+    return import_arviz().__version__.startswith("0.")
+
+
 @functools.cache
 def import_arviz() -> Any:
-    """Imports ArviZ without the notice that it gives once a day.
+    """Imports ArviZ without the notice that 0.2x gives once a day.
 
-    It notes the day below the user's cache directory; where that cannot be written, elsewhere.
+    It notes the day below the user's cache directory; if that is read-only, elsewhere.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

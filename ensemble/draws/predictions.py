@@ -1,21 +1,22 @@
 """What chains predict by the draws that they keep: each of these is an estimator of its chain."""
 
 import functools
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
-from ensemble import target_rows
-from ensemble.batched_prediction import Keep, in_memory, predict_pooled
-from ensemble.draws.store import MAX_BYTES, Draws
-from ensemble.likelihood import Arrays, Likelihood
+from ensemble.data.source import Inputs, Source
+from ensemble.draws.store import LOG_PROB, MAX_BYTES, Draws
+from ensemble.likelihoods.likelihood import Likelihood
+from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.notes import note
+from ensemble.runtime.predict import predict_pooled
 from ensemble.sharding import processes
-from ensemble.source import Inputs, Source
-from ensemble.storage.predictions import MemberPredictions
 
 
 class _Predicted(NamedTuple):
@@ -25,7 +26,7 @@ class _Predicted(NamedTuple):
         numbers: of these draws.
         arrays: [C, K, N, ...] of the estimators that they have become; none of no draws.
         counts: [K] of the draws that an estimator stands for.
-        scores: of each draw, `Likelihood.draw_scores` by name, means [C] over the examples.
+        scores: of each draw, `Predictive.scores` by name, means [C] over the examples.
     """
 
     numbers: list[int]
@@ -44,7 +45,7 @@ class DrawPredictions:
     Args:
         likelihood: of the task.
         dataset: of the task.
-        most: draws of a chain that predict, `config.num_predictive_draws`.
+        most: draws of a chain that predict, `config.max_draws_per_chain`.
         predict: called as `predict(params, split)` with the parameters [C, ...] of one draw, nested
             dicts on the host; returns arrays [C, N, ...].
     """
@@ -63,12 +64,12 @@ class DrawPredictions:
         self._known: dict[str, _Predicted] = {}
         self._score = jax.jit(functools.partial(draw_scores, likelihood))
 
-    def of_split(self, name: str, draws: Draws) -> MemberPredictions:
+    def of_split(self, name: str, draws: Draws) -> Predictive:
         """What the chains say of a split."""
-        return as_members(self._up_to_date(name, draws).arrays)
+        return as_members(self._likelihood, self._up_to_date(name, draws).arrays)
 
     def average_draw(self, name: str, draws: Draws) -> dict[str, np.ndarray]:
-        """The mean `Likelihood.draw_scores` [C] of single draws on a split, by name."""
+        """The mean `Predictive.scores` [C] of single draws on a split, by name."""
         scores = self._up_to_date(name, draws).scores
         return {key: np.mean([one[key] for one in scores], axis=0) for key in scores[0]}
 
@@ -95,11 +96,13 @@ class DrawPredictions:
     def _with_draws(
         self, name: str, before: _Predicted, new: list[int], draws: Draws
     ) -> _Predicted:
-        params = processes.arrays_from_main(
-            draws.positions(np.array(new))[0] if processes.is_main() else None
-        )
+        kept = draws.positions(np.array(new))[0] if processes.is_main() else {}
+        flat = flatten_dict(kept, sep="/")
+        shapes = processes.from_main(lambda: {name: leaf.shape for name, leaf in flat.items()})
+        flat = {name: flat.get(name, np.zeros(shape, np.float32)) for name, shape in shapes.items()}
+        params = unflatten_dict(processes.tree_from_main(flat), sep="/")
         targets = self._dataset.targets(name)
-        rows = target_rows.on_devices(targets), np.ones(len(targets), bool)
+        rows = targets, np.ones(len(targets), bool)
         arrays, counts, scores = before.arrays, before.counts, list(before.scores)
         for k in range(len(new)):
             predicted = self._predict(jax.tree.map(lambda leaf, k=k: leaf[:, k], params), name)
@@ -112,33 +115,29 @@ class DrawPredictions:
 
 
 def predict_in_passes(
-    predict: Callable[[Inputs], dict[str, np.ndarray]],
+    predict: Callable[..., Arrays],
     inputs: Inputs,
     shape: tuple[int, int],
-    pooled: Callable[[Arrays, np.ndarray], tuple[Arrays, np.ndarray]],
-    keep: Keep = in_memory,
-) -> MemberPredictions:
+    likelihood: Likelihood,
+) -> Predictive:
     """What members say of inputs by their estimators, pooled for some examples at a time.
 
     Args:
         predict: of inputs [N, ...], arrays [M * K, N, ...].
         inputs: [N, ...].
         shape: (M, K), members and estimators of each.
-        pooled: `Likelihood.pooled`.
-        keep: where predictions are to be, if there are several estimators of a member.
+        likelihood: makes the predictive, and pools estimators.
     """
     num_members, num_each = shape
     if num_each == 1:
-        return MemberPredictions(predict(inputs))
+        return likelihood.predictive(predict(inputs))
     counts = np.ones(num_each, int)
-    arrays = predict_pooled(predict, inputs, shape, lambda one: pooled(one, counts)[0], keep)
+    arrays = predict_pooled(predict, inputs, shape, lambda one: likelihood.pooled(one, counts)[0])
     num_estimators = len(next(iter(arrays.values())))
-    return MemberPredictions(arrays, member_of(num_members, num_estimators // num_members))
+    return likelihood.predictive(arrays, member_of(num_members, num_estimators // num_members))
 
 
-def draw_scores(
-    likelihood: Likelihood, predicted: Mapping[str, jax.Array], targets: Any, mask: Any
-) -> dict[str, jax.Array]:
+def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: Any) -> Arrays:
     """Means [C] over N examples of the scores of one draw of every chain.
 
     Args:
@@ -148,29 +147,51 @@ def draw_scores(
         mask: [N], of the examples that are no padding.
 
     Returns:
-        `Likelihood.draw_scores`, by name.
+        `Predictive.scores`, by name.
     """
-    scores = likelihood.example_scores(predicted, targets)
-
-    def mean(name: str) -> jax.Array:
-        counts = target_rows.scored(name, targets, mask)
-        return jnp.sum(jnp.where(counts, scores[name], 0), axis=-1) / jnp.sum(counts)
-
-    return {name: mean(name) for name in likelihood.draw_scores}
+    return {
+        name: jnp.sum(jnp.where(mask, one, 0), axis=-1) / jnp.sum(mask)
+        for name, one in likelihood.each_score(predicted, targets).items()
+    }
 
 
-def as_members(arrays: Arrays) -> MemberPredictions:
+def as_members(likelihood: Likelihood, arrays: Arrays) -> Predictive:
     """Estimators [C, K, N, ...] of chains as predictions [C * K, N, ...], float32."""
     flat = {
         name: one.reshape(-1, *one.shape[2:]).astype(np.float32, copy=False)
         for name, one in arrays.items()
     }
-    return MemberPredictions(flat, member_of(*next(iter(arrays.values())).shape[:2]))
+    return likelihood.predictive(flat, member_of(*next(iter(arrays.values())).shape[:2]))
 
 
 def member_of(num_members: int, num_estimators: int) -> np.ndarray | None:
-    """Numbers estimators by their member, as `MemberPredictions` has it, for as many estimators of
+    """Numbers estimators by their member, as `Predictive` has it, for as many estimators of
     each member."""
     if num_estimators == 1:
         return None
     return np.repeat(np.arange(num_members), num_estimators)
+
+
+def draw_scalars(
+    likelihood: Likelihood, examples: np.ndarray, predicted: Arrays, targets: Any, mask: Any
+) -> Arrays:
+    """What is recorded of the predictions of a draw of every chain.
+
+    Args:
+        likelihood: of the task.
+        examples: [n], numbers of some examples.
+        predicted: [C, N, ...].
+        targets: [N].
+        mask: [N], of the examples that are no padding.
+
+    Returns:
+        Scores [C], and log-probabilities [C, n] of the targets of these examples, by a name with a
+        place for their numbers.
+    """
+    scores = draw_scores(likelihood, predicted, targets, mask)
+    some = {name: leaf[:, examples] for name, leaf in predicted.items()}
+    targets = jax.tree.map(operator.itemgetter(examples), targets)
+    return {
+        **{name: scores[name] for name in likelihood.traced},
+        LOG_PROB + "{:02d}": -likelihood.each_score(some, targets)["nll"],
+    }

@@ -62,18 +62,6 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
     return _error(log_probs, min(math.ceil(wanted / num_chains), num_draws))
 
 
-def error_of_chains(log_probs: np.ndarray) -> PredictiveError | None:
-    """Finds the error from the spread of the chains' means alone.
-
-    Args:
-        log_probs: log densities [C, n] of the targets, by each chain's mixture over its draws.
-
-    Returns:
-        As `error_of_draws`; None also of a single chain.
-    """
-    return None if len(log_probs) < 2 else _error(log_probs[:, None], 1)
-
-
 def _error(log_probs: np.ndarray, num_parts: int) -> PredictiveError | None:
     """The error of log densities [C, T, n], by means of so many batches of each chain."""
     top = log_probs.max(axis=(0, 1))  # NaN where one is.

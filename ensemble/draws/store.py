@@ -13,18 +13,17 @@ import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from ensemble.errors import UserError, first_line
-from ensemble.fitted import Fitted, OnDisk
-from ensemble.storage import old
+from ensemble.errors import InputError
+from ensemble.fitted import Fitted
 from ensemble.storage.files import write_file
-from ensemble.storage.identity import check
-from ensemble.storage.memory import memory_bytes
-from ensemble.storage.npz import read_arrays
+from ensemble.storage.manifest import Manifest, damaged
 
 logger = logging.getLogger("ensemble")
 
 _FILE_NAME = re.compile("([0-9]{9,}).npz")
 _SCALARS, _POSITIONS = "scalars/", "positions/"
+_JOINED = ".joined"
+"""What names of files end with that have the draws of more chains."""
 MAX_BYTES = 1 << 28
 """The size of the variables of all draws that predict."""
 
@@ -54,12 +53,11 @@ class Draws:
 
     Args:
         directory: local or remote; the first `append` creates it.
-        identity: of the run, which every file has; None: nobody's, and nothing is compared.
     """
 
-    def __init__(self, directory: epath.Path, identity: str | None = None):
+    def __init__(self, directory: epath.Path):
         self.directory = directory
-        self._identity = identity
+        self._manifest = Manifest(directory.parent)
         self._known: list[_Chunk] | None = None
 
     @property
@@ -85,8 +83,8 @@ class Draws:
             position_numbers: [K], ascending, of those draws; K may be 0.
 
         Raises:
-            ValueError: the draws do not continue those before, or the shapes do not agree.
-            UserError: the draws before cannot be read.
+            ValueError: the draws do not continue those before.
+            InputError: the draws before cannot be read.
             OSError: the file cannot be written.
         """
         chunks = self._chunks()
@@ -98,18 +96,16 @@ class Draws:
             numbers=np.array(position_numbers, np.int64),
         )
         leaves = {name: np.asarray(leaf) for name, leaf in flatten_dict(positions, sep="/").items()}
-        _check(chunk, chunks)
-        _check_positions(chunk, leaves)
+        if first != self.end:
+            raise ValueError(f"draws {first} to {end - 1} do not continue {self.end} draws")
         arrays: dict[str, Any] = {"range": np.array([first, end]), "numbers": chunk.numbers}
-        if self._identity is not None:
-            arrays["identity"] = self._identity
         arrays |= {_SCALARS + name: values for name, values in chunk.scalars.items()}
         arrays |= {_POSITIONS + name: leaf for name, leaf in leaves.items()}
         content = io.BytesIO()
         # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
         np.savez(content, **arrays)
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_file(chunk.path, content.getvalue())
+        self._manifest.write(chunk.path, content.getvalue())
         chunks.append(chunk)
 
     def truncate(self, end: int) -> None:
@@ -119,36 +115,68 @@ class Draws:
             end: the number of draws that the checkpoint knows of.
 
         Raises:
-            UserError: draws before `end` are missing or damaged, or later ones are of another run;
-                nothing is removed then.
+            InputError: draws before `end` are missing, damaged or of another run; nothing is
+                removed then.
             OSError: a file cannot be removed.
         """
         files = _list(self.directory)
-        chunks = _read_chunks([path for first, path in files if first < end], self._identity)
+        chunks = self._read_chunks([path for first, path in files if first < end])
         stored = chunks[-1].end if chunks else 0
         if stored != end:
-            raise UserError(
+            raise InputError(
                 f"{self.directory} has chunks of {stored} draws, and the checkpoint is at draw "
                 f"{end}, which must end a chunk; start the run again in a new --workdir"
             )
-        later = [path for first, path in files if first >= end]
-        for path in later:
-            try:
-                found = str(_read(path, ("identity",))["identity"])
-            except ValueError:  # A damaged one is taken again, too.
-                continue
-            if self._identity is not None:
-                check(path, found, self._identity)
-        for path in later:
+        for path in (path for first, path in files if first >= end):
             logger.warning("%s is later than the checkpoint: its draws are repeated.", path)
-            path.unlink()
+            self._manifest.remove(path)
         self._known = chunks
+
+    def joined(self, others: "Draws") -> None:
+        """Puts the draws of other chains beside these, in files that `join` gives their names.
+
+        Args:
+            others: As many draws, or more, of other chains.
+
+        Raises:
+            InputError: Draws cannot be read.
+        """
+        scalars = others.scalars()
+        for chunk in self._chunks():
+            here = slice(chunk.first, chunk.end)
+            arrays: dict[str, Any] = self._manifest.read_npz(chunk.path)
+            for name in chunk.scalars:
+                both = [arrays[_SCALARS + name], scalars[name][:, here]]
+                arrays[_SCALARS + name] = np.concatenate(both)
+            if len(chunk.numbers):
+                theirs = flatten_dict(others.positions(chunk.numbers)[0], sep="/")
+                for name, leaf in theirs.items():
+                    arrays[_POSITIONS + name] = np.concatenate([arrays[_POSITIONS + name], leaf])
+            content = io.BytesIO()
+            np.savez(content, **arrays)
+            write_file(chunk.path.with_name(chunk.path.name + _JOINED), content.getvalue())
+
+    def join(self, takes: bool) -> None:
+        """Takes what `joined` has written in place of what was, or removes it.
+
+        Args:
+            takes: Whether the checkpoint has all chains.
+        """
+        left = self.directory.glob(f"*{_JOINED}") if self.directory.exists() else ()
+        for path in left:
+            if takes:
+                place = path.with_name(path.name.removesuffix(_JOINED))
+                self._manifest.add(place, path)  # First: after a kill, this is done once more.
+                path.replace(place)
+            else:
+                path.unlink()
+        self._known = None
 
     def scalars(self, first: int = 0) -> dict[str, np.ndarray]:
         """Returns scalars [C, T] of the draws `first` and later; an empty dict if there are none.
 
         Raises:
-            UserError: a file is missing, damaged or not of this program.
+            InputError: a file is missing, damaged or not of this program.
         """
         kept = [chunk for chunk in self._chunks() if chunk.end > first]
         skipped = max(first - kept[0].first, 0) if kept else 0
@@ -185,7 +213,7 @@ class Draws:
     def num_that_fit(self) -> int:
         """Draws of all chains whose positions take no more than `MAX_BYTES`, from 1."""
         chunk = next(one for one in self._chunks() if len(one.numbers))
-        of_draw = sum(leaf[:, 0].nbytes for leaf in _read_positions(chunk, None).values())
+        of_draw = sum(leaf[:, 0].nbytes for leaf in self._read_positions(chunk).values())
         return max(1, MAX_BYTES // of_draw)
 
     def positions(self, numbers: np.ndarray | None = None) -> tuple[dict[str, Any], np.ndarray]:
@@ -199,7 +227,7 @@ class Draws:
             are none.
 
         Raises:
-            UserError: a file is missing, damaged or not of this program.
+            InputError: a file is missing, damaged or not of this program.
         """
         chunks = self._chunks()
         numbers = self.kept if numbers is None else numbers
@@ -207,7 +235,7 @@ class Draws:
         for chunk in chunks:
             chosen = np.isin(chunk.numbers, numbers)
             if chosen.any():
-                leaves = _read_positions(chunk, parts[0] if parts else None)
+                leaves = self._read_positions(chunk)
                 parts.append({name: leaf[:, chosen] for name, leaf in leaves.items()})
         joined = {
             name: np.concatenate([part[name] for part in parts], axis=1)
@@ -217,9 +245,39 @@ class Draws:
 
     def _chunks(self) -> list[_Chunk]:
         if self._known is None:
-            paths = [path for _, path in _list(self.directory)]
-            self._known = _read_chunks(paths, self._identity)
+            self._known = self._read_chunks([path for _, path in _list(self.directory)])
         return self._known
+
+    def _read_chunks(self, paths: Sequence[epath.Path]) -> list[_Chunk]:
+        """Reads all but the positions of the files that follow each other from draw 0."""
+        chunks: list[_Chunk] = []
+        for path in paths:
+            first, stored = int(path.name.split(".")[0]), chunks[-1].end if chunks else 0
+            if first != stored:
+                raise InputError(
+                    f"{path.parent}: draws {stored} to {first - 1} are missing, their file was "
+                    "removed; start the run again in a new --workdir"
+                )
+            arrays = self._manifest.read_npz(path, ("range", "numbers", _SCALARS))
+            if not arrays:  # Unfinished, and so later than any checkpoint.
+                break
+            chunks.append(
+                _Chunk(
+                    path=path,
+                    first=first,
+                    end=int(arrays["range"][1]),
+                    scalars=_below(_SCALARS, arrays),
+                    numbers=arrays["numbers"],
+                )
+            )
+        return chunks
+
+    def _read_positions(self, chunk: _Chunk) -> dict[str, np.ndarray]:
+        """Reads the positions of a chunk, [C, K, ...] by flat names."""
+        found = _below(_POSITIONS, self._manifest.read_npz(chunk.path, (_POSITIONS,)))
+        if not found:
+            raise damaged(chunk.path)
+        return found
 
 
 def _list(directory: epath.Path) -> list[tuple[int, epath.Path]]:
@@ -230,117 +288,12 @@ def _list(directory: epath.Path) -> list[tuple[int, epath.Path]]:
     return sorted((int(match[1]), path) for match, path in named if match)
 
 
-def _read_chunks(paths: Sequence[epath.Path], identity: str | None) -> list[_Chunk]:
-    """Reads all but the positions of the files that follow each other from draw 0."""
-    chunks: list[_Chunk] = []
-    for path in paths:
-        first, stored = int(path.name.split(".")[0]), chunks[-1].end if chunks else 0
-        if first > stored:
-            raise UserError(
-                f"{path.parent}: draws {stored} to {first - 1} are missing, their file was "
-                "removed; start the run again in a new --workdir"
-            )
-        try:
-            arrays = _read(path, ("range", "numbers", "identity", _SCALARS))
-            found = str(arrays.pop("identity"))
-            chunk = _Chunk(
-                path=path,
-                first=first,
-                end=int(arrays["range"][1]),
-                scalars=_below(_SCALARS, arrays),
-                numbers=arrays["numbers"],
-            )
-            if arrays["range"].tolist() != [first, chunk.end]:
-                raise ValueError(f"its draws {arrays['range'].tolist()} are not those of its name")
-            _check(chunk, chunks)
-        except Exception as error:  # Whatever damage does to NumPy, zipfile and the file system.
-            raise _damaged(path, error) from None
-        if identity is not None:
-            check(path, found, identity)
-        chunks.append(chunk)
-    return chunks
-
-
-def _read_positions(
-    chunk: _Chunk, others: Mapping[str, np.ndarray] | None
-) -> dict[str, np.ndarray]:
-    """Reads the positions of a chunk, [C, K, ...] by flat names as those of other chunks."""
-    try:
-        leaves = _below(_POSITIONS, _read(chunk.path, (_POSITIONS,)))
-        _check_positions(chunk, leaves)
-        if others is not None and _shapes(leaves) != _shapes(others):
-            raise ValueError("its positions have other shapes than those of the draws before")
-    except Exception as error:
-        raise _damaged(chunk.path, error) from None
-    return leaves
-
-
-def _shapes(leaves: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {name: leaf.shape[2:] for name, leaf in leaves.items()}
-
-
-def _read(path: epath.Path, prefixes: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Reads the arrays of an npz file whose names begin so.
-
-    `append` compresses nothing, so a file takes no more memory than it has bytes. These may be more
-    than the disk holds, in a file with holes. Joining chunks copies them, and `append` holds a
-    chunk three times.
-    """
-    limit = min(path.stat().length, memory_bytes() // 4)
-    with path.open("rb") as file:
-        return old.with_identity(read_arrays(file, limit, prefixes, compressed=False))
-
-
 def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {
         name.removeprefix(prefix): array
         for name, array in arrays.items()
         if name.startswith(prefix)
     }
-
-
-def _check(chunk: _Chunk, before: Sequence[_Chunk]) -> None:
-    """Raises ValueError unless the chunk is sound in itself and continues those before."""
-    stored = before[-1].end if before else 0
-    if chunk.first != stored or chunk.end <= chunk.first:
-        raise ValueError(
-            f"draws {chunk.first} to {chunk.end - 1} do not continue a chain of {stored} draws"
-        )
-    known = before[0].scalars if before else chunk.scalars
-    if not known or chunk.scalars.keys() != known.keys():
-        raise ValueError("its scalars are not those of the draws before")
-    expected = (*next(iter(known.values())).shape[:1], chunk.end - chunk.first)
-    for name, values in chunk.scalars.items():
-        if values.shape != expected or values.dtype.kind not in "fiub":
-            raise ValueError(f"{name} is {values.dtype} {values.shape}, not numbers {expected}")
-    numbers = chunk.numbers
-    if (
-        numbers.ndim != 1
-        or numbers.dtype.kind not in "iu"
-        or (np.diff(numbers) <= 0).any()
-        or ((numbers < chunk.first) | (numbers >= chunk.end)).any()
-    ):
-        raise ValueError("the numbers of its positions are not draws of it in ascending order")
-
-
-def _check_positions(chunk: _Chunk, leaves: Mapping[str, np.ndarray]) -> None:
-    """Raises ValueError unless there are positions [C, K, ...] of the chunk's draws."""
-    num_chains = next(iter(chunk.scalars.values())).shape[0]
-    expected = (num_chains, len(chunk.numbers))
-    if not leaves and len(chunk.numbers):
-        raise ValueError(f"there are no positions for {len(chunk.numbers)} draws")
-    for name, leaf in leaves.items():
-        if leaf.shape[:2] != expected or leaf.dtype.kind not in "fiub":
-            raise ValueError(
-                f"position {name} is {leaf.dtype} {leaf.shape}, not numbers {[*expected, '...']}"
-            )
-
-
-def _damaged(path: epath.Path, error: Exception) -> UserError:
-    return UserError(
-        f"{path} is damaged or not of this program: {first_line(error)}; restore it, or start the "
-        "run again in a new --workdir"
-    )
 
 
 LOG_DENSITY, LOG_PROB, VALUE = "log_density", "log_prob_", "value:"
@@ -384,22 +337,4 @@ def fitted_draws(draws: Draws, live: Sequence[int], most: int) -> Fitted:
     chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
     member_of = np.repeat(np.arange(len(live)), len(numbers))
-    return Fitted({"params": flat}, member_of, nouns=("chain", "draw"))
-
-
-def fitted(saved: OnDisk) -> Fitted:
-    """The draws of a run that is on disk: see `ensemble.entries.MethodEntry`.
-
-    Raises:
-        UserError: there are fewer draws than the checkpoint says, or none yet.
-    """
-    draws, num_recorded = saved.draws, saved.counters.get("num_recorded", 0)
-    if draws.end < num_recorded:
-        raise UserError(
-            f"{draws.directory} has {draws.end} draws of {num_recorded}: files were removed; "
-            "restore them, or sample again in a new --workdir"
-        )
-    found = fitted_draws(draws, saved.live, saved.config["num_predictive_draws"])
-    if not found.num_sets:
-        raise UserError(f"{draws.directory} has no draw yet; wait for the end of the warm-up")
-    return found
+    return Fitted(flat, member_of, nouns=("chain", "draw"))

@@ -1,32 +1,249 @@
-"""The base of all likelihoods of a number, which a network sees standardised.
+"""Targets are numbers: predictions are the mixture of the samples' distributions.
 
-What a subclass predicts, and how that is scored, is its own; `parametric.py` has what those share
-whose outputs are the parameters of a distribution.
+Never one Gaussian in its place. All that is needed of a family is in `families.py`; a quantile is a
+root of the mixture's CDF, the CRPS an integral of it.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import scipy.special
 
-from ensemble.errors import UserError
-from ensemble.likelihood import Arrays, Constant, Panel
-from ensemble.pictures import member_scores
-from ensemble.target_rows import values
+from ensemble.errors import InputError
+from ensemble.likelihoods import families
+from ensemble.likelihoods.likelihood import Likelihood, Params
+from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
+"""Quantiles of `columns`."""
+_CUTS = np.array([5e-4, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1 - 5e-4])
+_PLATEAU, _FLOAT32_PLATEAU = 1e-9, 1e-6  # Up to rounding a CDF is flat between far modes.
+_EXACT = 1e-12  # Distance of the CDF from the level to which a root is known,
+_RESOLVED = 1e-13  # or the share of a bracket.
+_MAX_STEPS = 200
+_HALVINGS = 40  # In float32 more change nothing.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
-SMALLEST, LARGEST = 1e-15, 1e15
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Numbers(Predictive):
+    """Predictions of numbers, in the target's unit: a mixture of distributions of one family.
+
+    Attributes:
+        family: of `families.py`, whose parameters `arrays` has.
+        unit: a typical difference between targets, which tells wide intervals from narrow ones.
+    """
+
+    kind, can_scale = "numbers", True
+    levels = LEVELS
+    family: Any = families.Normal
+    unit: float = 1.0
+
+    @cached_property
+    def law(self) -> Any:
+        """The samples' distributions [S, N]."""
+        return self.family(self.values)
+
+    def each_log_prob(self, y: Array) -> Array:
+        return self.law.log_density(y)
+
+    def cdf(self, y: Array) -> Array:
+        """CDF [..., N] of the mixture at values [..., N], any number for each row."""
+        each = self.law.cdf(y[..., None, :])  # [..., S, N]
+        if isinstance(each, np.ndarray):
+            return np.matmul(self.shares, each)
+        return self.average(jnp.moveaxis(each, -2, 0))
+
+    # Moments.
+
+    @cached_property
+    def _moments(self) -> tuple[Array, Array]:
+        """Means and variances [S, N] of the samples' distributions."""
+        return self.law.moments()
+
+    @cached_property
+    def mean(self) -> Array:
+        """Mean [N] of the mixture."""
+        return self.average(self._moments[0])
+
+    @property
+    def point(self) -> Array:
+        return self.mean
+
+    @property
+    def member_means(self) -> Array:
+        """Means [M, N] of the members; of a posterior [S, N] of its draws, one function each."""
+        return self._moments[0]
+
+    @cached_property
+    def uncertainty(self) -> Arrays:
+        """Variance [N] of the mixture: mean of the variances, and variance of the means."""
+        means, variances = self._moments
+        noise, disagreement = self.average(variances), self.average((means - self.mean) ** 2)
+        return {"total": noise + disagreement, "aleatoric": noise, "epistemic": disagreement}
+
+    @property
+    def std(self) -> Array:
+        """Standard deviation [N] of the mixture."""
+        return self.uncertainty["total"] ** 0.5
+
+    @property
+    def aleatoric_std(self) -> Array:
+        """Root [N] of the mean of the members' variances: their noise."""
+        return self.uncertainty["aleatoric"] ** 0.5
+
+    @property
+    def epistemic_std(self) -> Array:
+        """Standard deviation [N] of the members' means: their disagreement."""
+        return self.uncertainty["epistemic"] ** 0.5
+
+    # Quantiles.
+
+    def quantiles(self, levels: Sequence[float] | np.ndarray = LEVELS) -> Array:
+        """Quantiles [N, Q] of the mixture at levels [Q] in 0..1."""
+        return self.by_pieces(lambda some: some._roots(np.asarray(levels))).T
+
+    def _bracket(self, levels: np.ndarray) -> tuple[Array, Array, Array]:
+        """Levels [Q, 1] and bounds [Q, N] of their quantiles, by Cantelli's inequality."""
+        xp, _ = namespace(self.mean)
+        column = xp.asarray(levels, self.mean.dtype)[:, None]
+        odds, reach = xp.sqrt(column / (1 - column)), 1.01 * self.std
+        return column, self.mean - reach / odds, self.mean + reach * odds
+
+    def _roots(self, levels: np.ndarray) -> Array:
+        """Quantiles [Q, N]; the middle of a flat part of the CDF, as between modes far apart."""
+        if (of_log := self.family.of_log) is not None:
+            logs = dataclasses.replace(self, family=of_log)._roots(levels)
+            return namespace(logs)[0].exp(logs.clip(-80, 80))
+        column, low, high = self._bracket(levels)
+        if isinstance(low, np.ndarray):
+            flat = [column[:, 0] - _PLATEAU, column[:, 0] + _PLATEAU]
+            found = [[*map(self._newton, side, low, high)] for side in flat]
+            return np.mean(found, axis=0)
+        wanted = jnp.stack([column - _FLOAT32_PLATEAU, column + _FLOAT32_PLATEAU])  # [2, Q, 1]
+        ends = jnp.stack([jnp.stack([low, low]), jnp.stack([high, high])])
+        return self._halved(ends, wanted).mean((0, 1))
+
+    def _newton(self, level: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Solves CDF = level [N] by Newton's method.
+
+        A step that leaves the bracket halves it, and so do the last three of sixteen.
+        """
+        below, above, at = low, high, (low + high) / 2
+        for step in range(_MAX_STEPS):
+            value = self.cdf(at) - level
+            below, above = np.where(value < 0, at, below), np.where(value < 0, above, at)
+            is_found = np.abs(value) <= _EXACT
+            if (is_found | (above - below <= _RESOLVED * (high - low))).all():
+                break
+            with np.errstate(all="ignore"):
+                tried = at - value / np.exp(self.log_prob(at))
+            is_inside = (tried > below) & (tried < above) & (step % 16 < 13)
+            at = np.where(is_found, at, np.where(is_inside, tried, (below + above) / 2))
+        return at
+
+    def _halved(self, ends: Array, levels: Array, number: int = _HALVINGS) -> Array:
+        """Halves brackets [2, ...] of CDF = levels a number of times."""
+        xp, _ = namespace(ends)
+
+        def halve(_: int, ends: Array) -> Array:
+            middle = (ends[0] + ends[1]) / 2
+            is_below = self.cdf(middle) < levels
+            both = xp.where(is_below, middle, ends[0]), xp.where(is_below, ends[1], middle)
+            return xp.stack(both)
+
+        if xp is jnp:
+            return jax.lax.fori_loop(0, number, halve, ends)
+        for step in range(number):
+            ends = halve(step, ends)
+        return ends
+
+    @cached_property
+    def _at_levels(self) -> dict[float, Array]:
+        return dict(zip(LEVELS, self.quantiles().T, strict=True))
+
+    @property
+    def median(self) -> Array:
+        """[N]."""
+        return self._at_levels[0.5]
+
+    def central(self, level: float) -> tuple[Array, Array]:
+        """Ends [N] of the central interval of a level, such as 0.9."""
+        ends, known = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)], self._at_levels
+        is_known = {*ends} <= known.keys()
+        low, high = map(known.get, ends) if is_known else self.quantiles(ends).T
+        return low, high
+
+    def doubt(self) -> Array:
+        """How wide the 90% interval is, w / (w + unit)."""
+        low, high = self.central(0.9)
+        return (high - low) / (high - low + self.unit)
+
+    # In comparison with targets.
+
+    def scores(self, y: Array) -> Arrays:
+        """NLL in nats, and the squared error of the mean."""
+        return {"nll": -self.log_prob(y), "squared_error": (self.mean - y) ** 2}
+
+    def pit(self, y: Array) -> Array:
+        """CDF [N] at the targets: uniform if the predictions are right (Dawid 1984)."""
+        return self.cdf(np.asarray(y, np.float64))
+
+    def crps(self, y: Array) -> np.ndarray:
+        """CRPS [N], the integral of (F(x) - 1[x >= y])^2 (Gneiting and Raftery 2007, eq. 20).
+
+        In closed form of few Gaussians; else by Gauss and Legendre's rule between quantiles and the
+        target, while beyond the outermost quantiles the distance of the target counts.
+        """
+        y = np.asarray(y, np.float64)
+        found: np.ndarray | None = self.law.crps(self.shares[:, None], y)
+        if found is not None:
+            return found
+        return np.asarray(self.by_pieces(Numbers._integral, y))
+
+    def _integral(self, y: np.ndarray) -> np.ndarray:
+        ends = self._roots(_CUTS)
+        inside = np.clip(y, ends[0], ends[-1])
+        cuts = np.sort(np.concatenate([ends, inside[None]]), axis=0)
+        middle, half = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts, axis=0) / 2
+        is_reached, found = middle > inside, np.abs(y - inside)
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            squares = (self.cdf(middle + node * half) - is_reached) ** 2
+            found = found + weight * (half * squares).sum(axis=0)
+        return found
+
+    # What follows.
+
+    def scaled(self, factor: float) -> Numbers:
+        """The mixture, wider by a factor about its mean."""
+        centre = self.average(self.law.centre)
+        return dataclasses.replace(self, arrays=self.law.widened(centre, factor))
+
+    def columns(self) -> Arrays:
+        names = ("mean", "std", "aleatoric_std", "epistemic_std")
+        moments = {name: getattr(self, name) for name in names}
+        return self._with_answered(moments | {"quantiles": self.quantiles()})
+
+
+SMALLEST, LARGEST = 1e-15, families.LARGEST
 """Limits of targets and of their spread: the squares of what is beyond would leave float32."""
+MIN_SCALE = 1e-3
+"""Least scale of a distribution, in standard deviations of the training targets: without it a
+density could grow without bound on a target that repeats."""
 _MIN_SPREAD = 1e-3  # Relative to the targets' size: float32 has seven digits.
 
 
-class Numbers:
-    """Targets are numbers, which a network sees standardised.
+class NumberLikelihood(Likelihood):
+    """The base of likelihoods of numbers, which a network sees standardised.
 
     Args:
         shift: mean of the training targets.
@@ -35,176 +252,212 @@ class Numbers:
         high: their maximum.
     """
 
-    name: str
-    loss = "nll"
-    has_density = True
-    takes_logits = False
-    is_of_numbers = True
-    num_targets = 1
-    is_of_counts = False
-    can_be_censored: bool = False
-    can_have_errors: bool = False
-    annotations: tuple[str, ...] = ()
-    """On training targets, of `ensemble.target_rows`."""
-    why_not_evaluated = ""
-    evaluator = "ensemble.evaluation.numbers.number_evaluator:NumberEvaluator"
+    progress = "squared_error"
+    predictions: type[Predictive] = Numbers
+    family: Any
+    settings: Sequence[str] = ()
+    """Further arguments, which are attributes and kept in a workdir."""
 
     def __init__(self, shift: float, scale: float, low: float, high: float):
         self.shift, self.scale, self.low, self.high = shift, scale, low, high
 
-    # From the data, and from what a workdir says of them.
-
     @classmethod
-    def of_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
-        """Makes the likelihood of training targets [N].
-
-        Args:
-            targets: of the training examples.
-            class_names: empty.
-            **settings: of a subclass that has keys in the configuration.
-
-        Raises:
-            UserError: the targets are classes, or all alike, or not finite, or none of this kind.
-        """
+    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
         if class_names:
-            raise UserError(
+            raise InputError(
                 f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
-                f"{', '.join(class_names[:3])}...: set config.likelihood='categorical'"
+                f"{', '.join(class_names[:3])}... Set config.likelihood='categorical'."
             )
-        cls.check_targets(values(targets), "train")
-        return cls(*cls.standardisation(values(targets)), **settings)
-
-    @classmethod
-    def check_targets(cls, targets: np.ndarray, split: str) -> None:
-        """Checks targets [N] of any split; any finite numbers can be targets.
-
-        Raises:
-            UserError: of subclasses whose targets are of one kind: some are of another.
-        """
+        cls.check_targets(targets, "train")
+        return cls(*cls.standardisation(targets), **settings)
 
     @classmethod
     def standardisation(cls, targets: np.ndarray) -> tuple[float, float, float, float]:
-        """Shift, scale, least and largest value of training targets [N]."""
+        """Shift, scale, minimum and maximum of training targets [N]."""
         return target_range(targets)
 
     @classmethod
-    def described(cls, description: Mapping[str, Any]) -> Self:
-        """The inverse of `describe`.
+    def from_dict(cls, description: Mapping[str, Any]) -> Self:
+        numbers = [float(description[f"target_{name}"]) for name in _OF_RANGE]
+        return cls(*numbers, **{name: description[name] for name in cls.settings})
 
-        Raises:
-            ValueError: the description is damaged or forged.
+    def to_dict(self) -> dict[str, Any]:
+        found = {f"target_{name}": getattr(self, name) for name in _OF_RANGE}
+        return found | {name: getattr(self, name) for name in self.settings}
+
+    @property
+    def unit(self) -> float:
+        """A typical difference between targets."""
+        return self.scale
+
+    def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
+        found: Array = self.family(self.predict(params, outputs)).log_density(targets)
+        return found
+
+    def of_predictions(self) -> dict[str, Any]:
+        return {"family": self.family, "unit": self.unit}
+
+
+_OF_RANGE = ("shift", "scale", "low", "high")
+
+
+class LocationScale(NumberLikelihood):
+    """A subclass maps K outputs to a location and a scale of a standardised target."""
+
+    can_be_tempered = True
+
+    def parameters(self, params: Params, outputs: Array) -> Arrays:
+        """Parameters [B] of the family for standardised targets."""
+        return {"loc": outputs[..., 0], "scale": positive(outputs[..., 1])}
+
+    def predict(self, params: Params, outputs: Array) -> Arrays:
+        found = self.parameters(params, outputs.astype(jnp.float32))
+        loc, scale = self.shift + self.scale * found["loc"], self.scale * found["scale"]
+        return {**found, "loc": loc, "scale": scale}
+
+    def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
+        return {**predicted, "scale": factor * predicted["scale"]}
+
+    def relative_variance(self, predicted: Arrays) -> Any:
+        """Square of the scale of standardised targets: beta-NLL weights gradients by it."""
+        return (predicted["scale"] / self.scale) ** 2
+
+
+class Gaussian(LocationScale):
+    """Two outputs: the mean, and what `positive` makes the standard deviation."""
+
+    name, num_outputs, family = "gaussian", 2, families.Normal
+
+    def expected_log_prob(self, params: Params, outputs: Array, taught: Numbers) -> Array:
+        """Expected log density [B] of a target that a teacher predicts.
+
+        It is largest at the mean and the variance of the teacher's mixture.
         """
-        numbers = [description[f"target_{name}"] for name in ("shift", "scale", "low", "high")]
-        if not all(type(one) in (int, float) and abs(one) < LARGEST for one in numbers):
-            raise ValueError("dataset.target_shift, _scale, _low and _high must be numbers")
-        shift, scale, low, high = map(float, numbers)
-        if not (scale > SMALLEST and low < high):
-            raise ValueError("dataset.target_scale must be positive, target_low below target_high")
-        return cls(shift, scale, low, high, **cls.described_settings(description))
+        ours = self.predict(params, outputs)
+        density: Array = self.family(ours).log_density(taught.mean)
+        return density - 0.5 * taught.uncertainty["total"] / ours["scale"] ** 2
+
+
+class SharedGaussian(Gaussian):
+    """One output, the mean; the standard deviation is a parameter that each member learns."""
+
+    name, num_outputs = "gaussian_homoscedastic", 1
+
+    def init(self, rng_key: Array) -> Arrays:
+        """`raw_scale` [], 0: the standard deviation of the training targets."""
+        return {"raw_scale": jnp.zeros(())}
+
+    def parameters(self, params: Params, outputs: Array) -> Arrays:
+        scale = jnp.broadcast_to(positive(params["raw_scale"]), outputs.shape[:-1])
+        return {"loc": outputs[..., 0], "scale": scale}
+
+
+class Laplace(LocationScale):
+    """Two outputs: the median, and what `positive` makes the mean absolute deviation."""
+
+    name, num_outputs, family = "laplace", 2, families.LaplaceNoise
+
+
+class StudentT(LocationScale):
+    """Two outputs, location and scale; the degrees of freedom are a parameter of each member."""
+
+    name, num_outputs, family = "student_t", 2, families.StudentT
+
+    def init(self, rng_key: Array) -> Arrays:
+        """`raw_df` [], 0: some seven degrees of freedom."""
+        return {"raw_df": jnp.zeros(())}
+
+    def parameters(self, params: Params, outputs: Array) -> Arrays:
+        # More than 2, so that there is a variance.
+        df = 2.1 + jax.nn.softplus(params["raw_df"] + math.log(math.expm1(5.0)))
+        found = super().parameters(params, outputs)
+        return {**found, "df": jnp.broadcast_to(df, outputs.shape[:-1])}
+
+
+class LogNormal(LocationScale):
+    """Two outputs, mean and standard deviation of the logarithm, which is standardised.
+
+    Targets are positive. `loc` and `scale` are of the logarithm; moments and scores are of the
+    target itself.
+    """
+
+    name, num_outputs, family = "log_normal", 2, families.LogNormal
+
+    def parameters(self, params: Params, outputs: Array) -> Arrays:
+        # A mean grows with exp of half the square of this deviation.
+        return {"loc": outputs[..., 0], "scale": bounded(outputs[..., 1], 3.0)}
 
     @classmethod
-    def described_settings(cls, description: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of `of_data` that a subclass has put into its description.
+    def check_targets(cls, targets: np.ndarray, split: str) -> None:
+        if not np.min(targets) > 0:
+            raise InputError(
+                f"config.likelihood='log_normal' is for positive numbers, and the {split} targets "
+                f"have {np.min(targets):g}. Remove such rows, or set config.likelihood='gaussian'."
+            )
 
-        Raises:
-            ValueError: the description is damaged or forged.
-        """
-        return {}
+    @classmethod
+    def standardisation(cls, targets: np.ndarray) -> tuple[float, float, float, float]:
+        _, _, low, high = target_range(targets)
+        logs = np.log(np.asarray(targets, np.float64))
+        return float(logs.mean()), float(logs.std()), low, high
 
-    def describe(self) -> dict[str, Any]:
-        """Returns how targets are standardised, JSON-ready."""
+    @property
+    def unit(self) -> float:
+        """About the standard deviation of the training targets."""
+        return math.exp(self.shift) * self.scale
+
+
+class MixtureOfGaussians(NumberLikelihood):
+    """Three outputs for each of K components: the logit of its weight, its mean, its deviation.
+
+    Mixture density networks (Bishop 1994, NCRG/94/004). Where the outputs are 0, components are at
+    quantiles of the standard normal distribution, and their mixture has mean 0 and variance 1.
+
+    Args:
+        *standardisation: as of `NumberLikelihood`.
+        components: K.
+    """
+
+    name, family, settings = "mixture_of_gaussians", families.NormalMixture, ("components",)
+
+    def __init__(self, *standardisation: float, components: int):
+        super().__init__(*standardisation)
+        self.components, self.num_outputs = components, 3 * components
+
+    def predict(self, params: Params, outputs: Array) -> Arrays:
+        logits, locs, raw_scales = jnp.split(outputs.astype(jnp.float32), 3, axis=-1)
+        starts = scipy.special.ndtri((np.arange(self.components) + 0.5) / self.components)
+        deviation = math.sqrt(1 - starts.var())
         return {
-            "target_shift": self.shift,
-            "target_scale": self.scale,
-            "target_low": self.low,
-            "target_high": self.high,
-            **({"target_remarks": list(self.annotations)} if self.annotations else {}),
+            "log_weight": jax.nn.log_softmax(logits),
+            "loc": self.shift + self.scale * (jnp.asarray(starts, jnp.float32) + locs),
+            "scale": self.scale * positive(raw_scales, deviation),
         }
 
-    # Of annotations on targets, as functions of arrays of NumPy or of JAX.
 
-    def log_survival(self, parts: Mapping[str, Any], y: Any, xp: Any, special: Any) -> Any:
-        """Log probability of y or more, in the target's units, of those that `can_be_censored`."""
-        raise NotImplementedError
+def bounded(raw: Array, most: float) -> Array:
+    """Maps a number to a scale between `MIN_SCALE` and `most`, and 0 to 1: a sigmoid, moved."""
+    share = (1 - MIN_SCALE) / (most - MIN_SCALE)
+    return MIN_SCALE + (most - MIN_SCALE) * jax.nn.sigmoid(raw + math.log(share / (1 - share)))
 
-    def with_error(self, parts: Mapping[str, Any], error: Any) -> Mapping[str, Any]:
-        """Parameters of the sum with a Gaussian error, of those that `can_have_errors`.
 
-        Args:
-            parts: of `predict`.
-            error: standard deviation, in the target's units.
-        """
-        raise NotImplementedError
-
-    # On the devices.
-
-    def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
-        """No parameters beside the network's, unless a subclass has some."""
-        return {}
-
-    # On the host.
-
-    def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
-        """The same: no single distribution stands for a mixture of several."""
-        return arrays, counts
-
-    def constant(self, train_targets: np.ndarray) -> Constant:
-        """Always answers the normal distribution of the training targets."""
-        learned = np.asarray(values(train_targets), np.float64)
-        what = f"always answering the mean {learned.mean():.4g}"
-        return Constant(what, "rmse", self.normal(learned.mean(), learned.std()))
-
-    def normal(self, mean: Any, deviation: Any) -> tuple[Any, Arrays]:
-        """A likelihood, and what one member predicts by it that says a normal distribution.
-
-        Args:
-            mean: [N], or one of all examples.
-            deviation: likewise.
-        """
-        from ensemble.likelihoods.gaussian import Gaussian  # It is one of these itself.
-
-        parts = {"loc": mean, "scale": deviation}
-        arrays = {name: np.asarray(one, np.float64).reshape(1, -1) for name, one in parts.items()}
-        return Gaussian(self.shift, self.scale, self.low, self.high), arrays
-
-    def final_figures(
-        self, arrays: Arrays, targets: np.ndarray, section: Mapping[str, Any]
-    ) -> dict[str, Figure]:
-        """Draws the members' scores beside the ensemble's."""
-        titles = {"rmse": "RMSE (lower is better)", "nll": "NLL in nats (lower is better)"}
-        return {"members": member_scores.member_scores(section, titles)}
-
-    def curves(self) -> Sequence[Panel]:
-        """Training loss, validation NLL and validation RMSE."""
-        loss = Panel("train", "loss", "Training loss", "loss (nats)")
-        nll = Panel("validation", "nll", "Validation NLL (lower is better)", "NLL (nats)")
-        return loss, nll, Panel("validation", "rmse", "Validation RMSE (lower is better)", "RMSE")
+def positive(raw: Array, start: float = 1.0) -> Array:
+    """Maps a number to a scale above `MIN_SCALE`, and 0 to `start`: softplus, moved."""
+    return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))
 
 
 def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:
-    """Mean, standard deviation, least and largest value of training targets [N].
+    """Mean, standard deviation, minimum and maximum of training targets [N].
 
     Raises:
-        UserError: there is one target, they are all alike, or too large, small or near each other.
+        InputError: they are all alike, or too large, small or near each other.
     """
     values = np.asarray(targets, np.float64)
-    if len(values) < 2:
-        raise UserError("there is one sample to learn from; a spread needs two or more")
     spread, largest = float(values.std()), float(np.abs(values).max())
-    if not np.isfinite(spread) or spread == 0:
-        raise UserError(
-            f"the training targets have the standard deviation {spread:g}; it must be positive and "
-            "finite: give targets that differ"
-        )
-    if not SMALLEST < spread <= largest < LARGEST:
-        raise UserError(
-            f"the training targets have the standard deviation {spread:g} and values up to "
-            f"{largest:g}; both must be within {SMALLEST:g} and {LARGEST:g}: give them in other "
-            "units"
-        )
-    if spread < _MIN_SPREAD * largest:
-        raise UserError(
-            f"the training targets are near {values.mean():g} and differ by only {spread:g}, which "
-            "float32 cannot resolve well: subtract a constant from them"
+    if not max(SMALLEST, _MIN_SPREAD * largest) < spread <= largest < LARGEST:
+        raise InputError(
+            f"The training targets have the standard deviation {spread:g} and values up to "
+            f"{largest:g}, which float32 does not resolve. Use two or more different targets; "
+            "rescale them, or subtract a constant."
         )
     return float(values.mean()), spread, float(values.min()), float(values.max())

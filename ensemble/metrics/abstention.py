@@ -6,6 +6,7 @@ those without a temperature, so that the order of examples depends on no calibra
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any, NamedTuple
 
@@ -13,32 +14,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 
 LEVEL = 0.95
-"""Confidence of bounds and intervals."""
-
+"""Confidence of bounds."""
 MAX_ERROR, COVERAGE = "max_error", "coverage"
-
 ACCEPT_ALL = 1.0
-"""The threshold that every prediction lies below."""
-
+"""The threshold that every doubt lies below."""
 _STEPS = 50  # Coverages that are tested: 2%, 4%, ..., 100%.
 _MARGIN = 1e-3
-"""Relative distance of a threshold from the example that sets it: far above what a forward pass
-rounds on another device, so that examples of equal confidence are accepted or refused together."""
-_RANGE = (1e-30, 1 - 1e-6)  # Of 1 - max probability: what float32 still tells from 0 and 1.
+"""Relative distance of a threshold from the row that sets it: far above what a forward pass rounds
+on another device, so that rows of equal confidence are accepted or refused together."""
+_LEAST = 1e-30  # Of a doubt, so that a threshold lies above it.
 
 
 class Rule(NamedTuple):
-    """What is wanted of abstention.
+    """What abstention is to achieve.
 
     Attributes:
-        name: `max_error`, the largest error among accepted examples with 95% confidence, or
-            `coverage`, the share of examples to accept.
-        value: of it, in 0..1.
-        tolerance: of numbers, how far a prediction that is no error may lie from its target, in the
-            target's units; None: the likelihood's own.
+        name: `max_error`, the largest error among accepted rows with 95% confidence, or `coverage`,
+            the share of rows to accept.
+        value: The share, 0 to 1.
+        tolerance: Largest error of a number that is not wrong, in the target's unit; None: the
+            default of the predictions.
     """
 
     name: str
@@ -50,19 +48,39 @@ class Rule(NamedTuple):
         """Reads `max_error=0.02`, `coverage=0.9` or, with a tolerance, `max_error=0.1@5`.
 
         Raises:
-            UserError: it is neither.
+            InputError: It is neither.
         """
-        name, _, number = str(text).partition("=")
-        number, _, tolerance = number.partition("@")
-        value, allowed = _number(number), _number(tolerance) if "@" in str(text) else None
-        is_tolerance = allowed is None or 0 < allowed < math.inf
-        if name not in (MAX_ERROR, COVERAGE) or not 0 < value < 1 or not is_tolerance:
-            raise UserError(
-                f"abstain={text!r} must be {MAX_ERROR}=E or {COVERAGE}=C with a number between 0 "
-                f"and 1, such as {MAX_ERROR}=0.02; of targets that are numbers {MAX_ERROR}=0.1@5 "
-                "says that predictions err which are off by more than 5"
-            )
-        return cls(name, value, allowed)
+        name, _, rest = str(text).partition("=")
+        value, at, tolerance = rest.partition("@")
+        with contextlib.suppress(ValueError):
+            rule = cls(name, float(value), float(tolerance) if at else None)
+            is_tolerance = rule.tolerance is None or 0 < rule.tolerance < math.inf
+            if name in (MAX_ERROR, COVERAGE) and 0 < rule.value < 1 and is_tolerance:
+                return rule
+        raise InputError(
+            f"{text} must be {MAX_ERROR}=E or {COVERAGE}=C with a number between 0 and 1, such as "
+            f"{MAX_ERROR}=0.02; for numbers {MAX_ERROR}=0.1@5, where predictions that are off by "
+            "more than 5 are wrong"
+        )
+
+    @classmethod
+    def of(
+        cls, max_error: float | None, coverage: float | None, tolerance: float | None = None
+    ) -> Rule | None:
+        """A rule by the arguments of `ensemble.load`; None if neither is given.
+
+        Raises:
+            InputError: Both are given, or a number is outside of its range.
+        """
+        given = {MAX_ERROR: max_error, COVERAGE: coverage}
+        texts = [f"{name}={value}" for name, value in given.items() if value is not None]
+        if len(texts) > 1:
+            raise InputError(f"{' and '.join(texts)}: set one of them")
+        if tolerance is None:
+            return cls.parse(texts[0]) if texts else None
+        if not texts:
+            raise InputError(f"tolerance={tolerance} needs {MAX_ERROR}")
+        return cls.parse(f"{texts[0]}@{tolerance}")
 
     def __str__(self) -> str:
         at = "" if self.tolerance is None else f"@{self.tolerance:g}"
@@ -70,35 +88,36 @@ class Rule(NamedTuple):
 
 
 class Abstention(NamedTuple):
-    """A fitted threshold, and what it does to the calibration split.
+    """A fitted threshold.
 
     Attributes:
-        rule: that it follows.
-        threshold: an example is accepted where 1 - max probability lies below it, 0..1.
-        num_examples: N of the calibration split.
-        num_accepted: of them.
-        num_errors: of those accepted.
+        rule: The rule that it follows.
+        threshold: A row is accepted if its doubt lies below it, 0 to 1.
     """
 
     rule: Rule
     threshold: float
-    num_examples: int
-    num_accepted: int
-    num_errors: int
 
 
-def one_minus_max(log_probs: Any, xp: Any = np) -> Any:
-    """1 - max probability, summed over the other classes: exact also where it is tiny.
+def are_wrong(p: Any, y: NDArray, tolerance: float | None = None) -> NDArray:
+    """Whether predictions are wrong, bool [N]: other classes, or medians too far from the targets.
 
     Args:
-        log_probs: `[N, C]` log-probabilities of the ensemble's mean.
-        xp: `numpy`, or `jax.numpy` for JAX arrays.
+        p: `Predictive`.
+        y: Targets [N].
+        tolerance: Largest error of a number that is not wrong; None: half of `p.unit`.
 
-    Returns:
-        `[N]` in 0..1.
+    Raises:
+        ValueError: Right and wrong are not defined for such targets.
     """
-    others = xp.arange(log_probs.shape[-1]) != xp.argmax(log_probs, axis=-1)[..., None]
-    return xp.clip(xp.where(others, xp.exp(log_probs), 0).sum(axis=-1), *_RANGE)
+    if p.kind == "classes" and tolerance is None:
+        return np.asarray(p.labels != y)
+    if p.kind not in ("numbers", "counts"):
+        raise ValueError(
+            "a tolerance is for numbers and counts: leave it out of classes; quantiles and several "
+            "targets are neither right nor wrong"
+        )
+    return np.abs(p.median - y) > (p.unit / 2 if tolerance is None else tolerance)
 
 
 def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstention:
@@ -114,75 +133,34 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
     of the confidences.
 
     Args:
-        rule: what is wanted.
-        doubts: `[N]`, `one_minus_max` on the calibration split.
-        errors: `[N]` bool, whether the most probable class is wrong.
+        rule: What to achieve.
+        doubts: `Predictive.doubt()` [N] on the calibration split.
+        errors: `are_wrong` [N] there.
 
     Raises:
-        ValueError: no threshold is proved to have the target error rate; the message says what is.
+        ValueError: No threshold is proved to have the target error rate.
     """
-    ranked, num_errors = _ranked(doubts, errors)
-    fit = _max_error_threshold if rule.name == MAX_ERROR else _coverage_threshold
-    threshold = fit(ranked, num_errors, rule.value)
-    accepted = int(np.searchsorted(ranked, threshold, side="left"))
-    return Abstention(rule, threshold, len(ranked), accepted, int(num_errors[accepted]))
-
-
-def smallest_provable_error(num_examples: int) -> float:
-    """The error that so many examples without a single error prove, with 95% confidence."""
-    return 1 - (1 - LEVEL) ** (1 / num_examples)
-
-
-def num_needed(max_error: float) -> int:
-    """How many examples without a single error prove an error, with 95% confidence."""
-    return math.ceil(math.log(1 - LEVEL) / math.log1p(-max_error))
-
-
-def error_bound(num_errors: int, num_examples: int) -> float:
-    """Upper 95% bound of the error (Clopper & Pearson 1934); 1 where there are no examples."""
-    return _clopper_pearson(num_errors, num_examples, 1 - LEVEL)[1]
-
-
-def error_interval(num_errors: int, num_examples: int, level: float = LEVEL) -> tuple[float, float]:
-    """Two-sided interval of the error (Clopper & Pearson 1934); 0..1 without examples."""
-    return _clopper_pearson(num_errors, num_examples, (1 - level) / 2)
-
-
-def _clopper_pearson(num_errors: int, num_examples: int, tail: float) -> tuple[float, float]:
-    num_right = num_examples - num_errors
-    low = special.betaincinv(num_errors, num_right + 1, tail) if num_errors else 0.0
-    high = special.betaincinv(num_errors + 1, num_right, 1 - tail) if num_right else 1.0
-    return float(low), float(high)
-
-
-def _number(text: str) -> float:
-    """A number, or NaN."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _ranked(doubts: ArrayLike, errors: ArrayLike) -> tuple[NDArray, NDArray]:
-    """The doubts `[N]`, the least first, and how many of the first n err, `[N + 1]`."""
-    doubts, errors = np.asarray(doubts, np.float64), np.asarray(errors, bool)
-    if doubts.ndim != 1 or doubts.shape != errors.shape or not len(doubts):
-        raise ValueError(f"doubts {doubts.shape} and errors {errors.shape} must be [N], N > 0")
+    doubts = np.maximum(np.asarray(doubts, np.float64), _LEAST)
     order = np.argsort(doubts, kind="stable")
-    return doubts[order], np.concatenate([[0], np.cumsum(errors[order])])
+    ranked = doubts[order]
+    if rule.name == MAX_ERROR:
+        num_errors = np.concatenate([[0], np.cumsum(np.asarray(errors, bool)[order])])
+        return Abstention(rule, _max_error_threshold(ranked, num_errors, rule.value))
+    # This share of new rows is accepted on average, at least, as conformal sets hold labels.
+    count = math.ceil(rule.value * (len(ranked) + 1) - 1e-9)
+    is_all = count > len(ranked)
+    return Abstention(rule, ACCEPT_ALL if is_all else float(ranked[count - 1] * (1 + _MARGIN)))
 
 
 def _max_error_threshold(ranked: NDArray, num_errors: NDArray, max_error: float) -> float:
-    num_examples, needed = len(ranked), num_needed(max_error)
-    best = smallest_provable_error(num_examples)
+    num_examples = len(ranked)
+    needed = math.ceil(math.log(1 - LEVEL) / math.log1p(-max_error))  # Without a single error.
     if num_examples < needed:
-        larger = f"a larger {MAX_ERROR}"
-        if not num_errors[-1]:
-            larger = f"{MAX_ERROR}={math.ceil(1000 * best) / 1000:g} at least"
+        best = 1 - (1 - LEVEL) ** (1 / num_examples)
         raise ValueError(
             f"{num_examples} calibration examples without a single error would prove {best:.2%} at "
-            f"best, with {LEVEL:.0%} confidence; {max_error:.3g} takes {needed:,}: hold out more, "
-            f"or ask for {larger}"
+            f"best, with {LEVEL:.0%} confidence; {max_error:.3g} takes {needed:,}. Hold out more "
+            f"or use a larger {MAX_ERROR}"
         )
     counts = -(-np.arange(1, _STEPS + 1) * num_examples // _STEPS)
     # With fewer than needed no test can succeed; among twice as many an error is allowed, which in
@@ -195,31 +173,9 @@ def _max_error_threshold(ranked: NDArray, num_errors: NDArray, max_error: float)
     wrong = num_errors[accepted]
     passed = special.bdtr(wrong, accepted, max_error) <= 1 - LEVEL
     if not passed[0]:
-        raise ValueError(_why_not(num_examples, accepted[0], wrong[0], max_error))
+        raise ValueError(
+            f"no threshold keeps the error at most {max_error:.3g} with {LEVEL:.0%} confidence: of "
+            f"the {accepted[0]} most confident of {num_examples} calibration examples {wrong[0]} "
+            f"{'is' if wrong[0] == 1 else 'are'} wrong. Ask for a larger {MAX_ERROR}"
+        )
     return float(thresholds[np.argmin(np.append(passed, False)) - 1])
-
-
-def _why_not(num_examples: int, accepted: int, wrong: int, max_error: float) -> str:
-    """Says what the first test found, and how many examples it would take."""
-    text = (
-        f"no threshold keeps the error at most {max_error:.3g} with {LEVEL:.0%} confidence: of the "
-        f"{accepted} most confident of {num_examples} calibration examples {wrong} "
-        f"{'is' if wrong == 1 else 'are'} wrong, "
-        f"so that the error may be up to {error_bound(wrong, accepted):.2%}"
-    )
-    rate, times = wrong / accepted, 1.1 ** np.arange(50)
-    counts = np.ceil(accepted * times).astype(int)
-    enough = special.bdtr(np.floor(rate * counts), counts, max_error) <= 1 - LEVEL
-    if rate >= max_error or not enough.any():
-        return f"{text}; ask for a larger {MAX_ERROR}, for this ensemble errs too often"
-    needed = math.ceil(num_examples * times[np.argmax(enough)])
-    return (
-        f"{text}; at this rate it takes some {needed:,} examples: hold out more, or ask for a "
-        f"larger {MAX_ERROR}"
-    )
-
-
-def _coverage_threshold(ranked: NDArray, num_errors: NDArray, coverage: float) -> float:
-    """Accepts this share of new examples on average, at least, as conformal sets hold labels."""
-    count = math.ceil(coverage * (len(ranked) + 1) - 1e-9)
-    return ACCEPT_ALL if count > len(ranked) else float(ranked[count - 1] * (1 + _MARGIN))

@@ -1,114 +1,158 @@
-"""Recalibration on data that trained and stopped nothing: one temperature, and conformal sets."""
+"""What is fitted on a calibration split, which trained and stopped nothing."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax
 
-from ensemble.metrics.checks import Floats, as_log_probs, as_predictions
-from ensemble.metrics.scores import NUM_BINS, Terms, bin_ids
+from ensemble.metrics.interval import Estimate, interval
 
-TEMPERATURES = (0.05, 20.0)
-"""The range in which a temperature is sought; examples that are all predicted rightly would take it
-to 0."""
-
-
-class ByChance(NamedTuple):
-    """What labels that are drawn from the predictions give.
-
-    Attributes:
-        ece_quantile: 95% of their ECEs lie below it.
-        p_overconfidence: how probable a mean confidence less accuracy is that is as far from 0.
-        p_ece: how probable an ECE is that is as large.
-    """
-
-    ece_quantile: float
-    p_overconfidence: float
-    p_ece: float
+RANGE = (0.05, 20.0)
+"""Range of temperatures, and of factors of a scale."""
+MIN_ERRORS, MIN_ROWS = 5, 30
+"""Wrong (and right) predictions of classes, or rows of numbers, that determine a factor."""
+_NUM_TRIED, _FOLDS, _REPEATS = 25, 5, 4
+_LEVEL = 0.95
 
 
-def calibration_by_chance(terms: Terms, num_draws: int = 400, seed: int = 0) -> ByChance:
-    """Tests whether labels could be draws from the predictions, by drawing them.
+def can_fit_scale(p: Any, y: NDArray) -> bool:
+    """Whether there are enough rows to tell if a factor helps."""
+    if p.kind != "classes":
+        return p.can_scale and len(y) >= MIN_ROWS
+    errors = int(np.sum(p.labels != y))
+    return min(errors, len(y) - errors) >= MIN_ERRORS
 
-    The two p-values are those of Monte Carlo tests (Davison & Hinkley 1997, section 4.2), which
-    hold at any number of examples. Both together: double the smaller one.
+
+def fit_scale(p: Any, y: NDArray) -> float | None:
+    """The factor for `p.scaled` with the lowest NLL: a temperature, or a factor of the scale.
+
+    Guo et al. 2017, section 4.2. It is above 1 if the predictions are overconfident.
 
     Args:
-        terms: of the predictions.
-        num_draws: how often all labels are drawn.
-        seed: of the draws.
-    """
-    rng, num = np.random.default_rng(seed), len(terms.hit)
-    _, starts = np.unique(-bin_ids(terms.confidence, NUM_BINS), return_index=True)
-    confidences = np.add.reduceat(terms.confidence, starts)
-    rows = max(1, 1_000_000 // num)
-    hits = [np.add.reduceat(terms.hit[None], starts, axis=1)]
-    for start in range(0, num_draws, rows):
-        shape = min(rows, num_draws - start), num
-        drawn = rng.random(shape, np.float32) < terms.confidence.astype(np.float32)
-        hits.append(np.add.reduceat(drawn, starts, axis=1, dtype=np.float64))
-    gaps = confidences - np.concatenate(hits)  # Of the labels, then of the draws; by bin.
-    overconfidence, ece = gaps.sum(axis=1).round(9), np.abs(gaps).sum(axis=1).round(9)
-
-    def share(is_as_far: NDArray) -> float:
-        return float((1 + np.sum(is_as_far)) / (1 + num_draws))
-
-    one_sided = (
-        share(overconfidence[1:] >= overconfidence[0]),
-        share(overconfidence[1:] <= overconfidence[0]),
-    )
-    return ByChance(
-        ece_quantile=float(np.quantile(ece[1:], 0.95)) / num,
-        p_overconfidence=min(1.0, 2 * min(one_sided)),
-        p_ece=share(ece[1:] >= ece[0]),
-    )
-
-
-def fit_temperature(log_probs: ArrayLike, labels: ArrayLike) -> float:
-    """Temperature T of the lowest NLL of softmax(log p / T) (Guo et al. 2017, section 4.2).
-
-    Args:
-        log_probs: `[N, C]` log-probabilities on the calibration split; of an ensemble, of its mean.
-        labels: `[N]` integer labels.
+        p: `Predictive` of the calibration split.
+        y: Targets [N].
 
     Returns:
-        T within `TEMPERATURES`; above 1 where the predictor was overconfident.
-
-    Raises:
-        ValueError: a label has probability 0, so that no temperature gives a finite NLL; or the
-            best temperature lies outside `TEMPERATURES`: so few or so easy examples determine none.
+        The factor; None if these rows determine none within `RANGE`, such as if all are predicted
+        rightly.
     """
-    log_probs, labels = as_predictions(log_probs, labels)
-    rows = np.arange(len(labels))
-    if np.isneginf(log_probs[rows, labels]).any():
-        raise ValueError("a label has probability 0, which no temperature can correct")
 
-    def nll(log_temperature: float) -> float:  # Of `apply_temperature`, at the labels alone.
-        logits = log_probs / np.exp(log_temperature)
-        logits -= logits.max(axis=-1, keepdims=True)
-        return -(logits[rows, labels] - np.log(np.exp(logits).sum(axis=-1))).mean()
+    def nll(log_factor: float) -> float:
+        return float(-np.mean(p.scaled(math.exp(log_factor)).log_prob(y)))
 
-    found = scipy.optimize.minimize_scalar(nll, bounds=np.log(TEMPERATURES), method="bounded")
-    if nll(0.0) - found.fun <= 1e-12:
-        return 1.0  # Nothing is better than no temperature, though it may be as good.
-    low, high = TEMPERATURES
-    if min(nll(np.log(low)), nll(np.log(high))) <= found.fun + 1e-12:
-        raise ValueError(
-            f"so few or so easy examples, {len(labels)}, determine no temperature within "
-            f"{low:g}..{high:g}"
-        )
-    return float(np.exp(found.x))
+    tried = np.linspace(math.log(RANGE[0]), math.log(RANGE[1]), _NUM_TRIED)
+    values = np.nan_to_num([nll(one) for one in tried], nan=np.inf, posinf=np.inf)
+    best = int(np.argmin(values))
+    if not np.isfinite(values[best]) or best in (0, len(tried) - 1):
+        return None
+    import scipy.optimize  # Half a second, of those that calibrate alone.
+
+    found = scipy.optimize.minimize_scalar(
+        nll, bounds=tried[[best - 1, best + 1]], method="bounded", options={"xatol": 1e-6}
+    )
+    return 1.0 if nll(0.0) - found.fun <= 1e-12 else float(math.exp(found.x))
 
 
-def apply_temperature(log_probs: ArrayLike, temperature: float) -> Floats:
-    """Returns log softmax(log p / T), `[N, C]`; impossible classes stay impossible.
+def scale_gain(p: Any, y: NDArray, groups: ArrayLike | None = None) -> Estimate | None:
+    """Change of the NLL that a factor makes on calibration rows that did not fit it, nats.
+
+    It decides whether a factor is used, so that the test split decides nothing that it scores. It
+    averages four divisions into five folds: by a single one the sign of a small gain is chance.
 
     Args:
-        log_probs: `[N, C]` log-probabilities.
-        temperature: T, positive.
+        p: `Predictive` of the calibration split.
+        y: Targets [N].
+        groups: Labels [N] of rows that may be alike, which lie in one fold; None: rows are
+            independent.
+
+    Returns:
+        NLL with the factor less NLL without; None if too few rows determine a factor.
     """
-    if not temperature > 0:
-        raise ValueError(f"temperature={temperature} must be positive")
-    return log_softmax(as_log_probs(log_probs, ndim=2) / temperature, axis=-1)
+    if not can_fit_scale(p, y):
+        return None
+    units = np.arange(len(y)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    change = np.zeros(len(y))
+    for repeat in range(_REPEATS):
+        fold = (np.random.default_rng(repeat).permutation(units.max() + 1) % _FOLDS)[units]
+        for k in range(_FOLDS):
+            inside = fold == k
+            factor = fit_scale(p.rows(~inside), y[~inside])
+            if factor is None:
+                return None
+            part = p.rows(inside)
+            change[inside] += part.log_prob(y[inside]) - part.scaled(factor).log_prob(y[inside])
+    return interval(change / _REPEATS, groups)
+
+
+class Conformal(NamedTuple):
+    """Split-conformal sets of classes (Sadinle et al. 2019) or intervals (Romano et al. 2019).
+
+    Attributes:
+        level: Share of targets that they are to contain.
+        threshold: Largest nonconformity score of what they contain.
+        num_rows: Rows of the calibration split.
+    """
+
+    level: float
+    threshold: float
+    num_rows: int
+
+    def sets(self, p: Any, allow_empty: bool = False) -> NDArray:
+        """Sets of classes, bool [N, C]; unless they may be empty, the top class is in each."""
+        found: NDArray = -p.log_probs <= self.threshold
+        if not allow_empty:
+            found[np.arange(len(p)), p.labels] = True
+        return found
+
+    def ends(self, p: Any) -> tuple[NDArray, NDArray]:
+        """Ends [N] of intervals; the lower one is never above the upper one."""
+        low, high = p.central(self.level)
+        reach = np.maximum(self.threshold, (low - high) / 2)
+        return low - reach, high + reach
+
+    def outcome(self, p: Any, y: NDArray, allow_empty: bool = False) -> tuple[NDArray, NDArray]:
+        """Whether sets or intervals contain the targets, bool [N], and their sizes or widths."""
+        if p.kind == "classes":
+            sets = self.sets(p, allow_empty)
+            return sets[np.arange(len(p)), y], sets.sum(axis=-1)
+        low, high = self.ends(p)
+        return (low <= y) & (y <= high), high - low
+
+    def expected(self, number: int, never_empty: bool = False) -> tuple[float, float]:
+        """Range that holds the coverage of `number` new rows in 95% of pairs of splits.
+
+        Beta-binomial (Angelopoulos and Bates 2021, arXiv:2107.07511). Sets that are never empty
+        contain more than they have to, so their upper end is 1.
+        """
+        import scipy.stats  # As in `fit_scale`.
+
+        rank = _rank(self.num_rows, self.level)
+        law = scipy.stats.betabinom(number, rank, self.num_rows + 1 - rank)
+        low, high = law.ppf([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]) / number
+        return float(low), 1.0 if never_empty else float(high)
+
+
+def fit_conformal(p: Any, y: NDArray, level: float = 0.9) -> Conformal | None:
+    """Fits conformal sets or intervals on the calibration split; None if it has too few rows."""
+    if p.kind == "classes":
+        scores = -p.log_prob(y)
+    else:
+        low, high = p.central(level)
+        scores = np.maximum(low - y, y - high)
+    rank = _rank(len(y), level)
+    return Conformal(level, float(np.sort(scores)[rank - 1]), len(y)) if rank <= len(y) else None
+
+
+def _rank(number: int, level: float) -> int:
+    return math.ceil((number + 1) * level - 1e-9)
+
+
+def pit_uniformity(pit: ArrayLike) -> tuple[float, float]:
+    """Kolmogorov and Smirnov's distance of a PIT [N] from uniform, and its p-value (Dawid 1984)."""
+    import scipy.stats  # As in `fit_scale`.
+
+    found = scipy.stats.kstest(np.clip(pit, 0, 1), "uniform")
+    return float(found.statistic), float(found.pvalue)

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 from flax import linen as nn
 
-from ensemble import network_keys
 from ensemble.networks.layers import ConvReluPool
 from ensemble.networks.packed import PLAIN, PackedDense, Packing, flattened
 
@@ -24,7 +23,7 @@ class CNN(nn.Module):
     """
 
     num_outputs: int
-    dropout: float = network_keys.CNN.keys["cnn.dropout"].default
+    dropout: float = 0.0
     dtype: Any = None
     packing: Packing = PLAIN
 

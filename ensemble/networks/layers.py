@@ -253,12 +253,37 @@ def _conv_backward(padding, residuals, grads):
         for size, (before, after) in zip(kernel.shape, padding, strict=False)
     )
     images_grad = _conv(grads, flipped, (rows, columns))
-    # Channels take the place of examples, and examples that of channels: [C, H, W, N].
-    kernel_grad = _conv(images.transpose(3, 1, 2, 0), grads.transpose(1, 2, 0, 3), padding)
-    return images_grad, kernel_grad.transpose(1, 2, 0, 3)
+    return images_grad, _kernel_gradient(images, grads, padding)
 
 
 _conv_with_fast_gradients.defvjp(_conv_forward, _conv_backward)
+
+
+def _kernel_gradient(images: jax.Array, grads: jax.Array, padding: Padding) -> jax.Array:
+    """The gradient with respect to the kernel, as a convolution whose kernel is `grads`.
+
+    XLA's library YNN is slower at it than Eigen, and leaves to Eigen what it refuses: a kernel
+    taller than its input (decision 0046). So `grads` get rows of zeros. The columns' padding
+    becomes part of the images, or XLA exchanges the two operands.
+
+    Args:
+        images: `[N, H, W, C]`.
+        grads: of the outputs, `[N, H', W', F]`.
+        padding: of the convolution.
+
+    Returns:
+        `[K_h, K_w, C, F]`.
+    """
+    (top, bottom), columns = padding
+    images = jnp.pad(images, ((0, 0), (0, 0), columns, (0, 0)))
+    height, width = images.shape[1:3]
+    extra = max(height + 1 - grads.shape[1], 0)
+    if (grads.shape[1] + extra) * grads.shape[2] > height * width:
+        extra = 0  # XLA exchanges operands by size, too.
+    grads = jnp.pad(grads, ((0, 0), (0, extra), (0, 0), (0, 0)))
+    # Channels take the place of examples, and examples that of channels: [C, H, W, N].
+    images, grads = images.transpose(3, 1, 2, 0), grads.transpose(1, 2, 0, 3)
+    return _conv(images, grads, ((top, bottom + extra), (0, 0))).transpose(1, 2, 0, 3)
 
 
 def _conv_as_product(images: jax.Array, kernel: jax.Array, padding: Padding) -> jax.Array:

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 from flax import linen as nn
 
-from ensemble import network_keys
 from ensemble.networks.layers import ConvReluMaxPool
 from ensemble.networks.packed import PLAIN, PackedDense, Packing, flattened
 
@@ -27,7 +26,7 @@ class LeNet5(nn.Module):
     """
 
     num_outputs: int
-    dropout: float = network_keys.LENET5.keys["lenet5.dropout"].default
+    dropout: float = 0.0
     dtype: Any = None
     packing: Packing = PLAIN
 

@@ -1,13 +1,15 @@
 """A multilayer perceptron."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 from flax import linen as nn
 
-from ensemble import network_keys
+from ensemble.config.builtin import NO_EMBEDDING
 from ensemble.networks import layers
+from ensemble.networks.embeddings import Embedded, Quantiles
 from ensemble.networks.packed import PLAIN, PackedDense, Packing
 
 
@@ -16,19 +18,25 @@ class MLP(nn.Module):
 
     Attributes:
         num_outputs: K, of a classifier its logits.
-        widths: units of each hidden layer.
-        activation: the name of a function of `jax.nn`, one of `network_keys.ACTIVATIONS`.
+        widths: units of each hidden layer, such as `256,256`.
+        activation: the name of a function of `jax.nn`, such as `relu`.
         dropout: share of the units that are dropped in training, after each hidden layer.
         dtype: computed in; None: float32. Parameters are float32.
         packing: of an estimator of a packed ensemble.
+        embedding: `none`, `piecewise_linear` or `periodic`, of each feature of a table.
+        embedding_size: numbers that a feature is mapped to.
+        input_quantiles: of the features, for an embedding.
     """
 
     num_outputs: int
-    widths: tuple[int, ...] = (256, 256)
+    widths: Sequence[int] = (256, 256)
     activation: str = "relu"
     dropout: float = 0.0
     dtype: Any = None
     packing: Packing = PLAIN
+    embedding: str = NO_EMBEDDING
+    embedding_size: int = 16
+    input_quantiles: Quantiles | None = None
 
     @nn.compact
     def __call__(self, inputs: jax.Array, train: bool = False) -> jax.Array:
@@ -38,6 +46,15 @@ class MLP(nn.Module):
         init = nn.initializers.glorot_uniform()
         activate = getattr(jax.nn, self.activation)
         x = inputs.reshape((inputs.shape[0], -1))
+        if self.embedding != NO_EMBEDDING:
+            assert self.input_quantiles is not None
+            x = Embedded(
+                self.embedding,
+                self.embedding_size,
+                self.input_quantiles,
+                self.dtype,
+                name="embedding",
+            )(x)
         in_columns = layers.are_mapped() and self.dtype is None
         dense = (
             layers.DenseOfColumns
@@ -45,7 +62,8 @@ class MLP(nn.Module):
             else functools.partial(PackedDense, dtype=self.dtype)
         )
         x = x.T if in_columns else x
-        for i, width in enumerate(self.widths):
+        widths = self.widths
+        for i, width in enumerate(widths):
             x = dense(
                 features=self.packing.units(width),
                 kernel_init=init,
@@ -53,18 +71,6 @@ class MLP(nn.Module):
                 name=f"Dense_{i}",
             )(x)
             x = nn.Dropout(self.dropout)(activate(x), deterministic=not train)
-        last = f"Dense_{len(self.widths)}"
+        last = f"Dense_{len(widths)}"
         x = dense(features=self.num_outputs, kernel_init=init, name=last)(x)
         return x.T if in_columns else x
-
-
-def mlp(
-    num_outputs: int,
-    widths: str = network_keys.MLP.keys["mlp.widths"].default,
-    activation: str = network_keys.MLP.keys["mlp.activation"].default,
-    dropout: float = network_keys.MLP.keys["mlp.dropout"].default,
-    dtype: Any = None,
-    packing: Packing = PLAIN,
-) -> MLP:
-    """Makes what `config.model=mlp` says; the arguments are the values of its keys and fields."""
-    return MLP(num_outputs, network_keys.parse_widths(widths), activation, dropout, dtype, packing)

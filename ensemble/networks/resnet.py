@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from ensemble import network_keys
 from ensemble.networks.packed import PLAIN, PackedConv, Packing
 
 _Conv3x3 = functools.partial(
@@ -69,7 +68,7 @@ class ResNet20(nn.Module):
     """
 
     num_outputs: int
-    dropout: float = network_keys.RESNET20.keys["resnet20.dropout"].default
+    dropout: float = 0.0
     dtype: Any = None
     packing: Packing = PLAIN
 

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from ensemble import network_keys
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 
 
 class Size(NamedTuple):
@@ -128,14 +127,14 @@ class ViT(nn.Module):
 
     Attributes:
         num_outputs: K, of a classifier its logits.
-        size: of the network.
+        size: one of `SIZES`.
         patch: pixels along a side of a patch.
         dropout: share of the units that are dropped in training.
         dtype: computed in; None: float32. Parameters are float32.
     """
 
     num_outputs: int
-    size: Size = SIZES["S"]
+    size: str = "S"
     patch: int = 16
     dropout: float = 0.0
     dtype: Any = None
@@ -145,37 +144,26 @@ class ViT(nn.Module):
         """Maps images `[N, H, W, C]` to outputs `[N, num_outputs]`.
 
         Raises:
-            UserError: they cannot be cut into patches.
+            InputError: they cannot be cut into patches.
         """
-        patch = (self.patch, self.patch)
+        size, patch = SIZES[self.size], (self.patch, self.patch)
         if images.ndim != 4:
-            raise UserError(
+            raise InputError(
                 f"a vision transformer takes images [H, W, C], and these inputs have the shape "
                 f"{images.shape[1:]}; choose another network, such as config.model='mlp'"
             )
         if images.shape[1] % self.patch or images.shape[2] % self.patch:
-            raise UserError(
+            raise InputError(
                 f"config.model='vit' cuts images into patches of config.vit.patch={self.patch} "
                 f"pixels a side, which those of shape {images.shape[1:]} are no multiple of; "
                 "choose another patch, or a size by config.resize"
             )
-        x = nn.Conv(
-            self.size.width, patch, patch, padding="VALID", dtype=self.dtype, name="embedding"
-        )(images)
-        x = x.reshape(len(x), -1, self.size.width)
-        first = self.param("cls", nn.initializers.zeros, (1, 1, self.size.width))
+        x = nn.Conv(size.width, patch, patch, padding="VALID", dtype=self.dtype, name="embedding")(
+            images
+        )
+        x = x.reshape(len(x), -1, size.width)
+        first = self.param("cls", nn.initializers.zeros, (1, 1, size.width))
         x = jnp.concatenate([jnp.tile(first.astype(x.dtype), (len(x), 1, 1)), x], axis=1)
-        x = Encoder(self.size, self.dropout, self.dtype, name="Transformer")(x, train)
+        x = Encoder(size, self.dropout, self.dtype, name="Transformer")(x, train)
         # The published code starts the head at zero: all members would have the same one.
         return nn.Dense(self.num_outputs, dtype=self.dtype, name="head")(x[:, 0])
-
-
-def vit(
-    num_outputs: int,
-    size: str = network_keys.VIT.keys["vit.size"].default,
-    patch: int = network_keys.VIT.keys["vit.patch"].default,
-    dropout: float = network_keys.VIT.keys["vit.dropout"].default,
-    dtype: Any = None,
-) -> ViT:
-    """Makes what `config.model=vit` says; the arguments are the values of its keys and a dtype."""
-    return ViT(num_outputs, SIZES[size], patch, dropout, dtype)

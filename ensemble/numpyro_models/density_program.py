@@ -9,7 +9,7 @@ import numpy as np
 from jax.scipy.stats import norm
 from jax.sharding import Mesh
 
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import InputError, in_one_line
 from ensemble.numpyro_models.program import digest, dispersed
 from ensemble.numpyro_models.refusals import check_function, check_names, failed
 from ensemble.numpyro_models.sharded_model import ShardedModel
@@ -25,7 +25,7 @@ class DensityProgram:
         name: of the density, in messages.
 
     Raises:
-        UserError: the function fails, or returns something else than one real number.
+        InputError: the function fails, or returns something else than one real number.
     """
 
     def __init__(self, logdensity_fn: Callable[[Any], jax.Array], start: Any, name: str):
@@ -42,12 +42,14 @@ class DensityProgram:
                 for key, (_, leaf) in zip(names, paths, strict=True)
             }
         except (TypeError, ValueError) as error:
-            raise UserError(
+            raise InputError(
                 f"the start of {name} must be an array of real numbers, or a tree of them: "
                 f"{in_one_line(error)}"
             ) from None
         if not self.arrays or not all(leaf.size for leaf in self.arrays.values()):
-            raise UserError(f"the start of {name} is empty; it must be an array, or a tree of them")
+            raise InputError(
+                f"the start of {name} is empty; it must be an array, or a tree of them"
+            )
         self.shapes = {
             key: jax.ShapeDtypeStruct(leaf.shape, np.float32) for key, leaf in self.arrays.items()
         }
@@ -57,7 +59,7 @@ class DensityProgram:
             raise failed(name, error) from error
         kind, shape = jnp.result_type(found), jnp.shape(found)
         if shape or not jnp.issubdtype(kind, jnp.floating):
-            raise UserError(
+            raise InputError(
                 f"{name} returns {kind}{list(shape)} for one position, must be one real number, "
                 "nats; sum over the axes"
             )
@@ -88,7 +90,7 @@ class DensityProgram:
     def start(self, rng_key: jax.Array, from_prior: bool, arrays: Any) -> dict[str, jax.Array]:
         """Draws a position about the given one; it knows no prior."""
         if from_prior:
-            raise UserError(
+            raise InputError(
                 f"init_from='prior' cannot be used with {self.name}, of which no prior is known; "
                 "use 'uniform'"
             )

@@ -16,7 +16,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn, potential_energy
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 from ensemble.numpyro_models.sites import innermost
 from ensemble.sharding import transfer
 
@@ -41,21 +41,21 @@ def check_discrete(where: str, site: Mapping[str, Any]) -> None:
         site: NumPyro's.
 
     Raises:
-        UserError: as said.
+        InputError: as said.
     """
     fn = site["fn"]
     kind = f"latent site {where} is discrete ({type(innermost(fn)).__name__}), which no gradient"
     if not fn.has_enumerate_support or fn.event_shape:
-        raise UserError(f"{kind} moves, and NumPyro cannot enumerate it; {_REMEDY}")
+        raise InputError(f"{kind} moves, and NumPyro cannot enumerate it; {_REMEDY}")
     if site["infer"].get("enumerate", "parallel") != "parallel":
-        raise UserError(
+        raise InputError(
             f"latent site {where} has infer={{'enumerate': {site['infer']['enumerate']!r}}}, must "
             "be 'parallel', or left out"
         )
     with jax.ensure_compile_time_eval():
         support = np.ravel(fn.enumerate_support(expand=False))
     if not np.array_equal(support, np.arange(support.size)):
-        raise UserError(
+        raise InputError(
             f"{kind} moves, and its values {support[0]} to {support[-1]} do not begin at 0, as "
             "NumPyro's enumeration has it; shift them in the model"
         )
@@ -73,7 +73,7 @@ def check_plates(
         places: where in the user's code sites are written, by name.
 
     Raises:
-        UserError: as said.
+        InputError: as said.
     """
     for key, site in sites.items():
         if site["type"] != "sample":
@@ -86,7 +86,7 @@ def check_plates(
             known.add(-len(sizes))  # The steps.
         unnamed = [size for i, size in enumerate(sizes) if size > 1 and i - len(sizes) not in known]
         if unnamed:
-            raise UserError(
+            raise InputError(
                 f"{name} has discrete latents ({', '.join(discrete)}), and its site {key!r}"
                 f"{f' at {places[key]}' if places.get(key) else ''} an axis of {unnamed[0]} in no "
                 "plate; put the site into a numpyro.plate, or write .to_event()"
@@ -253,12 +253,12 @@ def enumerate_(
         discrete: names of its discrete latents.
 
     Raises:
-        UserError: funsor is not installed.
+        InputError: funsor is not installed.
     """
     try:
         import funsor  # noqa: F401
     except ImportError:
-        raise UserError(
+        raise InputError(
             f"the model has discrete latents ({', '.join(discrete)}), which NumPyro sums out by "
             "funsor; run: pip install 'funsor>=0.4.8'"
         ) from None

@@ -15,7 +15,7 @@ from blackjax.mcmc.hmc import HMCState
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
-from ensemble.methods.mcmc.kernels import (
+from ensemble.methods.kernels import (
     MAX_ENERGY_ERROR,
     MAX_TREE_DEPTH,
     Chain,
@@ -23,7 +23,7 @@ from ensemble.methods.mcmc.kernels import (
     FreeDraws,
     Settings,
 )
-from ensemble.methods.mcmc.warmup import Windows, make_windows
+from ensemble.methods.warmup import Windows, make_windows
 from ensemble.numpyro_models.nuts_steps import Tree, grow, plant
 from ensemble.sharding.mesh import spec
 
@@ -76,7 +76,7 @@ class _Draw(NamedTuple):
     def of(cls, settings: Settings, logdensity_fn: Callable[[jax.Array], jax.Array]) -> "_Draw":
         """By settings and the log density of a flat position."""
         windows = make_windows(
-            settings.mass, settings.step_size, settings.num_warmup, settings.target_acceptance
+            settings.mass, settings.step_size, settings.num_warmup, settings.target_accept
         )
         return cls(jax.value_and_grad(logdensity_fn), windows)
 

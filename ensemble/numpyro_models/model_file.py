@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.errors import UserError, in_one_line, in_own_code
+from ensemble.config.pieces import importable
+from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.numpyro_models.numpyro_program import NumPyroProgram
-from ensemble.own_modules import importable
 from ensemble.storage import npz
 from ensemble.storage.memory import max_bytes
 
@@ -31,11 +31,11 @@ def load(model: str, data: str) -> NumPyroProgram:
         data: a `.json` or `.npz` file with the arguments by name; empty: there are none.
 
     Raises:
-        UserError: one of them cannot be used.
+        InputError: one of them cannot be used.
     """
     path, _, name = model.removeprefix(_PREFIX).rpartition(":")
     if not model.startswith(_PREFIX) or not path.endswith(".py"):
-        raise UserError(f"config.model={model!r} names no file; {_FORM}")
+        raise InputError(f"config.model={model!r} names no file; {_FORM}")
     function = _function(pathlib.Path(path), name, f"config.model={model!r}")
     arguments = read_arguments(data) if data else {}
     check_arguments(function, (), arguments, name, f"config.data={data!r}")
@@ -44,7 +44,7 @@ def load(model: str, data: str) -> NumPyroProgram:
 
 def _function(path: pathlib.Path, name: str, what: str) -> Callable[..., Any]:
     if not path.is_file():
-        raise UserError(f"{what}: there is no file {path.absolute()}")
+        raise InputError(f"{what}: there is no file {path.absolute()}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     try:
         if spec is None or spec.loader is None:
@@ -54,11 +54,11 @@ def _function(path: pathlib.Path, name: str, what: str) -> Callable[..., Any]:
         with importable(path):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # It is a program, and may raise anything.
-        raise UserError(f"{what} cannot be loaded, it failed {in_own_code(error)}") from error
+        raise InputError(f"{what} cannot be loaded, it failed {in_own_code(error)}") from error
     function = getattr(module, name, None)
     if not callable(function):
         known = [key for key, one in vars(module).items() if inspect.isfunction(one)]
-        raise UserError(
+        raise InputError(
             f"{what}: {path} has no function {name!r}; its functions are "
             f"{', '.join(known) or 'none'}"
         )
@@ -70,11 +70,11 @@ def read_arguments(file: str) -> dict[str, Any]:
     """Reads arguments by name; lists of numbers become arrays, whole numbers stay numbers.
 
     Raises:
-        UserError: the file cannot be read, or has another form.
+        InputError: the file cannot be read, or has another form.
     """
     path = pathlib.Path(file)
     if not path.is_file():
-        raise UserError(f"config.data={file!r}: there is no file {path.absolute()}")
+        raise InputError(f"config.data={file!r}: there is no file {path.absolute()}")
     try:
         if path.suffix == ".npz":
             arrays = npz.read_arrays(path, max_bytes())
@@ -86,7 +86,7 @@ def read_arguments(file: str) -> dict[str, Any]:
             raise ValueError("it must hold an object of arguments by name")
         return {name: _from_json(name, value) for name, value in found.items()}
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
+        raise InputError(
             f"config.data={file!r} cannot be used as arguments: {in_one_line(error)}"
         ) from None
 
@@ -125,7 +125,7 @@ def check_arguments(
         where: the arguments come from.
 
     Raises:
-        UserError: with the arguments that the model takes.
+        InputError: with the arguments that the model takes.
     """
     try:
         signature = inspect.signature(function)
@@ -134,7 +134,7 @@ def check_arguments(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise UserError(
+        raise InputError(
             f"{where} does not suit the model {name}{signature}: {in_one_line(error)}; a model may "
             "take **others to leave some unused"
         ) from None

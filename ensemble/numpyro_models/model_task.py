@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ensemble.draws.store import Draws
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 from ensemble.notes import note
 from ensemble.numpyro_models import model_file
 from ensemble.numpyro_models.free_chains import run_on_devices
@@ -134,19 +134,19 @@ class ModelTask(WithoutExamples):
             params, is_finite, is_flat = transfer.fetch(find(rng_keys, program.arrays))
             chosen = is_finite if is_finite.any() else slice(None)
             fault = program.fault({name: leaf[chosen] for name, leaf in params.items()})
-        except UserError:
+        except InputError:
             raise
         except Exception as error:  # The model is a program, and may raise anything.
             raise failed(program.name, error) from error
         if not is_finite.all():
             k = int(np.argmin(is_finite))
             why = fault or "its gradient is not finite there; scale the parameters to about 1"
-            raise UserError(
+            raise InputError(
                 f"{program.name} has no finite log density and gradient at any of {_NUM_TRIES} "
                 f"starts of chain {k}: {why}"
             )
         if fault:
-            raise UserError(f"{program.name}: {fault}")
+            raise InputError(f"{program.name}: {fault}")
         if is_flat.all():
             self._check_varies(params)
         return params
@@ -154,7 +154,7 @@ class ModelTask(WithoutExamples):
     def check_starts(self, params: Mapping[str, np.ndarray]) -> None:
         """Says what is wrong at starts; `ensemble.task.Modelled` has the arguments."""
         if fault := self.program.fault(params):
-            raise UserError(f"{self.program.name}: {fault}")
+            raise InputError(f"{self.program.name}: {fault}")
 
     def _check_varies(self, params: Mapping[str, np.ndarray]) -> None:
         """Refuses a density that is the same at every start, and far from there."""
@@ -165,7 +165,7 @@ class ModelTask(WithoutExamples):
             for far in (1, 10, 100)
         ]
         if np.min(values) == np.max(values):
-            raise UserError(
+            raise InputError(
                 f"{self.program.name} has the same log density, {np.min(values):.6g} nats, "
                 "wherever it is evaluated: it does not depend on what is sampled; compute it from "
                 "its parameters"
@@ -254,12 +254,12 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:
         data: the `Program` of a calling program; None: `config.model` names a file.
 
     Raises:
-        UserError: the model or its data cannot be used.
+        InputError: the model or its data cannot be used.
     """
     if data is None:
         data = model_file.load(config.model, config.data)
     elif not hasattr(data, "log_density"):
-        raise UserError(
+        raise InputError(
             f"data are not for config.model={config.model!r}, a model with arguments of its own: "
             "name their file by config.data, or call ensemble.sample(model, data)"
         )

@@ -15,7 +15,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
 
-from ensemble.errors import UserError, in_own_code
+from ensemble.errors import InputError, in_own_code
 from ensemble.numpyro_models.enumeration import (
     MISREAD,
     Enumeration,
@@ -59,7 +59,7 @@ class NumPyroProgram:
         name: of the model, in messages.
 
     Raises:
-        UserError: the model fails, or its posterior cannot be sampled by gradients.
+        InputError: the model fails, or its posterior cannot be sampled by gradients.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class NumPyroProgram:
             self.shapes = self._inspected({})
         if not self.shapes:
             kind = "continuous latent" if self._enumeration else "latent"
-            raise UserError(
+            raise InputError(
                 f"{self.name} has no {kind} site, so nothing is to be sampled; write one with "
                 "numpyro.sample(NAME, DISTRIBUTION), without obs"
             )
@@ -98,7 +98,7 @@ class NumPyroProgram:
         """The prior's: the log density without observations and factors.
 
         Raises:
-            UserError: a site is flat, so that there is no such density.
+            InputError: a site is flat, so that there is no such density.
         """
         return self._log_density_of(self._prior, params, arrays)
 
@@ -108,8 +108,8 @@ class NumPyroProgram:
             name for name, site in self._sites.items() if site.fn == dist.ImproperUniform.__name__
         ]
         if flat:
-            raise UserError(
-                f"config.method='tempering' begins at the prior, and that of {flat[0]!r}"
+            raise InputError(
+                f"config.method='parallel_tempering' begins at the prior, and that of {flat[0]!r}"
                 f"{self._at(flat[0])} is flat; give it a distribution, or use 'nuts'"
             )
         # By name: NumPyro writes the Jacobians of its transforms as factors, too.
@@ -184,20 +184,20 @@ class NumPyroProgram:
         args, kwargs = self._given.having({})
         try:
             found = make_model(self._function, mesh, *args, **kwargs)
-        except UserError as error:
-            raise UserError(f"{self.name} cannot be split over devices: {error}") from error
+        except InputError as error:
+            raise InputError(f"{self.name} cannot be split over devices: {error}") from error
         except UNTRACED as error:
-            raise UserError(
+            raise InputError(
                 f"{self.name} cannot be split over devices: it needs the values of an array "
                 f"{in_own_code(error)}; give what it needs, such as a size, as an argument"
             ) from error
         except Exception as error:  # A model is a program, and may raise anything.
-            raise UserError(
+            raise InputError(
                 f"{self.name} cannot be split over devices: it failed {in_own_code(error)}; use "
                 "numpyro.plate, whose rows are whole on every device"
             ) from error
         if found.axis_name != DATA:
-            raise UserError(
+            raise InputError(
                 f"{self.name} has a sharded_plate with axis_name={found.axis_name!r}, must be "
                 f"{DATA!r}; leave it out"
             )
@@ -289,7 +289,7 @@ class NumPyroProgram:
         if not (discrete := self._of_kind("discrete")):
             return
         if self._has_sharded_rows:
-            raise UserError(
+            raise InputError(
                 f"{self.name} has a sharded_plate, and the discrete latents "
                 f"{self._listed(discrete)}, which are not summed out by shards; use numpyro.plate"
             )
@@ -298,7 +298,7 @@ class NumPyroProgram:
         names = [*self.latent, *self._deterministic]
         dependent = self._enumeration.dependent(args, kwargs, params, sites, names)
         if bounded := [name for name in self.latent if name in dependent]:
-            raise UserError(
+            raise InputError(
                 f"the range of {self._listed(bounded)} depends on the discrete latents "
                 f"{self._listed(discrete)}, which are summed out; give it one range"
             )
@@ -372,7 +372,7 @@ class NumPyroProgram:
                 says = has_lost_a_value if self._enumeration is None else not_enumerated
                 raise says(self.name, error) from error
             return shapes
-        except UserError:
+        except InputError:
             raise
         except Exception as error:  # A model is a program, and may raise anything.
             if arrays and isinstance(error, UNTRACED):

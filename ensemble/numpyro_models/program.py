@@ -58,7 +58,7 @@ class Program(Protocol):
         """The model with its rows spread over the mesh; None where all is whole on every device.
 
         Raises:
-            UserError: its rows cannot be split.
+            InputError: its rows cannot be split.
         """
 
     def reference_on_shards(self, split: ShardedModel) -> ShardedModel:

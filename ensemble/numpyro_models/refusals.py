@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from ensemble.errors import UserError, in_one_line, place_in_own_code
+from ensemble.errors import InputError, in_one_line, place_in_own_code
 from ensemble.numpyro_models.enumeration import check_discrete
 from ensemble.numpyro_models.sites import kind_of
 from ensemble.rounding import note_rounding
@@ -22,7 +22,7 @@ _MAX_INTEGER = 2**31 - 1
 _NO_ARRAYS = (list, tuple, dict, str, bytes)
 
 
-def failed(name: str, error: Exception, place: str = "") -> UserError:
+def failed(name: str, error: Exception, place: str = "") -> InputError:
     """What to raise where a user's program has failed.
 
     Args:
@@ -37,10 +37,10 @@ def failed(name: str, error: Exception, place: str = "") -> UserError:
             "jnp.where or jax.lax.cond in place of if, and jax.numpy in place of numpy"
         )
     place = place_in_own_code(error) or place
-    return UserError(f"{name} failed {f'at {place} ' if place else ''}({says})")
+    return InputError(f"{name} failed {f'at {place} ' if place else ''}({says})")
 
 
-def has_lost_a_value(name: str, error: AssertionError) -> UserError:
+def has_lost_a_value(name: str, error: AssertionError) -> InputError:
     """What to raise where a site of a model draws, though the density has a value for it.
 
     Within a `scan`, NumPyro looks sites up by names that lack the prefix of a scope around it.
@@ -50,14 +50,14 @@ def has_lost_a_value(name: str, error: AssertionError) -> UserError:
         error: that NumPyro raised, as there are no random numbers.
     """
     place = place_in_own_code(error)
-    return UserError(
+    return InputError(
         f"{name} {f'at {place} ' if place else ''}draws a value where its density needs a given "
         "one; a numpyro.handlers.scope around a scan hides the names in it: put the scope in the "
         "function that is scanned, or leave it out"
     )
 
 
-def not_enumerated(name: str, error: AssertionError) -> UserError:
+def not_enumerated(name: str, error: AssertionError) -> InputError:
     """What to raise where NumPyro's enumeration of a `scan` does not know what to do with a site.
 
     Args:
@@ -65,7 +65,7 @@ def not_enumerated(name: str, error: AssertionError) -> UserError:
         error: that NumPyro raised: the Jacobian of a latent with a range is a factor to it.
     """
     place = place_in_own_code(error)
-    return UserError(
+    return InputError(
         f"NumPyro cannot sum out the discrete latents of {name}{f' at {place}' if place else ''}: "
         "beside them, a scan may have no factor, and no latent with a range; write such a latent "
         "as a function of a Normal one"
@@ -80,7 +80,7 @@ def check_function(function: Callable[..., Any], name: str) -> None:
         name: of it.
 
     Raises:
-        UserError: as said.
+        InputError: as said.
     """
     code = function if inspect.isroutine(function) else type(function).__call__
     for is_one, kind, remedy in (
@@ -89,7 +89,7 @@ def check_function(function: Callable[..., Any], name: str) -> None:
         (inspect.iscoroutinefunction(code), "a coroutine", "write it without async"),
     ):
         if is_one:
-            raise UserError(f"{name} is {kind}, must be a function; {remedy}")
+            raise InputError(f"{name} is {kind}, must be a function; {remedy}")
 
 
 def plain_arguments(args: Any, name: str) -> Any:
@@ -100,7 +100,7 @@ def plain_arguments(args: Any, name: str) -> Any:
         name: of the model.
 
     Raises:
-        UserError: an array holds no numbers, or whole numbers beyond 32 bits.
+        InputError: an array holds no numbers, or whole numbers beyond 32 bits.
     """
 
     def plain(path: Any, leaf: Any) -> Any:
@@ -108,10 +108,10 @@ def plain_arguments(args: Any, name: str) -> Any:
             return leaf
         array, where = np.asarray(leaf), f"the argument {_shown(path)} of {name}"
         if array.dtype.kind not in "biufc":
-            raise UserError(f"{where} has the dtype {array.dtype}, must have numbers")
+            raise InputError(f"{where} has the dtype {array.dtype}, must have numbers")
         is_whole = array.dtype.kind in "iu" and array.size
         if is_whole and max(int(array.max()), -int(array.min())) > _MAX_INTEGER:
-            raise UserError(
+            raise InputError(
                 f"{where} has whole numbers beyond {_MAX_INTEGER}, which JAX would cut off; make "
                 "them floats, or smaller"
             )
@@ -150,11 +150,11 @@ def check_data(sites: Mapping[str, Any], places: Mapping[str, str]) -> None:
         places: where in the user's code sites are written, by name.
 
     Raises:
-        UserError: as said.
+        InputError: as said.
     """
     for key, site in sites.items():
         if site["type"] == "sample" and isinstance(site["value"], _NO_ARRAYS):
-            raise UserError(
+            raise InputError(
                 f"site {_at(key, places)} has data that are a {type(site['value']).__name__}, must "
                 "be an array; write numpy.asarray"
             )
@@ -172,7 +172,7 @@ def check_sites(
         places: where in the user's code sites are written, by name.
 
     Raises:
-        UserError: as said.
+        InputError: as said.
     """
     shapes = [
         {key: jnp.shape(one["value"]) for key, one in of.items() if one["type"] == "sample"}
@@ -181,7 +181,7 @@ def check_sites(
     for key in {**shapes[0], **shapes[1]}:
         found = [str(one.get(key, "absent")) for one in shapes]
         if found[0] != found[1]:
-            raise UserError(
+            raise InputError(
                 f"{name} changes from call to call: its site {_at(key, places)} is {found[0]} in "
                 f"one and {found[1]} in the next; a model depends on its arguments alone"
             )
@@ -190,7 +190,7 @@ def check_sites(
             continue
         value = site["value"]
         if site["is_observed"] and not np.size(value) and not site["fn"].event_shape:
-            raise UserError(
+            raise InputError(
                 f"site {_at(key, places)} has data of the shape {jnp.shape(value)}, which are "
                 "empty; leave them out, with the site"
             )
@@ -199,7 +199,7 @@ def check_sites(
         except Exception as error:  # A distribution may raise anything.
             raise failed(f"site {key!r} of {name}", error, places.get(key, "")) from error
         if not jnp.issubdtype(jnp.result_type(log_prob), jnp.floating):
-            raise UserError(
+            raise InputError(
                 f"site {_at(key, places)} has a log density of the dtype "
                 f"{jnp.result_type(log_prob)}, must be real; are its data numbers of another kind?"
             )
@@ -214,19 +214,19 @@ def check_names(name: str, names: Sequence[str], places: Mapping[str, str]) -> N
         places: where in the user's code they are written, by name.
 
     Raises:
-        UserError: as said.
+        InputError: as said.
     """
     known: dict[str, str] = {}
     for key in names:
         if key in ("chain", "draw"):
-            raise UserError(
+            raise InputError(
                 f"{name} has a variable {_at(key, places)}, which is the name of an axis of all "
                 "draws; give it another"
             )
         folder = next((one for one in names if key.startswith(f"{one}/")), None)
         other = known.setdefault(key.replace("/", "."), key) if folder is None else folder
         if other != key or list(names).count(key) > 1:
-            raise UserError(
+            raise InputError(
                 f"{name} has the variables {_at(other, places)} and {_at(key, places)}, which "
                 "would overwrite each other in files of draws, where a slash is a folder or a dot; "
                 "rename one"
@@ -245,16 +245,16 @@ def check_site(name: str, site: Mapping[str, Any], place: str) -> None:
     """Refuses a site that gradients cannot sample, or whose data have another shape.
 
     Raises:
-        UserError: as said.
+        InputError: as said.
     """
     where = f"{name!r}{f' at {place}' if place else ''}"
     if site["type"] == "param":
-        raise UserError(
+        raise InputError(
             f"{where} is a numpyro.param, which has no prior and is not sampled; write "
             "numpyro.sample, or give its value as an argument"
         )
     if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-        raise UserError(
+        raise InputError(
             f"plate {where} takes {site['args'][1]} of {site['args'][0]} rows at random, and a "
             "posterior needs all; leave subsample_size out"
         )
@@ -265,13 +265,13 @@ def check_site(name: str, site: Mapping[str, Any], place: str) -> None:
         return
     fn, shape = site["fn"], jnp.shape(site["value"])
     if kind == "latent" and isinstance(fn, dist.Delta):
-        raise UserError(
+        raise InputError(
             f"latent site {where} is a Delta, which has no density; write numpyro.deterministic"
         )
     is_one = not shape and math.prod(fn.shape()) == 1
     if kind == "observed" and not is_one and not _covers(shape, fn.shape()):
         plates = ", ".join(f"{one.name!r} of {one.size}" for one in site["cond_indep_stack"])
-        raise UserError(
+        raise InputError(
             f"site {where} has data of the shape {shape}, and its distribution in "
             f"{f'the plates {plates}' if plates else 'no plate'} the shape {fn.shape()}; both must "
             "be the same"

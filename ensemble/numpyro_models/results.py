@@ -1,9 +1,8 @@
-"""What a sampled model leaves: a table of its variables, LOO and WAIC, pictures, `posterior.nc`."""
+"""What a sampled model leaves: a table of its variables, LOO, plots, `posterior.nc`."""
 
 import functools
 import itertools
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,12 +12,10 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 
 from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics, dotted
+from ensemble.draws.diagnostics import Diagnostics, ScalarDiagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
-from ensemble.pictures import chain_plots
-from ensemble.pictures.plot_style import figure_to_png
+from ensemble.report import charts, plots
 from ensemble.report.posterior import posterior_section
-from ensemble.storage.files import write_file
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -99,7 +96,7 @@ class SiteResults:
     def sections(
         self, config: ml_collections.FrozenConfigDict, num_gradients: int, rate: float | None
     ) -> dict[str, Any]:
-        """Entries of report.json: `sites`, a row for each scalar, and what they are worth.
+        """Entries of results.json: `sites`, a row for each scalar, and what they are worth.
 
         Args:
             config: of the run.
@@ -115,7 +112,7 @@ class SiteResults:
                 for name, values in self._scalars.items()
             },
             "num_values": self._num_values,
-            "information_criteria": _information_criteria(self.sites),
+            "loo": _loo(self.sites),
             "posterior": posterior_section(
                 of_live,
                 self.found,
@@ -130,49 +127,17 @@ class SiteResults:
         }
 
     def write(self, work: Workdir) -> None:
-        """Writes pictures, and `posterior.nc` with all groups of ArviZ."""
-        work.plots.mkdir(parents=True, exist_ok=True)
-        for name, figure in self._figures().items():
-            write_file(work.plots / f"{name}.png", figure_to_png(figure))
-        diagnostics.write_netcdf(work.path / "posterior.nc", self.inference_data)
-
-    def _figures(self) -> dict[str, Any]:
-        scalars = self._draws.scalars()
-        worst = sorted(self._scalars, key=self._rhat, reverse=True)[:_NUM_TRACES]
-        traces = {"log density": scalars[LOG_DENSITY]}
-        title = "The chains, draw by draw"
-        varying = {name: self._scalars[name] for name in worst}
-        ranked = {name: self._scalars[name] for name in self._scalars if self._rhat(name) > 0}
-        least = sorted(ranked, key=lambda name: self.found.scalars[name].ess_bulk)
-        paired = {name: ranked[name] for name in least[: chain_plots.MAX_PANELS]}
-        _, numbers = self._draws.positions()
-        diverged = self._draws.scalars(self._first)["is_divergent"][self._live]
-        return {
-            "traces": chain_plots.trace_plot(
-                {**traces, "step size": scalars["step_size"]}, self._first, title
-            ),
-            "sites": chain_plots.trace_plot(
-                varying,
-                0,
-                f"Chains that agree least, draw by draw{self._left_out(len(varying))}",
-            ),
-            "ranks": chain_plots.rank_plot(
-                ranked,
-                self.found,
-                "Do the chains agree? Ranks of their draws"
-                f"{self._left_out(min(len(ranked), chain_plots.MAX_PANELS))}",
-            ),
-            "pairs": chain_plots.pair_plot(
-                paired,
-                diverged[:, numbers - self._first],
-                f"Pairs, least bulk ESS first{self._left_out(len(paired))}",
-            ),
+        """Writes plots, and `posterior.nc` with all groups of ArviZ."""
+        scalars, varying = self._draws.scalars(), sorted(self._scalars, key=self._rhat)[::-1]
+        worst = [name for name in varying[:_NUM_TRACES] if self._rhat(name) > 0]
+        log_density = scalars[LOG_DENSITY][self._live][:, self._first :]
+        traces = {"log density (nats)": log_density, **{n: self._scalars[n] for n in worst}}
+        ranked = {
+            name: (self._scalars[name], self._rhat(name), self.found.scalars[name].ess_bulk)
+            for name in worst
         }
-
-    def _left_out(self, num_shown: int) -> str:
-        """What a title says of scalars that are not drawn."""
-        total = self._num_values
-        return "" if num_shown >= total else f" ({num_shown} of {total:,} variables are shown)"
+        plots.write(work.plots, charts.chains(traces, ranked, 0))
+        diagnostics.write_netcdf(work.path / "posterior.nc", self.inference_data)
 
     def _rhat(self, name: str) -> float:
         """R-hat, that of a constant 0, for nothing can be said of it."""
@@ -181,33 +146,34 @@ class SiteResults:
 
     @functools.cached_property
     def inference_data(self) -> Any:
-        """All groups of ArviZ, `arviz.InferenceData`."""
-        arviz = diagnostics.import_arviz()
+        """All groups, in the form of the installed ArviZ: `diagnostics.to_arviz`."""
         counted = self._draws.scalars(self._first)
         _, numbers = self._draws.positions()
         kept = numbers - self._first
         stats = {
-            diagnostics.SAMPLE_STATS.get(name, name): values[self._live][:, kept]
+            name: values[self._live][:, kept]
             for name, values in counted.items()
             if is_diagnostic(name)
         }
         sites = self.sites
-        groups = {
+        dims = {name: _dims(sites, name) for name in sites.dims}
+        drawn = {
             "posterior": sites.values,
-            "sample_stats": stats,
             "log_likelihood": sites.log_likelihood,
             "posterior_predictive": sites.predicted,
         }
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "More chains", UserWarning)
-            data = arviz.from_dict(
-                **{group: _dotted(arrays) for group, arrays in groups.items() if arrays},
-                **({"observed_data": _dotted(sites.observed)} if sites.observed else {}),
-                dims={dotted(name): _dims(sites, name) for name in sites.dims},
+        groups = {
+            name: diagnostics.to_dataset(arrays, np.arange(len(kept)), dims)
+            for name, arrays in drawn.items()
+            if arrays
+        }
+        groups["sample_stats"] = diagnostics.sample_stats(stats, np.arange(len(kept)))
+        if sites.observed:
+            groups["observed_data"] = diagnostics.to_dataset(
+                sites.observed, dims=dims, is_data=True
             )
+        data = diagnostics.to_arviz(groups)
         data.attrs |= {"chains": self._live}
-        for name in sites.values:
-            data.posterior[dotted(name)].attrs["site"] = name
         return data
 
 
@@ -221,11 +187,10 @@ def _dims(sites: SiteDraws, name: str) -> list[str | None]:
     shapes = [of[name].shape[2:] for of in drawn if name in of]
     shapes += [sites.observed[name].shape] if name in sites.observed else []
     same = itertools.takewhile(lambda sizes: len(set(sizes)) == 1, zip(*shapes, strict=False))
-    return [plate and dotted(plate) for plate, _ in zip(sites.dims[name], same, strict=False)]
-
-
-def _dotted(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {dotted(name): array for name, array in arrays.items()}
+    return [
+        plate and diagnostics.dotted(plate)
+        for plate, _ in zip(sites.dims[name], same, strict=False)
+    ]
 
 
 def _row(values: np.ndarray, found: ScalarDiagnostics | None) -> dict[str, float]:
@@ -242,46 +207,37 @@ def _row(values: np.ndarray, found: ScalarDiagnostics | None) -> dict[str, float
     }
 
 
-def _information_criteria(sites: SiteDraws) -> dict[str, dict[str, Any]]:
-    """LOO by PSIS and WAIC of each observed variable, by ArviZ, in nats.
+_FEWEST_DRAWS = 25
+"""Draws of which a fifth, the five that a tail is fitted to, are enough for ArviZ."""
 
-    `num_bad_k` counts observations whose Pareto k is above `good_k`: of these LOO says nothing
-    reliable. It is 0.7, or of S draws 1 - 1 / log10(S) where that is less (Vehtari et al. 2024,
-    "Pareto smoothed importance sampling"). What is masked, and is 0 in every draw, is no
-    observation.
+
+def _loo(sites: SiteDraws) -> dict[str, dict[str, Any]]:
+    """`diagnostics.loo` of each observed variable.
+
+    What is masked, and is 0 in every draw, is no observation.
     """
-    arviz = diagnostics.import_arviz()
     found = {}
     for name, all_values in sites.log_likelihood.items():
         num_chains, num_draws, *shape = all_values.shape
         flat = all_values.reshape(num_chains, num_draws, math.prod(shape))
         values = flat[:, :, np.any(flat != 0, axis=(0, 1))]
-        if values.shape[2] < 2 or num_chains * num_draws < 2 or not np.isfinite(values).all():
+        is_short = num_chains * num_draws < _FEWEST_DRAWS
+        if values.shape[2] < 2 or is_short or not np.isfinite(values).all():
             continue
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # What they say is among the numbers.
-            data = arviz.from_dict(
-                posterior=_aligned(sites.values, num_draws), log_likelihood={name: values}
-            )
-            loo = arviz.loo(data, pointwise=True, var_name=name, scale="log")
-            waic = arviz.waic(data, var_name=name, scale="log")
-        found[name] = {
-            "elpd_loo": float(loo.elpd_loo),
-            "se_loo": float(loo.se),
-            "p_loo": float(loo.p_loo),
-            "good_k": float(loo.good_k),
-            "num_bad_k": int(np.sum(loo.pareto_k.values > loo.good_k)),
-            "elpd_waic": float(waic.elpd_waic),
-            "se_waic": float(waic.se),
-            "p_waic": float(waic.p_waic),
-        }
+        found[name] = diagnostics.loo(values, _efficiency(sites.values, num_chains, num_draws))
     return found
 
 
-def _aligned(values: Mapping[str, np.ndarray], num_draws: int) -> dict[str, np.ndarray]:
-    """Leaves as many draws of the variables as log likelihoods have."""
+def _efficiency(values: Mapping[str, np.ndarray], num_chains: int, num_draws: int) -> float:
+    """ESS of a mean / number of draws, the mean over all scalars; 1 of a single chain, as ArviZ."""
+    if num_chains == 1:
+        return 1.0
     kept = {
-        name: np.linspace(0, one.shape[1] - 1, num_draws).astype(int)
+        name: one[:, np.linspace(0, one.shape[1] - 1, num_draws).astype(int)].reshape(
+            num_chains, num_draws, -1
+        )
         for name, one in values.items()
     }
-    return {name: one[:, kept[name]] for name, one in values.items()}
+    scalars = np.concatenate(list(kept.values()), axis=-1)
+    sizes = [diagnostics.ess(one, "mean") for one in np.moveaxis(scalars, -1, 0)]
+    return float(np.mean(sizes)) / (num_chains * num_draws)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import ml_collections
 import numpy as np
 
-from ensemble import registry
-from ensemble.config import all_keys, flatten
-from ensemble.config_rules import validate
+from ensemble.config import checked, flatten
+from ensemble.config.builtin import METHODS
 from ensemble.configs import numpyro_nuts
-from ensemble.errors import UserError, shown
+from ensemble.errors import InputError, shown
 from ensemble.run.loop import run
 from ensemble.run.result import as_text
 from ensemble.sharding import processes
@@ -26,10 +25,11 @@ class Samples:
     """Draws of a posterior, with what they are worth.
 
     Attributes:
-        report: the content of report.json.
-        data: `arviz.InferenceData` with the groups posterior, sample_stats and, where the model
-            has observations, log_likelihood, posterior_predictive and observed_data. A slash in
-            a name, as of `numpyro.handlers.scope`, is a dot there.
+        report: the content of results.json.
+        data: what the installed ArviZ takes (`InferenceData`, or `DataTree` of ArviZ 1), with the
+            groups posterior, sample_stats and, if the model has observations, log_likelihood,
+            posterior_predictive and observed_data. A slash in a name, as of
+            `numpyro.handlers.scope`, is a dot there.
         workdir: where the run lives; None where nothing was kept.
     """
 
@@ -53,7 +53,7 @@ class Samples:
         return found
 
     def __repr__(self) -> str:
-        return as_text(self.report, self.workdir)
+        return as_text(self.report, None)
 
 
 def sample(
@@ -87,27 +87,26 @@ def sample(
         The draws; of several processes only the main one gets them.
 
     Raises:
-        UserError: the model, the data or the configuration cannot be used.
-        RunFailed: as of `ensemble.train`.
+        InputError: the model, the data or the configuration cannot be used.
+        TrainingError: as of `ensemble.train`.
         Interrupted: as of `ensemble.train`.
     """
     started = time.monotonic()
     if not callable(model):
-        raise UserError(
+        raise InputError(
             f"model is a {type(model).__name__}, must be a function: a NumPyro model, or with a "
             "start a log density"
         )
     name = shown(getattr(model, "__name__", type(model).__name__))
     kind = "numpyro" if start is None else "logdensity"
     given = {"method": method, **flatten(config or {}), "model": f"{kind}:{name}"}
-    task = registry.task_of_model(given["model"])
-    able = [known for known in registry.METHODS if task in registry.tasks_of(known)]
+    able = [known for known, keys in METHODS.items() if "numpyro" in keys.tasks]
     if given["method"] not in able:
-        raise UserError(f"method={given['method']!r} must be one of {', '.join(able)}")
+        raise InputError(f"method={given['method']!r} must be one of {', '.join(able)}")
     given = {**_defaults(), **given}
     make_program = functools.partial(_program, model, data, start, name)
     where = None if workdir is None else os.fspath(workdir)
-    result = run(validate(given), make_program, where, started, show_progress)
+    result = run(checked(given), make_program, where, started, show_progress)
     if not processes.is_main():
         return Samples({}, None, None)
     return Samples(result.report, result.data, where)
@@ -117,7 +116,7 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "ModelTas
     """Makes the task of a run.
 
     Raises:
-        UserError: as `ensemble.numpyro_models.model_task.create`; or NumPyro is not installed.
+        InputError: as `ensemble.numpyro_models.model_task.create`; or NumPyro is not installed.
     """
     check_installed()
     from ensemble.numpyro_models.model_task import create  # It imports NumPyro.
@@ -126,11 +125,11 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "ModelTas
 
 
 def check_installed() -> None:
-    """Raises UserError if NumPyro is not installed: the wheel has it as an extra."""
+    """Raises InputError if NumPyro is not installed: the wheel has it as an extra."""
     try:
         import numpyro  # noqa: F401  It may start JAX: not before the devices are set up.
     except ModuleNotFoundError as error:
-        raise UserError(
+        raise InputError(
             "models are sampled with NumPyro, which is not installed: pip install "
             "'flax-ensembles[numpyro]', or -r requirements-numpyro.txt in the repository"
         ) from error
@@ -146,28 +145,26 @@ def _program(model: Callable[..., Any], data: Any, start: Any, name: str) -> Any
 
     if start is not None:
         if data is not None:
-            raise UserError(
+            raise InputError(
                 "data are for a NumPyro model; a log density, which has a start, closes over its "
                 "data: leave one of the two out"
             )
         return DensityProgram(model, start, f"log density {name!r}")
     if data is not None and not isinstance(data, Mapping | tuple):
-        raise UserError(
+        raise InputError(
             f"data are a {type(data).__name__}, must be a mapping of arguments by name, or a tuple"
         )
     args = data if isinstance(data, tuple) else ()
     kwargs = dict(data) if isinstance(data, Mapping) else {}
     try:
         check_arguments(model, args, kwargs, name, "data")
-    except UserError as error:
+    except InputError as error:
         if data is not None:
             raise
-        raise UserError(f"{error}; or, of a log density, give start") from error
+        raise InputError(f"{error}; or, of a log density, give start") from error
     return NumPyroProgram(model, args, kwargs, f"model {name!r}")
 
 
 def _defaults() -> dict[str, Any]:
     """What the bundled configuration says, without keys of other tasks."""
-    keys = all_keys()
-    chosen = flatten(numpyro_nuts.get_config())
-    return {key: value for key, value in chosen.items() if value != keys[key].default}
+    return numpyro_nuts.get_config()

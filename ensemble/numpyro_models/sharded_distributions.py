@@ -11,7 +11,7 @@ import numpyro
 from numpyro.distributions import Distribution
 from numpyro.primitives import Messenger
 
-from ensemble.errors import UserError, calling_place
+from ensemble.errors import InputError, calling_place
 from ensemble.sharding.mesh import DATA
 
 MARK = "sharded_plate"  # In a site's `infer`: the name of its sharded plate, and the axis.
@@ -54,7 +54,7 @@ class Sharded(Distribution):
             sample_shape: of independent draws, in front.
 
         Raises:
-            UserError: under `pmap`, without `check_vma`, or JAX cannot draw from this distribution
+            InputError: under `pmap`, without `check_vma`, or JAX cannot draw from this distribution
                 there.
         """
         key = jax.random.fold_in(key, _shard_index(self.axis_name))
@@ -66,7 +66,7 @@ class Sharded(Distribution):
             innermost: Any = self.base_dist
             while hasattr(innermost, "base_dist"):
                 innermost = innermost.base_dist
-            raise UserError(
+            raise InputError(
                 f"{type(innermost).__name__} cannot be drawn by shards: its sampler starts a "
                 "loop from values that all shards share, which check_vma does not allow; draw it "
                 "outside shard_map, where sharded_plate is an ordinary plate"
@@ -109,7 +109,7 @@ class sharded_plate(numpyro.plate):
         subsample_size: of NumPyro's plate; less than all rows is refused.
 
     Raises:
-        UserError: inside a `shard_map` of somebody else, who does not know of the padding; or
+        InputError: inside a `shard_map` of somebody else, who does not know of the padding; or
             `subsample_size` asks for some rows, and a posterior needs all.
     """
 
@@ -127,7 +127,7 @@ class sharded_plate(numpyro.plate):
         subsample_size: int | None = None,
     ):
         if subsample_size not in (None, size):
-            raise UserError(
+            raise InputError(
                 f"sharded_plate {name!r} takes subsample_size={subsample_size} of {size} rows at "
                 "random, and a posterior needs all; leave subsample_size out"
             )
@@ -136,7 +136,7 @@ class sharded_plate(numpyro.plate):
         if name in sizes:
             size = rows_of_shard(sizes[name], axis_name)
         elif not sizes and _is_mapped(axis_name):
-            raise UserError(
+            raise InputError(
                 f"sharded_plate {name!r} is inside a shard_map that does not know its padding; use "
                 "make_model or ensemble.sample, which map the model themselves"
             )
@@ -151,7 +151,7 @@ class sharded_plate(numpyro.plate):
         if msg["type"] != "sample" or not is_inside:
             return
         if MARK in msg["infer"] or isinstance(msg["fn"], Sharded):
-            raise UserError(
+            raise InputError(
                 f"site {msg['name']!r} is sharded twice; leave out all but one sharded_plate or "
                 "Sharded"
             )
@@ -187,7 +187,7 @@ class ShardsPart(Messenger):
         whole = msg["fn"].shape()
         found = whole if msg["value"] is None else jnp.shape(msg["value"])
         if msg["fn"].batch_shape[dim] != num_rows or not _fits(found, whole):
-            raise UserError(
+            raise InputError(
                 f"site {msg['name']!r} at {calling_place()} has the shape {found}, and a shard "
                 f"has {num_rows} rows of {plate!r}; data with rows must be arrays among the "
                 "model's arguments, which are split"
@@ -228,7 +228,7 @@ def _shard_index(axis_name: str) -> jax.Array:
     """The number of this shard; a NameError of JAX's where there are none."""
     index = jax.lax.axis_index(axis_name)
     if not varies(index):
-        raise UserError(
+        raise InputError(
             f"what is sharded over {axis_name!r} must be inside jax.shard_map with check_vma=True: "
             "under pmap, or without it, gradients would be wrong"
         )

@@ -20,7 +20,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer import Predictive, init_to_uniform
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy, unconstrain_fn
 
-from ensemble.errors import UserError, in_own_code
+from ensemble.errors import InputError, in_own_code
 from ensemble.numpyro_models.model_arguments import Arguments
 from ensemble.numpyro_models.sharded_distributions import (
     MARK,
@@ -130,7 +130,7 @@ class ShardedModel:
         """Draws all latent variables; the same on any number of shards.
 
         Raises:
-            UserError: a prior is improper, so that nothing can be drawn from it.
+            InputError: a prior is improper, so that nothing can be drawn from it.
         """
         with _drawn():
             return self._jitted["prior"](rng_key, self.data)
@@ -139,7 +139,7 @@ class ShardedModel:
         """Parameters where a chain may start: a draw from the prior, spread over the mesh.
 
         Raises:
-            UserError: as `prior`.
+            InputError: as `prior`.
         """
         with _drawn():
             return self._jitted["init"](rng_key, self.data)
@@ -281,7 +281,7 @@ class ShardedModel:
                 if MARK not in sites[name]["infer"] and varies(jnp.asarray(term))
             ]
             if differing:
-                raise UserError(
+                raise InputError(
                     f"the log density of {', '.join(differing)} differs from shard to shard; what "
                     "depends on rows must be inside the sharded_plate"
                 )
@@ -293,10 +293,10 @@ class ShardedModel:
         try:
             jax.eval_shape(lambda params, data: self.bind(data)(params), params, described)
             jax.eval_shape(self._mapped(check, is_grad=False), params, described)
-        except UserError:
+        except InputError:
             raise
         except Exception as error:  # A model is a program, and may raise anything.
-            raise UserError(
+            raise InputError(
                 f"the model runs on all rows, but failed on those of one shard {in_own_code(error)}"
                 "; data with rows must be arrays among its arguments, which are split"
             ) from error
@@ -314,13 +314,13 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
         **kwargs: likewise.
 
     Raises:
-        UserError: the model or its arguments cannot be split so, or a latent site is discrete.
+        InputError: the model or its arguments cannot be split so, or a latent site is discrete.
     """
     sites, shapes = _trace(model, args, kwargs)
     marks = {name: site["infer"][MARK] for name, site in sites.items() if MARK in site["infer"]}
     axis_names = {axis_name for _, axis_name in marks.values()}
     if len(axis_names) != 1 or not axis_names <= set(mesh.axis_names):
-        raise UserError(
+        raise InputError(
             f"the axes of the model's sharded plates are {sorted(axis_names)}; there must be one, "
             f"of the mesh's {list(mesh.axis_names)}"
         )
@@ -328,7 +328,7 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
     sizes = {plate: sites[plate]["args"][0] for plate, _ in marks.values()}
     for plate, size in sizes.items():
         if size < mesh.shape[axis_name]:
-            raise UserError(
+            raise InputError(
                 f"{size} rows of {plate!r} cannot be spread over {mesh.shape[axis_name]} shards; "
                 f"use at most {size} devices"
             )
@@ -365,7 +365,7 @@ def _trace(model: Callable[..., Any], args: Any, kwargs: Any) -> tuple[dict[str,
         }
         for name, site in latent.items():
             if site["fn"].support.is_discrete:
-                raise UserError(
+                raise InputError(
                     f"latent site {name!r} is discrete, which no gradient moves, and is not summed "
                     "out by shards; observe it, sum it out, or use numpyro.plate"
                 )
@@ -385,7 +385,7 @@ def _drawn() -> Iterator[None]:
     try:
         yield
     except NotImplementedError as error:
-        raise UserError(
+        raise InputError(
             "a prior of the model is improper, so that nothing can be drawn from it; give it a "
             "proper one, or use ensemble.sample, which starts elsewhere"
         ) from error

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 from ensemble.numpyro_models.sharded_distributions import MARK, dim_of
 from ensemble.numpyro_models.sharded_model import Rows, ShardedModel
 from ensemble.sharding import transfer
@@ -37,7 +37,7 @@ def check_rows(model: ShardedModel, params: Mapping[str, Any]) -> bool:
         Whether there was such a point.
 
     Raises:
-        UserError: with the site that depends on other rows.
+        InputError: with the site that depends on other rows.
     """
     marks: dict[str, tuple[str, int]] = {}
 
@@ -72,7 +72,7 @@ def check_rows(model: ShardedModel, params: Mapping[str, Any]) -> bool:
         found = float(transfer.fetch(on_shards(padded, model.data)))
         size = sum(float(np.sum(np.abs(term))) for term in terms.values())
         if not abs(found - total) <= _SHARE * (1 + size):
-            raise UserError(
+            raise InputError(
                 f"the log density of all rows is {total:.6g} nats, the sum over the shards "
                 f"{found:.6g}: the model uses how many rows an argument has, or counts them, and "
                 "a shard has a part of them; give such numbers as arguments"
@@ -82,7 +82,7 @@ def check_rows(model: ShardedModel, params: Mapping[str, Any]) -> bool:
 
 def _check_terms(name: str, plate: str, before: np.ndarray, after: np.ndarray) -> None:
     if not np.allclose(before, after, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
-        raise UserError(
+        raise InputError(
             f"site {name!r} of a row of {plate!r} depends on other rows, as by a mean over them, "
             "and a shard has a part of the rows; give such a statistic of data as an argument, or "
             "use numpyro.plate, which is not split"

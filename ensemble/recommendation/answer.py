@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from ensemble import registry
-from ensemble.errors import UserError, shown
+from ensemble.data.catalogue import load
+from ensemble.data.source import Request, check_same_data
+from ensemble.errors import InputError, shown
 from ensemble.predictor import restore
 from ensemble.priors import parse_prior
 from ensemble.recommendation.datasets import (
@@ -30,9 +31,6 @@ from ensemble.recommendation.recommend import (
 )
 from ensemble.recommendation.watch_task import RATINGS, ratings_keys, restore_of_size
 from ensemble.sharding import startup
-from ensemble.source import Request
-from ensemble.sources.catalogue import load
-from ensemble.sources.tfds_records import data_dir_of_run
 from ensemble.storage.workdir import Workdir
 
 _VERBS = {"probability": "watched", "rating": "rated"}
@@ -106,7 +104,7 @@ def recommend(
         rating, and the range from 5% to 95% of the draws.
 
     Raises:
-        UserError: the workdir is no such run, its data are others now, or an argument cannot be
+        InputError: the workdir is no such run, its data are others now, or an argument cannot be
             used.
     """
     startup.configure(None)
@@ -115,12 +113,12 @@ def recommend(
         None if item is None else _identifier("item", item),
     )
     if isinstance(top, bool) or not isinstance(top, numbers.Integral) or top < 1:
-        raise UserError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
+        raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
 
     restored = restore(Workdir(workdir))
     config, params = restored.config, restored.fitted.sets["params"]
-    if registry.task_of(config) != "factorisation":
-        raise UserError(
+    if config["task"] != "factorisation":
+        raise InputError(
             f"{workdir} has learned {config['dataset']}, which is not who watched or rated what; "
             "give the workdir of a run with config.model='matrix_factorisation'"
         )
@@ -162,7 +160,7 @@ def _identifier(kind: str, value: Any) -> str:
     """What names a user or an item, as text; data frames often have whole numbers."""
     is_number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not (isinstance(value, str) or is_number):
-        raise UserError(
+        raise InputError(
             f"{kind}={value!r} must be text or a whole number, as the data name the {kind}"
         )
     return str(value)
@@ -174,22 +172,19 @@ def _dataset(
     """What a run has learned, as it is now.
 
     Raises:
-        UserError: it cannot be had, or is something else.
+        InputError: it cannot be had, or is something else.
     """
     config, description = restored.config, restored.description
     name, keys = config["dataset"], ratings_keys(config)
     if data is None and description["name"] == FRAME:
-        raise UserError(
+        raise InputError(
             f"{workdir} has learned a data frame, which is not kept: from Python call "
             "ensemble.recommend(WORKDIR, USER, data=FRAME)"
         )
-    data_dir = data_dir or data_dir_of_run(name, config["data_dir"])
-    request = Request(data_dir, config["seed"], own=keys)
+    request = Request(data_dir or config["data_dir"], config["seed"], own=keys)
     dataset: Any = load(name, request) if data is None else given_interactions(data).source(request)
-    if dataset.fingerprint != description["fingerprint"]:
-        raise UserError(
-            f"{workdir} has learned other data than {dataset.name} has now; restore the data"
-        )
+    learned = description["fingerprint"]
+    check_same_data(str(workdir), learned, dataset.fingerprint, "restore the data")
     return dataset
 
 
@@ -202,12 +197,12 @@ def _find_item(names: Names, asked: str) -> int:
     """The number of an item by its id or its title; behind the last one if there is no such.
 
     Raises:
-        UserError: several have this title.
+        InputError: several have this title.
     """
     found = _find(names.item_ids, asked)
     count = names.titles.count(asked)
     if found == len(names.item_ids) and count > 1:
-        raise UserError(f"{count} items have the title {shown(asked)}: give the id of one as item")
+        raise InputError(f"{count} items have the title {shown(asked)}: give the id of one as item")
     return found if found < len(names.item_ids) else _find(names.titles, asked)
 
 

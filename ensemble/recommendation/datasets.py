@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensemble.errors import UserError
+from ensemble.data.data_forms import Given
+from ensemble.data.dataset import Dataset
+from ensemble.data.source import Examples, Request
+from ensemble.data.tables import is_table
+from ensemble.errors import InputError
 from ensemble.notes import note
 from ensemble.recommendation import ratings
 from ensemble.recommendation.ratings import Interactions, keys_of
-from ensemble.source import Examples, Request
-from ensemble.sources.data_forms import Given
-from ensemble.sources.dataset import Dataset
-from ensemble.sources.tables import is_table
 from ensemble.storage.memory import check_memory
 
 NOT_WATCHED, WATCHED, HELD_OUT = 0, 1, 2
@@ -103,7 +103,7 @@ def generate_watches(name: str, seed: int = 0) -> Watches:
         seed: not negative; equal arguments give equal watches.
 
     Raises:
-        UserError: if the numbers or the seed cannot be used.
+        InputError: if the numbers or the seed cannot be used.
     """
     watches = _generate_watches(name, *_parse_size(name, name.partition(":")[2]), seed)
     check_watches(watches)
@@ -111,13 +111,13 @@ def generate_watches(name: str, seed: int = 0) -> Watches:
 
 
 def check_watches(watches: Watches) -> None:
-    """Raises UserError naming the first user who watched no movie, or every one."""
+    """Raises InputError naming the first user who watched no movie, or every one."""
     num_movies = watches.watched.shape[1]
     counts = watches.watched.sum(axis=1, dtype=np.int64)
     odd = np.flatnonzero((counts == 0) | (counts == num_movies))
     if len(odd):
         user = watches.user_ids[odd[0]]
-        raise UserError(
+        raise InputError(
             f"{watches.name}: user {user!r} watched {counts[odd[0]]} of {num_movies} items, but "
             f"every user needs one that is watched and one that is not; leave this user out"
         )
@@ -127,7 +127,7 @@ def _parse_size(name: str, size: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,12})x(\d{1,12})", size, re.ASCII)
     num_users, num_movies = map(int, match.groups()) if match else (0, 0)
     if num_users < 1 or num_movies < 2:
-        raise UserError(
+        raise InputError(
             f"dataset={name!r} must give the numbers of users, from 1, and of movies, from 2; "
             f"write watches:1000x600"
         )
@@ -147,7 +147,7 @@ def _generate_watches(name: str, num_users: int, num_movies: int, seed: int) -> 
         seed: not negative; equal arguments give equal watches.
 
     Raises:
-        UserError: if the seed is negative, or memory cannot hold the matrix.
+        InputError: if the seed is negative, or memory cannot hold the matrix.
     """
     _check_seed(seed)
     watched = _new_matrix(name, num_users, num_movies, False, "these numbers")
@@ -179,7 +179,7 @@ def _new_matrix(
     """A matrix uint8 [N, M] for who has watched what, empty.
 
     Raises:
-        UserError: memory cannot hold what is made of it.
+        InputError: memory cannot hold what is made of it.
     """
     of_devices = 4 if is_weighted else 1
     size = (2 + of_devices) * num_users * num_movies  # Watched, observed, and theirs.
@@ -228,11 +228,11 @@ def hold_out(
         known as watched nor as unwatched; and the held-out pairs.
 
     Raises:
-        UserError: if the seed or the share is out of range, or no user has enough to hold out.
+        InputError: if the seed or the share is out of range, or no user has enough to hold out.
     """
     _check_seed(seed)
     if not 0 < share < 1:
-        raise UserError(f"share={share} must lie between 0 and 1; use 0.1")
+        raise InputError(f"share={share} must lie between 0 and 1; use 0.1")
     observed = watches.watched.copy()
     pairs, labels = [], []
     for user, user_id in enumerate(watches.user_ids):
@@ -250,7 +250,7 @@ def hold_out(
         labels.append(np.repeat([1, 0], sizes))
     held_out = HeldOut(_int32(pairs), _int32(labels))
     if not len(held_out.targets):
-        raise UserError(
+        raise InputError(
             f"{watches.name} has no user with two watched and two unwatched items, which is what "
             f"holding out takes; use more items"
         )
@@ -286,7 +286,7 @@ def _int32(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def _check_seed(seed: int) -> None:
     if seed < 0:
-        raise UserError(f"seed={seed} must not be negative; use any whole number from 0")
+        raise InputError(f"seed={seed} must not be negative; use any whole number from 0")
 
 
 class Names(NamedTuple):
@@ -410,8 +410,8 @@ def load_generated(name: str, request: Request) -> WatchDataset:
     """Generates watches, and holds a tenth of each user's out."""
     said = keys_of(request)
     if said.keys or said.of_ratings:
-        keys = said.keys or ["config.likelihood='gaussian_shared'"]
-        raise UserError(
+        keys = said.keys or ["config.likelihood='gaussian_homoscedastic'"]
+        raise InputError(
             f"{' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} for ratings:FILE, and "
             f"{name} has watches alone: leave {'it' if len(keys) == 1 else 'them'} out"
         )
@@ -423,10 +423,10 @@ def given_interactions(data: Any) -> Given:
     """What a program hands over: a data frame, or a mapping from columns to their values.
 
     Raises:
-        UserError: it is in another form.
+        InputError: it is in another form.
     """
     if not (is_table(data) or isinstance(data, Mapping)):
-        raise UserError(
+        raise InputError(
             f"data is a {type(data).__name__}, and config.model='matrix_factorisation' learns who "
             "watched or rated what: give a data frame with columns of users and items"
         )
@@ -454,7 +454,7 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
         request: with what is to be learned, and how it is split.
 
     Raises:
-        UserError: there is too little to hold out, or what is to be learned is not there.
+        InputError: there is too little to hold out, or what is to be learned is not there.
     """
     _check_seed(request.seed)
     keys = keys_of(request)
@@ -463,7 +463,7 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
     if found.ratings is not None and not found.name.startswith(ratings.MOVIELENS):
         note(
             f"{found.name} has ratings, which are not used: who has watched what is learned. Set "
-            "config.likelihood='gaussian_shared' to learn the ratings."
+            "config.likelihood='gaussian_homoscedastic' to learn the ratings."
         )
     size = len(found.user_ids), len(found.item_ids)
     remedy = "them, or learn ratings, which need no such matrix"
@@ -479,9 +479,9 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
         movie_ids=found.item_ids,
     )
     check_watches(watches)
-    if keys.split == "random":
+    if keys.split_by == "random":
         return _watch_dataset(watches, *hold_out(watches, request.seed), found)
-    is_held = held_out_rows(found, keys.split, request.seed)
+    is_held = held_out_rows(found, keys.split_by, request.seed)
     order = np.lexsort([found.items[is_held], found.users[is_held]])
     users, items = found.users[is_held][order], found.items[is_held][order]
     ends = np.searchsorted(users, np.arange(1, len(found.user_ids)))
@@ -501,11 +501,11 @@ def of_interactions(found: Interactions, request: Request) -> WatchDataset | Rat
 
 def _rating_dataset(found: Interactions, request: Request) -> RatingDataset:
     if found.ratings is None:
-        raise UserError(
-            f"{found.name} has no ratings: set config.ratings.rating to their column, or "
+        raise InputError(
+            f"{found.name} has no column rating: name it so, or set "
             "config.likelihood='categorical' to learn who has watched what"
         )
-    is_held = held_out_rows(found, keys_of(request).split, request.seed)
+    is_held = held_out_rows(found, keys_of(request).split_by, request.seed)
     numbers = [
         (len(np.setdiff1d(values[is_held], values[~is_held])), len(np.unique(values)))
         for values in (found.users, found.items)
@@ -538,15 +538,15 @@ def held_out_rows(found: Interactions, split: str, seed: int, share: float = 0.1
         share: between 0 and 1.
 
     Raises:
-        UserError: all would be held out, or none.
+        InputError: all would be held out, or none.
     """
     number = len(found.users)
     is_held = np.zeros(number, bool)
     if split == "time":
         if found.times is None:
-            raise UserError(
-                f"config.ratings.split='time' needs times, which {found.name} has not: set "
-                "config.ratings.time to their column, or another split"
+            raise InputError(
+                f"config.split_by='time' needs times, which {found.name} has not: "
+                "name their column time, or set another split"
             )
         latest = np.sort(found.times)[number - max(1, round(share * number))]
         is_held = found.times >= latest
@@ -562,8 +562,8 @@ def held_out_rows(found: Interactions, split: str, seed: int, share: float = 0.1
             is_held[_drawn(_generator_of(user_id, seed), rows, size)] = True
     if is_held.all() or not is_held.any():
         what = {"time": "times", "user": "users", "random": "ratings of one user"}[split]
-        raise UserError(
-            f"{found.name} has too few {what} for config.ratings.split={split!r}, which needs two; "
+        raise InputError(
+            f"{found.name} has too few {what} for config.split_by={split!r}, which needs two; "
             "use more data, or another split"
         )
     return is_held

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 from ensemble.network import Variables
 
 
@@ -58,14 +58,14 @@ class MatrixFactorisation:
             params: of members, [M, ...].
 
         Raises:
-            UserError: as said.
+            InputError: as said.
         """
         for column, kind in ((0, "user"), (1, "movie")):
             count, numbers = params[f"{kind}_bias"].shape[1], inputs[:, column]
             noun = {"movie": "item"}.get(kind, kind)
             unknown = (numbers < 0) | (numbers >= count) | (numbers != np.floor(numbers))
             if unknown.any():
-                raise UserError(
+                raise InputError(
                     f"{noun} {numbers[unknown][0]} is unknown: the {noun}s are the whole numbers "
                     f"from 0 to {count - 1}"
                 )

@@ -7,16 +7,15 @@ watching. A movie that is held out was neither seen as watched nor as unwatched.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ensemble.metrics.checks import Floats
-from ensemble.metrics.detection import detection_scores
-from ensemble.metrics.scores import nll
+from ensemble.metrics import ranking
+
+Floats = NDArray[np.float64]
 
 
 def watch_log_probs(logits: ArrayLike) -> Floats:
     """Log-probabilities of not watching and of watching: log sigmoid(-x), log sigmoid(x).
 
-    Those of a posterior are `ensemble_log_probs(watch_log_probs(logits))` of the draws' log-odds
-    `[S, P]`: the log of their mean probability.
+    Those of a posterior are the log mean exp of these over draws, [S, P] log-odds.
 
     Args:
         logits: `[...]`, log-odds x of watching.
@@ -39,7 +38,7 @@ def held_out_log_likelihood(log_probs: ArrayLike, labels: ArrayLike) -> float:
         mean of y log p + (1 - y) log(1 - p), in nats a pair; `-inf` where what happened had
         probability 0.
     """
-    return -nll(log_probs, labels)
+    return float(np.take_along_axis(np.asarray(log_probs), np.asarray(labels)[:, None], 1).mean())
 
 
 def auc(scores: ArrayLike, labels: ArrayLike) -> float:
@@ -52,8 +51,7 @@ def auc(scores: ArrayLike, labels: ArrayLike) -> float:
         scores: `[P]`, higher where watching is likelier.
         labels: `[P]`, 1 where the user watched the movie, else 0; both occur.
     """
-    values, is_watched = np.asarray(scores, np.float64), np.asarray(labels) == 1
-    return detection_scores(values[~is_watched], values[is_watched])["auroc"]
+    return float(ranking.auroc(scores, np.asarray(labels) == 1).mean())
 
 
 def recalls(scores: ArrayLike, seen: NDArray, relevant: NDArray, k: int = 20) -> Floats:

@@ -14,14 +14,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from ensemble.likelihoods.gaussian import SharedGaussian
-from ensemble.likelihoods.mixture_density import LOC, SCALE
+from ensemble.data.source import Examples, in_memory
+from ensemble.likelihoods.numbers import SharedGaussian
 from ensemble.recommendation import rating_likelihood
 from ensemble.recommendation import recommend as recommendation
 from ensemble.recommendation.baselines import RatingBiases, fit_item_means, fit_rating_biases
 from ensemble.recommendation.datasets import RatingDataset
 from ensemble.recommendation.watch_task import OWN, LearnedFactors
-from ensemble.source import Examples, in_memory
 from ensemble.task import DrawReport, OwnLogLikelihood
 
 
@@ -118,7 +117,7 @@ class RatingFactorisation(LearnedFactors):
     def _said_by_draw(self, params: Mapping[str, Any], pairs: np.ndarray) -> tuple[Any, Any]:
         """Means and standard deviations [P] of ratings by one draw."""
         predicted = _predict(self, params, pairs)
-        return np.asarray(predicted[LOC], np.float64), np.asarray(predicted[SCALE], np.float64)
+        return np.asarray(predicted["loc"], np.float64), np.asarray(predicted["scale"], np.float64)
 
     def _said_by(self, model: RatingBiases, pairs: np.ndarray) -> tuple[np.ndarray, float]:
         """Means [P] and the standard deviation of ratings by a simpler model."""

@@ -1,6 +1,6 @@
 """Who rated or watched what: interactions of files, of data frames, and of MovieLens by TFDS.
 
-A file is a CSV or Parquet table, or MovieLens' own `u.data` or `ratings.dat`. Rows are read one
+A file is a CSV or Parquet table, whose columns have usual names. Rows are read one
 after another, so that no text of a row outlives it: a million ratings take some tens of megabytes.
 Nothing of MovieLens is in this repository: its licence forbids handing it on.
 """
@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
-from ensemble.errors import UserError, in_one_line, shown
+from ensemble.data.own_arrays import local_path
+from ensemble.data.source import Request
+from ensemble.data.tables import read_table
+from ensemble.data.tables.raw_columns import of_frame
+from ensemble.data.tables.table_files import check_header, open_parquet, reading
+from ensemble.data.tfds_sets import PreparedSet, broken, open_set
+from ensemble.errors import InputError, in_one_line, quoted, shown
 from ensemble.notes import note
-from ensemble.source import Request
-from ensemble.sources import prepare_dataset, tfds_records
-from ensemble.sources.own_arrays import local_path
-from ensemble.sources.tables import read_table
-from ensemble.sources.tables.frames import of_frame
-from ensemble.sources.tables.raw_columns import named
-from ensemble.sources.tables.table_files import check_header, open_parquet, reading
 
 PREFIX, MOVIELENS = "ratings:", "movielens/"
 """How names of such data begin; those of MovieLens are prepared by TFDS."""
@@ -43,30 +41,6 @@ _USUAL: Mapping[str, tuple[str, ...]] = {
     "genre": ("genre", "genres"),
 }
 """Names of columns that are recognised, in lower case and without underscores, by their meaning."""
-_ORDER = ("user", "item", "rating", "time")  # Columns of MovieLens' own files.
-_MARKS = {"u.data": "\t", "ratings.dat": "::", "u.item": "|", "movies.dat": "::"}
-_GENRES = [
-    "unknown",
-    "Action",
-    "Adventure",
-    "Animation",
-    "Children's",
-    "Comedy",
-    "Crime",
-    "Documentary",
-    "Drama",
-    "Fantasy",
-    "Film-Noir",
-    "Horror",
-    "Musical",
-    "Mystery",
-    "Romance",
-    "Sci-Fi",
-    "Thriller",
-    "War",
-    "Western",
-]
-"""What the last 19 columns of `u.item` say, by its README."""
 _ROWS_AT_ONCE = 4096
 
 
@@ -74,23 +48,11 @@ class RatingsKeys(NamedTuple):
     """What the configuration says of interactions, such as ratings.
 
     Attributes:
-        user: the column of users; empty, as of the others: the one of a usual name.
-        item: the column of items.
-        rating: the column of ratings.
-        weight: the column of weights.
-        time: the column of times.
-        titles: path of a file with the titles of items; empty: the data have them, or nobody.
-        split: what is held out: `random`, `time` or `user`.
+        split_by: what is held out: `random`, `time` or `user`.
         of_ratings: whether ratings are learned; else who has watched what.
     """
 
-    user: str = ""
-    item: str = ""
-    rating: str = ""
-    weight: str = ""
-    time: str = ""
-    titles: str = ""
-    split: str = "random"
+    split_by: str = "random"
     of_ratings: bool = False
 
     @property
@@ -98,7 +60,7 @@ class RatingsKeys(NamedTuple):
         """The keys of the configuration that are set."""
         usual = self._field_defaults
         return [
-            f"config.ratings.{key}"
+            f"config.{key}"
             for key, value in self._asdict().items()
             if key != "of_ratings" and value != usual[key]
         ]
@@ -158,48 +120,44 @@ def read_named(name: str, request: Request) -> Interactions:
     """Reads `ratings:FILE`, or MovieLens as TFDS prepares it, such as `movielens/1m-ratings`.
 
     Args:
-        name: of the data set; one of MovieLens is prepared first where it is not.
-        request: with what is said of columns.
+        name: of the data set.
+        request: with what is said of interactions.
 
     Raises:
-        UserError: the data cannot be had or used.
+        InputError: the data cannot be had or used.
     """
     if name.startswith(MOVIELENS):
-        place = prepare_dataset.find_or_prepare(name, tfds_records.data_directory(request.data_dir))
+        prepared = open_set(name, request.data_dir, request.prepares)
+        rows, place = _rows_of_set(prepared), prepared.directory
     else:
         place = local_path(name.removeprefix(PREFIX))
         if not place.is_file():
-            raise UserError(f"{name}: there is no file {place.absolute()}; check the path")
-    keys = keys_of(request)
-    return _collect(name, _rows_of(place, name, keys), keys, str(place))
+            raise InputError(f"{name}: there is no file {place.absolute()}; check the path")
+        rows = _rows_of(place, name)
+    return _collect(name, rows, keys_of(request), str(place))
 
 
 def of_data_frame(frame: Any, keys: RatingsKeys) -> Interactions:
     """The interactions of a data frame, or of a mapping from names of columns to values.
 
     Raises:
-        UserError: it cannot be used.
+        InputError: it cannot be used.
     """
-    return _collect(FRAME, _rows_of_frames([frame], FRAME, keys), keys, FRAME)
+    return _collect(FRAME, _rows_of_frames([frame], FRAME), keys, FRAME)
 
 
-def _rows_of(place: Path, what: str, keys: RatingsKeys) -> Iterator[Row]:
-    """The rows of a file, or of a folder that TFDS has prepared, by their form."""
-    if place.is_dir():
-        return _rows_of_records(place)
+def _rows_of(place: Path, what: str) -> Iterator[Row]:
+    """The rows of a file, by its form."""
     if place.suffix.lower() == ".parquet":
-        return _rows_of_parquet(place, what, keys)
-    lines = _lines(place, what)
-    if place.name in ("u.data", "ratings.dat"):
-        return _rows_in_order(lines, what)
-    return _rows_of_table(lines, what, keys)
+        return _rows_of_parquet(place, what)
+    return _rows_of_table(_lines(place, what), what)
 
 
 def _collect(name: str, rows: Iterator[Row], keys: RatingsKeys, place: str) -> Interactions:
     """Numbers users and items, and checks numbers, row by row.
 
     Raises:
-        UserError: with the number of the row that cannot be used.
+        InputError: with the number of the row that cannot be used.
     """
     user_index: dict[str, int] = {}
     item_index: dict[str, int] = {}
@@ -209,8 +167,8 @@ def _collect(name: str, rows: Iterator[Row], keys: RatingsKeys, place: str) -> I
     genres: list[str] = []
     for i, row in enumerate(rows, 1):
         for kind, text in (("user", row.user), ("item", row.item)):
-            if text.lower() in read_table.MISSING:
-                raise UserError(f"{name}: row {i} has no {kind}; fill it in or remove the row")
+            if text.lower() in read_table.WORDS:
+                raise InputError(f"{name}: row {i} has no {kind}; fill it in or remove the row")
         users.append(user_index.setdefault(row.user, len(user_index)))
         items.append(item_index.setdefault(row.item, len(item_index)))
         if items[-1] == len(titles):
@@ -221,7 +179,7 @@ def _collect(name: str, rows: Iterator[Row], keys: RatingsKeys, place: str) -> I
             if value is not None:
                 values.append(_number(value, kind, i, name))
     if not users:
-        raise UserError(f"{name} has no rows; give at least one below its header")
+        raise InputError(f"{name} has no rows; give at least one below its header")
     ratings, weights, times = (
         np.array(values) if len(values) else None for values in numbers.values()
     )
@@ -237,8 +195,6 @@ def _collect(name: str, rows: Iterator[Row], keys: RatingsKeys, place: str) -> I
         tuple(titles),
         tuple(genres),
     )
-    if keys.titles:
-        found = _titled(found, keys.titles)
     rates_once = keys.of_ratings or name.startswith(MOVIELENS)
     return _without_repeats(found, place, rates_once)
 
@@ -264,7 +220,7 @@ def _number(value: Any, kind: str, row: int, name: str) -> float:
             "weight": "a weight must be a positive, finite number",
             "time": "a time must be a number or a date such as 2024-12-31",
         }[kind]
-        raise UserError(
+        raise InputError(
             f"{name}: row {row} has the {kind} {in_one_line(repr(value), 60)}, and {rule}; correct "
             "or remove the row"
         )
@@ -275,7 +231,7 @@ def _without_repeats(found: Interactions, place: str, rates_once: bool) -> Inter
     """Joins rows of one pair, whose weights add up, unless a user rates an item once.
 
     Raises:
-        UserError: there are two ratings of an item by one user.
+        InputError: there are two ratings of an item by one user.
     """
     entries = found.users.astype(np.int64) * len(found.item_ids) + found.items
     _, kept, pairs, counts = np.unique(
@@ -297,7 +253,7 @@ def _without_repeats(found: Interactions, place: str, rates_once: bool) -> Inter
     entry = entries[kept[counts.argmax()]]
     user, item = divmod(int(entry), len(found.item_ids))
     count = counts.max()
-    raise UserError(
+    raise InputError(
         f"{found.name}: user {shown(repr(found.user_ids[user]))} has {count} ratings of "
         f"{shown(repr(found.titles[item]))}, but a user rates an item once; remove the duplicates "
         f"from {place}, or join them to one with a weight"
@@ -308,63 +264,45 @@ def _without_repeats(found: Interactions, place: str, rates_once: bool) -> Inter
 
 
 def _lines(place: Path, what: str) -> Iterator[str]:
-    """Lines of a text, UTF-8; MovieLens' own files are Latin-1."""
-    encoding = "latin-1" if place.name in _MARKS else "utf-8-sig"
+    """Lines of a text in UTF-8."""
     try:
-        with open(place, newline="", encoding=encoding) as file:
+        with open(place, newline="", encoding="utf-8-sig") as file:
             yield from file
     except UnicodeDecodeError:
-        raise UserError(f"{what} is no text in UTF-8; save it in UTF-8") from None
+        raise InputError(f"{what} is no text in UTF-8; save it in UTF-8") from None
     except OSError as error:
-        raise UserError(f"{what} cannot be read: {error.strerror or error}") from None
-
-
-def _rows_in_order(lines: Iterator[str], what: str) -> Iterator[Row]:
-    """Rows of `u.data` or `ratings.dat`: user, item, rating and time, without a header."""
-    for i, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        parts = line.strip().split("::" if "::" in line else "\t")
-        if len(parts) != len(_ORDER):
-            raise UserError(
-                f"{what}: row {i} has {len(parts)} values, and MovieLens has user, item, rating "
-                "and time in each; correct it, or save another form as CSV with a header"
-            )
-        user, item, rating, time = parts
-        yield Row(user, item, rating, time=time)
+        raise InputError(f"{what} cannot be read: {error.strerror or error}") from None
 
 
 def _table(lines: Iterator[str], what: str) -> tuple[list[str], Iterator[list[str]]]:
     """The names of columns in the first line of a CSV file, and its rows."""
     first = next(lines, "")
     if not first.strip():
-        raise UserError(f"{what} is empty; its first line must have the names of columns")
+        raise InputError(f"{what} is empty; its first line must have the names of columns")
     mark = max(",;\t|", key=first.count)
     names = [name.strip() for name in next(csv.reader([first], delimiter=mark))]
     check_header(names, what)
-    if len(set(names)) < len(names):
-        raise UserError(f"{what} has two columns of one name; rename one")
 
     def rows() -> Iterator[list[str]]:
         try:
             for i, row in enumerate(csv.reader(lines, delimiter=mark, strict=True), 1):
                 if row and len(row) != len(names):
-                    raise UserError(
+                    raise InputError(
                         f"{what}: row {i} has {len(row)} values for {len(names)} columns; correct "
                         "or remove it"
                     )
                 if row:
                     yield [text.strip() for text in row]
         except csv.Error as error:
-            raise UserError(f"{what}: {in_one_line(error)}; correct or remove it") from None
+            raise InputError(f"{what}: {in_one_line(error)}; correct or remove it") from None
 
     return names, rows()
 
 
-def _rows_of_table(lines: Iterator[str], what: str, keys: RatingsKeys) -> Iterator[Row]:
+def _rows_of_table(lines: Iterator[str], what: str) -> Iterator[Row]:
     """Rows of a CSV file with a header."""
     names, rows = _table(lines, what)
-    chosen = _columns(names, what, keys)
+    chosen = _columns(names, what)
     places = [(meaning, names.index(name)) for meaning, name in chosen.items()]
     for row in rows:
         values: dict[str, Any] = {meaning: row[k] for meaning, k in places}
@@ -373,42 +311,24 @@ def _rows_of_table(lines: Iterator[str], what: str, keys: RatingsKeys) -> Iterat
         yield Row(**values)
 
 
-def _columns(names: Sequence[str], what: str, keys: RatingsKeys) -> dict[str, str]:
-    """Which column has which meaning: what the configuration says, else the usual names.
+def _columns(names: Sequence[str], what: str) -> dict[str, str]:
+    """Which column has which meaning, by the usual names.
 
     Raises:
-        UserError: there is no such column, or several may be meant.
+        InputError: there is no such column, or several may be meant.
     """
     found = {}
     for meaning, usual in _USUAL.items():
-        said = getattr(keys, meaning, "")
-        if said and said not in names:
-            raise UserError(
-                f"config.ratings.{meaning}={said!r} is no column of {what}, which has "
-                f"{named(names, 12)}"
-            )
-        able = [said] if said else [name for name in names if _plain(name) in usual]
+        able = [name for name in names if _plain(name) in usual]
         if len(able) > 1:
-            raise UserError(
-                f"{what} has {named(able)}: set config.ratings.{meaning} to the column that is "
-                "meant"
-                if hasattr(keys, meaning)
-                else f"{what} has {named(able)}; rename all but one"
-            )
+            raise InputError(f"{what} has {quoted(able)}; rename all but one")
         if not able and meaning in ("user", "item"):
-            raise UserError(
-                f"{what} has no column {meaning} or {meaning}_id, but {named(names, 12)}: set "
-                f"config.ratings.{meaning} to its name"
+            raise InputError(
+                f"{what} has no column {meaning} or {meaning}_id, but {quoted(names, 12)}: rename "
+                "the one that is meant"
             )
         if able:
             found[meaning] = able[0]
-    for meaning, name in found.items():
-        (first, *others) = [one for one, column in found.items() if column == name]
-        if others and first == meaning:
-            raise UserError(
-                f"the column {name!r} of {what} would be both {first} and {others[0]}: set "
-                f"config.ratings.{first} or config.ratings.{others[0]} to another one"
-            )
     return found
 
 
@@ -419,26 +339,26 @@ def _plain(name: str) -> str:
 # Rows of data frames and of Parquet files.
 
 
-def _rows_of_parquet(place: Path, what: str, keys: RatingsKeys) -> Iterator[Row]:
+def _rows_of_parquet(place: Path, what: str) -> Iterator[Row]:
     """Rows of a Parquet file, of which only the columns that are needed are read."""
     import pyarrow  # Only where Parquet files are read.
 
     content = open_parquet(place, what)
-    chosen = [*_columns(content.schema_arrow.names, what, keys).values()]
+    chosen = [*_columns(content.schema_arrow.names, what).values()]
 
     def frames() -> Iterator[Any]:
         with reading(what):
             for batch in content.iter_batches(columns=chosen):
                 yield pyarrow.Table.from_batches([batch])
 
-    return _rows_of_frames(frames(), what, keys)
+    return _rows_of_frames(frames(), what)
 
 
-def _rows_of_frames(frames: Any, what: str, keys: RatingsKeys) -> Iterator[Row]:
+def _rows_of_frames(frames: Any, what: str) -> Iterator[Row]:
     """Rows of data frames that have the same columns."""
     for frame in frames:
         columns = of_frame(frame, what)
-        chosen = _columns([*columns], what, keys)
+        chosen = _columns([*columns], what)
         size = len(next(iter(columns.values())))
         ids = {meaning: _whole_numbers(frame, chosen[meaning]) for meaning in ("user", "item")}
         for start in range(0, size, _ROWS_AT_ONCE):
@@ -469,102 +389,28 @@ def _whole_numbers(frame: Any, name: str) -> Any:
 # MovieLens as TFDS prepares it.
 
 
-def _rows_of_records(directory: Path) -> Iterator[Row]:
+def _rows_of_set(prepared: PreparedSet) -> Iterator[Row]:
     """Rows of the split `train`, which is the only one: a million in some ten seconds.
 
-    Args:
-        directory: `DATA_DIR/movielens/CONFIG/VERSION`, as from `tfds_records.find_prepared`.
-
     Raises:
-        UserError: a file is damaged.
+        InputError: a file is damaged.
     """
-    prepared = tfds_records.PreparedSet(directory)
+    directory = prepared.directory
     try:
         genre_names = dict(enumerate(prepared.features["movie_genres"].feature.names))
+        rows = range(prepared.sizes["train"])
     except (KeyError, AttributeError) as error:
-        raise tfds_records.broken(directory, "features.json has no genres of movies") from error
-    if not (directory / "movie_genres.labels.txt").is_file():  # TFDS takes numbers for names.
-        raise tfds_records.broken(directory, "movie_genres.labels.txt is missing")
-    records = prepared.records("train")
-    for start in range(0, len(records), _ROWS_AT_ONCE):
-        numbers = range(start, min(start + _ROWS_AT_ONCE, len(records)))
-        for number, record in zip(numbers, records.read(numbers), strict=True):
-            try:
-                feature = records.parse(record).features.feature
-                yield Row(
-                    feature["user_id"].bytes_list.value[0].decode(),
-                    feature["movie_id"].bytes_list.value[0].decode(),
-                    feature["user_rating"].float_list.value[0],
-                    time=feature["timestamp"].int64_list.value[0],
-                    title=feature["movie_title"].bytes_list.value[0].decode(),
-                    genre=genre_names[feature["movie_genres"].int64_list.value[0]],
-                )
-            except (LookupError, UnicodeDecodeError, DecodeError) as error:
-                what = f"{records.place(number)} is a rating that cannot be decoded"
-                raise tfds_records.broken(directory, what) from error
-
-
-# Titles from a second file.
-
-
-def _titled(found: Interactions, path: str) -> Interactions:
-    """The same with the titles, and the first genres, that a second file says.
-
-    Raises:
-        UserError: it cannot be read, or lacks the title of an item.
-    """
-    what = f"config.ratings.titles={path!r}"
-    place = local_path(path)
-    if not place.is_file():
-        raise UserError(f"{what}: there is no file {place.absolute()}; check the path")
-    titles = dict(_titles(place, what))
-    absent = [one for one in found.item_ids if one not in titles]
-    if absent:
-        raise UserError(
-            f"{what} has no title of {len(absent):,} of the {len(found.item_ids):,} items, such as "
-            f"{named(absent, 1)}: add them, or leave config.ratings.titles out"
-        )
-    of_items = [titles[one] for one in found.item_ids]
-    return dataclasses.replace(
-        found,
-        titles=tuple(title for title, _ in of_items),
-        genres=tuple(genre for _, genre in of_items),
-    )
-
-
-def _titles(place: Path, what: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Items with their titles and first genres."""
-    lines = _lines(place, what)
-    mark = _MARKS.get(place.name)
-    if mark is not None:
-        for i, line in enumerate(lines, 1):
-            item, title, *rest = [*line.rstrip("\r\n").split(mark), ""]
-            if not line.strip():
-                continue
-            if not rest:
-                raise UserError(f"{what}: row {i} has no title; correct or remove it")
-            yield item, (title, _first_genre(rest))
-        return
-    names, rows = _table(lines, what)
-    able = {
-        meaning: [k for k, one in enumerate(names) if _plain(one) in usual]
-        for meaning, usual in _USUAL.items()
-    }
-    items, titles = able["item"] or [0], able["title"] or [1]
-    if not able["title"] and len(names) != 2:
-        raise UserError(
-            f"{what} has the columns {named(names, 12)}; give one of items and one named title, "
-            "or these two alone"
-        )
-    genres = able["genre"][:1]
-    for row in rows:
-        genre = row[genres[0]].split("|")[0] if genres else ""
-        yield row[items[0]], (row[titles[0]], genre)
-
-
-def _first_genre(rest: Sequence[str]) -> str:
-    """The first genre in what follows a title: named, or marked by one of 19 columns."""
-    flags = rest[-1 - len(_GENRES) : -1]
-    if len(flags) == len(_GENRES):
-        return next((name for name, flag in zip(_GENRES, flags, strict=True) if flag == "1"), "")
-    return rest[0].split("|")[0]
+        raise broken(directory, f"it is no set of MovieLens ({in_one_line(error)})") from error
+    for row, fields in zip(rows, prepared.examples("train", rows), strict=True):
+        try:
+            yield Row(
+                fields["user_id"].bytes_list.value[0].decode(),
+                fields["movie_id"].bytes_list.value[0].decode(),
+                fields["user_rating"].float_list.value[0],
+                time=fields["timestamp"].int64_list.value[0],
+                title=fields["movie_title"].bytes_list.value[0].decode(),
+                genre=genre_names[fields["movie_genres"].int64_list.value[0]],
+            )
+        except (LookupError, UnicodeDecodeError) as error:
+            what = f"record {row} of train is a rating that cannot be decoded"
+            raise broken(directory, what) from error

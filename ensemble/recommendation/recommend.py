@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.errors import UserError
+from ensemble.data.source import in_memory
+from ensemble.errors import InputError
 from ensemble.priors import Prior, sample_prior
 from ensemble.recommendation import ranking
 from ensemble.recommendation.baselines import fit_popularity
 from ensemble.recommendation.datasets import WATCHED, Names, RatingDataset, WatchDataset
-from ensemble.source import in_memory
 
 if TYPE_CHECKING:
     from ensemble.recommendation.watch_task import Factorisation
@@ -117,12 +117,12 @@ def recommended(
         item: the number of one, seen or not, that alone is asked for.
 
     Raises:
-        UserError: the draws give no probabilities.
+        InputError: the draws give no probabilities.
     """
     logits = _logits_of_one(draws, user)
     is_good = np.isfinite(logits).all(axis=1)
     if not is_good.all():
-        raise UserError(
+        raise InputError(
             f"{np.sum(~is_good)} of {len(logits)} draws predict NaN or infinite values for this "
             "user, and every draw counts; sample again in a new workdir"
         )

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ensemble.applications import ReportSection
-from ensemble.pictures import plot_style
-from ensemble.report.text import Table
+from ensemble.errors import plural
+from ensemble.report import charts
+from ensemble.report.sections import Grid, Section
+from ensemble.report.svg import Chart
 
 
-def _contents(report: Mapping[str, Any]) -> list[Table | str]:
+def _contents(report: Mapping[str, Any]) -> list[Grid | str]:
     """The posterior beside simpler models, by the pairs that were held out."""
     recommendation = report["recommendation"]
     held_out = recommendation["held_out"]
@@ -20,19 +21,23 @@ def _contents(report: Mapping[str, Any]) -> list[Table | str]:
     rows = [
         [model, *(f"{scores[name]:.4f}" for name in titles)] for model, scores in held_out.items()
     ]
-    draws = plot_style.plural(recommendation["num_draws"], "draw")
+    draws = plural(recommendation["num_draws"], "draw")
     return [
         "",
-        Table(["held out", *titles.values()], rows, 12),
+        Grid(["held out", *titles.values()], rows),
         f"Here the posterior is the {draws} that were kept.",
     ]
 
 
 def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
     """What draws recommend first to the users who have watched most and fewest items."""
-    from ensemble.recommendation.plots import first_choice_figures  # Seldom drawn.
+    found: dict[str, list[Chart]] = {}
+    for kind in ("titles", "genres"):
+        for which, user in report["recommendation"]["first_choices"].items():
+            noun = "watches" if "num_watched" in user else "ratings"
+            title = f"{kind} for user {user['user']}, with {which} {noun}"
+            found.setdefault(f"recommended_{kind}", []).append(charts.counts(title, user[kind]))
+    return found
 
-    return first_choice_figures(report["recommendation"]["first_choices"])
 
-
-SECTION = ReportSection("recommendation", _contents, figures=_figures)
+SECTION = Section("recommendation", _contents, figures=_figures)

@@ -17,10 +17,12 @@ import numpy as np
 import scipy.sparse
 from jax.sharding import Mesh
 
-from ensemble.config import flatten, likelihood_settings
-from ensemble.errors import UserError
-from ensemble.likelihood import Likelihood
-from ensemble.likelihoods import described
+from ensemble.config import flatten, settings
+from ensemble.data.catalogue import load, models_of
+from ensemble.data.source import Examples, Request, Source
+from ensemble.errors import InputError
+from ensemble.likelihoods import from_dict
+from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.network import Traits, Variables
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.recommendation import recommend as recommendation
@@ -32,8 +34,6 @@ from ensemble.recommendation.ratings import RatingsKeys
 from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
-from ensemble.source import Examples, Request, Source
-from ensemble.sources.catalogue import load, models_of
 from ensemble.storage.memory import check_memory
 from ensemble.task import Aux, Defaults, DrawReport, OwnLogLikelihood, Scored
 from ensemble.tasks.learning_data import (
@@ -45,7 +45,7 @@ from ensemble.tasks.learning_data import (
 
 OWN = "likelihood"
 """The entry of the parameters that holds the likelihood's own, where it has any."""
-RATINGS, WATCHES = "gaussian_shared", "categorical"
+RATINGS, WATCHES = "gaussian_homoscedastic", "categorical"
 """Values of `config.likelihood`: ratings are learned, or who has watched what."""
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
 
@@ -64,7 +64,7 @@ class Factors(Defaults):
 
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what was learned, JSON-ready."""
-        return {**describe(self.dataset), **self.likelihood.describe()}
+        return {**describe(self.dataset), **self.likelihood.to_dict()}
 
     def predict(
         self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
@@ -267,12 +267,7 @@ def reference_of(
 
 def ratings_keys(config: Mapping[str, Any]) -> RatingsKeys:
     """What a configuration, nested or not, says of interactions; that of an old run says less."""
-    said = {
-        key.removeprefix("ratings."): value
-        for key, value in flatten(config).items()
-        if key.startswith("ratings.")
-    }
-    return RatingsKeys(**said, of_ratings=config["likelihood"] == RATINGS)
+    return RatingsKeys(config.get("split_by", "random"), of_ratings=config["likelihood"] == RATINGS)
 
 
 def create(config: ml_collections.FrozenConfigDict, data: Any) -> LearnedFactors:
@@ -283,28 +278,32 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> LearnedFactors
         data: what a program has handed over instead of `config.dataset`.
 
     Raises:
-        UserError: it does not, or the chains would not fit in memory.
+        InputError: it does not, or the chains would not fit in memory.
     """
     if data is None and config.model not in models_of(config.dataset):
-        raise UserError(
+        raise InputError(
             f"config.model={config.model!r} needs who watched or rated what, which "
             f"{config.dataset} does not say; set config.dataset to such as ratings:FILE.csv, "
             "movielens/1m-ratings or watches:1000x600"
         )
     request = Request(
-        config.data_dir or None, config.seed, config.hold_out, own=ratings_keys(config)
+        config.data_dir or None,
+        config.seed,
+        not config.train_on_all,
+        own=ratings_keys(config),
+        prepares=True,
     )
     dataset: Any = load(config.dataset, request) if data is None else data.source(request)
     flat, priors = flatten(config), parse_prior(config.prior)
     for key, allowed, holds in (
         ("likelihood", f"{WATCHES}, or {RATINGS} for ratings,", (RATINGS, WATCHES).__contains__),
-        ("sampler.mass", "identity or diagonal", ("identity", "diagonal").__contains__),
-        ("hold_out", "True", bool),
+        ("sampler.mass_matrix", "identity or diagonal", ("identity", "diagonal").__contains__),
+        ("train_on_all", "False", lambda value: not value),
         ("prior", "without a fan-in", lambda value: not any(p.is_over_fan_in for p in priors)),
     ):
         if not holds(flat[key]):
-            raise UserError(f"config.{key}={flat[key]!r} must be {allowed} for {dataset.name}")
-    likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
+            raise InputError(f"config.{key}={flat[key]!r} must be {allowed} for {dataset.name}")
+    likelihood = make_likelihood(dataset, config.likelihood, settings("likelihood", config))
     kind: type[LearnedFactors] = Factorisation
     if config.likelihood == RATINGS:
         # It is made of this module's.
@@ -318,7 +317,7 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
     """Makes the task of a workdir, to predict with; the arguments are `TaskEntry.restore`'s.
 
     Raises:
-        UserError: the parameters are not those of a factorisation.
+        InputError: the parameters are not those of a factorisation.
     """
 
     def length(name: str) -> int:
@@ -339,9 +338,9 @@ def restore_of_size(
     """Makes the task of a workdir that has so many users and items.
 
     Raises:
-        UserError: it has others.
+        InputError: it has others.
     """
-    likelihood = described(config["likelihood"], description)
+    likelihood = from_dict(config["likelihood"], description)
     task = Factors(described_dataset(description), likelihood)
     shapes = factor_shapes(num_users, num_movies, config["num_factors"])
     check_params(params, {**shapes, **own_shapes(likelihood)}, config, task)
@@ -352,11 +351,11 @@ def _check_memory(config: ml_collections.FrozenConfigDict, shape: tuple[int, int
     """Refuses chains that memory cannot hold.
 
     Raises:
-        UserError: with the bytes that they would take.
+        InputError: with the bytes that they would take.
     """
     num_params = (config.num_factors + 1) * sum(shape)
     # Positions, gradients and momenta before, during and after a trajectory; and what is kept.
-    num_copies = 8 + config.log_every_steps // config.sampler.thin + 1
+    num_copies = 8 + config.log_every_steps // config.sampler.thinning + 1
     check_memory(
         4 * num_copies * config.num_chains * num_params,
         f"{config.num_chains} chains of {num_params:,} parameters",

@@ -1,1 +1,0 @@
-"""What a finished run says of itself."""

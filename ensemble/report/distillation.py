@@ -1,65 +1,42 @@
-"""What a report says of a network that has learned what an ensemble predicts."""
+"""How results show a network that has learned what an ensemble predicts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from ensemble.applications import ReportSection
-from ensemble.pictures import plot_style
-from ensemble.report.text import Table, likelihood_of
-from ensemble.scoring.score import named
+from ensemble.errors import plural
+from ensemble.metrics import METRICS
+from ensemble.report.sections import Grid, Section
+from ensemble.report.table import digits, shown
+
+_METRICS = {name: one for kind in METRICS.values() for name, one in kind.items() if one.in_table}
 
 
-def _contents(report: Mapping[str, Any]) -> list[Table | str]:
-    """The student beside the ensemble that it has learned from."""
-    found = report["distillation"]
-    teacher, student = found["teacher"], found["student"]
-    title = f"teacher, {plot_style.plural(teacher['num_networks'], 'network')}"
-    entries = [(title, teacher), ("student", student)]
-    names: Sequence[str] = ()
-    if "split" in found:
-        names = likelihood_of(report).columns
-        entries.insert(1, ("its average member", {"scores": found["mean_member"]}))
+def _contents(results: Mapping[str, Any]) -> list[Grid | str]:
+    """The student compared with the ensemble that it has learned from."""
+    found = results["distillation"]
+    networks = plural(found["teacher"]["num_networks"], "network")
+    labels = {
+        "teacher": f"teacher, {networks}",
+        "average_member": "its average member",
+        "student": "student",
+    }
+    metrics = {
+        name: _METRICS[name] for name in found["teacher"].get("metrics", ()) if name in _METRICS
+    }
     rows = []
-    for label, one in entries:
-        cells = [named(name).shown(one["scores"][name]) for name in names]
-        if "num_parameters" in one:
-            cells += [f"{one['num_parameters']:,}", f"{one['examples_per_second']:,.0f}"]
-        rows.append([label, *cells])
-    titles = [found.get("split", ""), *(named(name).title for name in names)]
-    width = max(len(label) for label, _ in entries)
-    kept = _kept(found) if names else ""
-    if names and "nll_over_mean_member" in found:  # As of runs since it is there.
-        kept += _beside_member(*found["nll_over_mean_member"])
-    return [
-        "",
-        Table([*titles, "parameters", "examples/s"], rows, width),
-        f"The student is {found['speedup']:.1f} times as fast as its teacher{kept}.",
-    ]
+    for key, label in labels.items():
+        if one := found.get(key):
+            scores = [shown(one["metrics"][name], metric) for name, metric in metrics.items()]
+            rates = [
+                f"{one.get(name, 0):,.0f}" for name in ("num_parameters", "examples_per_second")
+            ]
+            rows.append([label, *scores, *rates])
+    titles = [metric.title for metric in metrics.values()]
+    text = f"The student is {found['speedup']:.1f} times as fast as its teacher."
+    less = found.get("nll_less_member")
+    if less and (less["low"] or 0) > 0:
+        text += f" A single member does better, by an NLL of {digits(less['value'])}."
+    return ["", Grid([found.get("split", ""), *titles, "parameters", "examples/s"], rows), text]
 
 
-def _kept(found: Mapping[str, Any]) -> str:
-    """What of a teacher's scores its student has kept, in a half sentence."""
-    lost = found["student"]["scores"]["nll"] - found["teacher"]["scores"]["nll"]
-    of_member = found["mean_member"]["nll"] - found["teacher"]["scores"]["nll"]
-    text = f", at an NLL of {lost:+.4f} nats from it (its average member {of_member:+.4f})"
-    correlation = found["rank_correlation"].get("epistemic")
-    if correlation is not None:
-        text += f"; their epistemic uncertainties have a rank correlation of {correlation:.2f}"
-    return text
-
-
-def _beside_member(low: float, high: float) -> str:
-    """Whether a single member does as well, by an interval of the difference in NLL."""
-    if high < 0:
-        return ""
-    spread = f"the difference is [{low:+.4f}, {high:+.4f}] over these examples"
-    what = "a single member does better"
-    if low <= 0:
-        what = "whether a single member does better is not known"
-    return (
-        f": {what} ({spread}). A larger network, more epochs or config.num_blends=1 may bring it "
-        "nearer"
-    )
-
-
-SECTION = ReportSection("distillation", _contents)
+SECTION = Section("distillation", _contents)

@@ -1,337 +1,482 @@
-"""What the scores of a finished run say against it, each with a likely cause and a remedy."""
+"""Findings of an evaluation in plain words: a rule speaks only if an interval decides.
 
-from collections.abc import Mapping
-from typing import Any
+A rule takes an `Evaluation` and yields findings. A new one is a generator with `@rule`; its name is
+the code. Its text is a template that `find` fills in. Sentences have at most 25 words. Silence is
+no answer: the intervals are in the tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
-from ensemble.applications import DIVERGENT, MODES, SLOW
-from ensemble.likelihood import is_corrected
-from ensemble.pictures.plot_style import plural
-from ensemble.report.advantage import Advantage, Beaten, advantage, beaten
-from ensemble.report.results import reported_split
-from ensemble.report.sections import sections_of
-from ensemble.report.tuning import too_long, untuned
-from ensemble.scoring.sections import values_in
-from ensemble.storage.predictions import MemberPredictions
-from ensemble.task import Scored
+from ensemble.metrics import Estimate, Metric, functions
+from ensemble.metrics.abstention import MAX_ERROR, Rule
+from ensemble.report.baselines import comparable
+from ensemble.report.table import digits, percent
 
-_IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
-_GOOD_SHARE = 0.2  # Of an independent draw: what a draw of chains that mix well is worth.
-_MAX_LOST = 1.0  # Nats beyond a constant's, which weights do not bring about.
-_MAX_MODES = 8
-_RARE_SWAPS = 0.1  # Share of attempts, between neighbours of a ladder.
-_MIN_SWAPPED = 20  # Draws, half of which try each pair.
+if TYPE_CHECKING:
+    from ensemble.report.evaluation import Evaluation
+
+MARGIN, COVERAGE_MARGIN = 0.02, 0.05
+"""Confidence this near to accuracy, and coverage this near to its level, is calibrated."""
+DOUBTED = 0.01
+"""p-value of the tests next to an interval, which alone has 5% of false alarms."""
+SMALL = 0.01
+"""A smaller share of a metric, or nats, does not matter."""
+_FEW = 30
+"""Examples that a share needs."""
 
 
-def findings(
-    report: Mapping[str, Any],
-    scored: Scored | None,
-    predictions: Mapping[str, MemberPredictions],
-    losses: Mapping[int, float],
-    remedy: str,
-    remedy_of_failed: str = "",
-) -> list[str]:
-    """Looks for signs of a mistake in a report.
+class Finding(NamedTuple):
+    """A sentence that an interval decides.
+
+    Attributes:
+        code: Name of the rule.
+        level: "good"; "warning": read it before relying on the ensemble; or "info".
+        text: At most 25 words.
+        numbers: That the sentence is about, such as `value`, `low` and `high`.
+    """
+
+    code: str
+    level: str
+    text: str
+    numbers: Mapping[str, Any] = {}
+
+
+Findings = Iterator[Finding]
+RULES: dict[str, Callable[[Evaluation], Findings]] = {}
+
+
+def rule(function: Callable[[Evaluation], Findings]) -> Callable[[Evaluation], Findings]:
+    """Adds a rule."""
+    RULES[function.__name__] = function
+    return function
+
+
+def find(e: Evaluation, codes: Collection[str] | None = None) -> list[Finding]:
+    """Findings of an evaluation, in the order of the rules.
 
     Args:
-        report: the content of report.json.
-        scored: what predictions are scored by, if there are any.
-        predictions: of the live members, by split.
-        losses: the last training loss of each member that has one, nats.
-        remedy: what to try where training has failed, such as 'lower config.learning_rate=0.1'.
-        remedy_of_failed: the same for members that became non-finite; empty: as `remedy`.
-
-    Returns:
-        Lines; none where nothing is to be said.
+        e: Evaluation to look at.
+        codes: Names of rules; None: all.
     """
-    found = _failures(report, remedy_of_failed or remedy) + _convergence(report) + _ladder(report)
-    found += untuned(report) + too_long(report) + _diverged(report)
-    for section in sections_of(report):
-        found += section.findings(report)
-    split = reported_split(report)
-    if scored is None:
-        return found
-    of_classes = report.get("config", {}).get("class_weights", "none") != "none"
-    has_weights = scored.dataset.train_weights is not None
-    if has_weights or of_classes or not scored.likelihood.has_density:
-        losses = {}  # They are weighted, or of standardised targets: a constant's are neither.
-    if split is None:
-        return found + _training(report, scored, losses, remedy)
-    likelihood, targets = scored.likelihood, scored.dataset.targets(split)
-    constant = beaten(likelihood, scored.dataset.targets("train"), targets)
-    view = predictions[split].view(likelihood, targets)
-    gain = advantage(view, constant, likelihood.loss)
-    scores = values_in(report[split])
-    has_diverged = scores[likelihood.loss] > constant.loss + _MAX_LOST
-    is_worse = constant.higher_is_better and not gain.ensemble[0] > 0
-    is_weighted = has_weights or (of_classes and not is_corrected(scored.likelihood))
-    if is_weighted and is_worse and not has_diverged:
-        return [*found, _of_weights(scores, split, constant)]
-    return found + _scores(report, split, constant, gain, losses, remedy, likelihood.loss)
-
-
-def _of_weights(scores: Mapping[str, float], split: str, constant: Beaten) -> str:
-    """An ensemble that learned by weights, and is right less often than a constant."""
-    return (
-        f"On the {split} split the ensemble is not measurably more often right than "
-        f"{constant.what}: {scores[constant.score]:.4g} against {constant.value:.4g}. It learned "
-        "by weights, which may be meant to bring this about: go by the balanced accuracy and the "
-        "classes' recalls of `evaluate`."
-    )
-
-
-def _failures(report: Mapping[str, Any], remedy: str) -> list[str]:
-    """Members that are left out."""
-    failed = report["failed_members"]
-    if not failed:
-        return []
-    numbers = ", ".join(map(str, failed))
-    reasons = " or ".join(sorted(set(failed.values())))
-    return [
-        f"{len(failed)} of {report['num_members']} became {reasons} and are left out: {numbers}; "
-        f"{remedy}."
-    ]
-
-
-def _convergence(report: Mapping[str, Any]) -> list[str]:
-    """Chains that disagree."""
-    posterior = report.get("posterior", {})
-    rhat, ess = posterior.get("rhat_max"), posterior.get("ess_bulk_min")
-    if rhat is None or ess is None or not {"num_warmup", "remedy"} & posterior.keys():
-        return []
-    if np.isnan(rhat):
-        return []
-    # Of chains alone.
-    from ensemble.draws.diagnostics import (
-        AGREE,
-        DISAGREE,
-        GOOD_ESS,
-        GOOD_RHAT,
-        judge_chains,
-        least_ess,
-    )
-
-    chance, least = posterior.get("rhat_chance"), least_ess(posterior)
-    told = judge_chains(rhat, least, chance)
-    if told == AGREE:
-        return []
-    by_chance = ""
-    if told == DISAGREE and chance is not None and np.isfinite(chance):
-        by_chance = f", and chance brings it to {chance:.3f} in 1% of runs"
-    if np.isinf(rhat):
-        by_chance = ", for each chain stays at a value of its own"
-    of_tails = "" if least > GOOD_ESS or ess <= GOOD_ESS else f", the tail ESS from {least:.0f}"
-    who = "halves of the chain" if posterior.get("num_chains") == 1 else "chains"
-    return [
-        f"The {who} {told}: R-hat is up to {rhat:.3f} (below {GOOD_RHAT:g} "
-        f"is good{by_chance}) and the bulk ESS from {ess:.0f}{of_tails} (above {GOOD_ESS} is "
-        f"good). Intervals and averages of these draws may be off. "
-        f"{_what_to_do(report, posterior, told)}"
-    ]
-
-
-def _what_to_do(report: Mapping[str, Any], posterior: Mapping[str, Any], told: str) -> str:
-    """The likely reason why chains have not converged, and what helps against it."""
-    from ensemble.draws.diagnostics import DISAGREE, least_ess  # Of chains alone.
-
-    live = report["live_members"]
-    longer = posterior.get("remedy") or (
-        f"Raise config.sampler.num_samples={posterior['num_samples']}, or in a new workdir "
-        f"config.sampler.num_warmup={posterior['num_warmup']}"
-    )
-    accepted = posterior.get("accept_by_chain") or []
-    idle = [live[i] for i, rate in enumerate(accepted) if rate < _IDLE]
-    if idle:
-        rates = ", ".join(f"{rate:.0%}" for rate in accepted if rate < _IDLE)
-        return (
-            f"{plural(len(idle), 'chain')} of {len(live)} hardly moved: "
-            f"{', '.join(map(str, idle))}, with {rates} accepted. {longer}, or start elsewhere "
-            "with config.init_from."
-        )
-    if posterior.get("modes"):
-        return _of_modes(posterior, report)
-    if too_long(report):
-        return "Begin with the step size, below."
-    if posterior.get("divergences"):
-        return f"Begin with the draws that diverged, below. {longer} where there are none."
-    num_draws = len(live) * posterior.get("num_samples", np.inf)
-    if told != DISAGREE and least_ess(posterior) > _GOOD_SHARE * num_draws:
-        return f"Each draw is worth much, and they are too few. {longer}."
-    others = _own_remedy(report, SLOW) or (
-        "start from trained members with config.init_from, or choose a smaller network"
-    )
-    return f"The chains mix slowly. {longer}, {others}."
-
-
-def _own_remedy(report: Mapping[str, Any], fault: str) -> str:
-    """What a section of the report knows against a fault of chains; empty: nothing."""
-    return "".join(section.remedy(report, fault) for section in sections_of(report))
-
-
-def _of_modes(posterior: Mapping[str, Any], report: Mapping[str, Any]) -> str:
-    """What to do about chains that stay in modes of their own."""
-    chains = "; ".join(
-        f"{', '.join(str(report['live_members'][i]) for i in group)}"
-        for group in posterior["modes"][:_MAX_MODES]
-    )
-    more = "; ..." if len(posterior["modes"]) > _MAX_MODES else ""
-    if "ladder" in report:
-        remedy = "raise config.ladder.num_replicas, or start wider"
-    else:
-        remedy = _own_remedy(report, MODES) or (
-            "take the chains as an ensemble and their intervals for nothing more, for longer ones "
-            "will hardly leave their modes"
-        )
-    return (
-        f"The chains sit in {len(posterior['modes'])} separate modes ({chains}{more}), which "
-        f"{posterior['modes_scalar']} tells apart, and each stays in its own, so the weights of "
-        f"the modes are not known: {remedy}."
-    )
-
-
-def _ladder(report: Mapping[str, Any]) -> list[str]:
-    """Neighbouring temperatures that hardly swap their replicas."""
-    if "ladder" not in report or report["posterior"]["num_samples"] < _MIN_SWAPPED:
-        return []
-    rates = np.asarray(report["ladder"]["swap_rates"])
-    if rates.min() >= _RARE_SWAPS:
-        return []
-    chain, place = np.unravel_index(np.argmin(rates), rates.shape)
-    number = report["config"]["ladder"]["num_replicas"]
-    return [
-        f"Replicas {place} and {place + 1} of chain {chain} swapped in "
-        f"only {rates.min():.1%} of attempts: the ladder is too coarse to carry draws between "
-        f"modes; raise config.ladder.num_replicas={number}, or config.sampler.num_warmup."
-    ]
-
-
-def _diverged(report: Mapping[str, Any]) -> list[str]:
-    """Draws that diverged."""
-    posterior = report.get("posterior", {})
-    if not posterior.get("divergences") or too_long(report):
-        return []
-    if "energy_variance" in posterior:  # Every step is accepted, whatever acceptance is asked for.
-        remedy = "Compare with config.method='adjusted_mclmc'."
-    else:
-        target = report["config"]["sampler"]["target_acceptance"]
-        remedy = (
-            f"Raise config.sampler.target_acceptance={target:g} to such as 0.95"
-            f"{_own_remedy(report, DIVERGENT)}."
-        )
-    return [
-        f"{plural(posterior['divergences'], 'draw')} diverged: the posterior has places that "
-        f"are too narrow for the step size, and their values may be missing here. {remedy}"
-    ]
-
-
-def _training(
-    report: Mapping[str, Any], scored: Scored, losses: Mapping[int, float], remedy: str
-) -> list[str]:
-    """A training loss, where nothing is held out, that is not below that of a constant."""
-    config = report["config"]
-    is_plain = all(config.get(key, plain) == plain for key, plain in _PLAIN.items())
-    values = [loss for loss in losses.values() if np.isfinite(loss)]
-    if not values or not is_plain or config.get("teacher"):  # It is another loss than the NLL.
-        return []
-    targets = scored.dataset.targets("train")
-    constant = beaten(scored.likelihood, targets, targets)
-    if np.median(values) < constant.loss:
-        return []
-    return [
-        f"After training, the loss is not below the {constant.loss:.3g} nats of {constant.what}. "
-        f"{_cause(losses, constant, remedy)}"
-    ]
-
-
-_PLAIN = {"label_smoothing": 0.0, "prior": "none"}
-
-
-def _scores(
-    report: Mapping[str, Any],
-    split: str,
-    constant: Beaten,
-    gain: Advantage,
-    losses: Mapping[int, float],
-    remedy: str,
-    loss: str,
-) -> list[str]:
-    """The ensemble or members that are no better than a constant."""
-    members, scores = values_in(report[split], "members"), values_in(report[split])
-    is_of_classes = constant.higher_is_better
-    lost, too_sure = [], []
-    for i, k in enumerate(report["live_members"]):
-        is_better = gain.members[i][0] > 0 or (not is_of_classes and gain.member_losses[i][0] > 0)
-        if not is_better:
-            lost.append(k)
-        elif loss == "nll" and members[loss][i] > constant.loss + _MAX_LOST:
-            too_sure.append(k)
-    tells = gain.loss[0] > 0
-    if not gain.ensemble[0] > 0 and (is_of_classes or not tells):
-        cause = _cause(losses, constant, remedy)
-        if tells:
-            cause = (
-                f"Its NLL of {scores[loss]:.4g} nats is better than the {constant.loss:.4g} of "
-                "that, so it does tell classes apart: go by its probabilities, with a threshold "
-                "of your own where rare classes matter."
-            )
-        return [
-            f"On the {split} split the ensemble is not measurably better than {constant.what}: "
-            f"{_beside(scores, constant, loss)}. {cause}"
-        ]
     found = []
-    score = "accuracy" if is_of_classes else "RMSE"
-    for group, verbs, said in (
-        (lost, ("is", "are"), f"not measurably better than {constant.what}"),
-        (too_sure, ("has", "have"), f"a worse NLL than {constant.what}, though a better {score}"),
-    ):
-        if group:
-            of_group = {k: one for k, one in losses.items() if k in group}
-            verb = verbs[len(group) > 1]
-            found.append(
-                f"On the {split} split {plural(len(group), 'member')} of "
-                f"{len(report['live_members'])} {verb} {said}: {', '.join(map(str, group))}. "
-                f"{_cause(of_group, constant, remedy)}"
-            )
-    if gain.loss[1] < 0:
-        title, unit = ("NLL", " nats") if loss == "nll" else (loss, "")
-        found.append(
-            f"On the {split} split the ensemble's {title} of {scores[loss]:.4g}{unit} is worse "
-            f"than the {constant.loss:.4g} of {constant.what}: its probabilities may be too "
-            "sure. Train for a shorter time, set config.early_stopping_epochs, or give more data."
-        )
+    for code in RULES if codes is None else [one for one in RULES if one in codes]:
+        for one in RULES[code](e):
+            if not one.code:
+                words = {**_words(e, one.numbers), **one.numbers}
+                one = one._replace(code=code, text=one.text.format_map(words))
+            found.append(one)
     return found
 
 
-def _beside(scores: Mapping[str, float], constant: Beaten, loss: str) -> str:
-    """What was compared: the headline score, and of numbers the loss that was learned."""
-    found = {constant.score: constant.value}
-    if not constant.higher_is_better:
-        found[loss] = constant.loss
-    titles = {"rmse": "RMSE", "nll": "NLL"}
-    lines = [
-        f"{titles.get(name, name)} {scores[name]:.4g} against {value:.4g}"
-        for name, value in found.items()
-    ]
-    if len(lines) > 1:  # The table's constant is normal, whatever was learned.
-        lines[-1] += " of one distribution of its kind that all inputs share"
-    return ", ".join(lines)
+def _words(e: Evaluation, numbers: Mapping[str, Any]) -> dict[str, str]:
+    """Words that templates may have in addition to the numbers of their finding.
+
+    A number and its interval are `{number}`, as shares `{percent}`, with three digits `{auroc}`;
+    without its sign `{size}`, of shares in points `{points}`.
+    """
+    found = {
+        "noun": e.noun,
+        "headline": _title(e.metrics[e.headline]),
+        "proper": _title(e.metrics[e.proper]),
+        "sets": "sets" if e.is_classes else "intervals",
+        "errors": "errors" if e.is_classes else "large errors",
+    }
+    if "value" in numbers:
+        ends = [] if numbers["low"] is None else [numbers["low"], numbers["high"]]
+        sizes = [abs(numbers["value"]), *sorted(map(abs, ends))]
+        one = [numbers["value"], *ends]
+        for name, values, show in (
+            ("number", one, digits),
+            ("percent", one, percent),
+            ("auroc", one, "{:.3f}".format),
+            ("size", sizes, digits),
+            ("points", sizes, lambda share: f"{100 * share:.1f}"),
+        ):
+            value, *shown = map(show, values)
+            found[name] = f"{value} [{', '.join(shown)}]" if shown else value
+    return found
 
 
-def _cause(losses: Mapping[int, float], constant: Beaten, remedy: str) -> str:
-    """The likely cause: the training loss tells, beside the NLL of a constant."""
-    values = [loss for loss in losses.values() if np.isfinite(loss)]
-    if not values:
-        return "Check that inputs and targets belong together."
-    loss = float(np.median(values))
-    if loss > constant.loss + max(1, abs(constant.loss)):
-        return f"The training loss has diverged, to {loss:.3g} nats: {remedy}."
-    if loss < constant.loss - max(0.1, 0.5 * abs(constant.loss)):
-        return (
-            f"The training loss is low, {loss:.3g} nats, so the members know the training examples "
-            "by heart: give more data, or check that the splits are alike."
-        )
-    return (
-        f"The training loss is {loss:.3g} nats, beside {constant.loss:.3g} of a constant: check "
-        f"that inputs and targets belong together, train longer, or {remedy}."
+def _title(metric: Metric) -> str:
+    """Return the title as within a sentence."""
+    return metric.title if metric.title[1].isupper() else metric.title.lower()
+
+
+def _finding(level: str, text: str, one: Estimate | None = None, **numbers: Any) -> Finding:
+    return Finding("", level, text, {**(one._asdict() if one else {}), **numbers})
+
+
+_good, _warning, _info = (partial(_finding, level) for level in ("good", "warning", "info"))
+
+
+def _sign(one: Estimate | None, better: int = 1, margin: float = 0.0) -> int:
+    """1 if an interval shows an improvement by more than a margin, -1 if a loss, else 0."""
+    return better * (int(one.above(margin)) - int(one.below(-margin))) if one else 0
+
+
+# How good is it?
+
+
+@rule
+def quality(e: Evaluation) -> Findings:
+    """The headline metric: the one rule that always speaks."""
+    who = "The ensemble is" if e.test.num_members > 1 else f"The {e.noun} is"
+    text = (
+        f"{who} right on {{percent}}" if e.headline == "accuracy" else "Its {headline} is {number}"
     )
+    of = "of" if e.headline == "accuracy" else "on"
+    yield _info(f"{text} {of} {len(e.y):,} {e.split} examples.", e.estimate(e.headline))
+
+
+def _gain(e: Evaluation, name: str, margin: float, size: str) -> Findings:
+    one = e.gain(name)
+    if sign := _sign(one, e.metrics[name].better, margin):
+        verb = "raises" if _sign(one) > 0 else "lowers"
+        text = f"Averaging {verb} the {size}, compared with the average {{noun}}."
+        yield (_good if sign > 0 else _warning)(text, one)
+
+
+@rule
+def gain(e: Evaluation) -> Findings:
+    """Ensemble - average member, headline metric."""
+    size = "{points} points" if e.metrics[e.headline].unit == "share" else "{size}"
+    yield from _gain(e, e.headline, 0.0, f"{{headline}} by {size}")
+
+
+@rule
+def gain_nll(e: Evaluation) -> Findings:
+    """Ensemble - average member, proper score, unless the gain is too small to matter."""
+    if e.proper != e.headline:
+        margin = SMALL * abs(e.estimate(e.proper).value)
+        yield from _gain(e, e.proper, margin, "{proper} by {size}")
+
+
+@rule
+def impossible(e: Evaluation) -> Findings:
+    """Targets of probability 0 make the NLL infinite, whatever else is right."""
+    if "nll" in e.metrics and math.isinf(e.estimate("nll").value):
+        number = int(np.isinf(functions.nll(e.test, e.y)).sum())
+        text = "The NLL is infinite: {count} of the targets got a probability of 0."
+        yield _warning(text, count=number)
+
+
+def _versus(e: Evaluation, one: Estimate, name: str, **numbers: Any) -> Findings:
+    """Another ensemble's proper score - ours, if it decides."""
+    if sign := _sign(one):
+        kind, word = (_good, "lower") if sign > 0 else (_warning, "higher")
+        yield kind(f"Its {{proper}} is {{size}} {word} than that of {name}.", one, **numbers)
+
+
+@rule
+def baseline(e: Evaluation) -> Findings:
+    """The best simple baseline, by the proper score; all of them are tested together."""
+    rivals = {k: p for k, p in e.simple.items() if e.proper in comparable(e.test, p, e.metrics)}
+    if rivals:
+        level = 1 - 0.05 / len(rivals)
+        found = {name: e.against(p, e.proper, level) for name, p in rivals.items()}
+        best = min(found, key=lambda name: found[name].value)
+        yield from _versus(e, found[best], "{baseline}, the best baseline", baseline=best)
+
+
+@rule
+def weak_class(e: Evaluation) -> Findings:
+    """Classes that are found significantly less often than the average one."""
+    recall = e.recall if e.is_classes and len(e.class_names) > 2 else []
+    weak = [c for c, one in enumerate(recall) if one.below(e.estimate("accuracy").value)]
+    if weak:
+        c = min(weak, key=lambda c: recall[c].value)
+        text = "Class {label!r} is found least often: {percent} of its examples."
+        if others := len(weak) - 1:
+            text += f" {others} other classes are below average too."
+        yield _warning(text, recall[c], label=e.class_names[c])
+
+
+# Can its uncertainty be trusted?
+
+
+@rule
+def calibration(e: Evaluation) -> Findings:
+    """Confidence - accuracy, or coverage of the widest intervals of the table."""
+    if e.is_classes:
+        one = e.estimate("overconfidence")
+        if sign := _sign(one):
+            word, side = ("over", "above") if sign > 0 else ("under", "below")
+            text = f"It is {word}confident: mean confidence is {{points}} points {side} accuracy."
+            yield _warning(text, one)
+        elif one.within(-MARGIN, MARGIN):
+            yield _good("Its confidence is right on average: within 2 points of accuracy.", one)
+        return
+    name = next((n for n in e.metrics if n.startswith("coverage_")), None)
+    if name is None or e.test.kind == "several":
+        return
+    level, one = float(name[9:]) / 100, e.estimate(name)
+    text = f"Its {name[9:]}% intervals cover {{percent}} of the targets"
+    if one.below(level):
+        yield _warning(f"{text}: they are too narrow.", one)
+    elif one.above(level) and e.test.kind != "counts":
+        yield _warning(f"{text}: they are too wide.", one)
+    elif one.within(level - COVERAGE_MARGIN, level + COVERAGE_MARGIN):
+        yield _good(f"{text}.", one)
+
+
+@rule
+def calibration_by_level(e: Evaluation) -> Findings:
+    """ECE above that of labels drawn from the predictions, by a Monte Carlo test at 1%."""
+    if not e.is_classes or e.groups is not None:
+        return
+    (chance, p_value), one = e.ece_by_chance, e.estimate("overconfidence")
+    if p_value <= DOUBTED and one.is_known and not _sign(one):
+        text = "Confidence is right on average, not at every level: ECE is {ece:.4f}, and chance "
+        text += "seldom exceeds {by_chance:.4f}."
+        yield _warning(text, ece=e.estimate("ece").value, by_chance=chance, p_value=p_value)
+
+
+@rule
+def pit(e: Evaluation) -> Findings:
+    """Uniformity of the PIT, by an exact test at 1%."""
+    if e.test.kind in ("numbers", "counts") and e.groups is None and e.pit[1] <= DOUBTED:
+        text = "The predicted distributions have the wrong shape: their PIT is not uniform "
+        text += "(distance {distance:.3f}, p = {p_value:.2g})."
+        yield _warning(text, distance=e.pit[0], p_value=e.pit[1])
+
+
+@rule
+def factor(e: Evaluation) -> Findings:
+    """One temperature, or factor of the scale, by folds of the calibration split."""
+    one, what = e.factor_gain, "temperature" if e.is_classes else "scale factor"
+    if one and one.below():
+        text = f"A {what} of {{factor:.2f}} lowers the NLL by {{size}} on held-out examples: "
+        yield _warning(f"{text}calibrate it.", one, factor=e.factor)
+    elif one and one.above(-SMALL):
+        text = f"Calibration is not needed: it would lower the NLL by less than {SMALL:g} nats."
+        yield _good(text, one, factor=e.factor)
+
+
+@rule
+def conformal(e: Evaluation) -> Findings:
+    """Coverage compared with its distribution over pairs of splits."""
+    if (one := e.conformal) is None or e.groups is not None:
+        return
+    low, high = one.expected
+    text, kind = "Conformal {sets} of 90% cover {coverage:.1%}", _good
+    if not low <= one.coverage <= high:
+        text, kind = f"{text}: calibration and test examples differ.", _warning
+    elif low < 0.9 - COVERAGE_MARGIN:
+        return  # So few examples would not show a broken promise.
+    else:
+        text += f", with a size of {digits(one.size)} on average."
+    yield kind(text, coverage=one.coverage, expected=one.expected, size=one.size)
+
+
+# Does it know where it errs?
+
+
+@rule
+def ranking(e: Evaluation) -> Findings:
+    """AUROC of the doubt for errors."""
+    one = e.detects_errors
+    if one and one.above(0.5):
+        text = "It knows where it errs: {errors} have higher uncertainty (AUROC {auroc})."
+        yield _good(text, one)
+    elif one and one.below(0.5):
+        text = "Do not rank by its uncertainty: {errors} have a lower one (AUROC {auroc})."
+        yield _warning(text, one)
+
+
+@rule
+def abstention(e: Evaluation) -> Findings:
+    """Accuracy of the 80% of surest examples, if it is higher."""
+    if e.is_classes and e.wrong.any():
+        terms = e.metrics["accuracy_at_80"].terms(e.test, e.y)
+        if e.interval(terms - functions.accuracy(e.test, e.y)).above():
+            text = "On the 80% of examples it is surest of, {percent} are right."
+            yield _good(text, e.estimate("accuracy_at_80"))
+
+
+@rule
+def requested_rules(e: Evaluation) -> Findings:
+    """Rules of abstention that somebody asks for."""
+    text = (
+        "By {rule} it answers {coverage:.1%} of the examples; {percent} of these answers are wrong."
+    )
+    for one in e.rules:
+        if answers := e.answers(one):
+            yield _info(text, answers.error, rule=str(one), coverage=answers.coverage)
+
+
+@rule
+def guarantee(e: Evaluation) -> Findings:
+    """The least of three error rates that the calibration split proves."""
+    for most in (0.01, 0.02, 0.05) if e.is_classes else ():
+        if answers := e.answers(Rule(MAX_ERROR, most)):
+            is_whole = answers.coverage == 1
+            text = "At most {max_error:.0%} of its answers are wrong, with 95% confidence, "
+            text += (
+                "without abstaining." if is_whole else "if it answers {coverage:.1%} of examples."
+            )
+            kind = _good if is_whole else _info
+            yield kind(text, max_error=most, coverage=answers.coverage)
+            return
+
+
+@rule
+def confident_errors(e: Evaluation) -> Findings:
+    """Errors at a confidence of 99%, compared with the expected number (Poisson test, 1%)."""
+    if not e.is_classes or e.groups is not None:
+        return
+    sure = e.test.confidence >= 0.99
+    number, expected = int((e.wrong & sure).sum()), float((1 - e.test.confidence)[sure].sum())
+    if number >= 3 and special.pdtrc(number - 1, expected) <= DOUBTED:
+        text = "It was wrong {count} times with a confidence above 99%, where {expected:.1f} are "
+        yield _warning(f"{text}expected: look at these first.", count=number, expected=expected)
+
+
+# What do its members bring?
+
+
+@rule
+def agreement(e: Evaluation) -> Findings:
+    """Accuracy where all members agree."""
+    if not e.is_classes or e.test.num_members < 3:
+        return
+    right, agree = ~e.wrong, (e.test.votes == e.test.votes[0]).all(axis=0)
+    if min(agree.sum(), (~agree).sum()) < _FEW:
+        return
+    one = e.interval(right, agree, bounds=(0, 1))
+    if one.above(e.estimate("accuracy").value):
+        text = (
+            "Where all {noun}s agree, on {share:.0%} of examples, {percent} are right; elsewhere "
+        )
+        text += "{elsewhere:.1%}."
+        yield _info(text, one, share=float(agree.mean()), elsewhere=float(right[~agree].mean()))
+
+
+@rule
+def more_members(e: Evaluation) -> Findings:
+    """Expected gain of one more member, compared with a hundredth of the score."""
+    one, least = e.next_member, SMALL * abs(e.estimate(e.proper).value)
+    if one and one.above(least):
+        yield _info("More {noun}s pay: one more should lower the {proper} by {number}.", one)
+    elif one and one.below(least):
+        text = "There are enough {noun}s: one more should lower the {proper} by less than 1%."
+        yield _good(text, one)
+
+
+@rule
+def harmful_member(e: Evaluation) -> Findings:
+    """A member without which the ensemble is better; all are tested together."""
+    if e.without_each is None:
+        return
+    whole, level = e.metrics[e.proper].terms(e.test, e.y), 1 - 0.05 / e.test.num_members
+    found = [e.interval(whole - one, level=level) for one in e.without_each]
+    one = max(found, key=lambda one: one.value)
+    if one.above(SMALL / 10 * abs(e.estimate(e.proper).value)):
+        text = "Without {noun} {member} the {proper} is {number} lower: look at its training."
+        yield _warning(text, one, member=found.index(one))
+
+
+@rule
+def convergence(e: Evaluation) -> Findings:
+    """Chains of a posterior: agreement, step sizes, divergences (`report.chains`)."""
+    yield from (e.chains or {}).get("said", ())
+
+
+# What does it do on other inputs?
+
+
+@rule
+def shift_costs(e: Evaluation) -> Findings:
+    """The shift that costs most at the middle severity, or that none costs much."""
+    metric, changes = e.metrics[e.headline], {k: one.change for k, one in e.shifts.items()}
+    bad = [kind for kind, one in changes.items() if _sign(one, metric.better) < 0]
+    is_share = metric.unit == "share"
+    if bad:
+        kind = min(bad, key=lambda kind: metric.better * changes[kind].value)
+        word, size = ("falls", "{points} points") if is_share else ("rises", "{size}")
+        text = f"Under {{shift}} at severity 3 {{headline}} {word} by {size}, most among "
+        yield _warning(f"{text}{len(changes)} shifts.", changes[kind], shift=kind)
+    elif changes and is_share and all(one.above(-MARGIN) for one in changes.values()):
+        yield _good(f"None of {len(changes)} shifts costs 2 points of accuracy at severity 3.")
+
+
+@rule
+def shift_overconfidence(e: Evaluation) -> Findings:
+    """Whether confidence falls with accuracy."""
+    found = {k: one.overconfidence for k, one in e.shifts.items() if one.overconfidence}
+    if bad := {kind: one for kind, one in found.items() if one.above(MARGIN)}:
+        kind = max(bad, key=lambda kind: bad[kind].value)
+        text = (
+            "Under {shift} at severity 3 it is overconfident by {points} points: do not trust its "
+        )
+        yield _warning(f"{text}confidence there.", bad[kind], shift=kind)
+    elif found and all(one.below(MARGIN) for one in found.values()):
+        yield _good(f"Under none of {len(found)} shifts is it overconfident at severity 3.")
+
+
+@rule
+def shift_gain(e: Evaluation) -> Findings:
+    """Whether averaging still helps under shift."""
+    better = e.metrics[e.headline].better
+    signs = {kind: _sign(one.gain, better) for kind, one in e.shifts.items()}
+    if not signs or e.test.num_members == 1:
+        return
+    if min(signs.values()) > 0:
+        yield _good(f"Averaging helps under all {len(signs)} shifts, too.")
+    elif bad := [kind for kind, sign in signs.items() if sign < 0]:
+        text = "Averaging hurts under {shift} at severity 3."
+        yield _warning(text, e.shifts[bad[0]].gain, shift=bad[0])
+
+
+@rule
+def detection(e: Evaluation) -> Findings:
+    """Inputs unlike the training data that uncertainty does not reveal."""
+    if not e.detection:
+        return
+    name, (one, *_) = min(e.detection.items(), key=lambda each: each[1].auroc.value)
+    if one.below(0.5):
+        text = "It is surer of {inputs} than of test examples (AUROC {auroc}): its uncertainty "
+        yield _warning(f"{text}does not reveal them.", one, inputs=name)
+    elif one.above(0.95):
+        text = "Its uncertainty reveals other inputs; hardest is {inputs} (AUROC {auroc})."
+        yield _good(text, one, inputs=name)
+    elif one.above(0.5):
+        text = "Of the other inputs, its uncertainty reveals {inputs} least well (AUROC {auroc})."
+        yield _info(text, one, inputs=name)
+
+
+# Compared with others.
+
+
+@rule
+def comparison(e: Evaluation) -> Findings:
+    """Other ensembles on the same examples, by the proper score."""
+    for name, p in e.others.items():
+        if e.proper in comparable(e.test, p, e.metrics):
+            yield from _versus(e, e.against(p, e.proper), "{other}", other=name)
+
+
+@rule
+def groups(e: Evaluation) -> Findings:
+    """What intervals are over."""
+    if e.groups is not None:
+        kind, text = _warning, "{groups} groups are too few for intervals: collect more."
+        if e.estimate(e.headline).is_known:
+            kind, text = _info, "Rows come in {groups} groups, and intervals are over these."
+        yield kind(text, groups=len(np.unique(e.groups)))
+
+
+@rule
+def several(e: Evaluation) -> Findings:
+    """The targets that are predicted worse than by their baseline."""
+    for name, one in e.targets.items():
+        for f in find(one, ("baseline",)):
+            if f.level == "warning":
+                yield f._replace(code="several", text=f"{name}: {f.text}")

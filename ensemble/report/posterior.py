@@ -1,14 +1,14 @@
-"""What a posterior's report says of its chains: entries, pictures, and `posterior.nc`."""
+"""What a posterior's report says of its chains: entries, plots, and `posterior.nc`."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import ml_collections
 import numpy as np
+from flax.traverse_util import flatten_dict
 
-from ensemble import registry
+from ensemble.config import trait
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import AGREE, DISAGREE, Diagnostics, judge_chains
 from ensemble.draws.predictive_error import ERROR, OVER, predictive_section
@@ -21,9 +21,7 @@ from ensemble.draws.store import (
     tracked_scalars,
 )
 from ensemble.draws.unadjusted_bias import expected_bias
-from ensemble.pictures import chain_plots
-from ensemble.pictures.plot_style import figure_to_png
-from ensemble.storage.files import write_file
+from ensemble.report import charts, plots
 from ensemble.storage.workdir import Workdir
 
 _MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
@@ -70,7 +68,7 @@ def posterior_section(
     """
     seconds = num_gradients / gradients_per_second if gradients_per_second else None
     bias = {}
-    if not registry.METHODS[config.method].is_exact:
+    if not trait("method", config.method, "is_exact"):
         variance = float(np.mean(np.square(counted["energy_error"]))) / num_params
         bias = {
             "energy_variance": variance,
@@ -90,7 +88,7 @@ def posterior_section(
         "num_warmup": config.sampler.num_warmup,
         "num_burn_in": config.sampler.num_burn_in,
         "num_chains": config.num_chains,
-        "temperature": config.temperature,
+        "temperature": config.posterior_temperature,
         "tracked_split": tracked_split,
         **bias,
     }
@@ -117,24 +115,20 @@ def convergence_section(
         predictions.
     """
     ess = [one.ess_bulk for one in found.scalars.values()]
-    monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
-    told = judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
+    verdict = judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
     is_whole = len(counted[LOG_DENSITY]) == num_chains
     has_diverged = bool(np.any(counted.get("is_divergent", False)))
     predictive = predictive_section(counted, found, predicting)
+    monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
+    worst = found._asdict()
+    del worst["scalars"]
+    apart = _modes(counted, found) if verdict == DISAGREE else None
     return {
-        "converged": told == AGREE and is_whole and not has_diverged,
-        "rhat_max": found.rhat_max,
-        "rhat_worst": found.rhat_worst,
-        "rhat_chance": found.rhat_chance,
-        "ess_bulk_min": found.ess_bulk_min,
-        "ess_bulk_worst": found.ess_bulk_worst,
-        "ess_tail_min": found.ess_tail_min,
-        "ess_tail_worst": found.ess_tail_worst,
+        "converged": verdict == AGREE and is_whole and not has_diverged,
+        **worst,
         "ess_bulk_median": float(np.median(ess)) if ess else math.nan,
         "num_scalars": len(found.scalars),
-        "num_constant": found.num_constant,
-        **dict(zip(("modes_scalar", "modes"), _modes(counted, found), strict=True)),
+        **dict(zip(("modes_scalar", "modes"), apart or (None, None), strict=True)),
         "num_samples": counted[LOG_DENSITY].shape[1],
         "monte_carlo": {
             name: {
@@ -145,7 +139,7 @@ def convergence_section(
             }
             for name, one in monte_carlo.scalars.items()
         },
-        **({} if predictive is None else {"predictive": predictive}),
+        **({"predictive": predictive} if predictive else {}),
     }
 
 
@@ -160,67 +154,29 @@ def convergence_scalars(
         predicting: as of `posterior_section`.
     """
     section = predictive_section(scalars, found, predicting) or {}
-    told = {
-        "posterior/rhat_max": found.rhat_max,
-        "posterior/ess_bulk_min": found.ess_bulk_min,
-        "posterior/ess_tail_min": found.ess_tail_min,
-        "posterior/predictive/rhat_max": section.get("rhat_max"),
-        "posterior/predictive/ess_bulk_min": section.get("ess_bulk_min"),
-        ERROR: section.get("error"),
-        **{
-            f"posterior/predictive/rhat_above_{level}": share
-            for level, share in section.get("rhat_above", {}).items()
-        },
-    }
-    return {name: one for name, one in told.items() if one is not None and np.isfinite(one)}
+    each: dict[str, Any] = {ERROR: section.get("error")}
+    for name in ("rhat_max", "ess_bulk_min", "ess_tail_min"):
+        each[f"posterior/{name}"] = getattr(found, name)
+        each[f"posterior/predictive/{name}"] = section.get(name)
+    for level, share in section.get("rhat_above", {}).items():
+        each[f"posterior/predictive/rhat_above_{level}"] = share
+    return {name: one for name, one in each.items() if one is not None and np.isfinite(one)}
 
 
 def _modes(
     counted: Mapping[str, np.ndarray], found: Diagnostics
-) -> tuple[str | None, list[list[int]] | None]:
+) -> tuple[str, list[list[int]]] | None:
     """Finds the scalar that differs most between modes of chains, and the chains of each."""
-    if judge_chains(found.rhat_max, found.ess_min, found.rhat_chance) != DISAGREE:
-        return None, None
-    watched = {
-        name.removeprefix(VALUE): values
-        for name, values in counted.items()
+    names = {
+        name.removeprefix(VALUE): name
+        for name in counted
         if name == LOG_DENSITY or not is_diagnostic(name)
     }
-    known = {name: one.rhat for name, one in found.scalars.items() if name in watched}
-    worst = sorted(known, key=lambda name: -np.nan_to_num(known[name], nan=0.0))[:_MAX_LOOKED_AT]
+    known = [name for name in found.scalars if name in names]
+    worst = sorted(known, key=lambda name: -np.nan_to_num(found.scalars[name].rhat))
     from ensemble.draws import disagreement  # Of chains that disagree alone.
 
-    apart = disagreement.modes_apart({name: watched[name] for name in worst})
-    return (None, None) if apart is None else apart
-
-
-def posterior_figures(
-    draws: Draws,
-    first: int,
-    live: Sequence[int],
-    found: Diagnostics,
-    tracked_split: str | None,
-    traced: Sequence[str],
-) -> dict[str, Any]:
-    """Draws the traces of all chains, and the ranks of the scalars that agree least."""
-    scalars = draws.scalars()
-    names = {
-        LOG_DENSITY: "log density",
-        traced[0]: f"{tracked_split} {traced[0].replace('_', ' ')}",
-        "step_size": "step size",
-        "acceptance_rate": "acceptance",
-    }
-    traces = {
-        title: scalars[name]
-        for name, title in names.items()
-        if name in scalars and np.isfinite(scalars[name]).any()
-    }
-    return {
-        "traces": chain_plots.trace_plot(traces, first, "The chains, draw by draw"),
-        "ranks": chain_plots.rank_plot(
-            tracked_scalars(draws, first, live), found, "Do the chains agree? Ranks of their draws"
-        ),
-    }
+    return disagreement.modes_apart({one: counted[names[one]] for one in worst[:_MAX_LOOKED_AT]})
 
 
 def write_posterior(
@@ -234,22 +190,25 @@ def write_posterior(
     traced: Sequence[str],
     most: int,
 ) -> None:
-    """Writes the pictures, and the live chains as `posterior.nc` for ArviZ."""
-    work.plots.mkdir(parents=True, exist_ok=True)
-    for name, figure in posterior_figures(draws, first, live, found, tracked_split, traced).items():
-        write_file(work.plots / f"{name}.png", figure_to_png(figure))
-    counted = draws.scalars(first)
-    positions, numbers = draws.positions(draws.predicting(most))
-    data = diagnostics.to_inference_data(
-        tracked_scalars(draws, first, live),
-        {
-            name: values[list(live)]
-            for name, values in counted.items()
-            if not name.startswith(LOG_PROB)
-        },
-        jax.tree.map(lambda leaf: leaf[list(live)], positions),
-        numbers,
-        first,
+    """Writes plots of the chains, and the live ones as `posterior.nc` for ArviZ."""
+    panels = charts.chains_of(
+        draws.scalars(), live, first, traced[0], tracked_split, found._asdict()
     )
-    data.attrs |= {"temperature": temperature, "chains": list(live)}
+    plots.write(work.plots, panels)
+    some, counted = list(live), draws.scalars(first)
+    info = {name: one[some] for name, one in counted.items() if not name.startswith(LOG_PROB)}
+    positions, kept = draws.positions(draws.predicting(most))
+    params = {
+        name: leaf[some]
+        for name, leaf in flatten_dict(positions.get("params", {}), sep="/").items()
+    }
+    # ArviZ marks divergences by position: parameters, kept for some draws, are a group apart.
+    all_draws = first + np.arange(counted[LOG_DENSITY].shape[1])
+    groups = {"sample_stats": diagnostics.sample_stats(info, all_draws)}
+    if tracked := tracked_scalars(draws, first, live):
+        groups["posterior"] = diagnostics.to_dataset(tracked, all_draws)
+    if params:
+        groups["params"] = diagnostics.to_dataset(params, kept)
+    data = diagnostics.to_arviz(groups)
+    data.attrs |= {"temperature": temperature, "chains": some}
     diagnostics.write_netcdf(work.path / "posterior.nc", data)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble import target_rows
 from ensemble.fitted import LINEAR, WIDTH, Fitted
+from ensemble.report.findings import Finding
 from ensemble.task import Learned
 
 _NUM_EXAMPLES = 256
@@ -19,7 +19,7 @@ _WORSE = 0.1
 
 def stale_statistics(
     task: Learned, fitted: Fitted, config: Mapping[str, Any], num_steps: int
-) -> list[str]:
+) -> list[Finding]:
     """Compares the loss of training examples as they are predicted with that which was learned.
 
     Predictions normalise by what members have kept of all steps, training by the batch. After few
@@ -36,7 +36,7 @@ def stale_statistics(
     """
     variables = fitted.variables
     kept = sorted(variables.keys() - {"params", LINEAR, WIDTH})
-    if not kept or fitted.member_devices > 1:  # One device would have to hold a member.
+    if not kept or fitted.is_split:  # One device would have to hold a member.
         return []
 
     @jax.jit
@@ -46,21 +46,21 @@ def stale_statistics(
         learned, _ = task.log_likelihood(variables, inputs, targets, True, rng_key)
         return -jnp.stack([predicted.mean(), learned.mean()])
 
-    num_examples, num_sets = task.dataset.sizes["train"], fitted.num_sets
+    num_examples = task.dataset.sizes["train"]
     batch_size = min(config["batch_size"], num_examples)
     rng, found = np.random.default_rng(0), []
     for i in range(max(1, _NUM_EXAMPLES // batch_size)):
         batch = task.dataset.read("train", rng.choice(num_examples, batch_size, replace=False))
-        targets, rng_key = target_rows.on_devices(batch.targets), jax.random.key(i)
-        for k in range(num_sets):
+        for k in range(fitted.num_sets):
             member = jax.tree.map(operator.itemgetter(k), variables)
-            found.append(losses(member, batch.inputs, targets, rng_key))
+            found.append(losses(member, batch.inputs, batch.targets, jax.random.key(i)))
     predicted, learned = np.mean(found, axis=0)
     if not predicted > learned + _WORSE:
         return []
-    return [
-        f"Training examples have a loss of {predicted:.3g} by the statistics that the members keep "
-        f"for predictions ({', '.join(kept)}), and of {learned:.3g} by those of their batches: "
-        f"after {num_steps} steps the former are still far off. Give BatchNorm, or what keeps "
-        "them, a lower momentum (Flax's default is 0.99; try 0.9), or train for more steps."
-    ]
+    text = (
+        f"Kept statistics ({', '.join(kept)}) are still far off after {num_steps} steps: loss "
+        f"{predicted:.3g}, versus {learned:.3g} by batches. Lower the momentum of BatchNorm to "
+        "0.9, or train longer."
+    )
+    numbers = {"kept": float(predicted), "batch": float(learned)}
+    return [Finding("stale_statistics", "warning", text, numbers)]

@@ -1,13 +1,71 @@
-"""What only some reports have: the sections of the core and of applications."""
+"""Parts of results that only some runs have: distillation, walks, models, recommendations."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-from ensemble import registry
-from ensemble.applications import ReportSection
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ensemble.config.pieces import resolve
+from ensemble.report.findings import Finding
+
+Results = Mapping[str, Any]
+"""Content of results.json."""
+
+SLOW, MODES, DIVERGENT = "slow", "modes", "divergent"
+"""Faults of chains: they mix slowly, stay in modes of their own, or have divergent draws."""
+
+_SECTIONS = (
+    "ensemble.report.distillation:SECTION",
+    "ensemble.recommendation.section:SECTION",
+    "ensemble.numpyro_models.section:SECTION",
+    "ensemble.walks.section:SECTION",
+)
 
 
-def sections_of(report: Mapping[str, Any]) -> list[ReportSection]:
-    """The sections that a report has, an `ensemble.applications.ReportSection` each."""
-    known: list[ReportSection] = [registry.load(place) for place in registry.SECTIONS]
-    return [section for section in known if section.is_in(report)]
+class Grid(NamedTuple):
+    """A table of texts, the first column flush left.
+
+    Attributes:
+        titles: of the columns, including the first.
+        rows: cells of each row.
+    """
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(self.titles, *self.rows, strict=True)]
+        lines = [
+            "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])])
+            for first, *others in (self.titles, *self.rows)
+        ]
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+class Section(NamedTuple):
+    """A part of some results, and how it is shown.
+
+    Attributes:
+        key: Key of results.json or of its `posterior`; results that have it have this section.
+        contents: Returns the tables and lines that follow the metrics.
+        stands_alone: If True, they replace the metrics.
+        sentence: Returns the result in a line; empty if the metrics say it.
+        findings: Returns signs of a mistake.
+        figures: Returns plots by name.
+        remedy: Called with the results and `SLOW`, `MODES` or `DIVERGENT`; returns what helps
+            chains with this fault, as a sentence. Empty: what helps networks.
+    """
+
+    key: str
+    contents: Callable[[Results], list[Any]]
+    stands_alone: bool = False
+    sentence: Callable[[Results], str] = lambda results: ""
+    findings: Callable[[Results], list[Finding]] = lambda results: []
+    figures: Callable[[Results], dict[str, Any]] = lambda results: {}
+    remedy: Callable[[Results, str], str] = lambda results, fault: ""
+
+
+def sections_of(results: Results) -> list[Section]:
+    """The sections that results have."""
+    keys = {*results, *(results.get("posterior") or ())}
+    return [one for one in map(resolve, _SECTIONS) if one.key in keys]

@@ -1,37 +1,32 @@
-"""Progress of work: its rate, its end, and the display that shows both.
+"""Progress of work: one line with its rate and the time left, where a user sees it.
 
-A terminal has a bar, a notebook a line, anything else plain lines. A program that has the package's
-log at INFO reads the same there, so plain lines are left out.
+A terminal and a notebook replace the line. A file gets one every ten seconds, the log of a program
+that shows it at INFO one every half minute.
 """
 
-import collections
 import contextlib
 import dataclasses
 import logging
+import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType, TracebackType
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from rich import progress as rich_progress
-from rich.console import Console
-from rich.table import Column
+import numpy as np
 
-from ensemble.errors import shown
+from ensemble.errors import printable, shown
 
 logger = logging.getLogger("ensemble")
+_log = logger.getChild("progress")
+_log.setLevel(logging.INFO)  # A search lets its own lines through, and those of its trials not.
 
-QUIET_SECONDS = 30.0
-"""After so long without a line one tells how far the run is."""
-EARLY_SECONDS = 5.0
-"""Steps take so long before a line tells the time left: the very first ones are slower."""
-LINE_SECONDS = 2.0
-"""Lines of what was done last are at least so far apart."""
-PLAIN_SECONDS = 10.0
-"""Between two lines where none can be replaced, such as in a file."""
-NOTEBOOK_SECONDS = 0.5
-"""Between two states of the line in a notebook."""
+_EARLY_SECONDS = 5.0
+"""No line follows the first step, which compiles, for so long: the next ones may compile, too."""
+_MOST_MOMENTS = 64
+"""Moments of the time so far that are kept."""
 
 
 @dataclasses.dataclass
@@ -52,34 +47,13 @@ class Clock:
     seconds_to_first_step: float | None = None
     seconds_training: float = 0.0
     member_examples: int = 0
-    _since: float = dataclasses.field(default_factory=time.monotonic)
-    _last: tuple[int, float] = (0, 0.0)  # Of the last chunk: member-examples and seconds.
 
     def seconds(self) -> float:
         """Seconds of the run so far."""
         return self.seconds_before + time.monotonic() - self.started
 
-    def resume(self) -> None:
-        """Starts or restarts the measurement of training after other work."""
-        self._since = time.monotonic()
-
-    def chunk_done(self, member_examples: int) -> float:
-        """Counts a chunk of training that has just ended; returns member-examples/s.
-
-        They are those of this chunk and the one before it. Devices that have much to do may hold
-        up the start of a chunk until it is over, so that its time counts as that of the one before.
-        """
-        now = time.monotonic()
-        elapsed, self._since = now - self._since, now
-        self.seconds_training += elapsed
-        self.member_examples += member_examples
-        examples, seconds = self._last
-        self._last = member_examples, elapsed
-        return (examples + member_examples) / (seconds + elapsed)
-
     def compiled(self) -> None:
-        """Notes the end of a process's first chunk, which compiled and so counts in no rate."""
-        self.resume()
+        """Notes the end of a process's first steps, which compiled."""
         if self.seconds_to_first_step is None:
             self.seconds_to_first_step = time.monotonic() - self.started
 
@@ -104,158 +78,195 @@ class Clock:
 
 
 class Display:
-    """Shows nothing; those that show something are derived from it.
+    """Lines in the log; none if that is above INFO.
 
     Attributes:
-        has_log: whether it shows the lines of the log too, which nobody else reads.
-        keeps_scores: whether it shows a line of each evaluation, in place of the log's.
+        seconds: Least time between two lines.
+        keeps: Whether each evaluation has a line that stays.
     """
 
-    has_log = False
-    keeps_scores = False
+    seconds = 30.0
+    keeps = True
 
-    def begin(self, what: str, unit: str, done: int, total: int) -> None:
-        """Work of `total` steps begins, or goes on, with `done` of them."""
+    def __init__(self) -> None:
+        self._is_heard = logger.isEnabledFor(logging.INFO)
+        self._next = 0.0  # When a line may follow.
 
-    def update(self, step: int, scores: str, left: str) -> None:
-        """Shows how far it is, what is known, and the time left."""
+    def wait(self) -> None:
+        """Delays the next line, until steps take as long as they will."""
+        self._next = time.monotonic() + min(self.seconds, _EARLY_SECONDS)
 
-    def end(self, step: int, scores: str, took: str) -> None:
-        """Shows how the work has ended."""
+    def show(self, line: str) -> None:
+        """Replaces the line, unless it has just come."""
+        if self.is_due():
+            self.put(line)
 
-    def tell(self, line: str) -> None:
-        """Shows a line of the log."""
+    def is_due(self) -> bool:
+        """Whether the last line has not just come."""
+        return time.monotonic() >= self._next
 
-    def show(self, text: str) -> None:
+    def put(self, line: str) -> None:
+        """Replaces the line."""
+        self._next = time.monotonic() + self.seconds
+        self._write(shown(line))
+
+    def keep(self, text: str) -> None:
         """Shows lines that stay."""
-        print(text, file=sys.stderr, flush=True)
+        self.put(text)
+
+    def edge(self, line: str) -> None:
+        """Shows the first or last line of some work; the log has other ones then."""
+
+    def clear(self) -> None:
+        """Makes room for a line that somebody else writes."""
 
     def close(self) -> None:
         """Leaves the terminal as it was."""
 
+    def _write(self, line: str) -> None:
+        if self._is_heard:
+            _log.info("%s", line)
+
+
+class _Plain(Display):
+    """One line after the other on stderr."""
+
+    seconds, keeps = 10.0, False
+
+    def keep(self, text: str) -> None:
+        print(printable(text), file=sys.stderr, flush=True)
+
+    def edge(self, line: str) -> None:
+        self.put(line)
+
+    def _write(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
+class _Terminal(_Plain):
+    """The last line of a terminal, written anew."""
+
+    seconds, keeps = 0.1, True
+    _is_there = False
+
+    def keep(self, text: str) -> None:
+        self.clear()
+        super().keep(text)
+
+    def clear(self) -> None:
+        print(end="\r\x1b[K", file=sys.stderr, flush=True)
+        self._is_there = False
+
+    def close(self) -> None:
+        if self._is_there:
+            print(file=sys.stderr)
+
+    def _write(self, line: str) -> None:
+        self.clear()
+        self._is_there = True
+        print(line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
+
+
+class _Notebook(_Plain):
+    """An output of a notebook's cell that holds the line."""
+
+    seconds = 0.5
+    _handle: Any = None
+
+    def _write(self, line: str) -> None:
+        from IPython.display import display  # It is there: a notebook runs this.
+
+        content = {"text/plain": line}
+        if self._handle is None:
+            self._handle = display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
-    """Tells how far some work is: lines in the log, and what a display makes of the same.
+    """How far some work is: step, time left, steps a second, and what is known by then.
 
     Args:
-        done: steps already taken.
-        total: steps in all.
-        what: is going on.
-        unit: of the steps.
-        display: that shows it too; None for the log alone.
-        may_end_early: whether the time left is the most that there may be.
+        done: Steps already taken.
+        total: Steps in all.
+        display: Where the line is shown.
+        what: Name of the work.
+        unit: Name of a step.
+        may_end_early: Whether the time left is the most that there may be.
     """
 
     def __init__(
         self,
         done: int,
         total: int,
+        display: Display,
         what: str = "training",
         unit: str = "step",
-        display: Display | None = None,
         may_end_early: bool = False,
     ):
-        self._first, self._total, self._what, self._unit = done, total, what, unit
-        self._display = Display() if display is None else display
-        self._at_most = "at most " if may_end_early else ""
-        self._is_new = True  # No line has told the time left.
-        self._began = self._started = self._shown = time.monotonic()
-        self._passed = collections.deque([(self._started, done)])  # Moments, and the steps by then.
-        self._step, self._epoch = done, ""
-        self._scores: dict[str, float] = {}
+        self._total, self._display, self._unit = total, display, unit
+        self._what, self._at_most = f"{what}: {unit}", "at most " * may_end_early
+        self._known: dict[str, float | str] = {}
+        self._began = time.monotonic()
+        self.compiled(done)
 
     def __enter__(self) -> "Progress":
-        self._display.begin(self._what, self._unit, self._first, self._total)
+        self._display.edge(self._line("starting"))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, *error: object) -> None:
         if kind is None:
-            took = duration(time.monotonic() - self._began)
-            self._display.end(self._step, self._known(), took)
+            self._display.edge(self._line(f"took {duration(time.monotonic() - self._began)}"))
 
     def compiled(self, step: int) -> None:
-        """Notes the first steps of a process, whose time says nothing of the others'."""
-        self._first, self._started = step, time.monotonic()
-        self._passed = collections.deque([(self._started, step)])
+        """Forgets the steps up to this one, whose time says nothing of the others'."""
+        self._step, self._started = step, time.monotonic()
+        self._passed = [(self._started, step)]  # Moments, and the steps by then.
+        self._display.wait()
 
     def update(
         self,
         step: int,
-        epoch: float | None = None,
-        scores: Mapping[str, float] = MappingProxyType({}),
+        known: Mapping[str, float | str] = MappingProxyType({}),
+        stays: bool = False,
     ) -> None:
-        """Shows how far it is, and logs a line if it has been quiet for long, with more to come.
+        """Shows the progress.
 
         Args:
-            step: that was taken last.
-            epoch: where it is known.
-            scores: that are new; those of before stay in sight.
+            step: Last step that was taken.
+            known: New scores, epoch and the like by name; earlier ones stay in sight.
+            stays: Whether the line should stay, as that of an evaluation.
         """
-        self._note(step, epoch, scores)
-        now = time.monotonic()
-        if step == self._first or step >= self._total:
-            return
-        self._display.update(step, self._known(), self.left(step))
-        is_early = self._is_new and now - self._started > EARLY_SECONDS
-        is_early &= self._seconds_left(step) > QUIET_SECONDS
-        if is_early or now - self._shown > QUIET_SECONDS:
-            self._log("step %d/%d; %s left", step, self._total, self.left(step))
-
-    def log(self, step: int, epoch: float | None, scores: Mapping[str, float]) -> None:
-        """Logs the scores of an evaluation, with the time left, and the epoch if there are some."""
-        self._note(step, epoch, scores)
-        self._display.update(step, self._known(), self.left(step))
-        if self._display.keeps_scores:
-            of_each = [f"{name} {_readable(value)}" for name, value in scores.items()]
-            told = [self._epoch or f"step {step}", *of_each, f"{self.left(step)} left"]
-            self._display.show("  ".join(told))
-            self._shown, self._is_new = time.monotonic(), False
-            return
-        self._log(
-            "step %d/%d%s: %s; %s left",
-            step, self._total, self._epoch and f", {self._epoch}", _listed(scores), self.left(step),
-        )  # fmt: skip
-
-    def line(self, step: int, text: str) -> None:
-        """Logs what was done last, with the time left, unless the line before has just come."""
-        self._step = step
-        self._display.update(step, text, self.left(step))
-        if step >= self._total or time.monotonic() - self._shown > LINE_SECONDS:
-            self._log("%s; %s left", text, self.left(step))
-
-    def _note(self, step: int, epoch: float | None, scores: Mapping[str, float]) -> None:
-        self._step = step
-        self._scores.update(scores)
-        if epoch is not None:
-            self._epoch = f"epoch {epoch:.1f}"
-
-    def _log(self, line: str, *values: object) -> None:
-        self._shown, self._is_new = time.monotonic(), False
-        if not self._display.has_log:  # Else it would show this twice.
-            logger.info(line, *values)
-
-    def _known(self) -> str:
-        """The epoch and the last scores, as far as there are some."""
-        return ", ".join(filter(None, [self._epoch, _listed(self._scores)]))
-
-    def left(self, step: int) -> str:
-        """The time that the steps after this one will take, at the pace of the last half."""
-        return self._at_most + duration(self._seconds_left(step))
-
-    def _seconds_left(self, step: int) -> float:
-        """At the pace since the middle of the time so far: what comes once is soon behind."""
-        now = time.monotonic()
-        if step > self._passed[-1][1]:
+        self._known.update(known)
+        self._step = max(step, self._step)
+        now, (last, before) = time.monotonic(), self._passed[-1]
+        if step > before and (now - last) * _MOST_MOMENTS > now - self._started:
             self._passed.append((now, step))
-        while len(self._passed) > 2 and self._passed[1][0] <= (self._started + now) / 2:
-            self._passed.popleft()
-        since, first = self._passed[0]
-        return (now - since) / max(step - first, 1) * (self._total - step)
+        if stays and self._display.keeps:
+            self._display.keep(self._line(self._pace()))
+        elif self._display.is_due():
+            self._display.put(self._line(self._pace()))
+
+    def _pace(self) -> str:
+        """Time left and steps a second, at the pace since the middle of the time so far.
+
+        The longest wait does not count: something compiled, or it was the first evaluation.
+        """
+        middle = (self._started + time.monotonic()) / 2
+        while len(self._passed) > 3 and self._passed[1][0] <= middle:
+            del self._passed[0]
+        waits = sorted(np.diff(self._passed, axis=0).tolist())
+        if not waits:
+            return "starting"
+        seconds, steps = np.sum(waits[: max(1, len(waits) - 1)], axis=0)
+        left = duration((self._total - self._step) * seconds / steps)
+        rate = steps / max(seconds, 1e-9)
+        speed = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+        return f"{self._at_most}{left} left, {speed} {self._unit}s/s"
+
+    def _line(self, how: str) -> str:
+        known = ", ".join(f"{name} {_readable(value)}" for name, value in self._known.items())
+        return f"{self._what} {self._step}/{self._total}, {how}{known and '; '}{known}"
 
 
 def duration(seconds: float) -> str:
@@ -265,11 +276,9 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{whole:02d}" if hours else f"{minutes}:{whole:02d}"
 
 
-def _listed(scores: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {_readable(value)}" for name, value in scores.items())
-
-
-def _readable(value: float) -> str:
+def _readable(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     if abs(value) >= 100 or isinstance(value, int):
         return f"{value:,.0f}"
     return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
@@ -279,153 +288,44 @@ def _readable(value: float) -> str:
 def open_display(show: bool = True) -> Iterator[Display]:
     """Opens the display that suits what stderr is.
 
+    It shows what the package logs, too, unless somebody reads that in the log: single lines, and
+    tables whose record says that it `stays`.
+
     Args:
-        show: whether to show anything.
+        show: If False, show nothing on stderr.
     """
-    display = _chosen(show)
-    with contextlib.closing(display), _lines_of_the_log(display):
-        yield display
-
-
-def _chosen(show: bool) -> Display:
-    if not show or sys.stderr is None:
-        return Display()
-    if _in_notebook():
-        return _Lines(_NotebookLine(), NOTEBOOK_SECONDS)
-    if sys.stderr.isatty():
-        return _Bar()
-    if logger.isEnabledFor(logging.INFO):
-        return Display()
-    return _Lines(lambda line: print(line, file=sys.stderr, flush=True), PLAIN_SECONDS)
-
-
-@contextlib.contextmanager
-def _lines_of_the_log(display: Display) -> Iterator[None]:
-    """Gives a display what the package logs, unless somebody reads it in the log.
-
-    Warnings go where they went before. Tables of several lines are left out, unless their record
-    says that it `stays`.
-    """
-    if type(display) is Display or logger.isEnabledFor(logging.INFO):
-        yield
-        return
     level, least = logger.level, logger.getEffectiveLevel()
+    display = _chosen(show and sys.stderr is not None, least)
 
     def take(record: logging.LogRecord) -> bool:
         line = record.getMessage()
-        if record.levelno < least and getattr(record, "stays", False):
-            display.show("\n".join(map(shown, line.splitlines())))
-        elif record.levelno < least and "\n" not in line:
-            display.tell(shown(line))
+        if record.levelno >= least:
+            display.clear()
+        elif getattr(record, "stays", False):
+            display.keep(line)
+        elif "\n" not in line:
+            display.show(line)
         return record.levelno >= least
 
-    display.has_log = True
-    logger.setLevel(logging.INFO)
-    logger.addFilter(take)
-    try:
-        yield
-    finally:
-        logger.removeFilter(take)
-        logger.setLevel(level)
+    with contextlib.closing(display):
+        if type(display) is Display:
+            yield display
+            return
+        logger.setLevel(min(least, logging.INFO))
+        logger.addFilter(take)
+        try:
+            yield display
+        finally:
+            logger.removeFilter(take)
+            logger.setLevel(level)
 
 
-class _Lines(Display):
-    """One line after the other.
-
-    Args:
-        put: shows a line.
-        seconds: from one to the next at least; the first and the last of some work do not wait.
-    """
-
-    def __init__(self, put: Callable[[str], None], seconds: float):
-        self._put, self._seconds = put, seconds
-        self._what, self._total = "", 0
-        self._next = 0.0  # When a line may follow.
-
-    def begin(self, what: str, unit: str, done: int, total: int) -> None:
-        self._what, self._total = f"{what}: {unit}", total
-        self._show(f"{self._at(done, '')}; starting")
-
-    def update(self, step: int, scores: str, left: str) -> None:
-        self.tell(f"{self._at(step, scores)}; {left} left")
-
-    def end(self, step: int, scores: str, took: str) -> None:
-        self._show(f"{self._at(step, scores)}; took {took}")
-
-    def tell(self, line: str) -> None:
-        if time.monotonic() >= self._next:
-            self._show(line)
-
-    def _show(self, line: str) -> None:
-        self._put(line)
-        self._next = time.monotonic() + self._seconds
-
-    def _at(self, step: int, scores: str) -> str:
-        return f"{self._what} {step}/{self._total}{scores and ', '}{scores}"
-
-
-class _Bar(Display):
-    """A bar at the bottom of a terminal, with what is known behind it."""
-
-    keeps_scores = True
-
-    def __init__(self) -> None:
-        self._bar = rich_progress.Progress(
-            rich_progress.TextColumn("{task.description}"),
-            rich_progress.BarColumn(bar_width=20),
-            rich_progress.MofNCompleteColumn(),
-            rich_progress.TextColumn("{task.fields[left]}"),
-            rich_progress.TextColumn(
-                "{task.fields[text]}",
-                markup=False,
-                table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
-            ),
-            console=Console(stderr=True),
-            expand=True,
-        )
-        self._row: Any = None
-
-    def begin(self, what: str, unit: str, done: int, total: int) -> None:
-        self._start()
-        self._bar.reset(self._row, description=what, total=total, completed=done, text="", left="")
-
-    def update(self, step: int, scores: str, left: str) -> None:
-        self._bar.update(self._row, completed=step, text=scores, left=f"{left} left")
-
-    def end(self, step: int, scores: str, took: str) -> None:
-        self._bar.update(self._row, completed=step, text=scores, left=took, refresh=True)
-
-    def tell(self, line: str) -> None:
-        self._start()
-        self._bar.update(self._row, text=line)
-
-    def show(self, text: str) -> None:
-        self._bar.console.print(text, markup=False, highlight=False)
-
-    def close(self) -> None:
-        if self._row is not None:
-            self._bar.stop()
-
-    def _start(self) -> None:
-        if self._row is None:
-            self._row = self._bar.add_task("starting", total=None, text="", left="")
-            self._bar.start()
-
-
-class _NotebookLine:
-    """An output of a notebook's cell that holds the last line."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-
-    def __call__(self, line: str) -> None:
-        from IPython.display import display  # It is there: a notebook runs this.
-
-        content = {"text/plain": line}
-        if self._handle is None:
-            self._handle = display(content, raw=True, display_id=True)
-        else:
-            self._handle.update(content, raw=True)
+def _chosen(show: bool, least: int) -> Display:
+    if show and _in_notebook():
+        return _Notebook()
+    if show and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return _Terminal()
+    return _Plain() if show and least > logging.INFO else Display()
 
 
 def _in_notebook() -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from jax.experimental.layout import Format, Layout
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 
 ENSEMBLE, DATA, MODEL = "ensemble", "data", "model"
 """Axes of the mesh."""
@@ -34,11 +34,11 @@ def create_mesh(
         num_parts: neighbouring devices over which the arrays of each member are spread.
 
     Raises:
-        UserError: there are fewer devices, or a group would lie in several slices of TPUs.
+        InputError: there are fewer devices, or a group would lie in several slices of TPUs.
     """
     shape = (num_chain_groups, num_shards, num_parts)
     if len(devices) < math.prod(shape):
-        raise UserError(
+        raise InputError(
             f"{num_chain_groups} groups of chains x {num_shards} shards need "
             f"{math.prod(shape)} devices, there are {len(devices)}; use fewer"
         )
@@ -57,7 +57,7 @@ def _check_slices(grid: np.ndarray) -> None:
     for devices in grid.reshape(len(grid), -1):
         slices = {getattr(device, "slice_index", 0) for device in devices}
         if len(slices) > 1 and devices[0].platform == "tpu":
-            raise UserError(
+            raise InputError(
                 f"each member or chain would lie over {len(devices)} TPUs of {len(slices)} slices, "
                 "which must be of one: use as many members or chains as there are slices or a "
                 "multiple of it, or one slice (nothing was tried on several)"

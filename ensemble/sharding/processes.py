@@ -7,42 +7,45 @@ In a run of one process everything here is trivial.
 
 import collections
 import contextlib
+import itertools
 import json
 import logging
 import os
+import re
 import signal
-import socket
 import sys
 import threading
 import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import empty_node, flatten_dict, unflatten_dict
 from jax.experimental import multihost_utils
 
-from ensemble.errors import PeerLost, StoreAway, UserError
+from ensemble.errors import InputError, ProcessLostError, StorageError
 
 logger = logging.getLogger("ensemble")
 
-HEARTBEAT_SECONDS = 45
-"""After so long JAX ends the others in C++; `heartbeats` is to notice before."""
+HEARTBEAT_SECONDS = 30
+"""After so long without a sign of life of one process JAX aborts the others."""
 _SHUTDOWN_SECONDS = 30
-_MAX_JOIN_SECONDS = 604_800  # Timers of the system end somewhere, and nobody waits for so long.
-_LAST_SECONDS = 4  # What the others have to say a line and end, also on a busy machine.
-ENDED = "ensemble/ended"
-"""The word of process 0, when it ends, to those that wait for one."""
-_PIECE_BYTES = 2**26  # Of what is exchanged whole: devices hold no more of it at a time.
-_POLL_SECONDS = 0.5
-_READ_EVERY = 50  # Calls after which each process says that it has read what it was told.
-_TOLD, _READ = "ensemble/told/", "ensemble/read/"
-_told = _deleted = 0
+_MAX_SECONDS = 604_800  # Timers of the system end somewhere, and nobody waits for so long.
+_LAST_SECONDS = 8  # What the others have to print a line and end, also on a busy machine.
+_PATIENCE = 6  # Times the timeout where no step is under way, or no process is behind.
+_KEPT_VALUES = 1000  # No process is so far behind process 0, which waits for it in collectives.
+_PREFIX = "ensemble/"
+_POLL_SECONDS = 0.1
+
+_progress_timeout = 600.0
+_told = itertools.count()
+_calls = 0  # At which processes may have to wait for each other; all make the same ones.
+_step: int | None = None
+_posted: tuple[int, int | None] | None = None
+_moved = 0.0  # When it was posted.
 
 
 def start(
@@ -50,8 +53,8 @@ def start(
     num_processes: int | None,
     process_id: int | None,
     settings: Mapping[str, Any],
-    join_seconds: float = 50,
-    packages: Mapping[str, str] = MappingProxyType({}),
+    initialization_timeout: float = 50,
+    progress_timeout: float = _progress_timeout,
 ) -> None:
     """Makes this process one of several, if it is: before JAX starts, after `startup.configure`.
 
@@ -62,50 +65,47 @@ def start(
         num_processes: P.
         process_id: 0..P-1.
         settings: flat configuration, which must be the same in all processes.
-        join_seconds: how long to wait for the others.
-        packages: versions of installed packages, by name, which must be the same too.
+        initialization_timeout: seconds to wait for the others. JAX aborts the process after them.
+        progress_timeout: seconds to wait for a process that is behind; see `fault`.
 
     Raises:
-        UserError: the processes do not agree, have different numbers of devices, or are to be
-            waited for without end.
-        PeerLost: a process is missing.
+        InputError: a value is bad, or the processes differ in settings or numbers of devices.
     """
-    if not 0 < join_seconds <= _MAX_JOIN_SECONDS:  # NaN is refused, too.
-        raise UserError(
-            f"--join_seconds={join_seconds:g} must be above 0 and at most {_MAX_JOIN_SECONDS:,}, "
-            "which is a week; leave it out to wait for 50"
-        )
-    given = {
-        "coordinator_address": coordinator_address,
-        "num_processes": num_processes,
-        "process_id": process_id,
+    global _progress_timeout
+    _progress_timeout = progress_timeout
+    timeouts = {
+        "initialization_timeout": initialization_timeout,
+        "progress_timeout": progress_timeout,
     }
-    missing = [name for name, value in given.items() if value is None]
-    if 0 < len(missing) < len(given):
-        raise UserError(
-            f"--{missing[0]} is missing; a process of several needs --coordinator_address, "
-            "--num_processes and --process_id"
+    for name, seconds in timeouts.items():
+        if not 0 < seconds <= _MAX_SECONDS:  # NaN is refused, too.
+            raise InputError(
+                f"--{name}={seconds:g} must be above 0 and at most {_MAX_SECONDS:,}, which is a "
+                "week; leave it out for the default"
+            )
+    given = (coordinator_address, num_processes, process_id)
+    if None in given and any(value is not None for value in given):
+        raise InputError(
+            "a process of several needs --coordinator_address, --num_processes and --process_id; "
+            "add the missing ones"
         )
-    local_device_ids = None
-    if missing:
-        found = _detect(join_seconds)
-        if found is None:
-            return
-        coordinator_address, num_processes, process_id, local_device_ids = found
-    assert coordinator_address is not None
-    assert num_processes is not None
-    assert process_id is not None
-    from ensemble.sharding.rendezvous import Peer, meet  # Of several processes alone.
-
-    own = Peer(process_id, num_processes, dict(settings), packages)
-    meet(coordinator_address, own, join_seconds)
+    found = _detect(initialization_timeout) if coordinator_address is None else (*given, None)
+    if found is None:
+        return
+    address, number, rank, local_device_ids = found
+    if not re.fullmatch(r".+:0*[1-9]\d{0,4}", address):
+        raise InputError(
+            f"--coordinator_address={address} must be HOST:PORT of process 0, such as 10.0.0.1:8476"
+        )
+    if rank not in range(number):
+        raise InputError(f"--process_id={rank} must be from 0 to {number - 1}")
     jax.distributed.initialize(
-        coordinator_address,
-        num_processes,
-        process_id,
+        address,
+        number,
+        rank,
         local_device_ids,
         cluster_detection_method="deactivate",
-        initialization_timeout=max(int(join_seconds), 1),
+        initialization_timeout=max(int(initialization_timeout), 1),
         heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
     )
@@ -117,13 +117,14 @@ def start(
         if not is_main():
             logging.getLogger("ensemble").setLevel(logging.WARNING)
         _check_devices()
+        check_same("settings", settings)
 
 
-def _detect(join_seconds: float) -> tuple[str, int, int, Any] | None:
+def _detect(initialization_timeout: float) -> tuple[Any, ...] | None:
     """Asks JAX for the cluster that this process is of; None where it is of none, or alone.
 
-    JAX has no public function for it but `initialize` itself, which would not let the processes
-    meet first.
+    JAX has no public function for it but `initialize` itself, which would begin with what it finds
+    before the address is checked, the task's GPUs are put right and the shutdown is shortened.
     """
     from jax._src.clusters import ClusterEnv  # Private to JAX, so only where it is needed.
 
@@ -131,10 +132,10 @@ def _detect(join_seconds: float) -> tuple[str, int, int, Any] | None:
         with warnings.catch_warnings():  # That a package for Kubernetes is not there.
             warnings.simplefilter("ignore")
             address, number, process_id, devices = ClusterEnv.auto_detect_unset_distributed_params(
-                None, None, None, None, None, max(int(join_seconds), 1)
+                None, None, None, None, None, max(int(initialization_timeout), 1)
             )
     except Exception as error:
-        raise UserError(
+        raise InputError(
             f"JAX has found a cluster and cannot say which process this is ({error}); give "
             "--coordinator_address, --num_processes and --process_id"
         ) from None
@@ -149,7 +150,7 @@ def _check_devices() -> None:
     """Refuses processes of different numbers of devices: JAX's own exchanges need as many."""
     counts = collections.Counter(device.process_index for device in jax.devices())
     if len(set(counts.values())) > 1:
-        raise UserError(
+        raise InputError(
             f"the processes have {', '.join(str(counts[k]) for k in sorted(counts))} devices, must "
             "have the same number; set JAX_NUM_CPU_DEVICES, or show each as many accelerators"
         )
@@ -171,10 +172,8 @@ def devices(num_devices: int | None = None) -> tuple[jax.Device, ...]:
     Args:
         num_devices: of each process; None takes all that it has.
     """
-    by_process: dict[int, list[jax.Device]] = {}
-    for device in jax.devices():
-        by_process.setdefault(device.process_index, []).append(device)
-    return tuple(one for k in sorted(by_process) for one in by_process[k][:num_devices])
+    found = sorted(jax.devices(), key=lambda device: device.process_index)
+    return tuple(np.array(found, object).reshape(count(), -1)[:, :num_devices].flat)
 
 
 # Arrays.
@@ -182,15 +181,21 @@ def devices(num_devices: int | None = None) -> tuple[jax.Device, ...]:
 
 def join_rows(rows: np.ndarray) -> np.ndarray:
     """Joins arrays [N, ...] of all processes, of the same N, to [P * N, ...] on each."""
+    return rows if count() == 1 else join_parts(rows)
+
+
+def join_parts(array: Any) -> np.ndarray:
+    """The whole of an array of which processes have parts, or of rows that each process has."""
+    arrive()
+    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
+
+
+def tree_from_main(tree: Any) -> Any:
+    """Process 0's arrays of a tree that all have, which others may have rounded differently."""
     if count() == 1:
-        return rows
-    flat = rows.reshape(-1)
-    whole = np.empty((count(), flat.size), rows.dtype)
-    length = max(_PIECE_BYTES // (count() * rows.itemsize), 1)
-    for start in range(0, flat.size, length):
-        piece = slice(start, start + length)
-        whole[:, piece] = multihost_utils.process_allgather(flat[piece])
-    return whole.reshape(-1, *rows.shape[1:])
+        return tree
+    arrive()
+    return jax.tree.map(jnp.asarray, multihost_utils.broadcast_one_to_all(tree))
 
 
 # What process 0 knows.
@@ -203,69 +208,45 @@ def from_main(value: Callable[[], Any]) -> Any:
         value: returns what JSON can hold.
 
     Raises:
-        UserError: process 0 has raised it.
+        InputError: process 0 has raised it.
     """
     if count() == 1:
         return value()
-    content: dict[str, Any] = {}
+    content: tuple[Any, str, bool] = (None, "", False)
     if is_main():
         try:
-            content = {"value": value()}
-        except UserError as error:
-            content = {"error": str(error), "is_away": isinstance(error, StoreAway)}
-    content = json.loads(_bytes_from_main(json.dumps(content).encode()))
-    if "error" in content:
-        raise (StoreAway if content["is_away"] else UserError)(content["error"])
-    return content["value"]
+            content = (value(), "", False)
+        except InputError as error:
+            content = (None, str(error), isinstance(error, StorageError))
+    found, fault, is_away = tell(content)
+    if fault:
+        raise (StorageError if is_away else InputError)(fault)
+    return found
 
 
-def _kind(dtype: np.dtype) -> str:
-    """The name of a dtype by which another process finds it: NumPy has no text for bfloat16."""
-    return str(dtype.name if dtype.isbuiltin == 2 else dtype.str)
+def tell(value: Any) -> Any:
+    """Tells all processes what process 0 says, without waiting for a device.
 
+    Args:
+        value: what JSON can hold; of process 0 it is what counts.
 
-def arrays_from_main(tree: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Gives all processes a nested dict of host arrays that process 0 has."""
+    Raises:
+        JaxRuntimeError: process 0 has ended, or says nothing.
+    """
     if count() == 1:
-        assert tree is not None
-        return dict(tree)
-    flat = {} if tree is None else flatten_dict(tree, sep="/", keep_empty_nodes=True)
-    empty = {name: leaf for name, leaf in flat.items() if leaf is None or leaf is empty_node}
-    arrays = {name: np.asarray(leaf) for name, leaf in flat.items() if name not in empty}
-    kinds = from_main(
-        lambda: {
-            "none": [name for name, leaf in empty.items() if leaf is None],
-            "empty": [name for name, leaf in empty.items() if leaf is empty_node],
-            "arrays": {name: [_kind(leaf.dtype), leaf.shape] for name, leaf in arrays.items()},
-        }
-    )
-    found: dict[str, Any] = dict.fromkeys(kinds["none"]) | dict.fromkeys(kinds["empty"], empty_node)
-    for name, (dtype, shape) in kinds["arrays"].items():
-        content = _bytes_from_main(arrays[name].tobytes() if is_main() else b"")
-        found[name] = np.frombuffer(content, np.dtype(dtype)).reshape(shape)
-    return unflatten_dict(found, sep="/")
-
-
-def tree_from_main(tree: Any) -> Any:
-    """Process 0's arrays of a tree that all have computed: others may have rounded differently."""
-    if count() == 1:
-        return tree
-    leaves, structure = jax.tree.flatten(tree)
-    found = arrays_from_main({str(k): np.asarray(leaf) for k, leaf in enumerate(leaves)})
-    return jax.tree.unflatten(structure, [jnp.asarray(found[str(k)]) for k in range(len(leaves))])
-
-
-def _bytes_from_main(content: bytes) -> bytes:
-    """Process 0's bytes, on all: their number first, then piece by piece."""
-    halves = np.array(divmod(len(content), 2**32), np.uint32)
-    upper, lower = (int(half) for half in multihost_utils.broadcast_one_to_all(halves))
-    whole = np.zeros(upper * 2**32 + lower, np.uint8)
+        return value
+    arrive()
+    block, place = divmod(next(_told), _KEPT_VALUES)
+    key = f"{_PREFIX}told/{block}/{place}"
     if is_main():
-        whole[:] = np.frombuffer(content, np.uint8)
-    for start in range(0, len(whole), _PIECE_BYTES):
-        piece = whole[start : start + _PIECE_BYTES]
-        piece[:] = multihost_utils.broadcast_one_to_all(piece)
-    return whole.tobytes()
+        text = json.dumps(value)
+        client().key_value_set(key, text)
+        if not place:
+            client().key_value_delete(f"{_PREFIX}told/{block - 2}/")
+    else:
+        limit = _PATIENCE * _progress_timeout
+        text = client().blocking_key_value_get(key, int(1000 * limit))
+    return json.loads(text)
 
 
 def check_same(what: str, value: Any) -> None:
@@ -276,86 +257,35 @@ def check_same(what: str, value: Any) -> None:
         value: what JSON can hold.
 
     Raises:
-        UserError: it is not; in all processes.
+        InputError: it is not; in all processes.
     """
     if count() == 1:
         return
-    number = np.uint32(zlib.crc32(json.dumps(value, sort_keys=True).encode()))
-    numbers = multihost_utils.process_allgather(number)
+    number = np.array([zlib.crc32(json.dumps(value, sort_keys=True).encode())], np.uint32)
+    numbers = join_rows(number)
     others = np.flatnonzero(numbers != numbers[0]).tolist()
     if others:
-        raise UserError(
+        raise InputError(
             f"the {what} of process {', '.join(map(str, others))} are not those of process 0; "
             "start all processes with the same arguments, on the same data"
         )
 
 
-# What hosts tell each other without waiting for a device: JAX's coordinator passes it on.
-
-
-def tell(value: int) -> int:
-    """Tells all processes what process 0 says; all call it in the same order.
-
-    Args:
-        value: of process 0 it is what counts.
-
-    Raises:
-        JaxRuntimeError: process 0 has ended.
-    """
-    global _told
-    if count() == 1:
-        return value
-    _told += 1
-    is_due = _told % _READ_EVERY == 0
-    if is_main():
-        client().key_value_set(f"{_TOLD}{_told}", str(value))
-        if is_due:
-            _delete_read()
-        return value
-    value = _wait_for(f"{_TOLD}{_told}")
-    if is_due:
-        client().key_value_set(f"{_READ}{jax.process_index()}", str(_told), allow_overwrite=True)
-    return value
-
-
-def _delete_read() -> None:
-    """Deletes what all have read: none is waited for, however far it is behind."""
-    global _deleted
-    read = [int(number) for _, number in client().key_value_dir_get(_READ)]
-    if len(read) < count() - 1:
-        return
-    for number in range(_deleted + 1, min(read) + 1):
-        client().key_value_delete(f"{_TOLD}{number}")
-    _deleted = min(read)
-
-
-def _wait_for(key: str) -> int:
-    """Waits for a word of process 0, and returns it."""
-    while True:
-        try:
-            return int(client().blocking_key_value_get(key, int(1000 * _POLL_SECONDS)))
-        except jax.errors.JaxRuntimeError as error:
-            # Process 0 may be busy for long, such as with pictures.
-            if "DEADLINE_EXCEEDED" not in str(error):
-                raise
-        if is_posted(ENDED):
-            raise jax.errors.JaxRuntimeError("UNAVAILABLE: process 0 has ended")
-
-
-def post(key: str) -> None:
+def post(key: str, value: str = "1") -> None:
     """Says something once, to all processes that look for it."""
-    with contextlib.suppress(jax.errors.JaxRuntimeError):  # Another one has, or none is left.
-        client().key_value_set(key, "1")
+    if count() > 1:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # Another one has, or none is left.
+            client().key_value_set(f"{_PREFIX}{key}", value)
 
 
-def is_posted(key: str) -> bool:
-    """Whether a process has said it; False where there is but one."""
+def posted(key: str) -> str:
+    """What a process has posted; empty: nothing, or there is but one process."""
     if count() == 1:
-        return False
+        return ""
     try:
-        return bool(client().key_value_try_get(key))
+        return str(client().key_value_try_get(f"{_PREFIX}{key}"))
     except jax.errors.JaxRuntimeError:  # Not yet, or the coordinator has ended.
-        return False
+        return ""
 
 
 def client() -> Any:
@@ -368,33 +298,79 @@ def client() -> Any:
 # Ends.
 
 
+def at_step(step: int | None) -> None:
+    """Notes the step that this process begins; None: it takes none for now."""
+    global _step
+    _step = step
+
+
+def arrive() -> None:
+    """Notes that this process is where it may have to wait for the others."""
+    global _calls
+    _calls += 1
+
+
+def fault() -> str:
+    """Why this process need not wait for the others any longer, in a line; empty: it may.
+
+    Processes post how often they have come to a place where they wait for each other, and the step
+    that they are at. One that is alive but stuck, such as in a user's function, stays behind.
+    Without a step, such as while data are read, and where none is behind, such as in a collective
+    that does not end, the others wait for it six times as long.
+    """
+    global _posted, _moved
+    if count() == 1:
+        return ""
+    folder, now, own = f"{_PREFIX}at/", time.monotonic(), jax.process_index()
+    try:
+        if ended := _ended():
+            return f"process {ended[0]} has ended, whose log says why; {_RESUME}"
+        if (_calls, _step) != _posted:
+            _posted, _moved = (_calls, _step), now
+            text = json.dumps(_posted)
+            client().key_value_set(f"{folder}{own}", text, allow_overwrite=True)
+        waited = now - _moved
+        if waited < _progress_timeout:
+            return ""
+        places = dict.fromkeys(range(count()), (0, None))
+        for key, text in client().key_value_dir_get(folder):
+            places[int(key.rpartition("/")[2])] = json.loads(text)
+    except jax.errors.JaxRuntimeError:  # The coordinator has ended.
+        return ""
+    slowest = min(places, key=lambda k: places[k][0])
+    calls, step = places[slowest]
+    is_slow = waited > _PATIENCE * _progress_timeout
+    if calls < _calls and (is_slow or step is not None):
+        which = f"process {slowest} is stuck"
+    elif is_slow and _calls == max(calls for calls, _ in places.values()):
+        which = "all processes wait"
+    else:
+        return ""
+    at = "outside of its steps" if step is None else f"at step {step}"
+    return (
+        f"{which} {at}, and process {own} of {count()} has waited {waited:.0f} seconds, over "
+        f"--progress_timeout={_progress_timeout:g}; {_RESUME}"
+    )
+
+
+_RESUME = "the same command, for all, goes on from the last checkpoint"
+
+
 def end(status: int) -> None:
     """Ends this process of several at once: an orderly end would wait for the others."""
     if jax.distributed.is_initialized():  # Asking for their number would start JAX.
         sys.stdout.flush()
-        if is_main():  # Whose end JAX takes for the others' end: they may have a line to say.
-            post(ENDED)
-            _hang_up()
-            time.sleep(_LAST_SECONDS)
+        post(f"ended/{jax.process_index()}")
+        deadline = time.monotonic() + _LAST_SECONDS
+        # JAX aborts the others when process 0 ends: they may have a line to print.
+        while is_main() and len(_ended()) < count() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
         os._exit(status)
 
 
-def _hang_up() -> None:
-    """Shuts down the connections at which the others wait for this process: they notice now.
-
-    On CPU, where these are Gloo's. JAX's coordinator goes on, for its end aborts them. Without
-    /proc they notice when this process has ended.
-    """
-    from jax._src.distributed import global_state  # As ClusterEnv.
-
-    coordinator_port = int(str(global_state.coordinator_address).rpartition(":")[2])
-    with contextlib.suppress(OSError):
-        for name in set(os.listdir("/proc/self/fd")) - {"0", "1", "2"}:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:
-                if one.family not in (socket.AF_INET, socket.AF_INET6):
-                    continue
-                if coordinator_port not in (one.getsockname()[1], one.getpeername()[1]):
-                    one.shutdown(socket.SHUT_RDWR)
+def _ended() -> list[str]:
+    """Processes that have ended, or are about to."""
+    return [key.rpartition("/")[2] for key, _ in client().key_value_dir_get(f"{_PREFIX}ended/")]
 
 
 @contextlib.contextmanager
@@ -402,7 +378,7 @@ def losses_noticed() -> Iterator[None]:
     """Says in a line that another process has ended, which JAX notices when they next meet.
 
     Raises:
-        PeerLost: it has.
+        ProcessLostError: it has.
     """
     try:
         yield
@@ -410,19 +386,19 @@ def losses_noticed() -> Iterator[None]:
         if count() == 1 or not _is_loss(error):
             raise
         reason = str(error).splitlines()[0][:200]
-        raise PeerLost(
+        raise ProcessLostError(
             f"process {jax.process_index()} of {count()} has lost another one, whose log says why "
-            f"({reason}); the same command, for all, goes on from the last checkpoint"
+            f"({reason}); {_RESUME}"
         ) from None
 
 
-_LOSSES = (
-    "Gloo", "Connection reset", "Connection closed", "Socket closed", "remote error", "heartbeat",
-    "oordination service", "UNAVAILABLE", "DEADLINE_EXCEEDED",
-    # On GPU: ncclGetErrorString of ncclRemoteError and ncclSystemError, after XLA's "NCCL operation
-    # ... failed: ". Seen in jax-ml/jax issues 19307 and 22747.
-    "remote process exited", "unhandled system error",
-)  # fmt: skip
+# On GPU: ncclGetErrorString of ncclRemoteError and ncclSystemError, after XLA's "NCCL operation ...
+# failed: ". Seen in jax-ml/jax issues 19307 and 22747.
+_LOSS = re.compile(
+    "Gloo|Connection reset|Connection closed|Socket closed|remote error|heartbeat"
+    "|oordination service|UNAVAILABLE|DEADLINE_EXCEEDED"
+    "|remote process exited|unhandled system error"
+)
 _NO_LOSS = "/dev/shm"
 """In NCCL's last warning: this process's shared memory is too small, also a system error."""
 
@@ -431,12 +407,13 @@ def _is_loss(error: Exception) -> bool:
     """Whether an error is JAX's for a process that does not answer; on CPU a ValueError of Gloo."""
     text = str(error)
     of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in text
-    return of_jax and _NO_LOSS not in text and any(sign in text for sign in _LOSSES)
+    return of_jax and _NO_LOSS not in text and _LOSS.search(text) is not None
 
 
 def wait_for_all(name: str) -> None:
     """Waits until all processes are here."""
     if count() > 1:
+        arrive()
         multihost_utils.sync_global_devices(name)
 
 

@@ -8,6 +8,7 @@ as soon as the last checkpoint is whole.
 import contextlib
 import contextvars
 import logging
+import math
 import os
 import select
 import shlex
@@ -15,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ensemble.errors import Interrupted
@@ -25,9 +26,9 @@ logger = logging.getLogger("ensemble")
 
 GUARD_SECONDS = 22.0
 """After so long without an answer to the first signal a program is ended."""
-_SAVE_SECONDS = 5.0  # What a checkpoint that is being written may still take then.
 _SECOND_SECONDS = 1.0  # What the second signal leaves of the time.
 _POLL_SECONDS = 0.5
+_FAULT_POLLS = 6  # At which a fault of another process is found before this one is ended by it.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _program: str | None = None  # This process is one, and may be ended.
@@ -42,84 +43,73 @@ class Stop:
         outer: of what the run is a part of, which it stops with.
 
     Attributes:
-        ending: waits until the last checkpoint is whole, and returns the run's last line.
         by_signal: whether SIGTERM or Ctrl-C has come.
+        is_settled: whether the loop is about to save and end: nobody else needs to.
+        is_closed: whether the run has ended.
+        is_kept: whether there is something to go on from.
     """
 
     def __init__(self, outer: "Stop | None" = None) -> None:
-        self.by_signal = False
+        self.by_signal = self.is_settled = self.is_closed = self._is_noted = False
+        self.is_kept = True
         self._outer = outer
-        self.ending: Callable[[], str] = lambda: "interrupted before the run began"
-        self._signalled = threading.Event()
-        self._settled = threading.Event()
-        self._closed = threading.Event()
 
     def note(self) -> None:
-        """Notes that a signal has come, to this process or to another one of the run."""
-        self._signalled.set()
+        """Notes that the run is to stop."""
+        self._is_noted = True
 
     def asked(self) -> bool:
         """Whether the run is to stop; of several processes, all ask alike and hear the same."""
-        return bool(processes.tell(int(self._is_noted())))
+        return bool(processes.tell(self._is_asked()))
 
-    def _is_noted(self) -> bool:
-        return self._signalled.is_set() or (self._outer is not None and self._outer._is_noted())
-
-    def settle(self) -> None:
-        """Notes that the loop is about to save and end: nobody else needs to."""
-        self._settled.set()
+    def _is_asked(self) -> bool:
+        return self._is_noted or (self._outer is not None and self._outer._is_asked())
 
     def watch(self, signals: int, key: str) -> None:
         """Waits for signals, in a thread, and ends the process if the loop does not.
+
+        It also ends one that waits for another process in vain.
 
         Args:
             signals: descriptor from which their numbers can be read.
             key: by which several processes tell each other.
         """
-        deadline = None
-        while not self._closed.is_set():
+        deadline, num_faults = math.inf, 0
+        while not self.is_closed:
             ready, _, _ = select.select([signals], [], [], _POLL_SECONDS)
+            now = time.monotonic()
             came = os.read(signals, 64) if ready else b""
-            for number in filter(_SIGNALS.__contains__, came):
-                if deadline is None:
-                    deadline = time.monotonic() + GUARD_SECONDS
-                    self._announce(number, key)
-                elif processes.count() == 1:
-                    deadline = min(deadline, time.monotonic() + _SECOND_SECONDS)
-            if deadline is None and processes.is_posted(key):
+            names = [signal.Signals(one).name for one in came if one in _SIGNALS]
+            if deadline < math.inf and names and processes.count() == 1:
+                deadline = min(deadline, now + _SECOND_SECONDS)
+            posted = "" if names else processes.posted(key)
+            if deadline == math.inf and (names or posted):
+                deadline = now + GUARD_SECONDS
                 self.note()
-                deadline = time.monotonic() + GUARD_SECONDS
-            late = deadline is not None and time.monotonic() > deadline
-            if late and _program and not self._settled.is_set():
-                self._end(_program)
+                name = (*names, posted)[0]
+                logger.warning("%s: the run will stop at the next chunk.", name)
+                processes.post(key, name)
+            if _program is None:
+                continue
+            fault = processes.fault()
+            num_faults = num_faults + 1 if fault else 0
+            if num_faults > _FAULT_POLLS:
+                _end(_program, fault)
+            elif now > deadline and not self.is_settled:
+                _end(_program, self.last_line())
 
-    def close(self) -> None:
-        """Ends `watch`."""
-        self._closed.set()
+    def last_line(self) -> str:
+        """What to say where the run ends elsewhere than between two chunks."""
+        how = resume_line() if self.is_kept else "without a workdir nothing is kept"
+        return f"interrupted; {how}"
 
-    def _announce(self, number: int, key: str) -> None:
-        self.note()
-        name = signal.Signals(number).name
-        if processes.count() > 1:
-            line = "%s: all processes will stop in some seconds, after a checkpoint."
-            logger.warning(line, name)
-            processes.post(key)
-        else:
-            logger.warning("%s: the run will stop at the next chunk.", name)
 
-    def _end(self, program: str) -> None:
-        """Ends the process, with the run's last line."""
-        words: list[str] = []
-        thread = threading.Thread(target=lambda: words.append(self.ending()), daemon=True)
-        thread.start()
-        thread.join(_SAVE_SECONDS)
-        if self._settled.is_set() or self._closed.is_set():
-            return
-        line = words[0] if words else f"interrupted during a checkpoint; {resume_line()}"
-        cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # The bar has hidden it.
-        print(f"{cursor}{program}: {line}", file=sys.stderr, flush=True)
-        processes.end(Interrupted.exit_status)
-        os._exit(Interrupted.exit_status)
+def _end(program: str, line: str) -> None:
+    """Ends the process with a line."""
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # The line of progress.
+    print(f"{clear}{program}: {line}", file=sys.stderr, flush=True)
+    processes.end(Interrupted.exit_status)
+    os._exit(Interrupted.exit_status)
 
 
 def check() -> None:
@@ -130,10 +120,9 @@ def check() -> None:
     """
     stop = _current.get()
     if stop is not None and stop.asked():
-        stop.settle()
-        line = stop.ending()
+        stop.is_settled = True
         processes.wait_for_all("interrupted")
-        raise Interrupted(line)
+        raise Interrupted(stop.last_line())
 
 
 def resume_line() -> str:
@@ -141,11 +130,6 @@ def resume_line() -> str:
     if processes.count() > 1:  # This process's own command would not do.
         return "resume with: the same command, for all processes"
     return f"resume with: {shlex.join([sys.executable, *sys.orig_argv[1:]])}"
-
-
-def program() -> str:
-    """What messages call this process."""
-    return _program or "train.py"
 
 
 @contextlib.contextmanager
@@ -174,11 +158,10 @@ def stop_signals() -> Iterator[Stop]:
     stop = Stop(outer)
     _count += 1
     token = _current.set(stop)
+    # The main thread alone may set handlers.
+    is_main = threading.current_thread() is threading.main_thread()
     try:
-        if threading.current_thread() is threading.main_thread():  # Which alone may set handlers.
-            with _handled(stop, f"ensemble/stop/{_count}"):
-                yield stop
-        else:
+        with _handled(stop, f"stop/{_count}") if is_main else contextlib.nullcontext():
             yield stop
     finally:
         _current.reset(token)
@@ -191,11 +174,15 @@ def stop_signals() -> Iterator[Stop]:
 def _handled(stop: Stop, key: str) -> Iterator[None]:
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in _SIGNALS}
 
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
     def note(number: int, _: Any) -> None:
         stop.by_signal = True
         stop.note()
-        for each in _SIGNALS if processes.count() == 1 else ():
-            signal.signal(each, before[each])
+        if processes.count() == 1:
+            restore()
 
     # Python calls a handler when C returns to it, but writes the number to a pipe at once.
     reader, writer = os.pipe()
@@ -208,10 +195,9 @@ def _handled(stop: Stop, key: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for number in _SIGNALS:
-            signal.signal(number, before[number])
+        restore()
         signal.set_wakeup_fd(wakeup_before)
-        stop.close()
+        stop.is_closed = True
         os.close(writer)  # Wakes the thread.
         thread.join()
         os.close(reader)

@@ -6,10 +6,11 @@ imported, and run, after everything else, as long as nothing has asked for a dev
 
 import contextlib
 import ctypes
+import functools
 import glob
+import hashlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import pathlib
 import re
@@ -20,8 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 
-from ensemble import registry
-from ensemble.errors import UserError
+from ensemble.config import trait
+from ensemble.errors import InputError
 from ensemble.notes import note
 
 
@@ -48,6 +49,9 @@ _BEFORE_0_11_2 = {
     # In 0.12 the library is the faster one: decision 0046.
     "--xla_cpu_experimental_ynn_fusion_type": "-LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION",
 }
+
+
+_GONE_IN_0_11_2 = "--xla_cpu_use_fusion_emitters"
 
 
 # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h: no block is too large to keep, and nothing is
@@ -78,15 +82,15 @@ def configure(num_devices: int | None = None, method: str | None = None) -> None
         method: of the configuration, where the process is to train; XLA's flags depend on it.
 
     Raises:
-        UserError: there cannot be so many, or JAX has started already, with fewer devices; or it is
-            to train, and JAX is set to what it cannot train with.
+        InputError: there cannot be so many, or JAX has started already, with fewer devices; or it
+            is to train, and JAX is set to what it cannot train with.
     """
     if method is not None:
         _check_settings()
     configure_devices(num_devices, method)
 
     if num_devices is not None and num_devices > jax.local_device_count():
-        raise UserError(
+        raise InputError(
             f"config.num_devices={num_devices}, but JAX has {jax.local_device_count()} "
             f"{jax.default_backend()} device(s); lower it, or set it before JAX starts"
         )
@@ -99,7 +103,7 @@ def _check_settings() -> None:
         found = getattr(jax.config, name)
         found = getattr(found, "value", found)  # Of an enumeration.
         if found not in (value, "warn"):
-            raise UserError(
+            raise InputError(
                 f"{name}={found!r} must be {value!r} where members are trained or chains sampled, "
                 f"which is in float32: call jax.config.update({name!r}, {value!r}) first, or leave "
                 f"{name.upper()} out of the environment"
@@ -108,22 +112,19 @@ def _check_settings() -> None:
 
 def configure_devices(num_devices: int | None = None, method: str | None = None) -> None:
     """Does what `configure` does, but JAX does not start: other processes may be met first."""
-    if num_devices is not None and num_devices not in range(1, MAX_DEVICES + 1):
-        raise UserError(
-            f"config.num_devices={num_devices!r} must be a whole number from 1 to {MAX_DEVICES}; "
-            "leave it out to have all that there are"
-        )
-    entry = registry.METHODS.get(method or "")
-    _keep_freed_memory(entry is None or entry.one_arena)
+    number = _num_cpu_devices(num_devices)
+    _keep_freed_memory(method is None or trait("method", method, "one_arena"))
     jaxlib = tuple(map(int, re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3]))
-    older = _BEFORE_0_11_2 if jaxlib < (0, 11, 2) else {}
-    _set_xla_flags(older | _XLA_FLAGS | (dict(entry.xla_flags) if entry else {}))
+    is_older = jaxlib < (0, 11, 2)
+    own = {} if method is None else dict(trait("method", method, "xla_flags"))
+    flags = (_BEFORE_0_11_2 if is_older else {}) | _XLA_FLAGS | own
+    _set_xla_flags({name: flags[name] for name in flags if is_older or name != _GONE_IN_0_11_2})
 
     try:
-        jax.config.update(_NUM_DEVICES, num_devices or _default_num_devices())
+        jax.config.update(_NUM_DEVICES, number)
     except RuntimeError:  # JAX has started: a notebook, a test, a second run of one process.
         if method is not None and num_devices is None:
-            _say_what_is_idle(_default_num_devices())
+            _say_what_is_idle(number)
 
 
 def _say_what_is_idle(num_cores: int) -> None:
@@ -139,10 +140,6 @@ def _say_what_is_idle(num_cores: int) -> None:
 
 _NUM_THREADS = "PJRT_NPROC"
 """Threads of XLA:CPU beside those of devices; the environment variable is read as JAX starts."""
-_started_with: list[int] = []
-"""The limit under which JAX has started; empty without one."""
-_refused: set[int] = set()
-"""Limits of which it has been said that they came too late."""
 
 
 @contextlib.contextmanager
@@ -156,29 +153,23 @@ def limited_threads(number: int | None) -> Iterator[None]:
         number: of threads; None for as many as there would be.
 
     Raises:
-        UserError: there cannot be so many.
+        InputError: there cannot be so many.
     """
     if number is None:
         yield
         return
     if number not in range(1, MAX_DEVICES + 1):
-        raise UserError(
+        raise InputError(
             f"n_jobs={number} must be a whole number from 1 to {MAX_DEVICES}, or None for all cores"
         )
-    if _has_started():
-        is_known = _started_with == [number] or (
-            not _started_with and number >= jax.local_device_count()
-        )
-        if not is_known and number not in _refused:
-            _refused.add(number)
-            note(
-                f"n_jobs={number} changes nothing here: JAX was used before in this process, and "
-                "keeps the threads that it has started with. Fit in a new process."
-            )
+    devices, threads = jax.config.values[_NUM_DEVICES], os.environ.get(_NUM_THREADS)
+    try:
+        jax.config.update(_NUM_DEVICES, number)
+    except RuntimeError:  # JAX has started.
+        if devices != _NOT_CHOSEN:
+            _note_that_threads_stay(number)
         yield
         return
-    devices, threads = jax.config.values[_NUM_DEVICES], os.environ.get(_NUM_THREADS)
-    jax.config.update(_NUM_DEVICES, number)
     os.environ[_NUM_THREADS] = str(number)
     try:
         yield
@@ -186,21 +177,16 @@ def limited_threads(number: int | None) -> Iterator[None]:
         del os.environ[_NUM_THREADS]  # Processes that this one starts have limits of their own.
         if threads is not None:
             os.environ[_NUM_THREADS] = threads
-        if _has_started():
-            _started_with[:] = [number]
-        else:
+        with contextlib.suppress(RuntimeError):  # JAX has started.
             jax.config.update(_NUM_DEVICES, devices)
 
 
-def _has_started() -> bool:
-    """Whether JAX has started, for which it has no question: it refuses another number then."""
-    devices = jax.config.values[_NUM_DEVICES]
-    try:
-        jax.config.update(_NUM_DEVICES, 1 if devices != 1 else 2)
-    except RuntimeError:
-        return True
-    jax.config.update(_NUM_DEVICES, devices)
-    return False
+@functools.cache
+def _note_that_threads_stay(number: int) -> None:
+    note(
+        f"n_jobs={number} changes nothing here: JAX was used before in this process, and keeps the "
+        "threads that it has started with. Fit in a new process."
+    )
 
 
 _NUM_DEVICES = "jax_num_cpu_devices"
@@ -208,23 +194,23 @@ _FORCED_DEVICES = "--xla_force_host_platform_device_count"
 _NOT_CHOSEN = -1  # JAX's, of jax_num_cpu_devices.
 
 
-def _default_num_devices() -> int:
-    """The number of CPU devices that the user has chosen, else that of cores.
+def _num_cpu_devices(num_devices: int | None) -> int:
+    """The number of CPU devices of the configuration, else of the environment, else of cores.
 
     Raises:
-        UserError: there cannot be so many as are chosen.
+        InputError: there cannot be so many.
     """
     chosen = jax.config.values[_NUM_DEVICES]
-    in_flags = re.findall(rf"{_FORCED_DEVICES}=?(\S*)", os.environ.get("XLA_FLAGS", ""))
-    said = [(_FORCED_DEVICES, value) for value in in_flags]
-    said += [("JAX_NUM_CPU_DEVICES", str(chosen))] if chosen != _NOT_CHOSEN else []
-    for name, value in said:
+    found = re.findall(rf"{_FORCED_DEVICES}=?(\S*)", os.environ.get("XLA_FLAGS", ""))
+    found += [str(chosen)] if chosen != _NOT_CHOSEN else []
+    found = found if num_devices is None else [str(num_devices)]
+    for value in found:
         if not value.isdecimal() or int(value) not in range(1, MAX_DEVICES + 1):
-            raise UserError(
-                f"{name}={value} in the environment must be a whole number from 1 to "
-                f"{MAX_DEVICES}; correct it, or leave it out to have all cores"
+            raise InputError(
+                f"there cannot be {value} devices; set config.num_devices, JAX_NUM_CPU_DEVICES or "
+                f"{_FORCED_DEVICES} of XLA_FLAGS to a whole number from 1 to {MAX_DEVICES}"
             )
-    return chosen if said else num_cores()
+    return num_devices or (chosen if found else num_cores())
 
 
 def num_cores() -> int:
@@ -279,19 +265,19 @@ def _plug_ins() -> list[str]:
     if (jax.config.values["jax_platforms"] or "") == "cpu":
         return []
     found = [name for name in ("libtpu", "jax_plugins") if importlib.util.find_spec(name)]
-    found += [os.environ[name] for name in ("PJRT_NAMES_AND_LIBRARY_PATHS",) if name in os.environ]
+    found.append(os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", ""))
     for entry in importlib.metadata.entry_points(group="jax_plugins"):
-        found.append(f"{entry.name} {entry.dist.version if entry.dist else ''}".strip())
-    return sorted(found)
+        found.append(f"{entry.name} {entry.dist and entry.dist.version}")
+    return sorted(filter(None, found))
 
 
 def known_flags(flags: Sequence[str]) -> list[str]:
     """Finds out which of XLA's flags are known here, without a risk to this process.
 
-    XLA aborts a process that names a flag which it does not know, and releases drop some: jaxlib
-    0.11.2 dropped one that 0.11.1 had. So a child process tries them, a third of a second, once for
-    each jaxlib; the answer is kept beside the cache of compiled programs. Where JAX may load
-    plug-ins, the child starts JAX with them, which takes some seconds.
+    XLA aborts a process that names a flag which it does not know, and releases drop some. So a
+    child process tries each, a third of a second; what is known is kept, for each jaxlib, beside
+    the cache of compiled programs. Where JAX may load plug-ins, the child starts JAX with them,
+    which takes some seconds.
 
     Args:
         flags: such as `--xla_cpu_enable_fast_math=false`.
@@ -299,34 +285,31 @@ def known_flags(flags: Sequence[str]) -> list[str]:
     Returns:
         Those that are known, in their order.
     """
-    path = cache_folder() / "xla_flags.json"
     plug_ins = _plug_ins()
-    reads = _START_JAX if plug_ins else _READ_FLAGS
-    asked = ", ".join([importlib.metadata.version("jaxlib"), *plug_ins])
-    try:
-        known = json.loads(path.read_text())
-        return [flag for flag in flags if known[f"{asked} {flag}"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # Not asked yet, or not to be read: then it is asked again.
-    answers: dict[str, bool | None] = dict.fromkeys(flags, True)
-    if not _accepts(flags, reads):
-        answers = {flag: _accepts([flag], reads) for flag in flags}
-    if None not in answers.values():
-        _remember(path, {f"{asked} {flag}": answer for flag, answer in answers.items()})
-    return [flag for flag in flags if answers[flag]]
+    version = importlib.metadata.version("jaxlib")
 
+    def is_known(flag: str) -> bool:
+        asked = " ".join([version, *plug_ins, flag])
+        path = cache_folder() / "known_xla_flags" / hashlib.sha256(asked.encode()).hexdigest()
+        if path.exists():
+            return True
+        try:
+            subprocess.run(
+                [sys.executable, "-c", _START_JAX if plug_ins else _READ_FLAGS],
+                env={**os.environ, "XLA_FLAGS": flag},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=60,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return False
+        with contextlib.suppress(OSError):  # Who cannot write there asks each time.
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        return True
 
-def _remember(path: pathlib.Path, answers: Mapping[str, bool | None]) -> None:
-    """Adds answers to a file, or leaves it as it is: who cannot write there asks each time."""
-    try:
-        before = dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        before = {}
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps(before | dict(answers), indent=1))
-        unfinished.replace(path)
+    return [flag for flag in flags if is_known(flag)]
 
 
 _READ_FLAGS = """
@@ -334,42 +317,19 @@ from jaxlib import _jax
 _jax.CompileOptions().executable_build_options.debug_options
 """
 _START_JAX = "import jax\njax.devices()"
-_REFUSAL = b"Unknown flag"  # What XLA says before it ends the process.
-
-
-def _accepts(flags: Sequence[str], reads: str) -> bool | None:
-    """Whether a process that reads XLA's flags lives with these; None if that is not clear.
-
-    Args:
-        flags: of XLA.
-        reads: Python that reads them.
-    """
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", reads],
-            env={**os.environ, "XLA_FLAGS": " ".join(flags)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if done.returncode == 0:
-        return True
-    return False if _REFUSAL in done.stderr else None
 
 
 def cache_folder() -> pathlib.Path:
     """The folder of this user's files that can be made again.
 
     Raises:
-        UserError: that is in a home folder which is not known.
+        InputError: that is in a home folder which is not known.
     """
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         return pathlib.Path(home).expanduser() / "flax-ensembles"
     except RuntimeError:  # There is no such user, or this one has no home.
-        raise UserError(
+        raise InputError(
             f"XDG_CACHE_HOME={home} is below a home folder that is not known here; set it in the "
             "environment to a path in full"
         ) from None

@@ -9,7 +9,7 @@ Within `described` nothing is put anywhere: a program can be compiled for device
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -17,10 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, Sharding
 
-from ensemble import target_rows
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import DATA, named_sharding
-from ensemble.sharding.parts import Distant
 
 _only_described = contextvars.ContextVar("only_described", default=False)
 
@@ -61,7 +59,7 @@ def put(tree: Any, shardings: Any) -> Any:
     """Puts arrays, which every process has whole, where the shardings say.
 
     Args:
-        tree: of NumPy or JAX arrays; of `Distant` ones each process reads its part.
+        tree: of NumPy or JAX arrays.
         shardings: one, or a tree of them.
     """
     if _only_described.get():
@@ -75,7 +73,7 @@ def put(tree: Any, shardings: Any) -> Any:
                 return _mover(sharding)(leaf)
             if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
                 return jax.random.wrap_key_data(one(jax.random.key_data(leaf), sharding))
-        host = leaf if isinstance(leaf, Distant) else np.asarray(leaf)
+        host = np.asarray(leaf)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
     if isinstance(shardings, Sharding):
@@ -106,58 +104,15 @@ def _mover(sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
 
 def fetch(tree: Any) -> Any:
     """Copies arrays to the host of every process, whole, wherever their parts are."""
-    leaves, structure = jax.tree.flatten(tree)
-    spread = [i for i, leaf in enumerate(leaves) if _is_spread(leaf)]
-    joined = dict(zip(spread, _join_shards([leaves[i] for i in spread]), strict=True))
-    # Copies: a device may reuse its buffer.
-    found = [joined[i] if i in joined else np.array(_whole(leaf)) for i, leaf in enumerate(leaves)]
-    return jax.tree.unflatten(structure, found)
 
+    def one(leaf: Any) -> np.ndarray:
+        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+            return np.array(leaf)  # A copy: a device may reuse its buffer.
+        if leaf.is_fully_replicated:
+            return np.array(leaf.addressable_data(0))
+        return processes.join_parts(leaf)
 
-def _is_spread(leaf: Any) -> bool:
-    """Whether other processes have parts of an array that this one has not."""
-    is_array = isinstance(leaf, jax.Array)
-    return is_array and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
-
-
-def _whole(leaf: Any) -> Any:
-    is_array = isinstance(leaf, jax.Array)
-    return leaf.addressable_data(0) if is_array and not leaf.is_fully_addressable else leaf
-
-
-def _join_shards(leaves: Sequence[jax.Array]) -> list[np.ndarray]:
-    """Arrays of which every process has some shards, as many as any other; in one exchange."""
-    if not leaves:
-        return []
-    own = [np.stack(_own_parts(leaf)) for leaf in leaves]
-    content = np.concatenate([one.reshape(-1).view(np.uint8) for one in own])
-    of_processes = processes.join_rows(content[None])
-    found, start = [], 0
-    for leaf, part in zip(leaves, own, strict=True):
-        rows = np.ascontiguousarray(of_processes[:, start : start + part.nbytes])
-        start += part.nbytes
-        places = _places(leaf)
-        shards = rows.view(part.dtype).reshape(len(places), *part.shape[1:])
-        whole = np.empty(leaf.shape, part.dtype)
-        for place, shard in zip(places, shards, strict=True):
-            whole[place] = shard
-        found.append(whole)
-    return found
-
-
-def _own_parts(leaf: jax.Array) -> list[np.ndarray]:
-    """What this process has of an array, each part once, in the order of its devices."""
-    shards = sorted(leaf.addressable_shards, key=lambda shard: shard.device.id)
-    once = {str(shard.index): shard for shard in reversed(shards)}
-    return [np.asarray(one.data) for one in shards if once[str(one.index)] is one]
-
-
-def _places(leaf: jax.Array) -> list[Any]:
-    """The places where the parts of all processes belong, in the order of `_own_parts`."""
-    where: Any = leaf.sharding.devices_indices_map(leaf.shape)
-    devices = sorted(where, key=lambda one: (one.process_index, one.id))
-    once = {(device.process_index, str(where[device])): where[device] for device in devices}
-    return list(once.values())
+    return jax.tree.map(one, tree)
 
 
 def padded_size(size: int, mesh: Mesh, axis: str) -> int:
@@ -169,17 +124,13 @@ def pad(array: Any, size: int, axis: int = 0, fill: float | None = 0) -> Any:
     """Pads an axis up to a size.
 
     Args:
-        array: of NumPy or JAX, or a `Distant` one, whose last row along its first axis is repeated.
+        array: of NumPy or JAX.
         size: of the axis, at least what it is.
         axis: that is padded.
         fill: what pads; None repeats the last row, for zeros may be no example.
     """
     if array.shape[axis] == size:
         return array
-    if isinstance(array, Distant):
-        assert axis == 0
-        assert fill is None
-        return array.padded(size)
     widths = [(0, size - array.shape[axis] if i == axis else 0) for i in range(array.ndim)]
     backend = np if isinstance(array, np.ndarray) else jnp
     if fill is None:
@@ -223,7 +174,7 @@ def place_split(
     def padded(tree: Any) -> Any:
         return jax.tree.map(lambda one: pad(np.asarray(one), num_places, fill=None), tree)
 
-    rows = padded(target_rows.on_devices(targets))
+    rows = padded(targets)
     arrays = (padded(inputs), rows, np.arange(num_places) < len(targets))
     spread = named_sharding(mesh, "example")
     of_inputs = named_sharding(mesh) if whole_inputs else spread

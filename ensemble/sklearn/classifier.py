@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 from ensemble.sklearn.estimator import Estimator
-
-if TYPE_CHECKING:
-    from ensemble.likelihoods.classes import ClassPrediction
 
 
 class EnsembleClassifier(ClassifierMixin, Estimator):
@@ -23,45 +20,44 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
     The parameters are keys of the configuration; all other keys are in `config`. The defaults are
     those of `configs/tabular.py`: every example is learned by most members and held out by some,
     which say when to stop, whether to start from a linear model, and how wide predictions are.
-    `report_["cross_fitted"]["summary"]` says what was chosen; with a `budget` `report_["search"]`
-    and `report_["selection"]` do. Features are scaled by the ensemble itself. Images go in as they
-    are, [N, H, W] or [N, H, W, C], where `model` is a network for images.
+    `report_["cross_fitted"]["summary"]` says what was chosen; with a `time_limit`
+    `report_["search"]` and `report_["selection"]` do. Features are scaled by the ensemble itself.
+    Images go in as they are, [N, H, W] or [N, H, W, C], where `model` is a network for images.
 
     Args:
         ensemble_size: M, members in all.
-        model: a name in the registry of `models`.
+        model: name or path of a network.
         num_epochs: passes over the examples; None where `config` has `num_steps`.
         batch_size: B, examples that one member sees in a step.
         optimizer: 'sgd', 'adam' or 'adamw'.
         learning_rate: the peak of the schedule.
-        schedule: 'constant', 'cosine' or 'warmup_cosine'.
+        lr_schedule: 'constant', 'cosine' or 'warmup_cosine'.
         weight_decay: on every parameter: L2, but decoupled for adamw.
         num_devices: to train and predict on; None for all.
         random_state: a whole number is `config.seed`, so that equal numbers give equal bits; a
             `RandomState` is drawn from, and None draws from NumPy's own, as in scikit-learn.
         config: a mapping of other keys of the configuration, such as
             `{'label_smoothing': 0.1}`.
-        method: 'cross_fitted'; 'sgd', whose members learn all examples but a tenth that stops them;
-            or 'hmc', 'nuts', 'mclmc' or 'adjusted_mclmc' for draws of the posterior by
+        method: 'kfold_bagging'; 'deep_ensemble', whose members learn all examples but a tenth that
+            stops them; or 'hmc', 'nuts', 'mclmc' or 'adjusted_mclmc' for draws of the posterior by
             `ensemble_size` chains; and all others that learn from data.
         hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.
         class_weight: how much each class counts: 'balanced', or a mapping from labels, of which
             those left out count 1; None: all the same. `predict` then decides by probability times
-            weight; the probabilities themselves are corrected for the weights, unless `config` has
-            `correct_class_weights=False`.
+            weight; the probabilities themselves are corrected for the weights.
         n_jobs: threads that JAX computes with on CPUs; None: all cores, -1 too. JAX settles them
             when it starts in a process, and keeps them. Programs are compiled by further threads.
-        budget: time that the fit may take, in seconds or such as '10m': families of networks are
-            tried and the best are mixed, see `ensemble.fit`. Parameters that are not as by default
-            stay as they are in all of them. None: one family, trained once.
+        time_limit: time that the fit may take, in seconds or such as '10m': families of networks
+            are tried and the best are mixed, see `ensemble.search`. Parameters that are not as by
+            default stay as they are in all of them. None: one family, trained once.
 
     Attributes:
         classes_: [C], the labels, sorted.
         n_features_in_: F, the second axis of what was learned.
         feature_names_in_: [F], where X was a data frame with such names.
-        predictor_: a `Predictor`; its labels are positions in `classes_`.
+        predictor_: an `Ensemble`; its labels are positions in `classes_`.
         report_: what the run reports: configuration, members alive and failed, timing.
     """
 
@@ -73,18 +69,18 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         batch_size: int = 32,
         optimizer: str = "adam",
         learning_rate: float = 5e-3,
-        schedule: str = "cosine",
+        lr_schedule: str = "cosine",
         weight_decay: float = 1e-3,
         num_devices: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         config: Mapping[str, Any] | None = None,
-        method: str = "cross_fitted",
+        method: str = "kfold_bagging",
         hidden: Sequence[int] | None = (128, 128),
         activation: str | None = None,
         verbose: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
         n_jobs: int | None = None,
-        budget: float | str | None = None,
+        time_limit: float | str | None = None,
     ):
         self._keep(locals())
 
@@ -105,22 +101,22 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
 
         Raises:
             ValueError: X or y cannot be learned.
-            UserError: nor can this configuration; it is a ValueError, too.
-            RunFailed: every member became non-finite.
+            InputError: nor can this configuration; it is a ValueError, too.
+            TrainingError: every member became non-finite.
             Interrupted: SIGTERM or Ctrl-C.
         """
         inputs, targets = self._checked(X, y)
         check_classification_targets(targets)
         self.classes_, labels = np.unique(targets, return_inverse=True)
         if len(self.classes_) < 2:
-            raise UserError(
+            raise InputError(
                 f"y holds the one class {self.classes_[0]}; classification needs two or more"
             )
         names = np.array([str(name) for name in self.classes_])
         data = {"train_inputs": inputs, "train_labels": labels, "class_names": names}
         self._train(data, sample_weight)
         # As `_train` says of JAX.
-        from ensemble.sources.labels import class_weights
+        from ensemble.data.labels import class_weights
 
         spec, weights = self.report_["config"].get("class_weights", "none"), None
         if "class_weights" in self.report_["dataset"]:  # Which probabilities are corrected for.
@@ -129,13 +125,18 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Returns the most probable label of each example [N]: with `class_weight`, by it.
+        """Returns the most probable label of each example [N]; with `class_weight`, the largest
+        product of probability and weight.
 
         Raises:
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned.
         """
-        return self.predict_uncertainty(X).label
+        p: Any = self.predict_uncertainty(X)
+        weights = self._decide_by
+        labels = p.labels if weights is None else (p.probs * weights).argmax(axis=1)
+        found: np.ndarray = self.classes_[labels]
+        return found
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Returns the mean of the members' probabilities [N, C], float64, ordered as `classes_`.
@@ -144,37 +145,6 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
             NotFittedError: before `fit`.
             ValueError: X is not like what was learned.
         """
-        probs = self.predict_uncertainty(X).probs.astype(np.float64)
-        return probs / probs.sum(axis=1, keepdims=True)
-
-    def predict_uncertainty(self, X: ArrayLike) -> ClassPrediction:
-        """Returns all that the ensemble says of each example: how sure it is, and why not.
-
-        Args:
-            X: [N, ...], like what was learned.
-
-        Returns:
-            A `ClassPrediction`: `probs` [N, C], `label` [N] as of `predict`, and in nats [N]
-            `total`, `aleatoric` and `epistemic` uncertainty; the last is what the members disagree
-            on.
-
-        Raises:
-            NotFittedError: before `fit`.
-            ValueError: X is not like what was learned.
-        """
-        from ensemble.likelihoods.classes import ClassPrediction  # It brings JAX.
-
-        whole, num_examples = self._predict(X)
-        label = whole.label
-        if self._decide_by is not None:
-            label = (whole.probs * self._decide_by).argmax(axis=1)
-        return ClassPrediction(
-            probs=whole.probs[:num_examples],
-            label=self.classes_[label[:num_examples]],
-            total=whole.total[:num_examples],
-            aleatoric=whole.aleatoric[:num_examples],
-            epistemic=whole.epistemic[:num_examples],
-            member_log_probs=whole.member_log_probs[:, :num_examples],
-            class_names=whole.class_names,
-            accepted=whole.accepted[:num_examples],
-        )
+        p: Any = self.predict_uncertainty(X)
+        found: np.ndarray = p.probs / p.probs.sum(axis=1, keepdims=True)
+        return found

@@ -8,8 +8,9 @@ from typing import Any
 
 from etils import epath
 
-from ensemble.errors import UserError
-from ensemble.storage.checked import read_checked, write_checked
+from ensemble.config import differences
+from ensemble.errors import InputError
+from ensemble.storage.json_files import to_json
 from ensemble.storage.workdir import Workdir
 
 
@@ -49,12 +50,12 @@ def is_comparison(work: Workdir) -> bool:
 
 def write_comparison(work: Workdir, found: Comparison) -> None:
     """Writes what was run so far."""
-    write_checked(_file(work), dataclasses.asdict(found))
+    work.manifest.write(_file(work), to_json(dataclasses.asdict(found)))
 
 
 def remove_comparison(work: Workdir) -> None:
     """Forgets what was run so far."""
-    _file(work).unlink(missing_ok=True)
+    work.manifest.remove(_file(work))
 
 
 def read_comparison(work: Workdir, config: Mapping[str, Any]) -> Comparison:
@@ -65,36 +66,14 @@ def read_comparison(work: Workdir, config: Mapping[str, Any]) -> Comparison:
         config: that is compared now.
 
     Raises:
-        UserError: it is damaged, or of another configuration.
+        InputError: it is damaged, or of another configuration.
     """
-    path = _file(work)
-    if not path.exists():
-        return Comparison(config)
-    found = read_checked(path, _comparison)
-    keys = sorted(found.config.keys() | config.keys())
-    changed = [
-        f"{key}: {found.config.get(key)!r} -> {config.get(key)!r}"
-        for key in keys
-        if found.config.get(key) != config.get(key)
-    ]
-    if changed:
-        raise UserError(
+    found = Comparison(**(work.manifest.read(_file(work)) or {"config": config}))
+    if changed := differences(found.config, config):
+        raise InputError(
             f"{work.path} holds a comparison with another configuration: {'; '.join(changed)}; "
             "set it as it was, or choose another --workdir"
         )
-    return found
-
-
-def _comparison(content: Mapping[str, Any]) -> Comparison:
-    """The comparison that a file tells."""
-    names = [one.name for one in dataclasses.fields(Comparison)]
-    found = Comparison(**{name: content[name] for name in names})
-    parts = (found.config, found.prices, found.length, found.cells, found.result)
-    for one in (*parts, *found.prices.values(), *found.cells.values()):
-        if not isinstance(one, dict):
-            raise TypeError("a part of it is no object")
-    if not found.spent >= 0:
-        raise ValueError("it has no time")
     return found
 
 

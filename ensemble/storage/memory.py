@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import jax
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 
 _OF_KIND = {
     "TPU v5 lite": 2**34,
@@ -73,7 +73,7 @@ def check_memory(
         devices: of the run, of which this process has some.
 
     Raises:
-        UserError: as said.
+        InputError: as said.
     """
     of_each = own_bytes(devices) if devices else None
     if of_each is None:
@@ -88,8 +88,8 @@ def check_memory(
         raise _too_large(what, num_bytes, there_are, "this machine", remedy)
 
 
-def _too_large(what: str, num_bytes: int, there_are: int, where: str, remedy: str) -> UserError:
-    return UserError(
+def _too_large(what: str, num_bytes: int, there_are: int, where: str, remedy: str) -> InputError:
+    return InputError(
         f"{what} would take {num_bytes / 2**30:.1f} GiB, over the {there_are / 2**30:.1f} of "
         f"{where}; lower {remedy}"
     )

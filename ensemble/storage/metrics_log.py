@@ -1,53 +1,67 @@
 """The lines of a run's `metrics.jsonl`, read as if a stranger had written them."""
 
 import json
+import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etils import epath
 
-_MAX_DRAWN = 1e30
+logger = logging.getLogger("ensemble")
 
-
-def parse_record(line: bytes) -> dict[str, Any] | None:
-    """A line of the file as a dict; None where it is damaged."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _drawable(value: Any) -> Any:
-    """NaN for what no curve can have: null, and numbers near the end of Matplotlib's."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return math.nan if value is None or (is_number and abs(value) > _MAX_DRAWN) else value
-
-
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    """Whether a line has its step, and numbers, or null, where curves have them."""
-    numbers = [value for key, value in record.items() if "/" in key or key in ("step", "epoch")]
-    return "step" in record and all(isinstance(value, int | float | None) for value in numbers)
+_LARGEST = 1e30
+"""Near the largest number that Matplotlib can draw."""
 
 
 def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
-    """Returns the records of a `metrics.jsonl`; what cannot be drawn comes back as NaN."""
-    records = [parse_record(line) for line in path.read_bytes().splitlines()]
-    return [
-        {key: _drawable(value) for key, value in record.items()}
-        for record in records
-        if record is not None and _is_whole(record)
-    ]
+    """Reads the records of a `metrics.jsonl`, without damaged ones; none if there is no file.
+
+    Returns:
+        Records with a step; null and numbers that no curve can have are NaN.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_bytes().splitlines(keepends=True)
+    records = [_record(line) for line in lines if line.endswith(b"\n")]  # Else it is being written.
+    if None in records:
+        logger.warning("%s is damaged: some of what was measured before is lost.", path)
+    return [one for one in records if one is not None]
+
+
+def as_lines(records: Iterable[Mapping[str, Any]]) -> str:
+    """Records as the lines of a `metrics.jsonl`, with null for what `read_metrics` makes NaN."""
+    return "".join(f"{json.dumps(_drawable(one, None))}\n" for one in records)
+
+
+def _drawable(record: Mapping[str, Any], instead: float | None) -> dict[str, Any]:
+    """A record with another value for null and numbers that no curve can have."""
+    return {
+        name: instead
+        if value is None or (isinstance(value, int | float) and not abs(value) < _LARGEST)
+        else value
+        for name, value in record.items()
+    }
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """A line as a dict with a step, and numbers where curves have them."""
+    try:
+        record = _drawable(json.loads(line), math.nan)
+        numbers = [value for name, value in record.items() if "/" in name or name == "epoch"]
+        is_whole = isinstance(record["step"], int)
+    except (ValueError, RecursionError, AttributeError, LookupError):
+        return None
+    return record if is_whole and all(isinstance(one, int | float) for one in numbers) else None
 
 
 def last_losses(path: epath.Path) -> dict[int, float]:
     """The last training loss of each member that has one, nats, of a `metrics.jsonl`."""
     losses: dict[int, float] = {}
-    for record in map(parse_record, path.read_bytes().splitlines() if path.exists() else ()):
-        for name, value in (record or {}).items():
+    for record in read_metrics(path):
+        for name, value in record.items():
             found = re.fullmatch("train/member_([0-9]+)/loss", name)
-            if found and isinstance(value, int | float):
+            if found and not math.isnan(value):
                 losses[int(found[1])] = float(value)
     return losses

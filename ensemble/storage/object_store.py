@@ -10,7 +10,7 @@ from fsspec import asyn
 from gcsfs.retry import is_retriable
 from google.auth.exceptions import RefreshError
 
-from ensemble.errors import StoreAway, UserError, in_one_line
+from ensemble.errors import InputError, StorageError, in_one_line
 
 logger = logging.getLogger("ensemble")
 
@@ -35,12 +35,12 @@ class PatientBucket(gcsfs.GCSFileSystem):  # type: ignore[misc]
                     raise
                 reason = in_one_line(error) or type(error).__name__
                 if isinstance(error, RefreshError) or str(getattr(error, "code", "")) == "401":
-                    raise UserError(
+                    raise InputError(
                         f"gs:// refuses these credentials ({reason}); log in again, as by gcloud "
                         "auth application-default login"
                     ) from None
                 if time.monotonic() > deadline:
-                    raise StoreAway(
+                    raise StorageError(
                         f"gs:// has not answered for {PATIENCE_SECONDS:g} s ({reason}); run the "
                         "same command when it does: it resumes from the last whole checkpoint"
                     ) from None

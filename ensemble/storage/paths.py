@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import fsspec
 from etils import epath
 
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import InputError, in_one_line
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -22,7 +22,7 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
         flag: that gives it, for messages.
 
     Raises:
-        UserError: there can be no such path.
+        InputError: there can be no such path.
     """
     _check_text(path, flag)
     try:
@@ -35,15 +35,17 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
             _be_patient()
         expanded.exists()  # A store whose package is not installed fails only when it is used.
     except KeyError:
-        raise UserError(
+        raise InputError(
             f"{flag}={path} begins with no known kind of store; write a local path, or gs://"
         ) from None
-    except UserError:
+    except InputError:
         raise
     except Exception as error:  # Every store has errors of its own.
-        raise UserError(f"{flag}={path} cannot be used: {in_one_line(error)}") from None
+        raise InputError(f"{flag}={path} cannot be used: {in_one_line(error)}") from None
     if is_of_nobody:
-        raise UserError(f"{flag}={path} is of a user who is not known here; write the path in full")
+        raise InputError(
+            f"{flag}={path} is of a user who is not known here; write the path in full"
+        )
     return expanded
 
 
@@ -56,20 +58,20 @@ def fresh_file(path: str, flag: str, endings: Sequence[str] = ()) -> epath.Path:
         endings: of which the file must have one; none: any will do.
 
     Raises:
-        UserError: no file can be there, or one is.
+        InputError: no file can be there, or one is.
     """
     found = user_path(path, flag)
     store, separator, name = os.fspath(found).partition("://")
     folder = epath.Path(f"{store}://{name.partition('/')[0]}") if separator else found.parent
     if path.endswith("/") or found.is_dir() or not folder.is_dir():
         kind = "bucket" if separator else "folder"
-        raise UserError(f"{flag}={path} must name a file in a {kind} that exists")
+        raise InputError(f"{flag}={path} must name a file in a {kind} that exists")
     if endings and found.suffix.lower() not in endings:
-        raise UserError(
+        raise InputError(
             f"{flag}={path} must end in {' or '.join(endings)}, the form that is written"
         )
     if found.exists():
-        raise UserError(f"{flag}={path} is there already; choose another name, or remove it")
+        raise InputError(f"{flag}={path} is there already; choose another name, or remove it")
     return found
 
 
@@ -85,7 +87,7 @@ def _check_text(path: str | os.PathLike[str], flag: str) -> None:
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
-        raise UserError(
+        raise InputError(
             f"{flag}={ascii(os.fspath(path))[1:-1]} is no UTF-8, as checkpoints need it; choose "
             "another name"
         ) from None

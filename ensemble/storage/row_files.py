@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any
 
 Piece = Mapping[str, Sequence[Any]]
-"""Values [n] by the names of columns, which have the same types in each piece; as a sequence a
-`pyarrow.ChunkedArray` serves Parquet, too."""
+"""Values [n] by the names of columns, which have the same types in each piece."""
 
 
 def write_json_lines(file: IO[bytes], pieces: Iterable[Piece]) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from etils import epath
 
 from ensemble.config import differences
-from ensemble.errors import UserError
-from ensemble.storage.checked import read_checked, write_checked
+from ensemble.errors import InputError
+from ensemble.storage.json_files import to_json
 from ensemble.storage.workdir import Workdir
 
 
@@ -80,7 +79,7 @@ def write_search(work: Workdir, search: Search) -> None:
         "seconds": search.seconds,
         "fingerprint": search.fingerprint,
     }
-    write_checked(_file(work), content)
+    work.manifest.write(_file(work), to_json(content))
 
 
 def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
@@ -91,35 +90,17 @@ def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
         config: of the default family, as it is now.
 
     Raises:
-        UserError: it is damaged, or of a search with another configuration.
+        InputError: it is damaged, or of a search with another configuration.
     """
-    path = _file(work)
-    if not path.exists():
+    if not (content := work.manifest.read(_file(work))):
         return Search(config, [])
-    found = read_checked(path, _search)
+    found = Search(**{**content, "tried": [Tried(**one) for one in content["tried"]]})
     if changed := differences(found.config, config):
-        raise UserError(
+        raise InputError(
             f"{work.path} holds a search with another configuration: {'; '.join(changed)}; set it "
             "as it was, or choose another --workdir"
         )
     return found
-
-
-def _search(content: Mapping[str, Any]) -> Search:
-    """The search that a file tells."""
-    found = Search(
-        dict(content["config"]),
-        [Tried(**one) for one in content["tried"]],
-        float(content["seconds"]),
-        str(content["fingerprint"]),
-    )
-    if not all(one.seconds >= 0 and _is_loss(one.nll) for one in found.tried):
-        raise ValueError("a trial has no loss or no time")
-    return found
-
-
-def _is_loss(nll: Any) -> bool:
-    return nll is None or (isinstance(nll, float) and math.isfinite(nll))
 
 
 def _file(work: Workdir) -> epath.Path:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
 
-from ensemble.config import FORMAT
-from ensemble.errors import UserError, in_one_line
-from ensemble.storage.files import write_file
+from ensemble.errors import InputError
+from ensemble.storage.json_files import to_json
 from ensemble.storage.paths import is_remote
-from ensemble.storage.schema import checksum, parse, to_json
-from ensemble.storage.workdir import Workdir, check_size
-
-_MAX_BYTES = 10_000_000
+from ensemble.storage.workdir import Workdir
 
 
 class Selected(NamedTuple):
@@ -54,33 +49,16 @@ def write_selection(work: Workdir, chosen: Sequence[Selected]) -> None:
         }
         for one in chosen
     ]
-    content: dict[str, Any] = {"format": FORMAT, "identity": work.identity(), "runs": runs}
-    content["checksum"] = checksum(content)
-    write_file(_file(work), to_json(content))
+    work.manifest.write(_file(work), to_json({"runs": runs}))
 
 
 def read_selection(work: Workdir) -> list[Selected]:
     """Reads what `write_selection` wrote.
 
     Raises:
-        UserError: it is damaged, or a run is no longer there, or is another.
+        InputError: it is damaged, or a run is no longer there, or is another.
     """
-    path = _file(work)
-    check_size(path, _MAX_BYTES)
-    try:
-        content = parse(path.read_bytes())
-        if content.pop("checksum", None) != checksum(content):
-            raise ValueError("its checksum does not agree with its content")
-        identity = content["identity"]
-        runs = [(str(run["workdir"]), _checked(run)) for run in content["runs"]]
-        if not runs:
-            raise ValueError("it names no run")
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path} is damaged or not of this program ({in_one_line(error)}); select again"
-        ) from None
-    work.check_belongs(path, identity)
-    return [_found(work, name, run) for name, run in runs]
+    return [_found(work, **run) for run in work.manifest.read(_file(work))["runs"]]
 
 
 def _file(work: Workdir) -> epath.Path:
@@ -93,35 +71,24 @@ def _name_from(work: Workdir, other: Workdir) -> str:
     return os.path.relpath(os.path.realpath(other.path), os.path.realpath(work.path))
 
 
-def _checked(run: Any) -> dict[str, Any]:
-    """An entry whose members and weights are as they must be; raises what is caught above."""
-    members, weights = run["members"], run["weights"]
-    whole = all(type(k) is int and k >= 0 for k in members)
-    if not members or not whole or sorted(set(members)) != members:
-        raise ValueError("members must be whole numbers, ascending")
-    if len(weights) != len(members) or not all(0 < one < math.inf for one in weights):
-        raise ValueError("weights must be positive, one for each member")
-    if type(run["step"]) is not int:
-        raise ValueError("step must be a whole number")
-    return {key: run[key] for key in ("identity", "members", "weights", "step")}
-
-
-def _found(work: Workdir, name: str, run: Mapping[str, Any]) -> Selected:
+def _found(work: Workdir, workdir: str, **run: Any) -> Selected:
     """The run that an entry speaks of."""
     base = os.path.realpath(work.path) if not is_remote(work.path) else os.fspath(work.path)
-    there = Workdir(name if is_remote(epath.Path(name)) else os.path.normpath(f"{base}/{name}"))
+    there = Workdir(
+        workdir if is_remote(epath.Path(workdir)) else os.path.normpath(f"{base}/{workdir}")
+    )
     if not there.config.exists():
-        raise UserError(
+        raise InputError(
             f"{work.path} refers to the run {there.path}, which is not there; put it back, or "
             "select again"
         )
     if there.identity() != run["identity"]:
-        raise UserError(
+        raise InputError(
             f"{work.path} refers to another run than is now in {there.path}; put that back, or "
             "select again"
         )
     if newest_step(there) != run["step"]:
-        raise UserError(
+        raise InputError(
             f"{work.path} refers to the run {there.path} at step {run['step']}, and that has gone "
             "on; select again"
         )

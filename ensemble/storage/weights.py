@@ -2,20 +2,18 @@
 
 import io
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from etils import epath
 
-from ensemble.errors import UserError, in_one_line
+from ensemble.errors import InputError, in_one_line, listed
 from ensemble.notes import note
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
 from ensemble.storage.paths import is_remote
-
-_MAX_NAMED = 6
 
 _MAX_HEADER = 2**23
 """Bytes of a safetensors file's header: as Python's objects they take several times the memory."""
@@ -46,7 +44,7 @@ def fitting(
         model: name of the network, for messages.
 
     Raises:
-        UserError: some are missing, of another shape, or not finite.
+        InputError: some are missing, of another shape, or not finite.
     """
     fits, faults = {}, []
     for name in sorted(names):
@@ -62,19 +60,13 @@ def fitting(
     others = listed(sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys()))
     if faults:
         there = f" (it also has {others})" if others else ""
-        raise UserError(
-            f"{what} does not fit config.model={model!r}: {listed(faults, '; ')}{there}; give "
-            "weights of this network, for inputs of this shape, by its names"
+        raise InputError(
+            f"{what} does not fit config.model={model!r}: {listed(faults, separator='; ')}{there}; "
+            "give weights of this network, for inputs of this shape, by its names"
         )
     if others:
         note(f"{what} has arrays that config.model={model!r} lacks: {others}.")
     return fits
-
-
-def listed(texts: Sequence[str], separator: str = ", ") -> str:
-    """The first few, and how many more."""
-    more = len(texts) - _MAX_NAMED
-    return separator.join(texts[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
@@ -85,16 +77,16 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
         what: where the path was given, for messages.
 
     Raises:
-        UserError: there is no such file, or it cannot be read as weights.
+        InputError: there is no such file, or it cannot be read as weights.
     """
     if not path.exists():
-        raise UserError(f"{what}: there is no such file; give the path of one")
+        raise InputError(f"{what}: there is no such file; give the path of one")
     arrays = _read_file(path)
     named = {
         name.replace(".", "/").removeprefix("params/"): array for name, array in arrays.items()
     }
     if len(named) < len(arrays):
-        raise UserError(f"{what} has two arrays of one name, such as a.b and a/b; rename one")
+        raise InputError(f"{what} has two arrays of one name, such as a.b and a/b; rename one")
     return named
 
 
@@ -105,7 +97,7 @@ def _read_file(path: epath.Path) -> dict[str, np.ndarray]:
         path: that ends in `.npz` or `.safetensors`.
 
     Raises:
-        UserError: it is no such file, or holds what is no number, or more than memory does.
+        InputError: it is no such file, or holds what is no number, or more than memory does.
     """
     limit = memory_bytes() // 2
     try:
@@ -125,7 +117,7 @@ def _read_file(path: epath.Path) -> dict[str, np.ndarray]:
             if array.dtype.kind in "US" or array.dtype.kind == "c":
                 raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
     except (OSError, ValueError) as error:
-        raise UserError(
+        raise InputError(
             f"{path} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
             "safetensors file of arrays by name"
         ) from None

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ensemble.data.source import block_size, blocks
 from ensemble.errors import in_own_code
 from ensemble.network import Variables
-from ensemble.source import block_size, blocks
 from ensemble.task import Learned
 
 logger = logging.getLogger("ensemble")

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from ensemble.data.batches import normalise
+from ensemble.data.source import Examples, Source
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, by_rows, named_sharding, spec
-from ensemble.source import Examples, Source
-from ensemble.sources.batches import normalise
 
 EXAMPLES_PER_GROUP = 2048
 """On all shards together. More share fewer zeros; fewer cost more calls."""

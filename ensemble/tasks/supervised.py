@@ -14,31 +14,19 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ensemble import likelihoods, networks
-from ensemble.config import flatten, likelihood_settings, model_settings
-from ensemble.errors import UserError, in_own_code
+from ensemble.config import settings
+from ensemble.data.batches import normalise
+from ensemble.data.labels import class_weights, weights_in_batches
+from ensemble.data.source import Examples, Source
+from ensemble.errors import InputError, in_own_code
 from ensemble.fitted import LINEAR, WIDTH
-from ensemble.likelihood import Likelihood, can_be_tempered
-from ensemble.likelihoods.categorical import Categorical
-from ensemble.network import (
-    Backbone,
-    Network,
-    Traits,
-    Variables,
-    differs_in_training,
-    draws_noise,
-    is_dense_layer,
-    last_activation,
-    mixes_examples,
-    output_layer,
-    traits,
-    widened,
-)
-from ensemble.networks.precision import FLOAT32, check_dtype
+from ensemble.likelihoods.classes import Categorical
+from ensemble.likelihoods.likelihood import Likelihood
+from ensemble.network import Network, Traits, Variables, widened
+from ensemble.networks import facts
+from ensemble.networks.precision import FLOAT32
 from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
-from ensemble.source import Examples, Source
-from ensemble.sources.batches import normalise
-from ensemble.sources.labels import class_weights, weights_in_batches
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
 from ensemble.tasks.learning_data import (
     check_params,
@@ -49,7 +37,7 @@ from ensemble.tasks.learning_data import (
 )
 
 if TYPE_CHECKING:
-    from ensemble.sources.data_forms import Given
+    from ensemble.data.data_forms import Given
 
 logger = logging.getLogger("ensemble")
 
@@ -89,15 +77,15 @@ class Supervised(Defaults):
 
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what was learned, JSON-ready."""
-        return {**describe(self.dataset), **self.likelihood.describe()}
+        return {**describe(self.dataset), **self.likelihood.to_dict()}
 
     def scored(self) -> Scored:
         """The data, as users have them, and the likelihood."""
-        return Scored(self.dataset.raw, self.likelihood)
+        return Scored(self.dataset, self.likelihood)
 
     def without_examples(self) -> "Supervised":
         """The same task for predictions alone."""
-        dataset = described_dataset(self.describe(), backbone_of(self.network))
+        dataset = described_dataset(self.describe())
         return Supervised(dataset, self.network, self.likelihood)
 
     # Parameters.
@@ -105,12 +93,12 @@ class Supervised(Defaults):
     @functools.cached_property
     def traits(self) -> Traits:
         """What the network does beside mapping inputs to outputs."""
-        return traits(self.network, self.dataset.input_shape)
+        return facts.traits(self.network, self.dataset.input_shape)
 
     @functools.cached_property
     def output_layer(self) -> dict[str, Any] | None:
-        """The dense layer that puts the outputs out, as of `ensemble.network.output_layer`."""
-        return output_layer(self.network, self.dataset.input_shape)
+        """The dense layer that makes the outputs, as of `facts.output_layer`."""
+        return facts.output_layer(self.network, self.dataset.input_shape)
 
     @functools.cached_property
     def _has_own(self) -> bool:
@@ -130,7 +118,7 @@ class Supervised(Defaults):
             return variables
         params = variables["params"]
         if not isinstance(params, Mapping) or OWN in params:
-            raise UserError(
+            raise InputError(
                 f"config.likelihood={self.likelihood.name!r} keeps parameters beside the network's "
                 f"in params[{OWN!r}]; the network's must be a dict without this entry"
             )
@@ -153,7 +141,7 @@ class Supervised(Defaults):
         """Draws the parameters of one network from the prior.
 
         Raises:
-            UserError: there is no prior.
+            InputError: there is no prior.
         """
         return sample_prior(rng_key, self.priors, self.params_shapes())
 
@@ -161,6 +149,8 @@ class Supervised(Defaults):
 
     def prepare(self, inputs: jax.Array) -> jax.Array:
         """Normalises raw inputs [N, ...] on the device: what the network sees."""
+        if getattr(self.network, "takes_raw_inputs", False):
+            return inputs.astype(jnp.float32)
         return normalise(inputs, self.dataset.shift, self.dataset.scale, self.dataset.squash)
 
     def outputs(
@@ -239,35 +229,19 @@ class Supervised(Defaults):
             own = variables["params"][OWN] if self._has_own else {}
             outputs = jax.vmap(of_one)(seen)
         predicted = self.likelihood.predict(own, outputs)
-        likelihood: Any = self.likelihood
-        if WIDTH in variables and can_be_tempered(likelihood):
-            predicted = likelihood.tempered(predicted, variables[WIDTH]["factor"])
+        if WIDTH in variables and self.likelihood.can_be_tempered:
+            predicted = self.likelihood.tempered(predicted, variables[WIDTH]["factor"])
         return predicted
-
-    def with_dropout(self, rate: float | jax.Array) -> "Supervised":
-        """The same with another rate of the network's dropout, which may be traced.
-
-        Raises:
-            UserError: the network has none whose rate can be set.
-        """
-        network: Any = self.network
-        if hasattr(network, "with_dropout"):
-            found = dataclasses.replace(self, network=network.with_dropout(rate))
-            if found.traits.is_random:
-                return found
-        raise UserError(
-            "a rate of dropout is for Linen modules with layers nn.Dropout that drop in training"
-        )
 
     def why_no_noise(self) -> str:
         """Why the network's predictions with a key have no noise, or more than that."""
-        shape = self.dataset.input_shape
-        if not draws_noise(self.network, shape):
-            return "draws no noise where it predicts with a key"
-        if differs_in_training(self.network, shape):
+        if not self.traits.is_random:
+            return "draws no noise"
+        has_state, shape = self.traits.has_state, self.dataset.input_shape
+        if not has_state and not facts.has_same_noise(self.network, shape):
             return (
-                "uses its switch for training for more than Dropout and BatchNorm, so that its "
-                "noise is not known without its training"
+                "uses its switch for training for more than Dropout, so that its noise is not "
+                "known without its training"
             )
         return ""
 
@@ -289,7 +263,7 @@ class Supervised(Defaults):
         """Whether it is that: a softmax of one dense layer, whose curvature is known."""
         if type(self.likelihood) is not Categorical:
             return False
-        return is_dense_layer(self.network, self.dataset.input_shape)
+        return facts.is_dense_layer(self.network, self.dataset.input_shape)
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
         """The fast gradient of logistic regression."""
@@ -313,22 +287,12 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
         data: what a program has handed over instead of `config.dataset`.
 
     Raises:
-        UserError: the data cannot be had, or the network or the likelihood do not suit them.
+        InputError: the data cannot be had, or the network or the likelihood do not suit them.
     """
     dataset = load_source(config, data)
-    likelihood = make_likelihood(dataset, config.likelihood, likelihood_settings(config))
+    likelihood = make_likelihood(dataset, config.likelihood, settings("likelihood", config))
     likelihood = _corrected(likelihood, dataset, config)
-    if getattr(likelihood, "needs_teacher", False):
-        raise UserError(
-            f"config.likelihood={config.likelihood!r} is learned from an ensemble: use "
-            "`ensemble distill`, or 'categorical' for labels and 'gaussian' for numbers"
-        )
     network = create_network(config, likelihood, dataset.quantiles)
-    backbone = backbone_of(network)
-    if backbone is not None:
-        from ensemble.sources.features import features_of  # Few networks have a backbone.
-
-        dataset = features_of(dataset, backbone)
     task = Supervised(dataset, network, likelihood, parse_prior(config.prior))
     check_network(task, config)
     return task
@@ -338,13 +302,14 @@ def _corrected(
     likelihood: Likelihood, dataset: Source, config: ml_collections.FrozenConfigDict
 ) -> Likelihood:
     """The likelihood, whose predictions are corrected for the class weights of a run."""
-    spec, smoothing = config.get("class_weights", "none"), _smoothing(config)
-    if spec == "none" or not dataset.class_names or not config.correct_class_weights:
+    spec, smoothing = config.get("class_weights", "none"), config.get("label_smoothing", 0.0)
+    if spec == "none" or not dataset.class_names:
         return likelihood
     if smoothing:
         note(
             f"Probabilities are not corrected for config.class_weights={spec!r}, because "
-            f"{smoothing} changes them too: those of rare classes are too high. Set one of the two."
+            f"config.label_smoothing={smoothing} changes them too: those of rare classes are too "
+            "high. Set one of the two."
         )
         return likelihood
     logger.info(
@@ -356,19 +321,11 @@ def _corrected(
     classes: Any = likelihood  # As the data have classes.
     labels = dataset.targets("train")
     weights = class_weights(spec, labels, len(dataset.class_names))
-    found: Likelihood = classes.corrected(
-        weights_in_batches(weights, labels, dataset.train_weights, config.batch_size)
+    found: Likelihood = type(classes)(
+        classes.class_names,
+        weights_in_batches(weights, labels, dataset.train_weights, config.batch_size),
     )
     return found
-
-
-def _smoothing(config: ml_collections.FrozenConfigDict) -> str:
-    """The key by which labels are smoothed, and its value; empty: none does."""
-    for key, none in (("label_smoothing", 0.0), ("varied.label_smoothing", "0,0")):
-        value = flatten(config).get(key, none)
-        if value != none:
-            return f"config.{key}={value!r}"
-    return ""
 
 
 def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: Any) -> Supervised:
@@ -380,21 +337,19 @@ def restore(config: Mapping[str, Any], description: Mapping[str, Any], params: A
         params: of the members [M, ...].
 
     Raises:
-        UserError: the network's name is not registered here, or it has other parameters, or
-            another backbone.
+        InputError: the network cannot be loaded, or has other parameters.
     """
-    likelihood = likelihoods.described(config["likelihood"], description)
+    likelihood = likelihoods.from_dict(config["likelihood"], description)
     quantiles = description.get("quantiles")
     network = create_network(config, likelihood, quantiles and np.asarray(quantiles, np.float32))
-    dataset = described_dataset(description, backbone_of(network))
-    task = Supervised(dataset, network, likelihood)
+    task = Supervised(described_dataset(description), network, likelihood)
     try:
         expected = task.params_shapes()
     except Exception as error:  # A network is a program, and may raise anything.
-        raise UserError(
+        raise InputError(
             f"config.model={config['model']!r} cannot take the inputs {task.dataset.input_shape} "
-            f"that the workdir speaks of: it failed {in_own_code(error)}; give the config file of "
-            "its run"
+            f"that the workdir speaks of: it failed {in_own_code(error)}; use the network of its "
+            "run"
         ) from None
     check_params(params, expected, config, task)
     return task
@@ -405,7 +360,7 @@ def create_network(
 ) -> Network:
     """Makes the network that a configuration names, for the outputs that a likelihood needs.
 
-    With the method `packed` it is that of one estimator.
+    With the method `packed_ensemble` it is that of one estimator.
 
     Args:
         config: of the run.
@@ -413,22 +368,15 @@ def create_network(
         quantiles: of the inputs, `Source.quantiles`.
 
     Raises:
-        UserError: it is not registered, or does not take its settings.
+        InputError: it cannot be loaded, or does not take its settings.
     """
     dtype = config.get("dtype", FLOAT32)  # Samplers have no such key.
-    settings = model_settings(config)
-    packed = config.get("packed")  # Other methods have no such keys.
+    packed = config.get("packed_ensemble")  # Other methods have no such keys.
     packing = None
     if packed is not None:
-        packing = networks.Packing(packed["num_estimators"], packed["alpha"], packed["gamma"])
-    return networks.create(
-        config["model"], likelihood.num_outputs, settings, dtype, quantiles, packing
-    )
-
-
-def backbone_of(network: Network) -> Backbone | None:
-    """What makes a network's inputs of raw ones, where that is not the network itself."""
-    return getattr(network, "backbone", None)
+        packing = networks.Packing(config["num_estimators"], packed["alpha"], packed["gamma"])
+    own = settings("model", config)
+    return networks.create(config["model"], likelihood.num_outputs, own, dtype, quantiles, packing)
 
 
 def classification(dataset: Source, network: Network, priors: tuple[Prior, ...] = ()) -> Supervised:
@@ -442,7 +390,7 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
     One whose predictions of an example depend on the others of a batch is noted.
 
     Raises:
-        UserError: the network fails on inputs of this shape, or has other outputs than K numbers,
+        InputError: the network fails on inputs of this shape, or has other outputs than K numbers,
             or probabilities where logits are meant, or does not compute in the wanted dtype.
     """
     dataset, name = task.dataset, config["model"]
@@ -456,11 +404,11 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
         shape = jax.eval_shape(forward, jax.random.key(0), inputs).shape
         if shape == expected:
             _ = task.traits  # A step of training, too.
-    except UserError:
+    except InputError:
         raise
     except Exception as error:  # A network is a program, and may raise anything.
         if isinstance(error, _OF_SHAPES) and not isinstance(error, _OF_TRACING):
-            raise UserError(
+            raise InputError(
                 f"config.model={name!r} cannot take inputs of shape {dataset.input_shape}: it "
                 f"failed {in_own_code(error)}; {_likely_cause(dataset.input_shape)}"
             ) from error
@@ -470,19 +418,27 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
                 "predictions draw no noise and move no statistics: let its call take `train`, and "
                 "do so where that is True"
             )
-        raise UserError(f"config.model={name!r} failed {in_own_code(error)}: {cause}") from error
+        raise InputError(f"config.model={name!r} failed {in_own_code(error)}: {cause}") from error
     if shape != expected:
         several = task.likelihood.num_targets
         remedy = f"let the last layer have as many units as the factory is given, {expected[1]}"
         if len(shape) != 2:
             remedy = "flatten each example, as by x.reshape((len(x), -1)), before the last layer"
-        raise UserError(
+        raise InputError(
             f"config.model={name!r} maps 2 examples to {shape}; outputs of "
             f"config.likelihood={task.likelihood.name!r}"
             f"{f' of {several} targets' if several > 1 else ''} must be {expected}: {remedy}"
         )
-    check_dtype(task.network, name, config.get("dtype", FLOAT32), dataset.input_shape)
-    if mixes_examples(task.network, dataset.input_shape):
+    _check_values(task, config)
+
+
+def _check_values(task: Supervised, config: Mapping[str, Any]) -> None:
+    """Refuses, or notes, a network by what it makes of a few examples."""
+    shape, name = task.dataset.input_shape, config["model"]
+    if sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes())) > _MAX_COMPUTED:
+        return
+    call = facts.Called(task.network, shape)  # It is compiled once.
+    if facts.mixes_examples(call):
         note(
             f"The network {name!r} mixes the examples of a batch, also where it predicts: what it "
             "says of one depends on those beside it, and on the number of devices. Let each layer "
@@ -490,16 +446,18 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
         )
     if not task.likelihood.takes_logits:
         return
-    if activation := last_activation(task.network, dataset.input_shape):
-        raise UserError(
+    if activation := facts.last_activation(call):
+        raise InputError(
             f"config.model={name!r} ends in a {activation}, and config.likelihood="
             f"{task.likelihood.name!r} takes logits, to which it applies its own: leave the "
             f"{activation} out"
         )
 
 
+_MAX_COMPUTED = 1 << 26
+"""Parameters, above which a network is not computed before training."""
 _OF_SHAPES = (TypeError, ValueError, ArithmeticError, LookupError)
-_OF_TRACING = jax.errors.ConcretizationTypeError
+_OF_TRACING = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 """What a network raises whose inputs may be of a wrong shape; a TypeError that has other causes."""
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from flax import struct
 from jax import lax
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 from ensemble.methods.threefry import threefry
 from ensemble.walks.densities import LogDensityFn, fast_log2
 from ensemble.walks.moments import (
@@ -297,12 +297,12 @@ def check_steps(num_steps: int, num_before: int = 0) -> None:
     """Refuses steps, after so many before, that are odd in number, not positive or too many."""
     if num_steps < 2 or num_steps % 2:
         better = max(num_steps + num_steps % 2, 2)
-        raise UserError(
+        raise InputError(
             f"num_steps={num_steps} must be positive and even: random numbers are made for pairs "
             f"of steps; use {better}"
         )
     if num_before + num_steps > MAX_STEPS:
-        raise UserError(
+        raise InputError(
             f"{num_before + num_steps} steps in all must be at most {MAX_STEPS}: they are numbered "
             "in 32 bits; take more chains instead"
         )
@@ -314,7 +314,7 @@ def check_start(log_density: np.ndarray) -> None:
     if len(bad):
         named = ", ".join(str(k) for k in bad[:5])
         more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-        raise UserError(
+        raise InputError(
             f"the log density is {log_density[bad[0]]} at the start of chains {named}{more}; it "
             "must be a number or -inf: fix it, or start elsewhere"
         )

@@ -1,14 +1,13 @@
-"""Target densities by name: each a log density of many chains at once, and where they start.
+"""Target densities: log densities of many chains at once, and where chains start.
 
-A density of your own joins in two lines, after which `create("mine")` finds it:
+Your own is an object of `Density`, which a configuration names by its path:
 
-    from ensemble import densities
-    densities.register("mine", densities.Density(my_logdensity, num_dims=2))
+    # mine.py
+    MINE = ensemble.densities.Density(my_logdensity, num_dims=2)
 
-where `my_logdensity` maps positions [C, D] to [C] nats, up to a constant; -inf says that a point is
-impossible. The lines may stand at the module level of a config file. There, constants are NumPy's
-and not jax.numpy's: a config file is read before the devices are set up, which an array of JAX
-would do.
+with `config.density = "mine.py:MINE"`, or in Python the object. `my_logdensity` maps positions
+[C, D] to [C] nats, up to a constant; -inf is an impossible point. Constants of the module are
+NumPy's, not jax.numpy's: it is imported before the devices are set up.
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ensemble.errors import UserError, first_line
+from ensemble.errors import InputError, in_one_line
 
 LogDensityFn = Callable[[jax.Array], jax.Array]
 """From positions [C, D] to [C] nats."""
@@ -49,7 +48,7 @@ class Density:
         """Draws overdispersed starts [num_chains, D].
 
         Raises:
-            UserError: those of `start_fn` have another shape, or it raises an error.
+            InputError: those of `start_fn` have another shape, or it raises an error.
         """
         shape = num_chains, self.num_dims
         if self.start_fn is None:
@@ -57,44 +56,16 @@ class Density:
         try:
             starts = self.start_fn(rng_key, num_chains)
         except Exception as error:
-            raise UserError(
-                f"start_fn raises {type(error).__name__}: {first_line(error)}; it must take a key "
+            raise InputError(
+                f"start_fn raises {type(error).__name__}: {in_one_line(error)}; it must take a key "
                 "and a number of chains"
             ) from error
         if jnp.shape(starts) != shape:
-            raise UserError(
+            raise InputError(
                 f"start_fn gives starts of the shape {list(jnp.shape(starts))}, must be "
                 f"{list(shape)}: one row for each chain"
             )
         return starts
-
-
-_densities: dict[str, Density] = {}
-
-
-def register(name: str, density: Density) -> Density:
-    """Makes a density available to `create` under `name`; a name taken is taken over."""
-    _densities[name] = density
-    return density
-
-
-def names() -> list[str]:
-    """The names that `create` knows, sorted."""
-    return sorted(_densities)
-
-
-def create(name: str) -> Density:
-    """Finds the density registered as `name`.
-
-    Raises:
-        UserError: when no density of that name is registered.
-    """
-    if name not in _densities:
-        raise UserError(
-            f"density={name!r} is not a known density; use one of {', '.join(names())}, or "
-            "register your own with ensemble.walks.densities.register(name, density)"
-        )
-    return _densities[name]
 
 
 def gaussian_mixture(
@@ -244,31 +215,30 @@ MIXTURE_WEIGHTS = (0.2, 0.3, 0.1, 0.4)
 MIXTURE_LOCS = (-2.0, 0.0, 3.2, 2.5)
 MIXTURE_SCALES = (1.2, 1.0, 5.0, 2.8)
 
-register(
-    "gaussian_mixture",
-    Density(gaussian_mixture(MIXTURE_WEIGHTS, MIXTURE_LOCS, MIXTURE_SCALES), num_dims=1),
+GAUSSIAN_MIXTURE = Density(
+    gaussian_mixture(MIXTURE_WEIGHTS, MIXTURE_LOCS, MIXTURE_SCALES), num_dims=1
 )
-register("correlated_gaussian", Density(correlated_gaussian(10, 0.9), num_dims=10, start_scale=3.0))
+CORRELATED_GAUSSIAN = Density(correlated_gaussian(10, 0.9), num_dims=10, start_scale=3.0)
 
 
 def check_density(logdensity_fn: LogDensityFn, num_chains: int, num_dims: int) -> None:
     """Refuses a log density that does not map positions [C, D] to [C]; nothing is computed."""
     if num_dims < 1:
-        raise UserError(f"num_dims={num_dims} must be at least 1: a position has coordinates")
+        raise InputError(f"num_dims={num_dims} must be at least 1: a position has coordinates")
     # A sum over the wrong axis has the right shape where C is D.
     shape = num_chains + (num_chains == num_dims), num_dims
     try:
         found = jax.eval_shape(logdensity_fn, jax.ShapeDtypeStruct(shape, jnp.float32))
     except Exception as error:
-        raise UserError(
+        raise InputError(
             f"the log density of positions {list(shape)} raises {type(error).__name__}: "
-            f"{first_line(error)}; it must take [C, D], all chains at once"
+            f"{in_one_line(error)}; it must take [C, D], all chains at once"
         ) from error
     if getattr(found, "shape", None) != shape[:1]:
-        raise UserError(
+        raise InputError(
             f"the log density of positions {list(shape)} has the shape "
             f"{list(getattr(found, 'shape', ()))}, must be [{shape[0]}]: one number for each "
             "chain; sum over the last axis"
         )
     if jnp.issubdtype(found.dtype, jnp.complexfloating):
-        raise UserError(f"the log density is {found.dtype}, must be real; take its real part")
+        raise InputError(f"the log density is {found.dtype}, must be real; take its real part")

@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 
 
 def factor_of(scale: Any, num_dims: int) -> jax.Array:
     """What normal numbers are multiplied by, for a scale, [D] of them or a covariance [D, D].
 
     Raises:
-        UserError: the scale has another shape, or numbers that float32 or no move can have.
+        InputError: the scale has another shape, or numbers that float32 or no move can have.
     """
     values = np.asarray(scale, np.float64)
     shapes = ((), (num_dims,), (num_dims, num_dims))
     if values.shape not in shapes:
-        raise UserError(
+        raise InputError(
             f"a scale of the shape {values.shape} must be a number, [{num_dims}] standard "
             f"deviations or a covariance [{num_dims}, {num_dims}]"
         )
@@ -30,7 +30,7 @@ def factor_of(scale: Any, num_dims: int) -> jax.Array:
     deviations = np.diag(values) if values.ndim == 2 else values
     limits = np.finfo(np.float32)
     if not ((deviations >= limits.tiny) & (deviations <= limits.max)).all():
-        raise UserError(
+        raise InputError(
             f"scale={scale} must be positive and finite, as float32 too: from {limits.tiny:.1e} to "
             f"{limits.max:.1e}"
         )
@@ -40,21 +40,21 @@ def factor_of(scale: Any, num_dims: int) -> jax.Array:
 def _triangle_of(covariance: np.ndarray) -> np.ndarray:
     """The lower triangle whose product with its transpose is a covariance [D, D]."""
     if not np.isfinite(covariance).all():
-        raise UserError("a scale that is a covariance must be finite")
+        raise InputError("a scale that is a covariance must be finite")
     # By standard deviations, which may differ by much.
     spread = np.sqrt(np.abs(np.diag(covariance)))
     if (np.abs(covariance - covariance.T) > 1e-5 * np.outer(spread, spread)).any():
-        raise UserError("a scale that is a covariance must be symmetric; use (A + A.T) / 2")
+        raise InputError("a scale that is a covariance must be symmetric; use (A + A.T) / 2")
     try:
         return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
-        raise UserError("a scale that is a covariance must be positive definite") from None
+        raise InputError("a scale that is a covariance must be positive definite") from None
 
 
 def as_shape(factor: jax.Array, num_dims: int, shape: str) -> jax.Array:
-    """The same moves, written with as many numbers as a shape of `walk_keys.SHAPES` at least."""
+    """The same moves, written with as many numbers as a value of `SHAPES` at least."""
     values = np.asarray(factor)
-    if shape != "scalar" and values.ndim == 0:
+    if shape != "identity" and values.ndim == 0:
         values = np.full(num_dims, values)
     if shape == "dense" and values.ndim == 1:
         values = np.diag(values)

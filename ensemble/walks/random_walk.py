@@ -1,168 +1,181 @@
-"""The method `rwm`: thousands to millions of chains walk at random, and only sums are kept.
+"""Random-walk Metropolis: thousands to millions of chains walk, and only sums are kept.
 
-A step is one step of every chain. The warm-up, which tunes the moves, is the first chunk, whole.
-`walker.py` does the walking; here is what the loop asks for.
+A step is one step of every chain; the warm-up, which tunes the moves, comes before the first.
+`walker.py` does the walking. To the runtime all chains are one member, with programs of its own.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from ensemble.draws.store import Draws
-from ensemble.method import Method, Status, check_not_longer
-from ensemble.pictures.chain_plots import marginal_plot
-from ensemble.pictures.plot_style import figure_to_png
+from ensemble.report import charts, plots
+from ensemble.report.svg import Chart
+from ensemble.runtime.algorithm import Algorithm, Between, Start
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.feed import Fixed
+from ensemble.runtime.method import Method, Report
+from ensemble.runtime.programs import Members, Told
+from ensemble.runtime.rows import Period
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import create_mesh
-from ensemble.storage.files import write_file
-from ensemble.storage.workdir import Workdir
 from ensemble.walks.block_kernel import check_steps
 from ensemble.walks.moments import MAX_RHAT, Summary
 from ensemble.walks.target import DensityTask
 from ensemble.walks.walker import Walker
-from ensemble.walks.walker_state import WalkerState
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Levels of the quantiles in a report."""
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
-_COMPILING_WARMUP = 1536  # Steps of a warm-up after which nothing is left to compile.
+_STATUS: Any = np.zeros(1, np.int8)
+"""The one member is well: a proposal without a log density is but rejected."""
 
 
-class RandomWalkState(NamedTuple):
-    """A random walk as the loop sees it: all chains are one member.
-
-    Attributes:
-        walk: the chains, and the sums over their draws.
-        begun: steps that have been reported.
-    """
-
-    walk: WalkerState
-    begun: int
-
-    @property
-    def step(self) -> int:
-        """Steps of every chain, those of the warm-up included."""
-        return self.walk.step
-
-
-class RandomWalkInfo(NamedTuple):
-    """The diagnostics of one chunk.
-
-    Attributes:
-        step: after the chunk.
-        begun: steps that had been reported before.
-        first: before it.
-        compiles: whether its time says nothing of speed.
-        accepted: proposals accepted by each chain, on the devices: ready when the chunk is.
-        is_cut: whether the limit ended it.
-    """
-
-    step: int
-    begun: int
-    first: int
-    compiles: bool
-    accepted: Any
-    is_cut: bool
-
-
-class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
-    """Random-walk Metropolis of many chains, `(init, advance)` and what the loop needs.
-
-    Args:
-        config: validated, of `ensemble.config`, with the method 'rwm'.
-        task: the density.
+def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method:
+    """Makes the method of a configuration.
 
     Raises:
-        UserError: the density or the number of chains cannot be used.
+        InputError: The density or the number of chains cannot be used.
+    """
+    steps = config.sampler.num_samples
+    check_steps(config.sampler.num_warmup + steps)
+    devices = processes.devices(config.num_devices)
+    walker = Walker(task, config.num_chains, create_mesh(len(devices), 1, devices))
+    programs = _Programs(config, walker)
+
+    def nothing(*_: Any) -> Any:
+        raise NotImplementedError("chains walk by programs of their own")
+
+    def algorithm(placed: Devices, numbers: Sequence[int]) -> Algorithm:
+        return Algorithm(
+            nothing,
+            nothing,
+            nothing,
+            steps,
+            Fixed(),
+            between=(Between(lambda step: step == 0, nothing),),
+            programs=programs,
+        )
+
+    return Method(
+        config=config,
+        task=task,
+        num_members=1,
+        place=lambda number: Devices(number, devices[:1]),
+        algorithm=algorithm,
+        report=WalkReport(config, task, walker),
+        steps_per_epoch=config.log_every_steps,
+        num_steps=steps,
+        may_end_early=any(config.stop_when.values()),
+    )
+
+
+class _Programs:
+    """The programs of a walk, in place of those of the runtime.
+
+    Attributes:
+        length: Steps of a program, at most.
+        stride: Random numbers are made for pairs of steps.
+        num_kept: No parameters are kept.
+    """
+
+    length, stride, num_kept = 2**30, 2, 0
+
+    def __init__(self, config: ml_collections.FrozenConfigDict, walker: Walker):
+        self._config, self._walker = config, walker
+
+    def start(self, found: Start) -> Members:
+        """Starts all chains, overdispersed."""
+        scale, key = self._config.sampler.step_size, jax.random.key(self._config.seed)
+        return _members(self._walker.init(key, scale=scale))
+
+    def change(self, which: Between, members: Members, shared: Any, step: int) -> Members:
+        """Tunes the moves."""
+        sampler = self._config.sampler
+        if not sampler.num_warmup:
+            return members
+        state = self._walker.warm_up(members.state, sampler.num_warmup, sampler.mass_matrix)
+        return members._replace(state=state)
+
+    def advance(
+        self, members: Members, shared: Any, first: int, count: int
+    ) -> tuple[Members, Told]:
+        """Takes steps of all chains; the devices are not waited for."""
+        state = self._walker.advance(members.state, count)
+        # A copy, which is there when the steps have been taken.
+        done = {"accepted": jnp.sum(state.chains.accepted.astype(jnp.float32))[None]}
+        return members._replace(state=state), Told({}, done, None, _STATUS)
+
+    def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
+        """The position of one chain."""
+        size = self._walker.density.num_dims
+        return {"position": jax.ShapeDtypeStruct((size,), np.float32)}
+
+    def saved(self, members: Members) -> dict[str, Any]:
+        """Fetches what a checkpoint holds."""
+        arrays, counters = self._walker.to_host(members.state)
+        return {**arrays, **{name: np.int64(one) for name, one in counters.items()}}
+
+    def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
+        """The inverse of `saved`, on any devices."""
+        arrays = {name: np.asarray(one) for name, one in arrays.items()}
+        names = ("step", "first", "segment_length", "num_segments")
+        counters = {name: int(arrays.pop(name)) for name in names}
+        return _members(self._walker.from_host(arrays, counters))
+
+
+def _members(state: Any) -> Members:
+    """All chains as one member."""
+    one: Any = np.zeros(1, np.int32)
+    return Members(one, _STATUS, one, state)
+
+
+class WalkReport(Report):
+    """What a run of walks says.
+
+    Args:
+        config: Configuration of the run.
+        task: Density.
+        walker: Walker of the chains.
     """
 
     noun = "chain"
-    indices = (0,)  # All chains are one member.
+    charts: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, config: ml_collections.FrozenConfigDict, task: DensityTask):
-        self.config = config
-        self.task = task
-        self.num_steps = config.rwm.num_warmup + config.rwm.num_samples
-        self.may_end_early = any(config.stop_at.values())
-        self.steps_per_epoch = config.log_every_steps
-        self.tracked_split = None
-        self.remedy = f"lower config.rwm.scale={config.rwm.scale}"
-        devices = processes.devices(config.num_devices)
-        mesh = create_mesh(len(devices), 1, devices)
-        self._walk = Walker(task, config.num_chains, mesh)
-        self._compiles = True
-        check_steps(self.num_steps)
+    def __init__(self, config: Any, task: DensityTask, walker: Walker):
+        super().__init__(config, task, f"lower config.sampler.step_size={config.sampler.step_size}")
+        self._walker = walker
 
-    # The protocol of a method.
-
-    def init(self, rng_key: jax.Array) -> RandomWalkState:
-        """Starts all chains, overdispersed."""
-        return RandomWalkState(self._walk.init(rng_key, scale=self.config.rwm.scale), 0)
-
-    def advance(
-        self, state: RandomWalkState, limit: int | None = None
-    ) -> tuple[RandomWalkState, RandomWalkInfo]:
-        """Takes the steps up to the next due logging or the goal; the warm-up is one chunk."""
-        first, num_warmup = state.step, self.config.rwm.num_warmup
-        if first < num_warmup:
-            walk = self._walk.warm_up(state.walk, num_warmup, self.config.rwm.shape)
-            compiles, self._compiles = True, num_warmup < _COMPILING_WARMUP
-            due = num_warmup
-        else:
-            every = self.config.log_every_steps
-            due = end = min((first // every + 1) * every, self.num_steps)
-            if limit is not None:  # Steps go by pairs.
-                end = min(end, first + max(limit - limit % 2, 2))
-            walk = self._walk.advance(state.walk, end - first)
-            compiles, self._compiles = self._compiles, False
-        # A copy: the chunk after this one uses the state up.
-        accepted = walk.chains.accepted + 0
-        begun, is_cut = state.begun, walk.step < due
-        info = RandomWalkInfo(walk.step, begun, first, compiles, accepted, is_cut)
-        return RandomWalkState(walk, begun if is_cut else walk.step), info
-
-    def finished(self, state: RandomWalkState) -> bool:
-        """Whether all steps have been taken."""
-        return state.step >= self.num_steps
-
-    # What the loop asks for.
-
-    def status(self, info_or_state: RandomWalkInfo | RandomWalkState) -> dict[int, Status]:
-        """The one member is well: a proposal without a log density is but rejected."""
-        if isinstance(info_or_state, RandomWalkInfo):
-            jax.block_until_ready(info_or_state.accepted)
-        return {0: Status.ACTIVE}
-
-    def scalars(self, info: RandomWalkInfo) -> dict[str, float]:
+    def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Nothing: all that is known of the chains are sums over their draws."""
         return {}
 
-    def member_examples(self, info: RandomWalkInfo) -> int:
-        """Samples of all chains in a chunk."""
-        return (info.step - info.begun) * self.config.num_chains
+    def examples(self, run: Any, period: Period) -> int:
+        """Samples of all chains."""
+        return int((period.end - period.first) * self.config.num_chains)
 
-    def rate_scalars(self, member_examples_per_second: float) -> dict[str, float]:
-        """The speed as it is shown."""
-        return {"posterior/samples_per_second": member_examples_per_second}
+    def rate(self, examples_per_second: float) -> dict[str, float]:
+        """Samples a second."""
+        return {"posterior/samples_per_second": examples_per_second}
 
-    def monitor_scalars(
-        self, state: RandomWalkState, draws: Draws, member_examples_per_second: float | None
-    ) -> dict[str, float]:
-        """Moments with their errors, and convergence, as named scalars."""
-        if not state.walk.num_draws:
+    def monitored(self, run: Any) -> dict[str, float]:
+        """Moments with their errors, and convergence."""
+        state = run.loop.members.state
+        if not state.num_draws:
             return {}
-        found = self._walk.summaries(state.walk)
+        found = self._walker.summaries(state)
         scalars = {f"posterior/{name}": value for name, value in _worst(found).items()}
-        scalars["posterior/accept"] = self._walk.acceptance(state.walk)
+        scalars["posterior/accept"] = self._walker.acceptance(state)
         scalars["posterior/invalid"] = float(self._num_invalid(state))
-        scalars["posterior/stuck"] = float(self._walk.stuck(state.walk))
-        if member_examples_per_second:
+        scalars["posterior/stuck"] = float(self._walker.stuck(state))
+        rate = run.clock.timing()["member_examples_per_second"]
+        if rate:
             ess_per_sample = scalars["posterior/ess_min"] / found.num_samples
-            scalars["posterior/ess_per_second"] = ess_per_sample * member_examples_per_second
+            scalars["posterior/ess_per_second"] = ess_per_sample * rate
         quantiles = found.quantiles(SHARES)
         for d in range(min(len(found.mean), _MAX_SHOWN)):
             for name in ("mean", "variance", "mcse_mean", "mcse_variance"):
@@ -189,44 +202,46 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
             if f"posterior/{name}" in scalars
         }
 
-    def has_converged(self, scalars: Mapping[str, float]) -> bool:
-        """Whether `monitor_scalars` are as `config.stop_at` asks; never if it asks nothing."""
-        return has_converged(scalars, self.config.stop_at)
+    def may_end(self, scalars: Mapping[str, float]) -> bool:
+        """Whether the chains have converged as `config.stop_when` asks.
 
-    def figures(self, state: RandomWalkState) -> dict[str, Any]:
-        """Draws the histograms of all dimensions."""
-        found = self._walk.summaries(state.walk)
-        title = f"{self.task.name}: what the chains have seen"
-        return {"posterior/marginals": marginal_plot(found.edges, found.cdf, title)}
+        Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
+        """
+        stop_when = self.config.stop_when
+        if not (stop_when.r_hat or stop_when.ess):
+            return False
+        # Chains that have not left their starts seem to be worth much: they must agree anyway.
+        names = ("rhat_max", "nested_rhat_max")
+        found = [scalars.get(f"posterior/{name}", np.inf) for name in names]
+        ess = scalars.get("posterior/ess_min", 0)
+        return max(found) < (stop_when.r_hat or MAX_RHAT) and ess > stop_when.ess
 
-    def _num_invalid(self, state: RandomWalkState) -> int:
+    def figures(self, run: Any) -> dict[str, list[Chart]]:
+        """Histograms of the draws, one chart per dimension."""
+        found = self._walker.summaries(run.loop.members.state)
+        return {"marginals": charts.marginals(found.edges, found.cdf)}
+
+    def _num_invalid(self, state: Any) -> int:
         """Proposals that were rejected because their log density was NaN or +inf."""
-        return int(self._walk.counts(state.walk)[1].sum(dtype=np.int64))
+        return int(self._walker.counts(state)[1].sum(dtype=np.int64))
 
-    def parameters(self, state: RandomWalkState) -> Any:
-        """The position of one chain."""
-        return {"position": np.zeros(self._walk.density.num_dims, np.float32)}
-
-    # What is left on disk.
-
-    def report_sections(
-        self, state: RandomWalkState, draws: Draws, timing: Mapping[str, float | None]
-    ) -> dict[str, Any]:
-        """What report.json says: `posterior`, with moments, errors and quantiles [D]."""
-        found, rate = self._walk.summaries(state.walk), timing["member_examples_per_second"]
+    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+        """`posterior`, with moments, errors and quantiles [D]."""
+        state, rate = run.loop.members.state, timing["member_examples_per_second"]
+        found = self._walker.summaries(state)
         worst = _worst(found)
         section = {
             **worst,
-            "accept": self._walk.acceptance(state.walk),
+            "accept": self._walker.acceptance(state),
             "num_invalid": self._num_invalid(state),
-            "num_stuck": self._walk.stuck(state.walk),
-            "num_warmup": self.config.rwm.num_warmup,
+            "num_stuck": self._walker.stuck(state),
+            "num_warmup": self.config.sampler.num_warmup,
             "num_samples": found.num_draws,
             "num_chains": self.config.num_chains,
             "num_total_samples": found.num_samples,
             "samples_per_second": rate,
             "ess_per_second": rate and rate * worst["ess_min"] / found.num_samples,
-            "scale": np.asarray(state.walk.factor).tolist(),
+            "scale": np.asarray(state.factor).tolist(),
             **{
                 name: getattr(found, name).tolist()
                 for name in ("mean", "mcse_mean", "variance", "mcse_variance", "ess")
@@ -243,50 +258,11 @@ class RandomWalk(Method[RandomWalkState, RandomWalkInfo]):
         }
         return {"posterior": section}
 
-    def write_results(self, state: RandomWalkState, work: Workdir, draws: Draws) -> None:
+    def write(self, run: Any) -> None:
         """Draws the marginals."""
-        figures = self.figures(state)
-        if not processes.is_main():
-            return
-        work.plots.mkdir(parents=True, exist_ok=True)
-        for tag, figure in figures.items():
-            write_file(work.plots / f"{tag.split('/')[-1]}.png", figure_to_png(figure))
-
-    def to_host(self, state: RandomWalkState) -> tuple[dict[str, Any], dict[str, int]]:
-        """Fetches a state as `(arrays, counters)`."""
-        return self._walk.to_host(state.walk)
-
-    def from_host(
-        self, rng_key: jax.Array, arrays: Any, counters: dict[str, int]
-    ) -> RandomWalkState:
-        """The inverse of `to_host`, on any devices."""
-        walk = self._walk.from_host(arrays, counters)
-        return RandomWalkState(walk, walk.step)  # Nothing but a rate is reported.
-
-    def check_resumable(self, counters: Mapping[str, int], where: str) -> None:
-        """Refuses counters of a run that this configuration cannot go on with.
-
-        Raises:
-            UserError: it has taken more steps.
-        """
-        check_not_longer(counters["step"], self.num_steps, "steps", "rwm.num_samples", where)
-
-
-def has_converged(scalars: Mapping[str, float], stop_at: Any) -> bool:
-    """Whether scalars are as `config.stop_at` asks; never if it asks nothing.
-
-    Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
-
-    Args:
-        scalars: with those of convergence, as far as they are known.
-        stop_at: `rhat` and `ess`; what is 0 is not asked for.
-    """
-    if not (stop_at.rhat or stop_at.ess):
-        return False
-    # Chains that have not left their starts seem to be worth much: they must agree anyway.
-    found = [scalars.get(f"posterior/{name}", np.inf) for name in ("rhat_max", "nested_rhat_max")]
-    ess = scalars.get("posterior/ess_min", 0)
-    return max(found) < (stop_at.rhat or MAX_RHAT) and ess > stop_at.ess
+        figures = self.figures(run)
+        if processes.is_main():
+            plots.write(run.where.work.plots, figures)
 
 
 def _worst(found: Summary) -> dict[str, float]:

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.applications import ReportSection
-from ensemble.pictures import plot_style
-from ensemble.report.text import Table
+from ensemble.errors import plural
+from ensemble.report.sections import Grid, Section
 
 _INTERVALS = (
     "The 95% intervals are over chains, drawn anew from their starts. None is told of a single "
@@ -15,12 +14,12 @@ _INTERVALS = (
 )
 
 
-def _contents(report: Mapping[str, Any]) -> list[Table | str]:
+def _contents(report: Mapping[str, Any]) -> list[Grid | str]:
     """The moments of the density, and what their intervals are of."""
     return [_moments_table(report["posterior"]), "", _INTERVALS]
 
 
-def _moments_table(posterior: Mapping[str, Any]) -> Table:
+def _moments_table(posterior: Mapping[str, Any]) -> Grid:
     """The moments of a density with their intervals, a dimension per line."""
     names = ("mean", "variance")
     rows = []
@@ -31,15 +30,15 @@ def _moments_table(posterior: Mapping[str, Any]) -> Table:
             told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "not known"
             row += [f"{posterior[name][d]:.6g}", told]
         rows.append([*row, f"{ess:.6g}"])
-    return Table(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows, 10, 22)
+    return Grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
 
 
 def _sentence(report: Mapping[str, Any]) -> str:
     """Says what the samples of a density are worth."""
     posterior = report["posterior"]
     text = (
-        f"{plot_style.plural(posterior['num_total_samples'], 'sample')} of "
-        f"{plot_style.plural(posterior['num_chains'], 'chain')}, "
+        f"{plural(posterior['num_total_samples'], 'sample')} of "
+        f"{plural(posterior['num_chains'], 'chain')}, "
     )
     if np.isfinite(posterior["ess_min"]) and np.isfinite(posterior["rhat_max"]):
         text += f"worth {posterior['ess_min']:,.0f}: R-hat up to {posterior['rhat_max']:.4f}, "
@@ -53,6 +52,4 @@ def _sentence(report: Mapping[str, Any]) -> str:
     return text
 
 
-SECTION = ReportSection(
-    "posterior.num_total_samples", _contents, stands_alone=True, sentence=_sentence
-)
+SECTION = Section("num_total_samples", _contents, stands_alone=True, sentence=_sentence)

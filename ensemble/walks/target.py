@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from ensemble.errors import UserError
+from ensemble.config.pieces import DENSITIES
+from ensemble.errors import InputError
 from ensemble.task import Task, WithoutExamples
 from ensemble.walks import densities
 from ensemble.walks.densities import Density, check_density
@@ -46,7 +47,7 @@ class Target(WithoutExamples):
     """A density by its name.
 
     Attributes:
-        name: in `ensemble.walks.densities`.
+        name: or path.
         density: of that name.
     """
 
@@ -86,10 +87,10 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Target:
     """Makes the task of a run.
 
     Raises:
-        UserError: the density is unknown, or there are data.
+        InputError: the density is unknown, or there are data.
     """
     if data is not None:
-        raise UserError(
+        raise InputError(
             f"data are not for config.method={config.method!r}, which samples a density"
         )
-    return Target(config.density, densities.create(config.density))
+    return Target(config.density, DENSITIES.load(config.density))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from ensemble.errors import UserError
+from ensemble.errors import InputError
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import ENSEMBLE, named_sharding, spec
 from ensemble.storage.memory import check_memory
@@ -47,7 +47,6 @@ from ensemble.walks.moments import (
 )
 from ensemble.walks.moves import as_shape, factor_of, shape_of
 from ensemble.walks.target import TargetDensity
-from ensemble.walks.walk_keys import SHAPES
 from ensemble.walks.walker_state import WalkerState
 
 CPU_LANES = 8192
@@ -61,6 +60,10 @@ _MAX_POOLED = 4096  # Chains that say how far the target spreads.
 _CHAINS = ("position", "log_density", "accepted", "invalid")
 _PAIRS = ("pending", "totals", "excess")
 _COUNTERS = ("step", "first", "segment_length", "num_segments")
+
+
+SHAPES = ("identity", "diagonal", "dense")
+"""Forms that the warm-up can give the covariance of the moves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Walker:
         vector_width: bits of a CPU's vectors; None takes 512 where it has them, 0 XLA's choice.
 
     Raises:
-        UserError: the numbers cannot be used, or the log density has the wrong shape.
+        InputError: the numbers cannot be used, or the log density has the wrong shape.
     """
 
     density: TargetDensity
@@ -89,7 +92,7 @@ class Walker:
 
     def __post_init__(self) -> None:
         if self.num_chains < 1:
-            raise UserError(f"num_chains={self.num_chains} must be positive")
+            raise InputError(f"num_chains={self.num_chains} must be positive")
         groups = self.num_superchains
         if groups is None:
             groups = max(k for k in range(1, 65) if self.num_chains % k == 0)
@@ -97,7 +100,7 @@ class Walker:
             groups = groups if groups >= _MIN_SUPERCHAINS else self.num_chains
             object.__setattr__(self, "num_superchains", groups)
         if groups < 1 or self.num_chains % groups:
-            raise UserError(f"num_superchains={groups} must divide num_chains={self.num_chains}")
+            raise InputError(f"num_superchains={groups} must divide num_chains={self.num_chains}")
         check_density(self.density.logdensity_fn, self.num_chains, self.density.num_dims)
         self._check_memory()
 
@@ -119,10 +122,10 @@ class Walker:
             scale: of the moves: standard deviations, one or [D], or a covariance [D, D].
 
         Raises:
-            UserError: the scale or the positions cannot be used.
+            InputError: the scale or the positions cannot be used.
         """
         if jax.random.key_impl(rng_key) != "threefry2x32":
-            raise UserError(
+            raise InputError(
                 f"rng_key is of {jax.random.key_impl(rng_key)}, must be of Threefry: "
                 "jax.random.key(seed, impl='threefry2x32')"
             )
@@ -135,7 +138,7 @@ class Walker:
         positions = np.asarray(positions, np.float32)
         shape = self.num_chains, self.density.num_dims
         if positions.shape != shape:
-            raise UserError(f"positions of the shape {positions.shape} must be of {shape}")
+            raise InputError(f"positions of the shape {positions.shape} must be of {shape}")
         log_density = np.asarray(jax.jit(self._logdensity)(positions))
         check_start(log_density)
         zeros = np.zeros(self.num_chains, np.int32)
@@ -171,8 +174,8 @@ class Walker:
         self,
         state: WalkerState,
         num_steps: int,
-        shape: str = "scalar",
-        target_acceptance: float | None = None,
+        shape: str = "identity",
+        target_accept: float | None = None,
     ) -> WalkerState:
         """Tunes the moves to an acceptance, and begins the sums anew.
 
@@ -184,22 +187,22 @@ class Walker:
         Args:
             state: of `init`.
             num_steps: even.
-            shape: 'scalar'; 'diagonal' or 'dense' for the standard deviations or the covariance of
-                the chains' positions.
-            target_acceptance: None takes .44 in one dimension and .234 in more (Roberts, Gelman &
+            shape: 'identity'; 'diagonal' or 'dense' for the standard deviations or the covariance
+                of the chains' positions.
+            target_accept: None takes .44 in one dimension and .234 in more (Roberts, Gelman &
                 Gilks 1997; Gelman, Roberts & Gilks 1996).
 
         Raises:
-            UserError: an argument cannot be used.
+            InputError: an argument cannot be used.
         """
         num_dims = self.density.num_dims
-        target = target_acceptance
+        target = target_accept
         if target is None:
             target = 0.44 if num_dims == 1 else 0.234
         if shape not in SHAPES:
-            raise UserError(f"shape={shape!r} must be one of {', '.join(SHAPES)}")
+            raise InputError(f"shape={shape!r} must be one of {', '.join(SHAPES)}")
         if not 0 < target < 1:
-            raise UserError(f"target_acceptance={target} must be between 0 and 1")
+            raise InputError(f"target_accept={target} must be between 0 and 1")
         check_steps(num_steps, state.step)
         ends = 2 * np.linspace(0, num_steps // 2, _NUM_WINDOWS + 1).astype(int)
         windows = [int(window) for window in np.diff(ends) if window]
@@ -213,7 +216,7 @@ class Walker:
             rate = _GAIN / max(1, late)
             change = np.exp(rate * (self.acceptance(state) - target))
             state = state.replace(factor=jnp.asarray(np.asarray(state.factor) * change))
-            if late == 0 and shape != "scalar":
+            if late == 0 and shape != "identity":
                 factor = shape_of(np.concatenate(pooled[k // 2 :]), shape)
                 state = state.replace(factor=factor * (2.4 / math.sqrt(num_dims)))
         return self.begin(state, np.concatenate(pooled[len(windows) // 2 :]) if pooled else None)
@@ -228,7 +231,7 @@ class Walker:
             num_steps: even, for random numbers are made for pairs of steps.
 
         Raises:
-            UserError: the number is odd or not positive, or the steps are too many in all.
+            InputError: the number is odd or not positive, or the steps are too many in all.
         """
         check_steps(num_steps, state.step)
         num_blocks, num_lanes = self._lanes.num_blocks, self._lanes.num_lanes

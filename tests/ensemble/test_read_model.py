@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from small_runs import make_blobs
 
-from ensemble import metrics, networks, read_model
+from ensemble import networks, read_model
+from ensemble.data import dataset_from_arrays
 from ensemble.export import export
 from ensemble.fitted import Fitted
-from ensemble.predictor import Predictor
+from ensemble.metrics.abstention import Rule, fit_abstention
+from ensemble.predictor import Ensemble
 from ensemble.priors import parse_prior
-from ensemble.sources import dataset_from_arrays
 from ensemble.tasks.supervised import classification
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -23,13 +24,13 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 def make_predictor(data, **keys):
     """An untrained ensemble: three tiny networks as they start."""
-    network = networks.create("tiny", 3)
+    network = networks.create("small_runs:Tiny", 3)
     task = classification(dataset_from_arrays(data), network, parse_prior("none"))
     seeds = jax.random.split(jax.random.key(0), 3)
     inputs = jnp.zeros((1, *data["inputs"].shape[1:]))
     variables = jax.vmap(network.init, in_axes=(0, None))(seeds, inputs)
     fitted = Fitted.one_each(jax.tree.map(np.asarray, variables))
-    return Predictor(task, fitted, range(3), 1, **keys)
+    return Ensemble([(task, fitted)], range(3), 1, **keys)
 
 
 def written(predictor, folder):
@@ -46,7 +47,7 @@ def blobs():
 @pytest.fixture(scope="module")
 def predictor(blobs):
     doubts = np.linspace(0, 1, 101)
-    fitted = metrics.fit_abstention(metrics.Rule("coverage", 0.6), doubts, doubts > 1)
+    fitted = fit_abstention(Rule("coverage", 0.6), doubts, doubts > 1)
     return make_predictor(blobs, abstention=fitted)
 
 
@@ -70,9 +71,10 @@ def compiled():
 
 
 def assert_says(found, prediction):
-    for name in ("probs", "total", "aleatoric", "epistemic", "member_log_probs"):
-        np.testing.assert_allclose(found[name], getattr(prediction, name), atol=2e-5, err_msg=name)
-    np.testing.assert_array_equal(found["accepted"], prediction.accepted)
+    expected = prediction.columns()
+    assert {*found, "class"} == {*expected}
+    for name, one in found.items():
+        np.testing.assert_allclose(one, expected[name], atol=2e-5, err_msg=name)
 
 
 @pytest.mark.check
@@ -86,7 +88,6 @@ def test_all_sizes_are_nine_programs_that_say_what_the_predictor_does(
     for size in (*range(1, 201), 256, 257, 700):
         found = model(inputs[:size])
         assert found["probs"].shape == (size, 3)
-        assert found["member_log_probs"].shape == (3, size, 3)
         np.testing.assert_allclose(found["probs"], expected.probs[:size], atol=2e-5)
     assert len(compiled) == len(read_model.SIZES) == 9
     assert_says(found, expected)
@@ -154,7 +155,7 @@ def test_a_row_that_is_no_number_gives_nan_and_changes_no_other(path, blobs):
     inputs[2, 1], inputs[5, 0], inputs[6, 5] = np.nan, np.inf, -np.inf
     bad, found = [2, 5, 6], model(inputs)
     assert whole.keys() == found.keys()
-    for name, axis in model.axes.items():
-        rows, before = np.moveaxis(found[name], axis, 0), np.moveaxis(whole[name], axis, 0)
-        np.testing.assert_array_equal(np.delete(rows, bad, 0), np.delete(before, bad, 0))
-        assert not rows[bad].any() if rows.dtype == bool else np.isnan(rows[bad]).all()
+    for name, rows in found.items():
+        np.testing.assert_array_equal(np.delete(rows, bad, 0), np.delete(whole[name], bad, 0))
+        none = {"label": -1, "accepted": False}.get(name, np.nan)
+        np.testing.assert_array_equal(rows[bad], np.full_like(rows[bad], none))

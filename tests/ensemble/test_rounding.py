@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ensemble import rounding
+from ensemble.data import dataset_from_arrays
 from ensemble.notes import collected
 from ensemble.rounding import note_rounding
-from ensemble.sources import dataset_from_arrays
 
 RNG = np.random.default_rng(0)
 SECONDS = 1.7e9 + np.sort(RNG.uniform(0, 3600, 50))

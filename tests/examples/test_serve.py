@@ -15,12 +15,12 @@ import pytest
 from small_runs import make_blobs
 
 from ensemble import networks
+from ensemble.data import dataset_from_arrays
+from ensemble.data.tables import read_table
 from ensemble.export import MODEL_READER, export
 from ensemble.fitted import Fitted
-from ensemble.predictor import Predictor
+from ensemble.predictor import Ensemble
 from ensemble.priors import parse_prior
-from ensemble.sources import dataset_from_arrays
-from ensemble.sources.tables import read_table
 from ensemble.tasks.supervised import classification
 
 SERVER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "serve.py"
@@ -30,12 +30,12 @@ SERVER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "serve.py"
 def served(tmp_path_factory):
     """(server, predictor, inputs), of a folder with what an export writes and the server."""
     folder, data = tmp_path_factory.mktemp("served"), make_blobs()
-    network = networks.create("tiny", 3)
+    network = networks.create("small_runs:Tiny", 3)
     task = classification(dataset_from_arrays(data), network, parse_prior("none"))
     keys = jax.random.split(jax.random.key(0), 3)
     variables = jax.vmap(network.init, in_axes=(0, None))(keys, jnp.zeros((1, 6)))
     fitted = Fitted.one_each(jax.tree.map(np.asarray, variables))
-    predictor = Predictor(task, fitted, range(3), 1)
+    predictor = Ensemble([(task, fitted)], range(3), 1)
     (folder / "model.bin").write_bytes(export(predictor))
     for file in (MODEL_READER, SERVER):
         (folder / file.name).write_bytes(file.read_bytes())
@@ -78,7 +78,7 @@ def test_requests_share_passes_and_get_their_own_rows(served, monkeypatch):
     passes, model = [], server.model
 
     class Counted:
-        axes, dtype, check = model.axes, model.dtype, staticmethod(model.check)
+        dtype, check = model.dtype, staticmethod(model.check)
 
         def __call__(self, rows):
             passes.append(len(rows))
@@ -96,10 +96,10 @@ def test_requests_share_passes_and_get_their_own_rows(served, monkeypatch):
     assert len(passes) <= 3
     for size, (status, answer) in zip(sizes, answers, strict=True):
         assert status == 200
-        assert "member_log_probs" not in answer
         expected = predictor(inputs[size : size + size])
         np.testing.assert_allclose(answer["probs"], expected.probs, atol=2e-5)
-        np.testing.assert_allclose(answer["total"], expected.total, atol=2e-5)
+        total = expected.total_uncertainty
+        np.testing.assert_allclose(answer["total_uncertainty"], total, atol=2e-5)
 
 
 @pytest.mark.check

@@ -5,10 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import ensemble
-from ensemble.methods.mcmc.kernels import Settings, make_sampler
-from ensemble.numpyro_models import model_task
-from ensemble.numpyro_models.free_chains import FreeChains, Recorded, run_on_devices
+from ensemble.methods.kernels import Settings, make_sampler
+from ensemble.numpyro_models.free_chains import FreeChains, Recorded
 
 # Rounding grows with every draw, to 5e-3 by the 25th; a trajectory may then end elsewhere.
 NUM_CHAINS, NUM_WARMUP, NUM_DRAWS, THIN = 3, 20, 24, 2
@@ -70,7 +68,7 @@ def freely(mass, chunks):
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("mass", ["diagonal", pytest.param("dense", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("mass", ["diagonal"])
 def test_draws_are_those_of_chains_in_lockstep_whatever_the_chunks(mass):
     chains, (info, positions) = in_lockstep(mass)
     free, moves, recorded = freely(mass, [(0, 9), (9, NUM_DRAWS)])
@@ -100,20 +98,3 @@ def test_a_break_in_the_warm_up_changes_no_bit():
         if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
             one, other = jax.random.key_data(one), jax.random.key_data(other)
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(("method", "is_free"), [("nuts", True), ("hmc", False)])
-def test_a_model_hands_them_to_nuts_alone(method, is_free, monkeypatch):
-    calls = []
-
-    def noted(*arguments):
-        calls.append(arguments)
-        return run_on_devices(*arguments)
-
-    monkeypatch.setattr(model_task, "run_on_devices", noted)
-    config = {"num_chains": 2, "num_devices": 1, "init_from": "uniform", "log_every_steps": 8}
-    config |= {"sampler.num_warmup": 20, "sampler.num_samples": 4}
-    density = lambda x: -0.5 * jnp.sum(x**2)  # noqa: E731
-    ensemble.sample(density, start=jnp.zeros(2), method=method, config=config)
-    assert bool(calls) == is_free

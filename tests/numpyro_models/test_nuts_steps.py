@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
 
-from ensemble.methods.mcmc import low_rank_mass
+from ensemble.methods import low_rank_mass
 from ensemble.numpyro_models.nuts_steps import times
 
 

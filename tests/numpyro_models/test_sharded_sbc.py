@@ -17,14 +17,13 @@ from chains import advance
 from numpyro import handlers
 from run_parts import mesh_of, over_chains
 
-from ensemble.methods.mcmc.kernels import Settings, make_sampler
+from ensemble.methods.kernels import Settings, make_sampler
 from ensemble.numpyro_models.sharded_distributions import sharded_plate
 from ensemble.numpyro_models.sharded_model import make_model
 
 NUM_SETS, NUM_ROWS = 320, 7  # Which two shards do not divide.
 NUM_RANKED, THIN, NUM_BINS = 63, 2, 8  # 64 ranks, 8 to a bin.
 SETTINGS = {
-    "nuts": Settings("nuts", 0.3, num_warmup=150, mass="diagonal"),
     "hmc": Settings("hmc", 0.3, num_leapfrog_steps=6, num_warmup=150, mass="diagonal"),
 }
 
@@ -70,7 +69,7 @@ def ranks_of(name):
     return np.asarray(jax.jit(over_chains(rank))(keys))
 
 
-@pytest.mark.soak
+@pytest.mark.check
 @pytest.mark.parametrize("name", SETTINGS)
 def test_ranks_are_uniform(name):
     """Chi-square of each variable's ranks, at a level of 1 in 1000 over all of them."""

@@ -1,4 +1,4 @@
-"""The tests of this folder import what users import: a redesign passes them without an edit."""
+"""The tests of this folder import what users import: a redesign edits `names.py` alone."""
 
 import ast
 import pathlib
@@ -9,7 +9,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def test_nothing_here_imports_an_inner_module():
-    for path in HERE.glob("*.py"):
+    for path in set(HERE.glob("*.py")) - {HERE / "names.py"}:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
                 names = [f"{node.module}.{alias.name}" for alias in node.names]

@@ -1,203 +1,332 @@
-"""What holds of every run: devices, interruption, growth, and what is refused."""
+"""What holds of every run of the table: its numbers, and that nothing beside the seed changes them.
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-
-import numpy as np
-import pytest
-from conftest import ROOT
-from programs import run_here
-from runs import MEMBERS, METHODS, classes
-
-import ensemble
-
-INPUTS = classes()["inputs"][:9]
-CONFIG = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "tests" / "public")!r})
-import runs
-import ensemble
-
-
-def get_config():
-    config = ensemble.default_config()
-    config.update_from_flattened_dict(runs.METHODS[CHOSEN])
-    config.dataset = "npz:DATA"
-    return config
+`python -m tests.public.record` records the numbers anew, in `expected.json`: a change of them is
+seen there, and meant.
 """
 
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+from typing import Any, NamedTuple
 
-def predicted(workdir):
-    return ensemble.load(workdir)(INPUTS).member_log_probs
+import jax.export
+import names
+import numpy as np
+import pytest
+from programs import run_here
+from runs import RUNS, Run
+
+EXPECTED = pathlib.Path(__file__).with_name("expected.json")
+RECORDS = os.environ.get("RECORD_EXPECTED") == "1"
+
+LEFT_OUT = (
+    "config", "timing", "identity", "checksum", "fingerprint", "version", "format", "notes",
+    "environment",
+)  # fmt: skip
+"""Keys of results whose numbers are of the machine or of the file."""
+IF_DECIDED = ("findings", "abstention", "detects_errors")
+"""Keys that are there if an interval decides, which the rounding of chains may change."""
+LEFT_OUT_PARTS = ("second", "bytes", "runtime", "least_certain", "disagreement_matrix")
+TOLERANCES = {False: (0.01, 1e-3), True: (0.05, 0.06)}
+"""Relative and absolute, of members after some steps and of chains, whose rounding grows."""
 
 
-SHORT = {
-    "num_epochs": 2,
-    "num_chains": 2,
-    "log_every_steps": 2,
-    "sampler.num_warmup": 0,
-    "sampler.step_size": 0.01,
-    "sampler.num_samples": 3,
-    "sgmcmc.num_burn_in": 2,
-    "sgmcmc.num_samples": 4,
-}
-"""Few steps: sums over shards of the data round differently, and chains amplify it."""
+class Trained(NamedTuple):
+    """A row of the table, and a run of it.
+
+    Attributes:
+        name: of the row.
+        row: itself.
+        folder: for other runs of it.
+        keys: beside those of the row.
+        workdir: of the run, which is only to be read.
+        result: of `train`.
+    """
+
+    name: str
+    row: Run
+    folder: pathlib.Path
+    keys: dict[str, Any]
+    workdir: pathlib.Path
+    result: Any
+
+    def again(self, workdir, **how):
+        """Trains the row in another workdir."""
+        return train(self.row, self.folder / workdir, **how, **self.keys)
 
 
-def _short(method):
-    """The keys of few steps that a method has."""
-    found = {key: value for key, value in SHORT.items() if key in METHODS[method]}
-    return {**found, "sampler.thin": 1} if "sampler.num_samples" in found else found
+def train(row, workdir, **how):
+    data = row.data and row.data()
+    return names.train(row.config(**how), data, str(workdir), show_progress=False)
+
+
+QUICK = ("deep_ensemble", "hmc")
+"""Rows that `make test` runs too."""
+
+
+def of_rows(*rows):
+    """Runs a test on those rows of the table in which it can fail alone."""
+    marked = [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.check) for name in rows
+    ]
+    return pytest.mark.parametrize("trained", marked, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def trained(request, tmp_path_factory):
+    """Five members on two devices, which do not divide them."""
+    row, folder = RUNS[request.param], tmp_path_factory.mktemp("row")
+    keys = {}
+    if "init_from" in row.keys:
+        train(RUNS["deep_ensemble"], folder / "start")
+        keys["init_from"] = str(folder / "start")
+    result = train(row, folder / "run", **keys)
+    return Trained(request.param, row, folder, keys, folder / "run", result)
+
+
+@pytest.fixture(scope="module")
+def small(trained):
+    """A workdir of three members."""
+    trained.again("small", size=3)
+    return trained.folder / "small"
+
+
+def said(workdir, row, num_inputs=9):
+    """Everything that a run's ensemble predicts of some inputs; else what it has found."""
+    if row.data is None:
+        return {path: np.float64(one) for path, one in numbers_of(names.report(workdir)).items()}
+    return names.arrays(names.load(workdir)(row.data()["inputs"][:num_inputs]))
+
+
+def assert_same(found, expected, atol):
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        scale = max(1.0, float(np.abs(values).max()))
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=atol * scale, err_msg=name)
+
+
+def numbers_of(document, of_chains=False):
+    """Every number of results by its path, but those of time and place."""
+    found = names.floats(document, (*LEFT_OUT, *(IF_DECIDED if of_chains else ())))
+    return {
+        path: value
+        for path, value in found.items()
+        if not any(part in path for part in LEFT_OUT_PARTS)
+    }
+
+
+def metrics_of(workdir):
+    """The lines of metrics.jsonl but for speeds."""
+    lines = names.metrics(workdir)
+    return [{tag: one for tag, one in line.items() if "per_second" not in tag} for line in lines]
+
+
+# Numbers.
+
+
+COMPARED = (*QUICK, "deep_ensemble several")
+
+
+@of_rows(*RUNS)
+def test_every_number_is_what_it_was(trained, request, tmp_path):
+    report = names.report(trained.workdir)
+    assert report["method"] == names.config(trained.row.keys)["method"]
+    found = {
+        "results": numbers_of(report, trained.row.of_chains),
+        "metrics": numbers_of(metrics_of(trained.workdir)),
+    }
+    if trained.row.data is not None:
+        compared = trained.name in COMPARED
+        names.evaluate(
+            trained.workdir,
+            out=tmp_path,
+            compare=[str(request.getfixturevalue("small"))] if compared else [],
+            data=trained.row.data(),
+            show_progress=False,
+        )
+        found["evaluation"] = numbers_of(names.evaluation(tmp_path), trained.row.of_chains)
+        assert (tmp_path / "report.html").stat().st_size > 10_000
+    if RECORDS:
+        record(trained.name, found)
+        return
+    expected = json.loads(EXPECTED.read_text())[trained.name]
+    relative, absolute = TOLERANCES[trained.row.of_chains]
+    for part, values in found.items():
+        assert values.keys() == expected[part].keys()
+        wrong = {
+            path: (value, expected[part][path])
+            for path, value in values.items()
+            if not math.isclose(value, expected[part][path], rel_tol=relative, abs_tol=absolute)
+        }
+        assert not wrong
+
+
+def record(name, found):
+    """Puts the numbers of a row into `expected.json`, with five digits, a line a part."""
+    stored = json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
+    stored[name] = {
+        part: {path: float(f"{value:.5g}") for path, value in values.items()}
+        for part, values in found.items()
+    }
+    rows = (
+        f"{json.dumps(row)}: {{\n"
+        + ",\n".join(f"{json.dumps(part)}: {json.dumps(one)}" for part, one in parts.items())
+        + "\n}"
+        for row, parts in sorted(stored.items())
+    )
+    EXPECTED.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
+@of_rows(*(name for name, row in RUNS.items() if row.data is not None))
+def test_it_learns(trained):
+    """More than a constant knows."""
+    data = trained.row.data()
+    if "labels" in data:
+        constant = np.bincount(data["labels"]).max() / len(data["labels"])
+        assert names.number(trained.result, "accuracy") > constant + 0.1
+    elif data["targets"].ndim == 1:
+        assert names.number(trained.result, "rmse") < 0.95 * np.std(data["targets"])
+
+
+# Interruption, growth, devices and failures.
+
+
+class Stop:
+    """Asks a run to stop when it has got so far, once."""
+
+    def __init__(self):
+        self.at = math.inf
+
+    def __call__(self, step, metrics):
+        if step >= self.at:
+            self.at = math.inf
+            signal.raise_signal(signal.SIGTERM)
+
+
+stop = Stop()
+
+
+@of_rows(
+    *QUICK,
+    "deep_ensemble normalised",
+    "deep_ensemble early",
+    "snapshot_ensemble",
+    "swag",
+    "kfold_bagging",
+    "laplace",
+    "nuts",
+    "mclmc",
+    "parallel_tempering",
+    "sghmc",
+    "rwm",
+)
+def test_a_run_that_is_stopped_goes_on_to_the_same_bits(trained):
+    steps = [line["step"] for line in names.metrics(trained.workdir)]
+    stop.at = steps[len(steps) // 3]
+    keys = names.on_metrics(stop)
+    with pytest.raises(names.Interrupted):
+        trained.again("stopped", **keys)
+    workdir = trained.folder / "stopped"
+    assert not names.file(workdir, "results.json").exists()
+    trained.again("stopped", **keys)
+    assert numbers_of(names.report(workdir)) == numbers_of(names.report(trained.workdir))
+    assert metrics_of(workdir) == metrics_of(trained.workdir)
+    if trained.row.data is None:
+        return
+    found, expected = names.stored(workdir), names.stored(trained.workdir)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+@of_rows(
+    *QUICK,
+    "deep_ensemble normalised",
+    "deep_ensemble cnn",
+    "deep_ensemble early",
+    "hyper_ensemble",
+    "swag",
+    "batch_ensemble",
+    "sghmc",
+)
+def test_a_run_that_grows_is_the_larger_run(trained, request):
+    """By members that join it, on other devices too, or by draws that are added."""
+    workdir = trained.folder / "grown"
+    if trained.row.of_chains:
+        name = next(key for key in trained.row.keys if key.endswith("num_samples"))
+        trained.again("grown", **{name: trained.row.keys[name] // 2})
+        trained.again("grown")
+    else:
+        shutil.copytree(request.getfixturevalue("small"), workdir)
+        trained.again("grown", num_devices=4)
+    assert names.active_members(names.report(workdir)) == [0, 1, 2, 3, 4]
+    grown, larger = (
+        {tag for line in metrics_of(one) for tag in line} for one in (workdir, trained.workdir)
+    )
+    assert grown >= larger
+    atol = 1e-4 if trained.row.of_chains else 1e-3
+    assert_same(said(workdir, trained.row), said(trained.workdir, trained.row), atol)
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("method", METHODS)
-def test_one_two_or_four_devices_sample_alike(method, tmp_path):
-    found = {}
-    for devices in (1, 2, 4):
-        config = {**METHODS[method], **_short(method), "num_devices": devices}
-        workdir = tmp_path / str(devices)
-        ensemble.train(config, classes(), str(workdir), show_progress=False)
-        found[devices] = predicted(workdir)
-    for devices in (2, 4):
-        np.testing.assert_allclose(found[1], found[devices], atol=1e-3)
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("method", ["sgd", "hmc"])
-def test_two_processes_of_two_devices_are_one_of_four(method, arguments, tmp_path):
-    short = [f"--config.{key}={value}" for key, value in _short(method).items()]
-    launcher = [sys.executable, str(ROOT / "scripts" / "launch_local.py"), "--num_processes=2"]
-    launcher += ["--devices_per_process=2", f"--logs={tmp_path / 'logs'}", "--"]
+@of_rows(*QUICK, "kfold_bagging", "laplace", "sghmc")
+def test_the_number_of_devices_changes_nothing(trained):
+    """Of members what they predict; of chains their first steps, before rounding has grown."""
+    if not trained.row.of_chains:
+        trained.again("devices_4", num_devices=4)
+        moved = trained.folder / "devices_4"
+        assert_same(said(moved, trained.row), said(trained.workdir, trained.row), atol=1e-3)
+        return
     found = []
-    for command in ([sys.executable, str(ROOT / "train.py")], launcher):
-        workdir = str(len(found))
-        flags = [*arguments(method, workdir), "--config.num_devices=4", *short]
-        environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "4"}
-        done = subprocess.run([*command, *flags], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-2000:]
-        with np.load(tmp_path / workdir / "predictions" / "test.npz") as predictions:
-            found.append(predictions["log_probs"])
-    np.testing.assert_allclose(*found, atol=1e-3)
+    for number in (4, 2):
+        workdir = trained.folder / f"devices_{number}"
+        trained.again(workdir.name, num_devices=number, log_every_steps=1)
+        found.append(numbers_of(max(metrics_of(workdir)[:4], key=len)))
+    first, expected = found
+    assert len(first) > 5
+    assert first == pytest.approx(expected, rel=1e-2, abs=1e-3)
 
 
-@pytest.mark.parametrize("num_devices", [1, pytest.param(8, marks=pytest.mark.check)])
-def test_the_number_of_devices_changes_no_member(num_devices, tmp_path):
-    for devices in (2, num_devices):
-        config = {**MEMBERS, "num_devices": devices}
-        ensemble.train(config, classes(), str(tmp_path / str(devices)), show_progress=False)
-    one, other = predicted(tmp_path / "2"), predicted(tmp_path / str(num_devices))
-    np.testing.assert_allclose(one, other, atol=1e-4)
+@of_rows("deep_ensemble", "swag", "kfold_bagging", "batch_ensemble")
+def test_a_member_that_is_nan_leaves_the_others_as_they_are(trained):
+    report = trained.again("poisoned", is_poisoned=True).report
+    failed, alive = names.failed_members(report), names.active_members(report)
+    assert failed
+    assert sorted(failed + alive) == [0, 1, 2, 3, 4]
+    predictions = said(trained.folder / "poisoned", trained.row)
+    assert all(np.isfinite(values).all() for values in predictions.values())
+    every, found = (names.of_members(one, "nll") for one in (trained.result, report))
+    # Of k-fold bagging the rows that all members hold out say when they stop.
+    rtol = 0.1 if trained.row.keys["method"] == "kfold_bagging" else 1e-3
+    np.testing.assert_allclose(found, [every[k] for k in alive], rtol=rtol)
 
 
-@pytest.fixture
-def arguments(tmp_path):
-    """Makes the arguments of `train.py` for a method of `METHODS`."""
-    np.savez(tmp_path / "data.npz", **classes())
-
-    def arguments(method, workdir):
-        path = tmp_path / f"{method}.py"
-        text = CONFIG.replace("CHOSEN", repr(method)).replace("DATA", str(tmp_path / "data.npz"))
-        path.write_text(text)
-        return [f"--config={path}", f"--workdir={tmp_path / workdir}"]
-
-    return arguments
+# Use.
 
 
-@pytest.mark.check
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_that_is_killed_ends_as_if_nothing_had_happened(method, arguments, tmp_path):
-    command = [sys.executable, str(ROOT / "train.py")]
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "2"}
-    killed = subprocess.Popen(
-        [*command, *arguments(method, "killed")],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    checkpoints = tmp_path / "killed" / "checkpoints"
-    while killed.poll() is None and not any(checkpoints.glob("[0-9]*")):
-        time.sleep(0.01)
-    killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
-    assert not (tmp_path / "killed" / "report.json").exists()
-    for workdir in ("killed", "whole"):
-        run = [*command, *arguments(method, workdir)]
-        done = subprocess.run(run, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    with (
-        np.load(tmp_path / "killed" / "predictions" / "test.npz") as one,
-        np.load(tmp_path / "whole" / "predictions" / "test.npz") as other,
-    ):
-        np.testing.assert_array_equal(one["log_probs"], other["log_probs"])
-
-
-@pytest.mark.check
-def test_members_that_join_leave_the_others_as_they_are(tmp_path):
-    config = {**MEMBERS, "ensemble_size": 2}
-    ensemble.train(config, classes(), str(tmp_path / "run"), show_progress=False)
-    before = predicted(tmp_path / "run")
-    config = {**MEMBERS, "ensemble_size": 4}
-    ensemble.train(config, classes(), str(tmp_path / "run"), show_progress=False)
-    after = predicted(tmp_path / "run")
-    assert len(after) == 4
-    np.testing.assert_allclose(after[:2], before, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "named"),
-    [
-        ({"ensemble_size": 0}, "ensemble_size"),
-        ({"learning_rate": -1}, "learning_rate"),
-        ({"method": "sdg"}, "sdg"),
-        ({"model": "no_such"}, "no_such"),
-        ({"likelihood": "no_such"}, "no_such"),
-        ({"batchsize": 3}, "batchsize"),
-        ({"num_steps": 5}, "num_steps"),
-    ],
+@of_rows(
+    *QUICK,
+    "deep_ensemble normalised",
+    "deep_ensemble numbers",
+    "deep_ensemble several",
+    "deep_ensemble cnn",
+    "hyper_ensemble",
+    "mc_dropout",
+    "batch_ensemble",
+    "packed_ensemble",
+    "laplace closed",
 )
-def test_a_mistake_is_one_line_that_names_it(overrides, named):
-    with pytest.raises(ensemble.UserError) as caught:
-        ensemble.train({**MEMBERS, **overrides}, data=classes(), show_progress=False)
-    assert named in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("program", "flags", "named"),
-    [
-        ("train.py", ["--config=no_such.py", "--workdir=x"], "no_such.py"),
-        ("train.py", ["--config=configs/digits_ensemble.py", "--config.no_such=1"], "no_such"),
-        ("evaluate.py", ["--workdir=no_such"], "no_such"),
-        ("predict.py", ["--workdir=no_such", "x.csv"], "no_such"),
-        ("predict.py", ["--workdir"], "--workdir"),
-        ("ensemble.__main__", ["traim"], "traim"),
-        ("ensemble.__main__", ["train", "--config=no_such.py", "--workdir=x"], "no_such.py"),
-        ("ensemble.__main__", ["export", "--workdir=no_such", "--out=m.bin"], "no_such"),
-        ("ensemble.__main__", ["convert", "no_such", "out"], "no_such"),
-        ("ensemble.__main__", ["distill", "--workdir=no_such", "--out=out"], "no_such"),
-        ("scripts/launch_local.py", ["--num_processes=0", "--", "x"], "--num_processes=0"),
-    ],
-)
-def test_a_program_ends_with_status_2_and_one_line(program, flags, named, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
-    done = run_here(program, *flags)
-    assert done.returncode == 2, done.stderr
-    assert named in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.check
-def test_data_that_differ_are_no_continuation(tmp_path):
-    ensemble.train(
-        {**MEMBERS, "num_epochs": 1}, classes(), str(tmp_path / "r"), show_progress=False
-    )
-    before = json.loads((tmp_path / "r" / "report.json").read_text())
-    with pytest.raises(ensemble.UserError):
-        ensemble.train(MEMBERS, classes(151), str(tmp_path / "r"), show_progress=False)
-    assert json.loads((tmp_path / "r" / "report.json").read_text()) == before
+def test_what_is_loaded_and_exported_predicts_what_was_trained(trained, tmp_path):
+    inputs = trained.row.data()["inputs"][:9]
+    expected = names.arrays(trained.result.predictor(inputs))
+    assert_same(said(trained.workdir, trained.row), expected, atol=1e-5)
+    out = tmp_path / "model.bin"
+    done = run_here(*names.command("export"), *names.flags(workdir=trained.workdir, out=out))
+    assert done.returncode == 0, done.stderr
+    exported = jax.export.deserialize(bytearray(out.read_bytes())).call(inputs)
+    name = "probs" if "probs" in expected else "quantiles"
+    scale = np.abs(expected[name]).max()
+    np.testing.assert_allclose(exported[name] / scale, expected[name] / scale, atol=1e-4)

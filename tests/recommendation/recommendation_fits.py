@@ -1,10 +1,10 @@
 """What fits the contracts, for the type checker."""
 
+from ensemble.data import Source
 from ensemble.network import Network
 from ensemble.recommendation.datasets import WatchDataset
 from ensemble.recommendation.matrix_factorisation import MatrixFactorisation
 from ensemble.recommendation.watch_task import Factorisation, Factors
-from ensemble.sources import Source
 from ensemble.task import Learned, PredictingTask
 
 

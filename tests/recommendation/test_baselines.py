@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 
-from ensemble.recommendation import baselines, datasets, ranking
+from ensemble.recommendation import baselines
 
 
 def test_popularity_is_laplaces_rule():
@@ -55,31 +55,3 @@ def test_biases_are_the_map(shape, weighted, monkeypatch):
         negative_log_density, np.zeros(sum(shape)), (observed, excess), jac=True, tol=1e-10
     )
     np.testing.assert_allclose(position, found.x, atol=1e-4)
-
-
-@pytest.mark.parametrize("value", [0, 1])
-def test_biases_of_a_constant_matrix_are_finite(value):
-    observed = np.full((40, 30), value, np.uint8)
-    observed[0, 0] = 2
-    position = np.concatenate(baselines.fit_biases(observed))
-    assert abs(negative_log_density(position, observed)[1]).max() < 1e-6
-
-
-def test_baselines_rank_below_the_truth_and_above_chance():
-    watches = datasets.generate_watches("watches:400x300")
-    observed, (pairs, labels) = datasets.hold_out(watches, seed=0)
-    popularity = baselines.fit_popularity(observed)
-    user_bias, movie_bias = baselines.fit_biases(observed)
-    users, movies = pairs.T
-    p = watches.truth.probabilities(slice(None)).astype(float)
-    aucs = [
-        ranking.auc(popularity[movies], labels),
-        ranking.auc(user_bias[users] + movie_bias[movies], labels),
-        ranking.auc(p[users, movies], labels),
-    ]
-    assert 0.6 < min(aucs[:2]) < max(aucs[:2]) < aucs[2] - 0.05
-
-    relevant = pairs[labels == 1]
-    everybody = np.tile(popularity, (400, 1))
-    recalls = [ranking.recalls(scores, observed == 1, relevant).mean() for scores in (everybody, p)]
-    assert 20 / 300 < recalls[0] < recalls[1] - 0.05

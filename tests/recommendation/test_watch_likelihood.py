@@ -2,7 +2,6 @@
 
 import functools
 
-import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +12,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from run_parts import mesh_of, over_chains
 
 from ensemble.recommendation import watch_likelihood
-from ensemble.sharding.chainwise import with_own_gradient
 
 NUM_USERS, NUM_MOVIES, DIM = 83, 41, 3
 
@@ -124,6 +122,7 @@ def test_value_and_gradient_match_float64(groups, shards):
         assert_exact(values[k], {name: g[k] for name, g in grads.items()}, params, observed)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 4), (2, 2)])
 def test_weights_multiply_watches(groups, shards):
     observed, mesh = observed_matrix(), mesh_of(groups, shards)
@@ -138,17 +137,6 @@ def test_weights_multiply_watches(groups, shards):
     for k, params in enumerate(chains):
         of_chain = {name: g[k] for name, g in grads.items()}
         assert_exact(values[k] + reference.sum(), of_chain, params, observed, excess)
-
-
-def test_a_weight_of_two_is_two_users_who_watched_alike():
-    """Of one item: what is there twice counts twice."""
-    observed = np.array([[1], [0], [1], [2]], np.uint8)
-    params = make_params(0, 4, 1)
-    twice = scipy.sparse.csr_array(np.array([[1.0], [0], [0], [0]]))
-    one, two = (
-        watch_likelihood.user_log_likelihoods(params, observed, excess) for excess in (None, twice)
-    )
-    np.testing.assert_allclose(two, one * [2, 1, 1, 1], rtol=1e-12)
 
 
 @pytest.mark.check
@@ -205,18 +193,6 @@ def test_differences_of_millions_of_nats_lose_nothing():
     assert np.abs(np.diff(plain) - np.diff(exact)).max() > 0.02
 
 
-@pytest.mark.check
-def test_the_reference_is_taken_off_exactly_whatever_the_shards():
-    observed, params = observed_matrix(), make_params(1, scale=30.0)
-    reference = watch_likelihood.user_log_likelihoods(params, observed) - 1 / NUM_USERS
-    total = reference.sum()
-    assert abs(np.float32(total) - total) > 0.03
-    for shards in (1, 8):
-        value_and_grad, watches = make(observed, mesh_of(1, shards), reference)
-        value = value_and_grad(stack([padded(params, shards)]), watches)[0][0]
-        assert float(value) == pytest.approx(1, abs=0.01)
-
-
 def test_confident_and_wrong_is_finite_and_exact_and_a_nan_shows():
     observed, params = observed_matrix(), make_params(1, scale=30.0)
     value_and_grad, watches = make(observed, mesh_of(1, 1))
@@ -252,14 +228,6 @@ def test_users_stay_on_their_shards_and_no_matrix_is_whole():
     assert watches.signs.addressable_shards[0].data.shape[0] == watches.signs.shape[0] // shards
 
 
-def test_products_are_of_the_highest_precision():
-    value_and_grad, watches = make(observed_matrix(), mesh_of(1, 1))
-    jaxpr = str(jax.make_jaxpr(value_and_grad)(stack([make_params()]), watches))
-    assert jaxpr.count("dot_general") == 3
-    assert jaxpr.count("HIGHEST") >= 3
-    assert "precision=None" not in jaxpr
-
-
 @pytest.mark.parametrize(("groups", "shards"), [(1, 1), (2, 4)])
 def test_log_probs_of_pairs_come_from_the_shards_of_their_users(groups, shards):
     mesh = mesh_of(groups, shards)
@@ -276,74 +244,3 @@ def test_log_probs_of_pairs_come_from_the_shards_of_their_users(groups, shards):
         logits = logits_of(params)[tuple(pairs.T)]
         expected = scipy.special.log_expit(np.stack([-logits, logits], axis=1))
         np.testing.assert_allclose(ours[k], expected, rtol=1e-5, atol=1e-6)
-
-
-def acceptance_in_float64(position, momentum, observed, step_size, num_steps):
-    """Of one leapfrog trajectory under the likelihood and a N(0, 1) prior."""
-
-    def value_and_grad(params):
-        value, grads = oracle(params, observed)
-        value -= 0.5 * sum((leaf**2).sum() for leaf in params.values())
-        return value, {name: grads[name] - params[name] for name in params}
-
-    def energy(value, momentum):
-        return 0.5 * sum((leaf**2).sum() for leaf in momentum.values()) - value
-
-    value, grads = value_and_grad(position)
-    before = energy(value, momentum)
-    for _ in range(num_steps):
-        momentum = {k: p + 0.5 * step_size * grads[k] for k, p in momentum.items()}
-        position = {k: q + step_size * momentum[k] for k, q in position.items()}
-        value, grads = value_and_grad(position)
-        momentum = {k: p + 0.5 * step_size * grads[k] for k, p in momentum.items()}
-    return min(1.0, np.exp(before - energy(value, momentum)))
-
-
-@pytest.mark.check
-def test_hmc_accepts_as_it_does_in_float64():
-    observed = observed_matrix()
-    step_size, num_steps, num_draws = 0.1, 5, 10
-    mesh = mesh_of(2, 1)
-    reference = watch_likelihood.user_log_likelihoods(make_params(), observed)
-    watches = watch_likelihood.place(observed, reference, mesh)
-    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
-    log_likelihood = with_own_gradient(value_and_grad, watches)
-
-    def log_density(params):
-        log_prior = -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
-        return log_likelihood(params) + log_prior
-
-    def chain(rng_key, position):
-        size = sum(leaf.size for leaf in position.values())
-        kernel = blackjax.hmc(
-            log_density,
-            step_size=step_size,
-            inverse_mass_matrix=jnp.ones(size),
-            num_integration_steps=num_steps,
-        )
-
-        def step(state, t):
-            after, info = kernel.step(jax.random.fold_in(rng_key, t), state)
-            return after, (state.position, info.momentum, info.acceptance_rate)
-
-        return jax.lax.scan(step, kernel.init(position), jnp.arange(num_draws))[1]
-
-    keys = jax.vmap(jax.random.key)(jnp.arange(2))
-    chains = jax.jit(over_chains(chain))
-    result = chains(keys, stack([make_params()] * 2))
-    positions, momenta, rates = jax.tree.map(np.float64, result)
-    expected = [
-        [
-            acceptance_in_float64(
-                {k: v[c, t] for k, v in positions.items()},
-                {k: v[c, t] for k, v in momenta.items()},
-                observed,
-                step_size,
-                num_steps,
-            )
-            for t in range(num_draws)
-        ]
-        for c in range(2)
-    ]
-    np.testing.assert_allclose(rates, expected, atol=2e-3)
-    assert 0.3 < np.mean(rates) < 0.99

@@ -1,9 +1,7 @@
 """The TPU launcher, with stand-ins for what it talks to: `tests/tpu_stand_ins.py`."""
 
-import contextlib
 import json
 import os
-import pathlib
 import re
 import shlex
 import shutil
@@ -15,7 +13,6 @@ import pytest
 from conftest import ROOT, started
 from tpu_stand_ins import WORKERS, Stage, wait_for
 
-SCRIPT = ROOT / "scripts" / "launch_tpu_pod.sh"
 TPU = ["--zone=us-central1-a", "--quiet"]
 ALIVE = ["--ssh-flag=-o ServerAliveInterval=20", "--ssh-flag=-o ServerAliveCountMax=3"]
 OPTIONS = [
@@ -95,13 +92,6 @@ def test_every_worker_gets_the_code_what_it_needs_and_the_run(plain):
     assert "tensorboard --logdir=gs://bucket/run --host=localhost" in process.stderr
 
 
-def test_the_first_connection_makes_the_key_alone(plain):
-    stage, _ = plain
-    first, *_ = stage.calls()[1][0]
-    assert (first[1], first[-1]) == ("ssh", "--command=true")
-    assert "--command=true" not in [call[-1] for call in stage.calls()[1][1]]
-
-
 def test_the_workers_install_what_the_docs_say(plain):
     devices = (ROOT / "docs" / "devices.md").read_text()
     requirement = re.search(r"^\| TPU \| `pip install \"(.*?)\"`", devices, re.MULTILINE)
@@ -169,11 +159,6 @@ def test_a_dry_run_prints_commands_that_do_the_same_when_they_are_pasted(awkward
     assert json.dumps(pasted.calls()[1]) == expected.replace(stage.commit, pasted.commit)
 
 
-def test_delete_at_the_end_of_a_run(awkward):
-    _, _, process = awkward
-    assert "none is billed" in lines(process)[-1]
-
-
 def test_a_second_run_reuses_the_tpu_and_what_is_installed(tmp_path):
     stage = Stage(tmp_path)
     for _ in range(2):
@@ -219,30 +204,7 @@ def test_interrupted_once_is_resumed(play, commands, why, tmp_path):
         assert starts == ["1700000000-0", "1700000000-1"]
 
 
-def test_preempted_always_ends_when_the_restarts_are_used_up(tmp_path):
-    stage = Stage(tmp_path, TAKE_AWAY)
-    process = stage.launch(*OPTIONS, "--max_restarts=2", "--", *PLAIN)
-    assert process.returncode == 75
-    assert stage.verbs() == ["create", "delete", "create", "delete", "create"]
-    used_up, billing, resume = lines(process)[-3:]
-    assert "SUSPENDED" in used_up
-    assert "--max_restarts=2" in used_up
-    assert billing.startswith("no TPU is billed")
-    assert "SUSPENDED" in billing
-    assert billing.endswith(DELETE_LINE)
-    command = " ".join([*OPTIONS, "--max_restarts=2", "--", *PLAIN])
-    assert resume.endswith(f" gs://bucket/run: scripts/launch_tpu_pod.sh {command}")
-
-
-def test_taken_away_again_and_again_before_it_is_ready(tmp_path):
-    stage = Stage(tmp_path)
-    (stage.path / "never").touch()
-    process = stage.launch(*OPTIONS, "--max_restarts=1", "--", *PLAIN)
-    assert process.returncode == 75
-    assert stage.verbs() == ["create", "delete", "create"]
-    assert any("taken away" in line and "--max_restarts=1" in line for line in lines(process))
-
-
+@pytest.mark.check
 @pytest.mark.parametrize("status", [1, 2, 126, 127])
 def test_a_worker_that_fails_is_named_with_its_last_lines(status, tmp_path):
     fails = f"echo 'ValueError: boom'; touch $STAGE/failed; exit {status}"
@@ -258,44 +220,6 @@ def test_a_worker_that_fails_is_named_with_its_last_lines(status, tmp_path):
     assert any(is_billed(line, "READY") for line in lines(process))
     assert stage.verbs() == ["create"]
     assert stage.trained_with() == [PLAIN]  # No restart: it would fail again.
-
-
-@pytest.mark.check
-def test_a_worker_that_hangs_after_another_failed_is_stopped(tmp_path):
-    hangs = "trap 'touch $STAGE/saved; exit 75' TERM; " + LONG
-    stage = Stage(tmp_path, f"if [ $WORKER = 1 ]; then exit 1; fi; {hangs}")
-    assert stage.launch(*OPTIONS, "--", *PLAIN).returncode == 1
-    assert (stage.path / "saved").exists()
-    assert not stage.alive()
-
-
-def test_a_set_up_that_fails_says_so(tmp_path):
-    stage = Stage(tmp_path)
-    (stage.path / "bin" / "uv").write_text("#!/bin/sh\necho 'no such package'; exit 1\n")
-    process = stage.launch(*OPTIONS, "--max_restarts=1", "--", *PLAIN)
-    assert process.returncode == 75
-    assert "  | no such package" in process.stderr
-    (line,) = (line for line in lines(process) if line.endswith("--max_restarts=1 are used up"))
-    assert " 1 in set_up (log: runs/launch-pod/worker-" in line
-
-
-QUOTA = "Quota limit 'TPUV5sLitepodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0"
-
-
-@pytest.mark.parametrize("when", ["refusal", "message"])
-def test_no_quota(when, tmp_path):
-    """Google says so at once, or lets the request wait and fail."""
-    stage = Stage(tmp_path)
-    (stage.path / when).write_text(f"RESOURCE_EXHAUSTED: {QUOTA}")
-    process = stage.launch(*OPTIONS, "--", *PLAIN)
-    assert process.returncode == 69
-    (line,) = (line for line in lines(process) if QUOTA in line)
-    assert "v5litepod-8 in us-central1-a" in line
-    assert "https://console.cloud.google.com/iam-admin/quotas" in line
-    assert [
-        line for line in lines(process) if "none is billed" in line or "no TPU is billed" in line
-    ]
-    assert stage.verbs() == ["create"]
 
 
 def test_ctrl_c_stops_the_workers_and_says_what_is_billed(tmp_path):
@@ -322,53 +246,6 @@ def test_ctrl_c_stops_the_workers_and_says_what_is_billed(tmp_path):
     assert stage.verbs() == ["create"]
 
 
-def gclouds(stage):
-    """The processes of `gcloud` that still run."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # It may end meanwhile.
-            found += [path] if f"{stage.path}/bin/gcloud\0" in path.read_text() else []
-    return found
-
-
-def test_a_second_ctrl_c_does_not_wait_and_says_so(tmp_path):
-    play = "trap 'touch $STAGE/asked' TERM; touch $STAGE/runs-$WORKER\n"
-    ends = "[ ! -e $STAGE/end ] || exit; /bin/sleep 0.02"
-    stage = Stage(tmp_path, play + LONG.replace("sleep 1", ends))
-    # What waits on the workers for the end of train.py does so for longer than this test.
-    long = 'if [ -e "$STAGE/asked" ]; then exec /bin/sleep 60; fi'
-    (stage.path / "bin" / "sleep").write_text(f"#!/bin/sh\n{long}\nexec /bin/sleep 0.02\n")
-    process = stage.start(*OPTIONS, "--", *PLAIN)
-    try:
-        wait_for(lambda: len(list(stage.path.glob("runs-*"))) == WORKERS)
-        os.killpg(process.pid, signal.SIGINT)
-        wait_for((stage.path / "asked").exists)
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    wait_for(lambda: not gclouds(stage))  # They are ended too, whatever they wait for.
-    (stage.path / "end").touch()
-    assert "interrupted twice" in err
-    assert any(is_billed(line, "READY") for line in err.splitlines())
-    wait_for(lambda: not stage.alive())
-
-
-def test_ctrl_c_in_the_queue_says_that_it_will_be_billed(tmp_path):
-    stage = Stage(tmp_path)
-    (stage.path / "request").write_text("WAITING_FOR_RESOURCES")
-    process = stage.start(*OPTIONS, "--", *PLAIN)
-    try:
-        assert any("WAITING" in line for line in process.stderr)  # Up to the first of them.
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert any(is_billed(line, "WAITING_FOR_RESOURCES") for line in err.splitlines())
-
-
 def test_delete_by_itself(tmp_path):
     stage = Stage(tmp_path)
     (stage.path / "request").write_text("ACTIVE")
@@ -381,16 +258,6 @@ def test_delete_by_itself(tmp_path):
     assert "none is billed" in lines(process)[-1]
     dry = stage.launch(*OPTIONS[:2], "--delete", "--dry_run")
     assert shlex.split(dry.stdout) == ["gcloud", "compute", "tpus", *delete]
-
-
-def test_flex_start_is_asked_for_where_gcloud_has_it(repository):
-    """Its released commands do not know the model yet."""
-    dry = repository.launch(*OPTIONS, "--flex_start=4h", "--dry_run", "--", *PLAIN)
-    (create,) = (line for line in dry.stdout.splitlines() if " create " in line)
-    words = shlex.split(create)
-    assert words[:4] == ["gcloud", "alpha", "compute", "tpus"]
-    assert {"--provisioning-model=flex-start", "--max-run-duration=4h"} < {*words}
-    assert dry.stdout.count("gcloud alpha") == 1
 
 
 @pytest.mark.parametrize(
@@ -430,10 +297,3 @@ def test_a_changed_tree_is_refused_unless_the_commit_is_said(tmp_path):
     assert f"git archive --format=tar.gz --output=runs/launch-pod/code.tar.gz {stage.commit}" in (
         process.stdout.splitlines()
     )
-
-
-def test_help_lists_every_option():
-    text = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
-    options = re.findall(r"^    (--\w+)(?:=\*)?\)", SCRIPT.read_text(), re.MULTILINE)
-    assert len(options) == 12
-    assert [option for option in options if option != "--help" and option not in text] == []

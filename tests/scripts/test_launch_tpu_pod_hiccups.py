@@ -1,11 +1,10 @@
 """The TPU launcher where Google, the network or the user come at a bad moment."""
 
-import os
-import signal
-
 import pytest
 from test_launch_tpu_pod import OPTIONS, PLAIN, is_billed, lines
-from tpu_stand_ins import Stage, wait_for
+from tpu_stand_ins import Stage
+
+pytestmark = pytest.mark.check
 
 
 def google_plays(stage, play):
@@ -95,92 +94,3 @@ fi""",
         assert any("no TPU" in line and UNKNOWN in line for line in lines(process))
         # For all that is known, Google has taken one of the requests.
         assert is_billed(lines(process)[-2], "asked for")
-
-
-def test_a_request_that_google_takes_without_an_answer_is_not_a_refusal(tmp_path):
-    """It is shown late, and the second one is refused: there is one."""
-    stage = Stage(tmp_path)
-    google_plays(
-        stage,
-        f"""if [ "$4" = create ] && [ -e "$STAGE/taken" ]; then
-  echo ACTIVE > "$STAGE/request"; echo READY > "$STAGE/node"
-  fail 'ALREADY_EXISTS: pod'
-fi
-if [ "$4" = create ]; then touch "$STAGE/taken"; fail '{UNKNOWN}'; fi""",
-    )
-    process = stage.launch(*OPTIONS, "--", *PLAIN)
-    assert process.returncode == 0, process.stderr
-    assert stage.verbs() == ["create"] * 2
-    assert stage.trained_with() == [PLAIN]
-
-
-def test_google_that_does_not_answer(tmp_path):
-    stage = Stage(tmp_path)
-    google_answers(stage, *[UNKNOWN] * 9)
-    process = stage.launch(*OPTIONS, "--", *PLAIN)
-    assert process.returncode == 75
-    assert any(line.endswith(f"pod: ERROR: (gcloud) {UNKNOWN}") for line in lines(process))
-    assert any(is_billed(line, "UNKNOWN") for line in lines(process))
-    assert stage.verbs() == []
-
-
-def test_a_request_that_has_failed_before_is_replaced(tmp_path):
-    stage = Stage(tmp_path)
-    (stage.path / "request").write_text("FAILED")
-    process = stage.launch(*OPTIONS, "--", *PLAIN)
-    assert process.returncode == 0, process.stderr
-    assert stage.verbs() == ["delete", "create"]
-
-
-def test_a_tpu_that_was_stopped_is_not_waited_for(tmp_path):
-    stage = Stage(tmp_path)
-    (stage.path / "request").write_text("ACTIVE")
-    (stage.path / "node").write_text("STOPPED")
-    process = stage.launch(*OPTIONS, "--", *PLAIN)
-    assert process.returncode == 1
-    stopped, billing = lines(process)[-3:-1]
-    assert "STOPPED" in stopped
-    assert "gcloud compute tpus tpu-vm start pod --zone=us-central1-a" in stopped
-    assert is_billed(billing, "STOPPED")
-
-
-def test_ctrl_c_at_the_end_does_not_keep_what_is_billed_from_being_said(tmp_path):
-    stage = Stage(tmp_path, "touch $STAGE/trained\n")
-    google_plays(
-        stage,
-        """if [ "$4" = describe ] && [ -e "$STAGE/trained" ]; then
-  touch "$STAGE/asked"; until [ -e "$STAGE/go" ]; do sleep 1; done
-fi""",
-    )
-    process = stage.start(*OPTIONS, "--", *PLAIN)
-    try:
-        wait_for((stage.path / "asked").exists)
-        os.killpg(process.pid, signal.SIGINT)
-        (stage.path / "go").touch()
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 0, err
-    assert is_billed(err.splitlines()[-1], "READY")
-
-
-@pytest.mark.parametrize("at", ["create", "describe"], ids=["while it is asked for", "later"])
-def test_ctrl_c_before_a_tpu_is_shown_says_that_it_will_be_billed(at, tmp_path):
-    stage = Stage(tmp_path)
-    google_plays(
-        stage,
-        f"""if [ "$4" = create ]; then touch "$STAGE/created"; fi
-if [ -e "$STAGE/created" ] && [ "$4" = {at} ]; then touch "$STAGE/asked"; fi
-if [ -e "$STAGE/created" ] && [ "$4" = describe ]; then fail 'NOT_FOUND: no resource'; fi
-if [ "$4" = create ]; then /bin/sleep 0.5; fi""",
-    )
-    process = stage.start(*OPTIONS, "--", *PLAIN)
-    try:
-        wait_for((stage.path / "asked").exists)
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 130, err
-    assert any(is_billed(line, "asked for") for line in err.splitlines())
-    assert "none is billed" not in err

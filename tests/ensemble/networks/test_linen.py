@@ -7,9 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax.errors import InvalidRngError
 
-from ensemble import UserError
 from ensemble.networks.linen import LinenNetwork
 
 
@@ -58,24 +56,6 @@ class Partly(nn.Module):
         return nn.Dense(2)(nn.BatchNorm(use_running_average=not train)(x))
 
 
-class IdleDropout(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(2)(nn.Dropout(0.5, deterministic=True)(x))
-
-
-class IdleStatistics(nn.Module):
-    @nn.compact
-    def __call__(self, x, mode: str = "eval"):
-        return nn.Dense(2)(nn.BatchNorm(use_running_average=mode == "eval")(x))
-
-
-class NoRate(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(2)(nn.Dropout(0.0, deterministic=True)(x))
-
-
 KEY = jax.random.key(0)
 INPUTS = jnp.asarray(np.random.default_rng(0).normal(3, 2, (16, 4)), jnp.float32)
 
@@ -103,19 +83,6 @@ def test_statistics_move_in_training_alone(module):
     assert any(jax.tree.leaves(moved))
     _, state, variables = _apply(module, False)
     jax.tree.map(np.testing.assert_array_equal, state["batch_stats"], variables["batch_stats"])
-
-
-@pytest.mark.parametrize(
-    ("module", "layer"), [(IdleDropout, "Dropout"), (IdleStatistics, "BatchNorm")]
-)
-def test_layers_that_never_train_are_refused(module, layer):
-    with pytest.raises(UserError, match=f"{module.__name__}.*{layer}.*take train"):
-        _apply(module, True)
-    _apply(module, False)
-
-
-def test_dropout_of_nothing_is_no_layer():
-    _apply(NoRate, True)
 
 
 class ByStreams(nn.Module):
@@ -146,37 +113,3 @@ def test_each_stream_that_a_module_asks_for_has_noise_of_its_own():
         rngs = {"dropout": KEY, "augment": KEY, "mix": KEY, name: start}
         by_hand = module.apply(variables, INPUTS, True, rngs=rngs)
         np.testing.assert_array_equal(first, by_hand[:, ["dropout", "augment"].index(name)])
-
-
-class Scanned(nn.Module):
-    splits: bool
-
-    @nn.compact
-    def __call__(self, x, train: bool = False):
-        def add_noise(module, carry, _):
-            noise = jax.random.normal(module.make_rng("mix"), x.shape) if train else 0 * x
-            return carry + noise, noise
-
-        split = {"params": False} | ({"mix": True} if self.splits else {})
-        scan = nn.scan(add_noise, variable_broadcast="params", split_rngs=split, length=3)
-        return scan(self, x, None)[1][:, :, 0].T
-
-
-def test_a_stream_is_split_as_the_module_says():
-    network = LinenNetwork(Scanned(True))
-    noise, _ = network.apply(network.init(KEY, INPUTS), INPUTS, True, KEY)
-    assert len({one.tobytes() for one in np.asarray(noise.T)}) == 3
-    network = LinenNetwork(Scanned(False))
-    with pytest.raises(UserError, match=r"'mix'.*transformation"):
-        network.apply({"params": {}}, INPUTS, True, KEY)
-
-
-class Refused(nn.Module):
-    @nn.compact
-    def __call__(self, x, train: bool = False):
-        return x + jax.random.normal(self.make_rng("augment"), x.shape)
-
-
-def test_noise_in_predictions_is_no_stream():
-    with pytest.raises(InvalidRngError):
-        LinenNetwork(Refused()).apply({"params": {}}, INPUTS)

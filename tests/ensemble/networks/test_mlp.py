@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import ensemble
-from ensemble import UserError, networks, registry
-from ensemble.network_keys import ACTIVATIONS
+from ensemble import networks
 from ensemble.networks import layers
 
 INPUTS = jax.random.normal(jax.random.key(1), (3, 5))
+
+ACTIVATIONS = ("relu", "tanh", "silu", "gelu")
 
 
 @pytest.mark.check
@@ -29,7 +29,7 @@ def test_without_settings_it_is_two_layers_of_256_rectified_units():
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_settings_say_the_layers_and_what_follows_each(activation):
-    network = networks.create("mlp", 4, {"widths": "7", "activation": activation})
+    network = networks.create("mlp", 4, {"widths": (7,), "activation": activation})
     params = network.init(jax.random.key(0), INPUTS[:1])["params"]
     hidden = np.asarray(INPUTS @ params["Dense_0"]["kernel"], np.float64)
     functions = {
@@ -44,40 +44,9 @@ def test_settings_say_the_layers_and_what_follows_each(activation):
     )
 
 
-def test_a_factory_that_does_not_take_its_keys_is_one_line(monkeypatch):
-    monkeypatch.setattr(registry.NETWORKS, "registered", dict(registry.NETWORKS.registered))
-    networks.register("mine", lambda num_outputs: networks.MLP(num_outputs, (3,)))
-    assert networks.create("mine", 4).module.widths == (3,)
-    with pytest.raises(UserError, match=r"config.mine.widths='8'"):
-        networks.create("mine", 4, {"widths": "8"})
-
-
-@pytest.mark.check
-def test_a_run_learns_keeps_and_loads_the_network_that_its_keys_say(blobs, tmp_path):
-    config = {
-        "model": "mlp",
-        "mlp": {"widths": "6,5", "activation": "tanh", "dropout": 0.0},
-        "num_epochs": 1,
-        "ensemble_size": 2,
-        "num_devices": 1,
-    }
-    result = ensemble.train(config, data=blobs, workdir=tmp_path, show_progress=False)
-    assert result.report["config"]["mlp"] == config["mlp"]
-    assert result.predictor.fitted.sets["params"]["Dense_1"]["kernel"].shape == (2, 6, 5)
-    loaded = ensemble.load(tmp_path, num_devices=1)
-    assert (loaded.task.network.module.widths, loaded.task.network.module.activation) == (
-        (6, 5),
-        "tanh",
-    )
-    inputs = blobs["inputs"][:4]
-    np.testing.assert_allclose(loaded(inputs).probs, result.predictor(inputs).probs, rtol=1e-5)
-    with pytest.raises(UserError, match=r"mlp.widths: '6,5' -> '6'"):
-        ensemble.train(config | {"mlp": {"widths": "6"}}, data=blobs, workdir=tmp_path)
-
-
 @pytest.mark.check
 def test_mapped_over_networks_it_has_examples_in_columns_and_the_same_values():
-    network = networks.create("mlp", 4, {"widths": "7,6", "activation": "silu"})
+    network = networks.create("mlp", 4, {"widths": (7, 6), "activation": "silu"})
     keys = jax.random.split(jax.random.key(0), 3)
 
     def start(key):

@@ -1,165 +1,144 @@
-"""What scores say against a run: nothing of a good one, and the likely cause of a bad one."""
+"""Findings speak where an interval decides, in short sentences, and are silent elsewhere."""
 
 import numpy as np
 import pytest
-from words.reports import (
-    FOUND,
-    found_of,
-    found_of_chains,
-    found_without_scores,
-    predicted,
-)
+from evaluations import KINDS, classes
 
-from ensemble import likelihoods
-from ensemble.likelihoods.gaussian import Gaussian
-from ensemble.report.advantage import beaten
-from ensemble.scoring.sections import values_of
-
-BALANCED = {"class_weights": "balanced"}
-DISAGREE, FEW = "do not agree", "hold too few independent draws"
+from ensemble.errors import InputError
+from ensemble.likelihoods.classes import Classes
+from ensemble.likelihoods.numbers import Numbers
+from ensemble.metrics.abstention import Rule
+from ensemble.report.evaluation import Evaluation
+from ensemble.report.findings import RULES, find
 
 
-def test_a_good_run_has_nothing_said_against_it():
-    assert found_of(predicted([0.9, 0.92]), [0.2, 0.2]) == []
-    assert found_of(predicted([0.9]), [0.3], config=BALANCED) == []
-
-
-@pytest.mark.parametrize("case", FOUND)
-def test_a_bad_one_has_a_line_for_each_fault(case):
-    assert len(FOUND[case]()) == 1 + (case in ("model_bad_k", "model_disagree_and_diverge"))
-
-
-@pytest.mark.parametrize(("loss", "config"), [(0.9, {}), (1.1, {"label_smoothing": 0.1})])
-def test_without_a_held_out_split_a_loss_that_is_low_or_another_tells_nothing(loss, config):
-    assert found_without_scores(loss, config) == []
-
-
-def test_what_differs_by_chance_alone_is_not_measurable():
-    """Fifty answers differ from the constant's, and little more than half of them are right."""
-    log_probs = np.log(np.full((1, 1000, 3), 0.2) + 0.4 * np.eye(3)[0])
-    log_probs[0, [*range(480, 500), *range(500, 530)]] = np.log([0.2, 0.6, 0.2])
-    (line,) = found_of(log_probs, [0.2])
-    assert "0.51 against 0.5" in line
-
-
-def test_weights_do_not_make_an_nll_of_12_nats():
-    meant, lost = (
-        found_of(predicted([0.5], sure), [0.3], config=BALANCED)[0] for sure in (0.4, 1 - 1e-10)
-    )
-    assert "weights" in meant
-    assert "nats" not in meant  # They are weighted, and no constant's.
-    assert "weights" not in lost
-
-
-@pytest.mark.parametrize(
-    ("rhat", "ess", "chance", "says"),
-    [
-        (1.002, (900, 350), 1.01, FEW),
-        (1.002, (900, 500), 1.01, None),
-        (1.002, (900, None), 1.01, FEW),
-        (1.002, 900, 1.01, None),
-        (2.9, 6, 1.4, DISAGREE),
-        (2.9, 6, None, DISAGREE),  # Of an older run.
-        (np.inf, 4, np.nan, DISAGREE),
-        (1.02, 900, 1.01, DISAGREE),
-        (1.02, 350, 1.03, FEW),
-        (1.0, 90, 1.1, FEW),
-        (np.nan, 9, np.nan, None),
-    ],
-)
-def test_chains_that_disagree_or_have_few_draws(rhat, ess, chance, says):
-    found = found_of_chains(rhat, ess, chance)
-    assert len(found) == (says is not None)
-    assert all(f"The chains {says}: R-hat" in line for line in found)
-    assert all("config.sampler.num_samples=50" in line for line in found)
-    assert ("from 350 (above 400" in " ".join(found)) == (ess in ((900, 350), 350))
-
-
-def test_numbers_are_compared_with_their_mean():
+def calibrated(num_rows=3000, num_members=4, sharpness=2.0, spread=0.0):
+    """Classes whose labels are drawn from the prediction; logits are `sharpness` times as far."""
     rng = np.random.default_rng(0)
-    targets = rng.normal(5, 2, 400)
-    likelihood = Gaussian.of_data(targets, ())
-    constant = beaten(likelihood, targets, targets)
-    assert constant.value == pytest.approx(targets.std(), rel=1e-6)
-    expected = -np.mean(
-        -0.5 * ((targets - targets.mean()) / targets.std()) ** 2
-        - np.log(targets.std() * np.sqrt(2 * np.pi))
-    )
-    assert constant.loss == pytest.approx(expected, rel=1e-6)
-    arrays = {"loc": np.full((1, 400), 5.0), "scale": np.full((1, 400), 2.0)}
-    assert len(found_of(arrays, [2.1], likelihood=likelihood, targets=targets)) == 1
-    arrays = {"loc": targets[None] + rng.normal(size=400), "scale": np.full((1, 400), 1.0)}
-    assert found_of(arrays, [0.1], likelihood=likelihood, targets=targets) == []
+    logits = rng.normal(size=(num_rows, 3)) * 1.5
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(axis=-1)
+    each = sharpness * (logits + spread * rng.normal(size=(num_members, *logits.shape)))
+    each -= np.logaddexp.reduce(each, axis=-1, keepdims=True)
+    return Classes({"log_probs": each}), y
 
 
-HEAVY = np.random.default_rng(2).standard_t(1.5, 800)
-SPREADS = np.exp(np.random.default_rng(3).normal(size=800))
-COUNTS = np.random.default_rng(4).poisson(SPREADS).astype(float)
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(
-    ("name", "targets", "arrays"),
-    [
-        ("student_t", HEAVY * SPREADS, {"scale": SPREADS, "df": np.full(800, 2.2)}),
-        ("laplace", HEAVY * SPREADS, {"scale": 1.5 * SPREADS}),
-        ("gaussian", SPREADS * np.random.default_rng(5).normal(size=800), {"scale": SPREADS}),
-    ],
-)
-def test_what_lowers_the_loss_that_was_learned_is_better_than_a_constant(name, targets, arrays):
-    """Inputs say how far targets spread, and nothing of their mean: RMSE cannot tell."""
-    likelihood = likelihoods.of_data(name, targets, ())
-    arrays = {"loc": np.full(800, targets.mean() + 0.1), **arrays}
-    members = {key: np.stack([one, one]) for key, one in arrays.items()}
-    scores = values_of(likelihood.view(members, targets))
-    assert scores["rmse"] > beaten(likelihood, targets, targets).value
-    assert found_of(members, [1.0, 1.0], likelihood=likelihood, targets=targets) == []
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(
-    ("name", "targets", "fitted"),
-    [
-        ("student_t", HEAVY, {"loc": 0.0, "scale": 1.0, "df": 2.1}),
-        ("laplace", HEAVY, {"loc": 0.0, "scale": 1.9}),
-        ("negative_binomial", COUNTS, {"rate": COUNTS.mean(), "dispersion": 1.2}),
-        ("poisson", COUNTS, {"rate": COUNTS.mean()}),
-    ],
-)
-def test_tails_that_fit_all_inputs_alike_are_no_better_than_a_constant(name, targets, fitted):
-    """The constant is a distribution of the same family, not the normal one."""
-    likelihood = likelihoods.of_data(name, targets, ())
-    arrays = {key: np.full((1, 800), value) for key, value in fitted.items()}
-    nll = values_of(likelihood.view(arrays, targets))["nll"]
-    constant = beaten(likelihood, targets, targets)
-    assert nll - 0.02 < constant.loss <= nll + 1e-5
-    (line,) = found_of(arrays, [nll], likelihood=likelihood, targets=targets)
-    assert f"NLL {nll:.4g} against {constant.loss:.4g} " in line
-
-
-def test_a_member_that_lowers_the_loss_is_not_lost():
-    targets = SPREADS * np.random.default_rng(5).normal(size=800)
-    likelihood = likelihoods.of_data("gaussian", targets, ())
-    arrays = {"loc": np.zeros((2, 800)), "scale": np.stack([SPREADS, np.full(800, 3.0)])}
-    (line,) = found_of(arrays, [1.0, 2.0], likelihood=likelihood, targets=targets)
-    assert ": 1. " in line
-
-
-def test_a_member_that_is_too_sure_is_told_apart_from_one_that_knows_nothing():
+def normal(num_rows=2000, scale=1.0, bias=0.0):
     rng = np.random.default_rng(0)
-    targets = rng.normal(5, 2, 400)
-    likelihood = likelihoods.of_data("gaussian", targets, ())
-    locs = [targets + rng.normal(size=400) for _ in range(2)]
-    arrays = {"loc": np.stack(locs), "scale": np.outer([1.0, 0.1], np.ones(400))}
-    (line,) = found_of(arrays, [1.4, -1.0], likelihood=likelihood, targets=targets)
-    assert "1 member of 2 has a worse NLL than always answering the mean" in line
-    assert "though a better RMSE: 1. " in line
+    means = rng.normal(size=num_rows)
+    y = means + rng.normal(size=num_rows)
+    loc = np.stack([means + bias, means + bias + 0.01 * rng.normal(size=num_rows)])
+    return Numbers({"loc": loc, "scale": np.full_like(loc, scale)}), y
 
 
-def test_chains_whose_steps_are_too_long_are_told_of_these_and_not_to_run_for_longer():
-    posterior = {"rhat_max": 3.9, "ess_bulk_min": 12.0, "rhat_chance": 1.2, "num_warmup": 0}
-    posterior |= {"num_samples": 30, "energy_variance": 82.0, "divergences": 30}
-    config = {"sampler": {"step_size": 0.05}}
-    slow, steps = found_of(predicted([0.9]), posterior=posterior, config=config)
-    assert "num_samples" not in slow
-    assert "config.sampler.step_size=0.05 to 0.016" in steps
+def codes(e, level=None):
+    return {one.code for one in e.findings if level in (None, one.level)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentences_are_short_and_have_numbers(kind):
+    e = KINDS[kind]()
+    assert e.findings
+    for one in e.findings:
+        assert one.code in RULES
+        assert one.level in ("good", "warning", "info")
+        assert one.text.endswith(".")
+        assert len(one.text.split()) <= 25
+        assert one.numbers
+
+
+def test_confidence_is_judged_by_its_interval():
+    assert "calibration" in codes(Evaluation(*calibrated(20_000, sharpness=1.0)), "good")
+    e = Evaluation(*calibrated(sharpness=3.0))
+    (one,) = find(e, ["calibration"])
+    assert one.level == "warning"
+    assert "overconfident" in one.text
+    assert one.numbers["low"] > 0
+    (one,) = find(Evaluation(*calibrated(sharpness=0.3)), ["calibration"])
+    assert "underconfident" in one.text
+    assert not find(Evaluation(*calibrated(60, sharpness=1.0)), ["calibration"])
+
+
+def test_intervals_are_judged_by_their_coverage():
+    assert not codes(Evaluation(*normal()), "warning")
+    for scale, word in ((0.5, "narrow"), (2.0, "wide")):
+        (one,) = find(Evaluation(*normal(scale=scale)), ["calibration"])
+        assert word in one.text
+    assert "pit" in codes(Evaluation(*normal(bias=0.5)), "warning")
+
+
+def test_a_baseline_is_beaten_or_not():
+    p, y = calibrated(sharpness=1.0)
+    frequencies = np.log(np.bincount(y) / len(y))
+    baseline = Classes({"log_probs": np.broadcast_to(frequencies, (1, len(y), 3))})
+    (one,) = find(Evaluation(p, y, baselines=[{"a constant": baseline}]), ["baseline"])
+    assert one.level == "good"
+    (one,) = find(Evaluation(baseline, y, baselines=[{"the ensemble": p}]), ["baseline"])
+    assert one.level == "warning"
+    assert not find(Evaluation(p, y, baselines=[{"itself": p}]), ["baseline"])
+
+
+def test_members_are_worth_it_or_harmful():
+    p, y = calibrated(sharpness=1.0, spread=0.7)
+    said = {one.code: one for one in Evaluation(p, y).findings}
+    assert said["gain"].level == said["gain_nll"].level == "good"
+    logs = p.arrays["log_probs"].copy()
+    logs[2] = logs[2][:, ::-1]
+    (one,) = find(Evaluation(Classes({"log_probs": logs}), y), ["harmful_member"])
+    assert one.numbers["member"] == 2
+    same = Classes({"log_probs": np.broadcast_to(logs[:1], logs.shape)})
+    assert not codes(Evaluation(same, y)) & {"gain", "gain_nll", "harmful_member"}
+
+
+def test_shift_and_other_inputs():
+    p, y = calibrated(sharpness=1.0)
+    uniform = Classes({"log_probs": np.full((4, len(y), 3), -np.log(3))})
+    wrong = Classes({"log_probs": p.arrays["log_probs"][:, :, ::-1]})
+    e = Evaluation(p, y, shifted={"noise": [p, p, wrong, wrong, wrong]}, outside={"noise": p})
+    assert {"shift_costs", "shift_overconfidence"} <= codes(e, "warning")
+    assert "detection" not in codes(e)  # The same inputs: 0.5 is within the interval.
+    e = Evaluation(p, y, shifted={"noise": [p] * 5}, outside={"noise": uniform})
+    assert {"shift_costs", "shift_overconfidence", "detection"} <= codes(e, "good")
+
+
+def test_targets_of_probability_zero_are_counted():
+    p, y = classes()
+    logs = p.arrays["log_probs"].astype(np.float64)
+    logs[:, 0, y[0]] = -np.inf
+    (one,) = find(Evaluation(Classes({"log_probs": logs}), y), ["impossible"])
+    assert one.numbers == {"count": 1}
+
+
+def test_few_errors_do_not_say_that_doubt_ranks_them():
+    p, _ = calibrated(num_rows=360)
+    y = p.labels.copy()
+    y[np.argsort(p.confidence)[:5]] += 1
+    y %= 3
+    assert "ranking" not in codes(Evaluation(p, y))
+    y[np.argsort(p.confidence)[:40]] = (p.labels[np.argsort(p.confidence)[:40]] + 1) % 3
+    assert "ranking" in codes(Evaluation(p, y), "good")
+
+
+def test_a_rule_that_is_asked_for_is_told_or_refused():
+    p, y = calibrated(num_rows=2000)
+    held, rule = calibrated(num_rows=2000), Rule.parse("max_error=0.3")
+    e = Evaluation(p, y, calibration=held, rules=[rule])
+    (one,) = find(e, ["requested_rules"])
+    assert one.text.startswith("By max_error=0.3 it answers")
+    assert one.numbers["value"] < 0.3
+    with pytest.raises(InputError, match="no calibration split"):
+        Evaluation(p, y, rules=[rule]).json()
+    with pytest.raises(InputError, match="tolerance"):
+        Evaluation(p, y, calibration=held, rules=[Rule.parse("max_error=0.3@2")]).json()
+
+
+def test_groups_leave_no_interval_where_theirs_are_not_known():
+    p, y = calibrated(sharpness=2.0)
+    rows = np.arange(len(y)) % 50
+    outside = {"wrong": Classes({"log_probs": p.arrays["log_probs"][:, ::-1]})}
+    e = Evaluation(p, y, calibration=(p, y), outside=outside)
+    assert e.factor_gain.is_known
+    assert e.detection["wrong"].auroc.is_known
+    grouped = Evaluation(p, y, calibration=(p, y), outside=outside, groups=rows)
+    assert grouped.factor_gain is None
+    assert grouped.detection["wrong"].auroc == (e.detection["wrong"].auroc.value, None, None)
+    assert not {"factor", "detection"} & codes(grouped)

@@ -7,7 +7,6 @@ import pytest
 from small_runs import small_config
 
 import ensemble
-from ensemble.report import text
 
 RNG = np.random.default_rng(0)
 
@@ -15,7 +14,7 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(scope="module")
 def noise():
     """Labels that inputs say nothing of."""
-    return {"inputs": RNG.normal(size=(300, 6)), "labels": RNG.integers(0, 2, 300)}
+    return {"inputs": RNG.normal(size=(2000, 6)), "labels": RNG.integers(0, 2, 2000)}
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +31,12 @@ def lost(noise, tmp_path_factory):
 def test_an_ensemble_at_chance_is_said_everywhere(lost, noise, caplog):
     workdir, result = lost
     (line,) = [line for line in result.report["notes"] if "not measurably better" in line]
-    assert f"Note: {line}" in text.notes(result.report)
+    assert line in repr(result).splitlines()
     with caplog.at_level(logging.WARNING):
         ensemble.load(workdir)
     assert line in caplog.text
     evaluation = ensemble.evaluate(workdir, datasets=[], data=noise)
-    assert f"Note: {line}" in repr(evaluation)
+    assert f"Note: {line}" in repr(evaluation).splitlines()
 
 
 @pytest.mark.check
@@ -46,31 +45,9 @@ def test_a_good_run_says_nothing(blobs):
     assert ensemble.train(config, blobs, show_progress=False).report["notes"] == []
 
 
-@pytest.mark.soak
-def test_float_pictures_of_another_scale_are_learned_and_said():
-    labels = RNG.integers(0, 2, 200)
-    pictures = RNG.uniform(0, 100, (200, 9, 9, 1)) + 155 * labels[:, None, None, None]
-    config = small_config(num_epochs=5)
-    report = ensemble.train(config, {"X": pictures, "y": labels}, show_progress=False).report
-    assert report["test"]["scores"]["accuracy"]["value"] > 0.9
-    assert any("floating-point numbers from" in line for line in report["notes"])
-
-
-@pytest.mark.soak
-def test_a_schedule_that_is_stretched_is_said_and_not_forgotten(blobs, tmp_path):
-    config = small_config(schedule="warmup_cosine", ensemble_size=2, num_devices=1)
-    workdir = str(tmp_path)
-    before = ensemble.train({**config, "num_epochs": 2}, blobs, workdir, show_progress=False)
-    assert not any("stretched" in line for line in before.report["notes"])
-    for _ in range(2):  # The second finds it in the checkpoint.
-        after = ensemble.train({**config, "num_epochs": 4}, blobs, workdir, show_progress=False)
-        assert sum(" from 10 to 20 steps" in line for line in after.report["notes"]) == 1
-
-
 def test_a_network_that_ends_in_a_softmax_is_refused(blobs):
     import flax.linen as nn
 
-    @ensemble.networks.register("with_softmax")
     class WithSoftmax(nn.Module):
         num_outputs: int
 
@@ -78,8 +55,8 @@ def test_a_network_that_ends_in_a_softmax_is_refused(blobs):
         def __call__(self, x):
             return nn.softmax(nn.Dense(self.num_outputs)(x))
 
-    with pytest.raises(ensemble.UserError, match=r"ends in a softmax.*takes logits"):
-        ensemble.train(small_config(model="with_softmax"), blobs)
+    with pytest.raises(ensemble.InputError, match=r"ends in a softmax.*takes logits"):
+        ensemble.train(small_config(model=WithSoftmax), blobs)
 
 
 @pytest.mark.check
@@ -87,9 +64,11 @@ def test_weights_of_examples_count_and_samplers_refuse_them():
     inputs = np.zeros((120, 3), np.float32)
     data = {"inputs": inputs, "labels": np.arange(120) % 2}
     weights = np.where(data["labels"] == 1, 3.0, 1.0)
-    config = small_config(num_epochs=200, hold_out=False, batch_size=120, momentum=0.0)
+    config = small_config(num_epochs=200, train_on_all=True, batch_size=120, momentum=0.0)
     config |= {"log_every_steps": 100, "eval_every_epochs": 100}
     probs = ensemble.train(config, data | {"sample_weight": weights}).predictor(inputs[:1]).probs
     np.testing.assert_allclose(probs[0, 1], 0.75, atol=0.05)
-    with pytest.raises(ensemble.UserError, match="in a posterior every example counts once"):
-        ensemble.train({"model": "tiny", "method": "hmc"}, data | {"sample_weight": weights})
+    with pytest.raises(ensemble.InputError, match="in a posterior every example counts once"):
+        ensemble.train(
+            {"model": "small_runs:Tiny", "method": "hmc"}, data | {"sample_weight": weights}
+        )

@@ -6,19 +6,19 @@ import os
 import pytest
 from run_parts import validated
 
-from ensemble import UserError
+from ensemble import InputError
 from ensemble.run import opened
 
 
 def test_a_disk_that_is_full_when_checkpoints_are_opened_is_one_line(tmp_path, monkeypatch):
-    def refuse(path):
+    def refuse(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(opened, "is_shared", refuse)
+    monkeypatch.setattr(opened, "Checkpointer", refuse)
     config = validated({"num_epochs": 1})
     with (
         opened.opened(config, str(tmp_path / "run"), False) as where,
-        pytest.raises(UserError, match="free space"),
-        opened.open_checkpoints(where, 1),
+        pytest.raises(InputError, match="free space"),
+        opened.open_checkpoints(where),
     ):
         pass

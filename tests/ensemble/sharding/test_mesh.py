@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ensemble import UserError
+from ensemble import InputError
 from ensemble.sharding import mesh
 
 
@@ -19,7 +19,7 @@ def devices(platform, slices):
 )
 def test_a_group_in_two_slices_of_tpus_is_refused(platform, num_groups, num_shards):
     slices = [0, 1, 0, 1] if num_groups == 2 else [0, 1, 1, 1]
-    with pytest.raises(UserError, match=f"over {num_shards} TPUs of 2 slices, which must be of"):
+    with pytest.raises(InputError, match=f"over {num_shards} TPUs of 2 slices, which must be of"):
         mesh.create_mesh(num_groups, num_shards, devices(platform, slices))
 
 

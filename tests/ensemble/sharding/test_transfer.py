@@ -19,27 +19,6 @@ def test_what_is_put_is_fetched(names):
     np.testing.assert_array_equal(placed, array)
 
 
-def test_shards_are_joined_where_they_belong():
-    """As those of several processes, in one exchange; of any type."""
-    mesh = create_mesh(2, 4, [jax.devices()[k] for k in (5, 0, 7, 2, 1, 6, 3, 4)])
-    arrays = [
-        (np.arange(16, dtype=np.float32).reshape(2, 4, 2), ("member",)),
-        (np.arange(8, dtype=np.int8).reshape(2, 4), ("member", "example")),
-        (np.arange(8).reshape(2, 4) > 3, (None, "example")),
-        (np.zeros((2, 0), np.float32), ("member",)),
-        (np.arange(8).reshape(2, 4).astype(jnp.bfloat16), ("member",)),
-    ]
-    placed = [transfer.put(array, named_sharding(mesh, *names)) for array, names in arrays]
-    for (array, _), found in zip(arrays, transfer._join_shards(placed), strict=True):
-        np.testing.assert_array_equal(found, array, strict=True)
-
-
-def test_what_several_devices_have_is_sent_once():
-    mesh = create_mesh(2, 4, jax.devices())
-    placed = transfer.put(np.zeros((2, 6), np.float32), named_sharding(mesh, "member"))
-    assert len(transfer._own_parts(placed)) == len(transfer._places(placed)) == 2
-
-
 @pytest.mark.parametrize("backend", [np, jnp])
 def test_padding_is_stripped_again(backend):
     array = backend.ones((2, 5))

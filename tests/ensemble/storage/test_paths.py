@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from ensemble import UserError
+from ensemble import InputError
 from ensemble.storage.paths import fresh_file, user_path
 
 
@@ -29,7 +29,7 @@ def test_paths_are_expanded_and_need_not_exist(tmp_path, monkeypatch):
 )
 def test_what_is_no_path_is_one_line(path, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=line):
+    with pytest.raises(InputError, match=line):
         user_path(path, "--out")
     done = subprocess.run(
         [sys.executable, ROOT / "evaluate.py", f"--workdir={tmp_path}", f"--out={path}"],
@@ -52,7 +52,7 @@ def test_a_store_whose_package_is_missing_is_one_line():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     last = done.stderr.splitlines()[-1]
-    assert "UserError: --out=gs://bucket/x cannot be used: " in last
+    assert "InputError: --out=gs://bucket/x cannot be used: " in last
     assert "gcsfs" in last
 
 
@@ -62,5 +62,5 @@ def test_what_is_no_file_in_a_bucket_is_refused(bucket, name):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "file").write_text("")
     fresh_file("gs://bucket/new/file", "--out")
-    with pytest.raises(UserError, match=rf"--out=gs://{name} must name a file in a bucket"):
+    with pytest.raises(InputError, match=rf"--out=gs://{name} must name a file in a bucket"):
         fresh_file(f"gs://{name}", "--out")

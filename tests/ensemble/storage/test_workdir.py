@@ -1,14 +1,13 @@
 """A run's directory: what a kill has left there, and what is said where it cannot be written."""
 
 import errno
-import json
 import os
 import shutil
 
 import pytest
 from etils import epath
 
-from ensemble import UserError, registry
+from ensemble import InputError
 from ensemble.storage.workdir import Workdir, cannot_write
 
 FULL, MISSING, DENIED = map(os.strerror, (errno.ENOSPC, errno.ENOENT, errno.EACCES))
@@ -67,7 +66,7 @@ def test_checkpoints_that_a_kill_interrupted_are_removed_under_the_lock(workdir)
         assert [path.name for path in (workdir / "checkpoints").iterdir()] == ["4"]
         assert not left[1].exists()
         begin()
-        with pytest.raises(UserError, match="in use"):
+        with pytest.raises(InputError, match="in use"):
             Workdir(workdir).opened().__enter__()
         assert all(path.exists() for path in left)
 
@@ -88,28 +87,3 @@ def test_where_nothing_can_be_locked_that_is_said(place, workdir, monkeypatch, r
     with Workdir(workdir).opened():
         assert (unfinished / "a").exists()
     assert f"{workdir} cannot be locked" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("table", "like", "config", "name"),
-    [
-        ("METHODS", "sgd", {"method": "mine"}, "config.method='mine'"),
-        ("LIKELIHOODS", "gaussian", {"likelihood": "mine"}, "config.likelihood='mine'"),
-        ("PRIORS", "normal", {"prior": "*bias=mine(1), *=normal(1)"}, "'mine' in config.prior"),
-        (None, None, {"mine": {"rate": 1}}, "config.mine.rate"),
-    ],
-)
-def test_names_of_another_process_are_unknown_and_not_damaged(
-    workdir, monkeypatch, table, like, config, name
-):
-    content = {"format": 1, "config": {"num_epochs": 1, **config}}
-    (workdir / "config.json").write_text(json.dumps(content))
-    with pytest.raises(UserError) as error:
-        Workdir(workdir).read_config()
-    line = str(error.value).removeprefix(f"{workdir}/config.json: ")
-    assert line.startswith(f"{name} is not known ")
-    assert not any(word in line for word in ("damaged", "remove", "restore", "another"))
-    if table is not None:
-        entries = getattr(registry, table)
-        monkeypatch.setitem(entries.registered, "mine", entries[like])
-        assert Workdir(workdir).read_config().items() >= config.items()

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import ensemble
-from ensemble.sources import dataset_from_arrays
+from ensemble.data import dataset_from_arrays
 from ensemble.tasks.faults import fault
 from ensemble.tasks.supervised import classification
 
@@ -60,16 +59,3 @@ def test_a_network_that_is_not_finite_is_named(function, w, says):
 @pytest.mark.parametrize("w", [None, 0.5, -1e6])  # The last has diverged.
 def test_else_it_is_no_fault_of_the_network(w):
     assert fault_of(log_of_parameter, w) == ""
-
-
-CHAIN = {"method": "hmc", "num_chains": 1, "sampler.num_warmup": 2, "sampler.num_samples": 10}
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("method", [{"ensemble_size": 1, "num_epochs": 1}, CHAIN])
-def test_a_run_says_it_in_place_of_the_remedy_of_its_method(method):
-    ensemble.networks.register("log_of_inputs", lambda num_outputs: Network(log_of_inputs))
-    data = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
-    with pytest.raises(ensemble.RunFailed, match="comes from the network") as failure:
-        ensemble.train({"model": "log_of_inputs", **method}, data, show_progress=False)
-    assert "lower" not in str(failure.value)

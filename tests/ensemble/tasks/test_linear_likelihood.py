@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.special
 from flax import linen as nn
 from run_parts import mesh_of, over_chains
 
 from ensemble import networks
-from ensemble.methods.mcmc.log_density import make_log_density
+from ensemble.data import dataset_from_arrays
+from ensemble.methods.log_density import make_log_density
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
-from ensemble.sources import dataset_from_arrays
 from ensemble.task import Defaults
 from ensemble.tasks import linear_likelihood
 from ensemble.tasks.supervised import Supervised, classification
@@ -89,7 +88,6 @@ def several_blocks(monkeypatch):
     [
         (1, 8),
         (2, 2),
-        *(pytest.param(*one, marks=pytest.mark.soak) for one in [(1, 1), (1, 2), (1, 4), (4, 2)]),
     ],
 )
 def test_it_agrees_with_the_general_way(groups, shards):
@@ -145,23 +143,6 @@ def test_accelerators_get_one_block_that_says_the_same():
     assert_same(compute(make_params(), many), compute(make_params(), one))
 
 
-@pytest.mark.soak
-def test_confident_and_wrong_is_finite_and_exact():
-    task = make_task()
-    params = make_params(scale=300.0)
-    fast = value_and_grad(task, mesh_of(1))
-    value, grads = fast(params)
-    inputs, labels = task.dataset.splits["train"]
-    x = inputs.reshape(len(labels), -1) * np.float64(task.dataset.scale)
-    w, b = (np.asarray(params["Dense_0"][name], np.float64) for name in ("kernel", "bias"))
-    log_probs = scipy.special.log_softmax(x @ w + b, axis=1)
-    expected = log_probs[np.arange(len(labels)), labels].sum() - 0.5 * ((w**2).sum() + b @ b)
-    assert float(value) == pytest.approx(expected, rel=1e-6)
-    residual = np.eye(NUM_CLASSES)[labels] - np.exp(log_probs)
-    exact = x.T @ residual - w
-    np.testing.assert_allclose(grads["Dense_0"]["kernel"], exact, atol=1e-5 * np.abs(exact).max())
-
-
 def test_groups_hold_every_example_once_and_all_that_is_active():
     rng = np.random.default_rng(2)
     kind = rng.integers(3, size=500)
@@ -173,45 +154,3 @@ def test_groups_hold_every_example_once_and_all_that_is_active():
         np.testing.assert_array_equal(features, np.flatnonzero(active[examples].any(axis=0)))
     # Kinds are kept apart wherever a group can be of one.
     assert np.mean([len(features) for _, features in groups]) < 18
-
-
-def test_the_bias_joins_the_weights_and_leaves_them():
-    params = make_params()
-    joined = linear_likelihood.join_bias(params)
-    assert joined.shape == (21, NUM_CLASSES)
-    jax.tree.map(
-        np.testing.assert_array_equal, linear_likelihood.split_bias(joined, params), params
-    )
-
-
-def test_groups_of_about_as_many_features_become_one_shape():
-    groups = [(np.arange(8), np.arange(3, 3 + size)) for size in (20, 9, 18, 10)]
-    groups += [(np.arange(5), np.arange(20))]
-    shapes = linear_likelihood.round_up(groups, 24)
-    assert [[len(features) for _, features in alike] for alike in shapes] == [
-        [20] * 2,
-        [20],
-        [10] * 2,
-    ]
-    for alike in shapes:
-        for _, features in alike:
-            assert sorted(set(features)) == list(features)
-    # What was there is still there.
-    assert set(range(3, 21)) <= set(shapes[0][1][1])
-
-
-def test_the_smallest_come_in_order_and_of_equals_the_first():
-    values = np.array([5, 1, 3, 1, 9, 3, 1])
-    assert list(linear_likelihood._smallest(values, 2)) == [1, 3]
-    assert list(linear_likelihood._smallest(values, 5)) == [1, 3, 6, 2, 5]
-    assert list(linear_likelihood._smallest(values, 7)) == [1, 3, 6, 2, 5, 0, 4]
-
-
-def test_groups_of_one_shape_are_compiled_once():
-    task = make_task(num_examples=640)
-    blocks = linear_likelihood.place_blocks(task.dataset, task.dataset.splits["train"], mesh_of(1))
-    assert sum(len(block.features) for block in blocks) == 10
-    assert len(blocks) < 5
-    compute = jax.jit(linear_likelihood.make_value_and_grad(mesh_of(1)))
-    lowered = compute.lower(make_params(), blocks).as_text()
-    assert lowered.count("stablehlo.dot_general") == 2 * len(blocks)

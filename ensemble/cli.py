@@ -1,0 +1,515 @@
+"""The command line: one table of commands, one parser, one place where errors become a line.
+
+Flags are absl's. `--config` names a Python file with a function `get_config`, or a bundled
+configuration, with a variant after a colon; `--config.KEY=VALUE` sets any key of it.
+"""
+
+import ast
+import errno
+import importlib
+import importlib.util
+import inspect
+import logging as std_logging
+import os
+import pathlib
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import flags, logging
+
+from ensemble.config import Run, build, flatten, pieces
+from ensemble.config.build import all_fields, refuse, unknown_key
+from ensemble.errors import (
+    InputError,
+    Interrupted,
+    ProcessLostError,
+    TrainingError,
+    in_own_code,
+    place_in_own_code,
+    printable,
+)
+
+Flag = tuple[str, Any, str]
+"""Name, default, or the type of a flag without one, and meaning."""
+
+_WORKDIR = ("workdir", str, "Directory of the run.")
+_TRUST = ("trust", False, "Import the code that the run names by a path.")
+_CONFIG = ("config", str, "Config file, or name of a bundled one; --config.KEY=VALUE sets a key.")
+_DATA_DIR = ("data_dir", str, "Directory of TFDS sets; default: that of the run.")
+_TIME_LIMIT = ("time_limit", "10m", "Total time, such as 90s, 10m or 2h.")
+_CALIBRATED = ("calibrated", False, "Temper the probabilities by the calibration split.")
+_JSON = ("json", False, "Print one JSON document.")
+_MAX_ERROR = (
+    "max_error",
+    str,
+    "Abstain so that accepted examples have at most this error: 0.02, or of numbers 0.1@5 if "
+    "errors above 5 count.",
+)
+_COVERAGE = ("coverage", str, "Abstain on all but this share of the examples: 0.9.")
+
+
+class Command(NamedTuple):
+    """A command, whose module in `ensemble.commands` has a function `main(call)`.
+
+    Attributes:
+        does: Half a sentence that begins with a verb.
+        flags: All but `--verbosity`.
+        example: Flags and arguments that work, for messages.
+        required: Flags that must be set.
+        arguments: Names of arguments other than flags, all required; of a last one with `...`
+            there may be many.
+        has_keys: Whether `--config.KEY=VALUE` is allowed.
+    """
+
+    does: str
+    flags: Sequence[Flag]
+    example: str
+    required: Sequence[str] = ("workdir",)
+    arguments: Sequence[str] = ()
+    has_keys: bool = False
+
+
+COMMANDS: Mapping[str, Command] = {
+    "train": Command(
+        "trains an ensemble, or samples a posterior or a density",
+        [
+            *(_CONFIG, _WORKDIR, _TRUST),
+            ("print_config", False, "Print every key of the run; train nothing."),
+            ("coordinator_address", str, "HOST:PORT where process 0 of several listens."),
+            ("num_processes", int, "Number of processes."),
+            ("process_id", int, "Number of this process, from 0."),
+            ("initialization_timeout", 50.0, "Seconds that processes wait for all to start."),
+            ("progress_timeout", 600.0, "Seconds that processes wait for one that is behind."),
+        ],
+        "--config=digits_ensemble --workdir=runs/digits",
+        ("config", "workdir"),
+        has_keys=True,
+    ),
+    "evaluate": Command(
+        "scores a run and writes its report",
+        [
+            *(_WORKDIR, _TRUST, _DATA_DIR),
+            ("out", str, "Directory of the results; default: `evaluation` in the run."),
+            (
+                "extra_datasets",
+                list,
+                "Additional data sets to score: shift, uniform, constant, of tables box and "
+                "outside, names of sets of the same shape, or none. Default: installed sets that "
+                "suit the run.",
+            ),
+            ("compare", [], "Workdirs to compare with."),
+            ("max_error", [], "Error rates of accepted examples to abstain by."),
+            ("coverage", [], "Shares of accepted examples to abstain by."),
+            (
+                "metrics",
+                [],
+                "Additional metrics: of classes cost:FILE, a matrix of the cost of each decision, "
+                "auprc:CLASS and auroc:CLASS; or your own as module:Name or file.py:Name.",
+            ),
+            ("data", str, "npz file of the arrays that the run has learned."),
+            (
+                "allow_empty_sets",
+                False,
+                "Let conformal sets be empty, for the guaranteed coverage and no more.",
+            ),
+            ("num_devices", int, "Devices to predict on; default: all."),
+        ],
+        "--workdir=runs/digits",
+    ),
+    "predict": Command(
+        "predicts files, the least certain first",
+        [
+            *(_WORKDIR, _TRUST, _JSON, _CALIBRATED, _MAX_ERROR, _COVERAGE),
+            ("out", str, "New file NAME.csv, .jsonl or .parquet to write instead."),
+            ("id_columns", [], "Columns of the table to repeat: id,name."),
+        ],
+        "--workdir=runs/digits pictures",
+        arguments=("INPUTS...",),
+    ),
+    "export": Command(
+        "writes an ensemble as one file that runs without this package",
+        [
+            *(_WORKDIR, _TRUST, _CALIBRATED, _MAX_ERROR, _COVERAGE),
+            ("out", str, "New file to write."),
+        ],
+        "--workdir=runs/digits --out=model.bin",
+        ("workdir", "out"),
+    ),
+    "distill": Command(
+        "trains one network to predict what an ensemble predicts",
+        [
+            ("config", str, "Config file of keys that differ from the run's."),
+            ("workdir", str, "Directory of the ensemble's run."),
+            ("out", str, "Directory of the new run."),
+            _TRUST,
+        ],
+        "--workdir=runs/digits --out=runs/digits_distilled",
+        ("workdir", "out"),
+        has_keys=True,
+    ),
+    "search": Command(
+        "finds the best ensemble for a table within a time",
+        [
+            ("data", str, "Data: csv:FILE, parquet:FILE, or another data set."),
+            ("target", str, "Column to predict."),
+            _TIME_LIMIT,
+            ("workdir", str, "Directory of everything that is tried, and the result."),
+        ],
+        "--data=csv:mine.csv --target=price --time_limit=10m --workdir=runs/best",
+        has_keys=True,
+    ),
+    "compare-methods": Command(
+        "compares methods at equal compute and recommends one",
+        [
+            *(_CONFIG, _TIME_LIMIT),
+            ("workdir", str, "Directory of all runs, and the result."),
+            ("methods", list, "Names of methods to compare; default: all."),
+        ],
+        "--config=digits_ensemble --time_limit=10m --workdir=runs/methods",
+        ("config", "workdir"),
+        has_keys=True,
+    ),
+    "convert": Command(
+        "writes data as records, which training reads from disk in batches",
+        [
+            ("resize", str, "Size of images from files, such as 64 or 64x48."),
+            ("data_dir", str, "Directory of TFDS sets."),
+            ("skip_damaged", False, "Count and omit examples that cannot be read."),
+        ],
+        "pictures/ records/",
+        (),
+        ("SOURCE", "FOLDER"),
+    ),
+    "recommend": Command(
+        "recommends items, such as movies, to a user",
+        [
+            *(_WORKDIR, _JSON, _DATA_DIR),
+            ("user", str, "User, by the name in the data."),
+            ("item", str, "Id or title of the only item to answer for."),
+            ("top", 20, "Number of items."),
+        ],
+        "--workdir=runs/movielens --user=u7",
+        ("workdir", "user"),
+    ),
+}
+
+
+class Call(NamedTuple):
+    """A parsed command line.
+
+    Attributes:
+        flags: Values by name.
+        arguments: The others.
+        overrides: Texts of `--config.KEY=VALUE`, by key.
+    """
+
+    flags: Any
+    arguments: Sequence[str]
+    overrides: Mapping[str, str]
+
+    def build(self) -> Run:
+        """Builds the run of `--config` and the overrides.
+
+        Raises:
+            InputError: The file cannot be loaded; or all mistakes.
+        """
+        return build(read_config(self.flags.config), self.overrides)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `ensemble COMMAND ...`; returns the exit status."""
+    first, *rest = sys.argv if argv is None else argv
+    program = "python -m ensemble" if first.endswith("__main__.py") else "ensemble"
+    name, *rest = rest or ["help"]
+    if name in (*_HELP, "help"):
+        rows = [f"  {one:<16} {command.does}" for one, command in COMMANDS.items()]
+        print("\n".join([f"{program} COMMAND --help, or --version", "", *rows]))
+    elif name == "--version":
+        from ensemble import __version__
+
+        print(__version__)
+    elif name in COMMANDS:
+        return run(name, [f"{program} {name}", *rest], f"ensemble {name}")
+    else:
+        _print_line(f"ensemble: unknown command {name!r}. {_nearest(name, COMMANDS)}")
+        return 2
+    return 0
+
+
+_HELP = ("--help", "-help", "-h", "-?")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a line on an unknown name."""
+    return pieces.near_miss(name, names).strip() or f"Use one of {', '.join(names)}"
+
+
+def run(name: str, argv: Sequence[str], program: str) -> int:
+    """Runs a command; whatever ends it early becomes one line on stderr and an exit status.
+
+    Args:
+        name: In `COMMANDS`.
+        argv: The program, and its command line.
+        program: Its name in messages.
+
+    Returns:
+        The exit status.
+    """
+    _start_logging()
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # Your own modules may be in the current directory.
+    try:
+        _run(name, argv, program)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    except (KeyboardInterrupt, Exception) as error:
+        status, line = _line_of(error)
+        logging.flush()
+        if line:
+            _print_line(f"{program}: {line}")
+        else:
+            traceback.print_exc()
+        processes = sys.modules.get("ensemble.sharding.processes")
+        if processes is not None:
+            processes.end(status)  # Of several at once.
+        return status
+    return 0
+
+
+def _run(name: str, argv: Sequence[str], program: str) -> None:
+    """Runs a command, whose keys are checked before JAX is imported."""
+    command = COMMANDS[name]
+    module = f"ensemble.commands.{name.replace('-', '_')}"
+    if any(one in _HELP for one in argv[1:]):
+        return print_answer(_help(argv[0], command, module))
+    call = parse(command, argv)
+    if "config" not in command.required:
+        refuse([unknown_key(one) for one in call.overrides if one not in all_fields()])
+    elif (built := call.build()) and getattr(call.flags, "print_config", False):
+        from ensemble.config.listing import table  # Only where it is printed.
+
+        return print_answer(table(built))
+    from ensemble.sharding.signals import in_program  # It imports JAX.
+
+    with in_program(program):
+        importlib.import_module(module).main(call)
+
+
+def _line_of(error: BaseException) -> tuple[int, str]:
+    """Exit status and line of an error; without a line it is one of this package."""
+    place = traceback.extract_tb(error.__traceback__)[-1].filename
+    if isinstance(error, InputError | TrainingError | Interrupted | ProcessLostError):
+        return error.exit_status, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted; the same command starts again"  # 128 + SIGINT, as of shells.
+    if isinstance(error, MemoryError):
+        return 1, (
+            f"this machine's memory is too small ({error}); lower the numbers of members, chains "
+            "or examples at once"
+        )
+    if isinstance(error, OSError) and error.errno is not None:  # Of the system.
+        where = f"{error.filename}: " if error.filename else ""
+        return 2, f"{where}{error.strerror or error}; fix that and run the same command"
+    is_import = "jax" not in sys.modules and "/jax/_src/" in place
+    if is_import or str(error).startswith("Unable to initialize backend"):
+        return 2, (
+            f"JAX cannot start: {error}; correct JAX_PLATFORMS, XLA_FLAGS or another variable of "
+            "the environment, or leave it out"
+        )
+    if place_in_own_code(error):
+        logging.debug("%s", "".join(traceback.format_exception(error)))
+        return 2, (
+            f"your code failed {in_own_code(error)}; repair it (--verbosity=1 shows how it was "
+            "called)"
+        )
+    return 1, ""
+
+
+_DEFINE: Mapping[type, Any] = {
+    str: flags.DEFINE_string,
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    list: flags.DEFINE_list,
+}
+
+
+def _defined(command: Command) -> flags.FlagValues:
+    """The flags of a command, without values."""
+    values = flags.FlagValues()
+    verbosity = ("verbosity", 0, "1 logs more, -1 warnings only.")
+    for name, default, meaning in (*command.flags, verbosity):
+        kind = default if isinstance(default, type) else type(default)
+        _DEFINE[kind](name, None if default is kind else default, meaning, flag_values=values)
+    return values
+
+
+def parse(command: Command, argv: Sequence[str]) -> Call:
+    """Parses a command line.
+
+    Raises:
+        InputError: A flag is unknown, bad or missing, or there are too many or few arguments.
+    """
+    words, overrides = _overrides(argv[1:])
+    if overrides and not command.has_keys:
+        raise InputError(f"--config.{next(iter(overrides))} is not used here; remove it")
+    values = _defined(command)
+    values.set_gnu_getopt()
+    try:
+        rest = values([argv[0], *words])[1:]
+    except flags.Error as error:
+        name = getattr(error, "flagname", "")
+        if command.has_keys and name in all_fields():
+            raise InputError(f"--{name} is a key: write --config.{name}=...") from None
+        raise InputError(" ".join(str(error).split())) from None
+    logging.set_verbosity(values.verbosity)
+    is_listing = getattr(values, "print_config", False)
+    needed = ["config"] if is_listing else command.required
+    missing = [f"--{name}" for name in needed if not values[name].value]
+    missing += command.arguments[len(rest) :]
+    if missing:
+        raise InputError(f"{missing[0]} is missing; try {command.example}")
+    if len(rest) > len(command.arguments) and "INPUTS..." not in command.arguments:
+        raise InputError(
+            f"{rest[len(command.arguments)]!r} is not a flag; try {command.example}, with flags "
+            "as --name=value"
+        )
+    return Call(values, rest, overrides)
+
+
+def _overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """A command line without its `--config.KEY=VALUE` or `--config.KEY VALUE`, and these."""
+    words, overrides = [], dict[str, str]()
+    rest = iter(argv)
+    for word in rest:
+        found = re.fullmatch(r"--?config\.([\w.]+)(?:=(.*))?", word, re.DOTALL)
+        if found is None:
+            words.append(word)
+        elif (value := next(rest, None) if found[2] is None else found[2]) is None:
+            raise InputError(f"{word} has no value; write {word}=VALUE")
+        else:
+            overrides[found[1]] = value
+    return words, overrides
+
+
+def _help(program: str, command: Command, module: str) -> str:
+    """The text of `--help`, with the docstring of a module that is not imported."""
+    spec = importlib.util.find_spec(module)
+    source = pathlib.Path(str(spec and spec.origin)).read_text()
+    of_flags = _defined(command).get_help(include_special_flags=False).partition(":\n")[2]
+    text = ast.get_docstring(ast.parse(source))
+    return f"{text}\n\n{program} {command.example}\n\nFlags:\n{of_flags}"
+
+
+def read_config(value: str) -> dict[str, Any]:
+    """Reads the keys that a config file sets, flat.
+
+    Args:
+        value: Path, or name of a bundled configuration; with a variant after a colon.
+
+    Raises:
+        InputError: There is no such file or bundled configuration, or it fails.
+    """
+    name, _, variant = value.partition(":")
+    bundled = pathlib.Path(__file__).parent / "configs"
+    names = sorted(path.stem for path in bundled.glob("[a-z]*.py"))
+    file = bundled / f"{name}.py" if name in names else pathlib.Path(name)
+    if not file.is_file():
+        raise InputError(
+            f"--config={value}: there is no file {file.absolute()}, and no bundled configuration "
+            f"of this name. {_nearest(name, names)}"
+        )
+    try:
+        get_config = pieces.module_of_file(file).get_config
+        if variant and not inspect.signature(get_config).parameters:
+            raise InputError(f"it has no variant {variant!r}; remove :{variant}")
+        return flatten(get_config(variant) if variant else get_config())
+    except InputError as error:
+        raise InputError(f"--config={value}: {error}") from None
+    except (Exception, SystemExit) as error:  # A config file is a program, and may raise anything.
+        raise InputError(f"--config={file} cannot be loaded {in_own_code(error)}") from None
+
+
+# Output.
+
+
+def print_answer(text: str) -> None:
+    """Prints to stdout, as a terminal may have it.
+
+    The program ends quietly if the reader, such as `head`, has closed it.
+
+    Raises:
+        InputError: stdout cannot be written, such as on a full disk.
+    """
+    try:
+        print(printable(text), flush=True)
+    except OSError as error:
+        # Python flushes what is left once more at exit, and would complain of the same again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(0)
+        raise InputError(
+            f"standard output cannot be written: {error.strerror}; send it elsewhere"
+        ) from None
+
+
+def _print_line(line: str) -> None:
+    """Prints one line to stderr, whatever the text of strangers in it would do to a terminal."""
+    print(printable(line, " "), file=sys.stderr)
+
+
+def _start_logging() -> None:
+    flags.FLAGS.mark_as_parsed()
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.INFO)
+    logging.get_absl_handler().addFilter(_is_worth_showing)
+    if sys.stderr is not None and sys.stderr.isatty():  # Who logged it when, is for files.
+        logging.get_absl_handler().setFormatter(_OnTerminal())
+    sys.unraisablehook = _print_unraisable
+    warnings.filterwarnings("ignore", _OF_LARGE_IMAGES)
+
+
+_OF_LARGE_IMAGES = r"Image size \(\d+ pixels\) exceeds limit"
+"""Pillow's warning: what memory cannot hold is refused in a line of this project's."""
+
+
+def _print_unraisable(args: Any) -> None:
+    """Prints an error that nobody can catch, but for the echoes of a failed save.
+
+    The first write that fails ends Orbax's event loop; of that each later one then complains, from
+    a thread of TensorStore. Where a disk is full, Python 3.13 says so again of each file that it
+    closes at the end.
+    """
+    error = args.exc_value
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG)
+    if not is_full and str(error) != "Event loop is closed":
+        sys.__unraisablehook__(args)
+
+
+class _OnTerminal(std_logging.Formatter):
+    """The message alone; a warning says that it is one."""
+
+    def format(self, record: std_logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno < std_logging.WARNING else f"Warning: {text}"
+
+
+def _is_worth_showing(record: std_logging.LogRecord) -> bool:
+    """Lets through what this project logs, as a terminal may have it, and others' warnings.
+
+    Orbax reports each failure from several threads, and asyncio that of each of its tasks, with
+    tracebacks; then it is raised: the raised one becomes a line of ours.
+    """
+    if record.name == "asyncio" and "was never retrieved" in record.getMessage():
+        return False
+    is_own = record.name.partition(".")[0] == "ensemble"  # Wherever the package is installed.
+    if is_own or "site-packages" not in record.pathname:
+        # A table is information; a warning is one line, whatever it quotes.
+        joint = "\n" if record.levelno < std_logging.WARNING else " "
+        record.msg, record.args = printable(record.getMessage(), joint), None
+        return True
+    return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname

@@ -1,0 +1,30 @@
+"""Recommends items, such as movies, to a user, with how sure the posterior is.
+
+    ensemble recommend --workdir=runs/movielens --user=u7
+    ensemble recommend --workdir=runs/movielens --user=u7 --top=5 --json
+    ensemble recommend --workdir=runs/movielens --user=u7 --item="Movie 3"
+
+The probability is that of watching, its mean over draws, with the range between 5% and 95% of them;
+the share is that of the draws which recommend the item first. Of a run that has learned ratings,
+the expected rating stands in its place. Of a user or an item that the data do not have, nothing is
+known but the prior: the answer is the prior's, and says so.
+"""
+
+import json
+
+from ensemble import cli
+from ensemble.recommendation.answer import recommend
+
+
+def main(call: cli.Call) -> None:
+    """Recommends what the command line asks for."""
+    values = call.flags
+    result = recommend(
+        values.workdir,
+        values.user,
+        top=values.top,
+        item=values.item,
+        data_dir=values.data_dir,
+    )
+    text = json.dumps(result.document(), allow_nan=False) if values.json else str(result)
+    cli.print_answer(text)

@@ -1,0 +1,25 @@
+"""Finds the best ensemble for a table within a time.
+
+    ensemble search --data=csv:mine.csv --target=price --time_limit=10m --workdir=runs/best
+
+It tries configurations of networks, and mixes the best. `--config.KEY=VALUE` sets a key of all of
+them, such as `--config.split_by=group:patient`. `ensemble evaluate`, `predict` and `export` read
+the workdir as they read any run. The same command resumes an interrupted search, and extends a
+finished one by more time.
+"""
+
+import ensemble
+from ensemble import cli
+from ensemble.errors import Interrupted
+from ensemble.sharding import signals
+
+
+def main(call: cli.Call) -> None:
+    """Searches, and prints what was tried and chosen."""
+    values = call.flags
+    given = {"dataset": values.data, "target": values.target}
+    config = {**call.overrides, **{key: one for key, one in given.items() if one is not None}}
+    result = ensemble.search(None, values.time_limit, values.workdir, config)
+    cli.print_answer(f"{result!r}\n\nResults: {values.workdir}/results.json")
+    if result.report["search"]["is_interrupted"]:
+        raise Interrupted(signals.resume_line())

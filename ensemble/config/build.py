@@ -1,0 +1,526 @@
+"""The one validator: from what a program, a file and a command line set to a complete `Run`."""
+
+import dataclasses
+import difflib
+import functools
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import ml_collections
+
+from ensemble.config import builtin, pieces
+from ensemble.config.keys import Key, as_json, fields_of, read
+from ensemble.config.pieces import Kind, is_path, named
+from ensemble.errors import InputError, in_one_line
+
+_DATASETS = {name: one.loader for name, one in builtin.DATASETS.items()}
+_KINDS: Mapping[str, Kind] = {
+    one.key: one
+    for one in (
+        *(pieces.METHODS, pieces.TASKS, pieces.MODELS, pieces.LIKELIHOODS, pieces.OPTIMIZERS),
+        *(pieces.SCHEDULES, pieces.AUGMENTATIONS, pieces.CALLBACKS, pieces.DENSITIES),
+        Kind("dataset", "data source", _DATASETS),
+    )
+}
+_KEYS: Mapping[str, Mapping[str, type]] = {
+    "task": builtin.TASKS,
+    "method": builtin.METHODS,
+    "model": builtin.MODELS,
+    "likelihood": builtin.LIKELIHOODS,
+    "dataset": {name: one.keys for name, one in builtin.DATASETS.items()},
+}
+"""Classes of keys of the pieces that have keys, by kind and name."""
+_MAPPINGS = ("column_types",)
+"""Keys whose value may be a mapping."""
+
+
+class Part(NamedTuple):
+    """A piece of a run.
+
+    Attributes:
+        title: For listings.
+        cls: Class that declares its keys.
+        fields: The keys, by their names in the configuration.
+    """
+
+    title: str
+    cls: type
+    fields: Mapping[str, Key]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A checked configuration.
+
+    Attributes:
+        values: Every key of the run with its value, flat.
+        parts: The pieces that have these keys.
+        notes: Decisions that were made for the user, a line each.
+    """
+
+    values: Mapping[str, Any]
+    parts: Sequence[Part] = ()
+    notes: Sequence[str] = ()
+
+    @functools.cached_property
+    def config(self) -> ml_collections.FrozenConfigDict:
+        """The values as blocks: `config.sampler.step_size`."""
+        nested: dict[str, Any] = {}
+        for name, value in self.values.items():
+            block, _, last = name.rpartition(".")
+            (nested.setdefault(block, {}) if block else nested)[last] = value
+        return ml_collections.FrozenConfigDict(nested)
+
+
+def default_config() -> ml_collections.ConfigDict:
+    """Returns an empty configuration, with an empty block for each block of keys.
+
+    A run has the default of each key that is not set; `--print_config` shows them.
+    """
+    blocks = sorted({name.partition(".")[0] for name in all_fields() if "." in name})
+    return ml_collections.ConfigDict({one: {} for one in blocks}, type_safe=False)
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Returns `{'a.b': value}` of a nested mapping.
+
+    Raises:
+        InputError: It is no mapping.
+    """
+    if not hasattr(config, "items"):
+        raise InputError(
+            f"config is a {type(config).__name__}, {in_one_line(repr(config), 60)}; give keys with "
+            "their values, such as {'num_epochs': 10}, or what ensemble.default_config() returns"
+        )
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        full = f"{prefix}{name}"
+        if isinstance(value, Mapping | ml_collections.ConfigDict) and full not in _MAPPINGS:
+            flat |= flatten(value, f"{full}.")
+        else:
+            flat[full] = as_json(value)
+    return flat
+
+
+def build(
+    config: Any, overrides: Mapping[str, Any] | None = None, *, is_stored: bool = False
+) -> Run:
+    """Checks a configuration and completes it with defaults.
+
+    Args:
+        config: Keys with values, nested or flat, of a config file or a program.
+        overrides: Further keys, such as those of the command line, whose values may be texts. If
+            they select another method, task, model, likelihood or data set, the keys that `config`
+            has for the former one are dropped with a note.
+        is_stored: If True, the configuration is that of a workdir: the code that its paths name is
+            imported only if the workdir is trusted (`pieces.trusting`).
+
+    Returns:
+        The run.
+
+    Raises:
+        InputError: All mistakes, in one line.
+    """
+    file, ours = (by_path(one, is_stored=is_stored) for one in (config, overrides or {}))
+    faults, (file, ours) = _unknown_pieces(file, ours)
+    given = {**file, **ours}
+    parts = _parts(given)
+    fields, former = _fields(parts), fields_for(file)
+    swapped = {
+        one: f"config.{one}={ours[one]!r}"
+        for one in _KEYS
+        if one in ours and ours[one] != file.get(one, getattr(former.get(one), "default", None))
+    }
+    dropped = {
+        name: value
+        for name, value in file.items()
+        if name not in ours and name in former and swapped
+        # Of the same name in both, too, if the value is of the former method alone.
+        if name not in fields or ("method" in swapped and not fields[name].inherits)
+    }
+    given = {name: value for name, value in given.items() if name not in dropped}
+    values, problems = _read(given, fields)
+    if faults:  # Then nothing is known of the other keys.
+        unknown = (unknown_key(one) for one in given if one not in {*all_fields(), *fields})
+        refuse([*unknown, *faults, *problems])
+    values["task"] = task_of(given)
+    if values.get("prior", "") is None:
+        samples = trait("method", values["method"], "requires_prior")
+        values["prior"] = (
+            trait("task", values["task"], "default_prior") if samples else builtin.NONE
+        )
+    notes = _only_here(values)
+    if dropped:
+        names = ", ".join(f"{name}={value!r}" for name, value in dropped.items())
+        chosen = listed(swapped.values(), "and")
+        notes.insert(0, f"Dropped keys that a run with {chosen} does not use: {names}.")
+    run = Run({name: as_json(one) for name, one in values.items()}, parts, notes)
+    problems += _misplaced(given, run)
+    refuse(problems or _broken_rules(run))
+    return run
+
+
+def _broken_rules(run: Run) -> list[str]:
+    """Lines on values that cannot be used together."""
+    method, task = run.values["method"], run.values["task"]
+    lines = []
+    if task in builtin.TASKS and task not in trait("method", method, "tasks"):
+        able = [name for name, one in builtin.METHODS.items() if task in one.tasks]
+        lines.append(
+            f"config.method={method!r} must be {listed(able)} for {builtin.TASKS[task].chosen_by}; "
+            "or choose another task"
+        )
+    for part in run.parts:
+        for cls in part.cls.__mro__:
+            for is_broken, line in vars(cls).get("config_rules", ()):
+                if is_broken(part.cls, run.config):
+                    lines.append(line.format(run.config))
+    return lines
+
+
+def by_path(config: Any, *, is_stored: bool = False) -> dict[str, Any]:
+    """Returns a configuration, flat, whose pieces are names or paths, and loaded.
+
+    Args:
+        config: Keys with values, nested or flat; pieces may be objects.
+        is_stored: As of `build`.
+
+    Raises:
+        InputError: A piece cannot be loaded.
+    """
+    return {
+        name: _as_text(name, value, is_stored)
+        for name, value in flatten(config).items()
+        if not (value is None and name in _KEYS)  # Then the default counts.
+    }
+
+
+def checked(
+    config: Any, overrides: Mapping[str, Any] | None = None
+) -> ml_collections.FrozenConfigDict:
+    """The configuration of `build`, whose notes are logged."""
+    run = build(config, overrides)
+    log_notes(run)
+    return run.config
+
+
+def log_notes(run: Run) -> None:
+    """Logs what was decided for the user."""
+    import logging
+
+    for line in run.notes:
+        logging.getLogger("ensemble").warning("%s", line)
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raises `InputError` with all problems in one line, if there are any."""
+    if len(problems) == 1:
+        raise InputError(problems[0])
+    if problems:
+        lines = "; ".join(f"({k}) {line}" for k, line in enumerate(problems, 1))
+        raise InputError(f"{len(problems)} settings are wrong: {lines}")
+
+
+def _as_text(name: str, value: Any, is_stored: bool) -> Any:
+    """The value of a key; an object becomes its path, and a path is imported."""
+
+    def load(path: str) -> str:
+        module, _, attribute = path.rpartition(":")
+        if module.endswith(".py") and not is_stored:
+            path = f"{pathlib.Path(module).expanduser().resolve()}:{attribute}"
+        own = name if is_stored else ""  # What stands in for a piece does so in workdirs alone.
+        pieces.find(path, f"config.{name}={path!r}", own, trust=not is_stored)
+        return path
+
+    if name == "prior" and isinstance(value, str):
+        return re.sub(
+            r"[\w.:/-]+(?=\()", lambda one: load(one[0]) if is_path(one[0]) else one[0], value
+        )
+    is_none = name not in _KEYS and isinstance(value, str) and value.lower() == "none"
+    if name not in _KINDS or value is None or is_none:
+        return None if is_none and name in _KINDS else value
+    if not isinstance(value, str):
+        return pieces.path_of(value)
+    known = named({**_KINDS[name].names, **builtin.TASK_OF_MODELS}, value)
+    is_own = is_source(value) if name == "dataset" else is_path(value)
+    return load(value) if is_own and not known else value
+
+
+def is_source(name: str) -> bool:
+    """Whether the name of a data set is the path of a user's source, not an unknown `tar:data`."""
+    return is_path(name) and "." in name.rpartition(":")[0]
+
+
+# The pieces of a run.
+
+
+def keys_of(kind: str, value: Any) -> type:
+    """The class that declares the keys of a piece; `object` if it has none.
+
+    Args:
+        kind: `method`, `task`, `model`, `likelihood` or `dataset`.
+        value: Name or path.
+
+    Raises:
+        InputError: It is unknown, or cannot be loaded.
+    """
+    if name := named(_KINDS[kind].names, value):
+        return _KEYS[kind].get(name, object)
+    if value == builtin.AUTO or (kind == "dataset" and not is_source(value)):
+        return object
+    piece = _KINDS[kind].load(value)
+    keys = getattr(piece, "keys", piece)
+    return keys if isinstance(keys, type) else object
+
+
+def _part(kind: str, value: Any) -> Part:
+    cls, prefix = keys_of(kind, value), ""
+    if kind in ("model", "likelihood"):  # The last word of a path; of an object, of its class.
+        prefix = re.findall(r"\w+", re.sub(r" object( \d+)?>$", "", value))[-1].lower() + "."
+    return Part(f"config.{kind}={value}", cls, fields_of(cls, prefix))
+
+
+_EVERY = Part("every run", builtin.EveryRun, fields_of(builtin.EveryRun))
+
+
+def _parts(values: Mapping[str, Any]) -> list[Part]:
+    """The pieces of a run, by some or all of its flat values."""
+    task = _part("task", task_of(values))
+    kinds = [one for one in ("model", "likelihood", "dataset") if one in task.fields]
+    return [
+        _EVERY,
+        task,
+        _part("method", values.get("method", builtin.EveryRun.method)),
+        *(
+            _part(one, values.get(one, task.fields[one].default))
+            for one in kinds
+            if task.fields[one].kind
+        ),
+    ]
+
+
+def _fields(parts: Iterable[Part]) -> dict[str, Key]:
+    return {name: one for part in parts for name, one in part.fields.items()}
+
+
+def fields_for(values: Mapping[str, Any]) -> dict[str, Key]:
+    """The keys of a run, by some or all of its flat values.
+
+    Raises:
+        InputError: A piece is unknown.
+    """
+    return _fields(_parts(values))
+
+
+def settings(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a network or likelihood, for its code.
+
+    Args:
+        kind: `model` or `likelihood`.
+        config: Of the run, nested or flat.
+
+    Returns:
+        Keyword arguments.
+    """
+    values = flatten(config)
+    return {
+        one.attribute: tuple(value) if isinstance(value := values[name], list) else value
+        for name, one in _part(kind, values[kind]).fields.items()
+        if name in values
+    }
+
+
+def with_defaults(config: Any, cls: type) -> ml_collections.FrozenConfigDict:
+    """A configuration with the keys of a class that it lacks, at their defaults."""
+    lacking = {name: one.default for name, one in fields_of(cls).items()}
+    return Run({**lacking, **flatten(config)}).config
+
+
+def trait(kind: str, value: str, name: str) -> Any:
+    """A property of a method or task, such as `is_exact`: its own, or the default."""
+    base = builtin.Method if kind == "method" else builtin.Task
+    return getattr(keys_of(kind, value), name, getattr(base, name, None))
+
+
+def task_of(values: Mapping[str, Any]) -> str:
+    """Name of the task of a run, from some or all of its flat values.
+
+    Raises:
+        InputError: The method is unknown.
+    """
+    if (task := values.get("task")) is not None:
+        return str(task)
+    if model := named(builtin.TASK_OF_MODELS, values.get("model", "")):
+        return builtin.TASK_OF_MODELS[model]
+    able = trait("method", values.get("method", builtin.EveryRun.method), "tasks")
+    return "distillation" if values.get("teacher") else str(able[0])
+
+
+def predicts(config: Mapping[str, Any]) -> bool:
+    """Whether a run leaves an ensemble that predicts examples."""
+    task = task_of(flatten(config))
+    return bool(trait("method", config["method"], "result") and trait("task", task, "restore"))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Returns 'key: old -> new' of each key of a run that differs and may not.
+
+    A key that is absent from one of two runs with the same pieces has its default.
+    """
+    before, after = flatten(old), flatten(new)
+    fields = fields_for(before) | fields_for(after)
+    defaults = {name: as_json(one.default) for name, one in fields.items()}
+    before, after = defaults | before, defaults | after
+    # Of other pieces the keys are others, too.
+    names = [one for one in _KEYS if before.get(one) != after.get(one)] or sorted(before | after)
+    return [
+        f"{name}: {before.get(name)!r} -> {after.get(name)!r}"
+        for name in names
+        if before.get(name) != after.get(name) and not (name in fields and fields[name].may_change)
+    ]
+
+
+def may_change(config: Mapping[str, Any]) -> set[str]:
+    """The keys of a run that may differ when it is resumed."""
+    return {name for name, one in fields_for(flatten(config)).items() if one.may_change}
+
+
+# Values and mistakes.
+
+
+def _unknown_pieces(
+    *configs: dict[str, Any],
+) -> tuple[list[str], Sequence[dict[str, Any]]]:
+    """Lines on pieces that cannot be loaded, and the configurations without them."""
+    faults = {}
+    for config in configs:
+        for kind in (one for one in _KEYS if one in config):
+            if kind == "model" and named(builtin.TASK_OF_MODELS, config[kind]):
+                continue  # A model of a task.
+            try:
+                keys_of(kind, config[kind])
+            except InputError as error:
+                faults[kind, str(config[kind])] = str(error)
+    known = [{k: v for k, v in one.items() if (k, str(v)) not in faults} for one in configs]
+    return [*faults.values()], known
+
+
+def _read(given: Mapping[str, Any], fields: Mapping[str, Key]) -> tuple[dict[str, Any], list[str]]:
+    """The value of each key, and the mistakes."""
+    values, problems = {}, []
+    for name, field in fields.items():
+        value, kind = given.get(name, field.default), _KINDS.get(name)
+        try:
+            values[name] = read(field, value)
+            if kind is not None and name not in _KEYS and value is not None and value not in kind:
+                problems.append(kind.unknown(value))
+        except ValueError as error:
+            problems.append(f"config.{name}={_quoted(value)} {error}")
+            values[name] = field.default  # So that the rest is checked too.
+    return values, problems
+
+
+def _misplaced(given: Mapping[str, Any], run: Run) -> list[str]:
+    """Lines on unknown keys, and on those of pieces that the run does not have."""
+    lines, of_others = [], dict[tuple[str, ...], list[str]]()
+    for name in given:
+        if name not in all_fields() and name not in run.values:
+            lines.append(unknown_key(name, run.values))
+        elif name not in run.values:
+            of_others.setdefault(owners(name), []).append(name)
+    instead = dict(builtin.REMEDIES)
+    for part in run.parts:
+        instead.update(getattr(part.cls, "instead", {}))
+    for (kind, *names), keys in of_others.items():
+        owner = f"config.{kind}={listed(map(repr, names), most=6)}"
+        if kind == "task":
+            owner = builtin.TASKS[names[0]].chosen_by
+        texts = [f"config.{one}={_quoted(given[one])}" for one in keys]
+        kind = kind if kind in run.values else "method"
+        own = f"config.{kind}={run.values[kind]!r}"
+        are, them = ("is", "it") if len(keys) == 1 else ("are", "them")
+        remedies = dict.fromkeys(f"; {instead[one]}" for one in keys if one in instead)
+        lines.append(
+            f"{listed(texts, 'and', 99)} {are} for {owner}, and this run has {own}: remove {them}"
+            + "".join(remedies)
+        )
+    return lines
+
+
+def _only_here(values: Mapping[str, Any]) -> list[str]:
+    """Notes on pieces that no other process can import."""
+    return [
+        f"config.{name}={values[name]!r} exists in this process only. For other processes put it "
+        f"in a file and set config.{name}='file.py:Name'"
+        + ", or use ensemble.load(..., model=...)" * (name == "model")
+        + "."
+        for name in _KINDS
+        if is_path(values.get(name) or "") and not pieces.is_importable(values[name])
+    ]
+
+
+def _quoted(value: Any) -> str:
+    """A value in a message; a number or truth value of the command line has no quotes."""
+    is_plain = isinstance(value, str) and re.fullmatch(
+        r"[-+.\de]+|inf|nan|true|false", value, re.IGNORECASE
+    )
+    return str(value) if is_plain else repr(value)
+
+
+# All keys.
+
+
+@functools.cache
+def all_parts() -> Mapping[tuple[str, str], Part]:
+    """Every built-in piece that has keys, by kind and name."""
+    of_kinds = {(kind, name): _part(kind, name) for kind, names in _KEYS.items() for name in names}
+    return {("run", "every"): _EVERY, **of_kinds}
+
+
+@functools.cache
+def all_fields() -> Mapping[str, Key]:
+    """Every key of every built-in piece; of a key that several have, the first."""
+    result: dict[str, Key] = {}
+    for part in all_parts().values():
+        result |= {name: one for name, one in part.fields.items() if name not in result}
+    return result
+
+
+def owners(name: str) -> tuple[str, ...]:
+    """Kind and names of the built-in pieces that have a key."""
+    having = [place for place, part in all_parts().items() if name in part.fields]
+    kinds = [kind for kind, _ in having]
+    kind = next((one for one in ("method", "model") if one in kinds), kinds[0])
+    return kind, *(one for its, one in having if its == kind)
+
+
+def unknown_key(name: str, own: Iterable[str] = ()) -> str:
+    """The message for an unknown key, with the nearest known ones, or with the keys of a block."""
+    known = {*all_fields(), *own}
+    inner = {one: key for one, key in all_fields().items() if one.startswith(f"{name}.")}
+    if inner:
+        examples = (
+            f"config.{one}={key.default or {bool: True, int: 2}.get(key.type, '...')}"
+            for one, key in sorted(inner.items())
+        )
+        return (
+            f"config.{name} is a block of keys and takes no value itself; set {', '.join(examples)}"
+        )
+    last = name.rpartition(".")[2]
+    close = sorted(one for one in known if one.rpartition(".")[2] == last)
+    close = close or difflib.get_close_matches(name, known, n=1)
+    hint = (
+        f"Did you mean config.{' or config.'.join(close)}?" if close else "--print_config lists all"
+    )
+    return f"config.{name} is no key of the configuration. {hint}"
+
+
+def listed(names: Iterable[str], word: str = "or", most: int = 8) -> str:
+    """Names in words, of which the first are shown."""
+    names = [*names]
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    *first, last = names
+    return f"{', '.join(first)} {word} {last}" if first else last

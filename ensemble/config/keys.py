@@ -1,0 +1,192 @@
+"""Declaration of configuration keys: fields of frozen dataclasses.
+
+    @dataclasses.dataclass(frozen=True)
+    class HMC(Chains):
+        num_chains: int = key(4, "chains in all", gt=0)
+        step_size: float = key(0.01, "step size of the integrator", gt=0, block="sampler")
+
+The annotation is the type of a key; `config.sampler.step_size` is in a block. A class attribute
+`config_rules` of a dataclass has the sets of values that cannot be used together, `builtin.Rule`.
+"""
+
+import dataclasses
+import functools
+import operator
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MAX_STEPS = 2**31 - 1
+"""Largest whole number: steps and draws are counted in 32 bits on the devices."""
+MAX_MEMBERS = 2**20
+"""Largest number of members or chains: each has its own scalars and entries in the report."""
+SMALLEST, LARGEST = 1e-15, 1e15
+"""Bounds of the size of numbers: the squares of others leave float32."""
+_SHARED = ("dropout",)
+"""Keys of several networks, which have no name of a network in front."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """A key of a configuration.
+
+    Attributes:
+        default: Value if it is not set.
+        meaning: In a few words.
+        bounds: Limits by operator, `gt`, `ge`, `lt` and `le`.
+        read: Function from a given value to the value of the key; raises `ValueError` if the value
+            is invalid. By default the type says what is read.
+        is_valid: Predicate of a value that was read.
+        rule: Wording of the rule, if type and bounds do not express it.
+        may_change: If True, a resumed run may have another value.
+        kind: Name of the kind of piece that the value selects, such as `method`.
+        inherits: If False, the value of a config file is dropped if the command line changes the
+            method.
+        block: Name of the block that the key is in, such as `sampler`.
+        name: In the configuration.
+        attribute: Name in its class.
+        type: Of its value, or of the values of a tuple.
+        is_many: Whether the value is a tuple.
+        choices: The possible values, if there are few.
+    """
+
+    default: Any
+    meaning: str
+    bounds: Mapping[str, float]
+    read: Callable[[Any], Any] | None = None
+    is_valid: Callable[[Any], bool] | None = None
+    rule: str = ""
+    may_change: bool = False
+    kind: str = ""
+    inherits: bool = True
+    block: str = ""
+    name: str = ""
+    attribute: str = ""
+    type: Any = str
+    is_many: bool = False
+    choices: tuple[Any, ...] = ()
+
+
+def key(default: Any, meaning: str, **properties: Any) -> Any:
+    """Declares a key; `properties` are those of `Key` to `block`, and `gt`, `ge`, `lt`, `le`."""
+    bounds = {one: properties.pop(one) for one in _BOUNDS if one in properties}
+    about = Key(default, meaning, bounds, **properties)
+    return dataclasses.field(default=default, metadata={"key": about})
+
+
+@functools.cache
+def fields_of(cls: type, prefix: str = "") -> dict[str, Key]:
+    """Keys of a class by full name; empty if it declares none."""
+    declared = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    absent = getattr(cls, "instead", ())
+    own = [one for one in declared if "key" in one.metadata and one.name not in absent]
+    hints = typing.get_type_hints(cls) if own else {}
+    result = {}
+    for one in own:
+        about: Key = one.metadata["key"]
+        block = f"{about.block}." if about.block else prefix
+        name = one.name if one.name in _SHARED else block + one.name
+        result[name] = dataclasses.replace(
+            about, name=name, attribute=one.name, **_shape(hints[one.name])
+        )
+    return result
+
+
+def _shape(hint: Any) -> dict[str, Any]:
+    """What an annotation says of a key."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _shape(next(one for one in args if one is not type(None)))
+    if origin is typing.Literal:
+        return {"choices": args}
+    return {"type": args[0], "is_many": True} if origin is tuple else {"type": hint}
+
+
+# Values.
+
+
+def read(field: Key, value: Any) -> Any:
+    """Returns the value of a key, of its type; texts of the command line are converted.
+
+    Raises:
+        ValueError: The value is invalid; the message is the rule.
+    """
+    is_none = isinstance(value, str) and value.lower() == "none" and field.type is not str
+    if value is None and field.default is not None:
+        raise ValueError(f"must have a value; omit it for {field.default!r}")
+    if value is None or (is_none and field.default is None):
+        return None
+    try:
+        result = field.read(value) if field.read else _typed(value, field)
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        has_rule = field.rule or not field.read
+        raise ValueError(rule_of(field) if has_rule else str(error)) from None
+    for number in result if isinstance(result, tuple) else (result,):
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            _check_number(number, field)
+    if field.is_valid is not None and not field.is_valid(result):
+        raise ValueError(field.rule)
+    return result
+
+
+def _typed(value: Any, field: Key) -> Any:
+    if field.is_many:
+        parts = value.split(",") if isinstance(value, str) else value
+        parts = parts if isinstance(parts, list | tuple) else [parts]
+        return tuple(_typed(one, dataclasses.replace(field, is_many=False)) for one in parts)
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        value = value.item()  # A NumPy scalar.
+    if isinstance(value, str) and field.type is not str:
+        value = _TRUTHS[value.lower()] if field.type is bool else field.type(value)
+    if type(value) is int and field.type is float:
+        value = float(value)
+    if type(value) is not field.type or (field.choices and value not in field.choices):
+        raise ValueError
+    return value
+
+
+_TRUTHS = {"true": True, "false": False}
+_WORDS = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("text", "texts"),
+    bool: ("True or False", "truth values"),
+}
+_BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "gt": (operator.gt, "above"),
+    "ge": (operator.ge, "at least"),
+    "lt": (operator.lt, "below"),
+    "le": (operator.le, "at most"),
+}
+
+
+def _check_number(value: float, field: Key) -> None:
+    bounds = dict(field.bounds)
+    if isinstance(value, int) and value > bounds.setdefault("le", MAX_STEPS):
+        raise ValueError(f"must be at most {bounds['le']}")
+    if not all(_BOUNDS[one][0](value, bound) for one, bound in bounds.items()):
+        raise ValueError(rule_of(field))
+    if value and not SMALLEST <= abs(value) <= LARGEST:  # Nor NaN.
+        raise ValueError(
+            f"must be from {SMALLEST:g} to {LARGEST:g} in size: its square must fit in float32"
+        )
+
+
+def rule_of(field: Key) -> str:
+    """The rule of a key in words."""
+    if field.rule:
+        return field.rule
+    if field.choices:
+        return f"must be one of {', '.join(field.choices)}"
+    words = _WORDS[field.type][field.is_many]
+    if field.bounds == {"gt": 0} and not field.is_many:
+        return f"must be {words.replace('a ', 'a positive ', 1)}"
+    words += " separated by commas," * field.is_many
+    bounds = " and ".join(f"{_BOUNDS[one][1]} {bound}" for one, bound in field.bounds.items())
+    return f"must be {words} {bounds}".strip(" ,")
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON has it."""
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,110 @@
+"""The order of examples, and what the devices make of them: normalised, augmented."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.errors import InputError
+
+# Splits, batches, clutter, blends and searches draw from streams of their own.
+SPLIT_STREAM, BATCH_STREAM, CLUTTER_STREAM, SEARCH_STREAM = 1, 2, 3, 5
+
+
+def seeded_generator(stream: int, seed: int, *path: int) -> np.random.Generator:
+    """A NumPy generator for (stream, seed, path): Philox, seeded through SeedSequence's hash.
+
+    Raises:
+        InputError: if the seed is negative.
+    """
+    if seed < 0:
+        raise InputError(f"seed={seed} must not be negative; use any whole number from 0")
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([stream, seed, *path])))
+
+
+def epoch_batches(
+    num_examples: int,
+    batch_size: int,
+    seed: int,
+    epoch: int,
+    member: int | None = None,
+    length: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The batches of one epoch, a pure function of the arguments: a resumed run goes on alike.
+
+    The order is a permutation by NumPy's Philox generator, seeded with (seed, epoch, member). Every
+    example comes exactly once. The last batch is filled up by repeating its own examples in turn,
+    at weight 0: batch statistics then see real examples only.
+
+    Args:
+        num_examples: N.
+        batch_size: B.
+        seed: of the run.
+        epoch: from 0.
+        member: whose own order it is, or None for the order that members share.
+        length: of the epoch, which begins the order again where it is longer; None: N.
+
+    Returns:
+        indices: int32 `[ceil(length / B), B]`.
+        weights: float32, the same shape: 1, or 0 where an example only fills up the batch.
+
+    Raises:
+        InputError: if a size is not positive or the seed is negative.
+    """
+    for what, size in (("num_examples", num_examples), ("batch_size", batch_size)):
+        if size < 1:
+            raise InputError(f"{what}={size} must be at least 1")
+    # SeedSequence takes [seed, epoch] for [seed, epoch, 0], so that member k has to be k + 1.
+    path = (epoch, 0 if member is None else member + 1)
+    order = seeded_generator(BATCH_STREAM, seed, *path).permutation(num_examples).astype(np.int32)
+    if length is not None:
+        order, num_examples = np.resize(order, length), length
+    num_steps = -(-num_examples // batch_size)
+    last = order[(num_steps - 1) * batch_size :]
+    indices = np.concatenate([order[: len(order) - len(last)], np.resize(last, batch_size)])
+    weights = np.ones(num_steps * batch_size, np.float32)
+    weights[num_examples:] = 0
+    return indices.reshape(num_steps, batch_size), weights.reshape(num_steps, batch_size)
+
+
+def normalise(
+    inputs: jax.typing.ArrayLike,
+    shift: jax.typing.ArrayLike,
+    scale: jax.typing.ArrayLike,
+    squash: jax.typing.ArrayLike | None = None,
+) -> jax.Array:
+    """What networks see: z = (inputs - shift) * scale, float32, on the device.
+
+    Args:
+        inputs: `[..., H, W, C]` or `[..., F]`, uint8 or float32.
+        shift: broadcastable to an example.
+        scale: broadcastable to an example.
+        squash: likewise; 1 where z becomes arsinh(z), which grows as its logarithm does, else 0.
+    """
+    z = (jnp.asarray(inputs, jnp.float32) - shift) * scale
+    return z if squash is None else jnp.where(jnp.asarray(squash) > 0, jnp.arcsinh(z), z)
+
+
+def augment(rng_keys: jax.Array, images: jax.Array, shift: int, flip: bool) -> jax.Array:
+    """Moves each image at random, and mirrors it left to right with probability 1/2.
+
+    Args:
+        rng_keys: `[B]`, one key per image.
+        images: `[B, H, W, C]`, any dtype.
+        shift: the largest translation in pixels, along both axes; 0 is none. Zeros come in.
+        flip: whether to mirror.
+
+    Returns:
+        `[B, H, W, C]`, the dtype of `images`.
+    """
+
+    def augment_one(rng_key: jax.Array, image: jax.Array) -> jax.Array:
+        key_shift, key_flip = jax.random.split(rng_key)
+        if shift:
+            padded = jnp.pad(image, ((shift, shift), (shift, shift), (0, 0)))
+            row, column = jax.random.randint(key_shift, (2,), 0, 2 * shift + 1)
+            image = jax.lax.dynamic_slice(padded, (row, column, 0), image.shape)
+        if flip:
+            image = jnp.where(jax.random.bernoulli(key_flip), image[:, ::-1], image)
+        return image
+
+    return jax.vmap(augment_one)(rng_keys, images)

@@ -1,0 +1,272 @@
+"""Data by name, or of a program: what is loaded, which sets there are here, and the defaults."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ensemble import likelihoods
+from ensemble.config import task_of, trait
+from ensemble.config.build import is_source
+from ensemble.config.builtin import AUTO, DATASETS, LIKELIHOOD_OF, DataForm, data_form_of
+from ensemble.config.pieces import LIKELIHOODS, given_or_imported, resolve
+from ensemble.data import image_form
+from ensemble.data.dataset import carved
+from ensemble.data.source import NO_TABLE, Request, Source, SplitInputs, TableKeys
+from ensemble.errors import InputError, shown
+from ensemble.storage.paths import is_remote
+
+if TYPE_CHECKING:
+    from ensemble.data.data_forms import Given
+    from ensemble.data.own_arrays import OwnData
+
+logger = logging.getLogger("ensemble")
+
+KNOWN_DATASETS = tuple(name for name, entry in DATASETS.items() if entry.is_listed)
+_TABLES = (".tsv", ".xlsx", ".json", ".pkl")
+_FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
+
+
+def prefix_of_path(path: str) -> str:
+    """What stands before the colon of a data set that is at a path, by what is there."""
+    from ensemble.data.records import INDEX  # Most data are no records.
+
+    ending = _FILES.get(os.path.splitext(path)[1].lower())
+    if is_remote(path):
+        return ending or "records"
+    folder = Path(path).expanduser()
+    if (folder / INDEX).is_file():
+        return "records"
+    if any(folder.glob("*inputs.npy")):
+        return "npy"
+    return ending or "folder"
+
+
+def find_entry(name: str) -> DataForm | None:
+    """The form of data that a name belongs to; None if it is unknown."""
+    key = data_form_of(name)
+    if key is None:
+        return DataForm(name, is_listed=False) if is_source(name) else None
+    return DATASETS[key]
+
+
+def given_examples(name: str, request: Request) -> OwnData:
+    """Returns the examples of a data set before splits are carved.
+
+    Raises:
+        InputError: As `load_dataset`, or the data set has none that can be had so.
+    """
+    entry = _entry(name, request)
+    if not entry.given:
+        able = ", ".join(name for name, one in DATASETS.items() if one.given)
+        raise InputError(f"dataset={name!r} cannot be written as records; {able} can")
+    given: OwnData = resolve(entry.given)(name, request)
+    return given
+
+
+def models_of(name: str) -> tuple[str, ...]:
+    """The models that a data set is for; none if it is for all that no data set is for."""
+    entry = find_entry(name)
+    return entry.models if entry else ()
+
+
+def load_dataset(
+    name: str,
+    data_dir: str | None = None,
+    seed: int = 0,
+    hold_out: bool = True,
+    resize: int | str | None = None,
+    table: TableKeys = NO_TABLE,
+) -> Source:
+    """Loads a data set.
+
+    Args:
+        name: `digits`, or `clutter` and `grouped_clutter`, generated from them; a TFDS set,
+            `mnist`, `fashion_mnist`, `kmnist`, `cifar10` or `tfds:NAME` (see
+            `tfds_sets`), which is prepared there; own data, `npz:PATH` or `npy:FOLDER` (see
+            `data_forms`), `folder:PATH` or `records:FOLDER` (see `records`), or a table,
+            `csv:PATH` or `parquet:PATH` (see `tables`); or a source of an application.
+        data_dir: where TFDS sets lie; by default the variable TFDS_DATA_DIR, else
+            `~/tensorflow_datasets`.
+        seed: of the split of own data that comes without splits.
+        hold_out: whether to hold validation and calibration data out of the training data; if not,
+            all of them are for training, and of own data also what would be carved for testing.
+        resize: the size of pictures that are read from files: see `image_form.parse_size`.
+        table: what is said of a table.
+
+    Raises:
+        InputError: if the name is unknown, or the data cannot be had or used.
+    """
+    size = image_form.parse_size(resize)
+    return load(name, Request(data_dir, seed, hold_out, size=size, table=table, prepares=True))
+
+
+def load(name: str, request: Request) -> Source:
+    """Loads a data set by a request; raises what `load_dataset` does."""
+    entry = _entry(name, request)
+    if not entry.loader:
+        return carved(given_examples(name, request._replace(in_memory=True)), name, request)
+    loader = entry.loader
+    if loader == name:  # A program's own.
+        source: Source = given_or_imported(name, f"config.dataset={name!r}")(name, request)
+    else:
+        source = resolve(loader)(name, request)
+    return source
+
+
+def complete(
+    config: Mapping[str, Any], overrides: Mapping[str, Any], data: Any
+) -> tuple[Given | None, Mapping[str, Any]]:
+    """Completes a program's configuration for its data, and recognises these.
+
+    Keys that are left out have the values of `Given.defaults`, where data are handed over. The
+    likelihood 'auto' is settled by what is learned.
+
+    Args:
+        config: some of the keys, flat.
+        overrides: further keys, which count.
+        data: in any of the forms of `ensemble.data.data_forms`; None: the configuration names
+            the data.
+
+    Returns:
+        The data, None where they are named, and the configuration.
+
+    Raises:
+        InputError: the data are in no such form, or cannot be read.
+    """
+    said = {**config, **overrides}
+    name, target = said.get("likelihood", ""), said.get("target") or ""
+    if data is None:
+        if name == AUTO:
+            config = {**config, "likelihood": _likelihood_of(said.get("dataset", ""), target)}
+        return None, config
+    if place := trait("task", task_of(said), "given"):
+        given = resolve(place)(data)
+        return given, {"dataset": "ratings:arrays", **given.defaults(said), **config}
+    from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
+
+    kind = None
+    if name in LIKELIHOODS:
+        kind = "labels" if likelihoods.named(name).takes_logits else "targets"
+    given = recognise(data, kind, target)
+    found = {"likelihood": LIKELIHOOD_OF[given.kind]} if name == AUTO else {}
+    return given, {**given.defaults(said), **config, **found, "dataset": "arrays"}
+
+
+def _likelihood_of(name: str, target: str) -> str:
+    """The likelihood of a table in files, by the column to learn.
+
+    Raises:
+        InputError: the data are no table, or cannot be read.
+    """
+    entry = _entry(name, Request())
+    if not entry.kind_of_target:
+        raise InputError(
+            f"config.likelihood='auto' is for tables, and config.dataset={name!r} is none: set "
+            "'categorical' for classes, 'gaussian' for numbers"
+        )
+    kind = resolve(entry.kind_of_target)(name, target)
+    logger.info(
+        "The column %s holds %s: config.likelihood is %r; set it if you mean another.",
+        shown(target),
+        "classes" if kind == "labels" else "numbers",
+        LIKELIHOOD_OF[kind],
+    )
+    return LIKELIHOOD_OF[kind]
+
+
+def load_test_inputs(
+    name: str, data_dir: str | None = None, size: tuple[int, int] | None = None
+) -> SplitInputs:
+    """Loads the inputs [N, ...] of a set's test split; of own data without one, all inputs.
+
+    Args:
+        name: as of `load_dataset`.
+        data_dir: as of `load_dataset`.
+        size: (height, width) of pictures, where they are read one by one; None: their own.
+
+    Raises:
+        InputError: as `load_dataset`.
+    """
+    entry = find_entry(name)
+    size = size if entry and entry.can_resize else None
+    request = Request(data_dir, hold_out=False, only_test=True, size=size)
+    source = load(name, request)
+    return SplitInputs(source, "test" if "test" in source.sizes else "train")
+
+
+def refuse_resize(what: str) -> InputError:
+    """The error for data that are not resized.
+
+    Args:
+        what: they are, for the message.
+    """
+    able = ", ".join(name for name, entry in DATASETS.items() if entry.can_resize)
+    return InputError(
+        f"config.resize is for pictures from files ({able}), and {what} is none of these: leave "
+        "it out, and resize the images yourself if need be"
+    )
+
+
+def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:
+    """Names of the known sets that are here already, with examples of this shape.
+
+    Sets that cannot be looked for, or that are damaged, are left out with a warning: nobody has
+    asked for them.
+
+    Args:
+        shape: (H, W, C).
+        data_dir: as of `load_dataset`.
+    """
+    found = []
+    for name, entry in DATASETS.items():
+        if entry.input_shape != tuple(shape):
+            continue
+        try:
+            if not entry.finder or resolve(entry.finder)(name, data_dir):
+                found.append(name)
+        except InputError as error:
+            logger.warning("%s is left out of the known sets: %s", name, error)
+    return found
+
+
+def _entry(name: str, request: Request) -> DataForm:
+    """The form of a data set, which can do what is asked for.
+
+    Raises:
+        InputError: there is none, or it cannot.
+    """
+    entry = find_entry(name)
+    prefix = name.partition(":")[0]
+    if name in DATASETS and prefix != name:
+        raise InputError(
+            f"config.dataset={name!r} names no data yet: set --config.dataset={prefix}:..., with "
+            "the path of yours"
+        )
+    if entry is None:
+        raise _unknown(name)
+    # What cannot be listed is a program's: its loader says so, also of data frames.
+    if request.table.keys and entry.is_listed and not entry.kind_of_target:
+        from ensemble.data.data_forms import refuse_table_keys  # Where it is refused.
+
+        raise refuse_table_keys(request.table, f"config.dataset={name!r} has no named columns")
+    if request.size is not None and not entry.can_resize:
+        raise refuse_resize(f"config.dataset={name!r}")
+    return entry
+
+
+def _unknown(name: str) -> InputError:
+    end = os.path.splitext(name)[1].lower()
+    if end in _TABLES:
+        remedy = "is a table in a form that is not read: write it as CSV, and set csv:PATH"
+    elif end in _FILES or is_remote(name) or os.path.isdir(os.path.expanduser(name)):
+        remedy = f"is a path; write {prefix_of_path(name)}:{name}"
+    else:
+        close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        remedy = f"is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}"
+    return InputError(f"dataset={name!r} {remedy}")

@@ -1,0 +1,132 @@
+"""Digits in clutter: scikit-learn's digits, turned, resized and put on a busy background.
+
+Every image shows one whole bright digit, which is its label. Pieces of other digits lie around it,
+there is noise, and in a quarter of the images a second, darker digit overlaps the first. The closer
+the brightness of the two, the less the image says which of them is meant.
+
+Of `clutter` every image draws its digit from all of them, in all splits: images are independent,
+and scores are about more of the same. Of `grouped_clutter` each digit is in one split and in
+several images, which are alike: they are a group.
+"""
+
+import dataclasses
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from ensemble.data.batches import CLUTTER_STREAM, seeded_generator
+from ensemble.data.dataset import Dataset, join_for_training, make_dataset
+from ensemble.data.digits import CLASS_NAMES, read_digits, split_digits
+from ensemble.data.source import Examples, Request, Strata
+
+SIZES = {"train": 3_600, "validation": 600, "calibration": 1_000, "test": 1_500}
+"""Images of `clutter`."""
+COPIES = {"train": 3, "validation": 4, "calibration": 4, "test": 5}
+"""Images of each digit of `grouped_clutter`."""
+SIDE = 20
+"""Rows and columns of an image."""
+_NUM_PIECES = 3  # Of other digits, in every image.
+_PAIRED = 0.25  # Share of the images with a second digit.
+_ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinearly.
+
+
+def load_clutter(name: str, request: Request) -> Dataset:
+    """Makes a data set of independent images."""
+    rows, splits = read_digits(), {}
+    for index, (split, size) in enumerate(SIZES.items()):
+        rng = seeded_generator(CLUTTER_STREAM, 1, index)
+        shown = rng.integers(0, len(rows), size)
+        images = render(rows[:, :-1].reshape(-1, 8, 8), shown, rng)
+        splits[split] = Examples(images, rows[shown, -1].astype(np.int32))
+    return make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
+
+
+def load_grouped_clutter(name: str, request: Request) -> Dataset:
+    """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
+    splits, digits, num_digits = {}, {}, 0
+    for index, (split, (inputs, labels)) in enumerate(split_digits().items()):
+        shown = np.tile(np.arange(len(labels)), COPIES[split])
+        images = render(inputs[..., 0], shown, seeded_generator(CLUTTER_STREAM, 0, index))
+        splits[split] = Examples(images, labels[shown])
+        digits[split] = Examples(images, num_digits + shown)
+        num_digits += len(labels)
+    if not request.hold_out:
+        digits = join_for_training(digits)
+    groups = {split: Strata("digit", "group", one.targets) for split, one in digits.items()}
+    made = make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
+    return dataclasses.replace(made, groups=groups)
+
+
+def render(
+    digits: NDArray[np.uint8], shown: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.uint8]:
+    """Puts a digit into each image; clutter is made of all of the digits.
+
+    Args:
+        digits: `[N, 8, 8]`, 0..16.
+        shown: `[I]`, which digit each image shows.
+        rng: draws places, sizes, angles, brightness, clutter and noise.
+
+    Returns:
+        `[I, SIDE, SIDE, 1]`, 0..255.
+    """
+    sources = _enlarge(digits)
+    count = len(shown)
+    images = np.zeros((count, SIDE, SIDE))
+    for _ in range(_NUM_PIECES):
+        piece = _place(sources[rng.integers(0, len(digits), count)], 8, rng)
+        images = np.maximum(images, _window(piece, rng) * rng.uniform(0.4, 1, (count, 1, 1)))
+    # The second digit is from 0.5 to 1 times as bright as the first.
+    second = _place(sources[rng.integers(0, len(digits), count)], 4, rng)
+    second *= rng.uniform(0.5, 1, (count, 1, 1)) * (rng.random((count, 1, 1)) < _PAIRED)
+    first = _place(sources[shown], 2.5, rng)
+    images = np.maximum(images, np.maximum(first, second))
+    images = images * rng.uniform(0.6, 1, (count, 1, 1)) + rng.normal(0, 0.1, images.shape)
+    return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)[..., None]
+
+
+def _enlarge(digits: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Digits `[N, 8, 8]` as smooth pictures of 0..1, with a border of zeros."""
+    padded = np.pad(digits / 16.0, ((0, 0), (2, 2), (2, 2)))
+    side = padded.shape[1]
+    spline = scipy.ndimage.zoom(np.eye(side), (_ENLARGED, 1), order=3)  # [_ENLARGED * side, side]
+    return np.clip(spline @ padded @ spline.T, 0, 1)
+
+
+def _place(
+    sources: NDArray[np.float64], reach: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Turns by up to 30 degrees, resizes to 12 to 17 pixels, and moves from the centre."""
+    count, side, _ = sources.shape
+    angle = rng.uniform(-np.pi / 6, np.pi / 6, (count, 1, 1))
+    scale = 8 * _ENLARGED / rng.uniform(12, 17, (count, 1, 1))  # Source pixels per pixel.
+    centre = (SIDE - 1) / 2 + rng.uniform(-reach, reach, (2, count, 1, 1))
+    row, column = np.mgrid[:SIDE, :SIDE][:, None] - centre
+    middle = (side - 1) / 2
+    y = scale * (np.cos(angle) * row - np.sin(angle) * column) + middle
+    x = scale * (np.sin(angle) * row + np.cos(angle) * column) + middle
+    return _read_between(sources, y, x)
+
+
+def _read_between(
+    sources: NDArray[np.float64], y: NDArray[np.float64], x: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Values at rows y and columns x, each `[N, H, W]`, by bilinear interpolation; 0 outside."""
+    side = sources.shape[1]
+    y, x = np.clip(y, 0, side - 1 - 1e-6), np.clip(x, 0, side - 1 - 1e-6)
+    top, left = y.astype(int), x.astype(int)
+    down, right = y - top, x - left
+    values = sources.ravel()
+    place = side * (side * np.arange(len(sources))[:, None, None] + top) + left
+    upper = (1 - right) * values[place] + right * values[place + 1]
+    lower = (1 - right) * values[place + side] + right * values[place + side + 1]
+    return (1 - down) * upper + down * lower
+
+
+def _window(images: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Keeps a random square of 6 to 9 pixels of each image, which leaves a piece of a digit."""
+    size = rng.integers(6, 10, (len(images), 1))
+    start = rng.integers(0, SIDE - 6, (2, len(images), 1))
+    inside = (np.arange(SIDE) >= start) & (np.arange(SIDE) < start + size)
+    return images * (inside[0][:, :, None] & inside[1][:, None, :])

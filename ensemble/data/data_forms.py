@@ -1,0 +1,355 @@
+"""A program's own data, which `recognise` brings from any form to one.
+
+Besides the keys of `own_arrays` these are a pair `(X, y)`, an iterable of such pairs (the batches
+of a data loader; each may also be a mapping such as `{"image": X, "label": y}`), a mapping from
+names of splits to any of these, and mappings with the names that other libraries use, such as `X`
+and `y`, `images` and `labels`, `X_train` and `y_train`, or scikit-learn's `data` and `target`. Data
+frames hold a column to learn, or stand in the place of X.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ensemble.config import fields_for, task_of, trait
+from ensemble.config.builtin import DATASETS, LIKELIHOOD_OF, EveryRun
+from ensemble.config.pieces import METHODS
+from ensemble.data.dataset import carved
+from ensemble.data.image_form import is_channels_first
+from ensemble.data.labels import are_classes
+from ensemble.data.own_arrays import OwnData, check_arrays, local_path, max_data_bytes
+from ensemble.data.source import Request, Source, TableKeys
+from ensemble.data.splitting import split_of
+from ensemble.data.tables import is_table
+from ensemble.errors import InputError, in_one_line
+from ensemble.storage.npz import Pickled, map_array, read_arrays
+
+_INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
+_TARGETS = ("y", "Y", "target", "label")
+_REMEDY = (
+    "give (X, y), an iterable of batches (X, y), a mapping such as {'inputs': X, 'labels': y}, or "
+    "one by split {'train': (X, y), 'test': (X, y)}; or name a file by config.dataset"
+)
+_MLP = "mlp."
+"""Keys of networks of tables."""
+_SMALLEST_IMAGE = 8
+"""Pixels of the smaller side from which on pictures go to a CNN."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Given:
+    """Data that a program has handed over.
+
+    Attributes:
+        arrays: by the keys of `own_arrays`; inputs may be data frames, or mappings of columns.
+        is_table: whether inputs are these.
+    """
+
+    arrays: Mapping[str, Any]
+    is_table: bool
+
+    @property
+    def kind(self) -> str:
+        """Whether they have `labels` of classes or `targets`, numbers."""
+        return "targets" if any(key.endswith("targets") for key in self.arrays) else "labels"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an example; empty for tables, and for what has none."""
+        if self.is_table:
+            return ()
+        inputs = next((one for key, one in self.arrays.items() if key.endswith("inputs")), ())
+        try:
+            return np.shape(inputs)[1:]
+        except ValueError:  # Ragged, which is refused where the data are checked.
+            return ()
+
+    def source(self, request: Request) -> Source:
+        """Checks the data, and splits them.
+
+        Args:
+            request: how they are asked for.
+
+        Raises:
+            InputError: they cannot be used.
+        """
+        if self.is_table:
+            from ensemble.data.tables.table_source import dataset_from_frames  # Few have tables.
+
+            return dataset_from_frames(self.arrays, "arrays", request)
+        if request.table.keys:
+            raise refuse_table_keys(request.table, "arrays have no named columns")
+        return carved(check_arrays(self.arrays, "arrays"), "arrays", request)
+
+    def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Suggests values for keys that a program leaves out.
+
+        They are those of `configs/images.py` where inputs are pictures, of `configs/tabular.py`
+        where they are data frames, else of `configs/arrays.py`, if the run has such a key: the
+        method, the model, how long to train, and where neither `optimizer` nor `learning_rate` is
+        set, which suit each other only, all the rest. The likelihood is `gaussian` where the data
+        have `targets`.
+
+        Args:
+            said: some of the keys, or all, flat.
+        """
+        usual, chosen = EveryRun.method, bundled(self.shape, self.is_table)
+        own_method = chosen.get("method", usual)
+        task = task_of({**said, "method": usual})
+        is_learned = task in trait("method", own_method, "tasks")
+        method = said.get("method", own_method if is_learned else usual)
+        if method not in METHODS.names:
+            return {}  # Other methods have none; what is none is refused where all is checked.
+        if method != own_method:
+            chosen = bundled(self.shape, self.is_table, "deep_ensemble")
+        model = said.get("model", chosen.get("model", "cnn"))
+        own = fields_for({**said, "method": method, "model": model, "dataset": "arrays"})
+        found = {key: one for key, one in chosen.items() if key in own}
+        if "optimizer" not in own or said.keys() & {"optimizer", "learning_rate"}:
+            kept = {"method", "model", "num_epochs", "scaler", "dropout"}
+            found = {key: one for key, one in found.items() if key in kept or key.startswith(_MLP)}
+        if self.kind == "targets":
+            found["likelihood"] = LIKELIHOOD_OF["targets"]
+        # Only one of num_epochs and num_steps sets the duration; without a validation split there
+        # is nothing to look at.
+        no_use = {
+            "num_epochs": "num_steps" in said,
+            "early_stopping_epochs": said.get("train_on_all"),
+        }
+        return {key: one for key, one in found.items() if key not in said and not no_use.get(key)}
+
+
+def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> dict[str, Any]:
+    """Returns what a bundled configuration says for examples of a shape, beside the data.
+
+    Args:
+        shape: of one example.
+        is_table: whether examples are rows of a table.
+        variant: of `configs/tabular.py`.
+    """
+    from ensemble.configs import arrays, images, tabular  # Of a program's own data alone.
+
+    if is_table:
+        chosen = tabular.get_config(variant)
+    else:
+        chosen = (images if len(shape) > 1 else arrays).get_config()
+    sides = shape[1:] if is_channels_first(shape) else shape[:2]
+    if len(shape) > 1 and min(sides) < _SMALLEST_IMAGE:
+        chosen["model"] = "mlp"
+    return {key: one for key, one in chosen.items() if key not in ("dataset", "likelihood")}
+
+
+def refuse_table_keys(table: TableKeys, why: str) -> InputError:
+    """Makes the error for keys of tables where there is none.
+
+    Args:
+        table: the keys.
+        why: there is none.
+    """
+    kinds = [name for name, entry in DATASETS.items() if entry.kind_of_target]
+    return InputError(
+        f"{' and '.join(table.keys)} can be set for tables only ({', '.join(kinds)}, data "
+        f"frames), and {why}: remove what cannot be used"
+    )
+
+
+def recognise(data: Any, kind: str | None = None, target: str = "") -> Given:
+    """Recognises the form of what a program hands over.
+
+    Args:
+        data: Data in one of the forms above.
+        kind: `labels` or `targets`, what y is; None: targets if y holds fractions, else labels, and
+            of a column of a table as of `column_kinds.kind_of_target`.
+        target: Column of data frames that is y; empty: y is given beside them.
+
+    Raises:
+        InputError: The data are in no such form.
+    """
+    arrays = _by_name(data, "data", target)
+    inputs = [one for key, one in arrays.items() if key.endswith("inputs")]
+    has_tables = any(map(is_table, inputs))
+    ys = [key for key in arrays if key.rpartition("_")[2] == "y"]
+    if ys and kind is None:
+        kinds = [_kind(arrays[key], target, has_tables) for key in ys]
+        kind = "targets" if "targets" in kinds else "labels"
+    for key in ys:
+        arrays[f"{key[:-1]}{kind}"] = _of_column(arrays.pop(key), target, kind)
+    if ys and kind == "targets":
+        arrays.pop("class_names", None)
+    return Given(arrays, has_tables or any(isinstance(one, Mapping) for one in inputs))
+
+
+def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:
+    """The data by the keys of `own_arrays`, but `y` may be labels or targets."""
+    if is_table(data):
+        if not target:
+            raise InputError(
+                f"{what} is a {type(data).__name__}: set config.target to the column to learn, or "
+                "give (X, y)"
+            )
+        from ensemble.data.tables.raw_columns import take_target  # Most data are no tables.
+
+        return dict(zip(("inputs", "y"), take_target(data, target, what), strict=True))
+    if not isinstance(data, Mapping):
+        return _of_sequence(data, what)
+    if data and all(split_of(str(key)) for key in data):
+        return {
+            f"{split_of(str(key))}_{name}": values
+            for key, part in data.items()
+            for name, values in _by_name(part, f"{what}[{key!r}]", target).items()
+        }
+    if {"data", "target"} <= data.keys():  # scikit-learn's: whatever else it holds describes it.
+        names: Any = data.get("target_names")
+        data = {"inputs": data["data"], "y": data["target"]}
+        if np.size(names) > 1:
+            data["class_names"] = names
+    found: dict[str, Any] = {}
+    for key, values in data.items():
+        split, name = _parted(str(key))
+        name = "inputs" if name in _INPUTS else "y" if name in _TARGETS else name
+        whole = f"{split}_{name}" if split else name
+        if whole in found:
+            raise InputError(f"{what} has {whole!r} twice, once as {key!r}; give it once")
+        found[whole] = values
+    return found
+
+
+def _parted(key: str) -> tuple[str, str]:
+    """A key as split and rest: `train_inputs` and `X_train` are both of `train`."""
+    first, _, rest = key.partition("_")
+    if rest and split_of(first):
+        return split_of(first), rest
+    rest, _, last = key.rpartition("_")
+    is_ours = rest in (*_INPUTS, *_TARGETS) and split_of(last)
+    return (split_of(last), rest) if is_ours else ("", key)
+
+
+def _kind(targets: Any, target: str, has_tables: bool) -> str:
+    """Whether y holds `labels` of classes or `targets`, numbers."""
+    if target or has_tables:
+        # Most data are no tables.
+        from ensemble.data.tables.column_kinds import kind_of_target
+        from ensemble.data.tables.raw_columns import Column, of_frame
+
+        if not isinstance(targets, Column) and np.size(targets) == len(targets):
+            targets = of_frame({"y": np.ravel(targets) if np.ndim(targets) > 1 else targets})["y"]
+        if isinstance(targets, Column):
+            return kind_of_target(targets, target or "y")
+    try:
+        values = np.asarray(targets)
+    except ValueError:
+        return "labels"
+    return "targets" if values.dtype.kind == "f" and not are_classes(values) else "labels"
+
+
+def _of_column(values: Any, target: str, kind: str | None) -> Any:
+    """Targets or labels of a column of a data frame; others as they are."""
+    if not target:
+        return values
+    from ensemble.data.tables.column_kinds import target_values  # As in `_kind`.
+    from ensemble.data.tables.raw_columns import Column
+
+    return target_values(values, target, kind or "") if isinstance(values, Column) else values
+
+
+def _of_sequence(data: Any, what: str) -> dict[str, Any]:
+    """Inputs and targets: of a pair of arrays, or joined from an iterable of pairs."""
+    if _is_pair(data) and all(hasattr(one, "__array__") or isinstance(one, list) for one in data):
+        return {"inputs": data[0], "y": data[1]}
+    if isinstance(data, str | bytes | np.ndarray) or not isinstance(data, Iterable):
+        raise InputError(f"{what} is a {type(data).__name__}, not inputs and targets; {_REMEDY}")
+    parts = list[dict[str, np.ndarray]]()
+    for k, batch in enumerate(data):
+        one = {"inputs": batch[0], "y": batch[1]} if _is_pair(batch) else batch
+        named = _by_name(one, f"batch {k} of {what}") if isinstance(one, Mapping) else {}
+        if len(named) != 2 or named.keys() - {"y", "labels", "targets"} != {"inputs"}:
+            has = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
+            raise InputError(f"batch {k} of {what} has {has}, not inputs and targets; {_REMEDY}")
+        parts.append({name: np.asarray(values) for name, values in named.items()})
+    if not parts:
+        raise InputError(f"{what} is empty; {_REMEDY}")
+    lengths = {one.shape[:1] for one in parts[0].values()}
+    join: Any = np.stack if len(lengths) > 1 or () in lengths else np.concatenate
+    try:
+        return {name: join([part[name] for part in parts]) for name in parts[0]}
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"the batches of {what} have different shapes or names ({error}); {_REMEDY}"
+        ) from None
+
+
+def _is_pair(values: Any) -> bool:
+    return isinstance(values, tuple | list) and len(values) == 2
+
+
+# Arrays in files: npz files, which are read, and folders of npy files, which are mapped.
+
+
+def given_files(name: str, request: Request) -> OwnData:
+    """Returns the examples of an npz file or a folder of npy files as they are given.
+
+    Both hold the arrays of `own_arrays`, a folder in a file each: `train_inputs.npy`,
+    `train_labels.npy` and so on. Inputs in a folder may be larger than the memory: they are looked
+    through in blocks before training, and batches are read by their indices. Labels, and the
+    indices of splits that are carved, are in memory.
+
+    Raises:
+        InputError: A file cannot be used.
+    """
+    kind, _, path = name.partition(":")
+    arrays = read_npz(path) if kind == "npz" else _map_folder(path)
+    given = check_arrays(recognise(arrays).arrays, name)
+    return given._replace(stays_on_disk=kind == "npy")
+
+
+def read_npz(path: str) -> dict[str, np.ndarray]:
+    """Reads every array of an npz file; the keys are checked by `check_arrays`.
+
+    Raises:
+        InputError: The file is absent, no npz, damaged, or holds pickled objects.
+    """
+    file = local_path(path)
+    if not file.is_file():
+        raise InputError(f"npz:{path}: there is no file {file.absolute()}; check the path")
+    with _readable(f"npz:{path}"):
+        return read_arrays(file, max_data_bytes())
+
+
+def _map_folder(path: str) -> dict[str, np.ndarray]:
+    """Maps the inputs of a folder, and reads what else it holds, by the names of its files."""
+    root, arrays = local_path(path), {}
+    if not root.is_dir():
+        raise InputError(f"npy:{path}: there is no folder {root.absolute()}; check the path")
+    for file in sorted(root.glob("*.npy")):
+        what, is_large = f"npy:{path}: {file.name}", file.stem.endswith("inputs")
+        with _readable(what):
+            array = map_array(file)
+        if array.ndim > 1 and not array.flags.c_contiguous:
+            raise InputError(
+                f"{what} is in Fortran's order, in which an example lies all over the file; save "
+                "numpy.ascontiguousarray of it"
+            )
+        if not is_large and array.nbytes > max_data_bytes():
+            raise InputError(
+                f"{what} takes {array.nbytes:,} bytes, more than the {max_data_bytes():,} allowed "
+                "here; only inputs may be larger than the memory"
+            )
+        arrays[file.stem] = array if is_large else np.array(array)
+    return arrays
+
+
+@contextlib.contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Turns errors of files of arrays into one line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = f"is damaged or no file of NumPy ({in_one_line(error)})"
+        if isinstance(error, Pickled):
+            why = f"is not loaded: {error}, which can run code"
+        raise InputError(
+            f"{what} {why}; write arrays of numbers and texts by numpy.savez or save"
+        ) from error

@@ -1,0 +1,306 @@
+"""Folders of images, one per class: looked at before they are decoded, in bounded memory."""
+
+import dataclasses
+import math
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ensemble.data.image_form import resize_and_crop
+from ensemble.data.own_arrays import OwnData, local_path, max_data_bytes
+from ensemble.data.source import OnDisk, Request
+from ensemble.data.splitting import POOL, SPLITS, split_of
+from ensemble.errors import CorruptDataError, InputError, in_one_line, listed, shown
+from ensemble.notes import note
+from ensemble.storage.memory import memory_bytes
+
+# Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
+# decodes as it opens them, before their size can be checked.
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+_GREY = ("1", "L", "LA")
+_COLOUR = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV")
+_LEFT_BY_SYSTEMS = ("__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "@eadir")
+_REMEDY = f"repair {{0}}, convert {{0}} to one of {', '.join(FORMATS)}, or remove {{0}}"
+_EXIF = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
+"""Keys of Pillow, any of which may hold an orientation."""
+_ORIENTATION, _TURNED = 0x0112, (5, 6, 7, 8)
+"""Tag of EXIF, and its values that swap height and width."""
+_MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)
+_BYTES_PER_PIXEL = 12
+"""Pillow has 4, of an image up to three times: as it was, turned, and in another mode."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pictures:
+    """Images [N, H, W, C] uint8, upright, which are decoded from their files when they are read.
+
+    Attributes:
+        files: N files.
+        mode: Mode of Pillow that all get, `L` or `RGB`; transparency is dropped.
+        sides: (H, W).
+        is_resized: Whether all are brought to this size by `resize_and_crop`.
+        num_threads: Number of threads that decode.
+    """
+
+    files: Sequence[Path]
+    mode: str
+    sides: tuple[int, int]
+    is_resized: bool
+    num_threads: int
+    dtype: ClassVar[np.dtype] = np.dtype(np.uint8)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, H, W, C)."""
+        return (len(self.files), *self.sides, len(self.mode))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, where: Any, /) -> np.ndarray:
+        """Decodes images [n, H, W, C].
+
+        Raises:
+            CorruptDataError: Naming all files that cannot be used.
+        """
+        files = [self.files[i] for i in np.arange(len(self))[where]]
+        images = np.empty((len(files), *self.shape[1:]), np.uint8)
+
+        def decode(image: Any, i: int) -> None:
+            image.load()
+            if _may_be_turned(image):
+                import PIL.ImageOps  # Only for such pictures.
+
+                PIL.ImageOps.exif_transpose(image, in_place=True)
+            upright = image if image.mode == self.mode else image.convert(self.mode)
+            if self.is_resized:
+                upright = resize_and_crop(upright, self.sides)
+            images[i] = np.asarray(upright).reshape(self.shape[1:])
+
+        # Pillow decodes outside the interpreter lock, so that threads use all cores.
+        if faults := _read(files, decode, self.num_threads)[1]:
+            raise _unusable(faults, len(files))
+        return images
+
+
+def given_folder(name: str, request: Request) -> OwnData:
+    """Returns the examples of a folder of images.
+
+    The class folders lie in the folder itself, or in its folder `train` and those of other splits.
+    Sorted names of the folders that hold images are the class names.
+
+    Args:
+        name: `folder:PATH`.
+        request: How they are asked for; unless they are to be in memory, they are decoded when they
+            are read.
+
+    Raises:
+        InputError: There are no classes or images, or images cannot be read or differ in size, or
+            memory cannot hold them.
+    """
+    root, junk = local_path(name.partition(":")[2]), list[Path]()
+    if not root.is_dir():
+        raise InputError(f"{name}: there is no folder {root.absolute()}; check the path")
+    files = {
+        split: [(file, one.name) for one in _folders(part, junk) for file in _visible(one, junk)]
+        for split, part in _split_roots(root, junk).items()
+    }
+    every = [one for part in files.values() for one in part]
+    names, numbers = np.unique([label for _, label in every], return_inverse=True)
+    empty = next((f"the split {split} has none" for split, part in files.items() if not part), "")
+    if len(names) < 2 or empty:
+        raise InputError(
+            f"{name} holds {len(names)} class folders with images{empty and f', {empty}'}; put the "
+            "images of each of two or more classes into a folder of its own"
+        )
+    _note_left(root, junk)
+    stored: Any = _look([file for file, _ in every], request.size)[0]
+    size, limit = math.prod(stored.shape), max_data_bytes()
+    if request.in_memory and size > limit:
+        raise InputError(
+            f"{name} holds {size:,} bytes of pixels, more than the {limit:,} that are kept in "
+            "memory: set config.resize to something smaller, or write them as records by ensemble "
+            "convert, which are read in batches"
+        )
+    stored, inputs, targets, end = stored[:] if request.in_memory else stored, {}, {}, 0
+    for split, part in files.items():
+        start, end = end, end + len(part)
+        targets[split] = numbers[start:end].astype(np.int32)
+        rows = np.arange(start, end)
+        inputs[split] = (
+            stored[start:end] if request.in_memory else OnDisk(stored, rows, stored.dtype)
+        )
+    # A name may be any bytes, what is shown and stored is text.
+    texts = tuple(os.fsencode(one).decode(errors="replace") for one in names.tolist())
+    return OwnData(inputs, targets, Pictures.dtype, texts)
+
+
+def _split_roots(root: Path, junk: list[Path]) -> dict[str, Path]:
+    """Returns the folder that holds the class folders of each split, or of `POOL`.
+
+    A class may itself be called `train`: only a `train` folder with folders inside is a split.
+    """
+    if not _folders(root / "train", junk):
+        return {POOL: root}
+    found: dict[str, Path] = {}
+    for folder in _folders(root, junk):
+        split = split_of(folder.name)
+        if not split or split in found:
+            why = f"the split {split} a second time" if split else f"none of {', '.join(SPLITS)}"
+            raise InputError(
+                f"{_path(folder)} is beside the split train but {why}; rename or move it"
+            )
+        found[split] = folder
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def unlabelled(
+    paths: Sequence[str], size: tuple[int, int] | None = None
+) -> tuple[list[str], Pictures]:
+    """Finds image files, and those of folders and of the folders in these, whatever they mean.
+
+    Args:
+        paths: Files and folders, at least one.
+        size: (height, width) that all get; None: all have one size.
+
+    Returns:
+        Names [N], which are the paths of files, of a single folder relative to it; and images.
+
+    Raises:
+        InputError: A folder has no images, or images cannot be read or differ in size.
+    """
+    files, names = list[Path](), list[Path]()
+    for path in paths:
+        root, junk = local_path(path), list[Path]()
+        found = [root]
+        if root.is_dir():
+            inside = _visible(root, junk)
+            nested = [file for one in inside if one.is_dir() for file in _visible(one, junk)]
+            found = sorted([one for one in inside if not one.is_dir()] + nested)
+            if not found:
+                raise InputError(
+                    f"{path} holds no images; give a folder of images, or of such folders"
+                )
+            _note_left(root, junk)
+        is_alone = root.is_dir() and len(paths) == 1
+        names += [file.relative_to(root) for file in found] if is_alone else found
+        files += found
+    pictures, faults = _look(files, size)
+    if faults:
+        raise _unusable(faults, len(files))
+    return [bytes(one).decode(errors="replace") for one in names], pictures
+
+
+def _look(
+    files: Sequence[Path], size: tuple[int, int] | None
+) -> tuple[Pictures, list[CorruptDataError]]:
+    """Reads the headers of images; returns the images, and the faults of headers.
+
+    All images become RGB unless all of them are grey.
+    """
+
+    def header(image: Any, i: int) -> tuple[tuple[int, int], str, Path]:
+        """(height, width) upright, mode and file, without decoding the image."""
+        is_turned = _may_be_turned(image) and image.getexif().get(_ORIENTATION) in _TURNED
+        return image.size if is_turned else image.size[::-1], image.mode, files[i]
+
+    found, faults = _read(files, header, _MAX_THREADS)
+    if not found:
+        raise _unusable(faults, len(files))
+    first, _, file = found[0]
+    others = [one for one in found if one[0] != first]
+    if size is None and others:
+        raise InputError(
+            f"{_path(others[0][2])} is {_by(others[0][0])} pixels (height x width, upright) but "
+            f"{_path(file)} is {_by(first)}; all images must have one size, and {len(others)} of "
+            f"{len(files)} differ: set config.resize, such as 64 or '64x48', which resizes them "
+            "all, or resize them yourself"
+        )
+    mode = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
+    largest = _BYTES_PER_PIXEL * max(math.prod(sides) for sides, _, _ in found)
+    # Together threads take half of the memory: malloc keeps what they free.
+    num_threads = max(1, min(_MAX_THREADS, memory_bytes() // 2 // max(1, largest)))
+    return Pictures(files, mode, size or first, size is not None, num_threads), faults
+
+
+def _read(
+    files: Sequence[Path], function: Callable[[Any, int], Any], num_threads: int
+) -> tuple[list[Any], list[CorruptDataError]]:
+    """Results of a function of an open image and its number, and the faults of the other files."""
+    import PIL.Image  # Only where pictures are read.
+
+    def call(i: int) -> Any:
+        try:
+            status = os.stat(files[i])
+            if not stat.S_ISREG(status.st_mode):  # A pipe would be waited for.
+                what = "is no file"
+            elif not status.st_size:
+                what = "is empty"
+            else:
+                with PIL.Image.open(files[i], formats=FORMATS) as image:
+                    if image.mode in (*_GREY, *_COLOUR):
+                        return function(image, i)
+                    what = f"has mode {image.mode}, which is not 8-bit grey or RGB"
+        except PIL.UnidentifiedImageError:
+            what = "is damaged or not an image"
+        except Exception as error:  # Pillow's readers raise many types on bad bytes.
+            what = f"is damaged ({in_one_line(error)})"
+        return CorruptDataError(f"{_path(files[i])} {what}", _REMEDY.format("it"))
+
+    with ThreadPoolExecutor(num_threads) as pool:
+        results = list(pool.map(call, range(len(files))))
+    faults = [one for one in results if isinstance(one, CorruptDataError)]
+    return [one for one in results if not isinstance(one, CorruptDataError)], faults
+
+
+def _may_be_turned(image: Any) -> bool:
+    """Whether EXIF data may turn an image; TIFF is turned as it is loaded."""
+    return image.format != "TIFF" and not _EXIF.isdisjoint(image.info)
+
+
+def _unusable(faults: Sequence[CorruptDataError], num_files: int) -> CorruptDataError:
+    """The error of all files that cannot be used, in one line."""
+    if len(faults) == 1:
+        return faults[0]
+    what = listed([one.what for one in faults], 10)
+    return CorruptDataError(
+        f"{len(faults)} of {num_files} files cannot be used: {what}",
+        _REMEDY.format("them"),
+    )
+
+
+def _note_left(root: Path, junk: Iterable[Path]) -> None:
+    """Notes what systems leave behind, which is no class and no image."""
+    names = [_path(one.relative_to(root)) for one in dict.fromkeys(junk)]
+    if names:
+        note(
+            f"{_path(root)}: {len(names)} files and folders that are hidden, or left behind by "
+            f"systems, are not read: {listed(names)}."
+        )
+
+
+def _visible(folder: Path, junk: list[Path]) -> list[Path]:
+    """What a folder holds; hidden files, and what systems leave behind, are added to `junk`."""
+    found = list[Path]()
+    for one in sorted(folder.glob("*")):
+        is_junk = one.name.startswith(".") or one.name.lower() in _LEFT_BY_SYSTEMS
+        (junk if is_junk else found).append(one)
+    return found
+
+
+def _folders(folder: Path, junk: list[Path]) -> list[Path]:
+    return [path for path in _visible(folder, junk) if path.is_dir()]
+
+
+def _by(size: tuple[int, int]) -> str:
+    return "{}x{}".format(*size)
+
+
+def _path(file: Path) -> str:
+    """A path in one line; a name may hold a line break."""
+    return shown(str(file))

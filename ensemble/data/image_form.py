@@ -1,0 +1,116 @@
+"""The form of images: their size, the order of their axes, and their channels."""
+
+import functools
+import logging
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensemble.errors import InputError
+from ensemble.notes import note
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+SIZE_RULE = "must be None, a side such as 64, or height x width such as '64x48', of 1 to 16384"
+_MAX_SIDE = 2**14
+# Of red, green and blue in brightness, ITU-R Recommendation BT.601, as Pillow's mode L has it.
+_GREY_WEIGHTS = np.array([19595, 38470, 7471]) / 2**16
+
+
+def parse_size(value: Any) -> tuple[int, int] | None:
+    """Reads `config.resize`.
+
+    Args:
+        value: None, the side of a square in pixels, or 'HxW'.
+
+    Returns:
+        (height, width) in pixels; None where nothing is to be resized.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", str(value), re.ASCII)
+    sides = [int(side) for side in found.groups() if side] if found else []
+    if not sides or not all(1 <= side <= _MAX_SIDE for side in sides):
+        raise InputError(f"config.resize={value!r} {SIZE_RULE}")
+    return sides[0], sides[-1]
+
+
+def resize_and_crop(image: "PIL.Image.Image", size: tuple[int, int]) -> "PIL.Image.Image":
+    """Resizes an image so that it just covers a size, and cuts off evenly what is beyond it.
+
+    Bilinear, and smoothed first where the image becomes smaller. An image of this size stays as it
+    is.
+
+    Args:
+        image: of any size, in mode L or RGB.
+        size: (height, width) in pixels.
+    """
+    import PIL.Image  # Only where pictures are read.
+    import PIL.ImageOps  # Likewise.
+
+    return PIL.ImageOps.fit(image, size[::-1], PIL.Image.Resampling.BILINEAR)
+
+
+def is_channels_first(shape: Sequence[int]) -> bool:
+    """Whether an example can only be (C, H, W): 1 or 3 channels, then sides longer than 4.
+
+    (3, 3, 3) and (3, 32, 4) can be (H, W, C) too, and are taken as that.
+    """
+    return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
+
+
+def in_form(inputs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Brings images to the form of those that an ensemble has learned, where that needs no guess.
+
+    `[N, H, W]` and `[N, C, H, W]` become `[N, H, W, C]`, grey images RGB, and RGB ones grey. The
+    log says so once, except of `[N, H, W]`.
+
+    Args:
+        inputs: `[N, ...]`, numbers.
+        shape: of one example that was learned.
+
+    Returns:
+        The inputs, which have another shape if they cannot be brought to this one.
+    """
+    if len(shape) != 3 or inputs.dtype.kind not in "buif" or inputs.shape[1:] == shape:
+        return inputs
+    if inputs.ndim == 3:
+        inputs = inputs[..., None]
+    if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.shape[2:] == shape[:2]:
+        _say_once("[N, C, H, W] are turned to [N, H, W, C]")
+        inputs = np.moveaxis(inputs, 1, -1)
+    if inputs.shape[1:] == (*shape[:2], 1) and shape[2] == 3:
+        _say_once("are grey: they become RGB")
+        return np.repeat(inputs, 3, axis=-1)
+    if inputs.shape[1:] == (*shape[:2], 3) and shape[2] == 1:
+        _say_once("are RGB: they become grey")
+        grey = inputs.astype(np.float64) @ _GREY_WEIGHTS  # Exact, of whole numbers.
+        if inputs.dtype.kind != "f":
+            grey = np.floor(grey + 0.5)  # As Pillow rounds.
+        return grey.astype(inputs.dtype)[..., None]
+    return inputs
+
+
+@functools.cache
+def _say_once(what: str) -> None:
+    note(f"Inputs {what}, as the ensemble has learned them.")
+
+
+@functools.cache  # Once is enough.
+def warn_of_scale(largest: float) -> None:
+    """Warns of inputs within 0..1 for a network of raw images of whole numbers.
+
+    Args:
+        largest: of the raw numbers.
+    """
+    logging.getLogger("ensemble").warning(
+        "Inputs are floats within 0..1, but the ensemble learned raw images of whole numbers up to "
+        "%g: give them as raw.",
+        largest,
+    )

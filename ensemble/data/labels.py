@@ -1,0 +1,220 @@
+"""Labels as users have them, numbers, texts or one-hot rows, as classes 0..C-1 with names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ensemble.errors import InputError, listed, shown
+from ensemble.notes import note
+
+_FEW = 20  # Classes that may have fewer than two examples each.
+_CORRECT = "correct it, leave out what is not labelled, or call them targets to learn numbers"
+MOST_CLASSES = 10
+"""Different whole numbers of a target that are classes; more are numbers."""
+
+
+def are_classes(values: np.ndarray) -> bool:
+    """Whether floats of any shape are few different whole numbers."""
+    is_whole = bool((values == np.floor(values)).all())
+    return is_whole and len(np.unique(values)) <= MOST_CLASSES
+
+
+def as_plain(values: Any, what: str) -> np.ndarray:
+    """Labels or targets of any library as an array of truth values, numbers or texts.
+
+    pandas has nullable types and categories, and lists and columns of objects hold any of these.
+
+    Args:
+        values: [N] or [N, C].
+        what: Their name in messages.
+
+    Raises:
+        InputError: They are ragged, or one is missing.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "S":
+            return np.char.decode(array, errors="replace")
+        if array.dtype.kind != "O" or not array.ndim:
+            return array
+        flat = array.ravel().tolist()
+        # Nothing but NaN and pandas' NA differ from themselves, and NA says so of nothing.
+        missing = [i for i, one in enumerate(flat) if one is None or (one != one) is not False]
+        if not missing:
+            is_mixed = len({isinstance(one, str) for one in flat}) > 1
+            return array if is_mixed else np.array(flat).reshape(array.shape)
+    except ValueError as error:
+        raise InputError(f"{what} is ragged; give one for each example") from error
+    raise InputError(
+        f"{what} is {shown(str(flat[missing[0]]))} for example "
+        f"{missing[0] * len(array) // len(flat)}, and {len(missing)} of {len(flat)} are missing: "
+        "leave such examples out"
+    )
+
+
+def classes(
+    given: Mapping[str, Any], class_names: Any, name: str
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Numbers the classes of labels.
+
+    Whole numbers from 0 are numbers of classes. Of other whole numbers, and of texts, each value is
+    a class, in sorted order; but texts that are class names are the numbers of these.
+
+    Args:
+        given: labels of each part by what a message calls them: [N] whole numbers or texts, or
+            one-hot [N, C].
+        class_names: one per class, in the order of their numbers; None where there are none.
+        name: of the data, for messages.
+
+    Returns:
+        The labels, int32 [N] of each part, and one name per class.
+
+    Raises:
+        InputError: naming the labels that cannot be classes, and why.
+    """
+    parts = {what: _as_one(values, what) for what, values in given.items()}
+    every = np.concatenate([*parts.values()])  # Beside texts numbers become texts.
+    names = None if class_names is None else [*map(str, np.ravel(class_names))]
+    if names and len({*names}) < len(names):
+        raise InputError(f"{name}: class_names holds a name twice; each class needs its own")
+
+    def check(is_good: np.ndarray, rule: str) -> None:
+        row = int(is_good.argmin())
+        for what, values in () if is_good[row] else parts.items():
+            if row < len(values):
+                raise InputError(f"{what} holds {values[row]} in example {row}; {rule}")
+            row -= len(values)
+
+    is_text = every.dtype.kind == "U"
+    if not is_text:
+        with np.errstate(invalid="ignore"):
+            is_whole = (every == np.floor(every)) & (np.abs(every) < 2**31)
+        check(is_whole, f"labels are whole numbers below 2**31 or texts: {_CORRECT}")
+        every = every.astype(np.int64)
+    found, numbered = np.unique(every, return_inverse=True)
+    if is_text and names:
+        order = {text: k for k, text in enumerate(names)}
+        numbered = np.array([order.get(text, -1) for text in found.tolist()])[numbered]
+        check(numbered >= 0, f"it is none of the {len(names)} class_names: name every class")
+    elif names or (not is_text and found[0] == 0):
+        starts_at_1 = bool(names) and found[0] == 1 and found[-1] == len(names or ())
+        if starts_at_1:
+            note(f"{name}: labels are 1..{found[-1]}, taken as the class_names in order.")
+        numbered = every - starts_at_1
+        limit = len(names or ()) or max(len(every), 2)
+        check(
+            (numbered >= 0) & (numbered < limit),
+            f"there are {limit if names else len(every)} {'class_names' if names else 'examples'}, "
+            f"and labels are 0..{limit - 1}: renumber the classes, or give a name for every class",
+        )
+        names = names or [*map(str, range(found[-1] + 1))]
+    else:
+        if not is_text and len(found) != 2:  # -1 and 1 are classes.
+            check(every >= 0, f"labels are whole numbers 0..C-1 or texts: {_CORRECT}")
+        if len(found) > max(len(every) // 2, _FEW):
+            raise InputError(
+                f"{name}: {len(every)} labels have {len(found)} different values; a class needs "
+                f"more than one example: {_CORRECT}"
+            )
+        names = [*map(str, found.tolist())]
+        if not is_text:
+            note(
+                f"{name}: labels do not begin at 0, so each of their {len(found)} values is a "
+                f"class of that name: {listed(names)}. Predicted labels are positions in this list."
+            )
+    if len(names) < 2:
+        raise InputError(f"{name} has the one class {names[0]}; classification needs two or more")
+    ends = np.cumsum([len(values) for values in parts.values()])[:-1]
+    return dict(zip(parts, np.split(numbered.astype(np.int32), ends), strict=True)), tuple(names)
+
+
+def _as_one(values: Any, what: str) -> np.ndarray:
+    """Labels [N], of numbers or texts."""
+    labels = as_plain(values, what)
+    if labels.dtype.kind not in "buifU" or labels.size == 0:
+        raise InputError(
+            f"{what} has dtype {labels.dtype} and shape {labels.shape}; labels are whole numbers "
+            "or texts, one per example"
+        )
+    if labels.size == len(labels):
+        return labels.ravel()
+    is_one_hot = labels.ndim == 2 and labels.dtype.kind != "U"
+    if not is_one_hot or (np.sort(labels, axis=1) != np.eye(labels.shape[1])[-1]).any():
+        raise InputError(
+            f"{what} has shape {labels.shape}; labels are [N], one class per example, or one-hot "
+            "rows [N, C], each with a single 1"
+        )
+    return labels.argmax(axis=1)
+
+
+def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """How much each class counts in the training loss.
+
+    Args:
+        spec: `none` (all 1); `balanced` (N / (C * count), as in scikit-learn, so that the mean over
+            the training examples is 1); or C positive numbers separated by commas.
+        labels: of the training examples, int `[N]`.
+        num_classes: C.
+
+    Returns:
+        float32 `[C]`; the weight of a class without examples, never used, is that of one example.
+
+    Raises:
+        InputError: There are other than C numbers.
+    """
+    if spec == "none":
+        return np.ones(num_classes, np.float32)
+    if spec == "balanced":
+        counts = np.bincount(labels, minlength=num_classes)
+        return (len(labels) / (num_classes * np.maximum(counts, 1))).astype(np.float32)
+    weights = np.array(spec.split(","), np.float32)
+    if len(weights) != num_classes:
+        raise InputError(
+            f"class_weights={spec!r} has {len(weights)} numbers; give one for each of the "
+            f"{num_classes} classes"
+        )
+    return weights
+
+
+_DRAWN = 10_000
+_MOST_DRAWN = 10_000_000
+"""Examples of each class, and of all, that `weights_in_batches` looks at."""
+
+
+def weights_in_batches(
+    weights: np.ndarray, labels: np.ndarray, own: np.ndarray | None, batch_size: int
+) -> np.ndarray:
+    """How much each class counts in training that divides the loss of a batch by its weights.
+
+    Where a heavy class is rare, batches that have it divide by more, so that it counts less than
+    its weight says. This is the mean over orders of the examples, to about a percent.
+
+    Args:
+        weights: [C] of `class_weights`.
+        labels: of the training examples, int [N].
+        own: [N], how much these count beside; None: all the same.
+        batch_size: B.
+
+    Returns:
+        float64 [C], up to a factor.
+    """
+    every = -(-len(labels) // _MOST_DRAWN)
+    labels, num_classes = labels[::every], len(weights)
+    number = len(labels)
+    own = np.ones(number) if own is None else own[::every].astype(np.float64)
+    counts = np.bincount(labels, minlength=num_classes)
+    rarest = int(counts[counts > 0].min())
+    passes = min(-(-_DRAWN // rarest), max(1, _MOST_DRAWN // number))
+    rng, found = np.random.default_rng(0), np.zeros(num_classes)
+    starts = np.arange(0, number, batch_size)
+    of_rows = own * weights[labels]
+    for _ in range(passes):
+        order = rng.permutation(number)
+        sums = np.add.reduceat(of_rows[order], starts)
+        shares = of_rows[order] / np.repeat(sums, np.diff([*starts, number]))
+        found += np.bincount(labels[order], shares, num_classes)
+    whole = passes * np.bincount(labels, own, num_classes)
+    effects = np.divide(found, whole, out=np.ones(num_classes), where=counts > 0)
+    effects[counts == 0] = weights[counts == 0] * np.median((effects / weights)[counts > 0])
+    return effects / effects.min()

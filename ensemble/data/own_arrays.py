@@ -1,0 +1,319 @@
+"""The user's own data: arrays and npz files, checked before they are used.
+
+Every form, folders of images too, comes down to a mapping of arrays with these keys, which are also
+those of an npz file:
+
+* `inputs` and `labels`: one pool of examples, to be split; or
+* `train_inputs` and `train_labels`, and any of `validation_*`, `calibration_*` and `test_*`: splits
+  as given;
+* optionally `class_names`: one name per class, in the order of the labels;
+* `targets` in place of `labels` where they are real numbers, for regression;
+* optionally `sample_weight`: how much each example of the pool, or of `train`, counts in the loss.
+
+Arrays may be memory maps that are larger than the memory: inputs are looked at in blocks, and are
+brought to their type by `OwnData.convert` when they are read. Labels fit in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.data.copies import digest_examples
+from ensemble.data.image_form import is_channels_first
+from ensemble.data.labels import as_plain, classes
+from ensemble.data.source import Source, Stored, Summary, block_size, blocks
+from ensemble.data.splitting import POOL, SPLITS
+from ensemble.errors import InputError, in_one_line, listed
+from ensemble.notes import note
+from ensemble.rounding import note_rounding
+from ensemble.storage.memory import memory_bytes
+from ensemble.storage.paths import is_remote
+
+WEIGHTS = "sample_weight"
+
+EXPECTED_KEYS = (
+    "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
+    "and test_*; class_names and sample_weight are optional; targets in place of labels are real "
+    "numbers"
+)
+_TURNED = (
+    "{} of shape {} are taken for images [N, C, H, W], and turned to [N, H, W, C]; if "
+    "axis 1 is their height, swap it with the width."
+)
+
+
+class OwnData(NamedTuple):
+    """Checked arrays.
+
+    Attributes:
+        inputs: Inputs of each given split, or of `POOL` alone where no split is given: `[N, F]` or
+            `[N, H, W, C]`, of the type in which they were given.
+        targets: Targets of the same, int32 `[N]` of classes, else float32 `[N]` or `[N, D]`.
+        input_dtype: uint8 or float32, which `convert` brings inputs to.
+        class_names: One name per class; None if targets are real numbers.
+        weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
+            None: all the same.
+        stays_on_disk: Whether inputs are read when they are used; otherwise they are in memory.
+        known: Summaries of the parts of records.
+    """
+
+    inputs: Mapping[str, Stored]
+    targets: Mapping[str, np.ndarray]
+    input_dtype: np.dtype
+    class_names: tuple[str, ...] | None
+    weights: np.ndarray | None = None
+    stays_on_disk: bool = False
+    known: Mapping[str, Summary] | None = None
+
+    def convert(self, inputs: np.ndarray) -> np.ndarray:
+        """Brings inputs to the type in which they are kept."""
+        return inputs.astype(self.input_dtype, copy=False)
+
+    def train_weights(self, rows: np.ndarray | None) -> np.ndarray | None:
+        """Weights of the training examples, which are these rows of `weights`, None: all."""
+        return self.weights if self.weights is None or rows is None else self.weights[rows]
+
+    def digests(self, part: str) -> NDArray[np.uint64]:
+        """Digests [N] of a part's inputs: equal ones are of equal inputs."""
+        if self.known is not None:
+            return self.known[part].digests
+        return digest_examples(self.inputs[part], self.input_dtype)
+
+
+def local_path(path: str) -> Path:
+    """A path as a user gives it.
+
+    Raises:
+        InputError: there can be no such path, or it is not on a disk.
+    """
+    if is_remote(path):
+        raise InputError(
+            f"{path} is not on a disk, from which data are read: mount the bucket, such as by "
+            "gcsfuse, and give the folder that it is mounted on, or copy the data to a disk"
+        )
+    try:
+        local = Path(path).expanduser()
+        local.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"{path} is no path: {in_one_line(error)}") from None
+    return local
+
+
+def max_data_bytes() -> int:
+    """What one data set may take: while it is checked and split there are some copies."""
+    return memory_bytes() // 4
+
+
+def check_inputs(values: Any, dtype: np.dtype, what: str) -> np.ndarray:
+    """Checks examples to predict and brings them to the type of the training data.
+
+    Args:
+        values: `[N, F]`, `[N, H, W]` or `[N, H, W, C]`.
+        dtype: uint8 or float32.
+        what: Name of the inputs, for messages.
+
+    Raises:
+        InputError: They cannot be of that type.
+    """
+    array = _checked(values, what)
+    if dtype != np.uint8:
+        _check_finite(array, what)
+    elif (is_bad := ~((array >= 0) & (array <= 255) & (array == np.floor(array)))).any():
+        raise InputError(
+            f"{what} holds {array[is_bad][0]}; the training data were whole numbers 0..255: give "
+            "inputs on that scale"
+        )
+    return array.astype(dtype, copy=False)
+
+
+def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
+    """Checks arrays, and specifies the type in which they are kept.
+
+    Whole numbers that all fit 0..255 are kept as uint8, every other number as float32; `[N, H, W]`
+    becomes `[N, H, W, 1]`, and `[N, C, H, W]` that can be nothing else `[N, H, W, C]`.
+
+    Args:
+        arrays: Arrays by the keys that the module describes.
+        name: Name of the data, for messages.
+
+    Raises:
+        InputError: An array cannot be used.
+    """
+    kind = "targets" if {"targets", "train_targets"} & arrays.keys() else "labels"
+    given = [one for one in SPLITS if {f"{one}_inputs", f"{one}_{kind}"} & arrays.keys()]
+    prefixes = {one: f"{one}_" for one in given} if "train" in given else {POOL: ""}
+    needed = {f"{prefix}{one}" for prefix in prefixes.values() for one in ("inputs", kind)}
+    if arrays.keys() - ({WEIGHTS, "class_names"} if kind == "labels" else {WEIGHTS}) != needed:
+        raise InputError(
+            f"{name} has the arrays {', '.join(sorted(map(str, arrays))) or '(none)'}; "
+            f"expected are {EXPECTED_KEYS}"
+        )
+    inputs, values = {}, {}
+    for part, prefix in prefixes.items():
+        inputs[part] = _checked(arrays[f"{prefix}inputs"], f"{name}: {prefix}inputs")
+        values[f"{name}: {prefix}{kind}"] = arrays[f"{prefix}{kind}"]
+    class_names = None
+    if kind == "labels":
+        values, class_names = classes(values, arrays.get("class_names"), name)
+    else:
+        values = {what: _check_numbers(one, what) for what, one in values.items()}
+    targets, first = dict(zip(prefixes, values.values(), strict=True)), next(iter(inputs.values()))
+    # Bytes are not looked at one by one.
+    is_uint8 = all(
+        one.dtype == np.uint8 or (one.dtype.kind in "bui" and one.min() >= 0 and one.max() <= 255)
+        for one in inputs.values()
+    )
+    for (part, array), prefix in zip(inputs.items(), prefixes.values(), strict=True):
+        what, number = f"{name}: {prefix}inputs", len(targets[part])
+        if len(array) != number:
+            raise InputError(
+                f"{what} has {len(array)} examples but {prefix}{kind} has {number}; each example "
+                f"needs one {kind[:-1]}"
+            )
+        if array.shape[1:] != first.shape[1:]:
+            raise InputError(
+                f"{what} has examples of shape {array.shape[1:]}, the first split has "
+                f"{first.shape[1:]}; they must be the same"
+            )
+        if not is_uint8:
+            _check_finite(array, what)
+            note_rounding(array, what)
+        if array.ndim == 3:
+            inputs[part] = array[..., None]
+        elif is_channels_first(array.shape[1:]):
+            inputs[part] = np.moveaxis(array, 1, -1)
+            if array is first:
+                note(_TURNED.format(what, array.shape))
+    weights = _check_weights(arrays.get(WEIGHTS), len(next(iter(targets.values()))), name)
+    dtype = np.dtype(np.uint8 if is_uint8 else np.float32)
+    return OwnData(inputs, targets, dtype, class_names, weights)
+
+
+def _numeric(values: Any, what: str) -> np.ndarray:
+    """Values as a real-valued array that is not empty."""
+    if hasattr(values, "toarray"):  # NumPy would take it for one object.
+        raise InputError(
+            f"{what} is sparse, a {type(values).__name__}; give an array, as its toarray() does"
+        )
+    array = as_plain(values, what)
+    if array.dtype.kind not in "buif":
+        raise InputError(
+            f"{what} has dtype {array.dtype}; it must hold integers or floating-point numbers: "
+            "convert numbers by astype(float), and texts of inputs by pandas.get_dummies"
+        )
+    if array.ndim == 0 or array.size == 0:
+        raise InputError(
+            f"{what} has shape {array.shape}, which is empty or a single number; give an array of "
+            "at least one example"
+        )
+    return array
+
+
+def _checked(values: Any, what: str) -> np.ndarray:
+    """Inputs of one of the shapes that there are."""
+    array = _numeric(values, what)
+    if array.ndim not in (2, 3, 4):
+        raise InputError(
+            f"{what} has shape {array.shape}; inputs are feature vectors [N, F] or images "
+            "[N, H, W] or [N, H, W, C]"
+        )
+    return array
+
+
+def _check_finite(array: np.ndarray, what: str) -> None:
+    """Refuses numbers that are not finite in float32."""
+    size = block_size(array.shape[1:])
+    for start in range(0, len(array), size):
+        block = array[start : start + size]
+        with np.errstate(over="ignore"):
+            is_bad = ~np.isfinite(block.astype(np.float32, copy=False))
+        if is_bad.any():
+            where = np.unravel_index(np.argmax(is_bad), block.shape)
+            raise InputError(
+                f"{what} holds {block[where]} in example {start + where[0]}; every value must be "
+                "finite in float32: remove or replace it"
+            )
+
+
+_LARGE_POSITIVE, _LARGE = 2, 20
+"""Images of positive numbers to above the one, or of any numbers beyond the other, are not
+normalised, and are divided by the largest."""
+
+
+def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what normalises own data, from its training inputs, which are read in blocks.
+
+    Returns:
+        float32: for feature vectors their mean and inverse standard deviation `[F]` (1 where a
+        feature is constant); for uint8 images, and float images far beyond 0..1, 0 and what makes
+        the largest training value 1; other float images stay as they are, 0 and 1.
+    """
+    total: Any = 0.0
+    varies: Any = False
+    scale = 1.0
+    if len(source.input_shape) == 1:
+        number, first = source.sizes["train"], source.read("train", slice(1)).inputs
+        for block in blocks(source, "train"):
+            total = total + block.inputs.sum(axis=0, dtype=np.float64)
+            varies = varies | (block.inputs != first).any(axis=0)
+        shift, total = total / number, 0.0
+        for block in blocks(source, "train"):
+            centred = block.inputs - shift
+            total = total + np.square(centred, out=centred).sum(axis=0)
+        deviation = np.where(varies, np.sqrt(total / number), 1)
+        return np.asarray(shift, np.float32), np.asarray(1 / deviation, np.float32)
+    low, high = source.value_range("train")
+    largest = max(-low, high)
+    if source.input_dtype == np.uint8:
+        scale = 1 / max(1, high)
+    elif (low >= 0 and high > _LARGE_POSITIVE) or largest > _LARGE:
+        scale = 1 / largest
+        note(
+            f"{source.name}: images are floating-point numbers from {low:g} to {high:g}, so they "
+            f"are divided by {largest:g}; scale them yourself if you want another range."
+        )
+    return np.zeros((), np.float32), np.asarray(scale, np.float32)
+
+
+def _check_weights(values: Any, num_examples: int, name: str) -> np.ndarray | None:
+    """Weights of training examples, float32 `[N]`; None where there are none."""
+    if values is None:
+        return None
+    what = f"{name}: {WEIGHTS}"
+    weights = _numeric(values, what)
+    if weights.shape != (num_examples,) or not 0 < weights.min() <= weights.max() < np.inf:
+        raise InputError(
+            f"{what} of shape {weights.shape} reaches from {weights.min()} to {weights.max()}; "
+            f"give a positive weight for each of the {num_examples} examples to learn, and leave "
+            "out examples that are not to count"
+        )
+    return (weights / weights.mean()).astype(np.float32)
+
+
+def warn_of_absent_classes(source: Source) -> None:
+    """Notes classes of which there is no training example."""
+    names = source.class_names or ()
+    there = set(source.targets("train").tolist()) if names else ()
+    if absent := [name for label, name in enumerate(names) if label not in there]:
+        note(
+            f"{source.name}: no training example of {len(absent)} of its classes: {listed(absent)}."
+        )
+
+
+def _check_numbers(values: Any, what: str) -> np.ndarray:
+    """Real-valued targets, float32 `[N]`, or several `[N, D]`."""
+    targets = _numeric(values, what)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    if targets.ndim > 2:
+        raise InputError(
+            f"{what} has shape {targets.shape}; targets are [N], one number per example, or [N, D]"
+        )
+    _check_finite(targets, what)
+    note_rounding(targets, what)
+    return targets.astype(np.float32)

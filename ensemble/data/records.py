@@ -1,0 +1,225 @@
+"""Folders of records, `records:FOLDER`: examples on disk that are read by their indices.
+
+`PART.array_record` holds the bytes of each example's inputs. `labels.npz` holds the targets and,
+of the inputs, digests and extremes, so that splits are carved and normalised without reading
+inputs. `records.json` holds the shape and dtype of an example and the names of classes. A folder
+has its name only once it is whole.
+"""
+
+import contextlib
+import json
+import logging
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble.data.copies import digest_examples
+from ensemble.data.own_arrays import WEIGHTS, OwnData, local_path, max_data_bytes
+from ensemble.data.source import Request, Stored, Summary, block_size
+from ensemble.data.splitting import POOL, SPLITS
+from ensemble.errors import CorruptDataError, InputError, in_one_line
+from ensemble.storage.npz import read_arrays
+
+INDEX = "records.json"
+_LABELS, _SUFFIX = "labels.npz", ".array_record"
+_RESTORE = (
+    "restore the file, or write the folder anew without what is damaged: ensemble convert "
+    "records:{} NEW_FOLDER --skip_damaged"
+)
+_READ = "readahead_buffer_size:0"  # For reading at random, as ArrayRecord's documentation has it.
+_WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking takes half of the time.
+logger = logging.getLogger("ensemble")
+
+
+class Records:
+    """The inputs [N, ...] of a file of records.
+
+    Args:
+        file: Path of the file.
+        shape: (N, ...).
+        dtype: Type of the inputs.
+    """
+
+    def __init__(self, file: Path, shape: tuple[int, ...], dtype: np.dtype):
+        self._file, self.shape, self.dtype = file, shape, dtype
+        self._reader: Any = None
+        self._lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: Any, /) -> np.ndarray:
+        """Reads inputs [n, ...] by a slice or by indices [n], fastest in their order.
+
+        Raises:
+            InputError: A record is damaged.
+        """
+        with self._lock:
+            return self._read(np.arange(len(self))[where] if isinstance(where, slice) else where)
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        try:
+            if self._reader is None:
+                from array_record.python import array_record_module  # Only where there are records.
+
+                self._reader = array_record_module.ArrayRecordReader(str(self._file), _READ)
+            content = b"".join(self._reader.read(rows.tolist()))
+            return np.frombuffer(content, self.dtype).reshape(len(rows), *self.shape[1:])
+        except (RuntimeError, ValueError, IndexError) as error:
+            for row in rows[:, None] if len(rows) > 1 else ():
+                self._read(row)
+            raise CorruptDataError(
+                f"{self._file}: record {rows[0]} is damaged, or the file is truncated or of "
+                f"another folder ({in_one_line(error, 70)})",
+                _RESTORE.format(self._file.parent),
+            ) from error
+
+
+def given_records(name: str, request: Request) -> OwnData:
+    """The examples of a folder of records, as they were given.
+
+    Args:
+        name: `records:FOLDER`.
+        request: how they are asked for, of which nothing matters here.
+
+    Raises:
+        InputError: there is no such folder, or it is damaged.
+    """
+    folder = local_path(name.partition(":")[2])
+    if not (folder / INDEX).is_file():
+        raise InputError(
+            f"{name}: there is no {folder.absolute() / INDEX}; ensemble convert SOURCE FOLDER "
+            "writes a folder of records"
+        )
+    try:
+        index = json.loads((folder / INDEX).read_text())
+        arrays = read_arrays(folder / _LABELS, max_data_bytes())
+        shape, dtype, names = index["shape"], np.dtype(index["dtype"]), index["class_names"]
+        targets = {
+            part: arrays[f"{part}_targets"]
+            for part in (POOL, *SPLITS)
+            if f"{part}_targets" in arrays
+        }
+        known = {
+            part: Summary(*(arrays[f"{part}_{column}"] for column in Summary._fields))
+            for part in targets
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{name} is damaged ({in_one_line(error, 200)}); write it again by ensemble convert"
+        ) from error
+    inputs = {}
+    for part, one in targets.items():
+        file = folder / f"{part}{_SUFFIX}"
+        if not file.is_file():
+            raise InputError(f"{file} is missing; restore it, or write the folder again")
+        inputs[part] = Records(file, (len(one), *shape), dtype)
+        with contextlib.suppress(CorruptDataError):  # Whoever reads the record will name it.
+            if digest_examples(inputs[part][:1], dtype) != known[part].digests[:1]:
+                raise InputError(f"{file} is of another folder; {_RESTORE.format(folder)}")
+    return OwnData(inputs, targets, dtype, names and tuple(names), arrays.get(WEIGHTS), True, known)
+
+
+def write_records(
+    given: OwnData,
+    folder: Path,
+    skip_damaged: bool = False,
+    update: Callable[[int], None] = lambda done: None,
+) -> int:
+    """Writes examples as a folder of records: whole, or not at all.
+
+    Args:
+        given: the examples.
+        folder: where to; it must not be there.
+        skip_damaged: whether examples that cannot be read are left out.
+        update: called with the number of examples that have been read.
+
+    Returns:
+        How many examples were left out.
+
+    Raises:
+        InputError: the folder is there or cannot be written, an example cannot be read, or nothing
+            is left of a part.
+    """
+    from array_record.python.array_record_module import ArrayRecordWriter  # As in `Records`.
+
+    arrays, done, left_out = dict[str, Any](), 0, 0
+    with _new_folder(folder) as new:
+        for part, stored in given.inputs.items():
+            writer = ArrayRecordWriter(str(new / f"{part}{_SUFFIX}"), _WRITE)
+            found = []
+            for rows, block in _blocks(stored, skip_damaged):
+                inputs = np.ascontiguousarray(given.convert(block))
+                for one in inputs:
+                    writer.write(one.tobytes())
+                flat = inputs.reshape(len(inputs), -1)
+                digests = digest_examples(inputs, given.input_dtype)
+                found.append((rows, digests, flat.min(axis=1), flat.max(axis=1)))
+                update(done + int(rows[-1]) + 1)
+            writer.close()
+            if not found:
+                raise InputError(f"every example of {part} is damaged: there is nothing to write")
+            rows, *columns = map(np.concatenate, zip(*found, strict=True))
+            columns.append(given.targets[part][rows])
+            for name, column in zip((*Summary._fields, "targets"), columns, strict=True):
+                arrays[f"{part}_{name}"] = column
+            if given.weights is not None and part in (POOL, "train"):
+                arrays[WEIGHTS] = given.weights[rows]
+            done += len(stored)
+            left_out += len(stored) - len(rows)
+        np.savez(new / _LABELS, **arrays)
+        shape = next(iter(given.inputs.values())).shape[1:]
+        index = {"shape": shape, "dtype": given.input_dtype.name, "class_names": given.class_names}
+        (new / INDEX).write_text(json.dumps(index))
+    return left_out
+
+
+def _blocks(stored: Stored, skip_damaged: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Row numbers [n] and inputs [n, ...] of what can be read, block by block."""
+    size = block_size(stored.shape[1:])
+    for start in range(0, len(stored), size):
+        rows = np.arange(start, min(start + size, len(stored)))
+        try:
+            yield rows, stored[start : start + size]
+        except InputError as error:
+            if not skip_damaged:
+                raise InputError(
+                    f"{error}, or leave out what cannot be read by --skip_damaged"
+                ) from error
+            for row in rows[:, None]:
+                try:
+                    yield row, stored[row]
+                except InputError as fault:
+                    logger.warning("left out: %s", fault)
+
+
+def check_new(folder: Path) -> None:
+    """Refuses to write over what is there.
+
+    Raises:
+        InputError: as said.
+    """
+    if folder.exists():
+        raise InputError(f"{folder} is there already; choose a new folder, or remove it")
+
+
+@contextlib.contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside its place, which comes there when all is written, and else goes away."""
+    new = folder.with_name(f"{folder.name}.incomplete-{secrets.token_hex(4)}")
+    try:
+        new.mkdir(parents=True)
+        yield new
+        new.rename(folder)
+    except (OSError, RuntimeError) as error:  # The latter of ArrayRecord.
+        raise InputError(
+            f"{folder} cannot be written ({in_one_line(error)}); free space there, or choose "
+            "another folder"
+        ) from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)

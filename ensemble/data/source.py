@@ -1,0 +1,435 @@
+"""The contract of data: splits of examples that are read by their indices.
+
+`ensemble.data` has the implementations: arrays in memory, image sets, folders, memory maps.
+Nothing outside that folder knows where examples lie. The order in which they are read is ours, a
+function of the seed (`ensemble.data.batches`). The targets of a split fit in memory; nothing
+says that its inputs do, so they are read in batches. What truly needs a whole split in memory says
+so by `in_memory`, which refuses what memory cannot hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ensemble.errors import InputError
+from ensemble.storage.memory import check_memory
+
+if TYPE_CHECKING:
+    from ensemble.data.tables.table_form import TableForm
+
+_BLOCK_VALUES = 1 << 22
+"""Values of a block: few enough that float64 copies of it take 32 MiB."""
+
+
+class Examples(NamedTuple):
+    """Some examples, or all of a split.
+
+    Attributes:
+        inputs: images `[N, H, W, C]`, uint8 or (own data that is float) float32, or feature vectors
+            `[N, F]`; not normalised.
+        targets: int32 `[N]`, classes 0..C-1, or float32, real values `[N]` or several `[N, D]`.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+
+class Strata(NamedTuple):
+    """What the rows of a split are split by, so that scores can be told by it.
+
+    Attributes:
+        column: its name.
+        kind: `group` or `time`.
+        values: [N], of groups texts; of times float64, days since 1970 of dates, else the numbers.
+    """
+
+    column: str
+    kind: str
+    values: np.ndarray
+
+    @property
+    def groups(self) -> np.ndarray | None:
+        """The group of each row [N]; None of times."""
+        return self.values if self.kind == "group" else None
+
+    def at(self, rows: np.ndarray | slice) -> Strata:
+        """Takes some rows."""
+        return self._replace(values=self.values[rows])
+
+
+class Feature(NamedTuple):
+    """What one input of a table is.
+
+    Attributes:
+        column: the number of its column among those that become inputs, from 0.
+        is_number: whether it is a number of the table, and not made of a date or a category.
+        flag: of a number, the input that is 1 where it is missing; -1 if there is none.
+    """
+
+    column: int
+    is_number: bool = False
+    flag: int = -1
+
+
+class Source(Protocol):
+    """Data that members learn from and are scored on.
+
+    Attributes:
+        name: what `config.dataset` says.
+        class_names: one per class, if the targets are classes; a likelihood reads it.
+        shift: float32, broadcastable to an example; inputs are normalised by it on the device.
+        scale: float32, likewise: `(inputs - shift) * scale`.
+        squash: float32, likewise, 1 of features whose far values come nearer, else 0: see
+            `ensemble.data.batches.normalise`; None: none do.
+        quantiles: float32 [F, 65], of each feature as networks see it, over the training examples;
+            None where the network asks for none.
+        train_weights: float32 [N], how much each training example counts in the loss; None: all the
+            same.
+        table: how a user's tables become inputs; None where inputs are given as they are.
+        reads_ahead: whether reading takes so long that training has threads read coming batches.
+    """
+
+    name: str
+    class_names: tuple[str, ...] | None
+    shift: np.ndarray
+    scale: np.ndarray
+    squash: np.ndarray | None = None
+    quantiles: np.ndarray | None = None
+    train_weights: np.ndarray | None = None
+    table: TableForm | None = None
+    reads_ahead: bool = False
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example's inputs: (H, W, C) or (F,)."""
+
+    @property
+    def input_dtype(self) -> np.dtype:
+        """The type of inputs as `read` returns them."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Examples of each split: `train` first, then those of the others that there are."""
+
+    def read(self, split: str, indices: np.ndarray | slice) -> Examples:
+        """Reads examples of a split, in the order of the indices.
+
+        Args:
+            split: a key of `sizes`.
+            indices: any array of whole numbers from 0 to below the split's size, or a slice of
+                consecutive ones. What is read may be a view, and is not to be written to.
+
+        Returns:
+            Inputs `[*indices.shape, *input_shape]` and targets `[*indices.shape]`.
+        """
+
+    def targets(self, split: str) -> np.ndarray:
+        """All targets [N] of a split."""
+
+    def strata(self, split: str) -> Strata | None:
+        """The groups or times of a split's rows [N]; None where rows are split at random."""
+        return None
+
+    def summary(self, split: str) -> Summary | None:
+        """The summary of a split's inputs, if it is known without reading them."""
+        return None
+
+    def value_range(self, split: str) -> tuple[float, float]:
+        """The least and the largest value of a split's inputs."""
+        known = self.summary(split)
+        if known is not None:
+            return known.low.min().item(), known.high.max().item()
+        ends = [(block.inputs.min(), block.inputs.max()) for block in blocks(self, split)]
+        return np.min(ends, axis=0)[0].item(), np.max(ends, axis=0)[1].item()
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether an example is an image (H, W, C)."""
+        return len(self.input_shape) == 3
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when any split's content does."""
+        return fingerprint(self, self.sizes)
+
+    @functools.cached_property
+    def test_fingerprint(self) -> str | None:
+        """The same of the test split alone; None where there is none."""
+        return fingerprint(self, ["test"]) if "test" in self.sizes else None
+
+
+class TableKeys(NamedTuple):
+    """What the configuration says of a table.
+
+    Attributes:
+        target: the column to learn; empty where targets are given beside the table.
+        column_types: as of `ensemble.config.builtin.column_types`; None: by the values.
+        split_by: `group:COLUMN`, `time:COLUMN`, or empty.
+        kind: `labels` or `targets`, what the likelihood takes; None: by the target's values.
+        na_values: texts that stand for a missing value.
+    """
+
+    target: str = ""
+    column_types: str | None = None
+    split_by: str = ""
+    kind: str | None = None
+    na_values: Sequence[str] | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the configuration that are set."""
+        names = ("target", "column_types", "split_by", "na_values")
+        return [f"config.{key}" for key in names if getattr(self, key)]
+
+
+NO_TABLE = TableKeys()
+"""Nothing is said of a table."""
+
+
+class Request(NamedTuple):
+    """How data are asked for.
+
+    Attributes:
+        data_dir: where TFDS sets lie; None for where they lie by default.
+        seed: of the split of data that come without splits.
+        hold_out: whether to hold validation and calibration data out of the training data.
+        only_test: whether only the test split is needed; a loader may leave out others.
+        size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
+        table: what is said of a table.
+        own: what the configuration of a task says of data that only it learns; None: nothing.
+        in_memory: whether inputs are read now, if they are not larger than the memory.
+        prepares: whether a TFDS set that is not prepared may be: not if a workdir names it.
+    """
+
+    data_dir: str | None = None
+    seed: int = 0
+    hold_out: bool = True
+    only_test: bool = False
+    size: tuple[int, int] | None = None
+    table: TableKeys = NO_TABLE
+    own: Any = None
+    in_memory: bool = False
+    prepares: bool = False
+
+
+class Inputs(Protocol):
+    """Inputs [N, ...] that are read in slices: an array, `SplitInputs` or `MadeInputs`."""
+
+    def __len__(self) -> int:
+        """N."""
+
+    def __getitem__(self, where: slice, /) -> np.ndarray:
+        """Some inputs [n, ...]."""
+
+
+class Stored(Protocol):
+    """Inputs [N, ...] read by slices or indices [n]: an array, a map of a file, records, images."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, ...)."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the inputs."""
+
+    def __len__(self) -> int:
+        """N."""
+
+    def __getitem__(self, where: Any, /) -> np.ndarray:
+        """Some inputs [n, ...]."""
+
+
+class Summary(NamedTuple):
+    """Properties of inputs that are known without reading them.
+
+    Attributes:
+        digests: uint64 [N], by `copies.digest_examples`.
+        low: Least value of each example, [N].
+        high: Largest value of each example, [N].
+    """
+
+    digests: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OnDisk:
+    """Inputs [N, ...] of a split, which are read when they are used.
+
+    Attributes:
+        stored: Inputs on disk.
+        rows: Rows of these that belong to the split, int [N], in order.
+        dtype: Type of the inputs as they are learned.
+        known: Their summary, if there is one.
+    """
+
+    stored: Stored
+    rows: np.ndarray
+    dtype: np.dtype
+    known: Summary | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, ...)."""
+        return (len(self), *self.stored.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, where: Any, /) -> np.ndarray:
+        """Reads inputs by a slice or by indices of any shape."""
+        chosen, shape = self.rows[where], self.stored.shape[1:]
+        places = chosen.ravel()
+        order = np.argsort(places, kind="stable")  # The disk is read forwards.
+        inputs, size = np.empty((len(places), *shape), self.dtype), block_size(shape)
+        for some in (order[start : start + size] for start in range(0, len(order), size)):
+            inputs[some] = self.stored[places[some]]
+        return inputs.reshape(*chosen.shape, *shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitInputs:
+    """The inputs of a split, read from the source as they are used.
+
+    Attributes:
+        source: Source.
+        split: Name of the split.
+        made: Function that is applied to each slice.
+    """
+
+    source: Source
+    split: str
+    made: Callable[[np.ndarray], np.ndarray] = np.asarray
+
+    def __len__(self) -> int:
+        return self.source.sizes[self.split]
+
+    def __getitem__(self, where: slice, /) -> np.ndarray:
+        return self.made(self.source.read(self.split, where).inputs)
+
+    def through(self, function: Callable[[np.ndarray], np.ndarray]) -> SplitInputs:
+        """Applies a function to each slice."""
+        return SplitInputs(self.source, self.split, function)
+
+
+class MadeInputs:
+    """Inputs [N, ...] that are made piece by piece, and are never in memory together.
+
+    Slices are to be asked for in order: one before the last one makes the inputs anew.
+
+    Args:
+        num_examples: N.
+        make: yields them in order, in pieces of any size, and the same ones at every call.
+    """
+
+    def __init__(self, num_examples: int, make: Callable[[], Iterator[np.ndarray]]):
+        self._num_examples, self._make = num_examples, make
+        self._pieces: Iterator[np.ndarray] | None = None
+        self._held, self._start = np.empty(0), 0  # Examples from there on.
+
+    def __len__(self) -> int:
+        return self._num_examples
+
+    def __getitem__(self, where: slice, /) -> np.ndarray:
+        start, stop, _ = where.indices(self._num_examples)
+        if self._pieces is None or start < self._start:
+            self._pieces, self._start = self._make(), 0
+            self._held = next(self._pieces)
+        while self._start + len(self._held) < stop:
+            skipped = min(start - self._start, len(self._held))
+            self._held = np.concatenate([self._held[skipped:], next(self._pieces)])
+            self._start += skipped
+        return self._held[start - self._start : stop - self._start]
+
+    def through(self, function: Callable[[np.ndarray], np.ndarray]) -> MadeInputs:
+        """What a function makes of every piece."""
+        return MadeInputs(self._num_examples, lambda: map(function, self._make()))
+
+
+AnyInputs = np.ndarray | SplitInputs | MadeInputs
+
+
+def in_memory(source: Source, split: str) -> Examples:
+    """All examples of a split at once, for what cannot do with batches.
+
+    Raises:
+        InputError: memory cannot hold them.
+    """
+    check_in_memory(source, split)
+    return source.read(split, slice(None))
+
+
+def check_in_memory(source: Source, split: str) -> None:
+    """Refuses to have all inputs of a split, or as many others, in memory at once.
+
+    Raises:
+        InputError: memory cannot hold them.
+    """
+    num_values = source.sizes[split] * math.prod(source.input_shape)
+    check_memory(
+        num_values * source.input_dtype.itemsize,
+        f"the inputs of the split {split!r} of {source.name}, which are needed all at once,",
+        "the number of examples, or choose what reads batches",
+    )
+
+
+def blocks(source: Source, split: str) -> Iterator[Examples]:
+    """All examples of a split in order, in blocks that fit in memory."""
+    size = block_size(source.input_shape)
+    for start in range(0, source.sizes[split], size):
+        yield source.read(split, slice(start, start + size))
+
+
+def block_size(input_shape: tuple[int, ...]) -> int:
+    """Examples of one block."""
+    return max(1, _BLOCK_VALUES // math.prod(input_shape))
+
+
+def check_same_data(
+    where: str,
+    learned: str,
+    here: str,
+    remedy: str = "give the data, config.seed and config.train_on_all of its run",
+) -> None:
+    """Refuses a run on other data.
+
+    Args:
+        where: The run, for the message.
+        learned: Fingerprint of what it has learned.
+        here: Fingerprint of the data that it must have learned.
+        remedy: What to do.
+
+    Raises:
+        InputError: The fingerprints differ.
+    """
+    if learned != here:
+        raise InputError(
+            f"{where} has learned other data than are here, or other splits of them; {remedy}"
+        )
+
+
+def fingerprint(source: Source, splits: Iterable[str]) -> str:
+    """16 hex digits that depend on the content of splits, wherever it lies."""
+    digest = hashlib.blake2b(digest_size=8)
+    for split in splits:
+        shape = (source.sizes[split], *source.input_shape)
+        digest.update(f"{split} {source.input_dtype} {shape};".encode())
+        known, targets = source.summary(split), source.targets(split)
+        for inputs in (
+            (block.inputs for block in blocks(source, split)) if known is None else [known.digests]
+        ):
+            digest.update(np.ascontiguousarray(inputs).data)
+        digest.update(f"{split} {targets.dtype} {targets.shape};".encode())
+        digest.update(np.ascontiguousarray(targets).data)
+        if split == "train" and source.train_weights is not None:
+            digest.update(np.ascontiguousarray(source.train_weights).data)
+    return digest.hexdigest()

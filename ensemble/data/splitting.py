@@ -1,0 +1,205 @@
+"""How examples that come without splits are split: by indices, so that inputs stay in place.
+
+A random split of rows that come in groups, or drift over time, tests on rows that are almost known,
+and what is then said of new groups, or of the future, is too good.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.data.batches import SPLIT_STREAM, seeded_generator
+from ensemble.data.source import Strata
+from ensemble.errors import InputError, quoted, shown
+from ensemble.notes import note
+
+SPLITS = ("train", "validation", "calibration", "test")
+_ALSO = {"val": "validation", "valid": "validation", "dev": "validation", "calib": "calibration"}
+POOL = "pool"
+"""The part of examples that come without splits."""
+
+
+def split_of(name: str) -> str:
+    """The split that a name means, such as `val`; empty if it means none."""
+    return name if name in SPLITS else _ALSO.get(name, "")
+
+
+class Rows(NamedTuple):
+    """The examples of a split.
+
+    Attributes:
+        part: that they are taken from, a split as it was given or `POOL`.
+        indices: int `[N]` into the part; None for all of it, in order.
+    """
+
+    part: str
+    indices: np.ndarray | None = None
+
+    @property
+    def taken(self) -> tuple[str, np.ndarray | slice]:
+        """The part, and what takes the examples of it."""
+        return self.part, slice(None) if self.indices is None else self.indices
+
+
+def assign_splits(
+    targets: Mapping[str, np.ndarray],
+    name: str,
+    seed: int,
+    hold_out: bool,
+    digests: Callable[[str], NDArray[np.uint64]],
+    strata: Mapping[str, Strata] | None = None,
+) -> dict[str, Rows]:
+    """Says which examples are of which split.
+
+    Equal inputs are kept in one of the splits that are carved, unless few differ. Test examples
+    that equal a training example in inputs and target are noted.
+
+    Args:
+        targets: of each given split, or of `POOL` alone.
+        name: of the data, for messages.
+        seed: of the carving.
+        hold_out: whether to carve the splits that are not given; if not, they do not exist.
+        digests: of the inputs of a part, by `copies.digest_examples`.
+        strata: of each given split: groups are kept whole, or the latest rows are the test, and
+            equal inputs are not looked for.
+
+    Returns:
+        Their rows by split: of a given split all; each other one gets a tenth of the pool or of the
+        training data. It is drawn at random and, if targets are classes, stratified; or is of at
+        least one group, or of consecutive times, of which the latest are the test.
+
+    Raises:
+        InputError: there are too few examples, groups or times to carve from.
+    """
+    from ensemble.data import copies  # Of own data alone: sets by name have their splits.
+
+    digests, is_kept = functools.cache(digests), False
+    source = POOL if POOL in targets else "train"
+    splits = {split: Rows(split) for split in targets} | {"train": Rows(source)}
+    absent = [split for split in SPLITS[1:] if split not in targets]
+    if absent and hold_out:
+        values = targets[source]
+        sizes = carved_sizes(len(values), absent, name)
+        if strata is not None:
+            parts = _by_strata(strata[source], sizes, name, seed)
+        else:
+            labels = values if values.dtype.kind == "i" else np.zeros(len(values), np.int32)
+            carved = stratified_split(labels, [*sizes.values()], seed)
+            parts = copies.keep_together(carved, digests(source))
+            is_kept = parts is not carved and "test" not in targets
+        splits |= {split: Rows(source, part) for split, part in zip(sizes, parts, strict=True)}
+    splits = {split: splits[split] for split in SPLITS if split in splits}
+    if strata is not None:
+        _note_shared(strata, name)
+    elif "test" in splits and not is_kept:
+        learned, test = (
+            (digests(part)[rows], targets[part][rows])
+            for part, rows in (splits["train"].taken, splits["test"].taken)
+        )
+        copies.note_copies(learned, test, name)
+    return splits
+
+
+def carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[str, int]:
+    """A tenth, but at least one, for each absent split; the rest is for training."""
+    size = max(1, (num_examples + 5) // 10)
+    num_train = num_examples - size * len(absent)
+    if num_train < 1:
+        raise InputError(
+            f"{name} has {num_examples} examples to carve train, {', '.join(absent)} from; each "
+            f"split needs at least one: give more examples, or give those splits"
+        )
+    return {"train": num_train, **dict.fromkeys(absent, size)}
+
+
+def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+    """Splits examples at random, every split with its share of every class.
+
+    The j-th of a class's n shuffled examples, j from 0, gets the position (j + 1/2) / n: each class
+    is spread evenly over 0..1, and the splits are consecutive runs of all examples in this order.
+    So a class of few examples comes into the first split first (train, the largest), and every
+    prefix of a split is stratified, too.
+
+    Args:
+        labels: `[N]`, int, from 0.
+        sizes: of the splits; they sum to N.
+        seed: not negative.
+
+    Returns:
+        The indices of each split, int `[size]`; together a permutation of 0..N-1.
+    """
+    order = seeded_generator(SPLIT_STREAM, seed).permutation(len(labels))
+    counts = np.bincount(labels)
+    # A stable sort keeps each class's examples in random order; the rank is the place among them.
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    starts = np.cumsum(counts) - counts
+    position = np.empty(len(labels))
+    sorted_labels = labels[by_class]
+    rank = np.arange(len(labels)) - starts[sorted_labels]
+    position[by_class] = (rank + 0.5) / counts[sorted_labels]
+    # Ties between classes are resolved by the random order.
+    order = order[np.argsort(position[order], kind="stable")]
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def _by_strata(strata: Strata, sizes: Mapping[str, int], name: str, seed: int) -> list[np.ndarray]:
+    """Splits rows by groups, in a random order, or by times."""
+    codes = np.unique(strata.values, return_inverse=True)[1]
+    if strata.groups is not None:
+        codes = in_random_order(codes, seed)
+    which = cut(codes, [*sizes.values()])
+    if which is None:
+        raise InputError(
+            f"{name}: column {shown(repr(strata.column))} has {codes.max() + 1} {strata.kind}s to "
+            f"carve {', '.join(sizes)} from; each needs at least one: leave config.split_by out, "
+            "or give those splits"
+        )
+    return [np.flatnonzero(which == i) for i in range(len(sizes))]
+
+
+def in_random_order(codes: np.ndarray, seed: int) -> np.ndarray:
+    """Codes [N] from 0 without gaps, renamed at random."""
+    number = int(codes.max()) + 1
+    return seeded_generator(SPLIT_STREAM, seed).permutation(number)[codes]
+
+
+def cut(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray | None:
+    """The split [N] of each row: codes in order, consecutive ones to a split, none to two.
+
+    Args:
+        codes: [N], from 0 without gaps.
+        sizes: that the splits should have, the last one at the end.
+
+    Returns:
+        None if there are fewer codes than splits.
+    """
+    counts = np.bincount(codes)
+    if len(counts) < len(sizes):
+        return None
+    split = np.zeros(len(counts), np.int64)
+    end = len(counts)
+    for k in range(len(sizes) - 1, 0, -1):
+        num_rows, begin = 0, end
+        while begin > k and (begin == end or num_rows + counts[begin - 1] / 2 < sizes[k]):
+            begin -= 1
+            num_rows += counts[begin]
+        split[begin:end], end = k, begin
+    return split[codes]
+
+
+def _note_shared(strata: Mapping[str, Strata], name: str) -> None:
+    """Notes it if given splits share groups, or the test is not later than training."""
+    if not {"train", "test"} <= strata.keys():
+        return
+    learned, test = strata["train"], strata["test"]
+    if learned.groups is None:
+        if test.values.min() <= learned.values.max():
+            note(f"{name}: rows to test begin before the last row to learn, by {learned.column}.")
+    elif shared := np.intersect1d(learned.values, test.values).tolist():
+        note(
+            f"{name}: {len(shared)} groups of {learned.column} are in both train and test, such as "
+            f"{quoted(shared, 2)}: scores are of groups that were learned."
+        )

@@ -1,0 +1,256 @@
+"""Makes a table into an ensemble's inputs: read_table.py model.bin.table.json new.csv x.npy
+
+NumPy alone, for exports. Training and prediction encode by the same function, to the same bits.
+"""
+
+import collections
+import csv
+import datetime
+import functools
+import io
+import json
+import re
+import statistics
+import sys
+
+import numpy as np
+
+ERRORS = ("#n/a", "#div/0!", "#value!", "#num!", "#ref!")  # Of spreadsheets.
+WORDS = frozenset(
+    ("", "?", "-", "na", "n/a", "n.a.", "nan", "nat", "none", "null", "<na>", *ERRORS)
+)
+TRUTHS = {"true": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "no": 0.0, "0": 0.0}
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)  # noqa: UP017
+ONE_DAY = datetime.timedelta(days=1)
+DIGITS = frozenset("0123456789+-.eE")  # Of others `float` makes numbers too, such as of 1_000.
+SIGNS = "$€£¥%"
+SPACES = " \u00a0\u202f'\u2019"
+WHOLE = 2.0**53  # From here on two whole numbers may be one in float64.
+SAMPLE = 2**16  # Characters of a file by which its separator is found.
+
+
+def decode(content):
+    """Returns the text of a file's bytes, and its encoding: UTF-8, UTF-16 or Windows-1252."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return content.decode("utf-16"), "utf-16"
+    try:
+        return content.decode("utf-8-sig"), "utf-8"
+    except UnicodeDecodeError:
+        return content.decode("cp1252", "replace"), "cp1252"
+
+
+def dialect(text):
+    """Returns the separator of a CSV file, the names in its header, and lines before its data.
+
+    By the separator most lines have as many values as the header. Lines that hold a title, or
+    `sep=;`, stand before the header.
+    """
+    best = (-1.0, ",", [], 0)
+    for mark in "\t;|,":
+        reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=mark)
+        rows = [(row, reader.line_num) for row in reader if row] or [([], 0)]
+        width = statistics.mode([len(row) for row, _ in rows[1:] or rows])
+        share = statistics.fmean([len(row) == width for row, _ in rows])
+        while rows[1:] and width > 1 and not any(rows[0][0][1:]) and rows[0][0][0]:
+            rows.pop(0)
+        header, line = rows[0]
+        score = share + (len(header) == width) if width > 1 else 0.0
+        best = max(best, (score, mark, header, line), key=lambda one: one[0])
+    _, mark, names, line = best
+    return mark, [name.strip() for name in names], line
+
+
+def parse_csv(content):
+    """Returns the names and columns, trimmed texts [N], of a CSV file's bytes, and its dialect."""
+    text, encoding = decode(content)
+    mark, names, before = dialect(text)
+    rows, reader = [], csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
+    for row in reader:
+        if reader.line_num > before and row:
+            if len(row) != len(names):
+                what = f"has {len(row)} values for {len(names)} columns"
+                raise ValueError(f"line {reader.line_num} {what} by the separator {mark!r}")
+            rows.append(row)
+    while rows and not any(map(str.strip, rows[-1])):
+        rows.pop()
+    columns = [*zip(*rows, strict=True)] or [()] * len(names)
+    columns = [[*map(str.strip, column)] for column in columns]
+    return names, columns, (mark, encoding)
+
+
+def read_csv(path):
+    """Reads the columns of a CSV file, trimmed texts [N] by the names in its header."""
+    with open(path, "rb") as file:
+        names, columns, _ = parse_csv(file.read())
+    return dict(zip(names, columns, strict=True))
+
+
+@functools.cache
+def grammar(mark, sign=""):
+    """Returns the form of numbers with this decimal mark, and a table that makes Python's of it."""
+    other, unit = "," if mark == "." else ".", rf"[{SPACES}]?{re.escape(sign)}[{SPACES}]?"
+    whole = rf"[1-9]\d{{0,2}}(?:([{other}{SPACES}])\d{{3}})(?:\1\d{{3}})*|\d*"
+    number = rf"(?:{whole})(?:(?<=\d){re.escape(mark)}\d*|{re.escape(mark)}\d+)?(?:[eE][-+]?\d+)?"
+    form = re.compile(rf"(?=.*\d)(?:{unit})?[-+]?(?:{unit})?{number}(?:{unit})?", re.ASCII)
+    return form, str.maketrans(mark, ".", other + SPACES + sign)
+
+
+def numbers(texts, marks=".,"):
+    """Numbers [N] of texts, none missing, by the first decimal mark that suits all of them.
+
+    Digits may come in groups of three, and all texts with one sign such as $ or %.
+
+    Raises:
+        ValueError: They are none, or whole numbers that float64 does not tell apart.
+    """
+    sign = "".join(one for one in SIGNS if texts and one in texts[0])
+    for mark in marks:
+        form, plain = grammar(mark, sign)
+        if mark == "." and DIGITS.issuperset("".join(texts)):
+            given = texts
+        elif all(sign in text and form.fullmatch(text) for text in texts):
+            given = [text.translate(plain) for text in texts]
+        else:
+            continue
+        try:
+            found = np.array([*map(float, given)], np.float64)
+        except ValueError:
+            continue
+        is_long = np.abs(found) >= WHOLE
+        if is_long.any() and any(given[i].lstrip("+-").isdigit() for i in is_long.nonzero()[0]):
+            break
+        return found
+    raise ValueError("these are no numbers")
+
+
+def decimal_mark(columns, otherwise="."):
+    """The decimal mark, a point or a comma, that most columns of texts can only have."""
+    shown = collections.Counter()
+    for values in columns.values():
+        texts = [] if is_numeric(values) else [t for t in values[:300] if t.lower() not in WORDS]
+        fit = [mark for mark in ".," if texts and all(map(grammar(mark)[0].fullmatch, texts))]
+        shown.update(fit if len(fit) == 1 else ())
+    return "," if shown[","] > shown["."] else "." if shown["."] > shown[","] else otherwise
+
+
+def days(text, form=""):
+    """Days since 1970 of a date, in this form or that of ISO 8601; UTC unless it has a zone."""
+    parse_date = datetime.datetime.strptime if form else datetime.datetime.fromisoformat
+    when = parse_date(text, *[form] * bool(form))
+    return ((when if when.tzinfo else when.replace(tzinfo=EPOCH.tzinfo)) - EPOCH) / ONE_DAY
+
+
+def is_numeric(values):
+    """Whether values are an array of numbers, and not texts."""
+    return isinstance(values, np.ndarray) and values.dtype.kind in "buif"
+
+
+def blank(values, missing, kind):
+    """Values with gaps in place of those that `missing` names: texts, or numbers by their value."""
+    if is_numeric(values):
+        gaps = [read([text], "number")[0] for text in missing if is_read(text, "number")]
+        return np.where(np.isin(values, gaps), np.nan, values) if kind == "number" else values
+    return ["" if category(text).lower() in missing else text for text in values]
+
+
+def read(texts, kind, form="", decimal="."):
+    """Numbers of texts, none missing, of a kind; the form is a decimal mark or that of dates.
+
+    Raises:
+        ValueError, KeyError, OverflowError: One is not of that kind.
+    """
+    if kind == "number":
+        return numbers(texts, form or (",." if decimal == "," else ".,")).tolist()
+    return [TRUTHS[text.lower()] if kind == "boolean" else days(text, form) for text in texts]
+
+
+def is_read(text, *how):
+    """Whether a text is of a kind, as `read` takes it."""
+    try:
+        return bool(read([text], *how))
+    except (ValueError, KeyError, OverflowError):
+        return False
+
+
+def parse(values, one, decimal="."):
+    """Numbers [N] float64 of a column's texts or numbers, with NaN where a value is missing."""
+    if is_numeric(values):
+        return values.astype(np.float64)
+    values, how = [*values], (one["kind"], one.get("form"))
+    if one["kind"] == "number" and DIGITS.issuperset("".join(values)):
+        try:
+            return np.array(read(values, *how, decimal))  # Faster, and most are without gaps.
+        except ValueError:
+            pass
+    texts = [text for text in dict.fromkeys(values) if text.lower() not in WORDS]
+    try:
+        known = dict(zip(texts, read(texts, *how, decimal), strict=True))
+    except (ValueError, KeyError, OverflowError) as error:
+        bad = next((text for text in texts if not is_read(text, *how, decimal)), texts[0])
+        kind, row = " as ".join(filter(None, how)), values.index(bad) + 1
+        line = f"column {one['name']!r}: {bad[:40]!r} in row {row} is no {kind}"
+        raise ValueError(line) from error
+    return np.array([known.get(text, np.nan) for text in values])
+
+
+def of_numbers(values, one, decimal, warnings):
+    """Standardised numbers [N, 1 + ...], with the phases of dates and a flag of missing values."""
+    found = parse(values, one, decimal)
+    if np.isinf(found).any():
+        row = np.isinf(found).argmax() + 1
+        raise ValueError(f"column {one['name']!r} is infinite in row {row}: correct it")
+    gaps = np.isnan(found)
+    if gaps.any() and not one["flag"]:
+        line = f"is missing in {gaps.sum()} of {len(gaps)} rows, and never was in training"
+        warnings.append(f"column {one['name']!r} {line}: the median takes its place")
+    found[gaps] = one["median"]
+    parts = [(found - one["shift"]) / one["scale"]]
+    for period in one["periods"]:
+        parts += [np.sin(2 * np.pi * found / period), np.cos(2 * np.pi * found / period)]
+    return np.stack(parts + [gaps] * one["flag"], axis=1)
+
+
+def category(text):
+    """The name of a category: 1.0 is a 1 that was in a column of floats with gaps."""
+    return text[:-2] if text[-2:] == ".0" else text
+
+
+def of_categories(values, one, warnings):
+    """One-hot rows [N, C]: of the categories, and of all that are rare or unseen together."""
+    number = len(one["categories"])
+    place = dict.fromkeys(one["rare"], number)
+    place |= {text: i for i, text in enumerate(one["categories"])}
+    texts = [*map(category, values)]
+    if unseen := [text for text in texts if text not in place]:
+        line = f"{len(unseen)} of {len(texts)} rows, such as {unseen[0][:40]!r}"
+        warnings.append(f"column {one['name']!r} holds categories unseen in training in {line}")
+    places = [place.get(text, number) for text in texts]
+    return np.equal.outer(places, range(number + bool(one["rare"])))
+
+
+@np.errstate(all="ignore")  # What overflows is refused.
+def encode(columns, table):
+    """Makes inputs [N, F] float32 of columns by name, and warnings of what is new to training."""
+    learned = [one for one in table["columns"] if one["kind"] != "drop"]
+    if absent := [repr(one["name"]) for one in learned if one["name"] not in columns]:
+        raise ValueError(f"the table lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}")
+    decimal = decimal_mark(columns, table.get("decimal", "."))
+    parts, warnings = [], []
+    for one in learned:
+        values = columns[one["name"]]
+        if table.get("missing"):
+            values = blank(values, table["missing"], one["kind"])
+        if one["kind"] == "category":
+            parts.append(of_categories(values, one, warnings))
+        else:
+            parts.append(of_numbers(values, one, decimal, warnings))
+        if not (np.abs(parts[-1]) < 3e38).all():
+            raise ValueError(f"column {one['name']!r} holds numbers that are too large")
+    return np.concatenate(parts, axis=1).astype(np.float32), warnings
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as content:
+        inputs, warnings = encode(read_csv(sys.argv[2]), json.load(content))
+    print("\n".join(warnings), file=sys.stderr, end="\n" * bool(warnings))
+    np.save(sys.argv[3], inputs)

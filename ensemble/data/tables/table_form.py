@@ -1,0 +1,239 @@
+"""How columns become inputs: fitted to training rows, kept as JSON, applied by `read_table`."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ensemble.data.source import Feature
+from ensemble.data.tables import is_table, read_table
+from ensemble.data.tables.raw_columns import Column, Columns, of_frame
+from ensemble.errors import InputError, quoted, shown
+from ensemble.notes import note
+
+FORMAT = 3
+"""Version of the JSON."""
+PERIODS = {365.2425: "day of the year", 7.0: "day of the week", 1.0: "time of the day"}
+"""What dates share after so many days."""
+MOST_CATEGORIES = 32
+"""Inputs that a column of categories becomes, that of all rare ones among them."""
+_LEAST = 3  # Rows of a category that has a column of its own.
+_PARTS = 7  # Of a period, in more than one of which dates must lie.
+_MISSING = "(missing)"
+_MOST_DAYS = 2_000_000  # Beyond, dates have years of five digits.
+
+
+@dataclasses.dataclass(frozen=True)
+class TableForm:
+    """What a run has made of each column.
+
+    Attributes:
+        content: JSON-ready: `format`, `target`, the target column's name or empty, and `columns`,
+            each with `name` and `kind`. A `drop` has its reason `why`. A `category` has
+            `categories`, and those that are `rare`, or empty texts for missing values. Others have
+            `median`, `shift`, `scale`, `flag`, whether a feature says that a value is missing, and
+            `periods`, days after which a date is alike. A `date` may have the `form` of its texts,
+            and a `number` its decimal mark, where the configuration says it. The table has the
+            `decimal` mark of the file, and texts that are `missing` values.
+    """
+
+    content: dict[str, Any]
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """What was made of each column, in the table's order."""
+        found: list[dict[str, Any]] = self.content["columns"]
+        return found
+
+    @property
+    def _inputs(self) -> list[dict[str, Any]]:
+        """The columns that become inputs."""
+        return [one for one in self.columns if one["kind"] != "drop"]
+
+    @property
+    def features(self) -> list[Feature]:
+        """What each input [F] is."""
+        found = list[Feature]()
+        for i, one in enumerate(self._inputs):
+            is_number, size = one["kind"] == "number", num_features(one)
+            flag = len(found) + 1 if is_number and one["flag"] else -1
+            found += [Feature(i, is_number, flag), *[Feature(i)] * (size - 1)]
+        return found
+
+    def rows(self, inputs: np.ndarray) -> list[dict[str, str]]:
+        """The inverse of `encode`: texts by the columns that became inputs [N, F].
+
+        Rare categories, and a value that was missing where none was missing in training, cannot be
+        told from others of their input.
+        """
+        ends = np.cumsum([num_features(one) for one in self._inputs])
+        return [
+            {
+                one["name"]: _text(one, values)
+                for one, values in zip(self._inputs, np.split(row, ends[:-1]), strict=True)
+            }
+            for row in np.asarray(inputs, np.float64)
+        ]
+
+    def apply(self, columns: Columns) -> tuple[np.ndarray, list[str]]:
+        """Makes inputs [N, F] float32 of raw columns, and warnings on what training did not have.
+
+        Raises:
+            InputError: a column is not there, or holds what it cannot.
+        """
+        given = {}
+        for one in self._inputs:
+            if (column := columns.get(one["name"])) is None:
+                continue
+            kinds = {one["kind"], column.kind}
+            if "date" in kinds and kinds & {"number", "boolean"}:
+                raise InputError(
+                    f"column {shown(repr(one['name']))} holds a {column.kind} in each row, and was "
+                    f"learned as a {one['kind']}; convert it"
+                )
+            given[one["name"]] = column.texts() if one["kind"] == "category" else column.values
+        try:
+            return read_table.encode(given, self.content)
+        except ValueError as error:
+            raise InputError(shown(str(error))) from None
+
+    def encode(self, data: Any) -> np.ndarray:
+        """Makes inputs [N, F] float32 of a table as programs have it; warnings go to the log.
+
+        Args:
+            data: a data frame, or a mapping from names to columns; rows, mappings from names to
+                values; or an array [N, C] of all columns in training, in their order.
+
+        Raises:
+            InputError: as of `apply`.
+        """
+        given, names = data, [one["name"] for one in self.columns]
+        if isinstance(data, Sequence) and data and isinstance(data[0], Mapping):
+            there = set[str]().union(*data)
+            given = {name: [row.get(name) for row in data] for name in names if name in there}
+        elif not (is_table(data) or isinstance(data, Mapping)):
+            array = np.asarray(data)
+            if array.ndim != 2 or array.shape[1] != len(names):
+                raise InputError(
+                    f"inputs of shape {array.shape}: the ensemble has learned a table of the "
+                    f"{len(names)} columns {quoted(names)}; give a data frame, or a mapping, by "
+                    "these names"
+                )
+            given = dict(zip(names, array.T, strict=True))
+        inputs, warnings = self.apply(of_frame(given, needed=names))
+        for line in warnings:
+            note(shown(line))
+        return inputs
+
+    def lines(self) -> list[str]:
+        """What was made of each column, a line each."""
+        width = max(len(one["name"]) for one in self.columns)
+        rows = [(one["name"], *_said(one)) for one in self.columns]
+        if target := self.content["target"]:
+            rows.append((target, "target", ""))
+        return [shown(f"{name:<{width}}  {kind:<8}  {what}".rstrip()) for name, kind, what in rows]
+
+
+def _said(one: Mapping[str, Any]) -> tuple[str, str]:
+    """What became of a column, and more on it."""
+    if one["kind"] == "drop":
+        return "left out", one["why"]
+    if one["kind"] == "category":
+        shared = [text or _MISSING for text in one["categories"]]
+        what = f"{len(shared)}: {', '.join(shared[:6])}" + ", ..." * (len(shared) > 6)
+        what += f"; {len(one['rare'])} rare ones share a column" * bool(one["rare"])
+        return one["kind"], what
+    what = f"mean {one['shift']:.4g}, sd {one['scale']:.4g}"
+    if one["kind"] == "date":
+        periods = [PERIODS[days] for days in one["periods"]]
+        written = [f"written {one['form']}"] if "form" in one else []
+        what = ", ".join([f"median {_day(round(one['median']))}", *periods, *written])
+    return one["kind"], what + "; missing values are flagged" * one["flag"]
+
+
+def _day(number: int) -> str:
+    return str(np.datetime64(number, "D"))
+
+
+def _text(one: Mapping[str, Any], row: np.ndarray) -> str:
+    """The value of a column of which a row holds the inputs."""
+    if one["kind"] == "category":
+        names = [*one["categories"], "(rare or unseen)"]
+        return (names[row.argmax()] or _MISSING) if row.any() else "(unseen)"
+    if one["flag"] and row[-1]:
+        return _MISSING
+    value = float(row[0]) * one["scale"] + one["shift"]
+    if one["kind"] == "boolean":
+        return "true" if value > 0.5 else "false"
+    if one["kind"] == "date" and abs(value) < _MOST_DAYS:
+        return _day(math.floor(value + 0.01))
+    return f"{value:.4g}"
+
+
+# Fitting.
+
+
+def fit(columns: Columns, what: str = "it", **also: Any) -> TableForm:
+    """Fits how training rows become inputs.
+
+    Args:
+        columns: of the training rows, by `column_kinds.typed`.
+        what: the table is, for messages.
+        **also: entries of the content: `target`, `missing` and `decimal`.
+
+    Raises:
+        InputError: no column is left.
+    """
+    entries = [{"name": name, **_fitted(column)} for name, column in columns.items()]
+    if all(one["kind"] == "drop" for one in entries):
+        lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
+        raise InputError(f"{what} has no column to learn from ({shown(lines)})")
+    return TableForm({"format": FORMAT, "columns": entries, **also})
+
+
+@np.errstate(all="ignore")  # What overflows is refused when it becomes an input.
+def _fitted(column: Column) -> dict[str, Any]:
+    """What becomes of one column."""
+    kind, values = column.kind, column.values
+    if kind == "drop":
+        return {"kind": kind, "why": column.detail}
+    if kind == "category":
+        counts = collections.Counter(map(read_table.category, column.texts()))
+        ranks = sorted(sorted(counts), key=lambda text: -counts[text])
+        if not ranks[1:]:
+            return _constant(ranks[0] and repr(ranks[0]))
+        least = min(_LEAST, max(1, len(values) // 10))
+        kept = [text for text in ranks if counts[text] >= least][: MOST_CATEGORIES - 1]
+        return {"kind": kind, "categories": sorted(kept), "rare": sorted({*ranks} - {*kept})}
+    is_missing = np.isnan(values)
+    there = values[~is_missing]
+    if not len(there):
+        return _constant("")
+    if np.ptp(values) == 0:
+        return _constant(f"{there[0]:g}")
+    median = float(np.median(there))
+    filled = np.where(is_missing, median, values)
+    found = {"kind": kind, "median": median, "shift": float(filled.mean())}
+    found |= {"scale": float(filled.std()) or 1.0, "flag": int(is_missing.any())}
+    found["periods"] = [
+        days
+        for days in PERIODS
+        if kind == "date" and len(np.unique(np.floor(there * _PARTS / days) % _PARTS)) > 1
+    ]
+    return found | ({"form": column.detail} if column.detail else {})
+
+
+def _constant(text: str) -> dict[str, Any]:
+    return {"kind": "drop", "why": f"always {text}" if text else "all values are missing"}
+
+
+def num_features(one: Mapping[str, Any]) -> int:
+    """Inputs that a column becomes."""
+    if one["kind"] == "category":
+        return len(one["categories"]) + bool(one["rare"])
+    return 1 + 2 * len(one["periods"]) + one["flag"]

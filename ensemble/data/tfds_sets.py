@@ -1,0 +1,446 @@
+"""Sets of images that TensorFlow Datasets (TFDS) prepared as ArrayRecord, read without TensorFlow.
+
+A prepared set is a directory `DATA_DIR/NAME/VERSION`, or `DATA_DIR/NAME/CONFIG/VERSION`. TFDS reads
+it (decision 0049); it is imported when a set is opened, for it takes half a second.
+
+Four sets are known by their names, `mnist` and others: their training split is cut in order. Any
+other, `tfds:NAME` or `tfds:NAME/CONFIG`, has its own splits `train`, `validation` and `test`; what
+there is not is carved from `train` as for own data.
+"""
+
+import concurrent.futures
+import contextlib
+import importlib.util
+import json
+import logging
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensemble.data.dataset import Dataset, carved, make_dataset
+from ensemble.data.image_form import resize_and_crop
+from ensemble.data.own_arrays import OwnData, local_path, max_data_bytes
+from ensemble.data.source import Examples, Request, block_size
+from ensemble.data.splitting import SPLITS
+from ensemble.errors import CorruptDataError, InputError, in_one_line
+from ensemble.notes import note
+
+_PREPARE = "ensemble.data.prepare_dataset"
+_AT_ONCE = 4096  # Records.
+_FEATURES = "tensorflow_datasets.core.features."
+_HELD_OUT = {"mnist": 5_000, "fashion_mnist": 5_000, "kmnist": 5_000, "cifar10": 2_500}
+"""Examples for validation, and as many for calibration: the last of TFDS's training split."""
+logger = logging.getLogger("ensemble")
+
+
+def data_directories(data_dir: str | None) -> list[Path]:
+    """Returns where sets are looked for: `data_dir`, $TFDS_DATA_DIR, ~/tensorflow_datasets.
+
+    Raises:
+        InputError: a place is not on a disk.
+    """
+    places = (data_dir, os.environ.get("TFDS_DATA_DIR"), "~/tensorflow_datasets")
+    return [local_path(place).absolute() for place in places if place]
+
+
+def find_set(name: str, data_dir: str | None) -> Path | None:
+    """The newest version's directory of a set, whole or not; None if there is none.
+
+    Args:
+        name: as `config.dataset` has it, `NAME` or `tfds:NAME`.
+        data_dir: as of `data_directories`.
+
+    Raises:
+        InputError: there can be no such set.
+    """
+    set_name = name.removeprefix("tfds:")
+    if not re.fullmatch(r"\w+(/(?!\d+\.\d+\.\d+$)\w([\w.-]*\w)?)?", set_name, re.ASCII):
+        raise InputError(
+            f"{set_name!r} is no name of a set in TFDS: these are NAME or NAME/CONFIG of letters, "
+            "digits and _, such as mnist or emnist/letters; the newest version here is taken"
+        )
+    for place in data_directories(data_dir):
+        versions = [
+            path
+            for path in (place / set_name).glob("*.*.*")
+            if re.fullmatch(r"\d+\.\d+\.\d+", path.name)
+        ]
+        if versions:
+            return max(versions, key=lambda path: [*map(int, path.name.split("."))])
+    return None
+
+
+def is_ready(directory: Path) -> bool:
+    """Whether all files of a set are there as ArrayRecord, else as TFRecord.
+
+    Raises:
+        InputError: they are neither, or `dataset_info.json` cannot be read.
+    """
+    try:
+        info = json.loads((directory / "dataset_info.json").read_text())
+        shards = [
+            (f"{info['name']}-{one['name']}", f"{k:05d}-of-{len(one['shardLengths']):05d}")
+            for one in info["splits"]
+            for k in range(len(one.get("shardLengths", ())))
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        what = f"dataset_info.json cannot be read ({in_one_line(error)})"
+        raise broken(directory, what) from error
+    for form in ("array_record", "tfrecord"):
+        files = [directory / f"{name}.{form}-{number}" for name, number in shards]
+        missing = [file.name for file in files if not file.exists()]
+        if not missing:
+            return form == "array_record"
+    raise broken(directory, f"{missing[0].replace(form, 'array_record')} is missing")
+
+
+def is_prepared(name: str, data_dir: str | None) -> bool:
+    """Whether a set can be read.
+
+    Raises:
+        InputError: there can be no such set, or it is damaged.
+    """
+    directory = find_set(name, data_dir)
+    has_tfds = importlib.util.find_spec("tensorflow_datasets") is not None
+    return has_tfds and directory is not None and is_ready(directory)
+
+
+def broken(directory: Path, what: str) -> CorruptDataError:
+    """The error for a set that cannot be read."""
+    return CorruptDataError(
+        f"{directory} is half-prepared or damaged: {what}",
+        "delete this directory, and prepare the set anew or copy it from elsewhere",
+    )
+
+
+def open_set(name: str, data_dir: str | None, prepares: bool = False) -> "PreparedSet":
+    """Opens a set.
+
+    Args:
+        name: as of `find_set`.
+        data_dir: as of `data_directories`.
+        prepares: whether a set that is not there as ArrayRecord is prepared first, where TensorFlow
+            is installed.
+
+    Raises:
+        InputError: it is not there or not prepared as ArrayRecord, or as `PreparedSet`.
+    """
+    directory, set_name = find_set(name, data_dir), name.removeprefix("tfds:")
+    place = data_directories(data_dir)[0]
+    if directory is not None and is_ready(directory):
+        return PreparedSet(directory)
+    if directory is not None:
+        place = directory.parents[1 + set_name.count("/")]
+        why = f"{directory} is whole, but as TFRecord, which only TensorFlow reads:"
+    elif found := sorted({path.parent.name for path in (place / set_name).glob("*/*.*.*")}):
+        raise InputError(
+            f"{name} has configurations, of which {place / set_name} has {', '.join(found)}: "
+            f"choose one, such as {name}/{found[0]}"
+        )
+    else:
+        why = f"{name} is not in {place}: set config.data_dir or TFDS_DATA_DIR to where it is, or"
+    if not prepares or importlib.util.find_spec("tensorflow") is None:
+        raise InputError(
+            f"{why} prepare it as ArrayRecord by `python -m {_PREPARE} {set_name} "
+            f"--data_dir={place}`, which needs requirements-prepare.txt and, for a download, a "
+            "network"
+        )
+    logger.info("%s is being prepared in %s by TensorFlow, in a child process", name, place)
+    command = [sys.executable, "-m", _PREPARE, set_name, f"--data_dir={place}"]
+    root = Path(__file__).parents[2]
+    child = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False)
+    if child.returncode:
+        lines = child.stdout.splitlines() or [f"status {child.returncode}"]
+        raise InputError(f"{name} could not be prepared: {lines[-1]}")
+    return open_set(name, str(place))
+
+
+class PreparedSet:
+    """A set as TFDS describes it.
+
+    Attributes:
+        directory: of the set.
+        features: by name, of an example.
+        supervised_keys: names of what is learned from, and of what is learned; None if it has none.
+        sizes: examples of each split that has any.
+
+    Raises:
+        InputError: TFDS is not installed, the set is damaged, or reading it would run code of its
+            own.
+    """
+
+    def __init__(self, directory: Path):
+        if importlib.util.find_spec("tensorflow_datasets") is None:
+            raise InputError(
+                "sets of TFDS are read by tensorflow-datasets, which is not installed: pip install "
+                "'flax-ensembles[tfds]', or -r requirements-tfds.txt in the repository"
+            )
+        import tensorflow_datasets as tfds  # Half a second, and only who has such sets has it.
+
+        self.directory = directory
+        try:
+            for name in _classes((directory / "features.json").read_text()):
+                if not name.startswith(_FEATURES):  # TFDS would import its module.
+                    raise InputError(
+                        f"{directory} has a feature of the class {in_one_line(name, 80)}, which is "
+                        "not of tensorflow_datasets, and would run code: take another set"
+                    )
+            builder = tfds.builder_from_directory(directory)
+            info = builder.info
+            # A set that was converted still says tfrecord.
+            info.set_file_format("array_record", override=True, override_if_initialized=True)
+            self.features: dict[str, Any] = dict(info.features)
+            self.supervised_keys: Any = info.supervised_keys
+            self.sizes = {
+                split: int(one.num_examples)
+                for split, one in info.splits.items()
+                if one.num_examples
+            }
+            method = tfds.decode.DeserializeMethod.RAW_BYTES
+            splits = {split: split for split in self.sizes}
+            self._sources: Any = builder.as_data_source(splits, deserialize_method=method)
+        except InputError:
+            raise
+        except Exception as error:  # TFDS raises many types.
+            raise broken(directory, f"TFDS cannot read it ({in_one_line(error)})") from error
+
+    def examples(self, split: str, rows: Sequence[int]) -> Iterator[Any]:
+        """Yields the fields of examples by their names; one that is damaged has none.
+
+        TFDS has a parser of examples, too: MNIST takes it 2.6 times the CPU of all this.
+        """
+        from google.protobuf.message import DecodeError  # As in `__init__`.
+        from tensorflow_datasets.proto import tf_example_pb2
+
+        for start in range(0, len(rows), _AT_ONCE):
+            for record in self._read(split, rows[start : start + _AT_ONCE]):
+                try:  # One at a time: kept all, they take twice as long.
+                    yield tf_example_pb2.Example.FromString(record).features.feature
+                except DecodeError:
+                    yield {}
+
+    def _read(self, split: str, rows: Sequence[int]) -> Sequence[bytes]:
+        """Serialised examples; one that is damaged is empty."""
+        try:
+            return self._sources[split].__getitems__(rows)
+        except (RuntimeError, ValueError, IndexError):
+            return [b""] if len(rows) == 1 else [self._read(split, [row])[0] for row in rows]
+
+
+def _classes(text: str) -> list[str]:
+    """The names of Python classes in `features.json`, in any form that TFDS reads."""
+    found = []
+
+    def look(node: dict[str, Any]) -> dict[str, Any]:
+        for key, value in node.items():
+            if isinstance(value, str):
+                if key in ("pythonClassName", "python_class_name", "type"):
+                    found.append(value)
+                with contextlib.suppress(ValueError):  # Some have a text that is JSON again.
+                    json.loads(value, object_hook=look)
+        return node
+
+    json.loads(text, object_hook=look)
+    return found
+
+
+class PreparedImages:
+    """The images [N, H, W, C] of a split, which are decoded when they are read.
+
+    Args:
+        prepared: The set.
+        keys: Keys of the image and the class in an example.
+        split: Split of TFDS.
+        size: (height, width) to which images are brought by `image_form.resize_and_crop`; None:
+            they have one size.
+
+    Raises:
+        InputError: The first image cannot be decoded.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self,
+        prepared: PreparedSet,
+        keys: tuple[str, str],
+        split: str,
+        size: tuple[int, int] | None,
+    ):
+        self._prepared, self._keys, self._split, self._size = prepared, keys, split, size
+        *sides, self._channels = prepared.features[keys[0]].shape
+        # Images of a known size are mostly small: they decode in 8 microseconds, and threads that
+        # hand over the interpreter lock that often are no faster.
+        self._in_threads = size is not None or None in sides
+        if size is None and None in sides:
+            sides = self._decode(0, next(self._fields([0]))[0]).shape[:2]
+        channels = 1 if self._channels == 1 else 3
+        self.shape: tuple[int, ...] = (prepared.sizes[split], *(size or sides), channels)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: Any, /) -> np.ndarray:
+        """Decodes images [n, H, W, C]; raises as `examples`."""
+        return self.examples(where).inputs
+
+    def examples(self, where: Any) -> Examples:
+        """Decodes images uint8 [n, H, W, C] and labels int32 [n]; a label of -1 is none.
+
+        Raises:
+            InputError: A record cannot be decoded.
+        """
+        rows = np.arange(len(self))[where].tolist()
+        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
+        labels, at_once = np.empty(len(rows), np.int32), block_size(self.shape[1:])
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            apply = pool.map if self._in_threads else map
+            for start in range(0, len(rows), at_once):
+                part = rows[start : start + at_once]
+                encoded, labels[start : start + at_once] = zip(*self._fields(part), strict=True)
+                for i, image in enumerate(apply(self._image, part, encoded), start):
+                    images[i] = image
+        return Examples(images, labels)
+
+    def labels(self) -> np.ndarray:
+        """The labels int32 [N]; 0 if a record cannot be read, which reading its image tells."""
+        return np.array([label for _, label in self._fields(range(len(self)))], np.int32)
+
+    def _fields(self, rows: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+        """Yields encoded images and labels; of a damaged record an empty image."""
+        image, label = self._keys
+        num_classes = self._prepared.features[label].num_classes
+        examples = self._prepared.examples(self._split, rows)
+        for row, fields in zip(rows, examples, strict=True):
+            try:
+                encoded = fields[image].bytes_list.value[0]
+                found = fields[label].int64_list.value[0]
+            except LookupError:
+                encoded, found = b"", 0
+            if not -1 <= found < num_classes:
+                raise self._broken(row, f"has the label {found}, outside 0..{num_classes - 1}")
+            yield encoded, found
+
+    def _image(self, row: int, encoded: bytes) -> np.ndarray:
+        """Decodes an image, uint8 [H, W, C]."""
+        image = self._decode(row, encoded)
+        if self._size is not None:
+            import PIL.Image  # Only where images are resized.
+
+            image = np.asarray(resize_and_crop(PIL.Image.fromarray(image), self._size))
+        if image.shape[:2] != self.shape[1:3]:
+            found, expected = (f"{one[0]}x{one[1]}" for one in (image.shape, self.shape[1:]))
+            raise InputError(
+                f"{self._prepared.directory}: record {row} of {self._split} has {found} pixels, "
+                f"not {expected} (height x width); all must have one size: set config.resize, "
+                "such as 64 or '64x48', which resizes them all"
+            )
+        return image.reshape(self.shape[1:])
+
+    def _decode(self, row: int, encoded: bytes) -> np.ndarray:
+        """Decodes an image, uint8 [H, W] or [H, W, 3]: OpenCV takes a third of Pillow's time."""
+        import cv2  # Only for such sets.
+
+        with contextlib.suppress(cv2.error):
+            flags = cv2.IMREAD_GRAYSCALE if self._channels == 1 else cv2.IMREAD_COLOR_RGB
+            image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
+            if image is not None:
+                return image
+        raise self._broken(row, "cannot be decoded")
+
+    def _broken(self, row: int, what: str) -> CorruptDataError:
+        return broken(self._prepared.directory, f"record {row} of {self._split} {what}")
+
+
+def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
+    """The keys of image and class: what TFDS learns from what, else the only ones of their kind.
+
+    Raises:
+        InputError: the set is not of images of 8 bits with one class label each.
+    """
+    from tensorflow_datasets import features  # As in `PreparedSet`.
+
+    fields, keys = prepared.features, prepared.supervised_keys
+    images, labels = (
+        [
+            key
+            for key, one in fields.items()
+            if type(one) is kind and (kind is features.ClassLabel or one.np_dtype == np.uint8)
+        ]
+        for kind in (features.Image, features.ClassLabel)
+    )
+    if keys and keys[0] in images and keys[-1] in labels:
+        return keys[0], keys[-1]
+    if len(images) == len(labels) == 1:
+        return images[0], labels[0]
+    kinds = [f"{key} ({type(one).__name__})" for key, one in sorted(fields.items())]
+    raise InputError(
+        f"{prepared.directory} is not a set of images of 8 bits per channel with one class label "
+        f"each, it holds {in_one_line(', '.join(kinds))}; take another set, or give arrays as "
+        "npz:PATH"
+    )
+
+
+def load_tfds(name: str, request: Request) -> Dataset:
+    """Reads any set of images and class labels.
+
+    Raises:
+        InputError: The set is not there, is of another kind, cannot be read, or takes too much
+            memory.
+    """
+    given = given_tfds(name, request._replace(in_memory=True))
+    if name not in _HELD_OUT and "train" in given.inputs:
+        return carved(given, name, request)
+    splits: dict[str, Any] = {
+        split: Examples(images[:], given.targets[split]) for split, images in given.inputs.items()
+    }
+    if request.hold_out and "train" in splits:
+        cuts = [-2 * _HELD_OUT[name], -_HELD_OUT[name]]
+        parts = zip(*(np.split(array, cuts) for array in splits["train"]), strict=True)
+        splits = dict(zip(SPLITS, [*map(Examples._make, parts), splits["test"]], strict=True))
+    return make_dataset(name, splits, given.class_names or (), 1 / 255)
+
+
+def given_tfds(name: str, request: Request) -> OwnData:
+    """Returns the examples of any set of images and class labels.
+
+    Args:
+        name: As of `find_set`.
+        request: How they are asked for; unless they are to be in memory, they are decoded when they
+            are read.
+
+    Raises:
+        InputError: As `load_tfds`.
+    """
+    prepared = open_set(name, request.data_dir, request.prepares)
+    keys, found, limit = _keys_of(prepared), dict[str, Any](), max_data_bytes()
+    only_test = request.only_test and "test" in prepared.sizes
+    for split in ["test"] if only_test else [one for one in SPLITS if one in prepared.sizes]:
+        stored = PreparedImages(prepared, keys, split, request.size)
+        if request.in_memory and math.prod(stored.shape) > limit:
+            raise InputError(
+                f"{split} in {prepared.directory} takes {math.prod(stored.shape):,} bytes of "
+                f"memory, more than the {limit:,} allowed here: write the set as records by "
+                "ensemble convert, which are read in batches"
+            )
+        one: Any = stored.examples(slice(None)) if request.in_memory else (stored, stored.labels())
+        if one[1].min() >= 0:
+            found[split] = one
+        else:  # They are kept secret.
+            note(f"{name}: the split {split} has no labels, and is not used.")
+    needed = "test" if only_test else "train"
+    if needed not in found:
+        raise InputError(f"{name} has no split {needed!r} with labels; take another set")
+    if len({images.shape[1:] for images, _ in found.values()}) > 1:
+        raise InputError(
+            f"the splits of {name} have images of several sizes: set config.resize, such as 64"
+        )
+    inputs, targets = ({split: one[i] for split, one in found.items()} for i in range(2))
+    return OwnData(inputs, targets, np.dtype(np.uint8), tuple(prepared.features[keys[1]].names))

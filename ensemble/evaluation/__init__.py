@@ -1,1 +1,0 @@
-"""Evaluation of a trained ensemble: scores, shift, out-of-distribution data, a report."""

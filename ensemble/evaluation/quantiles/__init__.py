@@ -1,1 +1,0 @@
-"""What an evaluation computes of quantiles."""

@@ -1,0 +1,172 @@
+"""The base of likelihoods: the distribution of a target given a network's outputs.
+
+Functions of outputs are pure, for use on devices. A member predicts named arrays [B, ...], the
+parameters of its predictive distribution; `predictive` makes the ensemble's predictions of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.likelihoods.predictive import Array, Arrays, Predictive
+
+Params = Mapping[str, Any]
+"""The likelihood's own parameters, of `Likelihood.init`."""
+
+
+class Likelihood:
+    """A subclass has what raises an error here, and more in place of the defaults.
+
+    Attributes:
+        name: value of `config.likelihood`.
+        num_outputs: K, numbers that the network returns for an example.
+        num_targets: D of an example; targets are [N, D] if there are several.
+        takes_logits: whether outputs are logits of classes, so that a network must not end in a
+            softmax or sigmoid.
+        has_density: whether `log_prob` is of a density or a probability, as posteriors need.
+        can_be_tempered: whether it has `tempered`.
+        class_weights: [C] of classes, for which predictions are corrected.
+        loss: the score of `Predictive.scores` that training lowers.
+        progress: the one that training shows in addition.
+        predictions: the class of an ensemble's predictions.
+    """
+
+    name: str
+    num_outputs: int
+    num_targets = 1
+    takes_logits = False
+    has_density = True
+    can_be_tempered = False
+    class_weights: Sequence[float] | None = None
+    loss = "nll"
+    progress: str
+    predictions: type[Predictive]
+
+    @property
+    def traced(self) -> tuple[str, ...]:
+        """The scores that are recorded for every draw."""
+        return self.progress, self.loss
+
+    # From the data, and from what a workdir keeps of them.
+
+    @classmethod
+    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
+        """Makes the likelihood of training targets [N].
+
+        Args:
+            targets: of the training examples.
+            class_names: of the data set; empty if targets are no classes.
+            **settings: keys of the likelihood in the configuration.
+
+        Raises:
+            InputError: the targets do not suit this likelihood.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def check_targets(cls, targets: np.ndarray, split: str) -> None:
+        """Checks the targets [N] of any split.
+
+        Raises:
+            InputError: some do not suit this likelihood.
+        """
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; other entries are ignored."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what a program that predicts must know of the targets, JSON-ready."""
+        raise NotImplementedError
+
+    # On the devices.
+
+    def init(self, rng_key: Array) -> Arrays:
+        """Initialises the likelihood's own parameters, such as a shared variance; often none.
+
+        They are in `variables["params"]["likelihood"]`, and priors find them there.
+        """
+        return {}
+
+    def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
+        """Log density or probability [B] of targets in their own units, nats, float32.
+
+        Args:
+            params: of `init`.
+            outputs: [B, K] of the network.
+            targets: [B], as the data set has them.
+        """
+        raise NotImplementedError
+
+    def predict(self, params: Params, outputs: Array) -> Arrays:
+        """The predictive distribution of one member: named arrays [B, ...] float32."""
+        raise NotImplementedError
+
+    def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
+        """One member's predictions, wider by a factor; of classes, at this temperature."""
+        raise NotImplementedError
+
+    # Of all members.
+
+    def predictive(
+        self,
+        arrays: Arrays,
+        member_of: np.ndarray | None = None,
+        weights: Array | None = None,
+    ) -> Any:
+        """The predictions of an ensemble, arrays [S, N, ...] as of `Predictive`."""
+        return self.predictions(arrays, member_of, weights, **self.of_predictions())
+
+    def of_predictions(self) -> dict[str, Any]:
+        """The fields of `predictions` that only this kind has."""
+        raise NotImplementedError
+
+    def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
+        """The same mixtures of fewer samples, if one can stand for several.
+
+        Args:
+            arrays: [M, S, N, ...], of S samples of each member.
+            counts: [S], how many each of these stands for already.
+
+        Returns:
+            Both, of as many samples as are left.
+        """
+        return arrays, counts
+
+    def scores(
+        self,
+        predicted: Arrays,
+        targets: Any,
+        live: Array | None = None,
+        num_each: int = 1,
+        over: Any = None,
+    ) -> Arrays:
+        """`Predictive.scores` [B] of the mixture of members on the devices.
+
+        Args:
+            predicted: [M * num_each, B, ...] of this device's members.
+            targets: [B].
+            live: [M] bool; the others do not count. None: all are.
+            num_each: parameter samples of each member.
+            over: as of `Predictive`.
+        """
+        number = len(next(iter(predicted.values()))) // num_each
+        found: Predictive = self.predictive(predicted, np.repeat(np.arange(number), num_each))
+        if live is not None:
+            share = live.astype(jnp.float32)
+            total = share.sum() if over is None else over.sum_over_groups(share.sum())
+            found = dataclasses.replace(found, weights=share / total, over=over)
+        return found.scores(targets)
+
+    def each_score(self, predicted: Arrays, targets: Any) -> Arrays:
+        """`Predictive.scores` [S, B] of every parameter sample, from arrays [S, B, ...]."""
+        return jax.vmap(lambda one: self.scores(jax.tree.map(lambda a: a[None], one), targets))(
+            dict(predicted)
+        )

@@ -1,0 +1,63 @@
+"""Predictions as a table, for a terminal and for a notebook's cell.
+
+Texts may be a stranger's, such as names of classes: none of them steers a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ensemble.errors import plural, shown
+from ensemble.likelihoods.predictive import Predictive
+
+Columns = Mapping[str, Sequence[Any]]
+"""Texts, numbers or truth values [N] by the titles of columns."""
+_ROWS, _MOST_CLASSES, _LONGEST = 10, 4, 80
+_LEVELS = ("quantile_0.05", "quantile_0.95")
+
+
+def short(p: Any) -> dict[str, Any]:
+    """The columns [N] that a table shows: of many classes the largest probability alone, and of a
+    distribution's quantiles the ends of its 90% interval."""
+    flat = p.flat_columns()
+    hidden = {"label"} if "class" in flat else set()
+    if any(name.endswith("mean") for name in flat):
+        hidden = {name for name in flat if "quantile_" in name and not name.endswith(_LEVELS)}
+    probs = [name for name in flat if name.startswith("prob_")]
+    if len(probs) > _MOST_CLASSES:
+        hidden |= {*probs}
+        flat = {"class": flat["class"], "prob": p.confidence, **flat}
+    return {name: one for name, one in flat.items() if name not in hidden}
+
+
+def as_text(columns: Columns) -> str:
+    """An aligned table: texts flush left, numbers flush right."""
+    parts = []
+    for name, values in columns.items():
+        cells = [_cell(one) for one in (name, *values)]
+        width = max(map(len, cells))
+        cells.insert(1, "-" * width)
+        align = str.ljust if isinstance([*values, 0][0], str) else str.rjust
+        parts.append([align(one, width) for one in cells])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*parts, strict=True))
+
+
+def preview(p: Predictive) -> str:
+    """The first rows of predictions, for a program or a notebook."""
+    lines = [f"{plural(len(p), 'prediction')} of {plural(p.num_members, 'member')}"]
+    lines.append(as_text(short(p.rows(slice(_ROWS)))))
+    if len(p) > _ROWS:
+        lines.append(f"and {len(p) - _ROWS:,} more")
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.4g}"
+    text, half = shown(str(value)), _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"

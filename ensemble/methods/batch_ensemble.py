@@ -1,0 +1,51 @@
+"""Members of several estimators: batch ensembles, which share weights, and packed ensembles.
+
+Wen, Tran and Ba, "BatchEnsemble" (2020), arXiv:2002.06715: K estimators have one kernel in common,
+each times an outer product of two vectors of its own. Gorishniy, Kotelnikov and Babenko, "TabM"
+(2024), arXiv:2410.24210: on tables, estimators with factors of few layers and a last layer of their
+own win. Laurent et al., "Packed-Ensembles" (2023), arXiv:2210.09184: K narrow networks divide the
+units of one. A member is one tree; its estimators see the same batches, each learns by its own
+loss, and their mixture predicts.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_collections
+
+from ensemble.fitted import Fitted, OnDisk
+from ensemble.methods import training
+from ensemble.methods.optimizers import create_descent
+from ensemble.methods.shared_weights import ALL, SharedWeights, apart
+from ensemble.runtime import loading
+from ensemble.runtime.method import Method
+from ensemble.task import Learned
+
+
+class EstimatorReport(training.DescentReport):
+    """What members say that consist of estimators."""
+
+    def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
+        """The networks that the live members consist of."""
+        found = super().fitted(run, live)
+        return None if found is None else apart(found)
+
+
+def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+    """Makes batch ensembles."""
+    return _of_estimators(config, task, config.adapters)
+
+
+def create_packed(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+    """Makes packed ensembles; the network of the task is that of one estimator."""
+    return _of_estimators(config, task, ALL)
+
+
+def _of_estimators(config: ml_collections.FrozenConfigDict, task: Any, adapters: str) -> Method:
+    learned = SharedWeights.of(task, config.num_estimators, adapters)
+    return training.create(config, task, create_descent, learned=learned, report=EstimatorReport)
+
+
+def fitted(saved: OnDisk) -> Fitted:
+    """The networks of members that are on disk."""
+    return apart(loading.fitted(saved))

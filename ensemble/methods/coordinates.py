@@ -1,0 +1,256 @@
+"""Coordinates in which a posterior is easier to sample: kernels move in z, networks see params.
+
+A linear map adds a constant to the log density, so HMC with identity mass in z is HMC with the
+mass matrix of the map in the parameters. For multinomial logistic regression the Hessian of the
+negative log posterior is nearly a Kronecker product plus the prior's precision (Martens & Grosse
+2015, arXiv:1503.05671, sections 2 and 6.3), whose inverse root costs two small products:
+
+    H ~ A (x) F + 1/sd^2,   A = sum_i w_i x_i x_i' / sum_i w_i,   F = sum_i (diag(p_i) - p_i p_i')
+
+with x_i the inputs and a 1 for the bias, p_i the probabilities at the MAP and w_i the trace of what
+F sums. Where the product takes the likelihood for stiffer than it is, chains would crawl: the
+directions of the least curvature that is left are found by LOBPCG, and stretched.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy
+
+from ensemble.data.batches import normalise
+from ensemble.data.source import Examples
+from ensemble.errors import InputError
+from ensemble.priors import prior_of
+from ensemble.task import Learned
+from ensemble.tasks.linear_likelihood import join_bias, split_bias
+from ensemble.tasks.supervised import Supervised
+
+_BLOCK = 8192  # Examples at a time.
+_ITERATIONS = 12
+
+
+class Coordinates(NamedTuple):
+    """An invertible linear map between z and the parameters of one network, or the identity.
+
+    The weights and the bias below them are one matrix [R, C], and params = location +
+    sd * (left @ (scale * stretched(z)) @ right').
+
+    Attributes:
+        location: [R, C], where z = 0 is; None: z are the parameters themselves.
+        sd: [R], of the prior.
+        left: [R, R], orthogonal.
+        scale: [R, C].
+        right: [C, C], orthogonal.
+        directions: [K, R, C], orthonormal, along which z is stretched.
+        stretch: [K].
+    """
+
+    location: Any = None
+    sd: Any = None
+    left: Any = None
+    scale: Any = None
+    right: Any = None
+    directions: Any = None
+    stretch: Any = None
+
+    def to_params(self, z: Any) -> Any:
+        """Maps a tree z to the tree of parameters, of the same structure."""
+        if self.location is None:
+            return z
+        stretched = _stretched(join_bias(z), self.directions, self.stretch)
+        moved = _product(self.left, self.scale * stretched, self.right.T)
+        return split_bias(self.location + self.sd[:, None] * moved, z)
+
+    def from_params(self, params: Any) -> Any:
+        """Maps a tree of parameters to z, of the same structure."""
+        if self.location is None:
+            return params
+        centred = (join_bias(params) - self.location) / self.sd[:, None]
+        stretched = _product(self.left.T, centred, self.right) / self.scale
+        return split_bias(_stretched(stretched, self.directions, 1 / self.stretch), params)
+
+
+def identity() -> Coordinates:
+    """Coordinates that are the parameters."""
+    return Coordinates()
+
+
+def as_regression(task: Learned) -> Supervised | None:
+    """The task, if it is multinomial logistic regression, whose curvature is known."""
+    return task if isinstance(task, Supervised) and task.is_softmax_regression else None
+
+
+def check_kronecker(task: Learned) -> Supervised:
+    """Refuses a task whose posterior `kronecker` cannot whiten; returns the others.
+
+    Raises:
+        InputError: the network is not linear, or the task has no prior.
+    """
+    regression = as_regression(task)
+    if regression is None:
+        raise InputError(
+            "sampler.mass_matrix='kronecker' needs a linear model: "
+            "config.model='logistic_regression'; use identity, diagonal, low_rank or dense"
+        )
+    if not regression.priors:
+        raise InputError(
+            "sampler.mass_matrix='kronecker' needs a prior, for the likelihood alone is flat along "
+            "some directions; set config.prior='normal(1)'"
+        )
+    return regression
+
+
+def kronecker(
+    task: Learned,
+    split: Examples,
+    params: Any,
+    temperature: float = 1.0,
+    num_stretched: int = 64,
+) -> Coordinates:
+    """Whitens the posterior of a logistic regression by Laplace's approximation at `params`.
+
+    There z is nearly N(0, I). Computed on the host.
+
+    Args:
+        task: logistic regression, with a prior; a Laplace prior counts as a normal one of its
+            variance.
+        split: the N examples to condition on.
+        params: tree at which the curvature is taken, the MAP, and where z = 0 will be.
+        temperature: of the likelihood.
+        num_stretched: directions at most; a tenth of the parameters if that is less.
+
+    Raises:
+        InputError: as `check_kronecker`.
+    """
+    regression = check_kronecker(task)
+    location = np.asarray(join_bias(params), np.float64)
+    sd = _prior_sd(regression, params)
+    inputs_moment, fisher = _curvature(regression, split, location)
+    input_values, left = np.linalg.eigh(sd[:, None] * inputs_moment * sd)
+    class_values, right = np.linalg.eigh(fisher / temperature)
+    # Rounding leaves values a little below zero.
+    curvature = np.outer(np.maximum(input_values, 0), np.maximum(class_values, 0))
+    scale = 1 / np.sqrt(curvature + 1)
+    directions, stretch = np.zeros((0, *scale.shape)), np.zeros(0)
+    if num_stretched:
+        hessian = _hessian_product(regression, split, location, temperature)
+        directions, stretch = _least_curvature(hessian, sd, left, scale, right, num_stretched)
+    arrays = (location, sd, left, scale, right, directions, stretch)
+    return Coordinates(*(jnp.asarray(array, jnp.float32) for array in arrays))
+
+
+def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.Array:
+    """Stretches z [R, C] along the directions."""
+    with jax.default_matmul_precision("highest"):
+        along = jnp.tensordot(directions, z, axes=2)
+        return z + jnp.tensordot((stretch - 1) * along, directions, axes=1)
+
+
+def _hessian_product(
+    regression: Supervised, split: Examples, params: np.ndarray, temperature: float
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
+    blocks = []
+    for start in range(0, len(split.targets), _BLOCK):
+        inputs = _with_bias(regression, split.inputs[start : start + _BLOCK]).astype(np.float32)
+        blocks.append((inputs, scipy.special.softmax(inputs @ params.astype(np.float32), axis=1)))
+
+    def product(vectors: np.ndarray) -> np.ndarray:
+        vectors = vectors.astype(np.float32)
+        total = np.zeros_like(vectors)
+        for inputs, probs in blocks:
+            logits = (inputs @ vectors.reshape(len(vectors), -1)).reshape(-1, *vectors.shape[1:])
+            logits -= np.einsum("nc,nck->nk", probs, logits)[:, None]
+            logits *= probs[:, :, None]
+            total += (inputs.T @ logits.reshape(len(inputs), -1)).reshape(vectors.shape)
+        return total / temperature
+
+    return product
+
+
+def _least_curvature(
+    hessian: Callable[[np.ndarray], np.ndarray],
+    sd: np.ndarray,
+    left: np.ndarray,
+    scale: np.ndarray,
+    right: np.ndarray,
+    num_directions: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Directions [K, R, C] in which the posterior's Hessian in z is least, and their stretch [K].
+
+    A few iterations find them well enough: whatever the directions are, the map is what it is.
+    """
+    left, right = left.astype(np.float32), right.astype(np.float32)
+    shape, size = scale.shape, scale.size
+
+    def in_z(vectors: np.ndarray) -> np.ndarray:
+        vectors = scale[:, :, None] * vectors.reshape(*shape, -1)
+        params = np.einsum("ij,jck,dc->idk", left, vectors, right, optimize=True)
+        grads = sd[:, None, None] * hessian(sd[:, None, None] * params) + params
+        grads = np.einsum("ij,idk,dc->jck", left, grads, right, optimize=True)
+        return (scale[:, :, None] * grads).reshape(size, -1)
+
+    operator = scipy.sparse.linalg.LinearOperator(
+        (size, size), matvec=lambda v: in_z(v)[:, 0], matmat=in_z, dtype=float
+    )
+    count = min(num_directions, max(1, size // 10))
+    start = np.random.default_rng(0).normal(size=(size, count))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # It says that it could go on.
+        values, vectors = scipy.sparse.linalg.lobpcg(
+            operator, start, largest=False, maxiter=_ITERATIONS, tol=1e-2
+        )
+    return vectors.T.reshape(-1, *shape), 1 / np.sqrt(np.maximum(values, 1e-6))
+
+
+def _product(*factors: jax.Array) -> jax.Array:
+    # From the narrow end; TPUs and TF32 would round otherwise.
+    first, second, third = factors
+    with jax.default_matmul_precision("highest"):
+        return first @ (second @ third)
+
+
+def _prior_sd(regression: Supervised, params: Any) -> np.ndarray:
+    """[R], the prior's standard deviation of the weights of every input, and of the bias last."""
+    sds = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: np.full(
+            leaf.shape, prior_of(regression.priors, path).standard_deviation(leaf.shape)
+        ),
+        params,
+    )
+    return np.asarray(join_bias(sds), np.float64)[:, 0]
+
+
+def _with_bias(regression: Supervised, raw: np.ndarray) -> np.ndarray:
+    """Raw inputs [N, ...] as the network sees them, flat, and a 1: [N, R] float64."""
+    source = regression.dataset
+    normalised = normalise(raw, source.shift, source.scale, source.squash)
+    inputs = np.asarray(normalised, np.float64)
+    return np.pad(inputs.reshape(len(raw), -1), ((0, 0), (0, 1)), constant_values=1)
+
+
+def _curvature(
+    regression: Supervised, split: Examples, params: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
+    num_rows, num_outputs = params.shape
+    moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_outputs, num_outputs))
+    for start in range(0, len(split.targets), _BLOCK):
+        inputs = _with_bias(regression, split.inputs[start : start + _BLOCK])
+        probs = scipy.special.softmax(inputs @ params, axis=1)
+        roots = np.sqrt(np.maximum(1 - np.sum(probs**2, axis=1), 0))
+        weighted = roots[:, None] * inputs
+        moment += weighted.T @ weighted
+        fisher += np.diag(probs.sum(axis=0)) - probs.T @ probs
+    trace = np.trace(fisher)
+    if not math.isfinite(trace) or trace <= 0:
+        raise InputError(
+            f"sampler.mass_matrix='kronecker': the likelihood's curvature at the MAP is {trace}, "
+            "and must be positive; use identity, diagonal, low_rank or dense"
+        )
+    return moment / trace, fisher

@@ -1,0 +1,247 @@
+"""Gradient descent of one member: what deep ensembles are, and what other methods wrap."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import optax
+
+from ensemble.errors import InputError
+from ensemble.network import Variables
+from ensemble.runtime.algorithm import Info, Now
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.feed import Batch
+from ensemble.runtime.streams import Stream
+from ensemble.task import Aux, Learned
+
+Objective = Callable[..., tuple[jax.Array, Aux]]
+"""`(variables, inputs, targets, key, own) -> (log likelihood [B] in nats, what else there is)`."""
+
+
+class Descending(NamedTuple):
+    """A member that descends.
+
+    Attributes:
+        variables: `params`, and the network's other collections.
+        optimizer: State of the optimiser.
+    """
+
+    variables: Variables
+    optimizer: Any
+
+
+class Output(NamedTuple):
+    """What a member made of a batch; the sums leave out examples of weight zero.
+
+    Attributes:
+        gradients: Of `loss`, as the parameters.
+        loss: Weighted sum over examples of the negative objective, [] nats.
+        predicted: [B, ...] by name.
+        state: The collections beside `params` after the pass.
+    """
+
+    gradients: Any
+    loss: jax.Array
+    predicted: dict[str, jax.Array]
+    state: Variables
+
+
+def apply_member(
+    variables: Variables,
+    objective: Objective,
+    inputs: jax.Array,
+    targets: Any,
+    weights: jax.Array,
+    key: jax.Array,
+    own: Mapping[str, Any] = MappingProxyType({}),
+) -> Output:
+    """Runs one member on a batch and differentiates its loss; no collective is crossed.
+
+    Args:
+        variables: Of the member.
+        objective: That is maximised.
+        inputs: [B, ...] float32, as the network sees them.
+        targets: [B].
+        weights: [B] float32 of the examples in the loss, zero for padding.
+        key: Of the network's noise in this step.
+        own: What of the objective is the member's own.
+    """
+    collections = {name: one for name, one in variables.items() if name != "params"}
+
+    def loss_fn(params: Any) -> tuple[jax.Array, Aux]:
+        found, aux = objective({"params": params, **collections}, inputs, targets, key, own)
+        return jnp.sum(weights * -found), aux
+
+    (loss, aux), gradients = jax.value_and_grad(loss_fn, has_aux=True)(variables["params"])
+    return Output(gradients, loss, aux.predicted, aux.state)
+
+
+def update_member(
+    optimizer: optax.GradientTransformation, params: Any, state: Any, gradients: Any, loss: Any
+) -> tuple[Any, Any, jax.Array]:
+    """Takes one optimiser step.
+
+    Args:
+        optimizer: Of the members.
+        params: Of one member.
+        state: Of its optimiser.
+        gradients: Of the mean loss, as the parameters.
+        loss: [] the mean loss, nats.
+
+    Returns:
+        Parameters, the optimiser's state, and whether loss and parameters are finite: else the step
+        is not to be taken.
+    """
+    updates, state = optimizer.update(gradients, state, params)
+    params = optax.apply_updates(params, updates)
+    # A sum is finite only if all its terms are, and is one pass over them.
+    sums = [jnp.sum(leaf) for leaf in (loss, *jax.tree.leaves(params))]
+    return params, state, jnp.isfinite(sum(sums))
+
+
+def gradients(task: Learned, devices: Devices, objective: Objective) -> Callable[..., Output]:
+    """Returns `(variables, batch, key, own) -> Output` of the mean loss on the batch of all slices,
+    with the prior's share."""
+
+    def of_slice(member: Any, batch: Batch) -> Any:
+        variables, key, own = member
+        found = apply_member(
+            variables, objective, batch.inputs, batch.targets, batch.weights, key, own
+        )
+        sums = found.gradients, found.loss, jnp.sum(batch.weights), found.state
+        return sums, found.predicted
+
+    # Networks whose examples meet have state, and one slice.
+    spread = devices.over_examples(of_slice, unrolls=True)
+
+    def of_batch(
+        variables: Variables, batch: Batch, key: jax.Array, own: Mapping[str, Any]
+    ) -> Output:
+        (grads, loss, weight, state), predicted = spread((variables, key, dict(own)), batch)
+        prior, of_prior = jax.value_and_grad(task.log_prior)(variables["params"])
+        number = task.num_train_examples
+        grads = jax.tree.map(lambda g, p: g / weight - p / number, grads, of_prior)
+        return Output(grads, loss / weight - prior / number, predicted, state)
+
+    return of_batch
+
+
+def descent(
+    task: Learned,
+    devices: Devices,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    seed: Callable[[Any, jax.Array], Any] | None = None,
+    own: Callable[[jax.Array], dict[str, jax.Array]] | None = None,
+    fit: Callable[[Variables, Any], Variables] | None = None,
+) -> tuple[Callable[..., Descending], Callable[..., tuple[Descending, Info]]]:
+    """Returns `init` and `step` of members that descend.
+
+    Args:
+        task: What they learn.
+        devices: Placement of the members.
+        objective: What is maximised.
+        optimizer: Makes steps of gradients of the mean loss.
+        seed: `(fresh state of the optimiser, key of a member) -> state`, where it is its own.
+        own: What else of the objective differs by member, by its key.
+        fit: `(variables, given) -> variables` of members that start from given weights.
+    """
+    gradient = gradients(task, devices, objective)
+    progress, num_each = task.likelihood.progress, task.num_estimators
+
+    def init(now: Now, batch: Batch) -> Descending:
+        variables = dict(task.init_variables(now.key))
+        if now.given is not None and fit is not None:
+            variables = fit(variables, now.given)
+        state = optimizer.init(variables["params"])
+        return Descending(variables, seed(state, now.key) if seed else state)
+
+    def step(now: Now, state: Descending, batch: Batch) -> tuple[Descending, Info]:
+        key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), now.step)
+        found = gradient(state.variables, batch, key, own(now.key) if own else {})
+        params, moved, ok = update_member(
+            optimizer, state.variables["params"], state.optimizer, found.gradients, found.loss
+        )
+        scores = task.likelihood.scores(apart(found.predicted, num_each), batch.targets)
+        shown = jnp.sum(batch.mask * scores[progress]) / jnp.sum(batch.mask)
+        info = Info({"loss": found.loss, progress: shown}, ok, found.predicted)
+        return Descending({"params": params, **found.state}, moved), info
+
+    return init, step
+
+
+def apart(predicted: Mapping[str, jax.Array], num_each: int) -> dict[str, jax.Array]:
+    """Predictions [B, ...] of a member as [1, B, ...]; those of K estimators as [K, B, ...]."""
+    if num_each == 1:
+        return {name: leaf[None] for name, leaf in predicted.items()}
+    return {name: jnp.moveaxis(leaf, 1, 0) for name, leaf in predicted.items()}
+
+
+def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str, jax.Array]]:
+    """Returns an `Algorithm.together`: scores of the mean of all members that live."""
+    likelihood, num_each = task.likelihood, task.num_estimators
+
+    def together(rows: Any, live: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        def flat(leaf: jax.Array) -> jax.Array:
+            if num_each == 1:
+                return leaf
+            leaf = jnp.moveaxis(leaf, 2, 1)
+            return leaf.reshape(-1, *leaf.shape[2:])
+
+        scores = likelihood.scores(jax.tree.map(flat, rows), batch.targets, live, num_each)
+        return {
+            name: jnp.sum(batch.mask * scores[name]) / jnp.sum(batch.mask)
+            for name in (likelihood.loss, likelihood.progress)
+        }
+
+    return together
+
+
+def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
+    """What a member maximises: the log likelihood, as far as nothing else is configured.
+
+    It is an `Objective` that may be given a last argument, what the member has of its own: a
+    `label_smoothing` in place of the configuration's.
+
+    Labels may be smoothed. The gradients of examples may be weighted by a power of their predicted
+    variance (beta-NLL, Seitzer et al. 2022, arXiv:2203.09168); values are then the log likelihood
+    still.
+
+    Raises:
+        InputError: the likelihood has no labels to be smoothed, or no scale to weight by.
+    """
+    if config.label_smoothing and not hasattr(task.likelihood, "smoothed_log_prob"):
+        raise InputError(
+            f"config.label_smoothing={config.label_smoothing} is for classes, and "
+            f"config.likelihood={task.likelihood.name!r} is for numbers; set it to 0"
+        )
+    if config.beta_nll and not hasattr(task.likelihood, "relative_variance"):
+        raise InputError(
+            f"config.beta_nll={config.beta_nll} is for likelihoods of a location and a scale, such "
+            f"as 'gaussian', of one target; this is {task.likelihood.name!r} of "
+            f"{task.likelihood.num_targets}: set it to 0"
+        )
+
+    def objective(
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        rng_key: jax.Array,
+        own: Mapping[str, jax.Array] = MappingProxyType({}),
+    ) -> tuple[jax.Array, Aux]:
+        log_prob, aux = task.log_likelihood(variables, inputs, targets, True, rng_key)
+        if config.label_smoothing or "label_smoothing" in own:
+            smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
+            smoothing = own.get("label_smoothing", config.label_smoothing)
+            log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, smoothing)
+        if config.beta_nll:
+            scaled: Any = task.likelihood  # Likewise, by `beta_nll`.
+            weight = scaled.relative_variance(aux.predicted) ** config.beta_nll
+            weighted = jax.lax.stop_gradient(weight) * log_prob
+            log_prob = weighted + jax.lax.stop_gradient(log_prob - weighted)
+        return log_prob, aux
+
+    return objective

@@ -1,0 +1,155 @@
+"""The folds of the training rows: which rows each member learns, and which it is held to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ensemble.data import copies
+from ensemble.data.dataset import Dataset
+from ensemble.data.source import Source, Strata
+from ensemble.data.splitting import cut, in_random_order, stratified_split
+from ensemble.errors import InputError
+
+MANY_ROWS = 50_000
+"""From here on all members hold out the same tenth, unless it is said how many folds there are."""
+NUM_FOLDS = 8
+"""The most folds; fewer rows have fewer."""
+_SHARE = 10
+_PARTS = 4
+"""The parts of a fold, of which the member before holds out the first too."""
+
+
+class Folds(NamedTuple):
+    """Which fold a training row is of; member k holds out the rows of fold k modulo `number`.
+
+    It also holds out the rows of the next fold that are shared: these are what two members say of
+    rows that they have not learned.
+
+    Attributes:
+        number: F.
+        of_rows: [N] int, from 0 to F - 1; or F, of rows that nobody holds out.
+        is_shared: [N] bool.
+        are_periods: whether folds are periods, of which the latest is 0: it decides on all that is
+            chosen, because what is to be predicted comes later still.
+    """
+
+    number: int
+    of_rows: np.ndarray
+    is_shared: np.ndarray
+    are_periods: bool = False
+
+    @property
+    def deciding(self) -> np.ndarray:
+        """[N] bool: the rows whose losses decide on what all members share."""
+        return self.of_rows < (1 if self.are_periods else self.number)
+
+    def decides(self, member: int) -> bool:
+        """Whether a member's losses decide on what all members share."""
+        return not self.are_periods or member % self.number == 0
+
+    def _is_held_out(self, member: int) -> np.ndarray:
+        fold, after = member % self.number, (member + 1) % self.number
+        return (self.of_rows == fold) | ((self.of_rows == after) & self.is_shared)
+
+    def rows(self, fold: int) -> np.ndarray:
+        """The rows of a fold, ascending."""
+        return np.flatnonzero(self.of_rows == fold)
+
+    def held_out(self, member: int) -> np.ndarray:
+        """The rows that a member is held to, ascending."""
+        return np.flatnonzero(self._is_held_out(member))
+
+    def learned(self, member: int) -> np.ndarray:
+        """The rows that a member learns, ascending."""
+        return np.flatnonzero(~self._is_held_out(member))
+
+    @property
+    def num_learned(self) -> int:
+        """Rows that a member learns, of the member that learns the most."""
+        return max(len(self.learned(fold)) for fold in range(self.number))
+
+
+def make_folds(source: Source, number: int, seed: int) -> Folds:
+    """Divides the training rows: a function of the data and the seed.
+
+    Folds are alike in their classes, or in the ranks of their numbers, and equal inputs are in one
+    of them. Where the splits of the data are by groups or by time, a group is in one fold, or a
+    fold is a period, the latest first.
+
+    Args:
+        source: of the training rows.
+        number: F; 1 makes one fold of a tenth of the rows; 0 as many as suit the rows, and at most
+            as many as there are groups or times.
+        seed: of the order.
+
+    Raises:
+        InputError: there are too few rows, groups or times.
+    """
+    num_rows, strata = source.sizes["train"], source.strata("train")
+    if not number:
+        number = 1 if num_rows >= MANY_ROWS else min(NUM_FOLDS, max(num_rows // 2, 2))
+        if strata is not None:
+            number = min(number, max(2, len(np.unique(strata.values))))
+    if num_rows < 2 * number:
+        raise InputError(
+            f"{num_rows} training rows are too few for {number} folds; set "
+            "config.method='deep_ensemble', or give more rows"
+        )
+    if number == 1:
+        share = max(1, num_rows // _SHARE)
+        sizes = [share, num_rows - share]
+    else:
+        sizes = [len(fold) for fold in np.array_split(np.arange(num_rows), number)]
+    if strata is None:
+        return Folds(number, *_at_random(source, sizes, number, seed))
+    return Folds(number, *_by(strata, sizes, number, seed), strata.groups is None)
+
+
+def _at_random(
+    source: Source, sizes: list[int], number: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The fold of each row [N], and whether it is shared."""
+    targets = source.targets("train")
+    classes = targets if targets.dtype.kind in "iu" else _blocks(targets, len(sizes))
+    parts = stratified_split(classes, sizes, seed)
+    codes = np.arange(len(targets), dtype=np.uint64)
+    if isinstance(source, Dataset):  # Inputs that are not in memory are not compared.
+        inputs = source.splits["train"].inputs
+        codes = copies.digest_examples(inputs, inputs.dtype)
+        parts = copies.keep_together(parts, codes)
+    of_rows, is_shared = np.empty(len(targets), np.int64), np.zeros(len(targets), bool)
+    for fold, rows in enumerate(parts):
+        of_rows[rows] = fold
+        if fold < number > 1:  # A prefix of a part is as mixed as the part.
+            is_shared[rows] = np.isin(codes[rows], codes[rows[: len(rows) // _PARTS]])
+    return of_rows, is_shared
+
+
+def _blocks(targets: np.ndarray, size: int) -> np.ndarray:
+    """Numbers [N] of blocks of so many rows that follow each other by rank; of the first target."""
+    first = targets.reshape(len(targets), -1)[:, 0]
+    ranks = np.empty(len(first), np.int64)
+    ranks[np.argsort(first, kind="stable")] = np.arange(len(first))
+    return ranks // size
+
+
+def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Makes folds as `_at_random` does, of whole groups or times."""
+    codes = np.unique(strata.values, return_inverse=True)[1]
+    latest_first = codes.max() - codes
+    codes = latest_first if strata.groups is None else in_random_order(codes, seed)
+    of_rows = cut(codes, sizes)
+    if of_rows is None:
+        raise InputError(
+            f"column {strata.column!r} has {codes.max() + 1} {strata.kind}s in the training rows, "
+            f"too few for {number} folds; lower config.kfold_bagging.folds, or set "
+            "config.method='deep_ensemble'"
+        )
+    is_shared = np.zeros(len(codes), bool)
+    for fold in range(number if number > 1 else 0):
+        own = np.unique(codes[of_rows == fold])
+        some = max(1, len(own) // _PARTS) if len(own) > 1 else 0
+        is_shared |= np.isin(codes, own[:some])
+    return of_rows, is_shared

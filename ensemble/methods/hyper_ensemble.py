@@ -1,0 +1,96 @@
+"""Hyper-deep ensembles: members that descend, each with settings of its own.
+
+Wenzel, Snoek, Tran and Jenatton, "Hyperparameter ensembles for robustness and uncertainty
+quantification" (2020), arXiv:2006.13570: members that differ in their settings differ more in what
+they say than by their start alone. Here each member draws its learning rate and weight decay from
+given ranges, by its own key, and sees the images of a batch augmented in its own way. All members
+are one program still.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from ensemble.methods import training
+from ensemble.methods.optimizers import Descent, create_optimizer, learning_rate_schedule
+from ensemble.runtime.method import Method
+from ensemble.runtime.rows import Period
+from ensemble.runtime.streams import Stream
+from ensemble.task import Learned
+
+
+class SettingsReport(training.DescentReport):
+    """What members say that have settings of their own."""
+
+    def scalars(self, run: Any, period: Period) -> dict[str, float]:
+        """Means over steps, and the settings of members."""
+        found = super().scalars(run, period)
+        share = found.pop("train/learning_rate") / self.config.learning_rate
+        for name, values in self._settings(run).items():
+            factor = share if name == "learning_rate" else 1
+            for k, value in zip(run.numbers, values, strict=True):
+                found[f"train/member_{k:02d}/{name}"] = float(value * factor)
+        return found
+
+    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+        """What members have drawn."""
+        settings = {name: one.tolist() for name, one in self._settings(run).items()}
+        return {"varied": {"members": list(run.numbers), **settings}}
+
+    def _settings(self, run: Any) -> dict[str, np.ndarray]:
+        """Settings [M] by name."""
+        key = jax.random.key(self.config.seed)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, np.array(run.numbers))
+        found = jax.vmap(functools.partial(draw_settings, self.config))(keys)
+        if not self.config.weight_decay:
+            del found["weight_decay"]
+        return {name: np.asarray(one) for name, one in found.items()}
+
+
+def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+    """Makes the method of a configuration."""
+    return training.create(config, task, varied_descent, report=SettingsReport)
+
+
+def draw_settings(
+    config: ml_collections.FrozenConfigDict, rng_key: jax.Array
+) -> dict[str, jax.Array]:
+    """The settings [] of a member that vary, by its key."""
+    ranges = config.hyper_ensemble
+    factors = {
+        "learning_rate": (ranges.learning_rate_factor, config.learning_rate),
+        "weight_decay": (ranges.weight_decay_factor, config.weight_decay),
+    }
+    keys = iter(jax.random.split(jax.random.fold_in(rng_key, Stream.SETTINGS), 3))
+    found = {}
+    for name, (factor, middle) in factors.items():
+        low, high = map(math.log, factor)
+        found[name] = middle * jnp.exp(jax.random.uniform(next(keys), (), minval=low, maxval=high))
+    return found
+
+
+def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
+    """How members descend, over a horizon of `num_steps`: each by a rate and decay of its own."""
+    schedule = learning_rate_schedule(config, num_steps)
+
+    def optimizer_of(learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
+        share = learning_rate / config.learning_rate
+        return create_optimizer(config, lambda count: share * schedule(count), weight_decay)
+
+    optimizer = optax.inject_hyperparams(optimizer_of)(
+        learning_rate=config.learning_rate, weight_decay=config.weight_decay
+    )
+
+    def seed(state: Any, rng_key: jax.Array) -> Any:
+        settings = draw_settings(config, rng_key)
+        return state._replace(hyperparams={name: settings[name] for name in state.hyperparams})
+
+    # Members that share batches see them augmented differently.
+    return Descent(schedule, optimizer, seed, lambda rng_key: {})

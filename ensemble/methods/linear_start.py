@@ -1,0 +1,270 @@
+"""The linear models that members may start from: one for each fold, and as good as they can be.
+
+Of numbers it is ridge regression, of classes multinomial logistic regression. Their penalty is the
+one of a path whose predictions of the rows held out are best, of the latest period where folds are
+periods; its end is a constant.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from scipy.special import logsumexp
+
+from ensemble.likelihoods.likelihood import Likelihood
+from ensemble.methods.folds import Folds
+from ensemble.sharding import processes, signals
+from ensemble.tasks.supervised import Supervised
+
+MOST_FEATURES = 1000
+"""Beyond, members start without a linear part."""
+_MOST_ROWS = 50_000
+"""The most rows that a linear model is fitted to."""
+_PENALTIES = (*np.logspace(-4, 2, 7), math.inf)
+"""Penalties of the mean loss of a row; of standardised features."""
+_STRENGTHS = np.logspace(-3, 2, 6)
+"""Values of C of scikit-learn's logistic regression, from nearly a constant on."""
+_PATIENCE = 2
+"""Worse strengths in line, after which no more are tried."""
+_OF_NUMBERS = ("gaussian", "student_t", "laplace")
+_OF_CLASSES = ("categorical", "bernoulli")
+
+
+class LinearStart(NamedTuple):
+    """What members start from.
+
+    Attributes:
+        kernel: [F, R, K] float32 of the linear part of the outputs, fold by fold.
+        bias: [F, K] float32.
+        losses: [N] of each training row, nats, by the model of its fold; NaN of rows in none.
+    """
+
+    kernel: np.ndarray
+    bias: np.ndarray
+    losses: np.ndarray
+
+
+def why_not(task: Supervised) -> str:
+    """Why members cannot start from a linear model; empty where they can."""
+    shape, name = task.dataset.input_shape, task.likelihood.name
+    if len(shape) != 1:
+        return "inputs are no features"
+    if shape[0] > MOST_FEATURES:
+        return f"{shape[0]} features are more than {MOST_FEATURES}"
+    if name not in (*_OF_NUMBERS, *_OF_CLASSES):
+        return f"likelihood {name!r} has no linear model here"
+    if task.output_layer is None:
+        return "the network's outputs come from no dense layer"
+    return ""
+
+
+def fit(task: Supervised, folds: Folds, weights: np.ndarray | None) -> LinearStart:
+    """Fits a linear model without the rows of each fold.
+
+    Args:
+        task: what the members learn, of which `why_not` has nothing to say.
+        folds: of the training rows.
+        weights: [N], how much rows count in what is predicted; None: all the same.
+    """
+    examples = task.dataset.read("train", slice(None))
+    inputs = np.asarray(jax.jit(task.prepare)(examples.inputs), np.float64)
+    weights = np.ones(len(inputs)) if weights is None else weights / weights.mean(dtype=np.float64)
+    if task.likelihood.name in _OF_CLASSES:
+        return _fit_classes(task.likelihood, inputs, examples.targets, weights, folds)
+    return _fit_numbers(task.likelihood, inputs, examples.targets, weights, folds)
+
+
+def _heed_signals() -> None:
+    """Ends a run that is asked to stop between two fits; of several processes none stops alone."""
+    if processes.count() == 1:
+        signals.check()
+
+
+def _learned(folds: Folds, fold: int) -> np.ndarray:
+    """The rows that a fold's model is fitted to, evenly spaced where there are too many."""
+    rows = folds.learned(fold)
+    return rows[:: -(-len(rows) // _MOST_ROWS)]
+
+
+# Numbers.
+
+
+def _fit_numbers(
+    likelihood: Likelihood, inputs: np.ndarray, targets: np.ndarray, weights: np.ndarray, folds: Any
+) -> LinearStart:
+    families: Any = getattr(likelihood, "of", (likelihood,))  # Of several targets, side by side.
+    columns = targets.reshape(len(targets), -1)
+    found = [
+        _fit_number(one, inputs, columns[:, d], weights, folds) for d, one in enumerate(families)
+    ]
+    return LinearStart(
+        np.concatenate([one.kernel for one in found], axis=-1),
+        np.concatenate([one.bias for one in found], axis=-1),
+        np.sum([one.losses for one in found], axis=0),
+    )
+
+
+def _fit_number(
+    family: Any, inputs: np.ndarray, targets: np.ndarray, weights: np.ndarray, folds: Folds
+) -> LinearStart:
+    y = (targets.astype(np.float64) - family.shift) / family.scale
+    paths = []
+    for rows in (_learned(folds, fold) for fold in range(folds.number)):
+        _heed_signals()
+        paths.append(_ridge_path(inputs[rows], y[rows], weights[rows]))
+    held = folds.of_rows < folds.number
+    best, of_rows = (math.inf, 0, 0.0), np.full(len(y), np.nan)
+    for i in range(len(_PENALTIES)):
+        location = np.zeros(len(y))
+        for fold, path in enumerate(paths):
+            rows = folds.rows(fold)
+            location[rows] = inputs[rows] @ path[i][0] + path[i][1]
+        raw, losses = _scaled(family, location[held], targets[held], weights[held])
+        decide = folds.deciding[held]
+        score = float(np.average(losses[decide], weights=weights[held][decide]))
+        if score < best[0]:
+            best, of_rows[held] = (score, i, raw), losses
+    chosen = [path[best[1]] for path in paths]
+    kernel = np.stack([np.stack([one, np.zeros_like(one)], axis=-1) for one, _ in chosen])
+    bias = np.array([[constant, best[2]] for _, constant in chosen])
+    return LinearStart(kernel.astype(np.float32), bias.astype(np.float32), of_rows)
+
+
+def _ridge_path(
+    inputs: np.ndarray, y: np.ndarray, weights: np.ndarray
+) -> list[tuple[np.ndarray, float]]:
+    """Coefficients and constant of each penalty."""
+    shares = weights / weights.sum()
+    centre, mean = shares @ inputs, float(shares @ y)
+    centred = inputs - centre
+    values, vectors = np.linalg.eigh((centred * shares[:, None]).T @ centred)
+    slope = vectors.T @ (centred.T @ (shares * (y - mean)))
+    values = np.maximum(values, 0)
+    found = []
+    for penalty in _PENALTIES:
+        coefficients = vectors @ (slope / (values + penalty))
+        found.append((coefficients, mean - float(centre @ coefficients)))
+    return found
+
+
+def _scaled(
+    family: Any, location: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """The raw scale output that suits locations [n] best, and the losses [n] with it."""
+    losses_at = _losses_at(family)
+    shares = weights / weights.sum()
+
+    def loss(raw: float) -> float:
+        return float(shares @ np.asarray(losses_at(raw, location, targets), np.float64))
+
+    found = scipy.optimize.minimize_scalar(loss, bounds=(-7, 7), method="bounded")
+    return float(found.x), np.asarray(losses_at(found.x, location, targets), np.float64)
+
+
+@functools.lru_cache(maxsize=4)
+def _losses_at(family: Any) -> Any:
+    @jax.jit
+    def losses(raw: jax.Array, location: jax.Array, targets: jax.Array) -> jax.Array:
+        outputs = jnp.stack([location, jnp.full_like(location, raw)], axis=-1)
+        return -family.log_prob(family.init(jax.random.key(0)), outputs, targets)
+
+    def of_arrays(raw: float, location: np.ndarray, targets: np.ndarray) -> jax.Array:
+        return losses(np.float32(raw), location.astype(np.float32), targets.astype(np.float32))
+
+    return of_arrays
+
+
+# Classes.
+
+
+def _fit_classes(
+    likelihood: Any, inputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, folds: Folds
+) -> LinearStart:
+    # Its import takes a second.
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    num_classes = likelihood.num_classes
+    decide = folds.deciding
+    constants = [
+        _shares(labels[rows], weights[rows], num_classes)
+        for rows in map(folds.learned, range(folds.number))
+    ]
+    chosen = [(np.zeros((inputs.shape[1], num_classes)), one) for one in constants]
+    losses = _class_losses(chosen, inputs, labels, folds)
+    score, since = np.average(losses[decide], weights=weights[decide]), 0
+    fits = [
+        LogisticRegression(warm_start=True, max_iter=200, tol=1e-3) for _ in range(folds.number)
+    ]
+    rows_of = [_learned(folds, fold) for fold in range(folds.number)]
+    if any(len(np.unique(labels[rows])) < 2 for rows in rows_of):
+        fits = []
+    for strength in _STRENGTHS if fits else ():
+        models = []
+        for fit, rows, constant in zip(fits, rows_of, constants, strict=True):
+            _heed_signals()
+            fit.C = strength
+            with warnings.catch_warnings():  # One that has not converged is a candidate too.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                fit.fit(inputs[rows], labels[rows], sample_weight=weights[rows])
+            centre = inputs[rows].mean(axis=0)
+            models.append(_as_linear(fit, centre, constant, num_classes))
+        found = _class_losses(models, inputs, labels, folds)
+        loss = np.average(found[decide], weights=weights[decide])
+        if loss < score:
+            score, since, losses, chosen = loss, 0, found, models
+        else:
+            since += 1
+        if since == _PATIENCE:
+            break
+    kernel, bias = (np.stack(ones) for ones in zip(*chosen, strict=True))
+    if likelihood.class_weights is not None:  # What members learn is in proportion to these, too.
+        bias = bias + np.log(likelihood.class_weights)
+    if likelihood.name == "bernoulli":
+        kernel, bias = (one[..., 1:] - one[..., :1] for one in (kernel, bias))
+    return LinearStart(kernel.astype(np.float32), bias.astype(np.float32), losses)
+
+
+def _shares(labels: np.ndarray, weights: np.ndarray, num_classes: int) -> np.ndarray:
+    """Log shares [C] of classes, each with half a row more."""
+    counts = np.bincount(labels, weights * len(labels) / weights.sum(), minlength=num_classes)
+    return np.log((counts + 0.5) / (counts + 0.5).sum())
+
+
+def _as_linear(
+    fit: Any, centre: np.ndarray, constant: np.ndarray, num_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel [R, C] and bias [C] of a fit.
+
+    A class that it has not seen is as likely everywhere as half a row, beside the others' mean.
+    """
+    coefficients, intercepts = fit.coef_, fit.intercept_
+    if len(coefficients) == 1:  # Of two classes.
+        coefficients = np.concatenate([-coefficients, coefficients]) / 2
+        intercepts = np.concatenate([-intercepts, intercepts]) / 2
+    intercepts = intercepts - logsumexp(coefficients @ centre + intercepts)  # Of sum 1 there.
+    kernel, bias = np.zeros((coefficients.shape[1], num_classes)), constant.copy()
+    kernel[:, fit.classes_] = coefficients.T
+    bias[fit.classes_] = intercepts
+    return kernel, bias
+
+
+def _class_losses(
+    models: list[tuple[np.ndarray, np.ndarray]],
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    folds: Folds,
+) -> np.ndarray:
+    losses = np.full(len(labels), np.nan)
+    for fold, (kernel, bias) in enumerate(models):
+        rows = folds.rows(fold)
+        logits = inputs[rows] @ kernel + bias
+        losses[rows] = logsumexp(logits, axis=1) - logits[np.arange(len(rows)), labels[rows]]
+    return losses

@@ -1,0 +1,230 @@
+"""The log density that samplers see: a plain function of the parameters, over sharded data.
+
+The trap it avoids: a `psum` inside a function that is differentiated on every shard. Under `pmap`,
+or `shard_map` without `check_vma`, the gradient then comes out wrong by a factor or worse, without
+an error. Here each shard computes the value and the gradient of its own examples, both are summed,
+and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels run unmodified.
+A task may have a value and gradient of its own: `ensemble.task.OwnLogLikelihood`.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from ensemble.data.source import Examples
+from ensemble.errors import InputError
+from ensemble.sharding.chainwise import make_chainwise, with_own_gradient
+from ensemble.sharding.layout import Layout
+from ensemble.sharding.mesh import DATA, spec
+from ensemble.sharding.platforms import platform_of
+from ensemble.sharding.transfer import PlacedSplit, place_split
+from ensemble.task import Learned, Modelled, OwnLogLikelihood
+
+TPU_BLOCK_SIZE = 256
+"""Examples that a TPU convolves at a time. Its compiler takes minutes for more: decision 0093."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LogDensity:
+    """A log density and the data that it is of.
+
+    A jitted program takes `data` as an argument and binds it inside: what a program closes over
+    would be a constant of it, whole on every device.
+
+    Attributes:
+        place: puts the data on the devices: examples are spread over the axis `data`.
+        bind: `(data) -> logdensity_fn`, which maps the parameters of one network to nats, []
+            float32, and can be differentiated in reverse once, vmapped and scanned.
+        predict: `(params, inputs [N, ...]) -> prediction`, named arrays [N, ...] of one network;
+            parameters that are split over the shards stay where they are. None where nothing
+            predicts.
+        layout: of the parameters; those that are split over the shards are padded.
+        run_free, bind_reference: as of `ensemble.task.OwnLogDensity`.
+    """
+
+    place: Callable[[], Any]
+    bind: Callable[[Any], Callable[[Any], jax.Array]]
+    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None
+    layout: Layout = dataclasses.field(default_factory=Layout)
+    run_free: Callable[..., Any] | None = None
+    bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
+
+    @functools.cached_property
+    def data(self) -> Any:
+        """The data on the devices, from when they are first asked for, if by what is traced."""
+        with jax.ensure_compile_time_eval():
+            return self.place()
+
+
+def make_log_density(
+    task: Learned,
+    split: Examples,
+    mesh: Mesh,
+    temperature: float = 1.0,
+    block_size: int | None = None,
+) -> LogDensity:
+    """Returns log p(targets | inputs, params) / temperature + log p(params), up to a constant.
+
+    The likelihood is the sum over all examples: a count that the shards do not divide is padded,
+    and the padding weighs nothing. The prior is added once. Chains are vmapped with
+    `spmd_axis_name=ENSEMBLE`.
+
+    Args:
+        task: network and prior; without batch statistics and dropout.
+        split: the N examples to condition on.
+        mesh: of `create_mesh`.
+        temperature: of the likelihood; 1 is Bayes.
+        block_size: most examples that a shard computes at a time, where the task has no sum of its
+            own; None: as suits the devices and the network.
+
+    Returns:
+        The log density with its data.
+
+    Raises:
+        InputError: the network behaves differently in training, there are fewer examples than
+            shards, or the temperature is not positive and finite.
+    """
+    own = task.own_log_likelihood(split, mesh) or _sum_of_examples(
+        task, split, mesh, block_size or suitable_block_size(task, mesh)
+    )
+    _check(task, own.parts, own.num_parts, mesh, temperature)
+
+    def bind(data: Any) -> Callable[[Any], jax.Array]:
+        log_likelihood = with_own_gradient(own.value_and_grad, data)
+        return lambda params: log_likelihood(params) / temperature + task.log_prior(params)
+
+    def predict(params: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+        return task.predict({"params": params}, inputs)
+
+    return LogDensity(
+        own.place,
+        bind,
+        own.predict or predict,
+        own.layout,
+        bind_reference=lambda data, sd: task.log_prior,
+    )
+
+
+def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDensity:
+    """The log density of a model that is sampled as it is, with its data on the devices.
+
+    Args:
+        model: that is sampled.
+        mesh: of `create_mesh`.
+        may_split: whether the sampler leaves parameters on their shards.
+    """
+    own = model.own_log_density(mesh, may_split)
+    return LogDensity(own.place, own.bind, None, own.layout, own.run_free, own.bind_reference)
+
+
+def suitable_block_size(task: Learned, mesh: Mesh) -> int | None:
+    """The most examples that suit a shard's device at a time; None: all of its own."""
+    is_slow_to_compile = platform_of(mesh) == "tpu" and task.traits.has_convolutions
+    return TPU_BLOCK_SIZE if is_slow_to_compile else None
+
+
+def _sum_of_examples(
+    task: Learned, split: Examples, mesh: Mesh, block_size: int | None
+) -> OwnLogLikelihood:
+    """The log likelihood of all examples and its gradient, in one pass over every shard.
+
+    Args:
+        task: of the network.
+        split: the N examples.
+        mesh: of the devices.
+        block_size: most examples of a shard at a time; None: all of them.
+    """
+    num_blocks = 1
+    if block_size is not None:
+        num_blocks = -(-len(split.targets) // (block_size * mesh.shape[DATA]))
+
+    def place() -> PlacedSplit:
+        # Inputs as the network sees them.
+        return place_split(split.inputs, split.targets, mesh, task.prepare, num_blocks=num_blocks)
+
+    def of_examples(params: Any, data: PlacedSplit) -> Any:
+        inputs, targets, mask = data
+
+        def log_likelihood(params: Any) -> jax.Array:
+            # TPUs and TF32 would round the products to some 3 digits, which are nats here.
+            with jax.default_matmul_precision("highest"):
+                log_prob, _ = task.log_likelihood({"params": params}, inputs, targets)
+            return jnp.sum(jnp.where(mask, log_prob, 0))  # A plain sum: a NaN must show.
+
+        return jax.value_and_grad(log_likelihood)(params)
+
+    def on_shard(params: Any, data: PlacedSplit) -> Any:
+        # Varying, so that the gradient is this shard's own: of parameters that all shards share
+        # it would be summed already.
+        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+        return jax.lax.psum(of_examples(params, data), DATA)
+
+    def in_blocks(params: Any, data: PlacedSplit) -> Any:
+        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+        blocks = jax.tree.map(lambda leaf: leaf.reshape(num_blocks, -1, *leaf.shape[1:]), data)
+
+        def of_chain(params: Any) -> Any:
+            def add(sums: Any, block: PlacedSplit) -> Any:
+                return jax.tree.map(jnp.add, sums, of_examples(params, block)), None
+
+            some = jax.tree.leaves(params)[0].ravel()[0]  # Which varies as the sums do.
+            zeros = jax.tree.map(jnp.zeros_like, (some, params))
+            return jax.lax.scan(add, zeros, blocks)[0]
+
+        if len(jax.tree.leaves(params)[0]) > 1:
+            return jax.lax.psum(jax.vmap(of_chain)(params), DATA)
+        # JAX traces that of one chain within a vmap that has an axis name, which takes no further.
+        sums = of_chain(jax.tree.map(lambda leaf: leaf[0], params))
+        return jax.lax.psum(jax.tree.map(lambda leaf: leaf[None], sums), DATA)
+
+    def mapped(function: Callable[..., Any], *chains: str | None) -> Callable[..., Any]:
+        return jax.shard_map(
+            function,
+            mesh=mesh,
+            in_specs=(spec(*chains), spec("example")),
+            out_specs=spec(*chains),
+            check_vma=True,
+        )
+
+    value_and_grad = mapped(on_shard)
+    if num_blocks > 1:  # Loops within `shard_map` are not vmapped with an axis name.
+        value_and_grad = make_chainwise(
+            lambda params, data, chains: mapped(in_blocks, chains)(params, data), mesh
+        )
+    return OwnLogLikelihood(place, value_and_grad, "examples", len(split.targets))
+
+
+def check_posterior(task: Learned) -> None:
+    """Refuses a task that has no posterior: its loss depends on more than parameters and data.
+
+    Raises:
+        InputError: the network behaves differently in training, or examples are weighted.
+    """
+    if not task.traits.examples_are_independent:
+        raise InputError(
+            "a posterior needs a likelihood that is a function of the parameters alone: networks "
+            "with batch statistics or dropout have none; choose another config.model"
+        )
+    if task.dataset.train_weights is not None:
+        raise InputError(
+            "sample_weight is for config.method='deep_ensemble': in a posterior every example "
+            "counts once; leave it out"
+        )
+
+
+def _check(task: Learned, parts: str, num_parts: int, mesh: Mesh, temperature: float) -> None:
+    check_posterior(task)
+    num_shards = mesh.shape[DATA]
+    if num_parts < num_shards:
+        raise InputError(
+            f"{num_parts} {parts} cannot be spread over {num_shards} shards; use at most "
+            f"{num_parts} devices"
+        )
+    if not 0 < temperature < math.inf:
+        raise InputError(f"temperature={temperature} must be positive and finite; 1 is Bayes")

@@ -1,0 +1,81 @@
+"""MC dropout: members that drop units where they predict, too.
+
+Gal and Ghahramani, "Dropout as a Bayesian approximation" (2016), arXiv:1506.02142. Members are
+trained as a deep ensemble. Each predicts in several passes, with units dropped by a mask of its own
+that all examples share; the mean over passes is its prediction.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from ensemble.errors import InputError
+from ensemble.fitted import OWN, Fitted, OnDisk
+from ensemble.methods import training
+from ensemble.methods.optimizers import create_descent
+from ensemble.runtime import loading
+from ensemble.runtime.algorithm import Algorithm, Now
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.method import Method
+from ensemble.runtime.streams import Stream
+from ensemble.task import Learned, PredictingTask
+
+_NOUNS = ("member", "dropout mask")
+
+
+def predict_pass(
+    task: PredictingTask, one: Any, number: Any, inputs: jax.Array
+) -> dict[str, jax.Array]:
+    """What a set says of inputs [B, ...] in a pass: an `ensemble.fitted.Predict`."""
+    rng_key = jax.random.fold_in(jax.random.wrap_key_data(one[OWN]), Stream.PASSES)
+    variables = {name: value for name, value in one.items() if name != OWN}
+    return task.predict(variables, inputs, jax.random.fold_in(rng_key, number))
+
+
+class DropoutReport(training.DescentReport):
+    """What members say that predict in passes."""
+
+    noun, set_noun = _NOUNS
+    predict = staticmethod(predict_pass)
+
+
+def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+    """Makes the method of a configuration.
+
+    Raises:
+        InputError: The network draws no noise where it predicts.
+    """
+    if why_not := task.why_no_noise():
+        known = "dropout" in config
+        remedy = "set config.dropout above 0" if known else "use layers nn.Dropout"
+        raise InputError(
+            f"config.method='mc_dropout' predicts with noise, and config.model={config.model!r} "
+            f"{why_not}; {remedy}, or choose config.method='deep_ensemble'"
+        )
+
+    def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:
+        def parameters(now: Now, state: Any) -> Any:
+            sets = algorithm.parameters(now, state)
+            return {**sets, OWN: jax.random.key_data(now.key)[None]}
+
+        return algorithm._replace(parameters=parameters, passes=config.num_draws)
+
+    return training.create(config, task, create_descent, wrap=wrap, report=DropoutReport)
+
+
+def fitted(saved: OnDisk) -> Fitted:
+    """The members that are on disk, with their keys."""
+    found = loading.fitted(saved)
+    key = jax.random.key(saved.config["seed"])
+    keys = [jax.random.key_data(jax.random.fold_in(key, k)) for k in saved.live]
+    return dataclasses.replace(
+        found,
+        sets={**found.sets, OWN: np.stack(keys)},
+        predict=predict_pass,
+        num_passes=saved.config["num_draws"],
+        nouns=_NOUNS,
+    )

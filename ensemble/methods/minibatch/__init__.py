@@ -1,1 +1,0 @@
-"""Stochastic gradient MCMC: chains on a posterior that see a batch of the data at every step."""

@@ -1,0 +1,212 @@
+"""The optax transform of a configuration."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import optax
+
+from ensemble.config.pieces import OPTIMIZERS, SCHEDULES, Kind
+from ensemble.errors import InputError, in_one_line, in_own_code
+from ensemble.notes import note
+
+
+class Descent(NamedTuple):
+    """How members descend.
+
+    Attributes:
+        learning_rate: by step, as it is reported.
+        optimizer: that turns gradients of the mean loss into steps.
+        seed: of a descent that is not the same for all members: `(fresh state of the optimiser, a
+            member's key) -> state`.
+        own: what else differs by member, as `make_objective` takes it, by a member's key; None:
+            nothing, and members that share batches see them augmented alike.
+    """
+
+    learning_rate: optax.Schedule
+    optimizer: optax.GradientTransformation
+    seed: Callable[[Any, jax.Array], Any] | None = None
+    own: Callable[[jax.Array], dict[str, jax.Array]] | None = None
+
+
+def learning_rate_schedule(
+    config: ml_collections.FrozenConfigDict, num_steps: int
+) -> optax.Schedule:
+    """Returns the learning rate as a function of the step, over a horizon of `num_steps`.
+
+    Raises:
+        InputError: somebody's schedule fails, or is none.
+    """
+    name = config.lr_schedule
+    made = SCHEDULES.call(name, config, num_steps)
+    schedule: optax.Schedule = SCHEDULES.check_made(name, made, "a function of the step")
+    return schedule
+
+
+def check_descent(
+    config: ml_collections.FrozenConfigDict, descent: Descent, shapes: Callable[[], Any]
+) -> None:
+    """Refuses somebody's schedule or optimizer that a compiled step cannot have.
+
+    Args:
+        config: of the run; methods with a descent of their own have neither key.
+        descent: how its members move.
+        shapes: makes those of one network's parameters.
+
+    Raises:
+        InputError: one of them fails, or what it makes has another form.
+    """
+    name = config.get("lr_schedule")
+    if name is not None and name not in SCHEDULES.names:
+        step = jax.ShapeDtypeStruct((), jnp.int32)
+        rate = _traced(SCHEDULES, name, descent.learning_rate, step)
+        if not isinstance(rate, jax.ShapeDtypeStruct) or rate.shape:
+            raise InputError(
+                f"the schedule {name} makes {in_one_line(repr(rate), 80)} of a step, and "
+                " must make a number, as optax.constant_schedule does"
+            )
+    name = config.get("optimizer")
+    if name is not None and name not in OPTIMIZERS.names:
+        _check_steps(name, descent.optimizer, shapes())
+
+
+def _check_steps(name: str, optimizer: optax.GradientTransformation, params: Any) -> None:
+    """Refuses steps that are not of the form of the parameters."""
+
+    def step(params: Any) -> Any:
+        return optimizer.update(params, optimizer.init(params), params)[0]
+
+    forms = [
+        jax.tree.map(jnp.shape, tree) for tree in (_traced(OPTIMIZERS, name, step, params), params)
+    ]
+    if forms[0] != forms[1]:
+        raise InputError(
+            f"the optimizer {name} makes steps of the form "
+            f"{in_one_line(str(forms[0]), 120)}, and must make them of that of the parameters, "
+            f"{in_one_line(str(forms[1]), 120)}"
+        )
+
+
+def _traced(kind: Kind, name: str, function: Callable[..., Any], argument: Any) -> Any:
+    """The shapes of what somebody's function makes, as a compiled program sees it.
+
+    Raises:
+        InputError: it fails.
+    """
+    try:
+        return jax.eval_shape(function, argument)
+    except InputError:
+        raise
+    except Exception as error:  # It is a program, and may raise anything.
+        raise InputError(
+            f"the {kind.noun} {name} failed {in_own_code(error)}; it is compiled by "
+            "jax.jit, where `if` cannot ask for values: use jnp.where"
+        ) from error
+
+
+def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+    """The peak at every step."""
+    return optax.constant_schedule(config.learning_rate)
+
+
+def cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+    """Half a wave from the peak to zero."""
+    return in_one_program(optax.cosine_decay_schedule(config.learning_rate, num_steps))
+
+
+def warmup_cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
+    """The same after a rise from zero, which takes `lr_warmup_fraction` of the steps."""
+    schedule = optax.warmup_cosine_decay_schedule(
+        init_value=0.0,
+        peak_value=config.learning_rate,
+        warmup_steps=min(round(config.lr_warmup_fraction * num_steps), num_steps - 1),
+        decay_steps=num_steps,
+    )
+    return in_one_program(schedule)
+
+
+def in_one_program(schedule: optax.Schedule) -> optax.Schedule:
+    """A schedule that is one program where a rate is reported, not one for each operation.
+
+    Within the program of a step its operations are those that they were.
+    """
+    return jax.jit(schedule, inline=True)
+
+
+def create_optimizer(
+    config: ml_collections.FrozenConfigDict,
+    schedule: optax.Schedule,
+    weight_decay: float | jax.Array | None = None,
+) -> optax.GradientTransformation:
+    """Returns `config.optimizer` with a weight decay, by default its own.
+
+    Build it once a run: a `TrainState` carries it in its tree structure, and no two of them are
+    equal.
+
+    Raises:
+        InputError: somebody's optimizer fails, or is none.
+    """
+    decay = config.weight_decay if weight_decay is None else weight_decay
+    made = OPTIMIZERS.call(config.optimizer, config, schedule, decay)
+    found: optax.GradientTransformation = OPTIMIZERS.check_made(
+        config.optimizer, made, "an optax.GradientTransformation", ("init", "update")
+    )
+    if not config.get("clip_norm"):
+        return found
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), found)
+
+
+def sgd(
+    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
+) -> optax.GradientTransformation:
+    """SGD with momentum; the decay is L2, added to the gradient."""
+    descent = optax.sgd(learning_rate, momentum=config.momentum)
+    return optax.chain(optax.add_decayed_weights(weight_decay), descent)
+
+
+def adam(
+    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
+) -> optax.GradientTransformation:
+    """Adam; the decay is L2, added to the gradient."""
+    return optax.chain(optax.add_decayed_weights(weight_decay), optax.adam(learning_rate))
+
+
+def adamw(
+    config: ml_collections.FrozenConfigDict, learning_rate: optax.Schedule, weight_decay: Any
+) -> optax.GradientTransformation:
+    """Adam with a decay that is decoupled from the gradient."""
+    return optax.adamw(learning_rate, weight_decay=weight_decay)
+
+
+def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
+    """Returns what a configuration says, over a horizon of `num_steps`."""
+    schedule = learning_rate_schedule(config, num_steps)
+    return Descent(schedule, create_optimizer(config, schedule))
+
+
+def note_stretching(
+    config: ml_collections.FrozenConfigDict,
+    learning_rate: optax.Schedule,
+    step: int,
+    was: int,
+    last_step: int,
+) -> None:
+    """Says that the learning rate rises where a schedule is stretched to more steps.
+
+    Args:
+        config: of the run.
+        learning_rate: by step, from now on.
+        step: that the run has reached.
+        was: steps of the schedule so far.
+        last_step: of the schedule from now on.
+    """
+    before = float(learning_rate_schedule(config, was)(max(step - 1, 0)))
+    after = float(learning_rate(step))
+    if after > before:
+        note(
+            f"The schedule {config.lr_schedule!r} is stretched from {was} to {last_step} steps, so "
+            f"at step {step} the learning rate goes from {before:.3g} up to {after:.3g}; the "
+            f"result is not that of one run of {last_step} steps."
+        )

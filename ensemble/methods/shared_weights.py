@@ -1,0 +1,329 @@
+"""Variables of one member that K estimators share: how they start, learn, and are unfolded.
+
+The parameters of a member are a tree like that of its network, with a dict in the place of each
+leaf. It holds `own` [K, ...], of which estimator k has the k-th, or `shared` [..., I, O], which all
+have; beside the latter there may be `rows` [K, I] and `columns` [K, O], by which estimator k has it
+multiplied along its last two axes. State is each estimator's own, [K, ...]. Unfolded, these are the
+variables of K networks like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.errors import InputError
+from ensemble.fitted import Fitted
+from ensemble.network import Variables, path_name
+from ensemble.networks import layers
+from ensemble.task import Aux
+from ensemble.tasks.supervised import Supervised
+
+OWN, SHARED, ROWS, COLUMNS = "own", "shared", "rows", "columns"
+ALL = "all"
+"""The adapters of estimators that share nothing."""
+_AXES = {ROWS: -2, COLUMNS: -1}
+_NETWORKS, _FACTORS = 2**32 - 4, 2**32 - 3  # What a member's key is folded with to start these.
+
+Factors = Mapping[str, bool]
+"""The factors of a shared leaf by name, and whether they start as random signs, or as 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedWeights(Supervised):
+    """A supervised task for members of K estimators; what it predicts is [B, K, ...].
+
+    Attributes:
+        num_estimators: K.
+        adapters: what an estimator has of its own, a value of `config.adapters`, or
+            `ALL`.
+    """
+
+    num_estimators: int = 2
+    adapters: str = "rank_one"
+
+    @classmethod
+    def of(cls, task: Supervised, num_estimators: int, adapters: str) -> SharedWeights:
+        """The task of one network, for members of estimators.
+
+        Raises:
+            InputError: the network lacks the first and last dense layer that the adapters are of.
+        """
+        fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
+        found = cls(**fields, num_estimators=num_estimators, adapters=adapters)
+        _ = found._factors  # Whether the network has what they are of.
+        return found
+
+    @functools.cached_property
+    def _factors(self) -> Callable[[str, int], Factors | None]:
+        """From a leaf's path in `params` and its axes to its factors; None: it is not shared."""
+        if self.adapters == ALL:
+            return lambda path, num_axes: None
+        if self.adapters == "rank_one":
+            return _of_all_kernels
+        variables = jax.eval_shape(super().init_variables, jax.random.key(0))
+        kernels = _dense_kernels(variables["params"])
+        ends = {*map(path_name, (self.output_layer or {}).values())}
+        if not ends or kernels[0] in ends or self.traits.has_convolutions:
+            raise InputError(
+                f"config.adapters={self.adapters!r} is for networks that begin and "
+                "end with a dense layer each, such as 'mlp'; use 'rank_one'"
+            )
+
+        def of_mini(path: str, num_axes: int) -> Factors | None:
+            return None if path in ends else {ROWS: True} if path == kernels[0] else {}
+
+        def of_dense(path: str, num_axes: int) -> Factors | None:
+            if path in ends or num_axes < 2:
+                return None
+            return {ROWS: path == kernels[0], COLUMNS: False} if path in kernels else {}
+
+        return of_mini if self.adapters == "tabm_mini" else of_dense
+
+    # Parameters.
+
+    def init_variables(self, rng_key: jax.Array) -> Variables:
+        """Starts the variables of a member: those of K networks, the first one's where shared."""
+        key_networks, key_factors = (
+            jax.random.fold_in(rng_key, stream) for stream in (_NETWORKS, _FACTORS)
+        )
+        numbers = jnp.arange(self.num_estimators)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_networks, numbers)
+        each = jax.vmap(super().init_variables)(keys)
+
+        def start(path: Any, leaves: jax.Array) -> dict[str, jax.Array]:
+            name = path_name(path)
+            factors = self._factors(name, leaves.ndim - 1)
+            if factors is None:
+                return {OWN: leaves}
+            found = {SHARED: leaves[0]}
+            for part, is_random in factors.items():
+                shape = (self.num_estimators, leaves.shape[_AXES[part]])
+                key = jax.random.fold_in(key_factors, zlib.crc32(f"{name}/{part}".encode()))
+                found[part] = jax.random.rademacher(key, shape, leaves.dtype)
+                if not is_random:
+                    found[part] = jnp.ones(shape, leaves.dtype)
+            return found
+
+        return {**each, "params": jax.tree.map_with_path(start, each["params"])}
+
+    def log_prior(self, params: Any) -> jax.Array:
+        """Returns the mean over estimators of log p(params) up to a constant, nats."""
+        of_one = super().log_prior
+        if not self.priors:
+            return of_one(params)
+        variables = self._by_own_loss({"params": params})
+        each = jax.vmap(lambda one: of_one(unfolded(one)["params"]), (_axes(variables),))
+        return jnp.mean(each(variables))
+
+    # The likelihood.
+
+    def log_likelihood(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Aux]:
+        """The mean over a member's estimators of log p(target | input, estimator).
+
+        Args:
+            variables: of one member.
+            inputs: [B, ...], prepared, which all estimators see.
+            targets: [B].
+            train: as of `Network.apply`.
+            rng_key: as of `Network.apply`; each estimator has its own.
+
+        Returns:
+            Nats [B], and what the passes leave: predictions [B, K, ...], and state [K, ...].
+        """
+        of_one = super().log_likelihood
+
+        def one(variables: Variables, k: jax.Array) -> Any:
+            key = None if rng_key is None else jax.random.fold_in(rng_key, k)
+            log_prob, aux = of_one(variables, inputs, targets, train, key)
+            return log_prob, aux.predicted, aux.state
+
+        log_probs, predicted, state = self._map(one, self._by_own_loss(variables))
+        return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
+
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
+        """What the estimators of one member say of raw inputs [B, ...]: [B, K, ...]."""
+        of_one = super().predict
+        return _examples_first(self._map(lambda each, k: of_one(each, inputs), variables))
+
+    def fault(self, variables: Variables | None) -> str:
+        """Whether the network itself makes what is not finite, of the first estimator."""
+        return super().fault(None if variables is None else unfolded(nth(variables, 0)))
+
+    def _by_own_loss(self, variables: Variables) -> Variables:
+        """The same variables, of which gradients of the mean become those of each one's own loss.
+
+        What an estimator has alone is in one of the K terms of a mean: its gradient is multiplied
+        by K. That of what is shared is the mean of K.
+        """
+
+        def amplified(leaf: dict[str, Any]) -> dict[str, Any]:
+            return {
+                name: one if name == SHARED else _with_gradient_times(self.num_estimators, one)
+                for name, one in leaf.items()
+            }
+
+        params = jax.tree.map(amplified, variables["params"], is_leaf=_is_folded)
+        return {**variables, "params": params}
+
+    def _map(self, fn: Callable[[Variables, Any], Any], variables: Variables) -> Any:
+        """`fn(variables, k)` of every estimator, stacked."""
+        numbers = jnp.arange(self.num_estimators)
+        if self.traits.has_convolutions:
+            # Mapped, they would become grouped ones; XLA:CPU differentiates them slowly in a loop.
+            one = jax.jit(fn)
+            found = [one(unfolded(nth(variables, k)), numbers[k]) for k in range(len(numbers))]
+            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+        axes = _axes(variables), 0
+
+        def each(one: Variables, k: jax.Array) -> Any:
+            return fn(unfolded(one), k)
+
+        if self.adapters == ALL:
+            with layers.mapped_over_networks():  # These are narrow.
+                return jax.vmap(each, axes)(variables, numbers)
+        if layers.on_cpu():
+            # What one works with stays in the cache; beside products, gradients make it again.
+            policy = jax.checkpoint_policies.dots_saveable
+            each = jax.checkpoint(each, policy=policy, prevent_cse=False)
+            return _in_turn(each, axes, variables, numbers)
+        return jax.vmap(each, axes)(variables, numbers)
+
+
+def _in_turn(fn: Callable[..., Any], axes: Any, *args: Any) -> Any:
+    """`jax.vmap(fn, axes)(*args)` by a loop; axes are 0 or None."""
+
+    def is_none(axis: Any) -> bool:
+        return axis is None
+
+    leaves, structure = jax.tree.flatten(args)
+    whole = jax.tree.leaves(jax.tree.broadcast(axes, args, is_leaf=is_none), is_leaf=is_none)
+    is_mapped = [axis is not None for axis in whole]
+
+    def one(mapped: list[jax.Array]) -> Any:
+        rest = iter(mapped)
+        pairs = zip(leaves, is_mapped, strict=True)
+        found = [next(rest) if is_one else leaf for leaf, is_one in pairs]
+        return fn(*jax.tree.unflatten(structure, found))
+
+    return jax.lax.map(one, [*itertools.compress(leaves, is_mapped)])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _with_gradient_times(factor: int, leaf: jax.Array) -> jax.Array:
+    return leaf
+
+
+_with_gradient_times.defvjp(
+    lambda factor, leaf: (leaf, None), lambda factor, _, gradient: (factor * gradient,)
+)
+
+
+def _dense_kernels(params: Any) -> list[str]:
+    """The paths of the kernels [F, K] of dense layers, in the order of their names."""
+    leaves = [(path_name(path), leaf) for path, leaf in jax.tree.leaves_with_path(params)]
+    return [name for name, leaf in leaves if name.endswith("kernel") and leaf.ndim == 2]
+
+
+def _of_all_kernels(path: str, num_axes: int) -> Factors | None:
+    """Factors of all leaves of two axes and more, but for biases, which attention has of two."""
+    is_kernel = num_axes > 1 and not path.endswith("bias")
+    return {ROWS: True, COLUMNS: True} if is_kernel else None
+
+
+def nth(variables: Variables, k: Any) -> Variables:
+    """What estimator k has of a member's variables: the same tree, without the axis [K]."""
+
+    def pick(leaf: dict[str, Any]) -> dict[str, Any]:
+        return {name: one if name == SHARED else one[k] for name, one in leaf.items()}
+
+    state = {name: one for name, one in variables.items() if name != "params"}
+    params = jax.tree.map(pick, variables["params"], is_leaf=_is_folded)
+    return {**jax.tree.map(lambda leaf: leaf[k], state), "params": params}
+
+
+def unfolded(variables: Variables) -> Variables:
+    """The variables of a network, from what an estimator has, as of `nth`."""
+
+    def whole(leaf: dict[str, Any]) -> Any:
+        if OWN in leaf:
+            return leaf[OWN]
+        found = leaf[SHARED]
+        if ROWS in leaf:
+            found = found * leaf[ROWS][:, None]
+        return found * leaf[COLUMNS] if COLUMNS in leaf else found
+
+    return {**variables, "params": jax.tree.map(whole, variables["params"], is_leaf=_is_folded)}
+
+
+def estimators(variables: Variables) -> Variables:
+    """The variables [M * K, ...] of all networks, member by member, on the host.
+
+    Args:
+        variables: of the members, [M, ...].
+    """
+    leaves = jax.tree.leaves(variables)
+    found = []
+    for m in range(len(leaves[0])):
+        member = jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m]), variables)
+        found += [unfolded(nth(member, k)) for k in range(num_estimators(member))]
+    return jax.tree.map(lambda *each: np.stack(each), *found)
+
+
+def apart(members: Fitted) -> Fitted:
+    """The networks, from the trees of shared weights [M, ...]."""
+    sets = estimators(members.sets)
+    num_each = len(next(iter(jax.tree.leaves(sets)))) // members.num_sets
+    member_of = np.repeat(np.arange(members.num_sets), num_each)
+    return dataclasses.replace(
+        members,
+        sets=sets,
+        member_of=member_of,
+        nouns=("member", "estimator"),
+        in_order=False,
+    )
+
+
+def num_estimators(variables: Variables) -> int:
+    """K, of the variables of a member."""
+    folded = jax.tree.leaves(variables["params"], is_leaf=_is_folded)
+    return next(len(one) for leaf in folded for name, one in leaf.items() if name != SHARED)
+
+
+def _axes(variables: Variables) -> Variables:
+    """The axes [K] of a member's variables, as `jax.vmap` takes them; None: there is none."""
+
+    def of_leaf(leaf: dict[str, Any]) -> dict[str, int | None]:
+        return {name: None if name == SHARED else 0 for name in leaf}
+
+    params = jax.tree.map(of_leaf, variables["params"], is_leaf=_is_folded)
+    return {**dict.fromkeys(variables, 0), "params": params}
+
+
+def _is_folded(node: Any) -> bool:
+    """Whether it stands in the place of a leaf."""
+    if not isinstance(node, Mapping) or not node.keys() & {OWN, SHARED}:
+        return False
+    return not any(isinstance(one, Mapping) for one in node.values())
+
+
+def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Predictions [B, K, ...], from [K, B, ...]."""
+    return {name: jnp.swapaxes(one, 0, 1) for name, one in predicted.items()}

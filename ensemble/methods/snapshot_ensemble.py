@@ -1,0 +1,92 @@
+"""Snapshot ensembles (Huang et al. 2017, arXiv:1704.00109): a set of variables for each cycle.
+
+The learning rate falls from its peak to 0 along half a cosine, and jumps back. All sets of a member
+together are its prediction, so that one training gives the predictions of several networks.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from ensemble.errors import InputError
+from ensemble.methods import training
+from ensemble.methods.optimizers import Descent, create_optimizer, in_one_program
+from ensemble.runtime.algorithm import Algorithm, Keep
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.kept import KeptReport
+from ensemble.runtime.method import Method
+from ensemble.task import Learned
+
+
+class SnapshotReport(KeptReport, training.DescentReport):
+    """What members say that predict with all their snapshots."""
+
+    set_noun = "snapshot"
+
+    @property
+    def most(self) -> int:
+        """All of them."""
+        return int(self.config.snapshot_ensemble.num_cycles)
+
+    def recorded(self, run: Any, period: Any) -> dict[str, np.ndarray]:
+        """Nothing: the log has the losses."""
+        return {}
+
+
+def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+    """Makes the method of a configuration.
+
+    Raises:
+        InputError: There are fewer steps than cycles.
+    """
+    number, steps = config.snapshot_ensemble.num_cycles, training.num_steps(config, task)
+    if steps < number:
+        raise InputError(
+            f"config.snapshot_ensemble.num_cycles={number} cycles need as many steps, and this run "
+            f"has {steps}; lower it, or raise config.num_epochs"
+        )
+
+    def descent(config: ml_collections.FrozenConfigDict, steps: int) -> Descent:
+        schedule = cyclical_cosine(config.learning_rate, steps, number)
+        return Descent(schedule, create_optimizer(config, schedule))
+
+    def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:
+        ends = np.array(cycle_ends(steps, number))
+
+        def before(step: Any) -> Any:
+            return (step >= ends).sum()
+
+        return algorithm._replace(keep=Keep(before, int(np.diff(ends, prepend=0).min()), True))
+
+    return training.create(
+        config,
+        task,
+        descent,
+        wrap=wrap,
+        report=SnapshotReport,
+        num_kept=number,
+        facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},
+    )
+
+
+def cycle_ends(num_steps: int, num_cycles: int) -> list[int]:
+    """The steps after which cycles end, as evenly as whole steps can be."""
+    return [math.ceil((i + 1) * num_steps / num_cycles) for i in range(num_cycles)]
+
+
+def cyclical_cosine(peak: float, num_steps: int, num_cycles: int) -> optax.Schedule:
+    """A learning rate by step, which falls from the peak along half a cosine in each cycle."""
+    starts = jnp.array([0, *cycle_ends(num_steps, num_cycles)], jnp.int32)
+
+    def learning_rate(step: Any) -> jax.Array:
+        cycle = jnp.clip(jnp.searchsorted(starts, step, side="right") - 1, 0, num_cycles - 1)
+        done = (step - starts[cycle]) / (starts[cycle + 1] - starts[cycle])
+        return 0.5 * peak * (1 + jnp.cos(jnp.pi * done))
+
+    return in_one_program(learning_rate)

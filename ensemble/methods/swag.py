@@ -1,0 +1,220 @@
+"""SWAG: draws from a normal distribution that is fitted to a member's last iterates.
+
+Maddox, Garipov, Izmailov, Vetrov and Wilson, "A simple baseline for Bayesian uncertainty in deep
+learning" (2019), arXiv:1902.02476. A member descends at a constant rate at its end; the mean of
+its iterates, their variances and their deviations from the running mean make a normal distribution
+of low rank and a diagonal, of which sets of variables are drawn. Several members are MultiSWAG
+(Wilson and Izmailov 2020, arXiv:2002.08791).
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from ensemble.errors import InputError
+from ensemble.fitted import Fitted, OnDisk
+from ensemble.methods import training
+from ensemble.methods.optimizers import Descent, create_optimizer, in_one_program
+from ensemble.runtime import loading
+from ensemble.runtime.algorithm import Algorithm, Between, Now
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.method import Method
+from ensemble.runtime.status import Status
+from ensemble.runtime.streams import Stream
+from ensemble.task import Learned
+
+_DEVIATIONS = jnp.bfloat16
+"""The type of deviations: half the bytes, and predictions keep four digits."""
+_SHARE = 0.25
+"""The share of the steps, at the end, from which iterates are collected."""
+_MIN_BATCHES = 100
+"""In which batch statistics of a draw settle, at least: Flax's forget 1% of themselves in each."""
+
+
+class SWAGState(NamedTuple):
+    """A descent, and the moments of the parameters that it has passed.
+
+    Attributes:
+        moving: The descent.
+        mean: Of the iterates, as the parameters.
+        squares: Sums of squared deviations from the mean (Welford).
+        deviations: [T, ...] of each iterate from the mean up to it, in half the bytes.
+        collections: [K, ...] of each draw beside parameters; empty where there are none.
+    """
+
+    moving: Any
+    mean: Any
+    squares: Any
+    deviations: Any
+    collections: Any
+
+
+class SWAGReport(training.DescentReport):
+    """What members say that predict with draws."""
+
+    set_noun = "draw"
+
+    def has_predictions(self, run: Any) -> bool:
+        """At the end."""
+        return bool(run.loop.finished)
+
+
+def fitted(saved: OnDisk) -> Fitted:
+    """The draws of members that are on disk."""
+    return loading.parameters(saved, nouns=("member", SWAGReport.set_noun))
+
+
+def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
+    """Makes the method of a configuration.
+
+    Raises:
+        InputError: There are too few steps to collect iterates.
+    """
+    swag, steps = config.swag, training.num_steps(config, task)
+    start = steps - round(_SHARE * steps)
+    if steps - start < swag.num_iterates:
+        raise InputError(
+            f"config.swag.num_iterates={swag.num_iterates} iterates need as many steps, and the "
+            f"last {_SHARE:.0%} of this run are {steps - start}; lower it, or raise "
+            "config.num_epochs"
+        )
+
+    def descent(config: ml_collections.FrozenConfigDict, steps: int) -> Descent:
+        schedule = falling_then_constant(config.learning_rate, swag.lr_factor, start)
+        return Descent(schedule, create_optimizer(config, schedule))
+
+    number = swag.num_iterates
+    ends = [start + math.ceil((i + 1) * (steps - start) / number) for i in range(number)]
+
+    def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:
+        rest = None
+        if task.traits.has_state:
+            own = training.with_own_keys(config)
+            count = max(training.Epochs.of(own, task.num_train_examples).steps, _MIN_BATCHES)
+            batches = training.batches(own, task, devices, numbers, count)
+            rest = _Batches(batches, count)
+        return draws_of_iterates(algorithm, task, ends, config.num_draws, rest)
+
+    return training.create(
+        config,
+        task,
+        descent,
+        wrap=wrap,
+        report=SWAGReport,
+        # The mean, the variances, deviations in half the bytes, and the draws.
+        num_kept=2 + -(-number // 2) + config.num_draws,
+        facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},
+    )
+
+
+def falling_then_constant(peak: float, share: float, num_falling: int) -> optax.Schedule:
+    """A learning rate by step: half a cosine from the peak to a share of it, which it keeps."""
+    return in_one_program(optax.cosine_decay_schedule(peak, max(num_falling, 1), alpha=share))
+
+
+class _Batches:
+    """Batches in which statistics settle; they are put on the devices when they are asked for."""
+
+    def __init__(self, batches: Any, count: int):
+        self._batches, self._count, self.per_member = batches, count, False
+        self.read = batches.read
+
+    @functools.cached_property
+    def fixed(self) -> Any:
+        """What all steps have, and what is sent of each, [steps, ...]."""
+        return self._batches.fixed, self._batches.send(0, self._count, self._count)
+
+
+def draws_of_iterates(
+    descent: Algorithm, task: Learned, ends: Sequence[int], num_draws: int, rest: _Batches | None
+) -> Algorithm:
+    """The same members, which predict with draws of what they pass.
+
+    Args:
+        descent: Of members whose state has `variables`.
+        task: What they learn.
+        ends: Steps after which an iterate is collected.
+        num_draws: Draws of each member.
+        rest: Batches for the statistics of draws; None: the network has none.
+    """
+    stops, number = np.array(ends), len(ends)
+
+    def init(now: Now, batch: Any) -> SWAGState:
+        moving = descent.init(now, batch)
+        zeros = jax.tree.map(jnp.zeros_like, moving.variables["params"])
+        deviations = jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape), _DEVIATIONS), zeros)
+        kept = {k: v for k, v in moving.variables.items() if k != "params"}
+        kept = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], num_draws, 0), kept)
+        return SWAGState(moving, zeros, zeros, deviations, kept)
+
+    def step(now: Now, state: SWAGState, batch: Any) -> Any:
+        moving, info = descent.step(now, state.moving, batch)
+        due, place = jnp.any(now.step + 1 == stops), jnp.sum(now.step + 1 > stops)
+
+        def collect(old: SWAGState) -> SWAGState:
+            params = old.moving.variables["params"]
+            off = jax.tree.map(jnp.subtract, params, old.mean)
+            mean = jax.tree.map(lambda m, d: m + d / (place + 1), old.mean, off)
+            deviations = jax.tree.map(jnp.subtract, params, mean)
+            squares = jax.tree.map(lambda s, a, b: s + a * b, old.squares, off, deviations)
+            rows = jax.tree.map(
+                lambda all_, one: all_.at[place].set(one.astype(all_.dtype)),
+                old.deviations,
+                deviations,
+            )
+            return old._replace(mean=mean, squares=squares, deviations=rows)
+
+        return jax.lax.cond(due, collect, lambda old: old, state._replace(moving=moving)), info
+
+    def drawn(now: Now, state: SWAGState, k: jax.Array) -> Any:
+        """Parameters of a draw."""
+        key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
+        leaves, tree = jax.tree.flatten(state.mean)
+        others = (jax.tree.leaves(state.squares), jax.tree.leaves(state.deviations))
+        weights = jax.random.normal(jax.random.fold_in(key, len(leaves)), (number,))
+        found = []
+        for i, (mean, square, deviation) in enumerate(zip(leaves, *others, strict=True)):
+            sd = jnp.sqrt(jnp.maximum(square, 0) / number)
+            own = sd * jax.random.normal(jax.random.fold_in(key, i), mean.shape, mean.dtype)
+            common = jnp.tensordot(weights, deviation.astype(mean.dtype), 1)
+            found.append(mean + (own + common / math.sqrt(number - 1)) / math.sqrt(2))
+        return jax.tree.unflatten(tree, found)
+
+    def parameters(now: Now, state: SWAGState) -> Any:
+        params = jax.vmap(lambda k: drawn(now, state, k))(jnp.arange(num_draws))
+        return {"params": params, **state.collections}
+
+    def settle(now: Now, state: SWAGState, data: Any) -> tuple[SWAGState, jax.Array]:
+        """Statistics of each draw, of training batches."""
+        assert rest is not None
+        fixed, sent = data
+        count = len(jax.tree.leaves(sent)[0])
+
+        def of_draw(k: jax.Array) -> Any:
+            params = drawn(now, state, k)
+
+            def one(i: jax.Array, kept: Any) -> Any:
+                batch = rest.read(fixed, jax.tree.map(lambda leaf: leaf[i], sent), i)
+                key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), i)
+                variables = {"params": params, **kept}
+                return task.log_likelihood(variables, batch.inputs, batch.targets, True, key)[
+                    1
+                ].state
+
+            first = {k: v for k, v in state.moving.variables.items() if k != "params"}
+            return jax.lax.fori_loop(0, count, one, first)
+
+        kept = jax.lax.map(of_draw, jnp.arange(num_draws))
+        return state._replace(collections=kept), jnp.int8(Status.ACTIVE)
+
+    between = descent.between
+    if rest is not None:
+        between += (Between(lambda step: step == ends[-1], settle, rest),)
+    return descent._replace(init=init, step=step, parameters=parameters, between=between)

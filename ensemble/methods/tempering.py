@@ -1,0 +1,313 @@
+"""Parallel tempering: chains that move between modes which are far apart.
+
+A chain is a ladder of replicas. Replica k samples reference^(1 - b_k) * target^b_k by HMC, from
+b_0 = 0, where the reference is wide, to b_{K-1} = 1, whose draws are the chain's. Neighbours swap
+their places with the probability that keeps all of these densities, even and odd pairs by turns
+(Syed et al. 2022, "Non-reversible parallel tempering"). In the first half of the warm-up the b_k
+are spread anew in rounds, so that all pairs swap equally often (their algorithm 2).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.mcmc.hmc import HMCState
+from blackjax.mcmc.metrics import default_metric
+from jax.scipy.stats import norm
+
+from ensemble.methods.warmup import Adaptation, Windows
+
+LogDensityFn = Callable[[Any], jax.Array]
+
+SWAP = 2**32 - 3
+"""Number of the stream of swaps in a draw's key: no replica has it."""
+FIRST_ROUND = 16
+"""Draws of the first round; each further one is twice as long."""
+_INITIAL_POWER = 5  # Likelihoods of thousands of nats need the first steps to be small.
+_HUGE = float(np.finfo(np.float32).max)  # Infinity less infinity is not a number.
+_FLOOR = 1e-3  # Rejections of a pair, so that no two temperatures become one.
+
+
+class Place(NamedTuple):
+    """The position of a replica, and its log densities.
+
+    Attributes:
+        position: a tree.
+        target: log density of the target, nats.
+        reference: that of the reference.
+        target_grad: of the target.
+        reference_grad: of the reference.
+    """
+
+    position: Any
+    target: jax.Array
+    reference: jax.Array
+    target_grad: Any
+    reference_grad: Any
+
+
+class Replicas(NamedTuple):
+    """The ladder of one chain, K replicas: what its next draw needs beside the last one.
+
+    Attributes:
+        at: [K, ...], the places of the replicas.
+        betas: [K], from 0 to 1.
+        tuning: [K], of the step size at each temperature, and of the mass, by its inverse.
+        swaps: [K - 1], acceptance rates of swaps, summed over this round or the draws that count.
+        num_swaps: [K - 1], how often they were tried.
+        top: [K - 1], the largest logarithm, over the draws after the warm-up, of the ratio of the
+            densities of the next temperature and this one.
+        ratios: [K - 1], the sum of these ratios, relative to the largest one: a logarithm of
+            thousands of nats could not hold what one of many draws adds to it.
+        num_ratios: [], how many draws these are.
+    """
+
+    at: Place
+    betas: jax.Array
+    tuning: Adaptation
+    swaps: jax.Array
+    num_swaps: jax.Array
+    top: jax.Array
+    ratios: jax.Array
+    num_ratios: jax.Array
+
+    def last(self) -> HMCState:
+        """The replica at the target."""
+        at = jax.tree.map(lambda leaf: leaf[-1], self.at)
+        return HMCState(at.position, at.target, at.target_grad)
+
+
+class Ladder(NamedTuple):
+    """How the replicas of a chain move.
+
+    Attributes:
+        init: `(position) -> Replicas`, all of which are there.
+        step: `(rng_key, replicas, t) -> (replicas, (info, energy_error, step_size))`, draw t; what
+            is said of each replica's transition, [K], with BlackJAX's info.
+    """
+
+    init: Callable[[Any], Replicas]
+    step: Callable[[jax.Array, Replicas, jax.Array], tuple[Replicas, Any]]
+
+
+def make_ladder(
+    make_transition: Callable[[LogDensityFn], Callable[..., Any]],
+    target: LogDensityFn,
+    reference: LogDensityFn,
+    windows: Windows,
+    num_replicas: int,
+    num_warmup: int,
+) -> Ladder:
+    """Makes the functions of a chain's replicas.
+
+    Args:
+        make_transition: from a log density to `(rng_key, state, step_size, metric, t) -> (state,
+            info)` of BlackJAX's HMC.
+        target: log density to be sampled.
+        reference: log density that is wide.
+        windows: of the warm-up, which every temperature has for itself.
+        num_replicas: K.
+        num_warmup: draws.
+    """
+
+    density = _ladder_density(target, reference)
+
+    def move(one: tuple[jax.Array, Place, jax.Array, Adaptation], t: jax.Array) -> Any:
+        rng_key, at, beta, tuning = one
+
+        def logdensity_fn(position: Any) -> jax.Array:
+            return density(position, beta)
+
+        before = HMCState(
+            at.position,
+            _mixed(beta, at.target, at.reference),
+            _mixed(beta, at.target_grad, at.reference_grad),
+        )
+        step_size = windows.step_size(tuning, t)
+        # The variance of gradients: modes that lie apart widen positions, but not these.
+        metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
+        after, info = make_transition(logdensity_fn)(rng_key, before, step_size, metric, t)
+        grad = after.logdensity_grad
+        tuning = windows.update(tuning, t, grad, grad, info.acceptance_rate)
+        energy_before = metric.kinetic_energy(info.momentum) - before.logdensity
+        told = info, info.energy - energy_before, step_size
+        return _place(after.position, target, reference), tuning, told
+
+    def init(position: Any) -> Replicas:
+        return _first(_place(position, target, reference), num_replicas, windows)
+
+    def step(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> tuple[Replicas, Any]:
+        numbers = jnp.arange(num_replicas)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, numbers)
+        # One after another: within the vmap over chains, JAX cannot map a likelihood over shards
+        # once more.
+        at, tuning, told = jax.lax.map(
+            lambda one: move(one, t), (keys, replicas.at, replicas.betas, replicas.tuning)
+        )
+        replicas = swapped(rng_key, replicas._replace(at=at, tuning=tuning), t)
+        return adapted(replicas, t, num_warmup), told
+
+    return Ladder(init, step)
+
+
+def standard_normal(position: Any) -> jax.Array:
+    """Its log density, nats, of all leaves of a position."""
+    densities = jax.tree.map(lambda leaf: jnp.sum(norm.logpdf(leaf)), position)
+    return jnp.sum(jnp.stack(jax.tree.leaves(densities)))
+
+
+def _place(position: Any, target: LogDensityFn, reference: LogDensityFn) -> Place:
+    """Evaluates target and reference at a position: one gradient."""
+    of_target, target_grad = jax.value_and_grad(target)(position)
+    of_reference, reference_grad = jax.value_and_grad(reference)(position)
+    return Place(position, of_target, of_reference, target_grad, reference_grad)
+
+
+def _first(at: Place, num_replicas: int, windows: Windows) -> Replicas:
+    """All replicas at one place; those near the reference leave it at once."""
+
+    def repeated(leaf: jax.Array) -> jax.Array:
+        return jnp.repeat(leaf[None], num_replicas, axis=0)
+
+    pairs = jnp.zeros(num_replicas - 1)
+    return Replicas(
+        at=jax.tree.map(repeated, at),
+        betas=jnp.linspace(0, 1, num_replicas) ** _INITIAL_POWER,
+        tuning=jax.tree.map(repeated, windows.init(at.position)),
+        swaps=pairs,
+        num_swaps=pairs,
+        top=jnp.full(num_replicas - 1, -_HUGE),
+        ratios=pairs,
+        num_ratios=jnp.int32(0),
+    )
+
+
+def _mixed(beta: jax.Array, of_target: Any, of_reference: Any) -> Any:
+    """Mixes what is given of target and reference, a log density or a gradient.
+
+    Where the target is impossible, so is every density of the ladder but the reference.
+    """
+
+    def mixed(one: jax.Array, other: jax.Array) -> jax.Array:
+        return jnp.where(beta > 0, beta * one + (1 - beta) * other, other)
+
+    return jax.tree.map(mixed, of_target, of_reference)
+
+
+def _ladder_density(
+    target: LogDensityFn, reference: LogDensityFn
+) -> Callable[[Any, jax.Array], jax.Array]:
+    """The log density of the ladder, by position and beta.
+
+    Its gradient is mixed as it is: that of `_mixed` would be NaN where the target's is, at beta = 0
+    too, where the target does not count.
+    """
+
+    @jax.custom_vjp
+    def density(position: Any, beta: jax.Array) -> jax.Array:
+        mixed: jax.Array = _mixed(beta, target(position), reference(position))
+        return mixed
+
+    def forward(position: Any, beta: jax.Array) -> tuple[jax.Array, tuple[Any, jax.Array]]:
+        at = _place(position, target, reference)
+        grad = _mixed(beta, at.target_grad, at.reference_grad)
+        return _mixed(beta, at.target, at.reference), (grad, beta)
+
+    def backward(kept: tuple[Any, jax.Array], scale: jax.Array) -> tuple[Any, jax.Array]:
+        grad, beta = kept
+        return jax.tree.map(lambda leaf: scale * leaf, grad), jnp.zeros_like(beta)
+
+    density.defvjp(forward, backward)
+    return density
+
+
+def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
+    """Swaps the places of neighbours: pairs (0, 1), (2, 3), ... at even t, the others at odd t."""
+    numbers = jnp.arange(len(replicas.betas))
+    ratio = replicas.at.target - replicas.at.reference
+    log_accept = jnp.diff(replicas.betas) * (ratio[:-1] - ratio[1:])
+    accept = jnp.where(jnp.isnan(log_accept), 0, jnp.exp(jnp.minimum(log_accept, 0)))
+    is_tried = numbers[:-1] % 2 == t % 2
+    uniform = jax.random.uniform(jax.random.fold_in(rng_key, SWAP), accept.shape)
+    goes_up = jnp.append(is_tried & (uniform < accept), False)
+    goes_down = jnp.roll(goes_up, 1)
+    order = numbers + goes_up - goes_down  # From which a replica comes.
+    return replicas._replace(
+        at=jax.tree.map(lambda leaf: leaf[order], replicas.at),
+        swaps=replicas.swaps + jnp.where(is_tried, accept, 0),
+        num_swaps=replicas.num_swaps + is_tried,
+    )
+
+
+def adapted(replicas: Replicas, t: jax.Array, num_warmup: int) -> Replicas:
+    """Spreads the temperatures anew where draw t ends a round; after the warm-up, counts."""
+    ends_round = np.zeros(max(num_warmup, 1), bool)
+    end, length = FIRST_ROUND, FIRST_ROUND
+    while end <= num_warmup // 2:
+        ends_round[end - 1] = True
+        length *= 2
+        end += length
+    if num_warmup:
+        ends_round[-1] = False
+    is_end = jnp.asarray(ends_round)[jnp.minimum(t, len(ends_round) - 1)] & (t < num_warmup)
+    replicas = jax.lax.cond(is_end, spread_anew, lambda one: one, replicas)
+    # The counts of the warm-up are of other temperatures.
+    is_last = t == num_warmup - 1
+    ratio = replicas.at.target - replicas.at.reference
+    log_ratios = jnp.diff(replicas.betas) * ratio[:-1]
+    log_ratios = jnp.where(jnp.isnan(log_ratios), -jnp.inf, log_ratios)
+    top = jnp.maximum(replicas.top, log_ratios)
+    ratios = replicas.ratios * jnp.exp(replicas.top - top) + jnp.exp(log_ratios - top)
+    counts = t >= num_warmup
+    return replicas._replace(
+        swaps=jnp.where(is_last, 0, replicas.swaps),
+        num_swaps=jnp.where(is_last, 0, replicas.num_swaps),
+        top=jnp.where(counts, top, replicas.top),
+        ratios=jnp.where(counts, ratios, replicas.ratios),
+        num_ratios=replicas.num_ratios + counts,
+    )
+
+
+def spread_anew(replicas: Replicas) -> Replicas:
+    """Places the temperatures so that all pairs would have been refused equally often."""
+    refused = 1 - replicas.swaps / jnp.maximum(replicas.num_swaps, 1)
+    barrier = jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.maximum(refused, _FLOOR))])
+    goals = jnp.linspace(0, barrier[-1], len(replicas.betas))
+    betas = jnp.interp(goals, barrier, replicas.betas).at[0].set(0.0).at[-1].set(1.0)
+    nothing = jnp.zeros_like(replicas.swaps)
+    return replicas._replace(betas=betas, swaps=nothing, num_swaps=nothing)
+
+
+def section(replicas: Replicas) -> dict[str, Any]:
+    """The report's entry `ladder`.
+
+    Args:
+        replicas: of all chains, [C, K], on the host.
+
+    Returns:
+        `betas` and `swap_rates` of each chain; `log_evidence`, the log of the ratio of the
+        integrals of target and reference by the stepping stones of Xie et al. 2011 ("Improving
+        marginal likelihood estimation"), in nats, averaged over chains, and `log_evidence_error`,
+        its standard error between them; None of a single chain, and before the first draw.
+    """
+    names = ("betas", "swaps", "num_swaps", "top", "ratios", "num_ratios")
+    betas, swaps, num_swaps, top, ratios, num_ratios = (
+        np.asarray(getattr(replicas, name), np.float64) for name in names
+    )
+    evidence = error = None
+    if num_ratios.all():
+        with np.errstate(divide="ignore"):  # Of ratios that all are zero.
+            of_chains = np.sum(top + np.log(ratios / num_ratios[:, None]), axis=1)
+        evidence = float(of_chains.mean())
+        if len(of_chains) > 1:
+            error = float(of_chains.std(ddof=1) / np.sqrt(len(of_chains)))
+    return {
+        "ladder": {
+            "betas": betas.tolist(),
+            "swap_rates": (swaps / np.maximum(num_swaps, 1)).tolist(),
+            "log_evidence": evidence,
+            "log_evidence_error": error,
+        }
+    }

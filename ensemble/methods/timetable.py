@@ -1,0 +1,97 @@
+"""When the chains of a run take their draws, and how large their steps are until then."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import optax
+
+DECAY = 1 / 3
+"""The exponent of the polynomial schedule: the rate at which bias and variance fall together (Teh,
+Thiery and Vollmer 2016, "Consistency and fluctuations for stochastic gradient Langevin
+dynamics")."""
+
+
+class Timetable(NamedTuple):
+    """Equal cycles of steps: first those that leave no draws, then one draw in so many steps.
+
+    Attributes:
+        num_burn_in: steps of a cycle before those that lead to draws.
+        num_samples: draws of a cycle.
+        steps_per_draw: from one draw to the next.
+        num_cycles: of the run.
+    """
+
+    num_burn_in: int
+    num_samples: int
+    steps_per_draw: int
+    num_cycles: int
+
+    @property
+    def cycle_steps(self) -> int:
+        """Steps of a cycle."""
+        return self.num_burn_in + self.num_samples * self.steps_per_draw
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of a run."""
+        return self.num_cycles * self.cycle_steps
+
+    def draws_before(self, step: Any) -> Any:
+        """Draws that a chain has taken when it has taken so many steps, traced or not."""
+        cycle, within = step // self.cycle_steps, step % self.cycle_steps
+        passed = (within - self.num_burn_in) * (within > self.num_burn_in)
+        return cycle * self.num_samples + passed // self.steps_per_draw
+
+
+class Schedule(NamedTuple):
+    """The steps of a run, as functions of their numbers from 0.
+
+    Attributes:
+        learning_rate: what the gradient of the mean loss is multiplied by.
+        is_noisy: whether noise is added; without it a step descends.
+    """
+
+    learning_rate: optax.Schedule
+    is_noisy: Callable[[jax.Array], jax.Array]
+
+
+def timetable(config: ml_collections.FrozenConfigDict) -> Timetable:
+    """The timetable of a configuration."""
+    own = config.sgmcmc
+    return Timetable(own.num_burn_in, own.num_samples, own.steps_per_draw, own.num_cycles)
+
+
+def schedule(config: ml_collections.FrozenConfigDict) -> Schedule:
+    """The schedule of a configuration.
+
+    A polynomial one keeps to the learning rate over the time of the burn-in and falls from there
+    on. A cyclical one falls by a cosine in every cycle and begins the next at the top; the steps of
+    a cycle that leave no draws have no noise (Zhang et al. 2020, arXiv:1902.03932).
+    """
+    peak, times = config.learning_rate, timetable(config)
+
+    def constant(step: jax.Array) -> jax.Array:
+        return jnp.full(jnp.shape(step), peak, jnp.float32)
+
+    def polynomial(step: jax.Array) -> jax.Array:
+        return peak * (1 + step / max(times.num_burn_in, times.steps_per_draw)) ** -DECAY
+
+    def cyclical(step: jax.Array) -> jax.Array:
+        share = (step % times.cycle_steps) / times.cycle_steps
+        return peak / 2 * (1 + jnp.cos(math.pi * share))
+
+    def always(step: jax.Array) -> jax.Array:
+        return jnp.ones(jnp.shape(step), bool)
+
+    def after_descent(step: jax.Array) -> jax.Array:
+        return step % times.cycle_steps >= times.num_burn_in
+
+    return {
+        "constant": Schedule(constant, always),
+        "polynomial": Schedule(polynomial, always),
+        "cyclical": Schedule(cyclical, after_descent),
+    }[config.sgmcmc.schedule]

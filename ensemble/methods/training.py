@@ -1,0 +1,490 @@
+"""What all methods have in common whose members descend by batches."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from ensemble.config import with_defaults
+from ensemble.config.builtin import DeepEnsemble
+from ensemble.config.keys import MAX_STEPS
+from ensemble.data.labels import class_weights
+from ensemble.errors import InputError
+from ensemble.methods import given_weights
+from ensemble.methods.augmenting import augmented, augments, check_augmentation
+from ensemble.methods.descent import apart, descent, ensemble_scores, make_objective
+from ensemble.methods.optimizers import Descent, check_descent, note_stretching
+from ensemble.notes import note
+from ensemble.runtime.algorithm import Algorithm, Between, Data, Now
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.feed import Batch, Batches, Fixed, Order, shuffled
+from ensemble.runtime.method import Method, Report
+from ensemble.runtime.rows import Period
+from ensemble.runtime.status import Status
+from ensemble.sharding import processes
+from ensemble.storage.memory import check_memory, device_bytes, memory_bytes
+from ensemble.task import Learned
+
+_BLOCK = 256
+"""Validation examples that a member predicts at a time."""
+
+
+class DescentReport(Report):
+    """What a run of members that descend says.
+
+    Args:
+        config: Configuration of the run.
+        task: What is learned.
+        descent: How members move.
+    """
+
+    def __init__(self, config: Any, task: Learned, descent: Descent):
+        rate = f"config.learning_rate={config.learning_rate}"
+        optimizer = f"config.optimizer={config.optimizer!r}"
+        super().__init__(config, task, f"lower {rate}, with {optimizer}")
+        self.descent = descent
+
+    def scalars(self, run: Any, period: Period) -> dict[str, float]:
+        """Means over steps, and the learning rate of the last one."""
+        rate = float(self.descent.learning_rate(period.end - 1))
+        return {"train/learning_rate": rate, **super().scalars(run, period)}
+
+    def resumed(self, run: Any, step: int, goal: int) -> None:
+        """Says that the learning rate rises where a schedule is stretched."""
+        if run.goal > goal and "lr_schedule" in self.config:
+            note_stretching(self.config, self.descent.learning_rate, step, goal, run.goal)
+
+
+def with_own_keys(config: ml_collections.FrozenConfigDict) -> ml_collections.FrozenConfigDict:
+    """Returns a configuration in which keys of deep ensembles that it lacks have their defaults."""
+    return with_defaults(config, DeepEnsemble)
+
+
+def num_steps(config: ml_collections.FrozenConfigDict, task: Learned) -> int:
+    """Returns the steps that the configuration asks for.
+
+    Raises:
+        InputError: They are too many.
+    """
+    epoch = Epochs.of(config, task.num_train_examples).steps
+    found = int(config.num_steps or config.num_epochs * epoch)
+    if found > MAX_STEPS:
+        raise InputError(
+            f"config.num_epochs={config.num_epochs} are {found} steps here, which must be at most "
+            f"{MAX_STEPS}; lower it"
+        )
+    return found
+
+
+class Epochs(NamedTuple):
+    """Passes over the examples, in batches.
+
+    Attributes:
+        num_examples: Examples that a member learns from.
+        batch_size: Examples of a batch; a larger one would be filled up with what counts nothing.
+    """
+
+    num_examples: int
+    batch_size: int
+
+    @classmethod
+    def of(cls, config: ml_collections.FrozenConfigDict, num_examples: int) -> "Epochs":
+        """Returns the epochs of a configuration."""
+        return cls(num_examples, int(min(config.batch_size, num_examples)))
+
+    @property
+    def steps(self) -> int:
+        """Steps in which a member sees all examples."""
+        return -(-self.num_examples // self.batch_size)
+
+    def examples_before(self, step: int) -> int:
+        """Examples that a member has seen before a step."""
+        epochs, rest = divmod(step, self.steps)
+        return epochs * self.num_examples + min(rest * self.batch_size, self.num_examples)
+
+
+def create(
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    descent_of: Callable[[ml_collections.FrozenConfigDict, int], Descent],
+    *,
+    learned: Learned | None = None,
+    wrap: Callable[[Algorithm, Devices, Sequence[int]], Algorithm] | None = None,
+    report: Callable[..., Report] = DescentReport,
+    num_kept: int = 0,
+    facts: Mapping[str, tuple[int, str]] | None = None,
+) -> Method:
+    """Makes a method whose members descend.
+
+    Args:
+        config: Configuration of the run.
+        task: What the run learns.
+        descent_of: Makes of configuration and steps how members move.
+        learned: What its members learn, if that is another task.
+        wrap: Makes another algorithm of their descent, before they may stop early.
+        report: Makes of configuration, task and descent what the run says.
+        num_kept: Sets of variables that a member keeps beside the one that moves.
+        facts: As of `Method`.
+    """
+    given_config, config, learned = config, with_own_keys(config), learned or task
+    steps = num_steps(config, task)
+    how = descent_of(config, steps)
+    check_descent(config, how, learned.params_shapes)
+    objective = make_objective(config, learned)
+    epochs = Epochs.of(config, task.num_train_examples)
+    check_members(config, learned, num_kept)
+
+    def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
+        feed = batches(config, learned, devices, numbers, steps, how.own is not None)
+        init, step = descent(
+            learned, devices, objective, how.optimizer, how.seed, how.own, given_weights.with_given
+        )
+        found = Algorithm(
+            init,
+            step,
+            lambda now, state: jax.tree.map(lambda leaf: leaf[None], state.variables),
+            steps,
+            feed,
+            steps_per_program=in_loop(learned, devices, feed.steps_per_program),
+            together=None if feed.per_member else ensemble_scores(learned),
+            start=functools.partial(given_weights.start, config, learned)
+            if config.init_from
+            else None,
+        )
+        if wrap is not None:
+            found = wrap(found, devices, numbers)
+        if config.early_stopping_epochs:
+            found = with_early_stopping(config, learned, devices, found)
+        return found
+
+    return Method(
+        config=given_config,
+        task=task,
+        members_learn=learned,
+        num_members=config.ensemble_size,
+        place=functools.partial(place, config, learned, how.optimizer),
+        algorithm=algorithm,
+        report=report(config, task, how),
+        steps_per_epoch=epochs.steps,
+        examples_before=epochs.examples_before,
+        num_steps=steps,
+        tracked_split="validation" if "validation" in task.sizes else None,
+        may_end_early=bool(config.early_stopping_epochs),
+        duration="num_epochs or config.num_steps",
+        facts={} if facts is None else facts,
+    )
+
+
+def spread(config: ml_collections.FrozenConfigDict, task: Learned, number: int) -> Devices:
+    """Places members on the devices, each whole."""
+    devices = processes.devices(config.num_devices)
+    return Devices(number, devices, task.traits.examples_are_independent)
+
+
+def place(
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    optimizer: optax.GradientTransformation,
+    number: int,
+) -> Devices:
+    """Places members on the devices: each on one, unless it takes more than half of it.
+
+    Raises:
+        InputError: They do not fit, however they are split.
+    """
+    devices = processes.devices(config.num_devices)
+    size, is_cpu = len(devices), devices[0].platform == "cpu"
+    if is_cpu and not config.split_members:
+        return _said(spread(config, task, number))
+    variables = jax.eval_shape(task.init_variables, jax.random.key(0))
+    state = variables, jax.eval_shape(optimizer.init, variables["params"]), variables["params"]
+    member = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    room = processes.from_main(lambda: device_bytes(devices) // 2)
+    fewest, taken = 1 + bool(config.split_members), 0
+    for parts in range(fewest, size + 1):
+        if size % parts == 0:
+            taken = -(-number // (size // parts)) * member // parts
+            if taken <= room and parts == 1:
+                return _said(spread(config, task, number))
+            if taken <= room:
+                note(
+                    f"{parts} of {size} devices hold each member, whose state and gradients take "
+                    f"{member / 2**30:.3g} GiB; a device has {room / 2**30:.3g} GiB for these."
+                )
+                return Devices(number, devices, splits_members=True, groups=size // parts)
+    raise InputError(
+        f"config.ensemble_size={number} members take {taken / 2**30:.3g} GiB of each of the {size} "
+        f"devices, which have {room / 2**30:.3g} GiB for parameters, gradients and the optimiser's "
+        "state; use more devices, fewer members or a smaller network"
+    )
+
+
+def _said(placed: Devices) -> Devices:
+    """Says which accelerators compute padding; cores are shared anyway."""
+    number, idle = (
+        placed.num_members,
+        placed.mesh.size - placed.mesh.size * placed.num_members // placed.num_places,
+    )
+    if idle and placed.platform != "cpu":
+        note(
+            f"{idle} of {placed.mesh.size} devices compute padding, nothing of the {number} "
+            f"members: use config.ensemble_size={placed.mesh.size}; or config.split_members=True, "
+            "where the method has it."
+        )
+    return placed
+
+
+def fits_on_devices(task: Learned, devices: Devices) -> bool:
+    """Returns whether accelerators have room for all training examples: a quarter of each."""
+    source, own = task.dataset, list(devices.mesh.devices.flat)
+    if devices.platform == "cpu" or source.reads_ahead:
+        return False
+    row = math.prod(source.input_shape) * source.input_dtype.itemsize + 4
+    needed = source.sizes["train"] * row + source.targets("train").nbytes
+    room: int = processes.from_main(lambda: min(device_bytes(own) // 4, memory_bytes()))
+    if needed > room:
+        note(
+            f"the training examples would take {needed / 2**30:.3g} GiB of each device, over the "
+            f"{room / 2**30:.3g} GiB that there are for them: their batches are sent from the host."
+        )
+    return needed <= room
+
+
+def in_loop(task: Learned, devices: Devices, steps: int) -> int:
+    """Returns the steps of a program: XLA:CPU convolves slowly within a loop."""
+    return 1 if task.traits.has_convolutions and devices.platform == "cpu" else steps
+
+
+def batches(
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    devices: Devices,
+    numbers: Sequence[int],
+    steps: int,
+    augments_each: bool = False,
+    order: Order | None = None,
+) -> Batches:
+    """Makes the batches of a configuration.
+
+    Args:
+        config: Configuration of the run.
+        task: What the members learn.
+        devices: Placement of the members.
+        numbers: Their numbers.
+        steps: Steps of the run.
+        augments_each: Whether members that share batches see them augmented differently.
+        order: Order of the examples; None: all, anew in each epoch.
+
+    Raises:
+        InputError: The class weights or augmentations do not suit the data.
+    """
+    source = task.dataset
+    check_augmentation(config, source)
+    augment = None
+    if augments(config):
+
+        def augment(keys: jax.Array, inputs: jax.Array) -> jax.Array:
+            return augmented(config, keys, inputs)
+
+    return Batches(
+        devices,
+        numbers,
+        source,
+        order or shuffled(*Epochs.of(config, source.sizes["train"]), config.seed),
+        weigh=weights_of(config, source),
+        prepare=task.prepare,
+        augment=augment,
+        seed=config.seed,
+        num_steps=steps,
+        log_every=config.log_every_steps,
+        per_member=config.shuffle == "independent",
+        augments_each=augments_each and augment is not None,
+        on_devices=fits_on_devices(task, devices),
+    )
+
+
+def weights_of(
+    config: ml_collections.FrozenConfigDict, source: Any, with_classes: bool = True
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray | None]:
+    """Returns `(numbers of examples, targets) -> weights`; None where all count the same."""
+    of_classes = None
+    if with_classes and config.class_weights != "none":
+        if not source.class_names:
+            raise InputError(
+                f"config.class_weights={config.class_weights!r} is for classes, and the targets "
+                "are numbers; set it to 'none'"
+            )
+        names = source.class_names
+        of_classes = class_weights(config.class_weights, source.targets("train"), len(names))
+
+    def weigh(examples: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+        weights = None if source.train_weights is None else source.train_weights[examples]
+        if of_classes is not None:
+            of_class = of_classes[targets]
+            weights = of_class if weights is None else weights * of_class
+        return weights
+
+    return weigh
+
+
+# Early stopping.
+
+
+class StoppingEarly(NamedTuple):
+    """A member that descends, and its best variables.
+
+    Attributes:
+        variables: Those with the lowest criterion so far.
+        moving: The descent.
+        lowest: That criterion, [].
+        waited: Evaluations since then, [] int32.
+    """
+
+    variables: Any
+    moving: Any
+    lowest: jax.Array
+    waited: jax.Array
+
+
+def with_early_stopping(
+    config: ml_collections.FrozenConfigDict, task: Learned, devices: Devices, algorithm: Algorithm
+) -> Algorithm:
+    """Members that stop by the validation split, of which each epoch's end asks."""
+    if "validation" not in task.dataset.sizes:
+        raise InputError(
+            f"config.early_stopping_epochs={config.early_stopping_epochs} needs a validation "
+            "split: give one, set config.train_on_all=False, or early_stopping_epochs=0"
+        )
+    epoch = Epochs.of(config, task.num_train_examples).steps
+    steps = algorithm.num_steps
+    return stopping_early(
+        algorithm,
+        validation_loss(task, devices),
+        Fixed(validation(task, devices)),
+        config.early_stopping_epochs,
+        lambda step: step > 0 and (step % epoch == 0 or step == steps),
+    )
+
+
+def stopping_early(
+    algorithm: Algorithm,
+    criterion: Callable[[Any, Any], jax.Array],
+    data: Data,
+    patience: int,
+    due: Callable[[int], bool],
+) -> Algorithm:
+    """The same members, which stop without progress and predict with their best variables.
+
+    A member whose criterion is NaN has failed.
+
+    Args:
+        algorithm: Of members whose state has `variables`.
+        criterion: `(variables, data) -> []`, the lower the better.
+        data: Data of it.
+        patience: Evaluations without a better value after which a member stops.
+        due: When it is evaluated.
+    """
+
+    def init(now: Now, batch: Any) -> StoppingEarly:
+        moving = algorithm.init(now, batch)
+        return StoppingEarly(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
+
+    def step(now: Now, state: StoppingEarly, batch: Any) -> Any:
+        moving, info = algorithm.step(now, state.moving, batch)
+        return state._replace(moving=moving), info
+
+    def evaluate(now: Now, state: StoppingEarly, data: Any) -> tuple[StoppingEarly, jax.Array]:
+        value = criterion(state.moving.variables, data)
+        better = value < state.lowest
+        waited = jnp.where(better, 0, state.waited + 1)
+        variables = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old), state.moving.variables, state.variables
+        )
+        status = jnp.where(waited >= patience, Status.STOPPED_EARLY, Status.ACTIVE)
+        status = jnp.where(jnp.isnan(value), Status.NON_FINITE, status)
+        lowest = jnp.where(better, value, state.lowest)
+        return StoppingEarly(variables, state.moving, lowest, waited), status
+
+    between = (*algorithm.between, Between(due, evaluate, data))
+    return algorithm._replace(init=init, step=step, between=between)
+
+
+def validation(task: Learned, devices: Devices) -> Batch:
+    """The validation split, raw, in blocks [n, 256, ...]; the mask is zero for padding."""
+    inputs, targets = task.dataset.read("validation", slice(None))
+    size = min(_BLOCK, len(inputs))
+    rows = np.arange(len(inputs) + -len(inputs) % size)
+    mask = (rows < len(inputs)).astype(np.float32)
+    arrays = jax.tree.map(
+        lambda leaf: np.asarray(leaf)[np.minimum(rows, len(inputs) - 1)], (inputs, targets)
+    )
+    blocks = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (*arrays, mask))
+    placed = devices.put_examples(blocks, axis=1)
+    inputs, targets, mask = placed
+    return Batch(inputs, targets, mask, mask)
+
+
+def validation_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], jax.Array]:
+    """Returns `(variables, blocks) -> []`, the mean loss of one member."""
+    likelihood = task.likelihood
+
+    def of_slice(variables: Any, batch: Batch) -> Any:
+        predicted = apart(task.predict(variables, batch.inputs), task.num_estimators)
+        found = likelihood.scores(predicted, batch.targets)[likelihood.loss]
+        return (jnp.sum(batch.mask * found), jnp.sum(batch.mask)), ()
+
+    spread = devices.over_examples(of_slice, unrolls=True)
+
+    def loss(variables: Any, blocks: Batch) -> jax.Array:
+        def add(sums: Any, block: Batch) -> Any:
+            return jax.tree.map(jnp.add, sums, spread(variables, block)[0]), None
+
+        sums = (jnp.float32(0), jnp.float32(0))
+        if task.traits.has_convolutions:  # XLA:CPU convolves slowly within a loop.
+            for i in range(len(blocks.mask)):
+                sums, _ = add(sums, jax.tree.map(lambda leaf, i=i: leaf[i], blocks))
+        else:
+            sums, _ = jax.lax.scan(add, sums, blocks)
+        return sums[0] / sums[1]
+
+    return loss
+
+
+def check_members(
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    num_kept: int = 0,
+    key: str = "ensemble_size",
+    noun: str = "members",
+) -> None:
+    """Refuses members that do not fit into memory.
+
+    Args:
+        config: Configuration of the run.
+        task: What they learn.
+        num_kept: Sets of variables that a member keeps beside the one that moves.
+        key: Key of their number.
+        noun: What they are called.
+
+    Raises:
+        InputError: What they take, and what there is.
+    """
+    num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
+    num_predicted = sum(size for name, size in task.sizes.items() if name != "train")
+    size, num_outputs = config[key], task.likelihood.num_outputs
+    # Parameters, momentum and what is kept, which a checkpoint fetches; predictions of each set.
+    on_devices = 4 * (2 + num_kept) * num_params * size // processes.count()
+    predicted = 4 * num_predicted * num_outputs * size * max(num_kept, 1) // processes.count()
+    check_memory(
+        on_devices + predicted,
+        f"config.{key}={size} {noun} of {num_params:,} parameters",
+        "it, or choose a smaller network",
+        on_devices,
+        processes.devices(config.num_devices),
+    )

@@ -1,0 +1,140 @@
+"""Metrics of an order: rows ranked by a score. Each returns terms [N]: value + influence function.
+
+Rows of equal score share the mean over their possible orders.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+def aurc(confidence: ArrayLike, hit: ArrayLike) -> Floats:
+    """Area under the risk-coverage curve (Geifman et al. 2019, arXiv:1805.08206, eq. 1).
+
+    The mean over k = 1..N of the share of errors among the k most confident rows.
+
+    Args:
+        confidence: [N]; higher is more certain.
+        hit: [N] in 0 to 1.
+    """
+    order, ordered, hit = _by_confidence(confidence, hit)
+    by_rank = 1 / np.arange(1, len(hit) + 1)
+    error = mean_of_ties(ordered, 1 - hit)
+    value = np.mean(np.cumsum(error) * by_rank)
+    log_share = mean_of_ties(ordered, np.cumsum(by_rank[::-1])[::-1])
+    behind = mean_of_ties(ordered, np.cumsum((error * by_rank)[::-1])[::-1])
+    risk = (1 - hit) * log_share
+    return _unsorted(order, value + risk - risk.mean() - behind + error.mean())
+
+
+def at_coverage(confidence: ArrayLike, hit: ArrayLike, coverage: float = 0.8) -> Floats:
+    """Accuracy of the most confident share of the rows (El-Yaniv and Wiener 2010)."""
+    order, ordered, hit = _by_confidence(confidence, hit)
+    number = len(hit)
+    count = int(np.ceil(coverage * number - 1e-9))  # .07 * 100 is slightly above 7.
+    shared = mean_of_ties(ordered, hit)
+    value = shared[:count].mean()
+    reach = max(5, int(np.sqrt(number)))  # The threshold moves, too, to its neighbours' accuracy.
+    at_threshold = shared[max(0, count - reach) : count + reach].mean()
+    covered = mean_of_ties(ordered, (np.arange(number) < count).astype(np.float64))
+    influence = covered * (hit - at_threshold) / coverage - (value - at_threshold)
+    return _unsorted(order, value + influence - influence.mean())
+
+
+def auroc(score: ArrayLike, is_positive: ArrayLike) -> Floats:
+    """Probability that a positive row has the higher score; ties count half.
+
+    Its variance over rows is that of DeLong, DeLong and Clarke-Pearson 1988. Out-of-distribution
+    inputs (Hendrycks and Gimpel 2017) and errors are positive. NaN if either side has no rows.
+
+    Args:
+        score: [N].
+        is_positive: [N] bool.
+    """
+    score, positive = np.asarray(score, np.float64), np.asarray(is_positive, bool)
+    sides = [np.sort(score[side]) for side in (~positive, positive)]
+    if not all(map(len, sides)):
+        return np.full(len(score), np.nan)
+
+    def share_below(of: Floats, by: Floats) -> Floats:
+        return (np.searchsorted(by, of, "left") + np.searchsorted(by, of, "right")) / 2 / len(by)
+
+    wins = share_below(score[positive], sides[0])
+    losses = share_below(score[~positive], sides[1])
+    value, terms = wins.mean(), np.empty(len(score))
+    terms[positive] = value + (wins - value) * len(score) / len(sides[1])
+    terms[~positive] = value + (1 - losses - value) * len(score) / len(sides[0])
+    return terms
+
+
+def average_precision(score: ArrayLike, is_positive: ArrayLike) -> Floats:
+    """Precision at each threshold, weighted by the step of recall there (AUPRC, AUPR).
+
+    NaN without positive rows.
+
+    Args:
+        score: [N].
+        is_positive: [N] bool.
+    """
+    order, ordered, positive = _by_confidence(score, is_positive)
+    number = positive.sum()
+    if not number:
+        return np.full(len(positive), np.nan)
+    last = np.append(ordered[1:] != ordered[:-1], True)
+    threshold = np.cumsum(np.append(False, last[:-1]))
+    ends = np.flatnonzero(last)
+    true, called = np.cumsum(positive)[ends], ends + 1.0
+    steps = np.diff(true, prepend=0.0)
+    precision = true / called
+    value = (steps * precision).sum() / number
+    # One more row adds its own precision, and changes that of all below it.
+    if_positive = np.cumsum((steps / called)[::-1])[::-1]
+    if_any = np.cumsum((steps * true / called**2)[::-1])[::-1]
+    own = positive * (precision[threshold] + if_positive[threshold] - value)
+    influence = (own - if_any[threshold]) * len(positive) / number
+    return _unsorted(order, value + influence - influence.mean())
+
+
+def fpr95(score: ArrayLike, is_positive: ArrayLike) -> float:
+    """False positive rate at the highest threshold with a true positive rate of 95% or more.
+
+    Hendrycks and Gimpel 2017, for out-of-distribution inputs. Both sides must have rows.
+
+    Args:
+        score: [N].
+        is_positive: [N] bool.
+    """
+    score, positive = np.asarray(score, np.float64), np.asarray(is_positive, bool)
+    found = np.sort(score[positive])
+    threshold = found[len(found) - int(np.ceil(0.95 * len(found) - 1e-9))]
+    return float(np.mean(score[~positive] >= threshold))
+
+
+def risk_coverage(confidence: ArrayLike, hit: ArrayLike) -> tuple[Floats, Floats]:
+    """Share answered [N], and accuracy [N] among these, the most confident rows first."""
+    _, ordered, hit = _by_confidence(confidence, hit)
+    counts = np.arange(1, len(hit) + 1)
+    return counts / len(hit), np.cumsum(mean_of_ties(ordered, hit)) / counts
+
+
+def mean_of_ties(ordered: Floats, values: Floats) -> Floats:
+    """Gives rows of equal key the mean [N] of their values; keys are sorted."""
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    counts = np.diff(np.append(starts, len(values)))
+    return np.repeat(np.add.reduceat(values, starts) / counts, counts)
+
+
+def _by_confidence(confidence: ArrayLike, hit: ArrayLike) -> tuple[NDArray, Floats, Floats]:
+    """Rows [N], the most confident first, and both arguments in this order."""
+    confidence = np.asarray(confidence, np.float64)
+    order = np.argsort(-confidence, kind="stable")
+    return order, confidence[order], np.asarray(hit, np.float64)[order]
+
+
+def _unsorted(order: NDArray, values: Floats) -> Floats:
+    found = np.empty(len(values))
+    found[order] = values
+    return found

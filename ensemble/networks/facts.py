@@ -1,0 +1,199 @@
+"""Facts about a user's network, found by calling it.
+
+Values are computed for a few random examples with random variables, on a CPU: accelerators take
+many seconds to compile convolutions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.network import Network, Traits, Variables, path_name
+
+_NUM_EXAMPLES, _NUM_DRAWS = 4, 4
+_TOLERANCE = 0.02
+"""Share of the largest value; half precision rounds by less."""
+
+Path = tuple[Any, ...]
+"""The path of a leaf of a tree, as JAX has it."""
+
+
+def traits(network: Network, input_shape: tuple[int, ...]) -> Traits:
+    """Finds out what a network does besides mapping inputs to outputs; nothing is computed.
+
+    Args:
+        network: Any network.
+        input_shape: Shape of one example.
+    """
+    inputs = jax.ShapeDtypeStruct((_NUM_EXAMPLES, *input_shape), jnp.float32)
+    rng_key = jax.eval_shape(jax.random.key, 0)
+    variables = jax.eval_shape(network.init, rng_key, inputs)
+
+    def learn(variables: Variables, inputs: Any, *rng_key: Any) -> Any:
+        return network.apply(variables, inputs, True, *rng_key)
+
+    jax.eval_shape(learn, variables, inputs, rng_key)
+    try:
+        jax.eval_shape(learn, variables, inputs)
+        is_random = False
+    except Exception:  # A network is a program, and may raise anything if it has no key.
+        is_random = True
+    num_axes = len(input_shape) + 1  # Of a kernel: those of space, channels in, channels out.
+    leaves = jax.tree.leaves(variables["params"])
+    return Traits(
+        has_state=variables.keys() > {"params"},
+        is_random=is_random,
+        has_convolutions=num_axes > 2 and any(leaf.ndim == num_axes for leaf in leaves),
+    )
+
+
+class Called:
+    """A network that predicts a few random examples with random variables.
+
+    Attributes:
+        inputs: Examples [B, ...].
+        variables: Parameters that keep activations in range, and state of ones.
+    """
+
+    def __init__(self, network: Network, input_shape: tuple[int, ...]):
+        self._rng = np.random.default_rng(0)
+        self._apply = jax.jit(
+            lambda *args: network.apply(*args)[0].astype(jnp.float32), static_argnums=2
+        )
+        self.inputs = self._rng.normal(size=(_NUM_EXAMPLES, *input_shape)).astype(np.float32)
+        self._shapes = jax.eval_shape(
+            network.init, jax.eval_shape(jax.random.key, 0), jnp.asarray(self.inputs)
+        )
+        self.variables = self.draw()
+
+    def draw(self) -> Variables:
+        """Variables with other parameters."""
+
+        def normal(leaf: Any) -> np.ndarray:  # JAX would compile a program for each shape.
+            fan_in = max(1, math.prod(leaf.shape[:-1]))
+            return (self._rng.normal(size=leaf.shape) * (2 / fan_in) ** 0.5).astype(leaf.dtype)
+
+        def one(leaf: Any) -> Any:
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                return jnp.broadcast_to(jax.random.key(0), leaf.shape)
+            return np.ones(leaf.shape, leaf.dtype)
+
+        return {
+            name: jax.tree.map(normal if name == "params" else one, tree)
+            for name, tree in self._shapes.items()
+        }
+
+    def __call__(
+        self,
+        variables: Variables,
+        inputs: np.ndarray,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> np.ndarray:
+        """Outputs [B, K]; arguments are those of `Network.apply`."""
+        is_traced = isinstance(jnp.zeros(()), jax.core.Tracer)  # What calls this.
+        # It is compiled much more slowly there.
+        eager = jax.ensure_compile_time_eval() if is_traced else contextlib.nullcontext()
+        with eager, jax.default_device(_cpu()):
+            return np.asarray(self._apply(variables, inputs, train, rng_key))
+
+
+def _cpu() -> jax.Device | None:
+    """A CPU, beside accelerators too; None where JAX_PLATFORMS leaves it out."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
+def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.max(np.abs(one - other)) <= _TOLERANCE * np.max(np.abs(other)))
+
+
+def mixes_examples(call: Called) -> bool:
+    """Whether the prediction of an example changes if only the others of its batch do."""
+    others = np.roll(call.inputs, 1, axis=0) ** 2
+    others[1] = call.inputs[1]
+    one, same = (call(call.variables, inputs)[1] for inputs in (call.inputs, others))
+    return bool(np.any(np.abs(one - same) > 1e-5 * (1 + np.abs(one))))
+
+
+def last_activation(call: Called) -> str:
+    """'softmax' or 'sigmoid' if outputs are probabilities whatever the parameters are, else ''."""
+    for _ in range(_NUM_DRAWS):
+        outputs = call(call.draw(), 10 * call.inputs)
+        is_within = outputs.min() >= 0 and outputs.max() <= 1 + _TOLERANCE
+        if not is_within or np.ptp(outputs) <= _TOLERANCE:  # Of NaN neither holds.
+            return ""
+    sums_are_one = np.abs(outputs.sum(axis=-1) - 1).max() <= _TOLERANCE
+    return "softmax" if sums_are_one else "sigmoid"
+
+
+def is_dense_layer(network: Network, input_shape: tuple[int, ...]) -> bool:
+    """Whether outputs are inputs @ kernel + bias and nothing else.
+
+    The parameters must be `{NAME: {"kernel": [F, K], "bias": [K]}}` of any name.
+    """
+    call = Called(network, input_shape)
+    names = [path_name(path) for path, _ in jax.tree.leaves_with_path(call.variables)]
+    if [name.split("/")[2:] for name in names] != [["bias"], ["kernel"]]:
+        return False
+    bias, kernel = jax.tree.leaves(call.variables)
+    rows = call.inputs.reshape(_NUM_EXAMPLES, -1)
+    if rows.shape[1:] != kernel.shape[:1]:
+        return False
+    return _are_close(call(call.variables, call.inputs), rows @ kernel + bias)
+
+
+def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Path] | None:
+    """The dense layer that makes the outputs.
+
+    Args:
+        network: Any network.
+        input_shape: Shape of one example.
+
+    Returns:
+        The paths in `params` of its `kernel` [F, K], and of its `bias` [K] if it has one; None if
+        no dense layer makes the outputs.
+    """
+    call = Called(network, input_shape)
+    outputs, params = call(call.variables, call.inputs), call.variables["params"]
+    num_outputs = outputs.shape[-1]
+    factors = np.linspace(-10, -20, num_outputs, dtype=np.float32)
+
+    def turned(values: np.ndarray) -> np.ndarray:
+        """Other columns, of the other sign."""
+        return np.roll(values, 1, axis=-1) * factors
+
+    def with_kernel(path: Path, kernel: np.ndarray) -> np.ndarray:
+        changed = jax.tree.map_with_path(lambda at, one: kernel if at == path else one, params)
+        return call({**call.variables, "params": changed}, call.inputs)
+
+    leaves = jax.tree.leaves_with_path(params)
+    for path, kernel in leaves:
+        if kernel.ndim != 2 or kernel.shape[1] != num_outputs:
+            continue
+        rest = with_kernel(path, 0 * kernel)
+        found = {"kernel": path}
+        for other, bias in leaves:
+            if bias.shape == (num_outputs,) and _are_close(rest, bias + 0 * outputs):
+                found["bias"] = other
+        is_linear = _are_close(with_kernel(path, turned(kernel)) - rest, turned(outputs - rest))
+        if is_linear and ("bias" in found or not rest.any()):
+            return found
+    return None
+
+
+def has_same_noise(network: Network, input_shape: tuple[int, ...]) -> bool:
+    """Whether a prediction with a key is the output of training with it; of one without state."""
+    call, rng_key = Called(network, input_shape), jax.random.key(0)
+    learned, predicted = (
+        call(call.variables, call.inputs, train, rng_key) for train in (True, False)
+    )
+    return _are_close(predicted, learned)

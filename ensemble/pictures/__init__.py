@@ -1,1 +1,0 @@
-"""Every picture, from numbers alone."""

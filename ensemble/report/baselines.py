@@ -1,0 +1,141 @@
+"""Simple predictors that an ensemble should beat: a constant, linear regression, the last value."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ensemble.data.source import Source, blocks, in_memory
+from ensemble.errors import InputError
+from ensemble.likelihoods.classes import Classes
+from ensemble.likelihoods.numbers import Numbers
+from ensemble.likelihoods.predictive import Predictive
+from ensemble.likelihoods.quantiles import Quantiles
+from ensemble.metrics import metrics_of
+
+MAX_COLUMNS = 2000
+"""The most columns of linear regression: with more it takes longer than the ensemble."""
+MAX_PRODUCTS = 1e10
+"""Rows times the square of columns that linear regression may multiply after a training."""
+
+Normals = tuple[NDArray, NDArray]
+"""Means [N, D] and deviations [D]."""
+
+
+def baselines(
+    p: Any, source: Source, split: str, max_products: float = math.inf
+) -> list[dict[str, Predictive]]:
+    """Predicts a split by simple means.
+
+    Args:
+        p: predictive of the ensemble; baselines are of its kind where they can.
+        source: of the run.
+        split: to predict.
+        max_products: rows times the square of columns above which there is no linear regression.
+
+    Returns:
+        Predictives by title for each target, the simplest first: a constant; of numbers, linear
+        regression with normal noise; of rows split by time, the value of the row before.
+    """
+    number, learned = source.sizes[split], source.targets("train")
+    if p.kind == "classes":
+        counts = np.bincount(learned, minlength=p.log_probs.shape[-1]) + 1.0
+        log_probs = np.broadcast_to(np.log(counts / counts.sum()), (1, number, len(counts)))
+        return [
+            {"the class frequencies": Classes({"log_probs": log_probs}, class_names=p.class_names)}
+        ]
+    y = learned.reshape(len(learned), -1).astype(np.float64)
+    found: list[dict[str, Predictive]] = []
+    for one, column in zip(p.targets, y.T, strict=True):
+        constant = _normal(one, np.full(number, column.mean()), float(column.std()) or 1.0)
+        if one.kind == "quantiles":
+            at = np.broadcast_to(np.quantile(column, one.levels), constant.arrays["quantile"].shape)
+            constant = dataclasses.replace(constant, arrays={"quantile": at})
+        found.append({"the training mean": constant})
+    strata = source.strata(split)
+    products = source.sizes["train"] * float(np.prod(source.input_shape)) ** 2
+    for title, is_wanted, predict in (
+        ("linear regression", products <= max_products, linear_regression),
+        ("the last value", strata is not None and strata.kind == "time", last_value),
+    ):
+        if is_wanted:
+            with contextlib.suppress(InputError):  # The table goes without it.
+                means, deviations = predict(source, split)
+                for d, one in enumerate(p.targets):
+                    found[d][title] = _normal(one, means[:, d], float(deviations[d]))
+    return found
+
+
+def comparable(p: Any, other: Any, names: Mapping[str, object]) -> list[str]:
+    """Metrics of `names` that both have: a density has no NLL comparable to a probability's."""
+    is_alike = (p.kind == "counts") == (other.kind == "counts")
+    others = metrics_of(other)
+    if p.kind == other.kind == "quantiles" and p.levels != other.levels:
+        others = {name: one for name, one in others.items() if name != "pinball"}
+    return [one for one in names if one in others and (is_alike or not one.startswith("nll"))]
+
+
+def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:
+    if p.kind == "quantiles":
+        at = mean[None, :, None] + deviation * ndtri(p.levels)
+        return Quantiles({"quantile": at}, levels=p.levels, unit=p.unit)
+    return Numbers({"loc": mean[None], "scale": np.full((1, len(mean)), deviation)}, unit=p.unit)
+
+
+def linear_regression(source: Source, split: str) -> Normals:
+    """Least squares with an intercept; the residuals' variance is without bias.
+
+    Raises:
+        InputError: There are too many columns, or too few rows for them.
+    """
+    num_columns, num_rows = int(np.prod(source.input_shape)), source.sizes["train"]
+    if num_columns > MAX_COLUMNS:
+        raise InputError(f"{num_columns:,} columns are too many")
+    rows = in_memory(source, "train").inputs.reshape(num_rows, -1).astype(np.float64)
+    centre, scale = rows.mean(axis=0), rows.std(axis=0)
+    scale[scale == 0] = 1
+
+    def design(inputs: NDArray) -> NDArray:
+        standardised = (inputs.reshape(len(inputs), -1) - centre) / scale
+        return np.insert(standardised, 0, 1, axis=1)
+
+    y = source.targets("train").reshape(num_rows, -1).astype(np.float64)
+    weights, _, rank, _ = np.linalg.lstsq(design(rows), y, rcond=None)
+    freedom = num_rows - int(rank)
+    deviation = np.sqrt(((y - design(rows) @ weights) ** 2).sum(axis=0) / max(freedom, 1))
+    if freedom < 1 or not np.all(deviation > 1e-9 * y.std(axis=0)):
+        raise InputError(f"{num_rows:,} rows of {num_columns:,} columns leave no residuals")
+    means = [design(block.inputs) @ weights for block in blocks(source, split)]
+    return np.concatenate(means), deviation
+
+
+def last_value(source: Source, split: str) -> Normals:
+    """The target of the row before in time, which may be of the same split: a one-step forecast.
+
+    Raises:
+        InputError: Rows share a time, or a row has none before it.
+    """
+    strata = [source.strata(name) for name in source.sizes]
+    times = np.concatenate([one.values for one in strata if one is not None])
+    y = np.concatenate([source.targets(name) for name in source.sizes]).astype(np.float64)
+    y = y.reshape(len(y), -1)
+    names = np.repeat([*source.sizes], [*source.sizes.values()])
+    if len(np.unique(times)) < len(times):
+        raise InputError("several rows have the same time")
+    order = np.argsort(times)
+    means = np.full_like(y, np.nan)
+    means[order[1:]] = y[order[:-1]]
+    is_learned = names[order] == "train"
+    both = order[1:][is_learned[1:] & is_learned[:-1]]
+    misses, means = (y - means)[both], means[names == split]
+    deviation = np.sqrt((misses**2).mean(axis=0)) if len(misses) else np.zeros(1)
+    if not np.isfinite(means).all() or not np.all(deviation > 1e-9 * np.abs(y).max()):
+        raise InputError("some rows have none before them, or values leave no residuals")
+    return means, deviation

@@ -1,0 +1,253 @@
+"""`ensemble.evaluate`: from a workdir to evaluation/report.json and evaluation/report.html."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import logging
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from ensemble.config.builtin import PRIOR, STARTS, is_file
+from ensemble.config.pieces import path_of, trusting
+from ensemble.draws.store import LOG_DENSITY, Draws
+from ensemble.errors import InputError, plural
+from ensemble.likelihoods.predictive import Predictive
+from ensemble.metrics import requested
+from ensemble.metrics.abstention import Rule
+from ensemble.report import charts, other_inputs, page
+from ensemble.report.baselines import baselines
+from ensemble.report.evaluated_run import EvaluatedRun
+from ensemble.report.evaluation import VERSION, Evaluation
+from ensemble.storage.files import write_file, write_together
+from ensemble.storage.json_files import to_json
+from ensemble.storage.metrics_log import read_metrics
+from ensemble.storage.workdir import Workdir
+
+logger = logging.getLogger("ensemble")
+
+_TAKEN = ("checkpoints", "predictions", "plots", "events", "draws")
+"""Folders of a workdir that its run writes."""
+PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
+
+
+def evaluate(
+    workdir: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    datasets: Sequence[str] | str | None = None,
+    compare: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] = (),
+    *,
+    data_dir: str | None = None,
+    data: Any = None,
+    num_devices: int | None = None,
+    abstain: Sequence[str] | str | None = None,
+    allow_empty_sets: bool = False,
+    metrics: Sequence[Any] | str = (),
+    show_progress: bool = True,
+    trust: bool = False,
+    model: Any = None,
+) -> Evaluation:
+    """Scores an ensemble on its test split, on shifted inputs and on out-of-distribution data.
+
+    Writes `report.json`, `report.html` and the predictions of other inputs to `out`, and nothing
+    else.
+
+    Args:
+        workdir: Directory of the run, finished or in training.
+        out: Directory of the results; None: `evaluation` in the workdir.
+        datasets: Additional inputs: `shift`, `uniform`, `constant`, of tables `box` and `outside`,
+            and names of data sets; empty: none. None: installed sets that suit the run.
+        compare: Workdirs of runs on the same data to compare with. A posterior is also compared
+            with the run that its chains start from.
+        data_dir: Directory of TFDS data sets; None: that of the run, if it still exists.
+        data: Arrays that the run has learned, if it was given arrays.
+        num_devices: Devices to predict on; None: all.
+        abstain: Rules of abstention, such as `max_error=0.02` or `coverage=0.9`; None: some.
+        allow_empty_sets: If True, conformal sets may be empty, so that they cover no more than
+            needed.
+        metrics: Additional metrics, such as `cost:FILE`.
+        show_progress: If True, show progress on stderr or below a notebook's cell.
+        trust: If True, code that the workdir names by a path is imported and run.
+        model: Network of the run, if it is your own: a class or factory, as in training.
+
+    Returns:
+        The evaluation, which prints as findings and a table; `json()` is the content of
+        report.json.
+
+    Raises:
+        InputError: The workdir, a run to compare with, or the data cannot be used.
+
+    Example:
+        >>> ensemble.evaluate("runs/digits").findings
+    """
+    lists: Any = (datasets, abstain, metrics)
+    datasets, abstain, metrics = (x.split(",") if isinstance(x, str) else x for x in lists)
+    compare = [compare] if isinstance(compare, str | os.PathLike) else compare
+    metrics = [one if isinstance(one, str) else path_of(one) for one in metrics]
+    rules = [Rule.parse(one) for one in abstain or ()]
+    with trusting(trust, model=model):
+        run = EvaluatedRun(workdir, data_dir, data, num_devices)
+        p, y, _ = run.test
+        asked = requested(metrics, p, getattr(p, "class_names", ()))
+        others, notes = _others(run, [os.fspath(one) for one in compare], data_dir, data)
+        inputs = other_inputs.plan(run, datasets)
+        directory = _directory(run, out)
+        predicted = other_inputs.predict(run, inputs, directory / "predictions", show_progress)
+        about = _about(run, [*run.notes, *notes])
+        held, source = run.predicted("calibration"), run.dataset
+        evaluation = Evaluation(
+            p,
+            y,
+            held and held[:2],
+            baselines=baselines(p, source, "test") if source else [],
+            groups=run.groups(),
+            others=others,
+            chains=_chains(run),
+            about=about,
+            source=source,
+            records=read_metrics(run.work.metrics),
+            noun=run.noun,
+            target_names=run.target_names,
+            rules=rules,
+            requested=asked,
+            allow_empty_sets=allow_empty_sets,
+            **predicted,
+        )
+        logger.info("Scoring %d %ss on %d examples.", p.num_members, run.noun, len(y))
+        content = {**about, **evaluation.json(), "environment": _environment()}
+        html = page.render(evaluation)
+        with other_inputs.write_errors(directory):
+            write_together(
+                {
+                    directory / "report.html": html,
+                    directory / "report.json": to_json(content),
+                }
+            )
+        return evaluation
+
+
+def _others(
+    run: EvaluatedRun, workdirs: Sequence[str], data_dir: str | None, data: Any
+) -> tuple[dict[str, Predictive], list[str]]:
+    """Predictives of runs to compare with, and notes on those that are missing.
+
+    Raises:
+        InputError: A run that was asked for cannot be compared.
+    """
+    found, notes = {}, []
+    start = str(run.config.get("init_from", PRIOR))
+    is_posterior = "num_chains" in run.config and "selection" not in run.results
+    is_asked = os.path.abspath(start) in map(os.path.abspath, workdirs)
+    if is_posterior and not is_asked and start not in STARTS and not is_file(start):
+        try:
+            other = EvaluatedRun(start, data_dir, data)
+            found[f"its start, {other.work.path.name}"] = _comparable(run, other)
+        except InputError as error:
+            notes.append(f"The run that the chains start from is not compared: {error}")
+    for workdir in workdirs:
+        other = EvaluatedRun(workdir, data_dir, data)
+        name = other.work.path.name
+        found[workdir if name in found else name] = _comparable(run, other)
+    return found, notes
+
+
+def _comparable(run: EvaluatedRun, other: EvaluatedRun) -> Predictive:
+    """Predictive of another run on the same examples.
+
+    Raises:
+        InputError: It predicts other targets, or was tested on other examples.
+    """
+    ours, theirs, here = run.test, other.test, other.work.path
+    kinds = {p.kind.replace("counts", "numbers") for p in (ours.predictive, theirs.predictive)}
+    if len(kinds) > 1:
+        raise InputError(
+            f"--compare={here} predicts by config.likelihood={other.config['likelihood']!r}, "
+            f"{run.work.path} by {run.config['likelihood']!r}; compare classes with classes, and "
+            "numbers with numbers"
+        )
+    prints = {one.description.get("test_fingerprint") for one in (run, other)}
+    if len(prints) > 1 or not np.array_equal(ours.targets, theirs.targets):
+        raise InputError(
+            f"--compare={here} was tested on other examples of {other.description['name']} than "
+            f"{run.work.path} of {run.description['name']}; give both the same splits, or, where "
+            "splits are carved, the same config.seed"
+        )
+    return theirs.predictive
+
+
+def _chains(run: EvaluatedRun) -> dict[str, Any] | None:
+    """Findings and charts of chains, and the mean metrics of single draws."""
+    if (posterior := run.results.get("posterior")) is None:
+        return None
+    from ensemble.report.chains import chain_findings  # Imports ArviZ.
+
+    live = run.results["active_members"]
+    found: dict[str, Any] = {
+        "draw": run.results.get("single_draw", {}).get("test"),
+        "said": chain_findings(run.results),
+    }
+    if scalars := Draws(run.work.draws).scalars():
+        first = next(iter(scalars.values())).shape[1] - posterior["num_samples"]
+        traced = [name for name in posterior.get("monte_carlo", {}) if name != LOG_DENSITY]
+        split = posterior.get("tracked_split")
+        found["charts"] = charts.chains_of(scalars, live, first, [*traced, ""][0], split, posterior)
+    return found
+
+
+def _about(run: EvaluatedRun, notes: Sequence[str]) -> dict[str, Any]:
+    """Particulars of the run, for report.json and for the page."""
+    p, y, members = run.test
+    results, name = run.results, str(run.description["name"])
+    facts = [plural(p.num_members, run.noun), run.config["method"].replace("_", " "), name]
+    facts.append(f"{len(y):,} test examples")
+    if not run.is_finished:
+        facts.append(f"in training, step {run.step:,}")
+    return {
+        "version": VERSION,
+        "workdir": str(run.work.path),
+        "name": run.work.path.name,
+        "facts": facts,
+        "is_finished": run.is_finished,
+        "step": run.step,
+        "members": members.tolist(),
+        "failed_members": run.failed_members,
+        "notes": notes,
+        "dataset": run.description,
+        "config": run.config,
+        **{name: results[name] for name in ("posterior", "selection") if name in results},
+    }
+
+
+def _directory(run: EvaluatedRun, out: str | os.PathLike[str] | None) -> epath.Path:
+    """Creates the directory of the results.
+
+    Raises:
+        InputError: It cannot be written, or belongs to a run.
+    """
+    directory = Workdir(out).path if out else run.work.path / "evaluation"
+    for workdir in (directory, *directory.parents):
+        first = directory.relative_to(workdir).parts[:1]
+        if (workdir / "config.json").exists() and (not first or first[0] in _TAKEN):
+            raise InputError(
+                f"--out={directory} is the workdir {workdir}, or belongs to its run; choose a "
+                "directory of its own"
+            )
+    with other_inputs.write_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        write_file(directory / ".writable", "Can a file be written?")
+        (directory / ".writable").unlink(missing_ok=True)  # Two evaluations may try at once.
+    return directory
+
+
+def _environment() -> dict[str, Any]:
+    return {
+        "evaluated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }

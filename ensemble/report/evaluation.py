@@ -1,0 +1,478 @@
+"""An evaluation: predictives in, numbers out. Nothing here knows of files, devices or HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensemble.data.source import Source
+from ensemble.errors import InputError
+from ensemble.likelihoods.predictive import Predictive
+from ensemble.metrics import Estimate, Metric, functions, interval, metrics_of, ranking
+from ensemble.metrics import calibration as fit
+from ensemble.metrics.abstention import COVERAGE, MAX_ERROR, Rule, are_wrong, fit_abstention
+from ensemble.report import shift
+from ensemble.report.baselines import comparable
+from ensemble.report.findings import Finding, find
+from ensemble.report.table import Table, as_data, table
+
+VERSION = 3
+"""Version of results.json and evaluation/report.json."""
+_FEW_ERRORS = 10
+"""Fewer errors, or right answers, do not tell whether doubt ranks them."""
+LEVEL = 0.95
+
+
+class Shift(NamedTuple):
+    """One kind of shift.
+
+    Attributes:
+        change: Of the headline metric at the middle severity, paired; intervals of all kinds hold
+            together (Bonferroni).
+        gain: Ensemble - average member there.
+        overconfidence: Of classes there; None: of numbers.
+        metrics: Without the shift and at five severities, by name.
+        average_member: The same of the average member.
+    """
+
+    change: Estimate
+    gain: Estimate
+    overconfidence: Estimate | None
+    metrics: Mapping[str, list[Estimate]]
+    average_member: Mapping[str, list[float]]
+
+
+class Detection(NamedTuple):
+    """How well the total uncertainty tells other inputs from test examples.
+
+    Attributes:
+        auroc: Area under the ROC curve.
+        aupr: Area under the curve of precision against recall.
+        fpr95: Share of test examples above the threshold that finds 95% of the others.
+    """
+
+    auroc: Estimate
+    aupr: float
+    fpr95: float
+
+
+class Conformal(NamedTuple):
+    """Conformal predictions of the test split.
+
+    Attributes:
+        level: Share of targets that they are to contain.
+        threshold: Fitted on the calibration split.
+        coverage: Share of targets that they contain.
+        expected: Range of the coverage in 95% of pairs of splits.
+        size: Mean number of classes of the sets, or width of the intervals.
+    """
+
+    level: float
+    threshold: float
+    coverage: float
+    expected: tuple[float, float]
+    size: float
+
+
+class Answers(NamedTuple):
+    """What a rule of abstention does to the test split.
+
+    Attributes:
+        threshold: Largest doubt of an answer, fitted on the calibration split.
+        coverage: Share of the rows that are answered.
+        error: Share of answers that are wrong.
+    """
+
+    threshold: float
+    coverage: float
+    error: Estimate
+
+
+@dataclass
+class Evaluation:
+    """What is known of an ensemble on a test split.
+
+    Attributes:
+        test: predictive of N examples.
+        y: targets [N] or, of several, [N, D].
+        calibration: predictive and targets of the calibration split; None if there is none.
+        baselines: predictives of the test examples by title, for each target.
+        shifted: predictives by kind of shift, at severities 1 to 5.
+        outside: predictives of inputs unlike the training data, by name.
+        groups: Group labels [N] of rows that may be alike; None: rows are independent.
+        others: predictives of other ensembles on the same examples, by name.
+        chains: of a posterior: `said`, findings; `draw`, mean metrics of single draws; `charts`;
+            None: no chains.
+        about: particulars of the run: `name`, `data`, `model`, `method`, `config`, ...
+        source: Data of the run, for the examples of a page; None: they are not available.
+        records: lines of metrics.jsonl, for learning curves.
+        noun: what a member is called.
+        target_names: names of several targets [D].
+        rules: of abstention.
+        requested: further metrics, by name.
+        split: that `test` is of.
+        allow_empty_sets: whether conformal sets may be empty.
+    """
+
+    test: Any
+    y: NDArray
+    calibration: tuple[Any, NDArray] | None = None
+    baselines: Sequence[Mapping[str, Predictive]] = ()
+    shifted: Mapping[str, list[Any]] = field(default_factory=dict)
+    outside: Mapping[str, Any] = field(default_factory=dict)
+    groups: NDArray | None = None
+    others: Mapping[str, Any] = field(default_factory=dict)
+    chains: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = None
+    records: Sequence[Mapping[str, Any]] = ()
+    noun: str = "member"
+    target_names: Sequence[str] = ()
+    rules: Sequence[Rule] = ()
+    requested: Mapping[str, Metric] = field(default_factory=dict)
+    allow_empty_sets: bool = False
+    split: str = "test"
+
+    def __repr__(self) -> str:
+        order = sorted(self.findings, key=lambda one: one.level != "warning")
+        lines = [one.text for one in order]
+        notes = [f"Note: {one}" for one in self.about.get("notes", ()) if one not in lines]
+        return "\n".join([*lines, *notes, "", self.table.text()])
+
+    def _repr_html_(self) -> str:
+        from ensemble.report import page  # Of notebooks alone.
+
+        return page.notebook(self)
+
+    @property
+    def is_classes(self) -> bool:
+        """Whether targets are classes."""
+        return self.test.kind == "classes"
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of all classes, or their numbers."""
+        return [str(one) for one in self.test.class_names or range(self.test.probs.shape[-1])]
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics of such predictives."""
+        return {**metrics_of(self.test), **self.requested}
+
+    @cached_property
+    def headline(self) -> str:
+        """The metric that stands first."""
+        return next(iter(self.metrics))
+
+    @cached_property
+    def proper(self) -> str:
+        """The proper score that decides comparisons: NLL of classes, CRPS of numbers."""
+        wanted = ("nll",) if self.is_classes else ("crps", "pinball", "nll")
+        return next((name for name in wanted if name in self.metrics), self.headline)
+
+    @cached_property
+    def targets(self) -> dict[str, Evaluation]:
+        """Evaluations of each of several targets, by name; empty if there is one."""
+        if self.test.kind != "several":
+            return {}
+        names = self.target_names or [f"target {d}" for d in range(self.y.shape[1])]
+        return {name: self._of_target(d) for d, name in enumerate(names)}
+
+    def _of_target(self, d: int) -> Evaluation:
+        def one(each: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: p.targets[d] for name, p in each.items()}
+
+        held = self.calibration
+        return replace(
+            self,
+            test=self.test.targets[d],
+            y=self.y[:, d],
+            calibration=held and (held[0].targets[d], held[1][:, d]),
+            baselines=self.baselines[d : d + 1],
+            shifted={kind: [p.targets[d] for p in each] for kind, each in self.shifted.items()},
+            outside=one(self.outside),
+            others=one(self.others),
+            chains=None,
+            requested={},
+            rules=(),
+        )
+
+    @cached_property
+    def table(self) -> Table:
+        """Metrics of everything that predicts."""
+        return table(self)
+
+    @property
+    def simple(self) -> Mapping[str, Predictive]:
+        """Baselines of the only target, by title; of several targets they stand with each."""
+        return self.baselines[0] if self.baselines and self.test.kind != "several" else {}
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """Titles of what the learning curves show, by name."""
+        names = (self.headline, self.proper)
+        return {"loss": "loss", **{name: self.metrics[name].title for name in names}}
+
+    def estimate(self, name: str) -> Estimate:
+        """A metric of the ensemble."""
+        return self.table.values("ensemble")[name]
+
+    def gain(self, name: str) -> Estimate | None:
+        """A metric of the ensemble - that of the average member."""
+        return self.table.values("gain").get(name)
+
+    def interval(self, terms: NDArray, where: Any = slice(None), **how: Any) -> Estimate:
+        """Mean of terms [N] over some rows, or groups of rows."""
+        groups = None if self.groups is None else self.groups[where]
+        return interval(terms[where], groups, **how)
+
+    def against(self, p: Predictive, name: str, level: float = LEVEL) -> Estimate:
+        """A metric of another predictive of the same rows - the ensemble's, paired."""
+        one = self.metrics[name]
+        ours, theirs = one.terms(self.test, self.y), one.terms(p, self.y)
+        return one.difference(ours, theirs, self.groups, level)
+
+    # Calibration.
+
+    @cached_property
+    def factor(self) -> float | None:
+        """Temperature, or factor of the scale; None if none can be fitted."""
+        if self.calibration is None or not self.test.can_scale:
+            return None
+        return fit.fit_scale(*self.calibration)
+
+    @cached_property
+    def factor_gain(self) -> Estimate | None:
+        """NLL after a factor - before, on calibration examples that did not fit it.
+
+        None if rows come in groups, since those of the calibration split are not known here.
+        """
+        if self.factor is None or self.calibration is None or self.groups is not None:
+            return None
+        return fit.scale_gain(*self.calibration)
+
+    @cached_property
+    def conformal(self) -> Conformal | None:
+        """Conformal sets or intervals of 90%."""
+        if self.calibration is None or self.test.kind == "several":
+            return None
+        if self.test.kind == "quantiles" and 0.9 not in self.test.bands:
+            return None
+        if (fitted := fit.fit_conformal(*self.calibration)) is None:
+            return None
+        held, sizes = fitted.outcome(self.test, self.y, self.allow_empty_sets)
+        never_empty = self.is_classes and not self.allow_empty_sets
+        expected = fitted.expected(len(self.y), never_empty=never_empty)
+        level, threshold, *_ = fitted
+        return Conformal(level, threshold, float(held.mean()), expected, float(sizes.mean()))
+
+    @cached_property
+    def ece_by_chance(self) -> tuple[float, float]:
+        """The 95% quantile of a calibrated predictor's ECE, and a p-value."""
+        return functions.ece_by_chance(self.test, self.y)
+
+    @cached_property
+    def pit(self) -> tuple[float, float]:
+        """Distance of the PIT from uniform, and a p-value."""
+        return fit.pit_uniformity(self.test.pit(self.y))
+
+    # Errors.
+
+    @cached_property
+    def wrong(self) -> NDArray:
+        """[N] bool: wrong classes, or errors above the median error."""
+        if self.is_classes:
+            return self.test.labels != self.y
+        errors = np.abs(self.test.median - self.y)
+        return errors > np.median(errors)
+
+    @cached_property
+    def detects_errors(self) -> Estimate | None:
+        """AUROC of the doubt for `wrong`."""
+        if self.test.kind == "several":
+            return None
+        rarer = min(int(self.wrong.sum()), int((~self.wrong).sum()))
+        if rarer < _FEW_ERRORS:
+            return None
+        terms = ranking.auroc(self.test.doubt(), self.wrong)
+        return self.interval(terms, bounds=(0, 1), weight=len(terms) / (2 * rarer))
+
+    def answers(self, rule: Rule) -> Answers | None:
+        """What a rule of abstention does; None if the calibration split proves no threshold.
+
+        Raises:
+            InputError: The rule is one of `rules`, and there is no threshold.
+        """
+        try:
+            if self.calibration is None:
+                raise ValueError("the run has no calibration split")
+            if self.groups is not None and rule.name == MAX_ERROR:
+                raise ValueError("rows come in groups, which prove less than independent rows")
+            held, y = self.calibration
+            wrong = are_wrong(self.test, self.y, rule.tolerance)
+            found = fit_abstention(rule, held.doubt(), are_wrong(held, y, rule.tolerance))
+        except ValueError as fault:
+            if rule in self.rules:
+                raise InputError(f"--{rule}: {fault}") from None
+            return None
+        answered = self.test.doubt() < found.threshold
+        error = self.interval(wrong, answered, bounds=(0, 1))
+        return Answers(found.threshold, float(answered.mean()), error)
+
+    @cached_property
+    def recall(self) -> list[Estimate]:
+        """Recall of each class, [C]; intervals of all hold together."""
+        number, hit = self.test.log_probs.shape[-1], functions.accuracy(self.test, self.y)
+        how: dict[str, Any] = {"bounds": (0, 1), "level": _joint(number)}
+        return [self.interval(hit, self.y == c, **how) for c in range(number)]
+
+    # Members.
+
+    @cached_property
+    def sizes(self) -> dict[int, dict[str, float]]:
+        """Mean metrics of ensembles of 1..M members, over windows that count all members alike."""
+        number, found = self.test.num_members, dict[int, dict[str, float]]()
+        sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, number - 1, number} & {*range(1, number + 1)}
+        for size in sorted(sizes):
+            starts = range(number if size < number else 1)
+            some = [self.test.of((np.arange(size) + k) % number) for k in starts]
+            found[size] = {
+                name: float(np.mean([self.metrics[name].value(p, self.y) for p in some]))
+                for name in (self.headline, self.proper)
+            }
+        return found
+
+    @cached_property
+    def without_each(self) -> NDArray | None:
+        """Terms [M, N] of the proper score without each member; None if M < 3, or if infinite."""
+        number = self.test.num_members
+        if number < 3:
+            return None
+        others = [np.delete(np.arange(number), k) for k in range(number)]
+        one = self.metrics[self.proper]
+        found = np.stack([one.terms(self.test.of(some), self.y) for some in others])
+        return found if np.isfinite(found).all() else None
+
+    @cached_property
+    def next_member(self) -> Estimate | None:
+        """Expected fall of the proper score by one more member, from that of the last one.
+
+        A score that goes on as a + b / M falls by (M - 1) / (M + 1) of what the last one brought.
+        """
+        if self.without_each is None or self.test.weights is not None:
+            return None
+        number, whole = self.test.num_members, self.metrics[self.proper].terms(self.test, self.y)
+        fall = self.without_each.mean(axis=0) - whole
+        return self.interval(fall * (number - 1) / (number + 1))
+
+    # Other inputs.
+
+    @cached_property
+    def shifts(self) -> dict[str, Shift]:
+        """By kind."""
+        metrics, y, groups = self.metrics, self.y, self.groups
+        names = dict.fromkeys((self.headline, "nll" if "nll" in metrics else self.proper))
+        level, found, one = _joint(len(self.shifted)), {}, metrics[self.headline]
+        for kind, each in self.shifted.items():
+            along, p = [self.test, *each], each[shift.MIDDLE - 1]
+            overconfidence = None
+            if self.is_classes:
+                terms = functions.overconfidence(p, y)
+                overconfidence = self.interval(terms, bounds=(-1, 1), level=level)
+            average = one.member_terms(p, y).mean(axis=0)
+            found[kind] = Shift(
+                self.against(p, self.headline, level),
+                one.difference(average, one.terms(p, y), groups, level),
+                overconfidence,
+                {n: [metrics[n].estimate(p, y, groups) for p in along] for n in names},
+                {n: [float(metrics[n].member_terms(p, y).mean()) for p in along] for n in names},
+            )
+        return found
+
+    @cached_property
+    def detection(self) -> dict[str, Detection]:
+        """By name of the other inputs; intervals of all hold together.
+
+        There are no intervals if rows come in groups.
+        """
+        found, level = {}, _joint(len(self.outside))
+        for name, p in self.outside.items() if self.test.kind != "several" else ():
+            values = np.concatenate([_total(self.test), _total(p)])
+            ranked = values, np.arange(len(values)) >= len(self.test)
+            terms = ranking.auroc(*ranked)
+            weight = len(values) / min(len(self.test), len(p)) / 2
+            auroc = interval(terms, bounds=(0, 1), level=level, weight=weight)
+            if self.groups is not None:
+                auroc = Estimate(auroc.value)
+            aupr = float(ranking.average_precision(*ranked).mean())
+            found[name] = Detection(auroc, aupr, ranking.fpr95(*ranked))
+        return found
+
+    # What is said.
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """Sentences that intervals decide."""
+        return find(self)
+
+    def json(self) -> dict[str, Any]:
+        """Everything as data."""
+        found = as_data(
+            {
+                "num_examples": len(self.y),
+                **self.table.json(),
+                "calibration": self._calibration(),
+                "conformal": self.conformal,
+                "abstention": self._abstention(),
+                "detects_errors": self.detects_errors,
+                "sizes": self.sizes,
+                "next_member": self.next_member,
+                "shift": self.shifts,
+                "out_of_distribution": self.detection,
+                "comparison": {name: self._comparison(p) for name, p in self.others.items()},
+                "findings": self.findings,
+                "recall": self.recall if self.is_classes else None,
+                "targets": self.targets
+                and [{"name": name, **e.json()} for name, e in self.targets.items()],
+            }
+        )
+        return {key: value for key, value in found.items() if value not in (None, {})}
+
+    def _calibration(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.factor is not None:
+            found["temperature" if self.is_classes else "scale"] = self.factor
+            found["nll_change"] = self.factor_gain
+        if self.is_classes:
+            found["ece_by_chance"], found["ece_p_value"] = self.ece_by_chance
+        if self.test.kind in ("numbers", "counts"):
+            found["pit_distance"], found["pit_p_value"] = self.pit
+        return found
+
+    def _abstention(self) -> dict[str, Answers]:
+        levels = (0.01, 0.02, 0.05) if self.is_classes else (0.05, 0.1, 0.2)
+        usual = [*(Rule(MAX_ERROR, one) for one in levels), Rule(COVERAGE, 0.9)]
+        each = {str(rule): self.answers(rule) for rule in self.rules or usual}
+        return {name: one for name, one in each.items() if one is not None}
+
+    def _comparison(self, p: Predictive) -> dict[str, Any]:
+        metrics = {n: one for n, one in self.metrics.items() if one.of_members}
+        return {
+            n: {"value": metrics[n].value(p, self.y), "difference": self.against(p, n)}
+            for n in comparable(self.test, p, metrics)
+        }
+
+
+def _joint(number: int) -> float:
+    """Level of each of several intervals that hold together (Bonferroni)."""
+    return 1 - (1 - LEVEL) / max(number, 1)
+
+
+def _total(p: Predictive) -> NDArray:
+    found = p.uncertainty
+    return np.asarray(found.get("total", found["epistemic"]))

@@ -1,0 +1,139 @@
+"""PNG plots of a run, for `plots/` and TensorBoard: the page's charts, drawn by Matplotlib.
+
+Colours are safe for colour-blind readers (Okabe and Ito 2008). Matplotlib is imported on the first
+call, because importing it takes a second.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensemble.errors import shown
+from ensemble.report import charts
+from ensemble.report.svg import Chart
+
+if TYPE_CHECKING:
+    from ensemble.report.evaluation import Evaluation
+
+BLUE, ORANGE, GREY, DARK, LIGHT = "#0072B2", "#D55E00", "#8C8C8C", "#333333", "#E6E6E6"
+PALETTE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", GREY)
+_COLUMNS = 3
+_COLOURS = 64  # Of a PNG file.
+_STYLES: dict[str, dict[str, Any]] = {
+    "ours": {"color": BLUE, "linewidth": 2.2, "zorder": 4},
+    "whisker": {"color": BLUE, "zorder": 3},
+    "ours-faint": {"color": BLUE, "linewidth": 1, "alpha": 0.25},
+    "ours-bar": {"color": BLUE},
+    "band": {"color": BLUE, "alpha": 0.15, "linewidth": 0},
+    "member": {"color": GREY, "linewidth": 1.6},
+    "single": {"color": GREY, "alpha": 0.8},
+    "each": {"color": GREY, "linewidth": 0.9, "alpha": 0.5},
+    "ideal": {"color": DARK, "linewidth": 1, "linestyle": "--"},
+    "count": {"color": LIGHT, "linewidth": 0},
+    "weak": {"color": ORANGE, "linewidth": 1.6, "zorder": 5},
+    "weak-faint": {"color": ORANGE, "linewidth": 1, "alpha": 0.45},
+    **{f"chain-{k}": {"color": one, "linewidth": 0.9} for k, one in enumerate(PALETTE)},
+}
+_RC: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": DARK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "font.size": 9,
+    "grid.color": LIGHT,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "text.color": DARK,
+    "text.parse_math": False,
+    "xtick.color": GREY,
+    "xtick.labelcolor": DARK,
+    "ytick.color": GREY,
+    "ytick.labelcolor": DARK,
+}
+
+
+def figures(e: Evaluation) -> dict[str, list[Chart]]:
+    """Charts of predictions: "calibration", "errors" and, of several members, "members"."""
+    if e.test.kind == "several":
+        return {}
+    calibration, errors = charts.calibration(e), [charts.abstention(e)]
+    found = {"calibration": calibration, "errors": errors, "members": charts.sizes(e)}
+    return {name: panels for name, panels in found.items() if panels}
+
+
+def pixels(panels: Sequence[Chart]) -> np.ndarray:
+    """Draws charts beside and below each other.
+
+    Args:
+        panels: at least one chart.
+
+    Returns:
+        [H, W, 3] red, green and blue, 0 to 255.
+    """
+    # `Figure` without pyplot has no global state.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    size: Any = np.max([one.size for one in panels], axis=0) / 85 * (columns, rows)
+    with rc_context(_RC), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        canvas = FigureCanvasAgg(Figure(size, dpi=100, layout="constrained"))
+        for i, chart in enumerate(panels):
+            _draw(canvas.figure.add_subplot(rows, columns, i + 1), chart)
+        canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def png(panels: Sequence[Chart]) -> bytes:
+    """Draws charts as the content of a PNG file."""
+    from PIL import Image
+
+    content, picture = io.BytesIO(), Image.fromarray(pixels(panels))
+    # A palette makes the file a quarter as large.
+    picture.quantize(_COLOURS, Image.Quantize.FASTOCTREE).save(content, "png", optimize=True)
+    return content.getvalue()
+
+
+def write(folder: Any, found: Mapping[str, Sequence[Chart]]) -> None:
+    """Writes charts as `NAME.png` into a folder, which is made.
+
+    Args:
+        folder: path with `mkdir` and `/`.
+        found: charts by name; nothing is written for a name without charts.
+    """
+    from ensemble.storage.files import write_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, panels in found.items():
+        if panels:
+            write_file(folder / f"{name}.png", png(panels))
+
+
+def _draw(axes: Any, chart: Chart) -> None:
+    """Draws a chart's axes, marks and legend."""
+    x, y = chart.axes
+    axes.set(title=shown(y.label or chart.title), xlabel=x.label, xlim=x.ends, ylim=y.ends)
+    for place, axis in ((axes.set_xticks, x), (axes.set_yticks, y)):
+        place([v for v, _ in axis.ticks], [shown(text) for _, text in axis.ticks])
+    for mark in chart.marks:
+        style: dict[str, Any] = {"label": mark.name, **_STYLES.get(mark.kind, {})}
+        if mark.shape == "dots":
+            style |= {"linestyle": "", "marker": "o", "markersize": 4}
+        (axes.fill if mark.shape == "area" else axes.plot)(mark.xs, mark.ys, **style)
+    handles, names = axes.get_legend_handles_labels()
+    entries = dict(zip(names, handles, strict=True))
+    if len(entries) > 1:
+        axes.legend(entries.values(), entries)

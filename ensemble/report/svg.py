@@ -1,0 +1,232 @@
+"""Charts as data, and as SVG that follows the page: colours are the page's variables.
+
+A `Chart` has axes and marks in the units of the data. `Chart.svg` draws it for a page, and
+`ensemble.report.plots` with Matplotlib.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ensemble.errors import visible
+from ensemble.metrics import Estimate
+
+Range = tuple[float, float]
+_THUMBNAIL, _QUALITY, _STRIP = 96, 80, (200, 24)
+_MAX_TITLED = 40
+
+
+class Axis(NamedTuple):
+    """An axis of a chart.
+
+    Attributes:
+        label: name and unit.
+        ends: (low, high); None: they hold all marks.
+        ticks: (value, text) of each tick; empty: round numbers.
+        is_share: values are shares, shown as percentages.
+        is_log: values are decimal logarithms of what is shown.
+    """
+
+    label: str = ""
+    ends: Range | None = None
+    ticks: Sequence[tuple[float, str]] = ()
+    is_share: bool = False
+    is_log: bool = False
+
+    def text(self, value: float) -> str:
+        """A value as a reader sees it."""
+        value = 10**value if self.is_log else value
+        text = f"{100 * value:.3g}%" if self.is_share else f"{value:,.4g}"
+        return text.replace("-", "\N{MINUS SIGN}")
+
+    def fitted(self, values: Iterable[Any]) -> Axis:
+        """The axis with ends and ticks."""
+        low, high = self.ends or span(values)
+        if self.is_share:
+            low, high = max(low, 0.0), min(high, 1.0)
+        places = ticks(low, high)
+        if self.is_log:
+            places = sorted({math.log10(float(f"{10**v:.1g}")) for v in places})
+        texts = self.ticks or [(v, self.text(v)) for v in places]
+        return self._replace(ends=(low, high), ticks=texts)
+
+    def at(self, values: Any, start: float, end: float) -> Any:
+        """Pixels of values on a fitted axis from a start to an end."""
+        low, high = self.ends or (0, 1)
+        return start + (np.asarray(values) - low) / (high - low) * (end - start)
+
+
+class Mark(NamedTuple):
+    """A shape of a chart.
+
+    Attributes:
+        shape: "line", "area" or "dots"; NaN breaks a line.
+        kind: style, such as "ours".
+        xs: [K] in units of the data.
+        ys: [K].
+        name: in the legend; empty: none.
+    """
+
+    shape: str
+    kind: str
+    xs: np.ndarray
+    ys: np.ndarray
+    name: str = ""
+
+
+@dataclass
+class Chart:
+    """Axes and marks in the units of the data.
+
+    Attributes:
+        title: what the chart shows, also for screen readers.
+        x: horizontal axis.
+        y: vertical axis.
+        note: sentence for who reads the chart on a page.
+        size: (width, height) in pixels; a page scales it.
+        marks: of the chart, from back to front.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    note: str = ""
+    size: tuple[int, int] = (400, 264)
+    marks: list[Mark] = field(default_factory=list)
+
+    def add(self, shape: str, kind: str, xs: Any, ys: Any, name: str = "") -> None:
+        """Adds a mark."""
+        self.marks.append(Mark(shape, kind, np.asarray(xs, float), np.asarray(ys, float), name))
+
+    def curve(self, xs: Any, ys: Any, kind: str = "ours", name: str = "ensemble") -> None:
+        """Adds a line and its points."""
+        self.add("line", kind, xs, ys, name)
+        self.add("dots", kind, xs, ys)
+
+    def segments(self, kind: str, *ends: Any) -> None:
+        """Adds lines from (x0, y0) to (x1, y1); ends are x0, x1, y0, y1, numbers or [K]."""
+        found = np.array(np.broadcast_arrays(np.nan, *ends)).reshape(5, -1)
+        self.add("line", kind, found[[1, 2, 0]].T.ravel(), found[[3, 4, 0]].T.ravel())
+
+    def band(self, kind: str, xs: Any, low: Any, high: Any, name: str = "") -> None:
+        """Adds the area between two lines, if both are known."""
+        if np.isfinite([low, high]).all():
+            self.add("area", kind, [*xs, *xs[::-1]], [*high, *low[::-1]], name)
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        """Both axes with ends and ticks."""
+        x, y = ([mark[i] for mark in self.marks] for i in (2, 3))
+        return self.x.fitted(x), self.y.fitted(y)
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """Names by kind of mark, the ensemble first."""
+        names = {mark.kind: mark.name for mark in self.marks if mark.name}
+        return dict(sorted(names.items(), key=lambda one: one[0] != "ours"))
+
+    def svg(self) -> str:
+        """Returns the chart as an SVG element."""
+        (width, height), (x, y) = self.size, self.axes
+        left, right, top, bottom = 6.0, width - 6.0, 3.0, height - 3.0
+        parts, kind = [], "plot" if self.title else "strip"
+        if self.title:
+            left = 10 + 6.7 * max([3, *(len(text) for _, text in y.ticks)])
+            right, top, bottom = width - 14, 26 if y.label else 10, height - (40 if x.label else 24)
+            parts.append(f"<title>{escaped(self.title)}</title>")
+            for value, text in y.ticks:
+                at = y.at(value, bottom, top)
+                parts.append(f'<path class="grid" d="M{left:.0f} {at:.1f}H{right}"/>')
+                parts.append(_text(left - 7, at + 4, text, "end"))
+            parts += [_text(x.at(v, left, right), bottom + 17, text) for v, text in x.ticks]
+            parts.append(_text(2, 13, y.label, "start"))
+            parts.append(_text((left + right) / 2, height - 4, x.label))
+        for mark in self.marks:
+            xs, ys = x.at(mark.xs, left, right), np.clip(y.at(mark.ys, bottom, top), top, bottom)
+            pieces = [(mark.name, slice(None))]
+            if self.title and mark.shape == "dots" and len(xs) <= _MAX_TITLED:
+                pieces = [
+                    (f"{x.text(a)}: {y.text(b)}", slice(k, k + 1))
+                    for k, (a, b) in enumerate(zip(mark.xs, mark.ys, strict=True))
+                ]
+            for text, some in pieces:
+                path = _path(xs[some], ys[some], mark.shape == "dots")
+                title = f"<title>{escaped(text)}</title>" if text else ""
+                parts.append(f'<path class="{mark.shape} {mark.kind}" d="{path}">{title}</path>')
+        head = f'<svg class="{kind}" viewBox="0 0 {width} {height}" role="img">'
+        return f"{head}{''.join(parts)}</svg>"
+
+
+def _path(xs: np.ndarray, ys: np.ndarray, are_dots: bool) -> str:
+    """Commands of an SVG path through points, or of dots."""
+    path, command = "", "M"
+    for x, y in zip(xs.tolist(), ys.tolist(), strict=True):
+        if math.isfinite(x + y):
+            path += f"{command}{x:.1f} {y:.1f}" + "h0" * are_dots
+        command = "L" if math.isfinite(x + y) and not are_dots else "M"
+    return path
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escaped(text)}</text>'
+
+
+def escaped(text: Any) -> str:
+    """Text of a stranger as a page may have it."""
+    return html.escape(visible(str(text)))
+
+
+def ticks(low: float, high: float, number: int = 5) -> list[float]:
+    """Returns some round numbers between two."""
+    raw = (high - low) / number
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * one for one in (1, 2, 2.5, 5, 10) if power * one >= raw * 0.999)
+    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-6) + 1)
+    return [float(f"{k * step:.12g}") for k in places]
+
+
+def span(values: Iterable[Any], room: float = 0.08) -> Range:
+    """Returns a range that holds all finite values, with some room."""
+    found = np.concatenate([[], *(np.ravel(one) for one in values)])
+    found = found[np.isfinite(found)]
+    low, high = (float(found.min()), float(found.max())) if len(found) else (0.0, 1.0)
+    more = (high - low) * room or abs(high) * 0.1 or 1.0
+    return low - more, high + more
+
+
+def strip(found: Estimate, reference: float | None = None, band: Range | None = None) -> str:
+    """An interval on a line, with a reference value and a band where it should lie."""
+    low, high = (found.value if one is None else one for one in found[1:])
+    chart = Chart("", Axis(), Axis("", (0, 1)), size=_STRIP)
+    if band:
+        chart.band("count", band, (0, 0), (1, 1))
+    chart.segments("interval", low, high, 0.5, 0.5)
+    if reference is not None:
+        chart.segments("reference", reference, reference, 0, 1)
+    chart.add("dots", "ours", [found.value], [0.5])
+    return chart.svg()
+
+
+def image(pixels: np.ndarray, low: float, high: float) -> str:
+    """An image [H, W, C] of values from low to high as a small picture in a data URL."""
+    from PIL import Image
+
+    pixels = pixels if pixels.shape[-1] == 3 else pixels.mean(axis=-1)
+    scaled = np.clip((pixels - low) * (255 / (high - low or 1)), 0, 255).astype(np.uint8)
+    picture, content = Image.fromarray(scaled), io.BytesIO()
+    picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
+    picture.save(content, "webp", quality=_QUALITY)
+    return data_url(content.getvalue(), "webp")
+
+
+def data_url(content: bytes, kind: str = "png") -> str:
+    """The content of an image file as a URL that stands in a page."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

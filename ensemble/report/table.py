@@ -1,0 +1,173 @@
+"""The one table, of a training and of an evaluation: baselines, average member, ensemble, gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ensemble.metrics import Estimate, Metric
+from ensemble.report.baselines import comparable
+
+if TYPE_CHECKING:
+    from ensemble.report.evaluation import Evaluation
+
+MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
+
+
+class Row(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        title: What predicts.
+        kind: "baseline", "draw", "member", "sd", "ensemble" or "gain".
+        values: Estimates by metric.
+    """
+
+    title: str
+    kind: str
+    values: Mapping[str, Estimate]
+
+
+class Table(NamedTuple):
+    """Metrics of a split.
+
+    Attributes:
+        metrics: By name.
+        rows: Of the table.
+        members: Metrics of every member, [M] by name.
+        over: What intervals are over.
+    """
+
+    metrics: Mapping[str, Metric]
+    rows: list[Row]
+    members: Mapping[str, list[float]]
+    over: str
+
+    def values(self, kind: str) -> Mapping[str, Estimate]:
+        """Estimates of the first row of a kind; empty if there is none."""
+        return next((one.values for one in self.rows if one.kind == kind), {})
+
+    @property
+    def shown(self) -> dict[str, Metric]:
+        """The metrics that the table shows."""
+        return {name: one for name, one in self.metrics.items() if one.in_table}
+
+    def cells(self, row: Row) -> list[tuple[str, str]]:
+        """Texts of the values of a row and of their intervals."""
+        return [_cell(row.values.get(name), one, row.kind) for name, one in self.shown.items()]
+
+    def text(self) -> str:
+        """For a terminal."""
+        lines = [["", *(one.title for one in self.shown.values())]]
+        for row in self.rows:
+            values, intervals = zip(*self.cells(row), strict=True)
+            lines.append([row.title, *values])
+            if row.kind in ("ensemble", "gain"):
+                lines.append(["  95% interval", *intervals])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        texts = [
+            "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])])
+            for first, *others in lines
+        ]
+        return "\n".join([*texts, f"Intervals are 95%, over {self.over}, with these members."])
+
+    def json(self) -> dict[str, Any]:
+        """`metrics` with intervals and members, `gain`, `single_draw` and `baselines`."""
+        found: dict[str, Any] = {"metrics": as_data(self.values("ensemble"))}
+        for name, members in self.members.items():
+            found["metrics"][name]["members"] = members
+        if gains := self.values("gain"):
+            found["gain"] = as_data(gains)
+        if draws := self.values("draw"):
+            found["single_draw"] = {name: one.value for name, one in draws.items()}
+        baselines = {one.title: as_data(one.values) for one in self.rows if one.kind == "baseline"}
+        return {**found, "baselines": baselines, "intervals_over": self.over}
+
+
+def as_data(value: Any) -> Any:
+    """Returns named tuples as dicts, also within dicts and lists."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {key: as_data(one) for key, one in value.items()}
+    return [as_data(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def table(e: Evaluation) -> Table:
+    """Scores an ensemble, its members and simple baselines on the same rows."""
+    p, y, groups, rows = e.test, e.y, e.groups, []
+    for title, other in e.simple.items():
+        names = [one for one in comparable(p, other, e.metrics) if e.metrics[one].of_members]
+        values = {name: e.metrics[name].estimate(other, y, groups) for name in names}
+        rows.append(Row(title, "baseline", values))
+    if draw := (e.chains or {}).get("draw"):
+        single = {name: Estimate(value) for name, value in draw.items() if name in e.metrics}
+        rows.append(Row("average draw", "draw", single))
+    ensemble, members, gains = {}, {}, {}
+    for name, one in e.metrics.items():
+        ensemble[name] = one.estimate(p, y, groups)
+        if one.of_members:
+            each = one.member_terms(p, y)
+            members[name] = [float(np.mean(terms)) for terms in each]
+            if one.better:
+                gains[name] = one.difference(each.mean(axis=0), one.terms(p, y), groups)
+    over = f"{e.split} examples"
+    if groups is not None:
+        over = f"{len(np.unique(groups))} groups of {over}"
+    if p.num_members == 1:
+        rows.append(Row(f"one {e.noun}", "ensemble", ensemble))
+        return Table(e.metrics, rows, members, over)
+    with np.errstate(invalid="ignore"):
+        means = {name: Estimate(float(np.mean(v))) for name, v in members.items()}
+        sds = {name: Estimate(float(np.std(v, ddof=1))) for name, v in members.items()}
+    title = f"all {p.num_members} {e.noun}s"
+    if e.noun == "member":
+        title = f"ensemble of {p.num_members}"
+    rows += [
+        Row(f"average {e.noun}", "member", means),
+        Row(f"sd of {e.noun}s", "sd", sds),
+        Row(title, "ensemble", ensemble),
+        Row(f"ensemble - average {e.noun}", "gain", gains),
+    ]
+    return Table(e.metrics, rows, members, over)
+
+
+# How numbers are shown.
+
+
+def digits(value: float | None, signed: bool = False) -> str:
+    """Four significant digits, of which at most four stand behind the point."""
+    if value is None or math.isnan(value):
+        return DASH
+    size = abs(value)
+    before = len(f"{size:.0f}") if round(size, 4) >= 1 else 0
+    form = ".2g" if 0 < size < 5e-5 else f",.{max(4 - before, 0)}f"
+    text = f"{value + 0.0:{'+' * signed}{form}}"
+    return text.replace("-", MINUS).replace("inf", "\N{INFINITY}")
+
+
+def percent(value: float | None, places: int = 1, signed: bool = False) -> str:
+    """A share as percent."""
+    if value is None or math.isnan(value):
+        return DASH
+    return f"{value:{'+' * signed}.{places}%}".replace("-", MINUS)
+
+
+def shown(value: float | None, one: Metric, signed: bool = False) -> str:
+    """A value in the unit of a metric."""
+    return percent(value, 2, signed) if one.unit == "share" else digits(value, signed)
+
+
+def _cell(found: Estimate | None, one: Metric, kind: str) -> tuple[str, str]:
+    """A value and its interval, if it has any; differences of shares are in points."""
+    if found is None:
+        return "", ""
+    is_gain = kind == "gain"
+    value, *ends = (shown(number, one, is_gain) for number in found)
+    interval = " to ".join(ends) if found.is_known and kind in ("ensemble", "gain") else ""
+    if is_gain:
+        return value.replace("%", " pts"), interval.replace("%", "")
+    return value, interval

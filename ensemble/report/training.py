@@ -1,0 +1,101 @@
+"""What a finished training shows: findings on how it went, and its results as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ensemble.report.evaluation import Evaluation
+from ensemble.report.findings import Finding, find
+from ensemble.report.sections import sections_of
+
+_RULES = ("quality", "gain", "gain_nll", "impossible", "baseline", "several")
+"""Rules of an evaluation that a training tells."""
+_MAX_GAIN = 0.05
+"""Who is better than a constant by less than this share of its score has learned nothing."""
+_MAX_LOST = 1.0
+"""Nats per example by which a training loss above a constant's has diverged."""
+
+
+def training_findings(
+    results: Mapping[str, Any],
+    evaluation: Evaluation | None,
+    losses: Mapping[int, float],
+    remedy: str,
+    remedy_of_failed: str = "",
+) -> list[Finding]:
+    """Looks for signs of a mistake, and says how good the ensemble is.
+
+    Args:
+        results: content of results.json.
+        evaluation: of the reported split; None if nothing is scored.
+        losses: Last training loss of each member that has one, nats.
+        remedy: what to try if training has failed, such as 'lower config.learning_rate=0.1'.
+        remedy_of_failed: the same for members that became non-finite; empty: as `remedy`.
+    """
+    found, failed = [], results["failed_members"]
+    if failed:
+        reasons = " or ".join(sorted(set(failed.values())))
+        text = f"{len(failed)} of {results['num_members']} became {reasons} and are left out: "
+        text += f"{', '.join(map(str, failed))}; {remedy_of_failed or remedy}."
+        found.append(Finding("failed_members", "warning", text, {"failed": len(failed)}))
+    if "posterior" in results:
+        from ensemble.report.chains import chain_findings  # Imports ArviZ.
+
+        found += chain_findings(results)
+    for section in sections_of(results):
+        found += section.findings(results)
+    if evaluation is not None:
+        said = find(evaluation, _RULES)
+        found += said
+        if all(one.level == "warning" for one in said if one.code == "baseline"):
+            found += _no_gain(evaluation, losses, remedy)
+    return found
+
+
+def _no_gain(e: Evaluation, losses: Mapping[int, float], remedy: str) -> list[Finding]:
+    """Why an ensemble is no better than a constant: the training loss tells."""
+    if not e.simple or e.proper not in e.metrics:
+        return []
+    title, constant = next(iter(e.simple.items()))
+    score = abs(e.metrics[e.proper].value(constant, e.y))
+    if not e.against(constant, e.proper).below(_MAX_GAIN * max(score, 1.0)):
+        return []  # It is better, or an interval does not decide.
+    nll, numbers = e.metrics.get("nll"), {}
+    cause = f"check that inputs and targets belong together, train longer, or {remedy}"
+    values = [loss for loss in losses.values() if np.isfinite(loss)]
+    if nll and values:
+        loss, reference = float(np.median(values)), nll.value(constant, e.y)
+        numbers = {"train_loss": loss, "nll_of_constant": reference}
+        if loss > reference + _MAX_LOST:
+            cause = f"the training loss has diverged, to {loss:.3g} nats: {remedy}"
+        elif loss < reference - max(0.1, 0.5 * abs(reference)):
+            cause = f"the training loss is low, {loss:.3g} nats: give more data, or stop earlier"
+    text = f"It is not measurably better than {title}; {cause}."
+    return [Finding("no_better_than_constant", "warning", text, numbers)]
+
+
+def as_text(results: Mapping[str, Any], evaluation: Evaluation | None) -> str:
+    """The table of a run, its findings and its notes.
+
+    Args:
+        results: content of results.json; empty in processes other than the main one.
+        evaluation: of the reported split; None if nothing is scored.
+    """
+    if not results:
+        return "The main process has the result."
+    sections = sections_of(results)
+    parts = [str(part) for section in sections for part in section.contents(results)]
+    if evaluation is not None:
+        parts.insert(0, evaluation.table.text())
+    elif "metrics" not in results and not any(one.stands_alone for one in sections):
+        parts.insert(0, "There are no scores: every example was learned from.")
+    sentences = [section.sentence(results) for section in sections]
+    findings = sorted(results.get("findings", ()), key=lambda one: one["level"] != "warning")
+    lines = [one["text"] for one in findings]
+    notes = [f"Note: {line}" for line in results.get("notes", ()) if line not in lines]
+    chosen = results.get("cross_fitted", {}).get("summary")
+    blocks = ["\n".join(parts), *filter(None, sentences), "\n".join(lines)]
+    return "\n\n".join(filter(None, [*blocks, chosen or "", "\n".join(notes)]))

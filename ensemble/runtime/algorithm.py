@@ -1,0 +1,176 @@
+"""Contract of a method: pure functions of one member, and when they are called.
+
+The runtime maps them over members, devices and processes. It saves, restores, enlarges, stops and
+masks whatever state they return. A method sees no device, no file and no other member.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+State = Any
+"""A pytree of arrays: parameters, state of the optimiser, warm-up, moments, best variables."""
+
+
+class Now(NamedTuple):
+    """Position of a member. It is not saved: it follows from the seed, the member and the step.
+
+    Attributes:
+        number: Number of the member, [] int32.
+        step: Steps that have been taken before this one, [] int32, the same for all members.
+        key: Key of the member. Methods fold it with a stream and with the step.
+        shared: What all members share, of `Start`.
+        given: What this member starts with, of `Start`; only `init` has it.
+    """
+
+    number: jax.Array
+    step: jax.Array
+    key: jax.Array
+    shared: Any = None
+    given: Any = None
+
+
+class Info(NamedTuple):
+    """Result of a step besides the state.
+
+    Attributes:
+        scalars: Metrics of this member at every step, [] each, or [n].
+        ok: Whether the step is finite, [] bool. If False, the step is not taken, and the member is
+            left out from then on. None: every step is taken.
+        rows: Input of `Algorithm.together`, such as predictions [B, C].
+    """
+
+    scalars: dict[str, jax.Array]
+    ok: jax.Array | None = None
+    rows: Any = None
+
+
+class Start(NamedTuple):
+    """Arrays found by the host before members start, such as a maximum. Checkpoints keep `shared`.
+
+    Attributes:
+        shared: Arrays that all members share.
+        given: Arrays [L, ...] of which member k starts with row k modulo L.
+    """
+
+    shared: Any = None
+    given: Any = None
+
+
+class Keep(NamedTuple):
+    """Steps after which parameters are kept on disk: draws, snapshots.
+
+    Attributes:
+        before: Number of sets kept in the first n steps, a function of n, traced or not.
+        every: Least number of steps from one set to the next.
+        only_rows: Whether scalars are recorded at these steps alone, and not at every step.
+    """
+
+    before: Callable[[Any], Any]
+    every: int
+    only_rows: bool = False
+
+    def steps(self, first: int, end: int) -> list[int]:
+        """Returns the numbers of the steps, from `first` to `end` - 1, after which some are."""
+        return [s for s in range(first, end) if self.before(s + 1) > self.before(s)]
+
+
+def every(number: int, first: int) -> Keep:
+    """Keeps parameters after the steps `first`, `first + number`, ..."""
+
+    def before(step: Any) -> Any:
+        return (step >= first) * ((step - first) // number + 1)
+
+    return Keep(before, number)
+
+
+class Between(NamedTuple):
+    """Change of members after some steps: early stopping, tuning, a Hessian at the end.
+
+    Attributes:
+        due: Whether the change happens after n steps, a function of n; 0 is before the first step.
+        change: `(now, state, data) -> (state, Status)` of one member, or where `on_host` is set,
+            `(step, states [M, ...] as NumPy arrays) -> states`.
+        data: Data for `change`; None: no data.
+        of_all: Whether `change` is of all members together: `(now, states, status, data) ->
+            (states, status)`, all [num_places, ...], and so are number and key of `now`.
+        on_host: Whether the host computes the change.
+    """
+
+    due: Callable[[int], bool]
+    change: Callable[..., Any]
+    data: "Data | None" = None
+    of_all: bool = False
+    on_host: bool = False
+
+
+class Data(Protocol):
+    """Data on the devices.
+
+    Attributes:
+        per_member: Whether the data, or what is sent of each step, have an axis of members.
+    """
+
+    @property
+    def per_member(self) -> bool: ...
+
+    @property
+    def fixed(self) -> Any:
+        """Arrays that are there for the whole run."""
+
+
+class Feed(Data, Protocol):
+    """What members see at a step."""
+
+    def send(self, first: int, count: int, size: int) -> Any:
+        """Puts on the devices what the steps from `first` need beside `fixed`.
+
+        Args:
+            first: First step.
+            count: Steps that are taken.
+            size: Steps of the program, at least `count`: leading axis of what is sent.
+
+        Returns:
+            Arrays [size, ...], or [size, M, ...] `per_member`; None: nothing.
+        """
+
+    def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Any:
+        """Makes the batch of a step, in a program; of one member, by its key, if it is its own."""
+
+
+class Algorithm(NamedTuple):
+    """Pure functions of one member, and when they are called.
+
+    Attributes:
+        init: `(now, batch) -> state` of one member.
+        step: `(now, state, batch) -> (state, Info)`.
+        parameters: `(now, state) -> tree [K, ...]`, the parameter samples that predict.
+        num_steps: Steps of the run.
+        feed: Feed of the batches.
+        steps_per_program: Most steps of one program; 1 for convolutions on CPU.
+        keep: When parameters are kept on disk; None: the last state predicts.
+        between: Changes after some steps, in this order.
+        together: `(rows [M, ...], live [M], batch) -> scalars` of all members; None: nothing.
+        start: Makes the arrays found before members start; None: no arrays.
+        passes: Passes with noise of each prediction.
+        run: Takes steps of all members, which need not keep step, in place of `step`, whose
+            scalars it has: `(numbers, keys, states, shared, fixed, scalars, kept, first, end) ->
+            (states, scalars, kept)`. Scalars [length, num_places, ...] and kept parameters
+            [n, num_places, K, ...] have places for what it fills in.
+        programs: Programs of its own, in place of `ensemble.runtime.programs.Programs`.
+    """
+
+    init: Callable[[Now, Any], State]
+    step: Callable[[Now, State, Any], tuple[State, Info]]
+    parameters: Callable[[Now, State], Any]
+    num_steps: int
+    feed: Feed
+    steps_per_program: int = 64
+    keep: Keep | None = None
+    between: tuple[Between, ...] = ()
+    together: Callable[[Any, jax.Array, Any], dict[str, jax.Array]] | None = None
+    start: Callable[[], Start] | None = None
+    passes: int = 1
+    run: Callable[..., Any] | None = None
+    programs: Any = None

@@ -1,0 +1,258 @@
+"""Placement of members: the one module that knows of devices, meshes, padding and processes.
+
+M members (or chains) are spread over the axis `ensemble` of a mesh, and the examples of each over
+`data`. Programs are written in the global view, `jit(vmap(step))`: what lies where follows from
+their arguments. Only a network on its examples is mapped by hand, by `over_examples`.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from ensemble.errors import InputError
+from ensemble.sharding.parts import Stored
+from ensemble.sharding.transfer import fetch, put
+
+ENSEMBLE, DATA = "ensemble", "data"
+_MAX_UNROLLED = 16
+SMALL_BYTES = 2**16
+"""Arrays of fewer bytes are whole on each device of a member that is split."""
+
+
+class Devices:
+    """The placement of M members on D devices.
+
+    With M >= D every device holds members, which see whole batches. With fewer members neighbouring
+    devices share each of them, and see a slice of its batch each. Where the counts do not divide,
+    members are padded to `num_places`; what fills the last places is computed, and never counted.
+
+    Args:
+        num_members: M.
+        devices: D devices, those of a process side by side.
+        splits_batches: Whether the examples of a batch may lie on several devices: not where they
+            meet (batch statistics) or draw noise. Surplus devices then hold padding.
+        splits_members: Whether the arrays of a member are split over `data`.
+        groups: Groups of devices; None: as many as suit. Chains, of which each device of a group
+            computes the same, are never padded.
+
+    Raises:
+        InputError: A member would lie in several slices of TPUs.
+    """
+
+    def __init__(
+        self,
+        num_members: int,
+        devices: Sequence[jax.Device],
+        splits_batches: bool = True,
+        splits_members: bool = False,
+        groups: int | None = None,
+    ):
+        devices, size = list(devices), len(devices)
+        if groups is None:
+            groups = size
+            if num_members < size and (splits_batches or splits_members):
+                groups = next(g for g in range(num_members, size + 1) if size % g == 0)
+            elif len({device.process_index for device in devices}) == 1:
+                groups = min(size, num_members)  # Else every process must have its part.
+                devices = devices[:groups]
+        grid = np.array(devices, dtype=object).reshape(groups, -1)
+        _check_slices(grid)
+        self.mesh = Mesh(grid, (ENSEMBLE, DATA), axis_types=(AxisType.Auto,) * 2)
+        self.num_members, self.splits_members = num_members, splits_members
+        self.num_places = groups * -(-num_members // groups)
+        self.is_split: Callable[[Any], bool] = lambda path: False
+        """Returns whether the rows of an array of a member, by its path, lie with their data."""
+
+    @property
+    def platform(self) -> str:
+        """What the devices are: `cpu`, `gpu` or `tpu`."""
+        return str(self.mesh.devices.flat[0].platform)
+
+    @property
+    def num_slices(self) -> int:
+        """Devices that share the examples of a member."""
+        return int(self.mesh.shape[DATA])
+
+    @property
+    def is_padding(self) -> np.ndarray:
+        """[num_places] bool, true where a place holds no member."""
+        return np.arange(self.num_places) >= self.num_members
+
+    # In programs.
+
+    def map_members(self, fn: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+        """Maps a function of one member over all of them."""
+        return jax.vmap(fn, in_axes=in_axes, spmd_axis_name=ENSEMBLE)
+
+    def over_examples(
+        self, fn: Callable[[Any, Any], tuple[Any, Any]], unrolls: bool = False
+    ) -> Callable[[Any, Any], tuple[Any, Any]]:
+        """Maps a function of one member and examples over the devices that share them.
+
+        The function may differentiate: it sees one device's examples. Nothing may differentiate
+        through the sum over devices, whose gradient would be wrong without an error.
+
+        Args:
+            fn: `(member, examples [B, ...]) -> (sums, rows [B, ...])`. The sums are added up over
+                the slices of the examples, the rows stay where the examples are.
+            unrolls: Whether the members of a device follow each other on CPU, where a convolution
+                that is vmapped over kernels has no fast form.
+        """
+        if self.splits_members:  # The compiler sees whole members, and divides the work.
+            return fn
+        one = unrolled(fn) if unrolls and self.platform == "cpu" else fn
+
+        def on_slice(member: Any, examples: Any) -> tuple[Any, Any]:
+            sums, rows = one(member, examples)
+            return (jax.lax.psum(sums, DATA) if self.num_slices > 1 else sums), rows
+
+        whole, spread = PartitionSpec(), PartitionSpec(DATA)
+        # What users' networks do within loops is not annotated for check_vma.
+        return jax.shard_map(
+            on_slice,
+            mesh=self.mesh,
+            in_specs=(whole, spread),
+            out_specs=(whole, spread),
+            check_vma=False,
+        )
+
+    # Where arrays lie.
+
+    def sharding(self, *axes: str | None) -> NamedSharding:
+        """Says where an array lies whose first axes are those of the mesh; None: not spread."""
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    def of_members(self, tree: Any, whole: bool = False) -> Any:
+        """Says where arrays [num_places, ...] of members lie, a tree of shardings.
+
+        Args:
+            tree: Of the arrays.
+            whole: If True, no row lies beside its data.
+        """
+
+        def one(path: Any, leaf: Any) -> NamedSharding:
+            if self.is_split(path) and not whole:
+                return self.sharding(ENSEMBLE, DATA)
+            axes: list[str | None] = [ENSEMBLE] + [None] * (len(leaf.shape) - 1)
+            if self.splits_members and _num_bytes(leaf) >= SMALL_BYTES * leaf.shape[0]:
+                fit = [i for i in range(1, leaf.ndim) if leaf.shape[i] % self.num_slices == 0]
+                if fit:
+                    axes[max(fit, key=lambda i: leaf.shape[i])] = DATA
+            return self.sharding(*axes)
+
+        return jax.tree.map_with_path(one, tree)
+
+    # Between host and devices.
+
+    def put_members(self, tree: Any, whole: bool = False) -> Any:
+        """Puts host arrays [M, ...] on the devices, [num_places, ...]; the last member pads.
+
+        Args:
+            tree: Of the arrays.
+            whole: As of `of_members`.
+        """
+        rows = np.minimum(np.arange(self.num_places), self.num_members - 1)
+
+        def one(leaf: Any, sharding: NamedSharding) -> jax.Array:
+            if isinstance(leaf, Stored):  # Each process reads its part.
+                return leaf.put(rows, sharding)
+            return put(leaf[rows], sharding)
+
+        tree = jax.tree.map(lambda x: x if isinstance(x, Stored) else np.asarray(x), tree)
+        shapes = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((self.num_places, *x.shape[1:]), x.dtype), tree
+        )
+        return jax.tree.map(one, tree, self.of_members(shapes, whole))
+
+    def put_rows(self, tree: Any, numbers: Any) -> Any:
+        """Puts the rows of host arrays [L, ...] that members start with: row k modulo L."""
+        rows = np.asarray(numbers)
+        return self.put_members(jax.tree.map(lambda leaf: leaf[rows % len(leaf)], tree))
+
+    def put_examples(self, tree: Any, axis: int = 0, per_member: bool = False) -> Any:
+        """Puts host arrays on the devices, examples along an axis over the slices.
+
+        Where the examples do not divide, zeros pad them: a weight among the arrays masks these.
+
+        Args:
+            tree: Arrays [..., B, ...], or [..., M, B, ...] where `per_member`.
+            axis: Axis of the examples.
+            per_member: Whether the axis before counts members.
+        """
+        axes: list[str | None] = [None] * axis + [DATA]
+        if per_member:
+            axes[axis - 1] = ENSEMBLE
+
+        def one(leaf: Any) -> jax.Array:
+            leaf = np.asarray(leaf)
+            if per_member:
+                rows = np.minimum(np.arange(self.num_places), self.num_members - 1)
+                leaf = np.take(leaf, rows, axis - 1)
+            excess = -leaf.shape[axis] % self.num_slices
+            if excess:
+                widths = [(0, excess if i == axis else 0) for i in range(leaf.ndim)]
+                leaf = np.pad(leaf, widths)
+            return put(leaf, self.sharding(*axes))
+
+        return jax.tree.map(one, tree)
+
+    def put_everywhere(self, tree: Any) -> Any:
+        """Puts host arrays whole on every device."""
+        return jax.tree.map(lambda leaf: put(np.asarray(leaf), self.sharding()), tree)
+
+    def fetch_members(self, tree: Any, axis: int = 0) -> Any:
+        """Fetches arrays of members to every host, without padding: M along an axis."""
+        cut = (slice(None),) * axis + (slice(self.num_members),)
+        return jax.tree.map(lambda leaf: leaf[cut], fetch(tree))
+
+
+def _num_bytes(leaf: Any) -> int:
+    return math.prod(leaf.shape) * leaf.dtype.itemsize
+
+
+def _check_slices(grid: np.ndarray) -> None:
+    """Refuses groups [G, ...] of TPUs that only the network of a data centre joins."""
+    for devices in grid:
+        slices = {getattr(device, "slice_index", 0) for device in devices}
+        if len(slices) > 1 and devices[0].platform == "tpu":
+            raise InputError(
+                f"each member or chain would lie over {len(devices)} TPUs of {len(slices)} slices, "
+                "which must be of one: use as many members or chains as there are slices or a "
+                "multiple of it, or one slice (nothing was tried on several)"
+            )
+
+
+def unrolled(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the same function, whose `vmap` calls it for one row after the other.
+
+    Many rows are a loop: every copy of a program takes its time to compile.
+    """
+    fn = jax.jit(fn)  # Traced and lowered once, not once a row.
+
+    @jax.custom_batching.custom_vmap
+    def one(*args: Any) -> Any:
+        return fn(*args)
+
+    @one.def_vmap
+    def rows(size: int, in_batched: Any, *args: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        is_batched = jax.tree.leaves(in_batched)
+
+        def of_row(row: Callable[[Any], Any]) -> Any:
+            chosen = [row(x) if b else x for x, b in zip(leaves, is_batched, strict=True)]
+            return one(*jax.tree.unflatten(structure, chosen))
+
+        if size > _MAX_UNROLLED:
+            found = jax.lax.map(lambda i: of_row(lambda x: x[i]), jnp.arange(size))
+        else:
+            each = [of_row(operator.itemgetter(i)) for i in range(size)]
+            found = jax.tree.map(lambda *parts: jnp.stack(parts), *each)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return one

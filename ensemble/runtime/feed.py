@@ -1,0 +1,267 @@
+"""What members see at a step, as the host hands it over and as a program reads it.
+
+A feed has a fixed part, which is on the devices for the whole run, and what it sends of each step.
+Data that every step sees whole are all fixed, batches of the host are all sent. Of examples in an
+accelerator's memory only the numbers are sent.
+"""
+
+import collections
+import concurrent.futures
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ensemble.data.batches import epoch_batches
+from ensemble.data.source import Source
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.streams import Stream
+
+MAX_STEPS = 64
+"""Steps of one program, at most."""
+_MAX_SENT_BYTES = 1 << 22
+"""Bytes of several batches that are sent to one program."""
+_MAX_AHEAD_BYTES = 1 << 26
+"""Bytes of batches that are read ahead."""
+
+Augment = Callable[[jax.Array, jax.Array], jax.Array]
+"""`(keys [B], raw inputs [B, ...]) -> raw inputs`."""
+Order = Callable[[int, int | None], tuple[np.ndarray, np.ndarray]]
+"""`(epoch, member or None) -> (numbers of examples, mask), [steps, B]`."""
+
+
+class Fixed:
+    """The same arrays at every step; None for densities without data."""
+
+    per_member = False
+
+    def __init__(self, fixed: Any = None):
+        self.fixed = fixed
+
+    def send(self, first: int, count: int, size: int) -> Any:
+        """Nothing."""
+        return None
+
+    def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Any:
+        """The arrays."""
+        return fixed
+
+
+class Batch(NamedTuple):
+    """A batch, as members see it.
+
+    Attributes:
+        inputs: [B, ...], as the network sees them.
+        targets: [B].
+        mask: [B] float32, one for examples and zero for padding.
+        weights: [B] float32, the mask times how much an example counts in the loss.
+    """
+
+    inputs: jax.Array
+    targets: Any
+    mask: jax.Array
+    weights: jax.Array
+
+
+class Batches:
+    """Batches of the training split, in the order of (seed, epoch) or (seed, epoch, member).
+
+    Args:
+        devices: Placement of the members.
+        numbers: Numbers of the members.
+        source: Data.
+        order: Order of the examples of an epoch.
+        weigh: `(numbers of examples, targets) -> weights`; None: all count the same.
+        prepare: Makes of raw inputs [B, ...] what networks see.
+        augment: Augmentation of raw inputs.
+        seed: Seed of the run, of augmentation.
+        num_steps: Steps of the run; no batch behind them is read ahead.
+        log_every: Steps between two lines of metrics, of which a program has no more.
+        per_member: Whether each member has an order of its own.
+        augments_each: Whether members that share batches see them augmented differently.
+        on_devices: Whether all examples are on the devices, and only their numbers are sent.
+    """
+
+    def __init__(
+        self,
+        devices: Devices,
+        numbers: Sequence[int],
+        source: Source,
+        order: Order,
+        *,
+        weigh: Callable[[np.ndarray, np.ndarray], np.ndarray | None],
+        prepare: Callable[[jax.Array], jax.Array],
+        augment: Augment | None,
+        seed: int,
+        num_steps: int,
+        log_every: int,
+        per_member: bool = False,
+        augments_each: bool = False,
+        on_devices: bool = False,
+    ):
+        self._devices, self._numbers, self._source = devices, tuple(numbers), source
+        self._weigh, self._prepare, self._augment = weigh, prepare, augment
+        self._seed = seed
+        self.per_member = per_member
+        self.reads_each = per_member or augments_each
+        self._order = functools.lru_cache(2 * (len(self._numbers) if per_member else 1))(order)
+        self._steps_per_epoch, self._batch_size = self._numbers_of_epoch(0)[0].shape[-2:]
+        self._on_devices = on_devices
+        self._num_steps = num_steps
+        self._full = functools.lru_cache(1)(self._put_full)
+        self.ahead = ReadAhead(self._read, num_steps) if source.reads_ahead else None
+        self.fixed = self._put_rows() if on_devices else None
+        example = 4 if on_devices else self._example_bytes
+        most = _MAX_SENT_BYTES // (self._steps_bytes(1) // self._example_bytes * example)
+        self.steps_per_program = max(1, min(MAX_STEPS, log_every, most))
+
+    @property
+    def _example_bytes(self) -> int:
+        return math.prod(self._source.input_shape) * self._source.input_dtype.itemsize
+
+    def _steps_bytes(self, count: int) -> int:
+        num_batches = count * (len(self._numbers) if self.per_member else 1)
+        return num_batches * self._batch_size * self._example_bytes
+
+    def _put_rows(self) -> Any:
+        """Puts all training examples on every device: inputs flat, for axes may be filled up."""
+        inputs, targets = self._source.read("train", slice(None))
+        weights = self._weigh(np.arange(len(inputs)), targets)
+        if weights is not None:
+            weights = weights.astype(np.float32)
+        rows = inputs.reshape(len(inputs), -1), targets, weights
+        return self._devices.put_everywhere(rows)
+
+    def _numbers_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of examples and masks of an epoch, [steps, B] or [M, steps, B]."""
+        if not self.per_member:
+            return self._order(epoch, None)
+        each = [self._order(epoch, k) for k in self._numbers]
+        examples, masks = zip(*each, strict=True)
+        return np.stack(examples), np.stack(masks)
+
+    def _numbers_of_steps(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same of some steps: [count, B] or [count, M, B]."""
+        parts, end = [], first + count
+        while first < end:
+            epoch, begin = divmod(first, self._steps_per_epoch)
+            stop = min(begin + end - first, self._steps_per_epoch)
+            parts.append([one[..., begin:stop, :] for one in self._numbers_of_epoch(epoch)])
+            first += stop - begin
+        examples, mask = (np.concatenate(ones, axis=-2) for ones in zip(*parts, strict=True))
+        if self.per_member:
+            examples, mask = np.swapaxes(examples, 0, 1), np.swapaxes(mask, 0, 1)
+        return examples, mask
+
+    def _read(self, first: int, count: int) -> dict[str, np.ndarray]:
+        """What is sent of some steps."""
+        examples, mask = self._numbers_of_steps(first, count)
+        if self._on_devices:
+            return {"rows": examples.astype(np.int32), "mask": mask}
+        inputs, targets = self._source.read("train", examples)
+        found = {"inputs": inputs, "targets": targets, "mask": mask}
+        weights = self._weigh(examples, targets)
+        if weights is not None:
+            found["weights"] = (mask * weights).astype(np.float32)
+        return found
+
+    def send(self, first: int, count: int, size: int) -> Any:
+        """Puts the batches of some steps on the devices; the last one fills up the program."""
+        found = self.ahead.get(first, count) if self.ahead else self._read(first, count)
+        if count < size:
+            fill = np.minimum(np.arange(size), count - 1)
+            found = {name: leaf[fill] for name, leaf in found.items()}
+        mask = found.pop("mask")
+        full = self._full(mask.shape)
+        if mask.all():
+            return {**full, **self._put(found)}
+        return {**full, **self._put({**found, "mask": mask})}
+
+    def _put(self, arrays: Any) -> Any:
+        return self._devices.put_examples(arrays, 1 + self.per_member, self.per_member)
+
+    def _put_full(self, shape: tuple[int, ...]) -> Any:
+        """What all full batches have in common, so that it is not sent with every step."""
+        positions = np.broadcast_to(np.arange(shape[-1], dtype=np.int32), shape)
+        return self._put({"mask": np.ones(shape, np.float32), "positions": positions})
+
+    def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Batch:
+        """The batch of a step, augmented and prepared.
+
+        Args:
+            fixed: All examples, if they are on the devices.
+            sent: Of the step.
+            step: Its number.
+            key: Key of the member where batches or augmentations are its own, else None.
+        """
+        mask, weights = sent["mask"], sent.get("weights")
+        if fixed is None:
+            inputs, targets = sent["inputs"], sent["targets"]
+        else:
+            rows = sent["rows"]
+            inputs, targets, counts = jax.tree.map(
+                lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), fixed
+            )
+            inputs = inputs.reshape(*rows.shape, *self._source.input_shape)
+            weights = None if counts is None else mask * counts
+        if self._augment is not None:
+            # Member k's key is the seed's folded with k; no member has this number.
+            whose = jax.random.fold_in(jax.random.key(self._seed), 2**32 - 1)
+            if key is not None:
+                whose = jax.random.fold_in(key, Stream.AUGMENT)
+            whose = jax.random.fold_in(whose, step)
+            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(whose, sent["positions"])
+            inputs = self._augment(keys, inputs)
+        weights = mask if weights is None else weights
+        return Batch(self._prepare(inputs), targets, mask, weights)
+
+
+class ReadAhead:
+    """Reads steps in their order before they are asked for, several at once.
+
+    To begin to read a shard costs as much as some records of it.
+
+    Args:
+        read: `(first step, count) -> arrays [count, ...] by name`.
+        end: First step that is none any more.
+
+    Attributes:
+        seconds_waited: Seconds for which steps were waited for.
+    """
+
+    def __init__(self, read: Callable[[int, int], dict[str, np.ndarray]], end: int):
+        self._read, self._end = read, end
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, "read_ahead")
+        self._next: collections.deque[tuple[int, int, Any]] = collections.deque()
+        self.seconds_waited = 0.0
+
+    def get(self, first: int, count: int) -> dict[str, np.ndarray]:
+        """Returns some steps, and has as many after them read.
+
+        Raises:
+            InputError: They cannot be read.
+        """
+        while self._next and self._next[0][:2] != (first, count):  # A run goes on elsewhere.
+            self._next.popleft()[2].cancel()
+        begin = first + count * len(self._next)
+        while begin < self._end and len(self._next) < 3:
+            size = min(count, self._end - begin)
+            self._next.append((begin, size, self._pool.submit(self._read, begin, size)))
+            begin += size
+        began = time.perf_counter()
+        found: dict[str, np.ndarray] = self._next.popleft()[2].result()
+        self.seconds_waited += time.perf_counter() - began
+        return found
+
+
+def shuffled(num_examples: int, batch_size: int, seed: int) -> Order:
+    """The order of all examples, anew in each epoch."""
+
+    def order(epoch: int, member: int | None) -> tuple[np.ndarray, np.ndarray]:
+        return epoch_batches(num_examples, batch_size, seed, epoch, member)
+
+    return order

@@ -1,0 +1,287 @@
+"""The one loop: members of any method start or are restored, advance, are recorded and saved."""
+
+import collections
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from ensemble.runtime.algorithm import Algorithm, Start
+from ensemble.runtime.devices import Devices, fetch
+from ensemble.runtime.programs import Members, Programs, Told
+from ensemble.runtime.rows import Period, Rows
+from ensemble.runtime.status import Status
+from ensemble.sharding import processes
+
+MAX_IN_FLIGHT = 8
+"""Programs that are dispatched before the first is waited for: lines of XLA:CPU may stall."""
+_IN_FLIGHT_SECONDS = 4.0
+"""What programs in flight may take together: a run that is asked to stop waits for them."""
+_CHUNK_SECONDS = 8.0
+"""What the steps between two looks at signals should take at most."""
+SAVE_SECONDS = 60.0
+"""After so long a run of slow steps is saved, though nothing else is due."""
+
+
+class Periods(NamedTuple):
+    """When something happens, in steps; 0 is never.
+
+    Attributes:
+        log: Steps of a line of metrics; evaluations write one, too.
+        evaluate: Steps between two evaluations.
+        save: Steps between two checkpoints.
+    """
+
+    log: int
+    evaluate: int
+    save: int
+
+    def next_after(self, step: int) -> int:
+        """Returns the first step after this one at which one of them is due."""
+        return min((step // every + 1) * every for every in self if every)
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds of the loop.
+
+    Attributes:
+        step: Steps that were taken.
+        members: `Members`, on the devices.
+        shared: What they share.
+        rows: Rows that are not written yet.
+    """
+
+    step: int
+    members: Members
+    shared: Any
+    rows: Rows
+
+
+class Observer(Protocol):
+    """Who is told what the members do."""
+
+    def started(self, loop: "Loop") -> None:
+        """Members have started or were restored."""
+
+    def advanced(self, step: int, seconds: float, compiles: bool) -> None:
+        """The steps up to this one have come back from the devices."""
+
+    def period(self, period: Period, status: np.ndarray) -> None:
+        """A line of metrics is due; `status` [M] is that after it."""
+
+    def evaluate(self, loop: "Loop") -> bool:
+        """An evaluation is due; returns whether the run may end."""
+
+    def stopping(self) -> None:
+        """The loop is about to save and to end."""
+
+    def save(self, loop: "Loop") -> None:
+        """A checkpoint is due."""
+
+
+class Loop:
+    """Moves members to a goal.
+
+    Args:
+        algorithm: Method.
+        devices: Placement of the members.
+        numbers: Their numbers.
+        seed: Seed of the run.
+        periods: When something is due.
+        observer: Who is told.
+        asked_to_stop: Whether the run is to stop; all processes ask alike.
+
+    Attributes:
+        step: Steps that were taken.
+        members: Members on the devices.
+        shared: What they share.
+        rows: Rows that are not written yet.
+        status: [M] of the members, as far as is known.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        devices: Devices,
+        numbers: Sequence[int],
+        seed: int,
+        periods: Periods,
+        observer: Observer,
+        asked_to_stop: Callable[[], bool] = lambda: False,
+    ):
+        self.algorithm, self.devices, self.numbers = algorithm, devices, tuple(numbers)
+        self._periods, self._observer, self._asked = periods, observer, asked_to_stop
+        length = max(1, min(algorithm.steps_per_program, periods.log, algorithm.num_steps or 1))
+        self.programs = algorithm.programs or Programs(algorithm, devices, numbers, seed, length)
+        self.status = np.full(len(self.numbers), Status.ACTIVE, np.int8)
+        self._in_flight: collections.deque[tuple[int, int, Told]] = collections.deque()
+        self._pace = Pace(self.programs.length, self.programs.stride)
+        self.step, self.shared, self.rows = 0, None, Rows()
+        self.members: Members = None  # type: ignore[assignment]
+
+    def start(self) -> None:
+        """Starts the members."""
+        algorithm = self.algorithm
+        found = algorithm.start() if algorithm.start else Start()
+        self.shared = self.devices.put_everywhere(found.shared)
+        self.members = self.programs.start(found._replace(shared=self.shared))
+        self._between()
+
+    def restore(self, saved: Saved) -> None:
+        """Goes on from a checkpoint."""
+        self.step, self.members, self.shared, self.rows = saved
+        self.status = self.devices.fetch_members(self.members.status)
+
+    def go(self, until: int | None = None) -> bool:
+        """Takes the steps up to the goal.
+
+        Args:
+            until: Goal, at most that of the algorithm; None: that.
+
+        Returns:
+            Whether they were all taken, or the run may end; False: it was asked to stop, and has
+            been saved.
+        """
+        goal = self.algorithm.num_steps if until is None else until
+        self._observer.started(self)
+        saved, done = time.monotonic(), self.step >= goal or self._all_stand
+        while not done:
+            processes.at_step(self.step)
+            end = min(self._next_due(), goal, self.step + processes.tell(self._pace.steps))
+            self._advance(end)
+            self._between()
+            ends = self.finished or self._all_stand
+            done, evaluates = ends or self.step >= goal, self._is_due(self._periods.evaluate)
+            if evaluates or done:
+                self._drain()
+                if (evaluates or ends) and self.rows.end > self.rows.first:
+                    self._observer.period(self.rows.take(), self.status)
+                done = self._observer.evaluate(self) or done or self._all_stand
+            stops = self._asked() and not done
+            late = processes.tell(int(time.monotonic() - saved > SAVE_SECONDS))
+            if stops:
+                self._observer.stopping()
+            if stops or done or late or self._is_due(self._periods.save):
+                self._drain()
+                self._observer.save(self)
+                saved = time.monotonic()
+            if stops:
+                return False
+        processes.at_step(None)
+        return True
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps have been taken."""
+        return self.step >= self.algorithm.num_steps
+
+    def parameters(self) -> Any:
+        """What predicts now, [num_places, K, ...], on the devices."""
+        return self.programs.parameters(self.members, self.shared, self.step)
+
+    @property
+    def _all_stand(self) -> bool:
+        return not np.any(self.status == Status.ACTIVE)
+
+    def _is_due(self, every: int) -> bool:
+        return every > 0 and self.step % every == 0
+
+    def _next_due(self) -> int:
+        """The first step after this one at which the host has something to do."""
+        end, keep = self._periods.next_after(self.step), self.algorithm.keep
+        due = [one.due for one in self.algorithm.between]
+        if keep is not None and not self.programs.num_kept:
+            due.append(lambda step: bool(keep.before(step) > keep.before(step - 1)))
+        steps = range(self.step + 1, end) if due else ()
+        return next((step for step in steps if any(one(step) for one in due)), end)
+
+    def _advance(self, end: int) -> None:
+        """Takes steps; what they say is fetched some programs later."""
+        programs, keep = self.programs, self.algorithm.keep
+        if not self._in_flight:  # What the host did meanwhile is no time of the steps.
+            self._pace.resume()
+        while self.step < end:
+            count = min(programs.length, end - self.step)
+            self.members, told = programs.advance(self.members, self.shared, self.step, count)
+            first, self.step = self.step, self.step + count
+            ends = keep is not None and not programs.num_kept
+            if keep is not None and ends and keep.before(self.step) > keep.before(first):
+                kept = jax.tree.map(lambda leaf: leaf[None], self.parameters())
+                told = told._replace(kept=kept)
+            self._in_flight.append((first, count, told))
+            while len(self._in_flight) >= self._pace.programs:
+                self._note(*self._in_flight.popleft())
+
+    def _between(self) -> None:
+        """Does what is due between two steps."""
+        for one in self.algorithm.between:
+            if one.due(self.step):
+                self._drain()
+                self.members = self.programs.change(one, self.members, self.shared, self.step)
+                self.status = self.devices.fetch_members(self.members.status)
+
+    def _drain(self) -> None:
+        """Waits for all steps."""
+        while self._in_flight:
+            self._note(*self._in_flight.popleft())
+
+    def _note(self, first: int, count: int, told: Told) -> None:
+        """Notes what some steps have said, in their order."""
+        fetched = self.devices.fetch_members(told.scalars, axis=1)
+        scalars = {name: leaf[:count] for name, leaf in fetched.items()}
+        of_all = {name: leaf[:count] for name, leaf in fetch(told.of_all).items()}
+        self.status, kept, keep = self.devices.fetch_members(told.status), None, self.algorithm.keep
+        if told.kept is not None and keep is not None:
+            number = int(keep.before(first + count) - keep.before(first))
+            kept = self.devices.fetch_members(told.kept, axis=1)
+            kept = jax.tree.map(lambda leaf: leaf[:number], kept) if number else None
+        seconds, compiles = self._pace.note(count)
+        self.rows.append(count, scalars, of_all, kept)
+        self._observer.advanced(self.rows.end, seconds, compiles)
+        if self.rows.end % self._periods.log == 0:
+            self._observer.period(self.rows.take(), self.status)
+
+
+class Pace:
+    """Finds from how long programs take how many may be in flight, and how many steps in a chunk.
+
+    The first program compiles, and its time counts for nothing. The number of steps at most doubles
+    with each program, so that a few quick steps do not vouch for many.
+
+    Args:
+        length: Steps of a program.
+        stride: Steps of which only multiples are taken.
+
+    Attributes:
+        steps: Steps until the loop looks at signals again.
+        programs: Programs that may be in flight.
+    """
+
+    def __init__(self, length: int, stride: int = 1):
+        self._length, self._stride, self._compiled = length, stride, False
+        self.steps, self.programs = stride, 1
+        self._since = time.monotonic()
+
+    def resume(self) -> None:
+        """Starts or restarts the measurement, with nothing left on the devices."""
+        self._since = time.monotonic()
+
+    def note(self, count: int) -> tuple[float, bool]:
+        """Notes that a program of so many steps has ended.
+
+        Returns:
+            The seconds since the one before, and whether it was the first, which compiles.
+        """
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        if not self._compiled:
+            self._compiled = True
+            return seconds, True
+        of_step = max(seconds, 1e-9) / count
+        steps = min(2 * self.steps, int(_CHUNK_SECONDS / of_step))
+        self.steps = max(1, steps // self._stride) * self._stride
+        in_flight = int(_IN_FLIGHT_SECONDS / (of_step * min(self._length, self.steps)))
+        self.programs = max(1, min(MAX_IN_FLIGHT, in_flight))
+        return seconds, False

@@ -1,0 +1,208 @@
+"""Result of `config.method`: an algorithm, its placement, and a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+import ml_collections
+import numpy as np
+
+from ensemble.data.source import SplitInputs
+from ensemble.draws.predictions import predict_in_passes
+from ensemble.fitted import Fitted, Predict, predict_plainly
+from ensemble.likelihoods.predictive import Predictive
+from ensemble.runtime.algorithm import Algorithm
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.loading import flattened
+from ensemble.runtime.rows import Period
+from ensemble.runtime.status import FAILURES
+
+if TYPE_CHECKING:
+    from ensemble.runtime.run import Run
+
+
+class Report:
+    """Metrics, sections and predictions of a run. A method that reports more subclasses it.
+
+    Attributes:
+        noun: Name of a member in messages.
+        set_noun: Name of one of its parameter samples.
+        charts: Pattern of tags by title, for curves in one chart of TensorBoard.
+        predict: Function that predicts by one pass of one parameter sample.
+        run: The run, once it has begun.
+    """
+
+    noun = "member"
+    set_noun = "set"
+    charts: ClassVar[Mapping[str, str]] = {"training loss": "train/member_[0-9]+/loss"}
+    predict: Predict = staticmethod(predict_plainly)
+    run: Any = None
+
+    def __init__(self, config: ml_collections.FrozenConfigDict, task: Any, remedy: str):
+        self.config, self.task, self.remedy = config, task, remedy
+
+    # While it runs.
+
+    def scalars(self, run: Run, period: Period) -> dict[str, float]:
+        """The scalars of a line of metrics, by tag: means over its steps."""
+        found = {}
+        with np.errstate(invalid="ignore"):
+            for name, values in period.scalars.items():
+                for k, value in zip(run.numbers, values.mean(axis=0), strict=True):
+                    found[f"train/member_{k:02d}/{name}"] = float(value)
+            for name, value in period.of_all.items():
+                found[f"train/ensemble/{name}"] = float(value.mean())
+        return found
+
+    def examples(self, run: Run, period: Period) -> int:
+        """Examples that the members have learned from, summed over members."""
+        before = run.method.examples_before
+        return (before(period.end) - before(period.first)) * len(run.numbers)
+
+    def rate(self, examples_per_second: float) -> dict[str, float]:
+        """The speed as it is shown, by member-examples a second."""
+        return {"train/member_examples_per_second": examples_per_second}
+
+    def recorded(self, run: Run, period: Period) -> Mapping[str, np.ndarray]:
+        """What goes to the disk with what is kept, [steps, M] or [steps, M, n] by name.
+
+        Of all steps, or of those alone after which something is kept: `Keep.only_rows`.
+        """
+        return period.scalars
+
+    def stripped(self, sets: Any) -> Any:
+        """Kept parameters [M, n, ...] without what pads them on the devices."""
+        return sets
+
+    def resumed(self, run: Run, step: int, goal: int) -> None:
+        """Notes that a run goes on from a step, whose goal was this when it was saved."""
+
+    def has_predictions(self, run: Run) -> bool:
+        """Whether the members predict yet."""
+        return True
+
+    def predictions(self, run: Run, split: str) -> Predictive:
+        """What the members say of a split now."""
+        sets = run.loop.parameters()
+        number = jax.tree.leaves(sets)[0].shape[1] * run.predict.num_each
+        return predict_in_passes(
+            functools.partial(run.predict, sets),
+            SplitInputs(self.task.dataset, split),
+            (len(run.numbers), number),
+            self.task.likelihood,
+        )
+
+    def monitored(self, run: Run) -> dict[str, float]:
+        """What an evaluation shows beside scores, by tag."""
+        return {}
+
+    def figures(self, run: Run) -> Mapping[str, list[Any]]:
+        """Charts of what is not scored on a split, by name."""
+        return {}
+
+    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+        """What of all scalars a line of the log shows."""
+        losses = [
+            v
+            for tag, v in scalars.items()
+            if tag.startswith("train/member_") and tag.endswith("/loss") and np.isfinite(v)
+        ]
+        return {"train loss": float(np.mean(losses))} if losses else {}
+
+    def may_end(self, scalars: Mapping[str, float]) -> bool:
+        """Whether what `monitored` says suffices to end the run."""
+        return False
+
+    # In the end.
+
+    def finish(self, run: Run) -> bool:
+        """Changes members that have taken all steps, or have stopped; returns whether it did."""
+        return False
+
+    def judge(self, run: Run) -> None:
+        """Marks members as failed that can be told only in the end."""
+
+    def sections(self, run: Run, timing: Mapping[str, float | None]) -> dict[str, Any]:
+        """Entries of results.json beside the scores; every process asks, the main one's count."""
+        return {}
+
+    def write(self, run: Run) -> None:
+        """Writes files of its own into the workdir."""
+
+    def fitted(self, run: Run, live: Sequence[int]) -> Fitted | None:
+        """What the live members predict with."""
+        sets = run.devices.fetch_members(run.loop.parameters())
+        return flattened(
+            sets,
+            [run.numbers.index(k) for k in live],
+            predict=self.predict,
+            num_passes=run.algorithm.passes,
+            nouns=(self.noun, self.set_noun),
+            is_split=run.devices.splits_members,
+        )
+
+    def fault(self, run: Run) -> str:
+        """What the task finds with the last finite variables of the first member that failed."""
+        state = run.loop.members.state
+        return self.fault_of(run, state.variables) if hasattr(state, "variables") else ""
+
+    def fault_of(self, run: Run, variables: Any) -> str:
+        """What the task finds with variables [num_places, ...] of the first that failed."""
+        failed = [i for i, one in enumerate(run.loop.status) if one in FAILURES]
+        if not failed:
+            return ""
+        found = run.devices.fetch_members(variables)
+        fault: str = self.task.fault(jax.tree.map(lambda leaf: leaf[failed[0]], found))
+        return fault
+
+    def data(self) -> Any:
+        """Draws of a model, as ArviZ takes them; None of a network."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """Method of a run: algorithm, placement and report.
+
+    Attributes:
+        config: Configuration of the run.
+        task: Task of the run.
+        num_members: Members of the run.
+        place: `(num_members) -> Devices`.
+        algorithm: `(devices, numbers) -> Algorithm` of some members.
+        report: Report of the run.
+        steps_per_epoch: Steps of `config.eval_every_epochs` and its like.
+        num_steps: Steps of the run.
+        examples_before: Examples that a member has seen before a step.
+        members_learn: Task of the members, if another than the run's.
+        tracked_split: Split scored during the run; None: no split.
+        may_end_early: Whether a run may end before the goal.
+        num_trials: Number of settings that members try.
+        duration: Key of the configuration that sets the number of steps.
+        facts: Numbers that a resumed run must have again, each with the key that sets it.
+    """
+
+    config: ml_collections.FrozenConfigDict
+    task: Any
+    num_members: int
+    place: Callable[[int], Devices]
+    algorithm: Callable[[Devices, Sequence[int]], Algorithm]
+    report: Report
+    steps_per_epoch: int
+    num_steps: int
+    examples_before: Callable[[int], int] = lambda step: 0
+    members_learn: Any = None
+    tracked_split: str | None = None
+    may_end_early: bool = False
+    num_trials: int = 1
+    duration: str = "sampler.num_samples"
+    facts: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def learned(self) -> Any:
+        """What the members learn."""
+        return self.members_learn or self.task

@@ -1,1 +1,0 @@
-"""Records on disk: a folder of ArrayRecord shards whose examples are read by their indices."""

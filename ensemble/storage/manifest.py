@@ -1,0 +1,178 @@
+"""`manifest.json` of a workdir: the digests of its files and checkpoints that are written whole.
+
+A new file is written first, then its entry; an entry goes before its file is replaced or removed.
+So a file without an entry is unfinished, whenever a run is killed, and nobody reads it.
+"""
+
+import hashlib
+import json
+import threading
+import zipfile
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from ensemble.errors import InputError
+from ensemble.storage.files import write_file
+from ensemble.storage.json_files import parse, to_json
+from ensemble.storage.npz import read_arrays
+
+_lock = threading.Lock()  # A checkpoint is finished in a thread of Orbax's.
+_UNREAD = ("_CHECKPOINT_METADATA", "commit_success.txt")
+"""Files that Orbax writes last into a checkpoint, and nobody reads here."""
+
+
+class Manifest:
+    """The digests of a workdir's files.
+
+    Args:
+        folder: Workdir, local or remote.
+
+    Attributes:
+        path: Path of the file.
+    """
+
+    def __init__(self, folder: epath.Path):
+        self.path, self._folder = folder / "manifest.json", folder
+
+    def entries(self) -> dict[str, str]:
+        """Reads all digests, by paths from the workdir.
+
+        Raises:
+            InputError: The file is damaged.
+        """
+        if not self.path.exists():
+            return {}
+        try:
+            content = parse(self.path.read_bytes())
+            if content["digest"] != _digest_of(content["files"]):
+                raise ValueError
+        except (ValueError, KeyError):
+            raise damaged(self.path) from None
+        return dict(content["files"])
+
+    def add(self, path: epath.Path, source: epath.Path | None = None) -> None:
+        """Enters a file, or the folder of a checkpoint.
+
+        Args:
+            path: Its path.
+            source: Where it lies until it gets its name.
+        """
+        self._change({self._name(path): _digest(source or path)})
+
+    def forget(self, *names: str) -> None:
+        """Removes the entries of some paths from the workdir."""
+        self._change(dict.fromkeys(names))
+
+    def write(self, path: epath.Path, content: bytes | str) -> None:
+        """Writes a file in place of an earlier one, and its entry."""
+        self.forget(self._name(path))
+        write_file(path, content)
+        self.add(path)
+
+    def remove(self, path: epath.Path) -> None:
+        """Removes a file, which need not be there, and its entry."""
+        if path.exists():
+            self.forget(self._name(path))
+            path.unlink()
+
+    def check(self, path: epath.Path) -> bool:
+        """Compares a file, or the folder of a checkpoint, with its digest.
+
+        Returns:
+            False if it is not there, or unfinished.
+
+        Raises:
+            InputError: It is damaged, or of another run.
+        """
+        while True:
+            expected = self.entries().get(self._name(path))
+            if expected is None or not path.exists():
+                return False
+            try:
+                if _size(path) == int(expected.split()[0]) and _digest(path) == expected:
+                    return True
+            except (FileNotFoundError, zipfile.BadZipFile):
+                pass
+            if self.entries().get(self._name(path)) == expected:  # Else a run has replaced it.
+                if not path.exists():
+                    return False
+                raise damaged(path)
+
+    def read(self, path: epath.Path) -> dict[str, Any]:
+        """Reads a JSON object; empty if there is no such file, or it is unfinished.
+
+        Raises:
+            InputError: It is damaged, or of another run.
+        """
+        return parse(path.read_bytes()) if self.check(path) else {}
+
+    def read_npz(
+        self, path: epath.Path, prefixes: tuple[str, ...] = ("",)
+    ) -> dict[str, np.ndarray]:
+        """Reads the arrays of an npz file whose names begin so; empty as of `read`.
+
+        Raises:
+            InputError: It is damaged, or of another run.
+        """
+        if not self.check(path):
+            return {}
+        try:
+            with path.open("rb") as file:
+                return read_arrays(file, prefixes=prefixes)
+        except ValueError:
+            raise damaged(path) from None
+
+    def _name(self, path: epath.Path) -> str:
+        return path.relative_to(self._folder).as_posix()
+
+    def _change(self, entries: dict[str, str | None]) -> None:
+        with _lock:
+            before = self.entries()
+            after = {name: one for name, one in {**before, **entries}.items() if one is not None}
+            if after != before or not self.path.exists():
+                content = {"files": after, "digest": _digest_of(after)}
+                write_file(self.path, to_json(content))
+
+
+def damaged(path: epath.Path) -> InputError:
+    """The line for a file that is not what its run has written."""
+    return InputError(
+        f"{path} is damaged, or of another run; restore it from a copy, or start the run again in "
+        "a new --workdir"
+    )
+
+
+def _files(path: epath.Path) -> list[epath.Path]:
+    if not path.is_dir():
+        return [path]
+    inner = sorted(one for one in path.iterdir() if one.name not in _UNREAD)
+    return [file for one in inner for file in _files(one)]
+
+
+def _size(path: epath.Path) -> int:
+    return sum(one.stat().length for one in _files(path))
+
+
+def _digest(path: epath.Path) -> str:
+    """The bytes of a file or folder, and a digest.
+
+    Of an npz file it is of names, sizes and CRCs, which are compared where arrays are read: so
+    parts of large files can be read alone.
+    """
+    content: Any
+    if path.suffix == ".npz":
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            content = [(one.filename, one.file_size, one.CRC) for one in archive.infolist()]
+    else:
+        content = [
+            (one.relative_to(path).as_posix(), hashlib.blake2b(one.read_bytes()).hexdigest())
+            for one in _files(path)
+        ]
+    return f"{_size(path)} {_digest_of(content)}"
+
+
+def _digest_of(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

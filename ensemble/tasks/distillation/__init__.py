@@ -1,1 +1,0 @@
-"""One network, or a few, that learn what an ensemble predicts."""

@@ -1,0 +1,64 @@
+"""What chains say while they run."""
+
+import types
+
+import numpy as np
+import pytest
+
+from ensemble.methods.chain_report import ChainReport
+from ensemble.run.progress import _readable
+
+
+def make_report(traced=(), **config):
+    likelihood = types.SimpleNamespace(traced=traced)
+    task = types.SimpleNamespace(scored=lambda: types.SimpleNamespace(likelihood=likelihood))
+    return ChainReport(types.SimpleNamespace(num_chains=2, **config), task, "", 0, "validation")
+
+
+@pytest.mark.parametrize(
+    ("rhat", "ess", "found", "ends"),
+    [
+        (0.0, 0.0, (1.0, 9999), False),  # Nothing is asked for.
+        (1.01, 0.0, (1.005, 400), True),
+        (1.01, 0.0, (1.02, 400), False),
+        (1.01, 0.0, (1.005, 99), False),  # A lucky R-hat of few draws.
+        (0.0, 300.0, (1.5, 301), True),
+        (0.0, 300.0, (1.5, 299), False),
+        (1.01, 300.0, (1.02, 301), False),
+    ],
+)
+def test_it_has_converged_when_all_that_is_asked_for_is_there(rhat, ess, found, ends):
+    scalars = {"posterior/rhat_max": found[0], "posterior/ess_bulk_min": found[1]}
+    goal = types.SimpleNamespace(r_hat=rhat, ess=ess)
+    assert make_report(stop_when=goal).may_end(scalars) == ends
+
+
+def test_scalars_are_by_chain_and_the_headline_is_their_mean():
+    infinite = np.array([[0.1, np.inf], [0.3, np.inf], [0.2, 5.0]])  # [K, C].
+    ones = np.ones((3, 2))
+    draws = {
+        "log_density": -ones,
+        "acceptance_rate": np.array([[0.5, 0.7], [0.7, 0.9], [0.6, 0.8]]),
+        "energy_error": infinite,
+        "is_divergent": np.array([[0, 1], [0, 1], [0, 0]], bool),
+        "step_size": np.array([[0.5, 0.5], [0.5, 0.5], [0.1, 0.3]]),
+        "accuracy": ones,
+        "nll": 2 * ones,
+    }
+    report = make_report(("accuracy", "nll"))
+    run, period = types.SimpleNamespace(numbers=[0, 1]), types.SimpleNamespace(scalars=draws)
+    scalars = report.scalars(run, period)
+    assert scalars["posterior/chain_01/nll"] == 2
+    assert scalars["posterior/chain_01/acceptance"] == pytest.approx(0.8)
+    assert scalars["posterior/chain_00/energy_error"] == pytest.approx(0.2)
+    assert scalars["posterior/chain_01/divergences"] == 2
+    assert "posterior/chain_01/energy_error" not in scalars  # Infinite: it is not shown.
+    scalars["validation/average_draw/nll"] = 0.4
+    shown = report.headline(scalars)
+    assert shown["step size"] == pytest.approx(0.2)
+    assert shown["energy error"] == pytest.approx(0.2)
+    assert shown["average draw's nll"] == 0.4
+    assert "R-hat" not in shown
+    scalars["posterior/chain_00/divergences"] = 1.0
+    divergences = report.headline(scalars)["divergences"]
+    assert (divergences, _readable(divergences)) == (3, "3")  # A count, over all chains.

@@ -1,0 +1,162 @@
+"""Members that hold each other's rows out."""
+
+import jax
+import numpy as np
+import pytest
+from conftest import small_config
+from run_parts import loop_of, task_of
+
+import ensemble
+from ensemble import InputError
+from ensemble.likelihoods.classes import Categorical
+from ensemble.likelihoods.numbers import Gaussian
+from ensemble.methods import kfold_bagging
+from ensemble.methods.folds import Folds, make_folds
+from ensemble.methods.held_predictions import HeldPredictions, fitted_factor
+from ensemble.storage.held_out import read_held_out
+from ensemble.storage.workdir import Workdir
+
+QUIET = {"show_progress": False}
+CONFIG = small_config(
+    method="kfold_bagging", model="mlp", train_on_all=True, scaler="robust", optimizer="adam"
+) | {"mlp.widths": "16", "learning_rate": 0.02, "num_epochs": 8, "early_stopping_epochs": 4}
+NUMBERS = {**CONFIG, "likelihood": "gaussian"}
+
+
+def numbers(num_rows=200, noise=0.3, seed=0):
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(num_rows, 4)).astype(np.float32)
+    targets = 5 + 3 * (inputs[:, 0] + np.sin(2 * inputs[:, 1]) + noise * rng.normal(size=num_rows))
+    return {"train_inputs": inputs, "train_targets": targets.astype(np.float32)}
+
+
+@pytest.mark.check
+def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
+    """Their targets change nothing of what it becomes, and all of what the others do."""
+    folds = Folds(2, np.arange(200) % 2, np.zeros(200, bool))
+    monkeypatch.setattr(kfold_bagging, "make_folds", lambda *_: folds)
+    # One setting is tried, without a linear model, whose penalty is chosen by all rows.
+    config = {**NUMBERS, "likelihood": "gaussian_homoscedastic", "num_epochs": 3}
+    data, held = numbers(), folds.held_out(0)
+    targets = data["train_targets"].copy()
+    targets[held] = targets[held][::-1]  # Their mean and deviation stay.
+    found = []
+    for one in (data, {**data, "train_targets": targets}):
+        loop = loop_of(config, one)
+        loop.start()
+        loop.go()
+        moving = loop.members.state.held.moving  # Which of the epochs is best, the rows do decide.
+        found.append(loop.devices.fetch_members(moving.variables["params"]))
+    gaps = [
+        np.abs(a - b).reshape(4, -1).max(axis=1)
+        for a, b in zip(*map(jax.tree.leaves, found), strict=True)
+    ]
+    assert (np.max(gaps, axis=0)[[0, 2]] == 0).all()
+    assert (np.max(gaps, axis=0)[[1, 3]] > 1e-4).all()
+
+
+@pytest.mark.check
+def test_where_nothing_is_better_members_are_the_linear_model():
+    """A step so large that all later epochs are worse: what predicts is the start."""
+    data = numbers()
+    config = {**NUMBERS, "learning_rate": 1e4, "num_epochs": 2}
+    result = ensemble.train(config, data, **QUIET)
+    found = result.report["cross_fitted"]
+    assert found["best_epochs"] == [0, 0, 0, 0]
+    assert found["below_linear"] == pytest.approx([0, 0], abs=5e-3)  # Two of them, on some rows.
+    line = result.report["cross_fitted"]["summary"]
+    assert "not distinguishable from the linear model" in line
+    said = result.predictor(data["train_inputs"]).mean
+    slopes = np.linalg.lstsq(
+        np.c_[data["train_inputs"], np.ones(200)], data["train_targets"], rcond=None
+    )[0]
+    assert np.corrcoef(said, np.c_[data["train_inputs"], np.ones(200)] @ slopes)[0, 1] > 0.97
+
+
+@pytest.mark.check
+def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path):
+    found = ensemble.train({**NUMBERS, "ensemble_size": 8}, numbers(), str(tmp_path), **QUIET)
+    predictor = found.predictor
+    kept = read_held_out(Workdir(tmp_path), 200)
+    assert np.isfinite(kept).all()
+    source = task_of(NUMBERS, numbers()).dataset
+    folds = make_folds(source, 0, 0)
+    arrays = predictor(numbers()["train_inputs"]).arrays
+    targets = source.targets("train")
+    for row in (0, 1, 2, 199):
+        own = [k for k in range(8) if row in folds.held_out(k)]
+        said = {name: one[own][:, row : row + 1] for name, one in arrays.items()}
+        nll = -predictor.likelihood.predictive(said).log_prob(targets[row : row + 1])
+        np.testing.assert_allclose(kept[row], nll[0], rtol=1e-4)
+    damaged = tmp_path / "predictions/held_out.npz"
+    with pytest.raises(InputError, match="of another run"):
+        read_held_out(Workdir(tmp_path), 201)
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    with pytest.raises(InputError, match="damaged"):
+        read_held_out(Workdir(tmp_path), 200)
+
+
+# How wide the mixture is.
+
+
+def held(arrays, targets, folds):
+    """Predictions of members [M, N] by name, of the rows of their folds alone."""
+    rows = [
+        np.flatnonzero(np.arange(len(targets)) % folds == k % folds) for k in range(len(arrays))
+    ]
+    parts = [
+        {name: one[None, r] for name, one in each.items()}
+        for each, r in zip(arrays, rows, strict=True)
+    ]
+    return HeldPredictions(rows, parts, targets, None)
+
+
+@pytest.mark.parametrize("claimed", [0.7, 0.9, 1.1])
+def test_the_mixture_covers_as_it_says(claimed):
+    """Members err independently, by half the noise: their mixture's width is not theirs."""
+    rng = np.random.default_rng(0)
+    likelihood, num_rows, num_members = Gaussian(0.0, 1.0, -9.0, 9.0), 6000, 8
+    truth = rng.normal(size=num_rows)
+    targets = (truth + rng.normal(size=num_rows)).astype(np.float32)
+    members = [
+        {
+            "loc": (truth + 0.5 * rng.normal(size=num_rows)).astype(np.float32),
+            "scale": np.full(num_rows, claimed, np.float32),
+        }
+        for _ in range(num_members)
+    ]
+    factor = fitted_factor(likelihood, held(members, targets, 4), num_members)
+    whole = {name: np.stack([one[name] for one in members]) for name in ("loc", "scale")}
+    wide = likelihood.tempered(whole, factor)
+    low, high = likelihood.predictive(wide).central(0.9)
+    assert np.mean((low < targets) & (targets < high)) == pytest.approx(0.9, abs=0.02)
+
+
+def test_classes_get_a_temperature_and_few_rows_hardly_one():
+    rng = np.random.default_rng(1)
+    logits = 2 * rng.normal(size=(4000, 3))
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (rng.random((4000, 1)) > probs.cumsum(axis=1)).sum(axis=1)
+    said = 1.4 * logits - np.log(np.exp(1.4 * logits).sum(axis=1, keepdims=True))
+    likelihood = Categorical(["a", "b", "c"])
+    arrays = [{"log_probs": said.astype(np.float32)}] * 4
+    assert fitted_factor(likelihood, held(arrays, labels, 2), 4) == pytest.approx(1.4, abs=0.06)
+    few = [{"log_probs": said[:10].astype(np.float32)}] * 4
+    assert abs(fitted_factor(likelihood, held(few, labels[:10], 2), 4) - 1) < 0.1
+    assert fitted_factor(likelihood, held(arrays[:2], labels, 2), 2) is None  # One holds a row out.
+
+
+def test_weights_count_in_what_is_held_out():
+    """Rows of hardly any weight are as good as none: those of a second population."""
+    data = numbers(300)
+    noise = np.random.default_rng(9).normal(size=(300, 4)).astype(np.float32)
+    joined = {
+        "train_inputs": np.concatenate([data["train_inputs"], noise]),
+        "train_targets": np.concatenate([data["train_targets"], 50 + 0 * noise[:, 0]]),
+        "sample_weight": np.repeat([1.0, 1e-6], 300).astype(np.float32),
+    }
+    loop = loop_of({**NUMBERS, "num_epochs": 2}, joined)
+    loop.start()
+    loop.go()
+    lowest = loop.devices.fetch_members(loop.members.state.held.lowest)
+    assert (lowest < 4).all()  # Of a normal distribution about all rows it is 4.7.

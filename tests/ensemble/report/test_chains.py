@@ -1,0 +1,71 @@
+"""Chains that do not agree get advice by the cause."""
+
+import pytest
+
+from ensemble.report.chains import chain_findings
+
+
+def results(**posterior):
+    found = {
+        "rhat_max": 1.002, "ess_bulk_min": 900.0, "ess_tail_min": 800.0, "rhat_chance": 1.01,
+        "rhat_worst": "x", "num_samples": 500, "num_warmup": 500, "converged": True,
+        "accept": 0.85, "accept_by_chain": [0.85] * 4, "divergences": 0, "step_size": [0.1] * 4,
+    }  # fmt: skip
+    bad = {"rhat_max": 1.3, "ess_bulk_min": 20.0, "converged": False} if posterior else {}
+    config = {"sampler": {"step_size": 0.1, "target_accept": 0.8}}
+    return {
+        "active_members": [0, 1, 2, 4], "config": config, "posterior": found | bad | posterior
+    }  # fmt: skip
+
+
+def test_chains_that_agree_are_good():
+    (one,) = chain_findings(results())
+    assert (one.code, one.level) == ("convergence", "good")
+    assert "R-hat is up to 1.002" in one.text
+    assert not chain_findings({"posterior": {"num_total_samples": 9}})
+    assert not chain_findings({})
+
+
+@pytest.mark.parametrize(
+    ("posterior", "code", "word"),
+    [
+        ({"rhat_max": float("nan")}, "convergence", "too few"),
+        ({"rhat_max": 1.2}, "convergence", "mix slowly"),
+        ({"accept_by_chain": [0.8, 0.01, 0.8, 0.02]}, "convergence", "Chains 1, 4 hardly moved"),
+        ({"modes": [[0], [1]], "modes_scalar": "x"}, "convergence", "2 modes of x"),
+        ({"num_warmup": 0, "divergences": 3}, "step_too_long", "0.1 to 0.05"),
+        ({"num_warmup": 0, "energy_variance": 50.0}, "step_too_long", "step_size"),
+        ({"step_size": [0.1, 0.0, 0.1, 0.1]}, "step_not_found", "chains 1"),
+        ({"divergences": 7}, "divergences", "target_accept"),
+        ({"divergences": 7, "energy_variance": 1e-3}, "divergences", "adjusted_mclmc"),
+    ],
+)
+def test_advice_is_by_cause(posterior, code, word):
+    found = {one.code: one for one in chain_findings(results(**posterior))}
+    assert found[code].level == "warning"
+    assert word in found[code].text
+    sentences = [text for one in found.values() for text in one.text.split(". ")]
+    assert all(len(text.split()) <= 25 for text in sentences)
+
+
+def test_what_a_posterior_is_worth_is_told():
+    more = {
+        "predictive": {"rhat_max": 1.004, "nll_interval": [0.1, 0.3]},
+        "sd_bias": [0.02, 0.1],
+        "temperature": 0.5,
+        "rhat_max": 1.001,
+        "ess_bulk_min": 900.0,
+    }
+    content = results(**more) | {"ladder": {"swap_rates": [[0.5]], "log_evidence": -3.25}}
+    texts = {one.code: one.text for one in chain_findings(content)}
+    assert texts["convergence"].startswith("Its 4 chains")
+    assert "0.1000" in texts["predictions_of_chains"]
+    assert "2.0%" in texts["unadjusted"]
+    assert "0.5" in texts["temperature"]
+    assert "-3.25" in texts["evidence"]
+
+
+def test_a_ladder_that_hardly_swaps_is_too_coarse():
+    content = results() | {"ladder": {"swap_rates": [[0.5, 0.02], [0.4, 0.3]]}}
+    (one,) = [one for one in chain_findings(content) if one.code == "swaps"]
+    assert "Replicas 1 and 2 of chain 0" in one.text

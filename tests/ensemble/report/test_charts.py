@@ -1,0 +1,225 @@
+"""Charts show the numbers that they claim to show, and draw for any data."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from evaluations import KINDS, RECORDS, classes, images
+
+from ensemble.metrics import functions
+from ensemble.report import charts, plots
+from ensemble.report.evaluation import Evaluation
+from ensemble.report.svg import Axis, Chart, image, span, ticks
+
+
+def marks(chart, shape, kind):
+    return [one for one in chart.marks if (one.shape, one.kind) == (shape, kind)]
+
+
+def normal(num_chains=4, num_draws=1000, seed=0):
+    return np.random.default_rng(seed).normal(size=(num_chains, num_draws))
+
+
+@pytest.mark.parametrize("ends", [(0, 1), (-3.2, 17), (1e-9, 1.1e-9), (0, 4e6), (-1e-3, 0)])
+def test_ticks_are_a_few_round_numbers_inside(ends):
+    found = ticks(*ends)
+    assert 3 <= len(found) <= 8
+    assert ends[0] <= found[0] + 1e-15
+    assert found[-1] <= ends[1] + 1e-15
+    np.testing.assert_allclose(np.diff(found), found[1] - found[0])
+
+
+def test_logarithmic_ticks_are_round():
+    axis = Axis(is_log=True).fitted([np.log10([0.03, 30])])
+    assert [text for _, text in axis.ticks] == ["0.1", "1", "10"]
+    axis = Axis(is_log=True).fitted([np.log10([0.2, 3])])
+    assert [text for _, text in axis.ticks] == ["0.3", "1", "3"]
+
+
+def test_values_that_are_not_finite_or_alike_have_a_range():
+    assert span([[np.nan, np.inf]]) == pytest.approx((-0.08, 1.08))
+    for value in (0, 5, -1e9):
+        low, high = span([[value, value]])
+        assert low < value < high
+
+
+def test_reliability_shows_the_bins():
+    evaluation = Evaluation(*classes(500))
+    chart = charts.reliability(evaluation)
+    counts, confidence, accuracy = functions.bins(evaluation.test, evaluation.y, 10)
+    (line,) = marks(chart, "line", "ours")
+    np.testing.assert_allclose(line.xs, confidence[counts > 0])
+    np.testing.assert_allclose(line.ys, accuracy[counts > 0])
+    heights = [one.ys.max() for one in marks(chart, "area", "count")]
+    np.testing.assert_allclose(heights, 0.22 * counts[counts > 0] / counts.max())
+
+
+def test_predictions_outside_their_intervals_are_orange():
+    evaluation = KINDS["student_t"]()
+    chart = charts.predictions(evaluation)
+    low, high = evaluation.test.central(0.9)
+    missed = (evaluation.y < low) | (evaluation.y > high)
+    ((outside,), (inside,)) = (marks(chart, "dots", kind) for kind in ("weak", "ours"))
+    assert (len(outside.xs), len(inside.xs)) == (missed.sum(), (~missed).sum())
+
+
+def test_the_abstention_curve_ends_at_the_score_of_all():
+    evaluation = Evaluation(*classes(500))
+    (line,) = marks(charts.abstention(evaluation), "line", "ours")
+    assert line.ys[-1] == pytest.approx(evaluation.estimate("accuracy").value)
+
+
+def test_sizes_end_at_the_ensemble_and_begin_at_the_members():
+    evaluation = images()
+    _, chart = charts.sizes(evaluation)
+    (line,) = marks(chart, "line", "ours")
+    assert line.ys[-1] == pytest.approx(evaluation.estimate("nll").value)
+    (dots,) = marks(chart, "dots", "single")
+    assert line.ys[0] == pytest.approx(dots.ys.mean())
+
+
+# Training.
+
+
+def test_learning_curves_have_a_line_for_each_member_and_the_ensemble():
+    stopped = {**RECORDS[0], "step": 60, "epoch": 6.0, "train/member_00/loss": 1e40}
+    records = [*RECORDS, {"step": 50}, stopped]
+    loss, nll = charts.learning_curves(records, {"loss": "loss", "nll": "NLL"})
+    assert loss.y.label == "train loss"
+    assert len(marks(loss, "line", "each")) == 3
+    assert [len(one.xs) for one in marks(loss, "line", "each")] == [5, 5, 4]  # 1e40 is not drawn.
+    assert nll.y.label == "validation NLL"
+    (line,) = marks(nll, "line", "ours")
+    np.testing.assert_allclose(line.ys[:4], 1.5 / np.arange(10, 50, 10))
+    assert nll.x.label == "epoch"
+
+
+def test_long_curves_are_thinned():
+    records = [{"step": t, "train/member_00/loss": 1.0} for t in range(1, 10_001)]
+    (chart,) = charts.learning_curves(records, {"loss": "loss"})
+    assert sum(len(one.xs) for one in marks(chart, "line", "each")) <= 1000
+    assert chart.x.label == "step"
+
+
+def test_without_records_there_are_no_curves():
+    assert charts.learning_curves([], {"loss": "loss"}) == []
+    nothing = [{"step": 1, "train/member_00/loss": float("nan")}]
+    assert charts.learning_curves(nothing, {"loss": "loss"}) == []
+
+
+# Chains.
+
+
+def test_ranks_are_those_of_each_chain():
+    values = np.arange(400).reshape(4, 100)[:, ::-1].copy()  # Chain k has the k-th quarter.
+    shares, width = charts.rank_histogram(values, ess=400)
+    np.testing.assert_allclose(shares, np.kron(np.eye(4), np.full(5, 4)))
+    assert 0.5 < width < 3  # Of 4 where 1 is expected.
+
+
+def test_the_band_holds_99_percent_of_independent_draws():
+    outside = []
+    for seed in range(50):
+        shares, width = charts.rank_histogram(normal(seed=seed), ess=4000)
+        assert shares.shape == (4, 20)
+        outside.append((np.abs(shares - 1) > width).mean())
+    assert 0.003 < np.mean(outside) < 0.02
+
+
+def test_traces_fit_what_follows_the_warmup():
+    values = normal(2, 3000) - 16_000
+    values[:, :100] = 1e6
+    chart = charts.trace("log density", values, num_warmup=400)
+    assert -16_010 < chart.y.ends[0] < chart.y.ends[1] < -15_990
+    first, second = (marks(chart, "line", f"chain-{k}")[0] for k in (0, 1))
+    assert len(first.xs) == len(second.xs) <= 510
+    assert len(marks(chart, "area", "count")) == 1
+
+
+@pytest.mark.parametrize("ess", [None, float("nan"), 20.0])
+def test_ranks_need_draws_enough_for_an_ess(ess):
+    found = {"rhat_worst": "a", "rhat_max": 1.1, "ess_bulk_min": ess}
+    drawn = charts.chains_of({"a": normal(4, 10)}, range(4), 0, "nll", "test", found)
+    assert len(drawn["ranks"]) == (ess == 20)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        normal(1, 1),
+        np.zeros((2, 30)),
+        np.full((2, 30), np.nan),
+        np.where(np.arange(30) == 3, -np.inf, normal(2, 30)),
+        normal(150, 10),
+        normal(2, 30) > 0,
+    ],
+    ids=["one", "zero", "nan", "infinite", "many", "bool"],
+)
+def test_any_traces_and_ranks_are_drawn(values):
+    for num_warmup in (0, 20):
+        assert charts.trace("x", values, num_warmup).svg()
+    if np.isfinite(values).all() and values.shape[1] > 3:
+        assert charts.rank("x", values, 1.0, 20.0).svg()
+
+
+# Applications.
+
+
+def test_marginals_are_densities():
+    edges = np.linspace(0, 1, 11)[None] * np.arange(1, 15)[:, None]
+    cdf = np.tile(np.linspace(0, 1, 11) ** 2, (14, 1))
+    found = charts.marginals(edges, cdf)
+    assert len(found) == 12
+    (line,) = marks(found[1], "line", "ours")
+    np.testing.assert_allclose(np.trapezoid(line.ys, line.xs), 1)
+
+
+def test_the_first_of_many_counts_are_shown():
+    chart = charts.counts("titles", {f"title {k}": 30 - k for k in range(25)})
+    assert [text for _, text in chart.y.ticks][-1] == "title 19"
+    assert "20 of 25" in chart.x.label
+    bars = marks(chart, "area", "ours-bar")
+    assert [one.xs.max() for one in bars] == list(range(30, 10, -1))
+
+
+# Drawing.
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_plots_are_drawn(kind):
+    for panels in plots.figures(KINDS[kind]()).values():
+        pixels = plots.pixels(panels)
+        assert pixels.dtype == np.uint8
+        assert pixels.std() > 0
+        assert tuple(pixels[0, 0]) == (255, 255, 255)
+
+
+def test_images_are_small_whatever_they_are():
+    rng = np.random.default_rng(0)
+    for shape in ((8, 8, 1), (28, 28, 3), (224, 224, 3), (16, 16, 4), (500, 20, 1)):
+        url = image(rng.random(shape) * 255, 0, 255)
+        assert url.startswith("data:image/")
+        assert len(url) < 8_000
+
+
+def test_a_chart_without_values_is_drawn():
+    chart = Chart("nothing", Axis(), Axis("<y>"))
+    chart.add("line", "ours", [0, 1], [np.nan, np.nan])
+    assert "&lt;y&gt;" in chart.svg()
+    assert "nan" not in chart.svg()
+
+
+@pytest.mark.check
+def test_matplotlib_is_imported_late_and_pyplot_never():
+    program = """
+import sys
+from ensemble.report import charts, plots
+assert "matplotlib" not in sys.modules, "imported at start"
+plots.png([charts.counts("titles", {"a": 1})])
+assert "matplotlib.pyplot" not in sys.modules, "pyplot keeps global state"
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

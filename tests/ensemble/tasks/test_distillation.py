@@ -1,0 +1,115 @@
+"""A network that learns from an ensemble: as a task, and as a whole run."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from run_parts import report_of, task_of, validated
+from small_runs import small_config
+
+import ensemble
+from ensemble import InputError
+from ensemble.predictor import load
+from ensemble.tasks import distillation
+
+STUDENT = {"num_epochs": 40, "eval_every_epochs": 20, "log_every_steps": 100}
+
+
+def make(run, data, **overrides):
+    """The task as the loop makes it."""
+    config = small_config(teacher=str(run), ensemble_size=1, **overrides)
+    return task_of(config, data)
+
+
+@pytest.mark.check
+def test_many_draws_are_represented_by_some(blobs_run, blobs, monkeypatch):
+    task = make(blobs_run, blobs)
+    inputs = jnp.asarray(task.dataset.read("train", np.arange(5)).inputs)
+    members = load(blobs_run)(np.asarray(inputs)).member_log_probs
+    monkeypatch.setattr(distillation, "MAX_NETWORKS", 2)
+    found = distillation.teaching(task.teacher)(inputs).member_log_probs
+    assert found.shape == (2, 5, 3)
+    np.testing.assert_allclose(found, members[[0, 3]], rtol=1e-4, atol=1e-5)
+
+
+def test_a_teacher_that_no_program_can_hold_is_refused(blobs_run, blobs, monkeypatch):
+    """A program's constants are below 2 GB; of many networks only some count."""
+    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(load(blobs_run).fitted.sets))
+    monkeypatch.setattr(distillation, "_MAX_BYTES", num_bytes - 1)
+    with pytest.raises(InputError, match=r"4 networks.*fewer"):
+        make(blobs_run, blobs)
+    monkeypatch.setattr(distillation, "MAX_NETWORKS", 3)
+    make(blobs_run, blobs)
+
+
+@pytest.fixture(scope="module")
+def student(blobs_run, blobs, tmp_path_factory):
+    """The workdir and the result of a network that learned from the blobs' ensemble."""
+    workdir = str(tmp_path_factory.mktemp("student") / "run")
+    return workdir, ensemble.distill(blobs_run, workdir, STUDENT, blobs, show_progress=False)
+
+
+@pytest.mark.check
+def test_a_student_predicts_as_its_teacher(student, blobs_run, blobs):
+    report = student[1].report
+    found = report["distillation"]
+    of_teacher = report_of(blobs_run)["metrics"]["test"]
+    assert found["split"] == "test"
+    assert found["teacher"]["num_networks"] == 4
+    assert found["teacher"]["metrics"]["nll"] == pytest.approx(of_teacher["nll"]["value"], 1e-5)
+    assert found["average_member"]["metrics"]["nll"] == pytest.approx(
+        np.mean(of_teacher["nll"]["members"]), 1e-5
+    )
+    less = found["nll_less_member"]
+    nll = found["student"]["metrics"]["nll"] - found["average_member"]["metrics"]["nll"]
+    assert less["value"] == pytest.approx(nll)
+    assert less["low"] < nll < less["high"]
+    assert found["speedup"] == pytest.approx(
+        found["student"]["examples_per_second"] / found["teacher"]["examples_per_second"]
+    )
+    inputs = blobs["inputs"]
+    difference = load(student[0])(inputs).probs - load(blobs_run)(inputs).probs
+    assert np.abs(difference).mean() < 0.03
+
+
+@pytest.mark.check
+def test_a_mixture_of_numbers_is_learned(blobs, tmp_path):
+    """Without a held-out split there are no scores to lay beside each other."""
+    rng = np.random.default_rng(0)
+    inputs = blobs["inputs"]
+    data = {"inputs": inputs, "targets": inputs @ rng.normal(size=6) + rng.normal(size=len(inputs))}
+    config = small_config(likelihood="gaussian", train_on_all=True, optimizer="adam", num_epochs=10)
+    teacher = str(tmp_path / "run")
+    ensemble.train(config, data, teacher, show_progress=False)
+    result = ensemble.distill(teacher, None, {"num_epochs": 40}, data, show_progress=False)
+    found = result.report["distillation"]
+    assert found.keys() == {"teacher_identity", "teacher", "student", "speedup"}
+    assert "times as fast" in repr(result)
+    taught, learned = load(teacher)(inputs), result.predictor(inputs)
+    assert np.corrcoef(taught.mean, learned.mean)[0, 1] > 0.97
+    np.testing.assert_allclose(learned.std.mean(), taught.std.mean(), rtol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        ({"seed": 1}, "has learned other data"),
+        ({"likelihood": "student_t"}, "is for numbers"),
+        ({"teacher": "/nowhere"}, r"config.teacher='/nowhere': /nowhere"),
+        ({"label_smoothing": 0.1}, "labels.*config.teacher"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(overrides, line, blobs_run, blobs):
+    with pytest.raises(InputError, match=line):
+        ensemble.distill(blobs_run, None, overrides, blobs)
+
+
+def test_only_sgd_learns_from_a_teacher():
+    line = r"config.method='hmc' must be deep_ensemble for config.teacher=...; or choose another"
+    with pytest.raises(InputError, match=line):
+        validated({"method": "hmc", "teacher": "run"})
+
+
+def test_an_ensemble_is_not_written_over_by_its_student(blobs_run, blobs):
+    with pytest.raises(InputError, match="holds the ensemble to learn from"):
+        ensemble.distill(blobs_run, str(blobs_run), {}, blobs)

@@ -1,1 +1,0 @@
-"""The shortest implementations of the contracts that do something; `make lint` checks them."""
