@@ -163,10 +163,6 @@ class SharedWeights(Supervised):
         of_one = super().predict
         return _examples_first(self._map(lambda each, k: of_one(each, inputs), variables))
 
-    def fault(self, variables: Variables | None) -> str:
-        """Whether the network itself makes what is not finite, of the first estimator."""
-        return super().fault(None if variables is None else unfolded(nth(variables, 0)))
-
     def _by_own_loss(self, variables: Variables) -> Variables:
         """The same variables, of which gradients of the mean become those of each one's own loss.
 

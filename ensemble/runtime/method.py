@@ -156,8 +156,8 @@ class Report:
         if not failed:
             return ""
         found = run.devices.fetch_members(variables)
-        fault: str = self.task.fault(jax.tree.map(lambda leaf: leaf[failed[0]], found))
-        return fault
+        first = jax.tree.map(lambda leaf: leaf[failed[0]], found)
+        return str(run.method.learned.fault(first))
 
     def data(self) -> Any:
         """Draws of a model, as ArviZ takes them; None of a network."""

@@ -205,7 +205,7 @@ _DIVERSE = {"shuffle": "independent", "label_smoothing": 0.1, "lr_schedule": "co
 _EARLY = {"num_epochs": 12, "early_stopping_epochs": 1, "learning_rate": 0.5}
 _HYPER = {"hyper_ensemble.learning_rate_factor": "0.5,2", "weight_decay": 0.01}
 _PACKED = {"mlp.widths": "8,8", "num_estimators": 3, "packed_ensemble.gamma": 2}
-_LAPLACE = {"init_from": "TRAINED", "batch_size": 32, "log_every_steps": 1}
+_LAPLACE = {"init_from": "TRAINED", "batch_size": 4, "log_every_steps": 1}
 _RANK_ONE = {"num_estimators": 3, "adapters": "tabm"}
 _SNAPSHOTS = {"snapshot_ensemble.num_cycles": 2}
 _DENSE = {
@@ -215,6 +215,7 @@ _DENSE = {
     "posterior_temperature": 0.5,
 }
 _DIAGONAL = {"sampler.mass_matrix": "diagonal", "sampler.num_warmup": 24}
+_UNTUNED = {"sampler.num_warmup": 0}
 _LONG = {"sgmcmc.num_burn_in": 200}
 _CYCLES = {**_LONG, "sgmcmc.schedule": "cyclical", "sgmcmc.num_cycles": 2, "learning_rate": 0.003}
 _STEADY = {**_LONG, "learning_rate": 0.05}
@@ -261,7 +262,7 @@ RUNS = {
     ),
     "mclmc": Run({**_OWN_STEPS, "method": "mclmc"}),
     "adjusted_mclmc": Run(
-        {**_OWN_STEPS, "method": "adjusted_mclmc", "likelihood": "log_normal"}, numbers
+        {**_OWN_STEPS, "method": "adjusted_mclmc", "likelihood": "log_normal", **_UNTUNED}, numbers
     ),
     "parallel_tempering": Run(
         {**_CHAINS, "method": "parallel_tempering", "parallel_tempering.num_replicas": 3}

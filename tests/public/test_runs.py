@@ -24,10 +24,10 @@ RECORDS = os.environ.get("RECORD_EXPECTED") == "1"
 
 LEFT_OUT = (
     "config", "timing", "identity", "checksum", "fingerprint", "version", "format", "notes",
-    "environment",
+    "environment", "findings",
 )  # fmt: skip
-"""Keys of results whose numbers are of the machine or of the file."""
-IF_DECIDED = ("findings", "abstention", "detects_errors")
+"""Keys whose numbers are of the machine or of the file, or said again if an interval decides."""
+IF_DECIDED = ("abstention", "detects_errors")
 """Keys that are there if an interval decides, which the rounding of chains may change."""
 LEFT_OUT_PARTS = ("second", "bytes", "runtime", "least_certain", "disagreement_matrix")
 TOLERANCES = {False: (0.01, 1e-3), True: (0.05, 0.06)}
