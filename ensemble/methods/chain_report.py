@@ -55,7 +55,8 @@ class PosteriorReport(KeptReport):
         super().__init__(config, task, remedy)
         self.first, self.split = first, split
         scored = task.scored()
-        self.traced = () if scored is None else tuple(scored.likelihood.traced)
+        is_scored = scored is not None and split is not None
+        self.traced = tuple(scored.likelihood.traced) if is_scored else ()
         self._known: tuple[Any, Diagnostics] | None = None
 
     def of_chains(self, run: Any, values: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -111,20 +111,22 @@ def gradients(task: Learned, devices: Devices, objective: Objective) -> Callable
         found = apply_member(
             variables, objective, batch.inputs, batch.targets, batch.weights, key, own
         )
-        sums = found.gradients, found.loss, jnp.sum(batch.weights), found.state
+        # Where examples meet in a network, and move its state, they lie in one slice.
+        moved = {} if devices.slices_batches else found.state
+        sums = found.gradients, found.loss, jnp.sum(batch.weights), moved
         return sums, found.predicted
 
-    # Networks whose examples meet have state, and one slice.
     spread = devices.over_examples(of_slice, unrolls=True)
 
     def of_batch(
         variables: Variables, batch: Batch, key: jax.Array, own: Mapping[str, Any]
     ) -> Output:
-        (grads, loss, weight, state), predicted = spread((variables, key, dict(own)), batch)
+        (grads, loss, weight, moved), predicted = spread((variables, key, dict(own)), batch)
         prior, of_prior = jax.value_and_grad(task.log_prior)(variables["params"])
         number = task.num_train_examples
         grads = jax.tree.map(lambda g, p: g / weight - p / number, grads, of_prior)
-        return Output(grads, loss / weight - prior / number, predicted, state)
+        beside = {name: one for name, one in variables.items() if name != "params"}
+        return Output(grads, loss / weight - prior / number, predicted, {**beside, **moved})
 
     return of_batch
 

@@ -99,7 +99,9 @@ def _learned(folds: Folds, fold: int) -> np.ndarray:
 def _fit_numbers(
     likelihood: Likelihood, inputs: np.ndarray, targets: np.ndarray, weights: np.ndarray, folds: Any
 ) -> LinearStart:
-    families: Any = getattr(likelihood, "of", (likelihood,))  # Of several targets, side by side.
+    families: Any = getattr(
+        likelihood, "likelihoods", (likelihood,)
+    )  # Of several targets, side by side.
     columns = targets.reshape(len(targets), -1)
     found = [
         _fit_number(one, inputs, columns[:, d], weights, folds) for d, one in enumerate(families)

@@ -16,7 +16,6 @@ from ensemble.config.builtin import DeepEnsemble
 from ensemble.config.keys import MAX_STEPS
 from ensemble.data.labels import class_weights
 from ensemble.errors import InputError
-from ensemble.methods import given_weights
 from ensemble.methods.augmenting import augmented, augments, check_augmentation
 from ensemble.methods.descent import apart, descent, ensemble_scores, make_objective
 from ensemble.methods.optimizers import Descent, check_descent, note_stretching
@@ -139,12 +138,16 @@ def create(
     objective = make_objective(config, learned)
     epochs = Epochs.of(config, task.num_train_examples)
     check_members(config, learned, num_kept)
+    start = fit = None
+    if config.init_from:
+        from ensemble.methods import given_weights  # Of runs that start from weights alone.
+
+        start = functools.partial(given_weights.start, config, learned)
+        fit = given_weights.with_given
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = batches(config, learned, devices, numbers, steps, how.own is not None)
-        init, step = descent(
-            learned, devices, objective, how.optimizer, how.seed, how.own, given_weights.with_given
-        )
+        init, step = descent(learned, devices, objective, how.optimizer, how.seed, how.own, fit)
         found = Algorithm(
             init,
             step,
@@ -153,9 +156,7 @@ def create(
             feed,
             steps_per_program=in_loop(learned, devices, feed.steps_per_program),
             together=None if feed.per_member else ensemble_scores(learned),
-            start=functools.partial(given_weights.start, config, learned)
-            if config.init_from
-            else None,
+            start=start,
         )
         if wrap is not None:
             found = wrap(found, devices, numbers)

@@ -15,9 +15,7 @@ from scipy.special import ndtri
 from ensemble.data.source import Source, blocks, in_memory
 from ensemble.errors import InputError
 from ensemble.likelihoods.classes import Classes
-from ensemble.likelihoods.numbers import Numbers
 from ensemble.likelihoods.predictive import Predictive
-from ensemble.likelihoods.quantiles import Quantiles
 from ensemble.metrics import metrics_of
 
 MAX_COLUMNS = 2000
@@ -83,6 +81,9 @@ def comparable(p: Any, other: Any, names: Mapping[str, object]) -> list[str]:
 
 
 def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:
+    from ensemble.likelihoods.numbers import Numbers  # Not of classes.
+    from ensemble.likelihoods.quantiles import Quantiles
+
     if p.kind == "quantiles":
         at = mean[None, :, None] + deviation * ndtri(p.levels)
         return Quantiles({"quantile": at}, levels=p.levels, unit=p.unit)

@@ -192,7 +192,7 @@ def write_posterior(
 ) -> None:
     """Writes plots of the chains, and the live ones as `posterior.nc` for ArviZ."""
     panels = charts.chains_of(
-        draws.scalars(), live, first, traced[0], tracked_split, found._asdict()
+        draws.scalars(), live, first, [*traced, ""][0], tracked_split, found._asdict()
     )
     plots.write(work.plots, panels)
     some, counted = list(live), draws.scalars(first)

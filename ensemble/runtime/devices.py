@@ -80,6 +80,11 @@ class Devices:
         return int(self.mesh.shape[DATA])
 
     @property
+    def slices_batches(self) -> bool:
+        """Whether a network sees the examples of one device alone, not all of a batch."""
+        return self.num_slices > 1 and not self.splits_members
+
+    @property
     def is_padding(self) -> np.ndarray:
         """[num_places] bool, true where a place holds no member."""
         return np.arange(self.num_places) >= self.num_members
@@ -110,7 +115,7 @@ class Devices:
 
         def on_slice(member: Any, examples: Any) -> tuple[Any, Any]:
             sums, rows = one(member, examples)
-            return (jax.lax.psum(sums, DATA) if self.num_slices > 1 else sums), rows
+            return (jax.lax.psum(sums, DATA) if self.slices_batches else sums), rows
 
         whole, spread = PartitionSpec(), PartitionSpec(DATA)
         # What users' networks do within loops is not annotated for check_vma.

@@ -113,7 +113,7 @@ class Estimator(BaseEstimator):
         y = _finite(y, is_number=of_y.get("y_numeric", False))
         if not is_table(X):
             _check_finite(X)
-            inputs, targets = validate_data(self, X, y, **of_y, **_INPUTS)
+            inputs, targets = validate_data(self, X, y, ensure_min_samples=2, **of_y, **_INPUTS)
             self._offset = rounding.offset(inputs)
             return self._as_learned(inputs), targets
         from ensemble.data.tables.raw_columns import of_frame  # Of data frames alone.

@@ -110,7 +110,7 @@ def of_frame(
     for name, values in pairs:
         if str(name) in columns:
             raise InputError(f"{what} has two columns of one name, {name}; rename one")
-        if needed is None or name in needed:
+        if needed is None or str(name) in needed:
             columns[str(name)] = _of_values(values, f"column {name!r}")
     lengths = {len(one) for one in columns.values()}
     if len(lengths) > 1 or 0 in lengths or not (columns or needed):

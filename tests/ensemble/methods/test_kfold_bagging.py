@@ -56,6 +56,17 @@ def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
 
 
 @pytest.mark.check
+def test_members_over_several_devices_are_those_of_one():
+    """The linear model that they start from is no sum over devices."""
+    config = {**NUMBERS, "ensemble_size": 2, "num_epochs": 1}
+    data, found = numbers(), []
+    for num_devices in (1, 6):
+        result = ensemble.train({**config, "num_devices": num_devices}, data, **QUIET)
+        found.append(result.predictor(data["train_inputs"]).member_means)
+    np.testing.assert_allclose(*found, rtol=1e-4)
+
+
+@pytest.mark.check
 def test_where_nothing_is_better_members_are_the_linear_model():
     """A step so large that all later epochs are worse: what predicts is the start."""
     data = numbers()
