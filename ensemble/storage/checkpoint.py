@@ -155,7 +155,6 @@ class Checkpointer:
     def _written(self) -> None:
         """Enters a checkpoint that is about to get its name; in a thread of Orbax's."""
         path = self._directory / str(self._number)
-        self._manifest.add(path, _orbax().unfinished(self._directory, self._number))
         here, before = self._directory.name, f"{self._directory.name}/"
         gone = [
             name
@@ -164,7 +163,7 @@ class Checkpointer:
             and name != f"{here}/{self._number}"
             and not (self._directory.parent / name).exists()
         ]
-        self._manifest.forget(*gone)
+        self._manifest.add(path, _orbax().unfinished(self._directory, self._number), gone)
 
     def restore_for_all(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Does what `restore_latest` does, in all processes.

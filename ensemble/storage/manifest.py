@@ -8,6 +8,7 @@ import hashlib
 import json
 import threading
 import zipfile
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -52,14 +53,17 @@ class Manifest:
             raise damaged(self.path) from None
         return dict(content["files"])
 
-    def add(self, path: epath.Path, source: epath.Path | None = None) -> None:
+    def add(
+        self, path: epath.Path, source: epath.Path | None = None, gone: Iterable[str] = ()
+    ) -> None:
         """Enters a file, or the folder of a checkpoint.
 
         Args:
             path: Its path.
             source: Where it lies until it gets its name.
+            gone: Names of entries that are forgotten in the same write.
         """
-        self._change({self._name(path): _digest(source or path)})
+        self._change({**dict.fromkeys(gone), self._name(path): _digest(source or path)})
 
     def forget(self, *names: str) -> None:
         """Removes the entries of some paths from the workdir."""
@@ -91,6 +95,7 @@ class Manifest:
             if expected is None or not path.exists():
                 return False
             try:
+                # A file that is larger than it was is not read.
                 if _size(path) == int(expected.split()[0]) and _digest(path) == expected:
                     return True
             except (FileNotFoundError, zipfile.BadZipFile):
