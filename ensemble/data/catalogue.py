@@ -109,7 +109,7 @@ def load(name: str, request: Request) -> Source:
     """Loads a data set by a request; raises what `load_dataset` does."""
     entry = _entry(name, request)
     if not entry.loader:
-        return carved(given_examples(name, request._replace(in_memory=True)), name, request)
+        return carved(given_examples(name, request), name, request)
     loader = entry.loader
     if loader == name:  # A program's own.
         source: Source = given_or_imported(name, f"config.dataset={name!r}")(name, request)

@@ -42,7 +42,6 @@ class Dataset(Source):
         squash: See `Source`.
         quantiles: See `Source`.
         groups: What rows are split by, of each split that is by something.
-        reads_ahead: See `Source`.
         table: See `Source`.
         content: Digests of the raw rows of each split of a table.
     """
@@ -57,19 +56,8 @@ class Dataset(Source):
     squash: np.ndarray | None = None
     quantiles: np.ndarray | None = None
     groups: Mapping[str, Strata] = dataclasses.field(default_factory=dict)
-    reads_ahead: bool = False
     table: TableForm | None = None
     content: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example's inputs: (H, W, C) or (F,)."""
-        return next(iter(self.splits.values())).inputs.shape[1:]
-
-    @property
-    def input_dtype(self) -> np.dtype:
-        """The type of inputs."""
-        return next(iter(self.splits.values())).inputs.dtype
 
     @functools.cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -105,6 +93,11 @@ class Dataset(Source):
     def summary(self, split: str) -> Summary | None:
         """The summary of a split's inputs, if it is known without reading them."""
         return getattr(self.splits[split].inputs, "known", None)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether examples are records."""
+        return self.summary("train") is not None
 
 
 def with_robust_scaling(dataset: Dataset) -> Dataset:
@@ -216,32 +209,24 @@ def carved(given: OwnData, name: str, request: Request) -> Dataset:
     Raises:
         InputError: There are too few examples to be split.
     """
-    from ensemble.data import own_arrays  # Only for own data.
+    # Only for own data.
+    from ensemble.data import own_arrays
+    from ensemble.data.copies import digest_examples
 
-    places = assign_splits(given.targets, name, request.seed, request.hold_out, given.digests)
-    parts: Mapping[str, Any] = given.inputs
-    if not given.stays_on_disk:
-        parts = {part: given.convert(values[:]) for part, values in given.inputs.items()}
-    splits = {}
-    for split, rows in places.items():
-        part, taken = rows.taken
+    parts: Mapping[str, Any] = given.inputs if given.stays_on_disk else given.in_memory(name)
+    dtype, splits = given.input_dtype, dict[str, Examples]()
+    places = assign_splits(
+        given.targets, name, request, lambda part: digest_examples(parts[part], dtype)
+    )
+    for split, (part, rows) in places.items():
         inputs, targets = parts[part], given.targets[part]
         if given.stays_on_disk:
-            known = None
-            if given.known is not None:
-                known = Summary(*(column[taken] for column in given.known[part]))
-            places_there = np.arange(len(targets))[taken]
-            inputs = OnDisk(inputs, places_there, given.input_dtype, known)
+            inputs = OnDisk(inputs, np.arange(len(targets))[rows], dtype)
         else:
-            inputs = inputs[taken]
-        splits[split] = Examples(inputs, targets[taken])
-    raw = Dataset(
-        name,
-        splits,
-        given.class_names,
-        train_weights=given.train_weights(places["train"].indices),
-        reads_ahead=given.known is not None,
-    )
+            inputs = inputs[rows]
+        splits[split] = Examples(inputs, targets[rows])
+    weights = given.train_weights(places["train"].taken)
+    raw = Dataset(name, splits, given.class_names, train_weights=weights)
     shift, scale = own_arrays.shift_and_scale(raw)
     own_arrays.warn_of_absent_classes(raw)
     return dataclasses.replace(raw, shift=shift, scale=scale)

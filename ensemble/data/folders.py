@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ensemble.data.image_form import resize_and_crop
-from ensemble.data.own_arrays import OwnData, local_path, max_data_bytes
-from ensemble.data.source import OnDisk, Request
+from ensemble.data.own_arrays import OwnData, local_path
+from ensemble.data.source import Request
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.errors import CorruptDataError, InputError, in_one_line, listed, shown
 from ensemble.notes import note
@@ -96,12 +96,13 @@ def given_folder(name: str, request: Request) -> OwnData:
 
     Args:
         name: `folder:PATH`.
-        request: How they are asked for; unless they are to be in memory, they are decoded when they
-            are read.
+        request: How they are asked for.
+
+    Returns:
+        Images that are decoded when they are read.
 
     Raises:
-        InputError: There are no classes or images, or images cannot be read or differ in size, or
-            memory cannot hold them.
+        InputError: There are no classes or images, or images cannot be read or differ in size.
     """
     root, junk = local_path(name.partition(":")[2]), list[Path]()
     if not root.is_dir():
@@ -119,22 +120,14 @@ def given_folder(name: str, request: Request) -> OwnData:
             "images of each of two or more classes into a folder of its own"
         )
     _note_left(root, junk)
-    stored: Any = _look([file for file, _ in every], request.size)[0]
-    size, limit = math.prod(stored.shape), max_data_bytes()
-    if request.in_memory and size > limit:
-        raise InputError(
-            f"{name} holds {size:,} bytes of pixels, more than the {limit:,} that are kept in "
-            "memory: set config.resize to something smaller, or write them as records by ensemble "
-            "convert, which are read in batches"
-        )
-    stored, inputs, targets, end = stored[:] if request.in_memory else stored, {}, {}, 0
-    for split, part in files.items():
-        start, end = end, end + len(part)
-        targets[split] = numbers[start:end].astype(np.int32)
-        rows = np.arange(start, end)
-        inputs[split] = (
-            stored[start:end] if request.in_memory else OnDisk(stored, rows, stored.dtype)
-        )
+    # What is wrong with a file is told together with that of the files that cannot be decoded.
+    pictures = _look([file for file, _ in every], request.size)[0]
+    inputs = {
+        split: dataclasses.replace(pictures, files=[file for file, _ in part])
+        for split, part in files.items()
+    }
+    ends = np.cumsum([len(part) for part in files.values()])[:-1]
+    targets = dict(zip(files, np.split(numbers.astype(np.int32), ends), strict=True))
     # A name may be any bytes, what is shown and stored is text.
     texts = tuple(os.fsencode(one).decode(errors="replace") for one in names.tolist())
     return OwnData(inputs, targets, Pictures.dtype, texts)

@@ -16,17 +16,16 @@ brought to their type by `OwnData.convert` when they are read. Labels fit in mem
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ensemble.data.copies import digest_examples
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import as_plain, classes
-from ensemble.data.source import Source, Stored, Summary, block_size, blocks
+from ensemble.data.source import Source, Stored, block_size, blocks
 from ensemble.data.splitting import POOL, SPLITS
 from ensemble.errors import InputError, in_one_line, listed
 from ensemble.notes import note
@@ -58,8 +57,7 @@ class OwnData(NamedTuple):
         class_names: One name per class; None if targets are real numbers.
         weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
             None: all the same.
-        stays_on_disk: Whether inputs are read when they are used; otherwise they are in memory.
-        known: Summaries of the parts of records.
+        stays_on_disk: Whether training reads inputs when they are used, not before.
     """
 
     inputs: Mapping[str, Stored]
@@ -68,21 +66,33 @@ class OwnData(NamedTuple):
     class_names: tuple[str, ...] | None
     weights: np.ndarray | None = None
     stays_on_disk: bool = False
-    known: Mapping[str, Summary] | None = None
 
     def convert(self, inputs: np.ndarray) -> np.ndarray:
         """Brings inputs to the type in which they are kept."""
         return inputs.astype(self.input_dtype, copy=False)
 
-    def train_weights(self, rows: np.ndarray | None) -> np.ndarray | None:
-        """Weights of the training examples, which are these rows of `weights`, None: all."""
-        return self.weights if self.weights is None or rows is None else self.weights[rows]
+    def in_memory(self, name: str) -> dict[str, np.ndarray]:
+        """Reads the inputs of all parts.
 
-    def digests(self, part: str) -> NDArray[np.uint64]:
-        """Digests [N] of a part's inputs: equal ones are of equal inputs."""
-        if self.known is not None:
-            return self.known[part].digests
-        return digest_examples(self.inputs[part], self.input_dtype)
+        Args:
+            name: Name of the data, for messages.
+
+        Raises:
+            InputError: Those that are not in memory yet are too large, or cannot be read.
+        """
+        parts, limit = self.inputs, max_data_bytes()
+        images = [one.shape for one in parts.values() if not isinstance(one, np.ndarray)]
+        if (size := sum(map(math.prod, images))) > limit:
+            raise InputError(
+                f"{name} takes {size:,} bytes of memory, more than the {limit:,} that are kept in "
+                "memory: set config.resize to something smaller, or write them as records by "
+                "ensemble convert, which are read in batches"
+            )
+        return {part: self.convert(one[:]) for part, one in parts.items()}
+
+    def train_weights(self, rows: np.ndarray | slice) -> np.ndarray | None:
+        """Weights of the training examples, which are these rows of `weights`."""
+        return None if self.weights is None else self.weights[rows]
 
 
 def local_path(path: str) -> Path:
@@ -109,28 +119,6 @@ def max_data_bytes() -> int:
     return memory_bytes() // 4
 
 
-def check_inputs(values: Any, dtype: np.dtype, what: str) -> np.ndarray:
-    """Checks examples to predict and brings them to the type of the training data.
-
-    Args:
-        values: `[N, F]`, `[N, H, W]` or `[N, H, W, C]`.
-        dtype: uint8 or float32.
-        what: Name of the inputs, for messages.
-
-    Raises:
-        InputError: They cannot be of that type.
-    """
-    array = _checked(values, what)
-    if dtype != np.uint8:
-        _check_finite(array, what)
-    elif (is_bad := ~((array >= 0) & (array <= 255) & (array == np.floor(array)))).any():
-        raise InputError(
-            f"{what} holds {array[is_bad][0]}; the training data were whole numbers 0..255: give "
-            "inputs on that scale"
-        )
-    return array.astype(dtype, copy=False)
-
-
 def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
     """Checks arrays, and specifies the type in which they are kept.
 
@@ -153,27 +141,31 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
             f"{name} has the arrays {', '.join(sorted(map(str, arrays))) or '(none)'}; "
             f"expected are {EXPECTED_KEYS}"
         )
-    inputs, values = {}, {}
-    for part, prefix in prefixes.items():
-        inputs[part] = _checked(arrays[f"{prefix}inputs"], f"{name}: {prefix}inputs")
-        values[f"{name}: {prefix}{kind}"] = arrays[f"{prefix}{kind}"]
+    titles = {part: f"{name}: {prefix}inputs" for part, prefix in prefixes.items()}
+    values = {f"{name}: {prefix}{kind}": arrays[f"{prefix}{kind}"] for prefix in prefixes.values()}
+    inputs = {part: _numeric(arrays[f"{prefixes[part]}inputs"], titles[part]) for part in prefixes}
     class_names = None
     if kind == "labels":
         values, class_names = classes(values, arrays.get("class_names"), name)
     else:
         values = {what: _check_numbers(one, what) for what, one in values.items()}
-    targets, first = dict(zip(prefixes, values.values(), strict=True)), next(iter(inputs.values()))
     # Bytes are not looked at one by one.
     is_uint8 = all(
         one.dtype == np.uint8 or (one.dtype.kind in "bui" and one.min() >= 0 and one.max() <= 255)
         for one in inputs.values()
     )
-    for (part, array), prefix in zip(inputs.items(), prefixes.values(), strict=True):
-        what, number = f"{name}: {prefix}inputs", len(targets[part])
-        if len(array) != number:
+    first = next(iter(inputs.values()))
+    for (part, array), (of_targets, targets) in zip(inputs.items(), values.items(), strict=True):
+        what = titles[part]
+        if array.ndim not in (2, 3, 4):
             raise InputError(
-                f"{what} has {len(array)} examples but {prefix}{kind} has {number}; each example "
-                f"needs one {kind[:-1]}"
+                f"{what} has shape {array.shape}; inputs are feature vectors [N, F] or images "
+                "[N, H, W] or [N, H, W, C]"
+            )
+        if len(array) != len(targets):
+            raise InputError(
+                f"{what} has {len(array)} examples but {of_targets.removeprefix(f'{name}: ')} has "
+                f"{len(targets)}; each example needs one {kind[:-1]}"
             )
         if array.shape[1:] != first.shape[1:]:
             raise InputError(
@@ -182,13 +174,13 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
             )
         if not is_uint8:
             _check_finite(array, what)
-            note_rounding(array, what)
         if array.ndim == 3:
             inputs[part] = array[..., None]
         elif is_channels_first(array.shape[1:]):
             inputs[part] = np.moveaxis(array, 1, -1)
             if array is first:
                 note(_TURNED.format(what, array.shape))
+    targets = dict(zip(prefixes, values.values(), strict=True))
     weights = _check_weights(arrays.get(WEIGHTS), len(next(iter(targets.values()))), name)
     dtype = np.dtype(np.uint8 if is_uint8 else np.float32)
     return OwnData(inputs, targets, dtype, class_names, weights)
@@ -214,30 +206,20 @@ def _numeric(values: Any, what: str) -> np.ndarray:
     return array
 
 
-def _checked(values: Any, what: str) -> np.ndarray:
-    """Inputs of one of the shapes that there are."""
-    array = _numeric(values, what)
-    if array.ndim not in (2, 3, 4):
-        raise InputError(
-            f"{what} has shape {array.shape}; inputs are feature vectors [N, F] or images "
-            "[N, H, W] or [N, H, W, C]"
-        )
-    return array
-
-
 def _check_finite(array: np.ndarray, what: str) -> None:
-    """Refuses numbers that are not finite in float32."""
+    """Refuses numbers that are not finite in float32, and notes it if it rounds them too much."""
     size = block_size(array.shape[1:])
     for start in range(0, len(array), size):
         block = array[start : start + size]
         with np.errstate(over="ignore"):
             is_bad = ~np.isfinite(block.astype(np.float32, copy=False))
         if is_bad.any():
-            where = np.unravel_index(np.argmax(is_bad), block.shape)
+            where = np.argwhere(is_bad)[0]
             raise InputError(
-                f"{what} holds {block[where]} in example {start + where[0]}; every value must be "
-                "finite in float32: remove or replace it"
+                f"{what} holds {block[tuple(where)]} in example {start + where[0]}; every value "
+                "must be finite in float32: remove or replace it"
             )
+    note_rounding(array, what)
 
 
 _LARGE_POSITIVE, _LARGE = 2, 20
@@ -253,19 +235,17 @@ def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
         feature is constant); for uint8 images, and float images far beyond 0..1, 0 and what makes
         the largest training value 1; other float images stay as they are, 0 and 1.
     """
-    total: Any = 0.0
-    varies: Any = False
     scale = 1.0
     if len(source.input_shape) == 1:
         number, first = source.sizes["train"], source.read("train", slice(1)).inputs
+        total, squares, varies = np.zeros((3, *source.input_shape))
         for block in blocks(source, "train"):
-            total = total + block.inputs.sum(axis=0, dtype=np.float64)
-            varies = varies | (block.inputs != first).any(axis=0)
-        shift, total = total / number, 0.0
+            total += block.inputs.sum(axis=0, dtype=np.float64)
+            varies += (block.inputs != first).any(axis=0)
+        shift = total / number
         for block in blocks(source, "train"):
-            centred = block.inputs - shift
-            total = total + np.square(centred, out=centred).sum(axis=0)
-        deviation = np.where(varies, np.sqrt(total / number), 1)
+            squares += np.square(block.inputs - shift).sum(axis=0)
+        deviation = np.where(varies > 0, np.sqrt(squares / number), 1)
         return np.asarray(shift, np.float32), np.asarray(1 / deviation, np.float32)
     low, high = source.value_range("train")
     largest = max(-low, high)
@@ -315,5 +295,4 @@ def _check_numbers(values: Any, what: str) -> np.ndarray:
             f"{what} has shape {targets.shape}; targets are [N], one number per example, or [N, D]"
         )
     _check_finite(targets, what)
-    note_rounding(targets, what)
     return targets.astype(np.float32)

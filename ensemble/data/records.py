@@ -43,10 +43,11 @@ class Records:
         file: Path of the file.
         shape: (N, ...).
         dtype: Type of the inputs.
+        known: Summary of the inputs.
     """
 
-    def __init__(self, file: Path, shape: tuple[int, ...], dtype: np.dtype):
-        self._file, self.shape, self.dtype = file, shape, dtype
+    def __init__(self, file: Path, shape: tuple[int, ...], dtype: np.dtype, known: Summary):
+        self._file, self.shape, self.dtype, self.known = file, shape, dtype, known
         self._reader: Any = None
         self._lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
 
@@ -100,29 +101,24 @@ def given_records(name: str, request: Request) -> OwnData:
         index = json.loads((folder / INDEX).read_text())
         arrays = read_arrays(folder / _LABELS, max_data_bytes())
         shape, dtype, names = index["shape"], np.dtype(index["dtype"]), index["class_names"]
-        targets = {
-            part: arrays[f"{part}_targets"]
-            for part in (POOL, *SPLITS)
-            if f"{part}_targets" in arrays
-        }
-        known = {
-            part: Summary(*(arrays[f"{part}_{column}"] for column in Summary._fields))
-            for part in targets
-        }
+        inputs, targets = {}, {}
+        for part in (one for one in (POOL, *SPLITS) if f"{one}_targets" in arrays):
+            targets[part] = arrays[f"{part}_targets"]
+            known = Summary(*(arrays[f"{part}_{column}"] for column in Summary._fields))
+            file, whole = folder / f"{part}{_SUFFIX}", (len(targets[part]), *shape)
+            inputs[part] = Records(file, whole, dtype, known)
+            if not file.is_file():
+                raise InputError(f"{file} is missing; restore it, or write the folder again")
+            with contextlib.suppress(CorruptDataError):  # Whoever reads the record will name it.
+                if digest_examples(inputs[part][:1], dtype) != known.digests[:1]:
+                    raise InputError(f"{file} is of another folder; {_RESTORE.format(folder)}")
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{name} is damaged ({in_one_line(error, 200)}); write it again by ensemble convert"
         ) from error
-    inputs = {}
-    for part, one in targets.items():
-        file = folder / f"{part}{_SUFFIX}"
-        if not file.is_file():
-            raise InputError(f"{file} is missing; restore it, or write the folder again")
-        inputs[part] = Records(file, (len(one), *shape), dtype)
-        with contextlib.suppress(CorruptDataError):  # Whoever reads the record will name it.
-            if digest_examples(inputs[part][:1], dtype) != known[part].digests[:1]:
-                raise InputError(f"{file} is of another folder; {_RESTORE.format(folder)}")
-    return OwnData(inputs, targets, dtype, names and tuple(names), arrays.get(WEIGHTS), True, known)
+    return OwnData(inputs, targets, dtype, names and tuple(names), arrays.get(WEIGHTS), True)
 
 
 def write_records(

@@ -64,21 +64,7 @@ class Strata(NamedTuple):
         return self._replace(values=self.values[rows])
 
 
-class Feature(NamedTuple):
-    """What one input of a table is.
-
-    Attributes:
-        column: the number of its column among those that become inputs, from 0.
-        is_number: whether it is a number of the table, and not made of a date or a category.
-        flag: of a number, the input that is 1 where it is missing; -1 if there is none.
-    """
-
-    column: int
-    is_number: bool = False
-    flag: int = -1
-
-
-class Source(Protocol):
+class Source:
     """Data that members learn from and are scored on.
 
     Attributes:
@@ -107,16 +93,9 @@ class Source(Protocol):
     reads_ahead: bool = False
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example's inputs: (H, W, C) or (F,)."""
-
-    @property
-    def input_dtype(self) -> np.dtype:
-        """The type of inputs as `read` returns them."""
-
-    @property
     def sizes(self) -> Mapping[str, int]:
         """Examples of each split: `train` first, then those of the others that there are."""
+        raise NotImplementedError
 
     def read(self, split: str, indices: np.ndarray | slice) -> Examples:
         """Reads examples of a split, in the order of the indices.
@@ -129,9 +108,26 @@ class Source(Protocol):
         Returns:
             Inputs `[*indices.shape, *input_shape]` and targets `[*indices.shape]`.
         """
+        raise NotImplementedError
 
     def targets(self, split: str) -> np.ndarray:
         """All targets [N] of a split."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example's inputs: (H, W, C) or (F,)."""
+        return self._start.shape[1:]
+
+    @functools.cached_property
+    def input_dtype(self) -> np.dtype:
+        """The type of inputs as `read` returns them."""
+        return self._start.dtype
+
+    @property
+    def _start(self) -> np.ndarray:
+        """Inputs of the first example, if there is one."""
+        return self.read(next(iter(self.sizes)), slice(1)).inputs
 
     def strata(self, split: str) -> Strata | None:
         """The groups or times of a split's rows [N]; None where rows are split at random."""
@@ -144,10 +140,10 @@ class Source(Protocol):
     def value_range(self, split: str) -> tuple[float, float]:
         """The least and the largest value of a split's inputs."""
         known = self.summary(split)
-        if known is not None:
-            return known.low.min().item(), known.high.max().item()
-        ends = [(block.inputs.min(), block.inputs.max()) for block in blocks(self, split)]
-        return np.min(ends, axis=0)[0].item(), np.max(ends, axis=0)[1].item()
+        if known is None:
+            ends = [(block.inputs.min(), block.inputs.max()) for block in blocks(self, split)]
+            known = Summary(np.empty(0), *np.array(ends).T)
+        return known.low.min().item(), known.high.max().item()
 
     @property
     def has_pictures(self) -> bool:
@@ -204,7 +200,6 @@ class Request(NamedTuple):
         size: (height, width) in pixels to which pictures are resized; None leaves them as they are.
         table: what is said of a table.
         own: what the configuration of a task says of data that only it learns; None: nothing.
-        in_memory: whether inputs are read now, if they are not larger than the memory.
         prepares: whether a TFDS set that is not prepared may be: not if a workdir names it.
     """
 
@@ -215,7 +210,6 @@ class Request(NamedTuple):
     size: tuple[int, int] | None = None
     table: TableKeys = NO_TABLE
     own: Any = None
-    in_memory: bool = False
     prepares: bool = False
 
 
@@ -230,7 +224,10 @@ class Inputs(Protocol):
 
 
 class Stored(Protocol):
-    """Inputs [N, ...] read by slices or indices [n]: an array, a map of a file, records, images."""
+    """Inputs [N, ...] read by slices or indices [n]: an array, a map of a file, records, images.
+
+    Those that have a `Summary` say so by an attribute `known`.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -269,13 +266,17 @@ class OnDisk:
         stored: Inputs on disk.
         rows: Rows of these that belong to the split, int [N], in order.
         dtype: Type of the inputs as they are learned.
-        known: Their summary, if there is one.
     """
 
     stored: Stored
     rows: np.ndarray
     dtype: np.dtype
-    known: Summary | None = None
+
+    @property
+    def known(self) -> Summary | None:
+        """Summary of the inputs, if there is one."""
+        whole = getattr(self.stored, "known", None)
+        return whole and Summary(*(column[self.rows] for column in whole))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -364,22 +365,13 @@ def in_memory(source: Source, split: str) -> Examples:
     Raises:
         InputError: memory cannot hold them.
     """
-    check_in_memory(source, split)
-    return source.read(split, slice(None))
-
-
-def check_in_memory(source: Source, split: str) -> None:
-    """Refuses to have all inputs of a split, or as many others, in memory at once.
-
-    Raises:
-        InputError: memory cannot hold them.
-    """
     num_values = source.sizes[split] * math.prod(source.input_shape)
     check_memory(
         num_values * source.input_dtype.itemsize,
         f"the inputs of the split {split!r} of {source.name}, which are needed all at once,",
         "the number of examples, or choose what reads batches",
     )
+    return source.read(split, slice(None))
 
 
 def blocks(source: Source, split: str) -> Iterator[Examples]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
-from ensemble.data.source import Strata
+from ensemble.data.source import Request, Strata
 from ensemble.errors import InputError, quoted, shown
 from ensemble.notes import note
 
@@ -32,23 +32,17 @@ class Rows(NamedTuple):
 
     Attributes:
         part: that they are taken from, a split as it was given or `POOL`.
-        indices: int `[N]` into the part; None for all of it, in order.
+        taken: indices `[N]` into the part, or a slice of all of it.
     """
 
     part: str
-    indices: np.ndarray | None = None
-
-    @property
-    def taken(self) -> tuple[str, np.ndarray | slice]:
-        """The part, and what takes the examples of it."""
-        return self.part, slice(None) if self.indices is None else self.indices
+    taken: np.ndarray | slice = slice(None)
 
 
 def assign_splits(
     targets: Mapping[str, np.ndarray],
     name: str,
-    seed: int,
-    hold_out: bool,
+    request: Request,
     digests: Callable[[str], NDArray[np.uint64]],
     strata: Mapping[str, Strata] | None = None,
 ) -> dict[str, Rows]:
@@ -60,8 +54,8 @@ def assign_splits(
     Args:
         targets: of each given split, or of `POOL` alone.
         name: of the data, for messages.
-        seed: of the carving.
-        hold_out: whether to carve the splits that are not given; if not, they do not exist.
+        request: with the seed of the carving, and whether splits that are not given are carved; if
+            not, they do not exist.
         digests: of the inputs of a part, by `copies.digest_examples`.
         strata: of each given split: groups are kept whole, or the latest rows are the test, and
             equal inputs are not looked for.
@@ -80,14 +74,14 @@ def assign_splits(
     source = POOL if POOL in targets else "train"
     splits = {split: Rows(split) for split in targets} | {"train": Rows(source)}
     absent = [split for split in SPLITS[1:] if split not in targets]
-    if absent and hold_out:
+    if absent and request.hold_out:
         values = targets[source]
         sizes = carved_sizes(len(values), absent, name)
         if strata is not None:
-            parts = _by_strata(strata[source], sizes, name, seed)
+            parts = _by_strata(strata[source], sizes, name, request.seed)
         else:
             labels = values if values.dtype.kind == "i" else np.zeros(len(values), np.int32)
-            carved = stratified_split(labels, [*sizes.values()], seed)
+            carved = stratified_split(labels, [*sizes.values()], request.seed)
             parts = copies.keep_together(carved, digests(source))
             is_kept = parts is not carved and "test" not in targets
         splits |= {split: Rows(source, part) for split, part in zip(sizes, parts, strict=True)}
@@ -97,7 +91,7 @@ def assign_splits(
     elif "test" in splits and not is_kept:
         learned, test = (
             (digests(part)[rows], targets[part][rows])
-            for part, rows in (splits["train"].taken, splits["test"].taken)
+            for part, rows in (splits["train"], splits["test"])
         )
         copies.note_copies(learned, test, name)
     return splits

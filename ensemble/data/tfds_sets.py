@@ -13,7 +13,6 @@ import contextlib
 import importlib.util
 import json
 import logging
-import math
 import os
 import re
 import subprocess
@@ -26,7 +25,7 @@ import numpy as np
 
 from ensemble.data.dataset import Dataset, carved, make_dataset
 from ensemble.data.image_form import resize_and_crop
-from ensemble.data.own_arrays import OwnData, local_path, max_data_bytes
+from ensemble.data.own_arrays import OwnData, local_path
 from ensemble.data.source import Examples, Request, block_size
 from ensemble.data.splitting import SPLITS
 from ensemble.errors import CorruptDataError, InputError, in_one_line
@@ -288,29 +287,25 @@ class PreparedImages:
         return self.shape[0]
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
-        """Decodes images [n, H, W, C]; raises as `examples`."""
-        return self.examples(where).inputs
-
-    def examples(self, where: Any) -> Examples:
-        """Decodes images uint8 [n, H, W, C] and labels int32 [n]; a label of -1 is none.
+        """Decodes images uint8 [n, H, W, C].
 
         Raises:
             InputError: A record cannot be decoded.
         """
         rows = np.arange(len(self))[where].tolist()
         images = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        labels, at_once = np.empty(len(rows), np.int32), block_size(self.shape[1:])
+        at_once = block_size(self.shape[1:])
         with concurrent.futures.ThreadPoolExecutor() as pool:
             apply = pool.map if self._in_threads else map
             for start in range(0, len(rows), at_once):
                 part = rows[start : start + at_once]
-                encoded, labels[start : start + at_once] = zip(*self._fields(part), strict=True)
+                encoded = (image for image, _ in self._fields(part))
                 for i, image in enumerate(apply(self._image, part, encoded), start):
                     images[i] = image
-        return Examples(images, labels)
+        return images
 
     def labels(self) -> np.ndarray:
-        """The labels int32 [N]; 0 if a record cannot be read, which reading its image tells."""
+        """The labels int32 [N]; -1 if there is none, 0 if a record cannot be read."""
         return np.array([label for _, label in self._fields(range(len(self)))], np.int32)
 
     def _fields(self, rows: Sequence[int]) -> Iterator[tuple[bytes, int]]:
@@ -395,11 +390,12 @@ def load_tfds(name: str, request: Request) -> Dataset:
         InputError: The set is not there, is of another kind, cannot be read, or takes too much
             memory.
     """
-    given = given_tfds(name, request._replace(in_memory=True))
+    given = given_tfds(name, request)
     if name not in _HELD_OUT and "train" in given.inputs:
         return carved(given, name, request)
     splits: dict[str, Any] = {
-        split: Examples(images[:], given.targets[split]) for split, images in given.inputs.items()
+        split: Examples(images, given.targets[split])
+        for split, images in given.in_memory(name).items()
     }
     if request.hold_out and "train" in splits:
         cuts = [-2 * _HELD_OUT[name], -_HELD_OUT[name]]
@@ -413,34 +409,29 @@ def given_tfds(name: str, request: Request) -> OwnData:
 
     Args:
         name: As of `find_set`.
-        request: How they are asked for; unless they are to be in memory, they are decoded when they
-            are read.
+        request: How they are asked for.
+
+    Returns:
+        Images that are decoded when they are read.
 
     Raises:
         InputError: As `load_tfds`.
     """
     prepared = open_set(name, request.data_dir, request.prepares)
-    keys, found, limit = _keys_of(prepared), dict[str, Any](), max_data_bytes()
+    keys, inputs, targets = _keys_of(prepared), dict[str, Any](), dict[str, np.ndarray]()
     only_test = request.only_test and "test" in prepared.sizes
     for split in ["test"] if only_test else [one for one in SPLITS if one in prepared.sizes]:
-        stored = PreparedImages(prepared, keys, split, request.size)
-        if request.in_memory and math.prod(stored.shape) > limit:
-            raise InputError(
-                f"{split} in {prepared.directory} takes {math.prod(stored.shape):,} bytes of "
-                f"memory, more than the {limit:,} allowed here: write the set as records by "
-                "ensemble convert, which are read in batches"
-            )
-        one: Any = stored.examples(slice(None)) if request.in_memory else (stored, stored.labels())
-        if one[1].min() >= 0:
-            found[split] = one
+        images = PreparedImages(prepared, keys, split, request.size)
+        labels = images.labels()
+        if labels.min() >= 0:
+            inputs[split], targets[split] = images, labels
         else:  # They are kept secret.
             note(f"{name}: the split {split} has no labels, and is not used.")
     needed = "test" if only_test else "train"
-    if needed not in found:
+    if needed not in inputs:
         raise InputError(f"{name} has no split {needed!r} with labels; take another set")
-    if len({images.shape[1:] for images, _ in found.values()}) > 1:
+    if len({images.shape[1:] for images in inputs.values()}) > 1:
         raise InputError(
             f"the splits of {name} have images of several sizes: set config.resize, such as 64"
         )
-    inputs, targets = ({split: one[i] for split, one in found.items()} for i in range(2))
     return OwnData(inputs, targets, np.dtype(np.uint8), tuple(prepared.features[keys[1]].names))

@@ -245,6 +245,6 @@ def test_folders_of_splits_are_kept(tmp_path):
 
 def test_a_folder_beyond_the_memory_is_one_line(tmp_path, monkeypatch):
     folder = saved(tmp_path / "pictures", *pixels())
-    monkeypatch.setattr("ensemble.data.folders.max_data_bytes", lambda: 100)
+    monkeypatch.setattr("ensemble.data.own_arrays.max_data_bytes", lambda: 100)
     source = {**ONE, "dataset": f"folder:{folder}"}
     refused(lambda: train(source, None), "in memory", "config.resize", "ensemble convert")

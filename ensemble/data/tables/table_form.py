@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.data.source import Feature
 from ensemble.data.tables import is_table, read_table
 from ensemble.data.tables.raw_columns import Column, Columns, of_frame
 from ensemble.errors import InputError, quoted, shown
@@ -56,13 +55,18 @@ class TableForm:
         return [one for one in self.columns if one["kind"] != "drop"]
 
     @property
-    def features(self) -> list[Feature]:
-        """What each input [F] is."""
-        found = list[Feature]()
+    def features(self) -> list[tuple[int, bool, int]]:
+        """Properties of each input [F].
+
+        They are the number of its column among those that become inputs, from 0; whether it is a
+        number of the table, and not made of a date or a category; and, of a number, the input that
+        is 1 where it is missing, else -1.
+        """
+        found = list[tuple[int, bool, int]]()
         for i, one in enumerate(self._inputs):
             is_number, size = one["kind"] == "number", num_features(one)
             flag = len(found) + 1 if is_number and one["flag"] else -1
-            found += [Feature(i, is_number, flag), *[Feature(i)] * (size - 1)]
+            found += [(i, is_number, flag), *[(i, False, -1)] * (size - 1)]
         return found
 
     def rows(self, inputs: np.ndarray) -> list[dict[str, str]]:

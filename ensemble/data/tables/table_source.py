@@ -100,15 +100,8 @@ def dataset_from_frames(
     written = tables if column in chosen else raw
     strata = {part: _strata(by, column, table, name) for part, table in written.items() if by}
     digests = {part: digest_rows(table) for part, table in tables.items()}
-    places = assign_splits(
-        given.targets,
-        name,
-        request.seed,
-        request.hold_out,
-        digests.__getitem__,
-        strata or None,
-    )
-    part, rows = places["train"].taken
+    places = assign_splits(given.targets, name, request, digests.__getitem__, strata or None)
+    part, rows = places["train"]
     form = table_form.fit(
         {title: one.rows(rows) for title, one in tables[part].items()},
         name,
@@ -119,23 +112,22 @@ def dataset_from_frames(
     encoded = {part: form.apply(table) for part, table in tables.items()}
     for line in encoded["test"][1] if "test" in encoded else ():
         note(f"{name}: test: {shown(line)}")
-    taken = {split: rows.taken for split, rows in places.items()}
     made = {
         split: Examples(encoded[part][0][rows], given.targets[part][rows])
-        for split, (part, rows) in taken.items()
+        for split, (part, rows) in places.items()
     }
     dataset = Dataset(
         name,
         made,
         given.class_names,
-        train_weights=given.train_weights(places["train"].indices),
+        train_weights=given.train_weights(rows),
         table=form,
-        groups={split: strata[part].at(rows) for split, (part, rows) in taken.items() if by},
+        groups={split: strata[part].at(rows) for split, (part, rows) in places.items() if by},
         content={
             split: hashlib.blake2b(
                 digests[part][rows].tobytes() + made[split].targets.tobytes(), digest_size=8
             ).hexdigest()
-            for split, (part, rows) in taken.items()
+            for split, (part, rows) in places.items()
         },
     )
     own_arrays.warn_of_absent_classes(dataset)

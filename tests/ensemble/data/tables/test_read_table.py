@@ -43,7 +43,7 @@ def test_numpy_makes_what_scikit_learn_would():
     age = SimpleImputer(strategy="median").fit_transform(frame[["age"]])
     np.testing.assert_allclose(inputs[:, 0], StandardScaler().fit_transform(age)[:, 0], 1e-5)
     np.testing.assert_array_equal(inputs[:, 1], frame["age"].isna())
-    assert [one.flag for one in form.features] == [1] + [-1] * (inputs.shape[1] - 1)
+    assert [flag for _, _, flag in form.features] == [1] + [-1] * (inputs.shape[1] - 1)
     texts = frame[["colour"]].fillna("").to_numpy(object)
     encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=3)
     expected = encoder.fit_transform(texts).toarray()
