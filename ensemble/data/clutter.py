@@ -13,7 +13,6 @@ import dataclasses
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from ensemble.data.batches import CLUTTER_STREAM, seeded_generator
 from ensemble.data.dataset import Dataset, join_for_training, make_dataset
@@ -58,9 +57,7 @@ def load_grouped_clutter(name: str, request: Request) -> Dataset:
     return dataclasses.replace(made, groups=groups)
 
 
-def render(
-    digits: NDArray[np.uint8], shown: NDArray[np.int64], rng: np.random.Generator
-) -> NDArray[np.uint8]:
+def render(digits: np.ndarray, shown: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Puts a digit into each image; clutter is made of all of the digits.
 
     Args:
@@ -86,7 +83,7 @@ def render(
     return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)[..., None]
 
 
-def _enlarge(digits: NDArray[np.uint8]) -> NDArray[np.float64]:
+def _enlarge(digits: np.ndarray) -> np.ndarray:
     """Digits `[N, 8, 8]` as smooth pictures of 0..1, with a border of zeros."""
     padded = np.pad(digits / 16.0, ((0, 0), (2, 2), (2, 2)))
     side = padded.shape[1]
@@ -94,9 +91,7 @@ def _enlarge(digits: NDArray[np.uint8]) -> NDArray[np.float64]:
     return np.clip(spline @ padded @ spline.T, 0, 1)
 
 
-def _place(
-    sources: NDArray[np.float64], reach: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _place(sources: np.ndarray, reach: float, rng: np.random.Generator) -> np.ndarray:
     """Turns by up to 30 degrees, resizes to 12 to 17 pixels, and moves from the centre."""
     count, side, _ = sources.shape
     angle = rng.uniform(-np.pi / 6, np.pi / 6, (count, 1, 1))
@@ -109,9 +104,7 @@ def _place(
     return _read_between(sources, y, x)
 
 
-def _read_between(
-    sources: NDArray[np.float64], y: NDArray[np.float64], x: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _read_between(sources: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Values at rows y and columns x, each `[N, H, W]`, by bilinear interpolation; 0 outside."""
     side = sources.shape[1]
     y, x = np.clip(y, 0, side - 1 - 1e-6), np.clip(x, 0, side - 1 - 1e-6)
@@ -124,7 +117,7 @@ def _read_between(
     return (1 - down) * upper + down * lower
 
 
-def _window(images: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _window(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Keeps a random square of 6 to 9 pixels of each image, which leaves a piece of a digit."""
     size = rng.integers(6, 10, (len(images), 1))
     start = rng.integers(0, SIDE - 6, (2, len(images), 1))

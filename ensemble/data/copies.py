@@ -8,9 +8,8 @@ import hashlib
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ensemble.data.source import Stored, block_size
+from ensemble.data.source import AnyStored, Stored, block_size
 from ensemble.notes import note
 
 _MOST_LOST = 0.5
@@ -19,16 +18,15 @@ _FEWEST = 0.1
 """Different examples per example: where there are fewer, equal ones are other cases."""
 
 
-def digest_examples(inputs: Stored, dtype: np.dtype) -> NDArray[np.uint64]:
-    """Digests of 64 bits [N], which differ where inputs do, but once in 10^19 pairs.
+def digest_examples(inputs: AnyStored, dtype: np.dtype) -> np.ndarray:
+    """Digests uint64 [N], which differ where inputs do, but once in 10^19 pairs.
 
     Args:
         inputs: [N, ...], perhaps a memory map: they are read in blocks, unless they are `known`.
         dtype: that inputs are learned in, and compared in.
     """
-    known = getattr(inputs, "known", None)
-    if known is not None:
-        return known.digests
+    if isinstance(inputs, Stored) and inputs.known is not None:
+        return inputs.known.digests
     digests = np.empty(len(inputs), np.uint64)
     size, length = block_size(inputs.shape[1:]), math.prod(inputs.shape[1:])
     for start in range(0, len(inputs), size):
@@ -40,7 +38,7 @@ def digest_examples(inputs: Stored, dtype: np.dtype) -> NDArray[np.uint64]:
     return digests
 
 
-def keep_together(parts: list[np.ndarray], digests: NDArray[np.uint64]) -> list[np.ndarray]:
+def keep_together(parts: list[np.ndarray], digests: np.ndarray) -> list[np.ndarray]:
     """Moves examples of equal inputs into one split: that of the one which comes first in the data.
 
     Args:
@@ -63,8 +61,8 @@ def keep_together(parts: list[np.ndarray], digests: NDArray[np.uint64]) -> list[
 
 
 def note_copies(
-    train: tuple[NDArray[np.uint64], np.ndarray],
-    test: tuple[NDArray[np.uint64], np.ndarray],
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
     name: str,
 ) -> None:
     """Notes the share of test examples that stand in the training split, in inputs and target.

@@ -20,9 +20,9 @@ from ensemble.config.pieces import METHODS
 from ensemble.data.dataset import carved
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import are_classes
-from ensemble.data.own_arrays import OwnData, check_arrays, local_path, max_data_bytes
-from ensemble.data.source import Request, Source, TableKeys
-from ensemble.data.splitting import split_of
+from ensemble.data.own_arrays import WEIGHTS, OwnData, check_arrays, local_path, max_data_bytes
+from ensemble.data.source import Examples, Request, Source, TableKeys
+from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError, in_one_line
 from ensemble.storage.npz import Pickled, map_array, read_arrays
@@ -33,6 +33,11 @@ _REMEDY = (
     "give (X, y), an iterable of batches (X, y), a mapping such as {'inputs': X, 'labels': y}, or "
     "one by split {'train': (X, y), 'test': (X, y)}; or name a file by config.dataset"
 )
+_EXPECTED = (
+    "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
+    "and test_*; class_names and sample_weight are optional; targets in place of labels are real "
+    "numbers"
+)
 _MLP = "mlp."
 """Keys of networks of tables."""
 _SMALLEST_IMAGE = 8
@@ -41,29 +46,28 @@ _SMALLEST_IMAGE = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Given:
-    """Data that a program has handed over.
+    """Data that a program has handed over, or files hold.
 
     Attributes:
-        arrays: by the keys of `own_arrays`; inputs may be data frames, or mappings of columns.
-        is_table: whether inputs are these.
+        parts: Inputs and targets of each given split, or of `POOL` alone. Inputs may be data frames
+            or mappings of columns, and targets columns of these.
+        is_table: Whether inputs are frames or mappings.
+        kind: `labels` of classes or `targets`, numbers.
+        class_names: One per class, in the order of the labels; None: none are given.
+        weights: [N], how much each example of the pool, or of `train`, counts; None: all the same.
     """
 
-    arrays: Mapping[str, Any]
+    parts: Mapping[str, Examples]
     is_table: bool
-
-    @property
-    def kind(self) -> str:
-        """Whether they have `labels` of classes or `targets`, numbers."""
-        return "targets" if any(key.endswith("targets") for key in self.arrays) else "labels"
+    kind: str = "labels"
+    class_names: Any = None
+    weights: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of an example; empty for tables, and for what has none."""
-        if self.is_table:
-            return ()
-        inputs = next((one for key, one in self.arrays.items() if key.endswith("inputs")), ())
         try:
-            return np.shape(inputs)[1:]
+            return () if self.is_table else np.shape(next(iter(self.parts.values())).inputs)[1:]
         except ValueError:  # Ragged, which is refused where the data are checked.
             return ()
 
@@ -79,10 +83,10 @@ class Given:
         if self.is_table:
             from ensemble.data.tables.table_source import dataset_from_frames  # Few have tables.
 
-            return dataset_from_frames(self.arrays, "arrays", request)
+            return dataset_from_frames(self, "arrays", request)
         if request.table.keys:
             raise refuse_table_keys(request.table, "arrays have no named columns")
-        return carved(check_arrays(self.arrays, "arrays"), "arrays", request)
+        return carved(check_arrays(self, "arrays"), "arrays", request)
 
     def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """Suggests values for keys that a program leaves out.
@@ -156,7 +160,7 @@ def refuse_table_keys(table: TableKeys, why: str) -> InputError:
     )
 
 
-def recognise(data: Any, kind: str | None = None, target: str = "") -> Given:
+def recognise(data: Any, kind: str | None = None, target: str = "", name: str = "arrays") -> Given:
     """Recognises the form of what a program hands over.
 
     Args:
@@ -164,22 +168,35 @@ def recognise(data: Any, kind: str | None = None, target: str = "") -> Given:
         kind: `labels` or `targets`, what y is; None: targets if y holds fractions, else labels, and
             of a column of a table as of `column_kinds.kind_of_target`.
         target: Column of data frames that is y; empty: y is given beside them.
+        name: Name of the data, for messages.
 
     Raises:
         InputError: The data are in no such form.
     """
     arrays = _by_name(data, "data", target)
-    inputs = [one for key, one in arrays.items() if key.endswith("inputs")]
-    has_tables = any(map(is_table, inputs))
+    has_tables = any(is_table(one) for key, one in arrays.items() if key.endswith("inputs"))
     ys = [key for key in arrays if key.rpartition("_")[2] == "y"]
     if ys and kind is None:
         kinds = [_kind(arrays[key], target, has_tables) for key in ys]
         kind = "targets" if "targets" in kinds else "labels"
     for key in ys:
-        arrays[f"{key[:-1]}{kind}"] = _of_column(arrays.pop(key), target, kind)
+        arrays[f"{key[:-1]}{kind}"] = arrays.pop(key)
     if ys and kind == "targets":
         arrays.pop("class_names", None)
-    return Given(arrays, has_tables or any(isinstance(one, Mapping) for one in inputs))
+    names = ", ".join(sorted(arrays)) or "(none)"
+    kind = "targets" if {"targets", "train_targets"} & arrays.keys() else "labels"
+    splits = [one for one in SPLITS if f"{one}_inputs" in arrays]
+    parts = {
+        part: Examples(arrays.pop(f"{prefix}inputs", None), arrays.pop(f"{prefix}{kind}", None))
+        for part, prefix in ([(one, f"{one}_") for one in splits] or [(POOL, "")])
+    }
+    weights = arrays.pop(WEIGHTS, None)
+    class_names = arrays.pop("class_names", None) if kind == "labels" else None
+    is_half = any(one is None for part in parts.values() for one in part)
+    if arrays or is_half or splits[:1] not in ([], ["train"]):
+        raise InputError(f"{name} has the arrays {names}; expected are {_EXPECTED}")
+    is_mapping = any(isinstance(one.inputs, Mapping) for one in parts.values())
+    return Given(parts, has_tables or is_mapping, kind, class_names, weights)
 
 
 def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:
@@ -245,16 +262,6 @@ def _kind(targets: Any, target: str, has_tables: bool) -> str:
     return "targets" if values.dtype.kind == "f" and not are_classes(values) else "labels"
 
 
-def _of_column(values: Any, target: str, kind: str | None) -> Any:
-    """Targets or labels of a column of a data frame; others as they are."""
-    if not target:
-        return values
-    from ensemble.data.tables.column_kinds import target_values  # As in `_kind`.
-    from ensemble.data.tables.raw_columns import Column
-
-    return target_values(values, target, kind or "") if isinstance(values, Column) else values
-
-
 def _of_sequence(data: Any, what: str) -> dict[str, Any]:
     """Inputs and targets: of a pair of arrays, or joined from an iterable of pairs."""
     if _is_pair(data) and all(hasattr(one, "__array__") or isinstance(one, list) for one in data):
@@ -301,7 +308,7 @@ def given_files(name: str, request: Request) -> OwnData:
     """
     kind, _, path = name.partition(":")
     arrays = read_npz(path) if kind == "npz" else _map_folder(path)
-    given = check_arrays(recognise(arrays).arrays, name)
+    given = check_arrays(recognise(arrays, name=name), name)
     return given._replace(stays_on_disk=kind == "npy")
 
 

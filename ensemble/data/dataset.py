@@ -92,7 +92,8 @@ class Dataset(Source):
 
     def summary(self, split: str) -> Summary | None:
         """The summary of a split's inputs, if it is known without reading them."""
-        return getattr(self.splits[split].inputs, "known", None)
+        inputs = self.splits[split].inputs
+        return None if isinstance(inputs, np.ndarray) else inputs.known
 
     @property
     def reads_ahead(self) -> bool:
@@ -194,7 +195,7 @@ def dataset_from_arrays(
     from ensemble.data.data_forms import recognise  # Only for data in such a form.
     from ensemble.data.own_arrays import check_arrays
 
-    given = check_arrays(recognise(arrays, kind).arrays, name)
+    given = check_arrays(recognise(arrays, kind, name=name), name)
     return carved(given, name, Request(seed=seed, hold_out=hold_out))
 
 

@@ -1,19 +1,20 @@
 """Folders of images, one per class: looked at before they are decoded, in bounded memory."""
 
-import dataclasses
+import copy
+import itertools
 import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from ensemble.data.image_form import resize_and_crop
 from ensemble.data.own_arrays import OwnData, local_path
-from ensemble.data.source import Request
+from ensemble.data.source import Request, Stored
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.errors import CorruptDataError, InputError, in_one_line, listed, shown
 from ensemble.notes import note
@@ -35,32 +36,49 @@ _BYTES_PER_PIXEL = 12
 """Pillow has 4, of an image up to three times: as it was, turned, and in another mode."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Pictures:
+class Pictures(Stored):
     """Images [N, H, W, C] uint8, upright, which are decoded from their files when they are read.
 
-    Attributes:
+    All images become RGB unless all of them are grey; transparency is dropped.
+
+    Args:
         files: N files.
-        mode: Mode of Pillow that all get, `L` or `RGB`; transparency is dropped.
-        sides: (H, W).
-        is_resized: Whether all are brought to this size by `resize_and_crop`.
-        num_threads: Number of threads that decode.
+        size: (height, width) that all are brought to by `resize_and_crop`; None: all have one size.
+
+    Attributes:
+        faults: Errors of files whose headers cannot be used; of pixels nothing is known yet.
+
+    Raises:
+        InputError: No file is an image, or their sizes differ.
     """
 
-    files: Sequence[Path]
-    mode: str
-    sides: tuple[int, int]
-    is_resized: bool
-    num_threads: int
-    dtype: ClassVar[np.dtype] = np.dtype(np.uint8)
+    dtype = np.dtype(np.uint8)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(N, H, W, C)."""
-        return (len(self.files), *self.sides, len(self.mode))
+    def __init__(self, files: Sequence[Path], size: tuple[int, int] | None):
+        found, self.faults = _read(files, _header, _MAX_THREADS)
+        if not found:
+            raise _unusable(self.faults, len(files))
+        first, _, name = found[0]
+        others = [one for one in found if one[0] != first]
+        if size is None and others:
+            raise InputError(
+                f"{others[0][2]} is {_by(others[0][0])} pixels (height x width, upright) but "
+                f"{name} is {_by(first)}; all images must have one size, and {len(others)} of "
+                f"{len(files)} differ: set config.resize, such as 64 or '64x48', which resizes "
+                "them all, or resize them yourself"
+            )
+        self._files, self._is_resized = files, size is not None
+        self._mode = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
+        self.shape = (len(files), *(size or first), len(self._mode))
+        largest = _BYTES_PER_PIXEL * max(math.prod(sides) for sides, _, _ in found)
+        # Together threads take half of the memory: malloc keeps what they free.
+        self._num_threads = max(1, min(_MAX_THREADS, memory_bytes() // 2 // max(1, largest)))
 
-    def __len__(self) -> int:
-        return len(self.files)
+    def of(self, files: Sequence[Path]) -> "Pictures":
+        """Some of the images."""
+        found = copy.copy(self)
+        found._files, found.shape = files, (len(files), *self.shape[1:])
+        return found
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
         """Decodes images [n, H, W, C].
@@ -68,7 +86,7 @@ class Pictures:
         Raises:
             CorruptDataError: Naming all files that cannot be used.
         """
-        files = [self.files[i] for i in np.arange(len(self))[where]]
+        files = [self._files[i] for i in np.arange(len(self))[where]]
         images = np.empty((len(files), *self.shape[1:]), np.uint8)
 
         def decode(image: Any, i: int) -> None:
@@ -77,13 +95,13 @@ class Pictures:
                 import PIL.ImageOps  # Only for such pictures.
 
                 PIL.ImageOps.exif_transpose(image, in_place=True)
-            upright = image if image.mode == self.mode else image.convert(self.mode)
-            if self.is_resized:
-                upright = resize_and_crop(upright, self.sides)
+            upright = image if image.mode == self._mode else image.convert(self._mode)
+            if self._is_resized:
+                upright = resize_and_crop(upright, self.shape[1:3])
             images[i] = np.asarray(upright).reshape(self.shape[1:])
 
         # Pillow decodes outside the interpreter lock, so that threads use all cores.
-        if faults := _read(files, decode, self.num_threads)[1]:
+        if faults := _read(files, decode, self._num_threads)[1]:
             raise _unusable(faults, len(files))
         return images
 
@@ -120,12 +138,9 @@ def given_folder(name: str, request: Request) -> OwnData:
             "images of each of two or more classes into a folder of its own"
         )
     _note_left(root, junk)
-    # What is wrong with a file is told together with that of the files that cannot be decoded.
-    pictures = _look([file for file, _ in every], request.size)[0]
-    inputs = {
-        split: dataclasses.replace(pictures, files=[file for file, _ in part])
-        for split, part in files.items()
-    }
+    # What is wrong with headers is told when images are decoded, with what is wrong with pixels.
+    pictures = Pictures([file for file, _ in every], request.size)
+    inputs = {split: pictures.of([file for file, _ in part]) for split, part in files.items()}
     ends = np.cumsum([len(part) for part in files.values()])[:-1]
     targets = dict(zip(files, np.split(numbers.astype(np.int32), ends), strict=True))
     # A name may be any bytes, what is shown and stored is text.
@@ -172,9 +187,8 @@ def unlabelled(
         root, junk = local_path(path), list[Path]()
         found = [root]
         if root.is_dir():
-            inside = _visible(root, junk)
-            nested = [file for one in inside if one.is_dir() for file in _visible(one, junk)]
-            found = sorted([one for one in inside if not one.is_dir()] + nested)
+            parts = [_visible(one, junk) if one.is_dir() else [one] for one in _visible(root, junk)]
+            found = sorted(itertools.chain(*parts))
             if not found:
                 raise InputError(
                     f"{path} holds no images; give a folder of images, or of such folders"
@@ -183,42 +197,17 @@ def unlabelled(
         is_alone = root.is_dir() and len(paths) == 1
         names += [file.relative_to(root) for file in found] if is_alone else found
         files += found
-    pictures, faults = _look(files, size)
-    if faults:
-        raise _unusable(faults, len(files))
+    pictures = Pictures(files, size)
+    if pictures.faults:
+        raise _unusable(pictures.faults, len(files))
     return [bytes(one).decode(errors="replace") for one in names], pictures
 
 
-def _look(
-    files: Sequence[Path], size: tuple[int, int] | None
-) -> tuple[Pictures, list[CorruptDataError]]:
-    """Reads the headers of images; returns the images, and the faults of headers.
-
-    All images become RGB unless all of them are grey.
-    """
-
-    def header(image: Any, i: int) -> tuple[tuple[int, int], str, Path]:
-        """(height, width) upright, mode and file, without decoding the image."""
-        is_turned = _may_be_turned(image) and image.getexif().get(_ORIENTATION) in _TURNED
-        return image.size if is_turned else image.size[::-1], image.mode, files[i]
-
-    found, faults = _read(files, header, _MAX_THREADS)
-    if not found:
-        raise _unusable(faults, len(files))
-    first, _, file = found[0]
-    others = [one for one in found if one[0] != first]
-    if size is None and others:
-        raise InputError(
-            f"{_path(others[0][2])} is {_by(others[0][0])} pixels (height x width, upright) but "
-            f"{_path(file)} is {_by(first)}; all images must have one size, and {len(others)} of "
-            f"{len(files)} differ: set config.resize, such as 64 or '64x48', which resizes them "
-            "all, or resize them yourself"
-        )
-    mode = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
-    largest = _BYTES_PER_PIXEL * max(math.prod(sides) for sides, _, _ in found)
-    # Together threads take half of the memory: malloc keeps what they free.
-    num_threads = max(1, min(_MAX_THREADS, memory_bytes() // 2 // max(1, largest)))
-    return Pictures(files, mode, size or first, size is not None, num_threads), faults
+def _header(image: Any, _: int) -> tuple[tuple[int, int], str, str]:
+    """Returns (height, width) upright, mode and path of an image that is not decoded."""
+    is_turned = _may_be_turned(image) and image.getexif().get(_ORIENTATION) in _TURNED
+    size = image.size if is_turned else image.size[::-1]
+    return size, image.mode, _path(image.filename)
 
 
 def _read(
@@ -294,6 +283,6 @@ def _by(size: tuple[int, int]) -> str:
     return "{}x{}".format(*size)
 
 
-def _path(file: Path) -> str:
+def _path(file: Path | str) -> str:
     """A path in one line; a name may hold a line break."""
     return shown(str(file))

@@ -98,15 +98,15 @@ def classes(
         numbered = np.array([order.get(text, -1) for text in found.tolist()])[numbered]
         check(numbered >= 0, f"it is none of the {len(names)} class_names: name every class")
     elif names or (not is_text and found[0] == 0):
-        starts_at_1 = bool(names) and found[0] == 1 and found[-1] == len(names or ())
-        if starts_at_1:
-            note(f"{name}: labels are 1..{found[-1]}, taken as the class_names in order.")
-        numbered = every - starts_at_1
-        limit = len(names or ()) or max(len(every), 2)
+        kind, limit = ("class_names", len(names)) if names else ("examples", len(every))
+        numbered = every
+        if names and found[0] == 1 and found[-1] == limit:
+            note(f"{name}: labels are 1..{limit}, taken as the class_names in order.")
+            numbered = every - 1
         check(
             (numbered >= 0) & (numbered < limit),
-            f"there are {limit if names else len(every)} {'class_names' if names else 'examples'}, "
-            f"and labels are 0..{limit - 1}: renumber the classes, or give a name for every class",
+            f"there are {limit} {kind}, and labels are 0..{limit - 1}: renumber the classes, or "
+            "give a name for every class",
         )
         names = names or [*map(str, range(found[-1] + 1))]
     else:

@@ -19,27 +19,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import as_plain, classes
-from ensemble.data.source import Source, Stored, block_size, blocks
-from ensemble.data.splitting import POOL, SPLITS
+from ensemble.data.source import AnyStored, Source, block_size, blocks
+from ensemble.data.splitting import POOL
 from ensemble.errors import InputError, in_one_line, listed
 from ensemble.notes import note
 from ensemble.rounding import note_rounding
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.paths import is_remote
 
+if TYPE_CHECKING:
+    from ensemble.data.data_forms import Given
+
 WEIGHTS = "sample_weight"
 
-EXPECTED_KEYS = (
-    "inputs and labels, or train_inputs and train_labels with any of validation_*, calibration_* "
-    "and test_*; class_names and sample_weight are optional; targets in place of labels are real "
-    "numbers"
-)
 _TURNED = (
     "{} of shape {} are taken for images [N, C, H, W], and turned to [N, H, W, C]; if "
     "axis 1 is their height, swap it with the width."
@@ -60,7 +58,7 @@ class OwnData(NamedTuple):
         stays_on_disk: Whether training reads inputs when they are used, not before.
     """
 
-    inputs: Mapping[str, Stored]
+    inputs: Mapping[str, AnyStored]
     targets: Mapping[str, np.ndarray]
     input_dtype: np.dtype
     class_names: tuple[str, ...] | None
@@ -119,34 +117,26 @@ def max_data_bytes() -> int:
     return memory_bytes() // 4
 
 
-def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
+def check_arrays(given: Given, name: str) -> OwnData:
     """Checks arrays, and specifies the type in which they are kept.
 
     Whole numbers that all fit 0..255 are kept as uint8, every other number as float32; `[N, H, W]`
     becomes `[N, H, W, 1]`, and `[N, C, H, W]` that can be nothing else `[N, H, W, C]`.
 
     Args:
-        arrays: Arrays by the keys that the module describes.
+        given: Arrays.
         name: Name of the data, for messages.
 
     Raises:
         InputError: An array cannot be used.
     """
-    kind = "targets" if {"targets", "train_targets"} & arrays.keys() else "labels"
-    given = [one for one in SPLITS if {f"{one}_inputs", f"{one}_{kind}"} & arrays.keys()]
-    prefixes = {one: f"{one}_" for one in given} if "train" in given else {POOL: ""}
-    needed = {f"{prefix}{one}" for prefix in prefixes.values() for one in ("inputs", kind)}
-    if arrays.keys() - ({WEIGHTS, "class_names"} if kind == "labels" else {WEIGHTS}) != needed:
-        raise InputError(
-            f"{name} has the arrays {', '.join(sorted(map(str, arrays))) or '(none)'}; "
-            f"expected are {EXPECTED_KEYS}"
-        )
-    titles = {part: f"{name}: {prefix}inputs" for part, prefix in prefixes.items()}
-    values = {f"{name}: {prefix}{kind}": arrays[f"{prefix}{kind}"] for prefix in prefixes.values()}
-    inputs = {part: _numeric(arrays[f"{prefixes[part]}inputs"], titles[part]) for part in prefixes}
-    class_names = None
+    kind, class_names = given.kind, None
+    titles = {part: "" if part == POOL else f"{part}_" for part in given.parts}
+    values = {f"{name}: {titles[part]}{kind}": y for part, (_, y) in given.parts.items()}
+    titles = {part: f"{name}: {prefix}inputs" for part, prefix in titles.items()}
+    inputs = {part: _numeric(x, titles[part]) for part, (x, _) in given.parts.items()}
     if kind == "labels":
-        values, class_names = classes(values, arrays.get("class_names"), name)
+        values, class_names = classes(values, given.class_names, name)
     else:
         values = {what: _check_numbers(one, what) for what, one in values.items()}
     # Bytes are not looked at one by one.
@@ -180,8 +170,8 @@ def check_arrays(arrays: Mapping[str, Any], name: str) -> OwnData:
             inputs[part] = np.moveaxis(array, 1, -1)
             if array is first:
                 note(_TURNED.format(what, array.shape))
-    targets = dict(zip(prefixes, values.values(), strict=True))
-    weights = _check_weights(arrays.get(WEIGHTS), len(next(iter(targets.values()))), name)
+    targets = dict(zip(inputs, values.values(), strict=True))
+    weights = _check_weights(given.weights, len(next(iter(targets.values()))), name)
     dtype = np.dtype(np.uint8 if is_uint8 else np.float32)
     return OwnData(inputs, targets, dtype, class_names, weights)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ensemble.data.copies import digest_examples
 from ensemble.data.own_arrays import WEIGHTS, OwnData, local_path, max_data_bytes
-from ensemble.data.source import Request, Stored, Summary, block_size
+from ensemble.data.source import AnyStored, Request, Stored, Summary, block_size
 from ensemble.data.splitting import POOL, SPLITS
 from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.storage.npz import read_arrays
@@ -36,7 +36,7 @@ _WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking take
 logger = logging.getLogger("ensemble")
 
 
-class Records:
+class Records(Stored):
     """The inputs [N, ...] of a file of records.
 
     Args:
@@ -50,9 +50,6 @@ class Records:
         self._file, self.shape, self.dtype, self.known = file, shape, dtype, known
         self._reader: Any = None
         self._lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
         """Reads inputs [n, ...] by a slice or by indices [n], fastest in their order.
@@ -175,7 +172,7 @@ def write_records(
     return left_out
 
 
-def _blocks(stored: Stored, skip_damaged: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _blocks(stored: AnyStored, skip_damaged: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Row numbers [n] and inputs [n, ...] of what can be read, block by block."""
     size = block_size(stored.shape[1:])
     for start in range(0, len(stored), size):

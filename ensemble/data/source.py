@@ -9,7 +9,6 @@ so by `in_memory`, which refuses what memory cannot hold.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import math
@@ -58,10 +57,6 @@ class Strata(NamedTuple):
     def groups(self) -> np.ndarray | None:
         """The group of each row [N]; None of times."""
         return self.values if self.kind == "group" else None
-
-    def at(self, rows: np.ndarray | slice) -> Strata:
-        """Takes some rows."""
-        return self._replace(values=self.values[rows])
 
 
 class Source:
@@ -223,27 +218,6 @@ class Inputs(Protocol):
         """Some inputs [n, ...]."""
 
 
-class Stored(Protocol):
-    """Inputs [N, ...] read by slices or indices [n]: an array, a map of a file, records, images.
-
-    Those that have a `Summary` say so by an attribute `known`.
-    """
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(N, ...)."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Type of the inputs."""
-
-    def __len__(self) -> int:
-        """N."""
-
-    def __getitem__(self, where: Any, /) -> np.ndarray:
-        """Some inputs [n, ...]."""
-
-
 class Summary(NamedTuple):
     """Properties of inputs that are known without reading them.
 
@@ -258,71 +232,88 @@ class Summary(NamedTuple):
     high: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class OnDisk:
-    """Inputs [N, ...] of a split, which are read when they are used.
+class Stored:
+    """Inputs [N, ...] on disk, which are read by slices or indices [n] when they are used.
 
     Attributes:
+        shape: (N, ...).
+        dtype: Type of the inputs.
+        known: Their summary, if there is one.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    known: Summary | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, where: Any, /) -> np.ndarray:
+        """Reads inputs [n, ...]."""
+        raise NotImplementedError
+
+
+AnyStored = np.ndarray | Stored
+"""Arrays may be maps of files."""
+
+
+class OnDisk(Stored):
+    """Inputs of a split.
+
+    Args:
         stored: Inputs on disk.
         rows: Rows of these that belong to the split, int [N], in order.
         dtype: Type of the inputs as they are learned.
     """
 
-    stored: Stored
-    rows: np.ndarray
-    dtype: np.dtype
-
-    @property
-    def known(self) -> Summary | None:
-        """Summary of the inputs, if there is one."""
-        whole = getattr(self.stored, "known", None)
-        return whole and Summary(*(column[self.rows] for column in whole))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(N, ...)."""
-        return (len(self), *self.stored.shape[1:])
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    def __init__(self, stored: AnyStored, rows: np.ndarray, dtype: np.dtype):
+        self._stored, self._rows, self.dtype = stored, rows, dtype
+        self.shape = (len(rows), *stored.shape[1:])
+        if isinstance(stored, Stored) and stored.known is not None:
+            self.known = Summary(*(column[rows] for column in stored.known))
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
         """Reads inputs by a slice or by indices of any shape."""
-        chosen, shape = self.rows[where], self.stored.shape[1:]
+        chosen, shape = self._rows[where], self.shape[1:]
         places = chosen.ravel()
         order = np.argsort(places, kind="stable")  # The disk is read forwards.
         inputs, size = np.empty((len(places), *shape), self.dtype), block_size(shape)
         for some in (order[start : start + size] for start in range(0, len(order), size)):
-            inputs[some] = self.stored[places[some]]
+            inputs[some] = self._stored[places[some]]
         return inputs.reshape(*chosen.shape, *shape)
 
 
-@dataclasses.dataclass(frozen=True)
-class SplitInputs:
-    """The inputs of a split, read from the source as they are used.
+class _Sliced:
+    """Inputs [N, ...] that a function reads or makes slice by slice."""
 
-    Attributes:
-        source: Source.
-        split: Name of the split.
-        made: Function that is applied to each slice.
-    """
-
-    source: Source
-    split: str
-    made: Callable[[np.ndarray], np.ndarray] = np.asarray
+    def __init__(self, num_examples: int, read: Callable[[slice], np.ndarray]):
+        self._num_examples, self._read = num_examples, read
 
     def __len__(self) -> int:
-        return self.source.sizes[self.split]
+        return self._num_examples
 
     def __getitem__(self, where: slice, /) -> np.ndarray:
-        return self.made(self.source.read(self.split, where).inputs)
+        return self._read(where)
 
-    def through(self, function: Callable[[np.ndarray], np.ndarray]) -> SplitInputs:
+    def through(self, function: Callable[[np.ndarray], np.ndarray]) -> _Sliced:
         """Applies a function to each slice."""
-        return SplitInputs(self.source, self.split, function)
+        return _Sliced(len(self), lambda where: function(self[where]))
 
 
-class MadeInputs:
+class SplitInputs(_Sliced):
+    """The inputs of a split, read from the source as they are used.
+
+    Args:
+        source: Source.
+        split: Name of the split.
+    """
+
+    def __init__(self, source: Source, split: str):
+        super().__init__(source.sizes[split], lambda where: source.read(split, where).inputs)
+        self.source, self.split = source, split
+
+
+class MadeInputs(_Sliced):
     """Inputs [N, ...] that are made piece by piece, and are never in memory together.
 
     Slices are to be asked for in order: one before the last one makes the inputs anew.
@@ -333,16 +324,12 @@ class MadeInputs:
     """
 
     def __init__(self, num_examples: int, make: Callable[[], Iterator[np.ndarray]]):
-        self._num_examples, self._make = num_examples, make
-        self._pieces: Iterator[np.ndarray] | None = None
-        self._held, self._start = np.empty(0), 0  # Examples from there on.
+        super().__init__(num_examples, self._made)
+        self._make, self._start = make, num_examples + 1  # Of those held: nothing is made yet.
 
-    def __len__(self) -> int:
-        return self._num_examples
-
-    def __getitem__(self, where: slice, /) -> np.ndarray:
-        start, stop, _ = where.indices(self._num_examples)
-        if self._pieces is None or start < self._start:
+    def _made(self, where: slice) -> np.ndarray:
+        start, stop, _ = where.indices(len(self))
+        if start < self._start:
             self._pieces, self._start = self._make(), 0
             self._held = next(self._pieces)
         while self._start + len(self._held) < stop:
@@ -350,10 +337,6 @@ class MadeInputs:
             self._held = np.concatenate([self._held[skipped:], next(self._pieces)])
             self._start += skipped
         return self._held[start - self._start : stop - self._start]
-
-    def through(self, function: Callable[[np.ndarray], np.ndarray]) -> MadeInputs:
-        """What a function makes of every piece."""
-        return MadeInputs(self._num_examples, lambda: map(function, self._make()))
 
 
 AnyInputs = np.ndarray | SplitInputs | MadeInputs

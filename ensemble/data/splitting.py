@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
 from ensemble.data.source import Request, Strata
@@ -43,7 +42,7 @@ def assign_splits(
     targets: Mapping[str, np.ndarray],
     name: str,
     request: Request,
-    digests: Callable[[str], NDArray[np.uint64]],
+    digests: Callable[[str], np.ndarray],
     strata: Mapping[str, Strata] | None = None,
 ) -> dict[str, Rows]:
     """Says which examples are of which split.

@@ -26,7 +26,7 @@ import numpy as np
 from ensemble.data.dataset import Dataset, carved, make_dataset
 from ensemble.data.image_form import resize_and_crop
 from ensemble.data.own_arrays import OwnData, local_path
-from ensemble.data.source import Examples, Request, block_size
+from ensemble.data.source import Examples, Request, Stored, block_size
 from ensemble.data.splitting import SPLITS
 from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.notes import note
@@ -250,7 +250,7 @@ def _classes(text: str) -> list[str]:
     return found
 
 
-class PreparedImages:
+class PreparedImages(Stored):
     """The images [N, H, W, C] of a split, which are decoded when they are read.
 
     Args:
@@ -281,10 +281,7 @@ class PreparedImages:
         if size is None and None in sides:
             sides = self._decode(0, next(self._fields([0]))[0]).shape[:2]
         channels = 1 if self._channels == 1 else 3
-        self.shape: tuple[int, ...] = (prepared.sizes[split], *(size or sides), channels)
-
-    def __len__(self) -> int:
-        return self.shape[0]
+        self.shape = (prepared.sizes[split], *(size or sides), channels)
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
         """Decodes images uint8 [n, H, W, C].

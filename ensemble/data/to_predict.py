@@ -11,7 +11,7 @@ from ensemble.data.data_forms import read_npz
 from ensemble.data.folders import unlabelled
 from ensemble.data.image_form import parse_size
 from ensemble.data.own_arrays import local_path
-from ensemble.data.source import Request, Stored
+from ensemble.data.source import AnyStored, Request
 from ensemble.data.splitting import POOL
 from ensemble.errors import InputError
 from ensemble.storage.paths import is_remote
@@ -27,7 +27,7 @@ class Part(NamedTuple):
     """
 
     names: Sequence[Any]
-    inputs: Stored
+    inputs: AnyStored
     prefix: str = ""
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from ensemble.data.data_forms import Given
 from ensemble.data.dataset import Dataset
 from ensemble.data.source import Examples, Request
+from ensemble.data.splitting import POOL
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError
 from ensemble.notes import note
@@ -430,7 +431,7 @@ def given_interactions(data: Any) -> Given:
             f"data is a {type(data).__name__}, and config.model='matrix_factorisation' learns who "
             "watched or rated what: give a data frame with columns of users and items"
         )
-    return _GivenInteractions({"inputs": data}, is_table=True)
+    return _GivenInteractions({POOL: Examples(data, data)}, is_table=True)
 
 
 class _GivenInteractions(Given):
@@ -438,7 +439,7 @@ class _GivenInteractions(Given):
 
     def source(self, request: Request) -> WatchDataset | RatingDataset:
         """Checks the data, and holds some out."""
-        frame = ratings.of_data_frame(self.arrays["inputs"], keys_of(request))
+        frame = ratings.of_data_frame(self.parts[POOL].inputs, keys_of(request))
         return of_interactions(frame, request)
 
     def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:

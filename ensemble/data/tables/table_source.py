@@ -1,14 +1,14 @@
 """The source for tables: files and data frames with named columns of any kind."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensemble.config.builtin import column_types
 from ensemble.data import copies, own_arrays
+from ensemble.data.data_forms import Given
 from ensemble.data.dataset import Dataset
 from ensemble.data.source import Examples, Request, Strata
 from ensemble.data.splitting import POOL, assign_splits
@@ -36,15 +36,15 @@ def load_table(name: str, request: Request) -> Dataset:
     Raises:
         InputError: they cannot be read, or their columns cannot be learned.
     """
-    asked, arrays, parts = request.table, dict[str, Any](), read_files(name)
-    decimal, kind = decimal_of(_first(parts), ""), asked.kind
-    for part, columns in parts.items():
-        blank = {key: one.without(asked.na_values or ()) for key, one in columns.items()}
-        inputs, column = take_target(blank, asked.target, name)
-        kind = kind or kind_of_target(column, asked.target, decimal)
-        arrays[f"{_prefix(part)}inputs"] = inputs
-        arrays[f"{_prefix(part)}{kind}"] = target_values(column, asked.target, kind, decimal)
-    return dataset_from_frames(arrays, name, request, decimal)
+    asked, parts, kind = request.table, dict[str, Examples](), request.table.kind
+    files = read_files(name)
+    decimal = decimal_of(_first(files), "")
+    for part, columns in files.items():
+        inputs, target = take_target(columns, asked.target, name)
+        blank = target.without(asked.na_values or ())
+        kind = kind or kind_of_target(blank, asked.target, decimal)
+        parts[part] = Examples(inputs, target)
+    return dataset_from_frames(Given(parts, True, kind or ""), name, request, decimal)
 
 
 def _first(parts: Mapping[str, Columns]) -> Columns:
@@ -52,17 +52,11 @@ def _first(parts: Mapping[str, Columns]) -> Columns:
     return parts.get(POOL) or parts["train"]
 
 
-def _prefix(part: str) -> str:
-    return "" if part == POOL else f"{part}_"
-
-
-def dataset_from_frames(
-    arrays: Mapping[str, Any], name: str, request: Request, decimal: str = ""
-) -> Dataset:
+def dataset_from_frames(given: Given, name: str, request: Request, decimal: str = "") -> Dataset:
     """Makes a data set of tables, and targets beside them.
 
     Args:
-        arrays: as of `own_arrays`, but inputs are data frames, or columns.
+        given: tables, and their targets.
         name: of the data.
         request: how they are asked for.
         decimal: the decimal mark of a file, where the columns do not show it; empty: unknown.
@@ -71,20 +65,19 @@ def dataset_from_frames(
         InputError: a column cannot be learned, or there are too few rows.
     """
     asked, missing = request.table, request.table.na_values or ()
-    kind = "targets" if any(key.endswith("targets") for key in arrays) else "labels"
-    numbered, raw = dict(arrays), dict[str, Columns]()
-    for key in (key for key in arrays if key.endswith("inputs")):
-        columns = raw_columns.of_frame(arrays[key], name)
-        numbered[key] = np.arange(num_rows(columns), dtype=np.float32)[:, None]  # As inputs.
-        part = key.removesuffix("inputs").removesuffix("_") or POOL
+    raw, parts = dict[str, Columns](), dict[str, Examples]()
+    for part, (inputs, y) in given.parts.items():
+        columns = raw_columns.of_frame(inputs, name)
         raw[part] = {title: one.without(missing) for title, one in columns.items()}
-        if missing:
-            targets = raw_columns.of_frame({kind: arrays[f"{_prefix(part)}{kind}"]}, name)[kind]
-            target_values(targets.without(missing), asked.target or kind, kind)
-    given = own_arrays.check_arrays(numbered, name)
-    by, _, column = asked.split_by.partition(":")
+        if missing or isinstance(y, Column):
+            column = raw_columns.of_frame({given.kind: y}, name)[given.kind].without(missing)
+            found = target_values(column, asked.target or given.kind, given.kind, decimal)
+            y = found if isinstance(y, Column) else y
+        parts[part] = Examples(np.arange(num_rows(columns), dtype=np.float32)[:, None], y)
+    own = own_arrays.check_arrays(dataclasses.replace(given, parts=parts), name)
+    by, _, title = asked.split_by.partition(":")
     chosen = column_types(asked.column_types or {})
-    aside = {column: f"drop:config.split_by is by its {by}s"} if by else {}
+    aside = {title: f"drop:config.split_by is by its {by}s"} if by else {}
     decimal = decimal_of(_first(raw), decimal)
     first = column_kinds.typed(_first(raw), aside | chosen, decimal)
     tables = {
@@ -97,10 +90,10 @@ def dataset_from_frames(
         }
         for part, table in raw.items()
     }
-    written = tables if column in chosen else raw
-    strata = {part: _strata(by, column, table, name) for part, table in written.items() if by}
+    written = tables if title in chosen else raw
+    strata = {part: _strata(by, title, table, name) for part, table in written.items() if by}
     digests = {part: digest_rows(table) for part, table in tables.items()}
-    places = assign_splits(given.targets, name, request, digests.__getitem__, strata or None)
+    places = assign_splits(own.targets, name, request, digests.__getitem__, strata or None)
     part, rows = places["train"]
     form = table_form.fit(
         {title: one.rows(rows) for title, one in tables[part].items()},
@@ -112,23 +105,21 @@ def dataset_from_frames(
     encoded = {part: form.apply(table) for part, table in tables.items()}
     for line in encoded["test"][1] if "test" in encoded else ():
         note(f"{name}: test: {shown(line)}")
-    made = {
-        split: Examples(encoded[part][0][rows], given.targets[part][rows])
-        for split, (part, rows) in places.items()
-    }
+    splits, groups, content = dict[str, Examples](), dict[str, Strata](), dict[str, str]()
+    for split, (part, taken) in places.items():
+        splits[split] = Examples(encoded[part][0][taken], own.targets[part][taken])
+        whole = digests[part][taken].tobytes() + splits[split].targets.tobytes()
+        content[split] = hashlib.blake2b(whole, digest_size=8).hexdigest()
+        if by:
+            groups[split] = strata[part]._replace(values=strata[part].values[taken])
     dataset = Dataset(
         name,
-        made,
-        given.class_names,
-        train_weights=given.train_weights(rows),
+        splits,
+        own.class_names,
+        train_weights=own.train_weights(rows),
         table=form,
-        groups={split: strata[part].at(rows) for split, (part, rows) in places.items() if by},
-        content={
-            split: hashlib.blake2b(
-                digests[part][rows].tobytes() + made[split].targets.tobytes(), digest_size=8
-            ).hexdigest()
-            for split, (part, rows) in places.items()
-        },
+        groups=groups,
+        content=content,
     )
     own_arrays.warn_of_absent_classes(dataset)
     return dataset
@@ -165,8 +156,8 @@ def _strata(by: str, name: str, columns: Columns, what: str) -> Strata:
     return Strata(name, by, found.values if by == "time" else values.astype(str))
 
 
-def digest_rows(columns: Columns) -> NDArray[np.uint64]:
-    """Digests [N] of rows, by `copies.digest_examples`: equal ones are of equal rows."""
+def digest_rows(columns: Columns) -> np.ndarray:
+    """Digests uint64 [N] of rows, by `copies.digest_examples`: equal ones are of equal rows."""
     codes = np.concatenate([_codes(columns[name]) for name in sorted(columns)], axis=1)
     return copies.digest_examples(codes, np.dtype(np.float64))
 

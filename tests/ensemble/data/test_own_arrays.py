@@ -31,7 +31,7 @@ SPLITS = ["train", "validation", "calibration", "test"]
     ],
 )
 def test_whole_numbers_of_a_byte_are_kept_as_bytes_and_others_as_floats(inputs, dtype):
-    given = own_arrays.check_arrays({"inputs": inputs, "labels": LABELS}, "mine")
+    given = own_arrays.check_arrays(recognise({"inputs": inputs, "labels": LABELS}), "mine")
     found = given.convert(given.inputs[own_arrays.POOL])
     assert found.dtype == dtype
     np.testing.assert_array_equal(found[..., 0], np.asarray(inputs, dtype))
@@ -51,7 +51,7 @@ TRAIN = {"train_inputs": IMAGES, "train_labels": LABELS}
 TEST = {"test_inputs": IMAGES, "test_labels": LABELS}
 REFUSED = {
     "no arrays": ({}, r"mine has the arrays \(none\); expected are inputs and labels, or train_"),
-    "an unknown key": (pool(x=IMAGES), "mine has the arrays inputs, labels, x; expected are"),
+    "an unknown key": (pool(z=IMAGES), "mine has the arrays inputs, labels, z; expected are"),
     "both forms": (pool(**TRAIN), "expected are"),
     "half a split": ({**TRAIN, "test_inputs": IMAGES}, "test_inputs, train_inputs, train_labels;"),
     "no train": (TEST, "expected are"),
@@ -82,7 +82,7 @@ REFUSED = {
 @pytest.mark.parametrize(("arrays", "message"), REFUSED.values(), ids=REFUSED)
 def test_arrays_that_are_refused(arrays, message):
     with pytest.raises(InputError, match=message) as error:
-        own_arrays.check_arrays(arrays, "mine")
+        own_arrays.check_arrays(recognise(arrays, name="mine"), "mine")
     assert str(error.value).startswith("mine")
     assert "\n" not in str(error.value)
 
@@ -102,17 +102,15 @@ def test_arrays_that_are_refused(arrays, message):
 def test_few_whole_numbers_are_labels_and_other_floats_are_targets(values, kind):
     pair = (np.zeros((len(values), 2)), values)
     assert recognise(pair).kind == kind
-    assert recognise(pair, "targets").arrays.keys() == {"inputs", "targets"}
+    assert recognise(pair, "targets").kind == "targets"
     both = recognise({"train": (IMAGES, LABELS), "test": pair})
-    assert both.arrays.keys() == {
-        f"{one}_{k}" for one in ("train", "test") for k in ("inputs", kind)
-    }
+    assert (both.kind, [*both.parts]) == (kind, ["train", "test"])
 
 
 def test_bundled_sets_of_scikit_learn_keep_their_names():
-    found = recognise(datasets.load_iris()).arrays
-    assert found["class_names"].tolist() == ["setosa", "versicolor", "virginica"]
-    assert recognise(datasets.load_diabetes()).arrays.keys() == {"inputs", "targets"}
+    found = recognise(datasets.load_iris())
+    assert found.class_names.tolist() == ["setosa", "versicolor", "virginica"]
+    assert recognise(datasets.load_diabetes()).kind == "targets"
 
 
 FRAME = (pd.DataFrame({"size": np.arange(20.0), "town": ["a", "b"] * 10}), np.arange(20) % 2)
@@ -128,7 +126,7 @@ def test_defaults_are_those_of_a_bundled_configuration_and_no_key_too_many():
     assert complete({}, {}, table)[1]["likelihood"] == "gaussian"
     given, values = complete({"likelihood": "student_t"}, {}, (table[0], FRAME[1]))
     assert values["likelihood"] == "student_t"
-    assert "targets" in given.arrays
+    assert given.kind == "targets"
 
 
 # Splits and scales.
