@@ -19,7 +19,7 @@ from ensemble.config import build, flatten
 from ensemble.data import catalogue
 from ensemble.data.data_forms import recognise
 from ensemble.data.records import write_records
-from ensemble.data.source import Request, Strata, TableKeys
+from ensemble.data.source import Request, Strata
 from ensemble.draws.store import Draws
 from ensemble.likelihoods.classes import Classes
 from ensemble.report.evaluated_run import EvaluatedRun
@@ -82,17 +82,6 @@ def of_classes(names: Iterable[str]) -> Any:
 
 
 # Data.
-
-
-def loaded_table(name: str, target: str = "y", **keys: Any) -> Any:
-    """A table as a run loads it, `csv:PATH` or `parquet:PATH`.
-
-    Args:
-        name: of the data set.
-        target: the column to learn.
-        **keys: of the configuration, such as `split`.
-    """
-    return catalogue.load_dataset(name, table=TableKeys(target, **keys))
 
 
 def examples_of(name: str) -> Any:

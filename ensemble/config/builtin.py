@@ -878,8 +878,10 @@ def read_size(value: Any) -> int | str:
     Raises:
         ValueError: It is no size.
     """
-    sides = [int(one) for one in str(value).split("x")]
-    if not all(1 <= side <= 2**14 for side in sides) or len(sides) > 2:
+    if not re.fullmatch(r"\d+(x\d+)?", str(value), re.ASCII):
+        raise ValueError
+    sides = [*map(int, str(value).split("x"))]
+    if not all(1 <= side <= 2**14 for side in sides):
         raise ValueError
     return f"{sides[0]}x{sides[1]}" if sides[1:] else sides[0]
 

@@ -4,20 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.errors import InputError
-
 # Splits, batches, clutter, blends and searches draw from streams of their own.
 SPLIT_STREAM, BATCH_STREAM, CLUTTER_STREAM, SEARCH_STREAM = 1, 2, 3, 5
 
 
 def seeded_generator(stream: int, seed: int, *path: int) -> np.random.Generator:
-    """A NumPy generator for (stream, seed, path): Philox, seeded through SeedSequence's hash.
-
-    Raises:
-        InputError: if the seed is negative.
-    """
-    if seed < 0:
-        raise InputError(f"seed={seed} must not be negative; use any whole number from 0")
+    """A NumPy generator for (stream, seed, path): Philox, seeded through SeedSequence's hash."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([stream, seed, *path])))
 
 
@@ -46,13 +38,7 @@ def epoch_batches(
     Returns:
         indices: int32 `[ceil(length / B), B]`.
         weights: float32, the same shape: 1, or 0 where an example only fills up the batch.
-
-    Raises:
-        InputError: if a size is not positive or the seed is negative.
     """
-    for what, size in (("num_examples", num_examples), ("batch_size", batch_size)):
-        if size < 1:
-            raise InputError(f"{what}={size} must be at least 1")
     # SeedSequence takes [seed, epoch] for [seed, epoch, 0], so that member k has to be k + 1.
     path = (epoch, 0 if member is None else member + 1)
     order = seeded_generator(BATCH_STREAM, seed, *path).permutation(num_examples).astype(np.int32)

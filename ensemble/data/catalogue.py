@@ -16,7 +16,7 @@ from ensemble.config.builtin import AUTO, DATASETS, LIKELIHOOD_OF, DataForm, dat
 from ensemble.config.pieces import LIKELIHOODS, given_or_imported, resolve
 from ensemble.data import image_form
 from ensemble.data.dataset import carved
-from ensemble.data.source import NO_TABLE, Request, Source, SplitInputs, TableKeys
+from ensemble.data.source import Request, Source, SplitInputs
 from ensemble.errors import InputError, shown
 from ensemble.storage.paths import is_remote
 
@@ -48,10 +48,9 @@ def prefix_of_path(path: str) -> str:
 
 def find_entry(name: str) -> DataForm | None:
     """The form of data that a name belongs to; None if it is unknown."""
-    key = data_form_of(name)
-    if key is None:
-        return DataForm(name, is_listed=False) if is_source(name) else None
-    return DATASETS[key]
+    if key := data_form_of(name):
+        return DATASETS[key]
+    return DataForm(name) if is_source(name) else None
 
 
 def given_examples(name: str, request: Request) -> OwnData:
@@ -80,7 +79,6 @@ def load_dataset(
     seed: int = 0,
     hold_out: bool = True,
     resize: int | str | None = None,
-    table: TableKeys = NO_TABLE,
 ) -> Source:
     """Loads a data set.
 
@@ -96,25 +94,24 @@ def load_dataset(
         hold_out: whether to hold validation and calibration data out of the training data; if not,
             all of them are for training, and of own data also what would be carved for testing.
         resize: the size of pictures that are read from files: see `image_form.parse_size`.
-        table: what is said of a table.
 
     Raises:
         InputError: if the name is unknown, or the data cannot be had or used.
     """
     size = image_form.parse_size(resize)
-    return load(name, Request(data_dir, seed, hold_out, size=size, table=table, prepares=True))
+    return load(name, Request(data_dir, seed, hold_out, size=size, prepares=True))
 
 
 def load(name: str, request: Request) -> Source:
     """Loads a data set by a request; raises what `load_dataset` does."""
     entry = _entry(name, request)
     if not entry.loader:
-        return carved(given_examples(name, request), name, request)
-    loader = entry.loader
-    if loader == name:  # A program's own.
-        source: Source = given_or_imported(name, f"config.dataset={name!r}")(name, request)
-    else:
-        source = resolve(loader)(name, request)
+        return carved(resolve(entry.given)(name, request), name, request)
+    is_own = entry.loader == name  # A program's.
+    loader = (
+        given_or_imported(name, f"config.dataset={name!r}") if is_own else resolve(entry.loader)
+    )
+    source: Source = loader(name, request)
     return source
 
 
@@ -199,19 +196,6 @@ def load_test_inputs(
     return SplitInputs(source, "test" if "test" in source.sizes else "train")
 
 
-def refuse_resize(what: str) -> InputError:
-    """The error for data that are not resized.
-
-    Args:
-        what: they are, for the message.
-    """
-    able = ", ".join(name for name, entry in DATASETS.items() if entry.can_resize)
-    return InputError(
-        f"config.resize is for pictures from files ({able}), and {what} is none of these: leave "
-        "it out, and resize the images yourself if need be"
-    )
-
-
 def sets_of_shape(shape: Sequence[int], data_dir: str | None = None) -> list[str]:
     """Names of the known sets that are here already, with examples of this shape.
 
@@ -249,13 +233,12 @@ def _entry(name: str, request: Request) -> DataForm:
         )
     if entry is None:
         raise _unknown(name)
-    # What cannot be listed is a program's: its loader says so, also of data frames.
-    if request.table.keys and entry.is_listed and not entry.kind_of_target:
-        from ensemble.data.data_forms import refuse_table_keys  # Where it is refused.
-
-        raise refuse_table_keys(request.table, f"config.dataset={name!r} has no named columns")
     if request.size is not None and not entry.can_resize:
-        raise refuse_resize(f"config.dataset={name!r}")
+        able = ", ".join(name for name, entry in DATASETS.items() if entry.can_resize)
+        raise InputError(
+            f"config.resize is for pictures from files ({able}), and config.dataset={name!r} is "
+            "none of these: leave it out, and resize the images yourself if need be"
+        )
     return entry
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from ensemble.data.batches import CLUTTER_STREAM, seeded_generator
-from ensemble.data.dataset import Dataset, join_for_training, make_dataset
+from ensemble.data.dataset import Dataset, make_dataset
 from ensemble.data.digits import CLASS_NAMES, read_digits, split_digits
 from ensemble.data.source import Examples, Request, Strata
 
@@ -50,10 +50,10 @@ def load_grouped_clutter(name: str, request: Request) -> Dataset:
         splits[split] = Examples(images, labels[shown])
         digits[split] = Examples(images, num_digits + shown)
         num_digits += len(labels)
-    if not request.hold_out:
-        digits = join_for_training(digits)
-    groups = {split: Strata("digit", "group", one.targets) for split, one in digits.items()}
-    made = make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
+    made, shown_in = (
+        make_dataset(name, one, CLASS_NAMES, 1 / 255, request.hold_out) for one in (splits, digits)
+    )
+    groups = {split: Strata("digit", "group", shown_in.targets(split)) for split in made.sizes}
     return dataclasses.replace(made, groups=groups)
 
 
@@ -101,20 +101,8 @@ def _place(sources: np.ndarray, reach: float, rng: np.random.Generator) -> np.nd
     middle = (side - 1) / 2
     y = scale * (np.cos(angle) * row - np.sin(angle) * column) + middle
     x = scale * (np.sin(angle) * row + np.cos(angle) * column) + middle
-    return _read_between(sources, y, x)
-
-
-def _read_between(sources: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Values at rows y and columns x, each `[N, H, W]`, by bilinear interpolation; 0 outside."""
-    side = sources.shape[1]
-    y, x = np.clip(y, 0, side - 1 - 1e-6), np.clip(x, 0, side - 1 - 1e-6)
-    top, left = y.astype(int), x.astype(int)
-    down, right = y - top, x - left
-    values = sources.ravel()
-    place = side * (side * np.arange(len(sources))[:, None, None] + top) + left
-    upper = (1 - right) * values[place] + right * values[place + 1]
-    lower = (1 - right) * values[place + side] + right * values[place + side + 1]
-    return (1 - down) * upper + down * lower
+    places = np.broadcast_arrays(np.arange(count)[:, None, None], y, x)
+    return scipy.ndimage.map_coordinates(sources, places, order=1, mode="nearest")
 
 
 def _window(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -6,6 +6,7 @@ inputs repeat by nature.
 
 import hashlib
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -77,9 +78,12 @@ def note_copies(
     maybe, size = np.isin(train[0], test[0]), len(test[0])
     if not maybe.any() or len(np.unique(train[0])) < _FEWEST * len(train[0]):
         return
-    learned = {*zip(train[0][maybe].tolist(), map(str, train[1][maybe].tolist()), strict=True)}
-    rows = zip(test[0].tolist(), map(str, test[1].tolist()), strict=True)
-    if num_copies := sum(row in learned for row in rows):
+
+    def rows(digests: np.ndarray, targets: np.ndarray) -> Iterator[tuple[int, str]]:
+        return zip(digests.tolist(), map(str, targets.tolist()), strict=True)
+
+    learned = {*rows(train[0][maybe], train[1][maybe])}
+    if num_copies := sum(row in learned for row in rows(*test)):
         note(
             f"{name}: {num_copies} of {size} test examples ({num_copies / size:.0%}) "
             "stand in the training split, too, equal in inputs and target: if they are the same "

@@ -8,7 +8,6 @@ frames hold a column to learn, or stand in the place of X.
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from ensemble.data.dataset import carved
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import are_classes
 from ensemble.data.own_arrays import WEIGHTS, OwnData, check_arrays, local_path, max_data_bytes
-from ensemble.data.source import Examples, Request, Source, TableKeys
+from ensemble.data.source import Examples, Parts, Request, Source
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError, in_one_line
@@ -44,24 +43,8 @@ _SMALLEST_IMAGE = 8
 """Pixels of the smaller side from which on pictures go to a CNN."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Given:
-    """Data that a program has handed over, or files hold.
-
-    Attributes:
-        parts: Inputs and targets of each given split, or of `POOL` alone. Inputs may be data frames
-            or mappings of columns, and targets columns of these.
-        is_table: Whether inputs are frames or mappings.
-        kind: `labels` of classes or `targets`, numbers.
-        class_names: One per class, in the order of the labels; None: none are given.
-        weights: [N], how much each example of the pool, or of `train`, counts; None: all the same.
-    """
-
-    parts: Mapping[str, Examples]
-    is_table: bool
-    kind: str = "labels"
-    class_names: Any = None
-    weights: Any = None
+class Given(Parts):
+    """Data that a program has handed over, or files hold."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,7 +68,12 @@ class Given:
 
             return dataset_from_frames(self, "arrays", request)
         if request.table.keys:
-            raise refuse_table_keys(request.table, "arrays have no named columns")
+            kinds = [name for name, entry in DATASETS.items() if entry.kind_of_target]
+            raise InputError(
+                f"{' and '.join(request.table.keys)} can be set for tables only "
+                f"({', '.join(kinds)}, data frames), and arrays have no named columns: remove what "
+                "cannot be used"
+            )
         return carved(check_arrays(self, "arrays"), "arrays", request)
 
     def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,19 +99,17 @@ class Given:
             chosen = bundled(self.shape, self.is_table, "deep_ensemble")
         model = said.get("model", chosen.get("model", "cnn"))
         own = fields_for({**said, "method": method, "model": model, "dataset": "arrays"})
-        found = {key: one for key, one in chosen.items() if key in own}
-        if "optimizer" not in own or said.keys() & {"optimizer", "learning_rate"}:
-            kept = {"method", "model", "num_epochs", "scaler", "dropout"}
-            found = {key: one for key, one in found.items() if key in kept or key.startswith(_MLP)}
-        if self.kind == "targets":
-            found["likelihood"] = LIKELIHOOD_OF["targets"]
         # Only one of num_epochs and num_steps sets the duration; without a validation split there
         # is nothing to look at.
-        no_use = {
-            "num_epochs": "num_steps" in said,
-            "early_stopping_epochs": said.get("train_on_all"),
-        }
-        return {key: one for key, one in found.items() if key not in said and not no_use.get(key)}
+        left_out = {*said, *["num_epochs"] * ("num_steps" in said)}
+        left_out |= {"early_stopping_epochs"} if said.get("train_on_all") else set()
+        if "optimizer" not in own or said.keys() & {"optimizer", "learning_rate"}:
+            kept = {"method", "model", "num_epochs", "scaler", "dropout"}
+            left_out |= {key for key in chosen if key not in kept and not key.startswith(_MLP)}
+        found = {key: one for key, one in chosen.items() if key in own and key not in left_out}
+        if self.kind == "targets" and "likelihood" not in said:
+            found["likelihood"] = LIKELIHOOD_OF["targets"]
+        return found
 
 
 def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> dict[str, Any]:
@@ -144,20 +130,6 @@ def bundled(shape: Sequence[int], is_table: bool, variant: str = "") -> dict[str
     if len(shape) > 1 and min(sides) < _SMALLEST_IMAGE:
         chosen["model"] = "mlp"
     return {key: one for key, one in chosen.items() if key not in ("dataset", "likelihood")}
-
-
-def refuse_table_keys(table: TableKeys, why: str) -> InputError:
-    """Makes the error for keys of tables where there is none.
-
-    Args:
-        table: the keys.
-        why: there is none.
-    """
-    kinds = [name for name, entry in DATASETS.items() if entry.kind_of_target]
-    return InputError(
-        f"{' and '.join(table.keys)} can be set for tables only ({', '.join(kinds)}, data "
-        f"frames), and {why}: remove what cannot be used"
-    )
 
 
 def recognise(data: Any, kind: str | None = None, target: str = "", name: str = "arrays") -> Given:

@@ -95,11 +95,6 @@ class Dataset(Source):
         inputs = self.splits[split].inputs
         return None if isinstance(inputs, np.ndarray) else inputs.known
 
-    @property
-    def reads_ahead(self) -> bool:
-        """Whether examples are records."""
-        return self.summary("train") is not None
-
 
 def with_robust_scaling(dataset: Dataset) -> Dataset:
     """The same feature vectors, normalised such that few far values decide nothing.

@@ -4,8 +4,6 @@ Efron, Hastie, Johnstone and Tibshirani (2004), "Least Angle Regression", Annals
 target is a quantitative measure of the disease's progression, 25 to 346.
 """
 
-import numpy as np
-
 from ensemble.data.dataset import Dataset, dataset_from_arrays, join_for_training
 from ensemble.data.digits import read_bundled
 from ensemble.data.source import Request
@@ -20,7 +18,5 @@ def load_diabetes(name: str, request: Request) -> Dataset:
     dataset = dataset_from_arrays(whole, name, SEED)
     if request.hold_out:
         return dataset
-    arrays = dict[str, np.ndarray]()
-    for split, (inputs, targets) in join_for_training(dataset.splits).items():
-        arrays |= {f"{split}_inputs": inputs, f"{split}_targets": targets}
-    return dataset_from_arrays(arrays, name, hold_out=False)
+    joined = join_for_training(dataset.splits)
+    return dataset_from_arrays(joined, name, hold_out=False, kind="targets")

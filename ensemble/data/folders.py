@@ -67,7 +67,7 @@ class Pictures(Stored):
                 f"{len(files)} differ: set config.resize, such as 64 or '64x48', which resizes "
                 "them all, or resize them yourself"
             )
-        self._files, self._is_resized = files, size is not None
+        self._files, self._size = files, size
         self._mode = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
         self.shape = (len(files), *(size or first), len(self._mode))
         largest = _BYTES_PER_PIXEL * max(math.prod(sides) for sides, _, _ in found)
@@ -96,8 +96,8 @@ class Pictures(Stored):
 
                 PIL.ImageOps.exif_transpose(image, in_place=True)
             upright = image if image.mode == self._mode else image.convert(self._mode)
-            if self._is_resized:
-                upright = resize_and_crop(upright, self.shape[1:3])
+            if self._size is not None:
+                upright = resize_and_crop(upright, self._size)
             images[i] = np.asarray(upright).reshape(self.shape[1:])
 
         # Pillow decodes outside the interpreter lock, so that threads use all cores.

@@ -2,20 +2,19 @@
 
 import functools
 import logging
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ensemble.config.builtin import read_size
 from ensemble.errors import InputError
 from ensemble.notes import note
 
 if TYPE_CHECKING:
     import PIL.Image
 
-SIZE_RULE = "must be None, a side such as 64, or height x width such as '64x48', of 1 to 16384"
-_MAX_SIDE = 2**14
+_RULE = "must be None, a side such as 64, or height x width such as '64x48', of 1 to 16384"
 # Of red, green and blue in brightness, ITU-R Recommendation BT.601, as Pillow's mode L has it.
 _GREY_WEIGHTS = np.array([19595, 38470, 7471]) / 2**16
 
@@ -34,11 +33,11 @@ def parse_size(value: Any) -> tuple[int, int] | None:
     """
     if value is None:
         return None
-    found = re.fullmatch(r"(\d{1,5})(?:x(\d{1,5}))?", str(value), re.ASCII)
-    sides = [int(side) for side in found.groups() if side] if found else []
-    if not sides or not all(1 <= side <= _MAX_SIDE for side in sides):
-        raise InputError(f"config.resize={value!r} {SIZE_RULE}")
-    return sides[0], sides[-1]
+    try:
+        height, _, width = str(read_size(value)).partition("x")
+    except ValueError:
+        raise InputError(f"config.resize={value!r} {_RULE}") from None
+    return int(height), int(width or height)
 
 
 def resize_and_crop(image: "PIL.Image.Image", size: tuple[int, int]) -> "PIL.Image.Image":

@@ -75,8 +75,8 @@ def classes(
     """
     parts = {what: _as_one(values, what) for what, values in given.items()}
     every = np.concatenate([*parts.values()])  # Beside texts numbers become texts.
-    names = None if class_names is None else [*map(str, np.ravel(class_names))]
-    if names and len({*names}) < len(names):
+    names = [] if class_names is None else [*map(str, np.ravel(class_names))]
+    if len({*names}) < len(names):
         raise InputError(f"{name}: class_names holds a name twice; each class needs its own")
 
     def check(is_good: np.ndarray, rule: str) -> None:

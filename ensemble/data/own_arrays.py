@@ -17,24 +17,21 @@ brought to their type by `OwnData.convert` when they are read. Labels fit in mem
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import as_plain, classes
-from ensemble.data.source import AnyStored, Source, block_size, blocks
+from ensemble.data.source import AnyStored, Parts, Source, Stored, block_size, blocks
 from ensemble.data.splitting import POOL
 from ensemble.errors import InputError, in_one_line, listed
 from ensemble.notes import note
 from ensemble.rounding import note_rounding
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.paths import is_remote
-
-if TYPE_CHECKING:
-    from ensemble.data.data_forms import Given
 
 WEIGHTS = "sample_weight"
 
@@ -78,15 +75,8 @@ class OwnData(NamedTuple):
         Raises:
             InputError: Those that are not in memory yet are too large, or cannot be read.
         """
-        parts, limit = self.inputs, max_data_bytes()
-        images = [one.shape for one in parts.values() if not isinstance(one, np.ndarray)]
-        if (size := sum(map(math.prod, images))) > limit:
-            raise InputError(
-                f"{name} takes {size:,} bytes of memory, more than the {limit:,} that are kept in "
-                "memory: set config.resize to something smaller, or write them as records by "
-                "ensemble convert, which are read in batches"
-            )
-        return {part: self.convert(one[:]) for part, one in parts.items()}
+        check_size([one for one in self.inputs.values() if isinstance(one, Stored)], name)
+        return {part: self.convert(one[:]) for part, one in self.inputs.items()}
 
     def train_weights(self, rows: np.ndarray | slice) -> np.ndarray | None:
         """Weights of the training examples, which are these rows of `weights`."""
@@ -112,12 +102,27 @@ def local_path(path: str) -> Path:
     return local
 
 
+def check_size(images: Iterable[Stored], name: str) -> None:
+    """Refuses images of bytes that are too large to be decoded all at once.
+
+    Raises:
+        InputError: As said.
+    """
+    size, limit = sum(math.prod(one.shape) for one in images), max_data_bytes()
+    if size > limit:
+        raise InputError(
+            f"{name} takes {size:,} bytes of memory, more than the {limit:,} that are kept in "
+            "memory: set config.resize to something smaller, or write them as records by "
+            "ensemble convert, which are read in batches"
+        )
+
+
 def max_data_bytes() -> int:
     """What one data set may take: while it is checked and split there are some copies."""
     return memory_bytes() // 4
 
 
-def check_arrays(given: Given, name: str) -> OwnData:
+def check_arrays(given: Parts, name: str) -> OwnData:
     """Checks arrays, and specifies the type in which they are kept.
 
     Whole numbers that all fit 0..255 are kept as uint8, every other number as float32; `[N, H, W]`
@@ -145,17 +150,17 @@ def check_arrays(given: Given, name: str) -> OwnData:
         for one in inputs.values()
     )
     first = next(iter(inputs.values()))
-    for (part, array), (of_targets, targets) in zip(inputs.items(), values.items(), strict=True):
+    for (part, array), (of_targets, y) in zip(inputs.items(), values.items(), strict=True):
         what = titles[part]
         if array.ndim not in (2, 3, 4):
             raise InputError(
                 f"{what} has shape {array.shape}; inputs are feature vectors [N, F] or images "
                 "[N, H, W] or [N, H, W, C]"
             )
-        if len(array) != len(targets):
+        if len(array) != len(y):
             raise InputError(
                 f"{what} has {len(array)} examples but {of_targets.removeprefix(f'{name}: ')} has "
-                f"{len(targets)}; each example needs one {kind[:-1]}"
+                f"{len(y)}; each example needs one {kind[:-1]}"
             )
         if array.shape[1:] != first.shape[1:]:
             raise InputError(

@@ -152,15 +152,15 @@ def write_records(
                     writer.write(one.tobytes())
                 flat = inputs.reshape(len(inputs), -1)
                 digests = digest_examples(inputs, given.input_dtype)
-                found.append((rows, digests, flat.min(axis=1), flat.max(axis=1)))
+                known = Summary(digests, flat.min(axis=1), flat.max(axis=1))
+                found.append((*known, given.targets[part][rows], rows))
                 update(done + int(rows[-1]) + 1)
             writer.close()
             if not found:
                 raise InputError(f"every example of {part} is damaged: there is nothing to write")
-            rows, *columns = map(np.concatenate, zip(*found, strict=True))
-            columns.append(given.targets[part][rows])
-            for name, column in zip((*Summary._fields, "targets"), columns, strict=True):
-                arrays[f"{part}_{name}"] = column
+            *columns, rows = map(np.concatenate, zip(*found, strict=True))
+            names = [f"{part}_{one}" for one in (*Summary._fields, "targets")]
+            arrays |= zip(names, columns, strict=True)
             if given.weights is not None and part in (POOL, "train"):
                 arrays[WEIGHTS] = given.weights[rows]
             done += len(stored)

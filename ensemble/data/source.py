@@ -9,6 +9,7 @@ so by `in_memory`, which refuses what memory cannot hold.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import math
@@ -38,6 +39,26 @@ class Examples(NamedTuple):
 
     inputs: np.ndarray
     targets: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Parts:
+    """Examples as they are given, before they are checked.
+
+    Attributes:
+        parts: Inputs and targets of each given split, or of `POOL` alone. Inputs may be data frames
+            or mappings of columns, and targets columns of these.
+        is_table: Whether inputs are frames or mappings.
+        kind: `labels` of classes or `targets`, numbers.
+        class_names: One per class, in the order of the labels; None: none are given.
+        weights: [N], how much each example of the pool, or of `train`, counts; None: all the same.
+    """
+
+    parts: Mapping[str, Examples]
+    is_table: bool
+    kind: str = "labels"
+    class_names: Any = None
+    weights: Any = None
 
 
 class Strata(NamedTuple):
@@ -74,7 +95,6 @@ class Source:
         train_weights: float32 [N], how much each training example counts in the loss; None: all the
             same.
         table: how a user's tables become inputs; None where inputs are given as they are.
-        reads_ahead: whether reading takes so long that training has threads read coming batches.
     """
 
     name: str
@@ -85,7 +105,6 @@ class Source:
     quantiles: np.ndarray | None = None
     train_weights: np.ndarray | None = None
     table: TableForm | None = None
-    reads_ahead: bool = False
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -140,6 +159,11 @@ class Source:
             known = Summary(np.empty(0), *np.array(ends).T)
         return known.low.min().item(), known.high.max().item()
 
+    @functools.cached_property
+    def reads_ahead(self) -> bool:
+        """Whether reading takes so long that training has threads read coming batches."""
+        return self.summary("train") is not None  # Records have one.
+
     @property
     def has_pictures(self) -> bool:
         """Whether an example is an image (H, W, C)."""
@@ -180,10 +204,6 @@ class TableKeys(NamedTuple):
         return [f"config.{key}" for key in names if getattr(self, key)]
 
 
-NO_TABLE = TableKeys()
-"""Nothing is said of a table."""
-
-
 class Request(NamedTuple):
     """How data are asked for.
 
@@ -203,7 +223,7 @@ class Request(NamedTuple):
     hold_out: bool = True
     only_test: bool = False
     size: tuple[int, int] | None = None
-    table: TableKeys = NO_TABLE
+    table: TableKeys = TableKeys()
     own: Any = None
     prepares: bool = False
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from ensemble.data.dataset import Dataset, carved, make_dataset
 from ensemble.data.image_form import resize_and_crop
-from ensemble.data.own_arrays import OwnData, local_path
+from ensemble.data.own_arrays import OwnData, check_size, local_path
 from ensemble.data.source import Examples, Request, Stored, block_size
 from ensemble.data.splitting import SPLITS
 from ensemble.errors import CorruptDataError, InputError, in_one_line
@@ -284,22 +284,26 @@ class PreparedImages(Stored):
         self.shape = (prepared.sizes[split], *(size or sides), channels)
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
-        """Decodes images uint8 [n, H, W, C].
+        """Decodes images [n, H, W, C]; raises as `examples`."""
+        return self.examples(where).inputs
+
+    def examples(self, where: Any) -> Examples:
+        """Decodes images uint8 [n, H, W, C] and labels int32 [n], as of `labels`.
 
         Raises:
             InputError: A record cannot be decoded.
         """
         rows = np.arange(len(self))[where].tolist()
         images = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        at_once = block_size(self.shape[1:])
+        labels, at_once = np.empty(len(rows), np.int32), block_size(self.shape[1:])
         with concurrent.futures.ThreadPoolExecutor() as pool:
             apply = pool.map if self._in_threads else map
             for start in range(0, len(rows), at_once):
                 part = rows[start : start + at_once]
-                encoded = (image for image, _ in self._fields(part))
+                encoded, labels[start : start + at_once] = zip(*self._fields(part), strict=True)
                 for i, image in enumerate(apply(self._image, part, encoded), start):
                     images[i] = image
-        return images
+        return Examples(images, labels)
 
     def labels(self) -> np.ndarray:
         """The labels int32 [N]; -1 if there is none, 0 if a record cannot be read."""
@@ -340,12 +344,11 @@ class PreparedImages(Stored):
         """Decodes an image, uint8 [H, W] or [H, W, 3]: OpenCV takes a third of Pillow's time."""
         import cv2  # Only for such sets.
 
-        with contextlib.suppress(cv2.error):
-            flags = cv2.IMREAD_GRAYSCALE if self._channels == 1 else cv2.IMREAD_COLOR_RGB
-            image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
-            if image is not None:
-                return image
-        raise self._broken(row, "cannot be decoded")
+        flags = cv2.IMREAD_GRAYSCALE if self._channels == 1 else cv2.IMREAD_COLOR_RGB
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags) if encoded else None
+        if image is None:
+            raise self._broken(row, "cannot be decoded")
+        return image
 
     def _broken(self, row: int, what: str) -> CorruptDataError:
         return broken(self._prepared.directory, f"record {row} of {self._split} {what}")
@@ -387,7 +390,7 @@ def load_tfds(name: str, request: Request) -> Dataset:
         InputError: The set is not there, is of another kind, cannot be read, or takes too much
             memory.
     """
-    given = given_tfds(name, request)
+    given = given_tfds(name, request, in_memory=True)
     if name not in _HELD_OUT and "train" in given.inputs:
         return carved(given, name, request)
     splits: dict[str, Any] = {
@@ -401,15 +404,13 @@ def load_tfds(name: str, request: Request) -> Dataset:
     return make_dataset(name, splits, given.class_names or (), 1 / 255)
 
 
-def given_tfds(name: str, request: Request) -> OwnData:
+def given_tfds(name: str, request: Request, in_memory: bool = False) -> OwnData:
     """Returns the examples of any set of images and class labels.
 
     Args:
         name: As of `find_set`.
         request: How they are asked for.
-
-    Returns:
-        Images that are decoded when they are read.
+        in_memory: If False, images are decoded when they are read.
 
     Raises:
         InputError: As `load_tfds`.
@@ -418,8 +419,12 @@ def given_tfds(name: str, request: Request) -> OwnData:
     keys, inputs, targets = _keys_of(prepared), dict[str, Any](), dict[str, np.ndarray]()
     only_test = request.only_test and "test" in prepared.sizes
     for split in ["test"] if only_test else [one for one in SPLITS if one in prepared.sizes]:
-        images = PreparedImages(prepared, keys, split, request.size)
-        labels = images.labels()
+        images: Any = PreparedImages(prepared, keys, split, request.size)
+        if in_memory:
+            check_size([images], name)
+            images, labels = images.examples(slice(None))
+        else:
+            labels = images.labels()
         if labels.min() >= 0:
             inputs[split], targets[split] = images, labels
         else:  # They are kept secret.

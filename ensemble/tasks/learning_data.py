@@ -13,8 +13,9 @@ import numpy as np
 
 from ensemble import likelihoods, networks
 from ensemble.config import settings
-from ensemble.data.catalogue import load_dataset, models_of, refuse_resize
+from ensemble.data.catalogue import load, models_of
 from ensemble.data.dataset import Dataset, with_quantiles, with_robust_scaling
+from ensemble.data.image_form import parse_size
 from ensemble.data.source import Examples, Request, Source, TableKeys
 from ensemble.errors import InputError, shown
 from ensemble.likelihoods.likelihood import Likelihood
@@ -37,23 +38,15 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Given | None) -> 
     Raises:
         InputError: the data cannot be had, or not every network can learn them.
     """
-    resize = config.get("resize")
-    table = table_keys(config)
-    if data is not None:
-        if resize is not None:
-            raise refuse_resize("what a program gave as arrays")
-        dataset = data.source(
-            Request(seed=config.seed, hold_out=not config.train_on_all, table=table)
-        )
-    else:
-        dataset = load_dataset(
-            config.dataset,
-            config.data_dir or None,
-            config.seed,
-            not config.train_on_all,
-            resize,
-            table=table,
-        )
+    request = Request(
+        config.data_dir or None,
+        config.seed,
+        not config.train_on_all,
+        size=parse_size(config.get("resize")),
+        table=table_keys(config),
+        prepares=True,
+    )
+    dataset = load(config.dataset, request) if data is None else data.source(request)
     if dataset.table is not None:
         lines = "\n".join(f"  {line}" for line in dataset.table.lines())
         columns = f"What was made of the columns of {shown(dataset.name)}:\n{lines}"

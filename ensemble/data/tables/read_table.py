@@ -177,11 +177,6 @@ def parse(values, one, decimal="."):
     if is_numeric(values):
         return values.astype(np.float64)
     values, how = [*values], (one["kind"], one.get("form"))
-    if one["kind"] == "number" and DIGITS.issuperset("".join(values)):
-        try:
-            return np.array(read(values, *how, decimal))  # Faster, and most are without gaps.
-        except ValueError:
-            pass
     texts = [text for text in dict.fromkeys(values) if text.lower() not in WORDS]
     try:
         known = dict(zip(texts, read(texts, *how, decimal), strict=True))

@@ -222,14 +222,17 @@ def _fitted(column: Column) -> dict[str, Any]:
         return _constant(f"{there[0]:g}")
     median = float(np.median(there))
     filled = np.where(is_missing, median, values)
-    found = {"kind": kind, "median": median, "shift": float(filled.mean())}
-    found |= {"scale": float(filled.std()) or 1.0, "flag": int(is_missing.any())}
-    found["periods"] = [
-        days
-        for days in PERIODS
-        if kind == "date" and len(np.unique(np.floor(there * _PARTS / days) % _PARTS)) > 1
-    ]
-    return found | ({"form": column.detail} if column.detail else {})
+    periods = PERIODS if kind == "date" else {}
+    parts = {days: np.floor(there * _PARTS / days) % _PARTS for days in periods}
+    return {
+        "kind": kind,
+        "median": median,
+        "shift": float(filled.mean()),
+        "scale": float(filled.std()) or 1.0,
+        "flag": int(is_missing.any()),
+        "periods": [days for days, found in parts.items() if len(np.unique(found)) > 1],
+        **({"form": column.detail} if column.detail else {}),
+    }
 
 
 def _constant(text: str) -> dict[str, Any]:

@@ -8,9 +8,8 @@ import numpy as np
 
 from ensemble.config.builtin import column_types
 from ensemble.data import copies, own_arrays
-from ensemble.data.data_forms import Given
 from ensemble.data.dataset import Dataset
-from ensemble.data.source import Examples, Request, Strata
+from ensemble.data.source import Examples, Parts, Request, Strata
 from ensemble.data.splitting import POOL, assign_splits
 from ensemble.data.tables import column_kinds, raw_columns, table_form
 from ensemble.data.tables.column_kinds import decimal_of, kind_of_target, target_values
@@ -43,8 +42,8 @@ def load_table(name: str, request: Request) -> Dataset:
         inputs, target = take_target(columns, asked.target, name)
         blank = target.without(asked.na_values or ())
         kind = kind or kind_of_target(blank, asked.target, decimal)
-        parts[part] = Examples(inputs, target)
-    return dataset_from_frames(Given(parts, True, kind or ""), name, request, decimal)
+        parts[part] = Examples._make((inputs, target))
+    return dataset_from_frames(Parts(parts, True, kind or ""), name, request, decimal)
 
 
 def _first(parts: Mapping[str, Columns]) -> Columns:
@@ -52,7 +51,7 @@ def _first(parts: Mapping[str, Columns]) -> Columns:
     return parts.get(POOL) or parts["train"]
 
 
-def dataset_from_frames(given: Given, name: str, request: Request, decimal: str = "") -> Dataset:
+def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str = "") -> Dataset:
     """Makes a data set of tables, and targets beside them.
 
     Args:
