@@ -177,7 +177,7 @@ def _likelihood_of(name: str, target: str) -> str:
 
 
 def load_test_inputs(
-    name: str, data_dir: str | None = None, size: tuple[int, int] | None = None
+    name: str, data_dir: str | None = None, size: image_form.Size | None = None
 ) -> SplitInputs:
     """Loads the inputs [N, ...] of a set's test split; of own data without one, all inputs.
 

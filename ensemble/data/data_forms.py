@@ -44,7 +44,7 @@ _SMALLEST_IMAGE = 8
 
 
 class Given(Parts):
-    """Data that a program has handed over, or files hold."""
+    """Examples of a program or of files of arrays, with their way to a source."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -243,9 +243,9 @@ def _of_sequence(data: Any, what: str) -> dict[str, Any]:
     parts = list[dict[str, np.ndarray]]()
     for k, batch in enumerate(data):
         one = {"inputs": batch[0], "y": batch[1]} if _is_pair(batch) else batch
-        named = _by_name(one, f"batch {k} of {what}") if isinstance(one, Mapping) else {}
+        named = _by_name(one, f"batch {k} of {what}")
         if len(named) != 2 or named.keys() - {"y", "labels", "targets"} != {"inputs"}:
-            has = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
+            has = ", ".join(map(str, batch))
             raise InputError(f"batch {k} of {what} has {has}, not inputs and targets; {_REMEDY}")
         parts.append({name: np.asarray(values) for name, values in named.items()})
     if not parts:

@@ -221,7 +221,7 @@ def carved(given: OwnData, name: str, request: Request) -> Dataset:
         else:
             inputs = inputs[rows]
         splits[split] = Examples(inputs, targets[rows])
-    weights = given.train_weights(places["train"].taken)
+    weights = given.train_weights(places["train"][1])
     raw = Dataset(name, splits, given.class_names, train_weights=weights)
     shift, scale = own_arrays.shift_and_scale(raw)
     own_arrays.warn_of_absent_classes(raw)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.data.image_form import resize_and_crop
+from ensemble.data.image_form import Size, resize_and_crop
 from ensemble.data.own_arrays import OwnData, local_path
 from ensemble.data.source import Request, Stored
 from ensemble.data.splitting import POOL, SPLITS, split_of
@@ -54,7 +54,7 @@ class Pictures(Stored):
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, files: Sequence[Path], size: tuple[int, int] | None):
+    def __init__(self, files: Sequence[Path], size: Size | None):
         found, self.faults = _read(files, _header, _MAX_THREADS)
         if not found:
             raise _unusable(self.faults, len(files))
@@ -167,9 +167,7 @@ def _split_roots(root: Path, junk: list[Path]) -> dict[str, Path]:
     return {split: found[split] for split in SPLITS if split in found}
 
 
-def unlabelled(
-    paths: Sequence[str], size: tuple[int, int] | None = None
-) -> tuple[list[str], Pictures]:
+def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str], Pictures]:
     """Finds image files, and those of folders and of the folders in these, whatever they mean.
 
     Args:
@@ -203,7 +201,7 @@ def unlabelled(
     return [bytes(one).decode(errors="replace") for one in names], pictures
 
 
-def _header(image: Any, _: int) -> tuple[tuple[int, int], str, str]:
+def _header(image: Any, _: int) -> tuple[Size, str, str]:
     """Returns (height, width) upright, mode and path of an image that is not decoded."""
     is_turned = _may_be_turned(image) and image.getexif().get(_ORIENTATION) in _TURNED
     size = image.size if is_turned else image.size[::-1]
@@ -279,7 +277,7 @@ def _folders(folder: Path, junk: list[Path]) -> list[Path]:
     return [path for path in _visible(folder, junk) if path.is_dir()]
 
 
-def _by(size: tuple[int, int]) -> str:
+def _by(size: Size) -> str:
     return "{}x{}".format(*size)
 
 

@@ -14,12 +14,14 @@ from ensemble.notes import note
 if TYPE_CHECKING:
     import PIL.Image
 
+Size = tuple[int, int]
+"""Height and width in pixels."""
 _RULE = "must be None, a side such as 64, or height x width such as '64x48', of 1 to 16384"
 # Of red, green and blue in brightness, ITU-R Recommendation BT.601, as Pillow's mode L has it.
 _GREY_WEIGHTS = np.array([19595, 38470, 7471]) / 2**16
 
 
-def parse_size(value: Any) -> tuple[int, int] | None:
+def parse_size(value: Any) -> Size | None:
     """Reads `config.resize`.
 
     Args:
@@ -40,7 +42,7 @@ def parse_size(value: Any) -> tuple[int, int] | None:
     return int(height), int(width or height)
 
 
-def resize_and_crop(image: "PIL.Image.Image", size: tuple[int, int]) -> "PIL.Image.Image":
+def resize_and_crop(image: "PIL.Image.Image", size: Size) -> "PIL.Image.Image":
     """Resizes an image so that it just covers a size, and cuts off evenly what is beyond it.
 
     Bilinear, and smoothed first where the image becomes smaller. An image of this size stays as it

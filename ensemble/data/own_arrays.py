@@ -1,7 +1,6 @@
 """The user's own data: arrays and npz files, checked before they are used.
 
-Every form, folders of images too, comes down to a mapping of arrays with these keys, which are also
-those of an npz file:
+Arrays of a program, an npz file or a folder of npy files have these names:
 
 * `inputs` and `labels`: one pool of examples, to be split; or
 * `train_inputs` and `train_labels`, and any of `validation_*`, `calibration_*` and `test_*`: splits
@@ -34,11 +33,6 @@ from ensemble.storage.memory import memory_bytes
 from ensemble.storage.paths import is_remote
 
 WEIGHTS = "sample_weight"
-
-_TURNED = (
-    "{} of shape {} are taken for images [N, C, H, W], and turned to [N, H, W, C]; if "
-    "axis 1 is their height, swap it with the width."
-)
 
 
 class OwnData(NamedTuple):
@@ -174,7 +168,10 @@ def check_arrays(given: Parts, name: str) -> OwnData:
         elif is_channels_first(array.shape[1:]):
             inputs[part] = np.moveaxis(array, 1, -1)
             if array is first:
-                note(_TURNED.format(what, array.shape))
+                note(
+                    f"{what} of shape {array.shape} are taken for images [N, C, H, W], and turned "
+                    "to [N, H, W, C]; if axis 1 is their height, swap it with the width."
+                )
     targets = dict(zip(inputs, values.values(), strict=True))
     weights = _check_weights(given.weights, len(next(iter(targets.values()))), name)
     dtype = np.dtype(np.uint8 if is_uint8 else np.float32)

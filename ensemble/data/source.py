@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ensemble.data.image_form import Size
 from ensemble.errors import InputError
 from ensemble.storage.memory import check_memory
 
@@ -222,7 +223,7 @@ class Request(NamedTuple):
     seed: int = 0
     hold_out: bool = True
     only_test: bool = False
-    size: tuple[int, int] | None = None
+    size: Size | None = None
     table: TableKeys = TableKeys()
     own: Any = None
     prepares: bool = False

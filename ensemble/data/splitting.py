@@ -6,7 +6,6 @@ and what is then said of new groups, or of the future, is too good.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,16 +25,8 @@ def split_of(name: str) -> str:
     return name if name in SPLITS else _ALSO.get(name, "")
 
 
-class Rows(NamedTuple):
-    """The examples of a split.
-
-    Attributes:
-        part: that they are taken from, a split as it was given or `POOL`.
-        taken: indices `[N]` into the part, or a slice of all of it.
-    """
-
-    part: str
-    taken: np.ndarray | slice = slice(None)
+Rows = tuple[str, np.ndarray | slice]
+"""Part that the examples of a split are taken from, and their indices in it or a slice of all."""
 
 
 def assign_splits(
@@ -71,7 +62,8 @@ def assign_splits(
 
     digests, is_kept = functools.cache(digests), False
     source = POOL if POOL in targets else "train"
-    splits = {split: Rows(split) for split in targets} | {"train": Rows(source)}
+    splits: dict[str, Rows] = {split: (split, slice(None)) for split in targets}
+    splits["train"] = source, slice(None)
     absent = [split for split in SPLITS[1:] if split not in targets]
     if absent and request.hold_out:
         values = targets[source]
@@ -83,7 +75,7 @@ def assign_splits(
             carved = stratified_split(labels, [*sizes.values()], request.seed)
             parts = copies.keep_together(carved, digests(source))
             is_kept = parts is not carved and "test" not in targets
-        splits |= {split: Rows(source, part) for split, part in zip(sizes, parts, strict=True)}
+        splits |= {split: (source, part) for split, part in zip(sizes, parts, strict=True)}
     splits = {split: splits[split] for split in SPLITS if split in splits}
     if strata is not None:
         _note_shared(strata, name)

@@ -10,6 +10,7 @@ there is not is carved from `train` as for own data.
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import logging
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.dataset import Dataset, carved, make_dataset
-from ensemble.data.image_form import resize_and_crop
+from ensemble.data.image_form import Size, resize_and_crop
 from ensemble.data.own_arrays import OwnData, check_size, local_path
 from ensemble.data.source import Examples, Request, Stored, block_size
 from ensemble.data.splitting import SPLITS
@@ -250,10 +251,11 @@ def _classes(text: str) -> list[str]:
     return found
 
 
+@dataclasses.dataclass(eq=False)
 class PreparedImages(Stored):
     """The images [N, H, W, C] of a split, which are decoded when they are read.
 
-    Args:
+    Attributes:
         prepared: The set.
         keys: Keys of the image and the class in an example.
         split: Split of TFDS.
@@ -264,24 +266,21 @@ class PreparedImages(Stored):
         InputError: The first image cannot be decoded.
     """
 
+    prepared: PreparedSet
+    keys: tuple[str, str]
+    split: str
+    size: Size | None
     dtype = np.dtype(np.uint8)
 
-    def __init__(
-        self,
-        prepared: PreparedSet,
-        keys: tuple[str, str],
-        split: str,
-        size: tuple[int, int] | None,
-    ):
-        self._prepared, self._keys, self._split, self._size = prepared, keys, split, size
-        *sides, self._channels = prepared.features[keys[0]].shape
+    def __post_init__(self) -> None:
+        *sides, self._channels = self.prepared.features[self.keys[0]].shape
         # Images of a known size are mostly small: they decode in 8 microseconds, and threads that
         # hand over the interpreter lock that often are no faster.
-        self._in_threads = size is not None or None in sides
-        if size is None and None in sides:
+        self._in_threads = self.size is not None or None in sides
+        if self.size is None and None in sides:
             sides = self._decode(0, next(self._fields([0]))[0]).shape[:2]
         channels = 1 if self._channels == 1 else 3
-        self.shape = (prepared.sizes[split], *(size or sides), channels)
+        self.shape = (self.prepared.sizes[self.split], *(self.size or sides), channels)
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
         """Decodes images [n, H, W, C]; raises as `examples`."""
@@ -311,9 +310,9 @@ class PreparedImages(Stored):
 
     def _fields(self, rows: Sequence[int]) -> Iterator[tuple[bytes, int]]:
         """Yields encoded images and labels; of a damaged record an empty image."""
-        image, label = self._keys
-        num_classes = self._prepared.features[label].num_classes
-        examples = self._prepared.examples(self._split, rows)
+        image, label = self.keys
+        num_classes = self.prepared.features[label].num_classes
+        examples = self.prepared.examples(self.split, rows)
         for row, fields in zip(rows, examples, strict=True):
             try:
                 encoded = fields[image].bytes_list.value[0]
@@ -327,14 +326,14 @@ class PreparedImages(Stored):
     def _image(self, row: int, encoded: bytes) -> np.ndarray:
         """Decodes an image, uint8 [H, W, C]."""
         image = self._decode(row, encoded)
-        if self._size is not None:
+        if self.size is not None:
             import PIL.Image  # Only where images are resized.
 
-            image = np.asarray(resize_and_crop(PIL.Image.fromarray(image), self._size))
+            image = np.asarray(resize_and_crop(PIL.Image.fromarray(image), self.size))
         if image.shape[:2] != self.shape[1:3]:
             found, expected = (f"{one[0]}x{one[1]}" for one in (image.shape, self.shape[1:]))
             raise InputError(
-                f"{self._prepared.directory}: record {row} of {self._split} has {found} pixels, "
+                f"{self.prepared.directory}: record {row} of {self.split} has {found} pixels, "
                 f"not {expected} (height x width); all must have one size: set config.resize, "
                 "such as 64 or '64x48', which resizes them all"
             )
@@ -351,7 +350,7 @@ class PreparedImages(Stored):
         return image
 
     def _broken(self, row: int, what: str) -> CorruptDataError:
-        return broken(self._prepared.directory, f"record {row} of {self._split} {what}")
+        return broken(self.prepared.directory, f"record {row} of {self.split} {what}")
 
 
 def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
