@@ -1,11 +1,10 @@
 """Folders of images, one per class: looked at before they are decoded, in bounded memory."""
 
 import copy
-import itertools
 import math
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -122,12 +121,14 @@ def given_folder(name: str, request: Request) -> OwnData:
     Raises:
         InputError: There are no classes or images, or images cannot be read or differ in size.
     """
-    root, junk = local_path(name.partition(":")[2]), list[Path]()
+    root = local_path(name.partition(":")[2])
     if not root.is_dir():
         raise InputError(f"{name}: there is no folder {root.absolute()}; check the path")
+    roots = _split_roots(root)
+    found = _files(root, 2 if POOL in roots else 3)
     files = {
-        split: [(file, one.name) for one in _folders(part, junk) for file in _visible(one, junk)]
-        for split, part in _split_roots(root, junk).items()
+        split: [(file, file.parent.name) for file in found if file.parent.parent == part]
+        for split, part in roots.items()
     }
     every = [one for part in files.values() for one in part]
     names, numbers = np.unique([label for _, label in every], return_inverse=True)
@@ -137,7 +138,6 @@ def given_folder(name: str, request: Request) -> OwnData:
             f"{name} holds {len(names)} class folders with images{empty and f', {empty}'}; put the "
             "images of each of two or more classes into a folder of its own"
         )
-    _note_left(root, junk)
     # What is wrong with headers is told when images are decoded, with what is wrong with pixels.
     pictures = Pictures([file for file, _ in every], request.size)
     inputs = {split: pictures.of([file for file, _ in part]) for split, part in files.items()}
@@ -148,15 +148,15 @@ def given_folder(name: str, request: Request) -> OwnData:
     return OwnData(inputs, targets, Pictures.dtype, texts)
 
 
-def _split_roots(root: Path, junk: list[Path]) -> dict[str, Path]:
+def _split_roots(root: Path) -> dict[str, Path]:
     """Returns the folder that holds the class folders of each split, or of `POOL`.
 
     A class may itself be called `train`: only a `train` folder with folders inside is a split.
     """
-    if not _folders(root / "train", junk):
+    if not _folders(root / "train"):
         return {POOL: root}
     found: dict[str, Path] = {}
-    for folder in _folders(root, junk):
+    for folder in _folders(root):
         split = split_of(folder.name)
         if not split or split in found:
             why = f"the split {split} a second time" if split else f"none of {', '.join(SPLITS)}"
@@ -182,16 +182,10 @@ def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str
     """
     files, names = list[Path](), list[Path]()
     for path in paths:
-        root, junk = local_path(path), list[Path]()
-        found = [root]
-        if root.is_dir():
-            parts = [_visible(one, junk) if one.is_dir() else [one] for one in _visible(root, junk)]
-            found = sorted(itertools.chain(*parts))
-            if not found:
-                raise InputError(
-                    f"{path} holds no images; give a folder of images, or of such folders"
-                )
-            _note_left(root, junk)
+        root = local_path(path)
+        found = _files(root, 2) if root.is_dir() else [root]
+        if not found:
+            raise InputError(f"{path} holds no images; give a folder of images, or of such folders")
         is_alone = root.is_dir() and len(paths) == 1
         names += [file.relative_to(root) for file in found] if is_alone else found
         files += found
@@ -254,27 +248,32 @@ def _unusable(faults: Sequence[CorruptDataError], num_files: int) -> CorruptData
     )
 
 
-def _note_left(root: Path, junk: Iterable[Path]) -> None:
-    """Notes what systems leave behind, which is no class and no image."""
-    names = [_path(one.relative_to(root)) for one in dict.fromkeys(junk)]
-    if names:
+def _files(root: Path, depth: int) -> list[Path]:
+    """Returns the files of a folder and of the folders in it, and what lies as deep as is read.
+
+    What systems leave behind is no class and no image; its names are noted.
+    """
+    found, junk, level = list[Path](), list[Path](), [root]
+    for _ in range(depth):
+        found += [one for one in level if not one.is_dir()]
+        inside = sorted(one for folder in level for one in folder.glob("*"))
+        junk += filter(_is_junk, inside)
+        level = [one for one in inside if not _is_junk(one)]
+    if junk:
+        names = [_path(one.relative_to(root)) for one in junk]
         note(
-            f"{_path(root)}: {len(names)} files and folders that are hidden, or left behind by "
+            f"{_path(root)}: {len(junk)} files and folders that are hidden, or left behind by "
             f"systems, are not read: {listed(names)}."
         )
+    return sorted(found + level)
 
 
-def _visible(folder: Path, junk: list[Path]) -> list[Path]:
-    """What a folder holds; hidden files, and what systems leave behind, are added to `junk`."""
-    found = list[Path]()
-    for one in sorted(folder.glob("*")):
-        is_junk = one.name.startswith(".") or one.name.lower() in _LEFT_BY_SYSTEMS
-        (junk if is_junk else found).append(one)
-    return found
+def _is_junk(path: Path) -> bool:
+    return path.name.startswith(".") or path.name.lower() in _LEFT_BY_SYSTEMS
 
 
-def _folders(folder: Path, junk: list[Path]) -> list[Path]:
-    return [path for path in _visible(folder, junk) if path.is_dir()]
+def _folders(folder: Path) -> list[Path]:
+    return [one for one in sorted(folder.glob("*")) if one.is_dir() and not _is_junk(one)]
 
 
 def _by(size: Size) -> str:
