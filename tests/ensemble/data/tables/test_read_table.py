@@ -77,6 +77,8 @@ def test_frames_mappings_rows_and_arrays_are_one():
     rows = frame.to_dict("records")
     for same in (reordered, dict(frame.items()), rows, frame.to_numpy()):
         np.testing.assert_array_equal(form.encode(same), expected)
+    numbered = frame[["age"]].set_axis([0], axis=1)
+    assert fit(numbered).encode(numbered).shape == (60, 2)
     lists = frame.assign(more=[[1.0, 2.0]] * len(frame))  # As embeddings are stored.
     np.testing.assert_array_equal(form.encode(lists), expected)
     with pytest.raises(InputError, match=r"column 'age' holds values .*list"):
