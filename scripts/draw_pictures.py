@@ -47,8 +47,8 @@ def draw_clutter(workdir: pathlib.Path) -> Image.Image:
 _EXPLAINED = (
     "header .findings",
     ".card",
-    ".card:has(.good)",
-    ".card:has(.warning)",
+    "section .good",
+    "section .warning",
     "tr.ensemble td",
     "tr.gain td",
 )

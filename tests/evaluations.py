@@ -56,7 +56,8 @@ def source(inputs, has_pictures=False, rows=None, **how):
     """Data whose test split has these inputs, pictures or rows of a table."""
 
     def read(split, indices):
-        return SimpleNamespace(inputs=[inputs[i] for i in indices])
+        assert (np.diff(indices) >= 0).all(), "files are read in order"
+        return SimpleNamespace(inputs=np.array([inputs[i] for i in indices]))
 
     table = rows and SimpleNamespace(rows=rows)
     return SimpleNamespace(read=read, has_pictures=has_pictures, table=table, **how)

@@ -79,8 +79,6 @@ class Classes(Predictive):
     @cached_property
     def votes(self) -> np.ndarray:
         """The most probable class by each member, [M, N]."""
-        if self.num_members == self.shape[0]:
-            return self.arrays["log_probs"].argmax(axis=-1)
         return np.stack([one.labels for one in self.members])
 
     def each_log_prob(self, y: Array) -> Array:
@@ -191,7 +189,7 @@ class ClassLikelihood(Likelihood):
     """
 
     takes_logits = can_be_tempered = True
-    progress, predictions = "accuracy", Classes
+    progress, predictions, passed_on = "accuracy", Classes, ("class_names",)
 
     def __init__(self, class_names: Sequence[str], class_weights: Sequence[float] | None = None):
         self.class_names = tuple(class_names)
@@ -245,9 +243,6 @@ class ClassLikelihood(Likelihood):
 
     def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
         return {**predicted, "log_probs": jax.nn.log_softmax(predicted["log_probs"] / factor)}
-
-    def of_predictions(self) -> dict[str, Any]:
-        return {"class_names": self.class_names}
 
     def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
         """The means [M, 1, N, C] of the samples' probabilities, and of their entropies [M, 1, N].

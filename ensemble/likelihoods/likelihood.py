@@ -35,6 +35,7 @@ class Likelihood:
         loss: the score of `Predictive.scores` that training lowers.
         progress: the one that training shows in addition.
         predictions: the class of an ensemble's predictions.
+        passed_on: attributes that these have, too.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Likelihood:
     loss = "nll"
     progress: str
     predictions: type[Predictive]
+    passed_on: Sequence[str]
 
     @property
     def traced(self) -> tuple[str, ...]:
@@ -122,11 +124,8 @@ class Likelihood:
         weights: Array | None = None,
     ) -> Any:
         """The predictions of an ensemble, arrays [S, N, ...] as of `Predictive`."""
-        return self.predictions(arrays, member_of, weights, **self.of_predictions())
-
-    def of_predictions(self) -> dict[str, Any]:
-        """The fields of `predictions` that only this kind has."""
-        raise NotImplementedError
+        own = {name: getattr(self, name) for name in self.passed_on}
+        return self.predictions(arrays, member_of, weights, **own)
 
     def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
         """The same mixtures of fewer samples, if one can stand for several.

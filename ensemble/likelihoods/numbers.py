@@ -254,6 +254,7 @@ class NumberLikelihood(Likelihood):
 
     progress = "squared_error"
     predictions: type[Predictive] = Numbers
+    passed_on: Sequence[str] = ("family", "unit")
     family: Any
     settings: Sequence[str] = ()
     """Further arguments, which are attributes and kept in a workdir."""
@@ -293,9 +294,6 @@ class NumberLikelihood(Likelihood):
     def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
         found: Array = self.family(self.predict(params, outputs)).log_density(targets)
         return found
-
-    def of_predictions(self) -> dict[str, Any]:
-        return {"family": self.family, "unit": self.unit}
 
 
 _OF_RANGE = ("shift", "scale", "low", "high")

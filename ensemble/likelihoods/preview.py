@@ -5,7 +5,7 @@ Texts may be a stranger's, such as names of classes: none of them steers a termi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,14 +35,20 @@ def short(p: Any) -> dict[str, Any]:
 
 def as_text(columns: Columns) -> str:
     """An aligned table: texts flush left, numbers flush right."""
-    parts = []
-    for name, values in columns.items():
-        cells = [_cell(one) for one in (name, *values)]
-        width = max(map(len, cells))
-        cells.insert(1, "-" * width)
-        align = str.ljust if isinstance([*values, 0][0], str) else str.rjust
-        parts.append([align(one, width) for one in cells])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*parts, strict=True))
+    cells = [[_cell(one) for one in (name, *values)] for name, values in columns.items()]
+    for column in cells:
+        column.insert(1, "-" * max(map(len, column)))
+    texts = [k for k, v in enumerate(columns.values()) if isinstance([*v, 0][0], str)]
+    return "\n".join(aligned(zip(*cells, strict=True), texts))
+
+
+def aligned(rows: Iterable[Sequence[str]], flush_left: Collection[int] = (0,)) -> list[str]:
+    """Lines of a table of texts, whose columns are flush right except for some."""
+    columns = []
+    for k, column in enumerate(zip(*rows, strict=True)):
+        align = str.ljust if k in flush_left else str.rjust
+        columns.append([align(cell, max(map(len, column))) for cell in column])
+    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
 
 
 def preview(p: Predictive) -> str:

@@ -143,6 +143,7 @@ class QuantileRegression(NumberLikelihood):
 
     name, has_density, settings = "quantiles", False, ("levels",)
     loss, progress, predictions = "pinball", "absolute_error", Quantiles
+    passed_on = ("levels", "unit")
 
     def __init__(self, *standardisation: float, levels: str | Sequence[float]):
         super().__init__(*standardisation)
@@ -163,6 +164,3 @@ class QuantileRegression(NumberLikelihood):
         """Minus the pinball loss [B] of standardised targets: maximised, but no density."""
         quantiles = self.predict(params, outputs)["quantile"]
         return -pinball(quantiles, self.levels, targets) / self.scale
-
-    def of_predictions(self) -> dict[str, Any]:
-        return {"levels": self.levels, "unit": self.unit}

@@ -127,7 +127,7 @@ class SeveralTargets(Likelihood):
         likelihoods: of the targets.
     """
 
-    predictions = Several
+    predictions, passed_on = Several, ("likelihoods",)
 
     def __init__(self, likelihoods: Sequence[Any]):
         self.likelihoods, first = tuple(likelihoods), likelihoods[0]
@@ -157,9 +157,6 @@ class SeveralTargets(Likelihood):
 
     def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
         return self._each(lambda one, d: one.tempered(of_target(predicted, d), factor))
-
-    def of_predictions(self) -> dict[str, Any]:
-        return {"likelihoods": self.likelihoods}
 
     def _each(self, function: Callable[[Any, int], Any], axis: int = -1) -> Any:
         """What a function returns for every target, with an axis of the targets."""

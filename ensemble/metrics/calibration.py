@@ -88,66 +88,69 @@ def scale_gain(p: Any, y: NDArray, groups: ArrayLike | None = None) -> Estimate 
 
 
 class Conformal(NamedTuple):
-    """Split-conformal sets of classes (Sadinle et al. 2019) or intervals (Romano et al. 2019).
+    """Conformal predictions of other rows than those that they are fitted on.
 
     Attributes:
         level: Share of targets that they are to contain.
         threshold: Largest nonconformity score of what they contain.
-        num_rows: Rows of the calibration split.
+        coverage: Share of targets that they contain.
+        expected: Range of the coverage in 95% of pairs of splits.
+        size: Mean number of classes of the sets, or width of the intervals.
     """
 
     level: float
     threshold: float
-    num_rows: int
-
-    def sets(self, p: Any, allow_empty: bool = False) -> NDArray:
-        """Sets of classes, bool [N, C]; unless they may be empty, the top class is in each."""
-        found: NDArray = -p.log_probs <= self.threshold
-        if not allow_empty:
-            found[np.arange(len(p)), p.labels] = True
-        return found
-
-    def ends(self, p: Any) -> tuple[NDArray, NDArray]:
-        """Ends [N] of intervals; the lower one is never above the upper one."""
-        low, high = p.central(self.level)
-        reach = np.maximum(self.threshold, (low - high) / 2)
-        return low - reach, high + reach
-
-    def outcome(self, p: Any, y: NDArray, allow_empty: bool = False) -> tuple[NDArray, NDArray]:
-        """Whether sets or intervals contain the targets, bool [N], and their sizes or widths."""
-        if p.kind == "classes":
-            sets = self.sets(p, allow_empty)
-            return sets[np.arange(len(p)), y], sets.sum(axis=-1)
-        low, high = self.ends(p)
-        return (low <= y) & (y <= high), high - low
-
-    def expected(self, number: int, never_empty: bool = False) -> tuple[float, float]:
-        """Range that holds the coverage of `number` new rows in 95% of pairs of splits.
-
-        Beta-binomial (Angelopoulos and Bates 2021, arXiv:2107.07511). Sets that are never empty
-        contain more than they have to, so their upper end is 1.
-        """
-        import scipy.stats  # As in `fit_scale`.
-
-        rank = _rank(self.num_rows, self.level)
-        law = scipy.stats.betabinom(number, rank, self.num_rows + 1 - rank)
-        low, high = law.ppf([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]) / number
-        return float(low), 1.0 if never_empty else float(high)
+    coverage: float
+    expected: tuple[float, float]
+    size: float
 
 
-def fit_conformal(p: Any, y: NDArray, level: float = 0.9) -> Conformal | None:
-    """Fits conformal sets or intervals on the calibration split; None if it has too few rows."""
+def fit_conformal(
+    held: Any, held_y: NDArray, p: Any, y: NDArray, allow_empty: bool = False, level: float = 0.9
+) -> Conformal | None:
+    """Fits split-conformal sets (Sadinle et al. 2019) or intervals (Romano et al. 2019).
+
+    The expected coverage is beta-binomial (Angelopoulos and Bates 2021, arXiv:2107.07511). Sets
+    that are never empty contain more than they have to, so their upper end is 1.
+
+    Args:
+        held: `Predictive` of the calibration split.
+        held_y: Targets of it.
+        p: `Predictive` of the test split.
+        y: Targets [N] of it.
+        allow_empty: If False, the top class is in each set of classes.
+        level: Share of targets that they are to contain.
+
+    Returns:
+        The outcome on the test split; None if the calibration split has too few rows.
+    """
+    import scipy.stats  # As in `fit_scale`.
+
+    number = len(held_y)
+    rank = math.ceil((number + 1) * level - 1e-9)
+    if rank > number:
+        return None
     if p.kind == "classes":
-        scores = -p.log_prob(y)
+        threshold = np.sort(-held.log_prob(held_y))[rank - 1]
+        sets, rows = -p.log_probs <= threshold, np.arange(len(y))
+        if not allow_empty:
+            sets[rows, p.labels] = True
+        is_inside, sizes = sets[rows, y], sets.sum(axis=-1)
     else:
+        low, high = held.central(level)
+        threshold = np.sort(np.maximum(low - held_y, held_y - high))[rank - 1]
         low, high = p.central(level)
-        scores = np.maximum(low - y, y - high)
-    rank = _rank(len(y), level)
-    return Conformal(level, float(np.sort(scores)[rank - 1]), len(y)) if rank <= len(y) else None
-
-
-def _rank(number: int, level: float) -> int:
-    return math.ceil((number + 1) * level - 1e-9)
+        reach = np.maximum(threshold, (low - high) / 2)  # The lower end stays the lower one.
+        is_inside = (low - reach <= y) & (y <= high + reach)
+        sizes = high + reach - (low - reach)
+    law = scipy.stats.betabinom(len(y), rank, number + 1 - rank)
+    least, most = law.ppf([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]) / len(y)
+    if p.kind == "classes" and not allow_empty:
+        most = 1.0
+    expected = float(least), float(most)
+    return Conformal(
+        level, float(threshold), float(is_inside.mean()), expected, float(sizes.mean())
+    )
 
 
 def pit_uniformity(pit: ArrayLike) -> tuple[float, float]:

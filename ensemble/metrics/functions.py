@@ -6,7 +6,7 @@ interval; `ece_by_chance` says what calibrated predictions would give.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,31 +205,6 @@ def balanced_weight(p: Any, y: NDArray) -> float:
 
 
 # Calibration errors: values, not terms.
-
-
-class Bins(NamedTuple):
-    """Rows by confidence, in bins (low, high] of equal width; NaN where a bin is empty.
-
-    Attributes:
-        counts: Rows of each bin.
-        confidence: Their mean confidence.
-        accuracy: Their accuracy.
-    """
-
-    counts: NDArray
-    confidence: Floats
-    accuracy: Floats
-
-
-def bins(p: Any, y: NDArray, number: int = NUM_BINS) -> Bins:
-    """The reliability diagram: `Bins` of [number] entries."""
-    places = _bin_of(p.confidence, number)
-    counts = np.bincount(places, minlength=number)
-    filled = np.where(counts > 0, counts, np.nan)
-    confidence, right = (
-        np.bincount(places, each, number) / filled for each in (p.confidence, accuracy(p, y))
-    )
-    return Bins(counts, confidence, right)
 
 
 def ece(p: Any, y: NDArray, number: int = NUM_BINS) -> float:

@@ -143,11 +143,15 @@ def difference(
     """
     if bounds is not None:
         bounds = (bounds[0] - bounds[1], bounds[1] - bounds[0])
+    return interval(change(ours, theirs), groups, bounds=bounds, **how)
+
+
+def change(ours: ArrayLike, theirs: ArrayLike) -> Any:
+    """The second numbers less the first, without differences that rounding makes."""
     with np.errstate(invalid="ignore"):  # Of two infinite terms.
         theirs = np.asarray(theirs, np.float64)
-        change = theirs - np.asarray(ours, np.float64)
-        change[np.abs(change) <= 1e-12 * np.abs(theirs)] = 0  # Rounding is no difference.
-    return interval(change, groups, bounds=bounds, **how)
+        found = theirs - np.asarray(ours, np.float64)
+        return np.where(np.abs(found) <= 1e-12 * np.abs(theirs), 0, found)
 
 
 def has_heavy_tail(values: ArrayLike) -> bool:

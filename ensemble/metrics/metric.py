@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.metrics import functions as of
-from ensemble.metrics.interval import Estimate, difference, has_heavy_tail, interval
+from ensemble.metrics.interval import Estimate, change, difference, has_heavy_tail, interval
 
 LEVEL = 0.95
 
@@ -70,10 +70,8 @@ class Metric(NamedTuple):
             groups: Labels [N] of rows that may be alike; None: rows are independent.
             level: Probability that the interval holds the expected difference.
         """
-        if np.ndim(ours) == 0:
-            return Estimate(float(theirs - ours))
-        if len(ours) < self.min_paired_rows:
-            return Estimate(float(np.mean(theirs) - np.mean(ours)))
+        if np.ndim(ours) == 0 or len(ours) < self.min_paired_rows:
+            return Estimate(float(change(np.mean(ours), np.mean(theirs))))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
         return difference(ours, theirs, groups, weight=weight, **self._how(level))
 

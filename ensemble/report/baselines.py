@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ensemble.data.source import Source, blocks, in_memory
-from ensemble.errors import InputError
 from ensemble.likelihoods.classes import Classes
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.metrics import metrics_of
@@ -24,7 +22,7 @@ MAX_PRODUCTS = 1e10
 """Rows times the square of columns that linear regression may multiply after a training."""
 
 Normals = tuple[NDArray, NDArray]
-"""Means [N, D] and deviations [D]."""
+"""Means [D, N] and deviations [D]."""
 
 
 def baselines(
@@ -63,11 +61,9 @@ def baselines(
         ("linear regression", products <= max_products, linear_regression),
         ("the last value", strata is not None and strata.kind == "time", last_value),
     ):
-        if is_wanted:
-            with contextlib.suppress(InputError):  # The table goes without it.
-                means, deviations = predict(source, split)
-                for d, one in enumerate(p.targets):
-                    found[d][title] = _normal(one, means[:, d], float(deviations[d]))
+        if is_wanted and (normals := predict(source, split)):
+            for baseline, one, mean, deviation in zip(found, p.targets, *normals, strict=True):
+                baseline[title] = _normal(one, mean, float(deviation))
     return found
 
 
@@ -90,15 +86,14 @@ def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:
     return Numbers({"loc": mean[None], "scale": np.full((1, len(mean)), deviation)}, unit=p.unit)
 
 
-def linear_regression(source: Source, split: str) -> Normals:
+def linear_regression(source: Source, split: str) -> Normals | None:
     """Least squares with an intercept; the residuals' variance is without bias.
 
-    Raises:
-        InputError: There are too many columns, or too few rows for them.
+    Returns None of too many columns, or too few rows for them.
     """
     num_columns, num_rows = int(np.prod(source.input_shape)), source.sizes["train"]
     if num_columns > MAX_COLUMNS:
-        raise InputError(f"{num_columns:,} columns are too many")
+        return None
     rows = in_memory(source, "train").inputs.reshape(num_rows, -1).astype(np.float64)
     centre, scale = rows.mean(axis=0), rows.std(axis=0)
     scale[scale == 0] = 1
@@ -109,19 +104,14 @@ def linear_regression(source: Source, split: str) -> Normals:
 
     y = source.targets("train").reshape(num_rows, -1).astype(np.float64)
     weights, _, rank, _ = np.linalg.lstsq(design(rows), y, rcond=None)
-    freedom = num_rows - int(rank)
-    deviation = np.sqrt(((y - design(rows) @ weights) ** 2).sum(axis=0) / max(freedom, 1))
-    if freedom < 1 or not np.all(deviation > 1e-9 * y.std(axis=0)):
-        raise InputError(f"{num_rows:,} rows of {num_columns:,} columns leave no residuals")
-    means = [design(block.inputs) @ weights for block in blocks(source, split)]
-    return np.concatenate(means), deviation
+    means = np.concatenate([design(block.inputs) @ weights for block in blocks(source, split)])
+    return _normals(means, y, y - design(rows) @ weights, num_rows - int(rank))
 
 
-def last_value(source: Source, split: str) -> Normals:
+def last_value(source: Source, split: str) -> Normals | None:
     """The target of the row before in time, which may be of the same split: a one-step forecast.
 
-    Raises:
-        InputError: Rows share a time, or a row has none before it.
+    Returns None if rows share a time, or a row has none before it.
     """
     strata = [source.strata(name) for name in source.sizes]
     times = np.concatenate([one.values for one in strata if one is not None])
@@ -129,14 +119,17 @@ def last_value(source: Source, split: str) -> Normals:
     y = y.reshape(len(y), -1)
     names = np.repeat([*source.sizes], [*source.sizes.values()])
     if len(np.unique(times)) < len(times):
-        raise InputError("several rows have the same time")
+        return None
     order = np.argsort(times)
     means = np.full_like(y, np.nan)
     means[order[1:]] = y[order[:-1]]
     is_learned = names[order] == "train"
     both = order[1:][is_learned[1:] & is_learned[:-1]]
-    misses, means = (y - means)[both], means[names == split]
-    deviation = np.sqrt((misses**2).mean(axis=0)) if len(misses) else np.zeros(1)
-    if not np.isfinite(means).all() or not np.all(deviation > 1e-9 * np.abs(y).max()):
-        raise InputError("some rows have none before them, or values leave no residuals")
-    return means, deviation
+    return _normals(means[names == split], y, (y - means)[both], len(both))
+
+
+def _normals(means: NDArray, y: NDArray, misses: NDArray, freedom: int) -> Normals | None:
+    """Means [N, D] with the deviation of misses [K, D] of targets; None if it is not known."""
+    deviation = np.sqrt((misses**2).sum(axis=0) / max(freedom, 1))
+    is_known = np.isfinite(means).all() and (deviation > 1e-9 * y.std(axis=0)).all()
+    return (means.T, deviation) if freedom > 0 and is_known else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
 _TALL, _SMALL, _TINY = (400, 320), (310, 230), (200, 150)
-_MAX_ROWS, _MAX_CLASSES, _MAX_CHAINS, _MAX_POINTS = 200, 20, 8, 1000
+_MAX_ROWS, _MAX_RANKED, _MAX_CHAINS, _MAX_POINTS = 200, 20, 8, 1000
 _NUM_BINS, _MIN_WORTH_OF_BIN = 20, 5
 
 
@@ -26,13 +26,10 @@ def shorten(name: str, most: int = 12) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _named_rows(
-    title: str, x: Axis, names: Sequence[str], note: str = "", ylabel: str = ""
-) -> tuple[Chart, np.ndarray]:
-    """A chart with a row for each name, and the places of the rows, the first on top."""
-    places = len(names) - 0.5 - np.arange(len(names))
-    y = Axis(ylabel, (0, len(names) or 1), list(zip(places, names, strict=True)))
-    return Chart(title, x, y, note, (400, max(200, 22 * len(names) + 60))), places
+def _add_average(chart: Chart, e: Evaluation, xs: Any, ys: Any) -> None:
+    """Adds the line of the average member, if there are several."""
+    if e.test.num_members > 1:
+        chart.add("line", "member", xs, ys, f"average {e.noun}")
 
 
 # Calibration.
@@ -63,10 +60,8 @@ def reliability(e: Evaluation) -> Chart:
     for left, height in zip(places / 10, 0.22 * counts / counts.max(), strict=True):
         bar = (left + 0.006, left + 0.094)
         chart.band("count", bar, (0, 0), (height, height), "examples")
-    if e.test.num_members > 1:
-        average = _bins(e.test.members, e.y)
-        x, y = average[2:4, np.isin(average[0], places)]
-        chart.add("line", "member", x, y, f"average {e.noun}")
+    average = _bins(e.test.members, e.y)
+    _add_average(chart, e, *average[2:4, np.isin(average[0], places)])
     chart.curve(confidence, share)
     chart.segments("whisker", confidence, confidence, *np.clip(ends, 0, 1))
     return chart
@@ -122,13 +117,6 @@ def widest(p: Any) -> tuple[float, np.ndarray, np.ndarray]:
 # Errors.
 
 
-def errors(e: Evaluation) -> list[Chart]:
-    """Charts of what abstention gains, and of the classes."""
-    if e.test.kind == "several":
-        return []
-    return [abstention(e), *([recalls(e)] if e.is_classes and len(e.recall) > 2 else [])]
-
-
 def abstention(e: Evaluation) -> Chart:
     """Accuracy, or error, of answered examples against their share."""
 
@@ -144,30 +132,11 @@ def abstention(e: Evaluation) -> Chart:
         Axis(f"{what} of answers", is_share=e.is_classes),
         f"{what.capitalize()} of answers, if the least certain examples are left out.",
     )
-    if e.test.num_members > 1:
-        x, y = np.mean([curve(one) for one in e.test.members], axis=0)
-        chart.add("line", "member", x, y, f"average {e.noun}")
+    _add_average(chart, e, *np.mean([curve(one) for one in e.test.members], axis=0))
     x, y = curve(e.test)
     at = int(np.abs(x - 0.8).argmin())
     chart.add("line", "ours", x, y)
     chart.add("dots", "ours", x[[at]], y[[at]], f"ensemble, {chart.y.text(y[at])} at 80%")
-    return chart
-
-
-def recalls(e: Evaluation) -> Chart:
-    """Recall of each class with its interval, worst first."""
-    found, overall = np.array(e.recall, float), e.estimate("accuracy").value
-    order = np.argsort(found[:, 0], kind="stable")[:_MAX_CLASSES]
-    order = order[np.isfinite(found[order, 0])]
-    note = "Recall, worst class first, with joint 95% intervals. Below average is orange."
-    x = Axis("share of the class that is found", is_share=True)
-    chart, places = _named_rows("Classes", x, [shorten(e.class_names[c]) for c in order], note)
-    chart.segments("ideal", overall, overall, 0, len(order))
-    is_weak = found[order, 2] < overall
-    for rows, kind in ((~is_weak, "ours"), (is_weak, "weak")):
-        values, low, high = np.clip(found[order[rows]], 0, 1).T
-        chart.segments(kind, low, high, places[rows], places[rows])
-        chart.add("dots", kind, values, places[rows])
     return chart
 
 
@@ -202,8 +171,7 @@ def shifts(e: Evaluation, name: str) -> list[Chart]:
     for kind, (ours, member) in curves.items():
         chart = Chart(kind, Axis(), y, size=_TINY)
         chart.band("band", xs, *ours[1:])
-        if e.test.num_members > 1:
-            chart.add("line", "member", xs, member, f"average {e.noun}")
+        _add_average(chart, e, xs, member)
         chart.curve(xs, ours[0])
         charts.append(chart)
     return charts
@@ -276,10 +244,10 @@ def chains_of(
     }
     traces = {title: scalars[name] for name, title in names.items() if name in scalars}
     worst, ranks = str(found["rhat_worst"]), {}
-    numbers = np.array([found[name] for name in ("rhat_max", "ess_bulk_min")], float)
-    for name in (worst, f"value:{worst}"):
-        if name in scalars and np.isfinite(numbers).all():  # Of draws enough.
-            ranks[worst] = (scalars[name][list(live), first:], *numbers)
+    numbers = np.array([found["rhat_max"], found["ess_bulk_min"]], float)
+    drawn = scalars.get(worst, scalars.get(f"value:{worst}"))
+    if drawn is not None and np.isfinite(numbers).all():  # Of draws enough.
+        ranks[worst] = (drawn[list(live), first:], *numbers)
     return chains(traces, ranks, first)
 
 
@@ -326,7 +294,7 @@ def rank(name: str, values: np.ndarray, r_hat: float, ess: float) -> Chart:
         ess: its bulk ESS.
     """
     shares, width = rank_histogram(np.asarray(values, np.float64), ess)
-    farthest = np.argsort(-np.abs(shares - 1).max(axis=1), kind="stable")[:_MAX_CLASSES]
+    farthest = np.argsort(-np.abs(shares - 1).max(axis=1), kind="stable")[:_MAX_RANKED]
     edges = np.repeat(np.linspace(0, 1, shares.shape[1] + 1), 2)[1:-1]
     chart = Chart(
         f"Ranks of {name}",
@@ -394,10 +362,12 @@ def marginals(edges: np.ndarray, cdf: np.ndarray, most: int = 12) -> list[Chart]
 def counts(title: str, values: Mapping[str, int], most: int = 20) -> Chart:
     """Horizontal bars of the first few of many counts, the largest first."""
     names = [shorten(name, 24) for name in values][:most]
+    places = len(names) - 0.5 - np.arange(len(names))
     x = Axis(
         f"draws ({len(names)} of {len(values)} are shown)", (0, 1.05 * max([1, *values.values()]))
     )
-    chart, places = _named_rows(title, x, names, ylabel=title)
-    for y, value in zip(places, values.values(), strict=False):
-        chart.band("ours-bar", (0, value), (y - 0.38,) * 2, (y + 0.38,) * 2)
+    y = Axis(title, (0, len(names) or 1), list(zip(places, names, strict=True)))
+    chart = Chart(title, x, y, size=(400, max(200, 22 * len(names) + 60)))
+    for place, value in zip(places, values.values(), strict=False):
+        chart.band("ours-bar", (0, value), (place - 0.38,) * 2, (place + 0.38,) * 2)
     return chart

@@ -24,7 +24,7 @@ from ensemble.report import charts, other_inputs, page
 from ensemble.report.baselines import baselines
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
-from ensemble.storage.files import write_file, write_together
+from ensemble.storage.files import write_together
 from ensemble.storage.json_files import to_json
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import Workdir
@@ -239,8 +239,6 @@ def _directory(run: EvaluatedRun, out: str | os.PathLike[str] | None) -> epath.P
             )
     with other_inputs.write_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        write_file(directory / ".writable", "Can a file be written?")
-        (directory / ".writable").unlink(missing_ok=True)  # Two evaluations may try at once.
     return directory
 
 

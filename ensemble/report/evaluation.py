@@ -61,24 +61,6 @@ class Detection(NamedTuple):
     fpr95: float
 
 
-class Conformal(NamedTuple):
-    """Conformal predictions of the test split.
-
-    Attributes:
-        level: Share of targets that they are to contain.
-        threshold: Fitted on the calibration split.
-        coverage: Share of targets that they contain.
-        expected: Range of the coverage in 95% of pairs of splits.
-        size: Mean number of classes of the sets, or width of the intervals.
-    """
-
-    level: float
-    threshold: float
-    coverage: float
-    expected: tuple[float, float]
-    size: float
-
-
 class Answers(NamedTuple):
     """What a rule of abstention does to the test split.
 
@@ -237,6 +219,18 @@ class Evaluation:
         ours, theirs = one.terms(self.test, self.y), one.terms(p, self.y)
         return one.difference(ours, theirs, self.groups, level)
 
+    @cached_property
+    def comparisons(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """By other ensemble and metric: its `value`, and the `difference`, as of `against`."""
+        metrics = {n: one for n, one in self.metrics.items() if one.of_members}
+        return {
+            name: {
+                n: {"value": metrics[n].value(p, self.y), "difference": self.against(p, n)}
+                for n in comparable(self.test, p, metrics)
+            }
+            for name, p in self.others.items()
+        }
+
     # Calibration.
 
     @cached_property
@@ -257,19 +251,13 @@ class Evaluation:
         return fit.scale_gain(*self.calibration)
 
     @cached_property
-    def conformal(self) -> Conformal | None:
+    def conformal(self) -> fit.Conformal | None:
         """Conformal sets or intervals of 90%."""
         if self.calibration is None or self.test.kind == "several":
             return None
         if self.test.kind == "quantiles" and 0.9 not in self.test.bands:
             return None
-        if (fitted := fit.fit_conformal(*self.calibration)) is None:
-            return None
-        held, sizes = fitted.outcome(self.test, self.y, self.allow_empty_sets)
-        never_empty = self.is_classes and not self.allow_empty_sets
-        expected = fitted.expected(len(self.y), never_empty=never_empty)
-        level, threshold, *_ = fitted
-        return Conformal(level, threshold, float(held.mean()), expected, float(sizes.mean()))
+        return fit.fit_conformal(*self.calibration, self.test, self.y, self.allow_empty_sets)
 
     @cached_property
     def ece_by_chance(self) -> tuple[float, float]:
@@ -434,7 +422,7 @@ class Evaluation:
                 "next_member": self.next_member,
                 "shift": self.shifts,
                 "out_of_distribution": self.detection,
-                "comparison": {name: self._comparison(p) for name, p in self.others.items()},
+                "comparison": self.comparisons,
                 "findings": self.findings,
                 "recall": self.recall if self.is_classes else None,
                 "targets": self.targets
@@ -459,13 +447,6 @@ class Evaluation:
         usual = [*(Rule(MAX_ERROR, one) for one in levels), Rule(COVERAGE, 0.9)]
         each = {str(rule): self.answers(rule) for rule in self.rules or usual}
         return {name: one for name, one in each.items() if one is not None}
-
-    def _comparison(self, p: Predictive) -> dict[str, Any]:
-        metrics = {n: one for n, one in self.metrics.items() if one.of_members}
-        return {
-            n: {"value": metrics[n].value(p, self.y), "difference": self.against(p, n)}
-            for n in comparable(self.test, p, metrics)
-        }
 
 
 def _joint(number: int) -> float:

@@ -458,9 +458,9 @@ def detection(e: Evaluation) -> Findings:
 @rule
 def comparison(e: Evaluation) -> Findings:
     """Other ensembles on the same examples, by the proper score."""
-    for name, p in e.others.items():
-        if e.proper in comparable(e.test, p, e.metrics):
-            yield from _versus(e, e.against(p, e.proper), "{other}", other=name)
+    for name, found in e.comparisons.items():
+        if e.proper in found:
+            yield from _versus(e, found[e.proper]["difference"], "{other}", other=name)
 
 
 @rule

@@ -35,7 +35,6 @@ from ensemble.likelihoods.predictive import Predictive
 from ensemble.report import shift
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.run.progress import Progress, open_display
-from ensemble.storage.memory import max_bytes
 from ensemble.storage.predictions import read_predictive, write_predictive
 
 logger = logging.getLogger("ensemble")
@@ -110,27 +109,26 @@ def _inputs_of(run: EvaluatedRun, source: Source, name: str) -> list[OtherInputs
     if name not in (SHIFT, UNIFORM, CONSTANT, BOX, OUTSIDE):
         return [_of_dataset(run, source, name)]
     shape, dtype, number = source.input_shape, source.input_dtype, source.sizes["test"]
-    content = source.fingerprint
-    if name in (UNIFORM, CONSTANT):
-        bounds = source.value_range("train")
-        if name == CONSTANT:
-            inputs = shift.constant_inputs(shape, bounds, dtype)
-            return [OtherInputs(name, content, len(inputs), lambda: inputs)]
-        noise = partial(shift.uniform_noise, (number, *shape), bounds, dtype)
-        return [OtherInputs(name, content, number, partial(MadeInputs, number, noise))]
+    made = partial(OtherInputs, content=source.fingerprint)
+    if name == CONSTANT:
+        inputs = shift.constant_inputs(shape, source.value_range("train"), dtype)
+        return [made(name, number=len(inputs), make=lambda: inputs)]
+    if name == UNIFORM:
+        noise = partial(shift.uniform_noise, (number, *shape), source.value_range("train"), dtype)
+        return [made(name, number=number, make=partial(MadeInputs, number, noise))]
+    shifted: Callable[[str, int], AnyInputs]
     if _is_table(source):
         columns, rows = shift.columns_of(source), in_memory(source, "test").inputs
         if name != SHIFT:
-            make = partial(shift.box, columns, number, dtype, float(name == OUTSIDE))
-            return [OtherInputs(name, content, number, make)]
-        kinds = columns.kinds
-        shifted: Any = partial(shift.shifted_rows, rows, columns=columns)
+            box = partial(shift.box, columns, number, dtype, float(name == OUTSIDE))
+            return [made(name, number=number, make=box)]
+        kinds, shifted = columns.kinds, partial(shift.shifted_rows, rows, columns)
     elif name == SHIFT and source.has_pictures:
-        kinds, images = shift.IMAGES, SplitInputs(source, "test")
-        bounds = source.value_range("train")
+        images, bounds = SplitInputs(source, "test"), source.value_range("train")
+        kinds = shift.IMAGES
 
         def moved(kind: str, severity: int) -> AnyInputs:
-            make = partial(shift.shifted_images, images, kind, severity, bounds)
+            make = partial(shift.shifted_images, images, bounds, kind, severity)
             return MadeInputs(number, make)
 
         shifted = moved
@@ -141,13 +139,8 @@ def _inputs_of(run: EvaluatedRun, source: Source, name: str) -> list[OtherInputs
             f"of shape {shape}: leave it out"
         )
     return [
-        OtherInputs(
-            f"{SHIFT}/{kind}/{severity}",
-            f"{content} {amounts}",
-            number,
-            partial(shifted, kind, severity),
-        )
-        for kind, amounts in kinds.items()
+        made(f"{SHIFT}/{kind}/{severity}", number=number, make=partial(shifted, kind, severity))
+        for kind in kinds
         for severity in shift.SEVERITIES
     ]
 
@@ -202,18 +195,16 @@ def predict(
     Raises:
         InputError: A member predicts NaN.
     """
-    seen = run.work.identity(), run.step, run.results.get("metrics")
-    digests = [hashlib.blake2b(f"{one[:3]} {seen}".encode()).hexdigest() for one in sets]
-    each = [_read(run, *one, directory) for one in zip(sets, digests, strict=True)]
-    done, total = 0, sum(one.number for one, p in zip(sets, each, strict=True) if p is None)
+    known = {one: p for one in sets if (p := _read(run, one, directory))}
+    done, total = 0, sum(one.number for one in sets if one not in known)
     shifted, outside = dict[str, list[Predictive]](), dict[str, Predictive]()
     with (
         open_display(show_progress and total > 0) as display,
         Progress(0, total, display, "predicting", "example") as progress,
     ):
-        for one, digest, p in zip(sets, digests, each, strict=True):
-            if p is None:
-                p = _predicted(run, one, digest, directory)
+        for one in sets:
+            if (p := known.get(one)) is None:
+                p = _predicted(run, one, directory)
                 done += one.number
                 progress.update(done, {"predicted": one.name})
             if one.name.startswith(f"{SHIFT}/"):
@@ -239,9 +230,7 @@ def write_errors(directory: epath.Path) -> Iterator[None]:
         ) from error
 
 
-def _predicted(
-    run: EvaluatedRun, one: OtherInputs, digest: str, directory: epath.Path
-) -> Predictive:
+def _predicted(run: EvaluatedRun, one: OtherInputs, directory: epath.Path) -> Predictive:
     """Predicts inputs, and keeps the predictions in a file, from which they are mapped."""
     try:
         p = run.predict(one.make())
@@ -254,22 +243,23 @@ def _predicted(
         )
     with write_errors(directory):  # Compressing them gains little.
         directory.mkdir(parents=True, exist_ok=True)
-        write_predictive(_path(directory, one.name), p, source=digest)
-    return _read(run, one, digest, directory) or p
+        write_predictive(_path(directory, one.name), p, source=_digest(run, one))
+    return _read(run, one, directory) or p
 
 
-def _read(
-    run: EvaluatedRun, one: OtherInputs, digest: str, directory: epath.Path
-) -> Predictive | None:
+def _read(run: EvaluatedRun, one: OtherInputs, directory: epath.Path) -> Predictive | None:
     """Predictions kept earlier of the same inputs by the same members; None if there are none."""
-    path = _path(directory, one.name)
     try:
-        if not path.exists() or path.stat().length > max_bytes():
-            return None
-        found, entries = read_predictive(path, run.likelihood)
-        return found if str(entries["source"]) == digest else None
+        found, entries = read_predictive(_path(directory, one.name), run.likelihood)
+        return found if str(entries["source"]) == _digest(run, one) else None
     except (OSError, ValueError, KeyError):
         return None
+
+
+def _digest(run: EvaluatedRun, one: OtherInputs) -> str:
+    """A hash of what the predictions of inputs are a function of."""
+    seen = one[:3], run.work.identity(), run.step, run.results.get("metrics")
+    return hashlib.blake2b(str(seen).encode()).hexdigest()
 
 
 def _path(directory: epath.Path, name: str) -> epath.Path:

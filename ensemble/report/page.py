@@ -1,26 +1,25 @@
 """`evaluation/report.html`: one file that fetches nothing and runs no script.
 
-Warnings come first, then six numbers, then a section for each question. Text from data, paths and
+Warnings come first, then the scores, then a section for each question. Text from data, paths and
 configurations is escaped.
 """
 
 from __future__ import annotations
 
-import collections
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.config import flatten
 from ensemble.metrics import Estimate, Metric
-from ensemble.report import charts, shift, svg
-from ensemble.report.baselines import comparable
+from ensemble.report import charts, svg
 from ensemble.report.findings import Finding
 from ensemble.report.svg import Chart, escaped
 from ensemble.report.table import digits, percent, shown
@@ -64,8 +63,7 @@ _WHY = {
     "training": "Scores recorded during training.",
     "about": "Metrics and configuration of this evaluation.",
 }
-_MAX_TARGETS, _MAX_WORST, _MAX_COLUMNS = 4, 12, 12
-_MARKS = {"warning": "! warning", "good": "✓ good"}
+_MAX_TARGETS, _MAX_WORST, _MAX_COLUMNS, _MAX_CLASSES, _MAX_NAME = 4, 12, 12, 20, 24
 _CSS = Path(__file__).with_name("page.css")
 Section = tuple[str, str, str, str]
 """Identifier, name, sentence and content; without content it is left out."""
@@ -99,7 +97,7 @@ def render(e: Evaluation) -> str:
         f"<style>{_CSS.read_text()}</style></head><body><header><div>"
         f'<p class="over">Evaluation</p><h1>{name}</h1><p class="facts">{facts}</p>'
         f'<p class="lead">{escaped(lead(e))}</p>{top}<nav>{links}</nav></div></header>'
-        f'<main><div class="cards">{_cards(e)}</div>{body}<footer>Intervals are 95% confidence '
+        f"<main>{_cards(e)}{body}<footer>Intervals are 95% confidence "
         f"intervals over {escaped(e.table.over)}, for these {e.noun}s.</footer></main>"
         "</body></html>"
     )
@@ -161,10 +159,12 @@ def _legend(chart: Chart) -> str:
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], kinds: Sequence[str] = ()) -> str:
     """A table of texts, or pairs of a text and a small one; a row begins with its name."""
     body = ""
-    for kind, (first, *cells) in zip(kinds or itertools.repeat(""), rows, strict=False):
-        pairs = [cell if isinstance(cell, tuple) else (cell, "") for cell in cells]
-        texts = "".join(f"<td>{escaped(a)}<small>{escaped(b)}</small></td>" for a, b in pairs)
-        body += f'<tr class="{kind}"><th>{escaped(first)}</th>{texts}</tr>'
+    for (first, *cells), kind in zip(rows, kinds or itertools.repeat(""), strict=False):
+        body += f'<tr class="{kind}"><th>{escaped(first)}</th>'
+        for cell in cells:
+            text, small = cell if isinstance(cell, tuple) else (cell, "")
+            body += f"<td>{escaped(text)}<small>{escaped(small)}</small></td>"
+        body += "</tr>"
     top = "".join(f"<th>{escaped(one)}</th>" for one in head)
     table = f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="scroll" tabindex="0">{table}</div>' if body else ""
@@ -176,81 +176,24 @@ def _estimate(found: Estimate, show: Show) -> tuple[str, str]:
     return show(found.value), ends
 
 
-def _titles(metrics: Mapping[str, Metric]) -> list[str]:
-    return [one.title for one in metrics.values()]
-
-
-def _cells(e: Evaluation, metrics: Mapping[str, Metric]) -> list[tuple[str, str]]:
-    return [_estimate(e.estimate(name), _show(one)) for name, one in metrics.items()]
-
-
-def _show(metric: Metric, signed: bool = False) -> Show:
-    return partial(shown, one=metric, signed=signed)
-
-
-def _auroc(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", "\N{MINUS SIGN}")
-
-
-# The cards at the top.
+def _cell(e: Evaluation, name: str) -> tuple[str, str]:
+    return _estimate(e.estimate(name), partial(shown, one=e.metrics[name]))
 
 
 def _cards(e: Evaluation) -> str:
-    """The headline score and at most five other numbers, of which warnings come first."""
-    cards = []
-    for title, number, show, note, reference, codes, *band in _numbers(e):
-        levels = {one.level for one in e.findings if one.code in codes}
-        level = next((one for one in _MARKS if one in levels), "")
-        mark = f'<span class="{level}">{_MARKS[level]}</span>' if level else ""
-        value, ends = _estimate(number, show)
-        cards.append(
-            f'<div class="card"><h3>{escaped(title)} {mark}</h3><div class="number">{value}</div>'
-            f'<div class="range">{ends or "interval not known"}</div>'
-            f"{svg.strip(number, reference, *band)}<p>{escaped(note)}</p></div>"
+    """The metrics of the table, each compared with the average member's."""
+    average, cards = e.table.values("member"), ""
+    for name, one in e.table.shown.items():
+        (value, ends), member = _cell(e, name), average.get(name)
+        note = f"average {e.noun} {shown(member.value, one)}" if member else f"one {e.noun}"
+        if name == "ece":  # It has no interval: chance alone raises it.
+            ends = f"by chance up to {digits(e.ece_by_chance[0])}"
+        cards += (
+            f'<div class="card"><h3>{escaped(one.title)}</h3><div class="number">{value}</div>'
+            f'<div class="range">{ends}</div>{svg.strip(e.estimate(name), member)}'
+            f"<p>{escaped(note)}</p></div>"
         )
-    return cards[0] + "".join(sorted(cards[1:], key=lambda one: "! warning" not in one))
-
-
-def _numbers(e: Evaluation) -> Iterator[tuple[Any, ...]]:
-    """Title, estimate, its text, note, reference, codes of findings, and a band of good values."""
-    metric, proper = e.metrics[e.headline], e.metrics[e.proper]
-    member, show, ours = e.table.values("member"), _show(metric), e.estimate(e.headline)
-    average = member[e.headline].value if member else None
-    note = f"average {e.noun} {show(average)}" if member else "a single network"
-    yield metric.title, ours, show, note, average, ()
-    if gain := e.gain(e.proper):
-        title = f"{proper.title} versus the average {e.noun}"
-        code = "gain" if e.proper == e.headline else "gain_nll"
-        yield title, gain, _show(proper, True), "0 is no gain", 0, (code,)
-    aim = next((one for one in e.metrics if one.startswith("coverage_")), "")
-    if e.is_classes:
-        ece, chance = map(digits, (e.estimate("ece").value, e.ece_by_chance[0]))
-        title, note = (
-            "Confidence \N{MINUS SIGN} accuracy, points",
-            f"ECE {ece}; by chance up to {chance}",
-        )
-        gap, codes = e.estimate("overconfidence"), SECTIONS["calibration"][:2]
-        yield title, gap, _points, note, 0, codes, (-0.02, 0.02)
-    elif aim:
-        note = f"mean width {digits(e.estimate(aim.replace('coverage', 'width')).value)}"
-        title, level = f"Coverage of {aim[9:]}% intervals", float(aim[9:]) / 100
-        yield title, e.estimate(aim), _show(e.metrics[aim]), note, level, ("calibration", "pit")
-    if e.detects_errors:
-        of = "uncertainty, for errors" if e.is_classes else "interval width, for large errors"
-        title, note = "Error detection, AUROC", f"of {of}; chance is 0.5"
-        yield title, e.detects_errors, _auroc, note, 0.5, ("ranking",)
-    if e.shifts:
-        kind = min(e.shifts, key=lambda one: metric.better * e.shifts[one].change.value)
-        number = e.shifts[kind].metrics[e.headline][shift.MIDDLE]
-        note = f"at severity {shift.MIDDLE}; largest change of {len(e.shifts)} shifts"
-        yield f"{metric.title} under {kind}", number, show, note, ours.value, SECTIONS["shift"][:2]
-    if not e.chains and not e.targets and e.next_member:
-        title, note = f"One more {e.noun}: {proper.title}", "expected fall; 0 is no gain"
-        yield title, e.next_member, _show(proper), note, 0, SECTIONS["members"][1:]
+    return f'<div class="cards">{cards}</div>'
 
 
 # The sections.
@@ -260,67 +203,62 @@ def _sections(e: Evaluation) -> list[Section]:
     """The sections with their findings, and of several targets one for each."""
     contents = {
         "scores": _scores(e),
-        "calibration": _grid(charts.calibration(e), _fitted(e)),
-        "errors": _grid(charts.errors(e)) + _worst(e),
+        "calibration": _grid(charts.calibration(e)),
+        "errors": _errors(e) + _worst(e),
         "members": _grid(charts.sizes(e)),
         "chains": _grid([*itertools.chain(*(e.chains or {}).get("charts", {}).values())]),
         "shift": _shift(e),
         "training": _grid(charts.learning_curves(e.records, e.recorded)),
         "about": _about(e),
     }
-    first, *others = [
-        (id_, id_.capitalize(), _WHY[id_], _list_of(found) + body)
-        for id_, body in contents.items()
-        for found in [[one for one in e.findings if _section_of(e, one.code) == id_]]
-    ]
-    targets = list(e.targets.items())[:_MAX_TARGETS]
-    return [first, *(_target(e, d, *one) for d, one in enumerate(targets)), *others]
-
-
-def _target(e: Evaluation, place: int, name: str, one: Evaluation) -> Section:
-    """What is said of one of several targets."""
-    body = _list_of(f for f in one.findings if f.code != "groups")
-    body += _grid([*charts.calibration(one), *charts.errors(one)], _fitted(one))
-    return f"target-{place}", name, f"Target {place + 1} of {len(e.targets)}.", body
+    sections = []
+    for id_, body in contents.items():
+        found = _list_of(one for one in e.findings if _section_of(e, one.code) == id_)
+        sections.append((id_, id_.capitalize(), _WHY[id_], found + body))
+    targets = []
+    for d, (name, one) in enumerate([*e.targets.items()][:_MAX_TARGETS]):
+        body = _list_of(f for f in one.findings if f.code != "groups")
+        body += _grid(charts.calibration(one)) + _errors(one)
+        targets.append((f"target-{d}", name, f"Target {d + 1} of {len(e.targets)}.", body))
+    return [sections[0], *targets, *sections[1:]]
 
 
 def _scores(e: Evaluation) -> str:
-    shown_, rows = e.table.shown, e.table.rows
+    metrics, rows = e.table.shown, e.table.rows
+    titles = ["", *(one.title for one in metrics.values())]
     cells = [(row.title, *e.table.cells(row)) for row in rows]
-    table = _table(["", *_titles(shown_)], cells, [row.kind for row in rows])
-    body = _panel("", "", table)
+    body = _panel("", "", _table(titles, cells, [row.kind for row in rows]))
     if e.targets:
-        metrics = next(iter(e.targets.values())).table.shown
-        head = ["", *_titles(metrics)]
-        cells = [(name, *_cells(one, one.table.shown)) for name, one in e.targets.items()]
-        body += _panel("Targets", "Scores of the ensemble on each target.", _table(head, cells))
-    for name, p in e.others.items():
-        both = {n: shown_[n] for n in comparable(e.test, p, shown_)}
-        theirs = [shown(one.value(p, e.y), one) for one in both.values()]
-        changes = [_estimate(e.against(p, n), _show(one, True)) for n, one in both.items()]
-        columns = zip(_titles(both), _cells(e, both), theirs, changes, strict=True)
-        table = _table(["", "this run", name, "difference"], columns)
+        of_first = next(iter(e.targets.values())).table.shown
+        titles = ["", *(one.title for one in of_first.values())]
+        each = [(name, *(_cell(one, n) for n in of_first)) for name, one in e.targets.items()]
+        note = "Scores of the ensemble on each target."
+        body += _panel("Targets", note, _table(titles, each))
+    for name, found in e.comparisons.items():
+        changes = []
+        for n in [n for n in found if n in metrics]:
+            (value, change), one = found[n].values(), metrics[n]
+            less = _estimate(change, partial(shown, one=one, signed=True))
+            changes.append((one.title, _cell(e, n), shown(value, one), less))
+        table = _table(["", "this run", name, "difference"], changes)
         body += _panel(f"Comparison with {name}", "On the same examples.", table)
     return body
 
 
-def _fitted(e: Evaluation) -> str:
-    """Scores after a temperature or factor, if it is needed, and of conformal predictions."""
-    rows: list[tuple[Any, ...]] = []
-    if e.factor is not None and e.factor_gain is not None and e.factor_gain.below():
-        after = e.test.scaled(e.factor)
-        rows = [("temperature" if e.is_classes else "factor of the scale", "1", digits(e.factor))]
-        for name in ("nll", "ece", "crps", "coverage_90", "width_90"):
-            if one := e.metrics.get(name):
-                rows.append((one.title, *(shown(one.value(p, e.y), one) for p in (e.test, after))))
-    body = _table(["", "before", "after"], rows)
-    if fit := e.conformal:
-        held = percent(fit.coverage), "expected {} to {}".format(*map(percent, fit.expected))
-        size = "mean number of classes" if e.is_classes else "mean width"
-        rows = [("coverage", held), (size, digits(fit.size))]
-        body += _table(["Conformal predictions of 90%", ""], rows)
-    note = "Fitted on the calibration split, applied to the test split."
-    return _panel("After calibration", note, body)
+def _errors(e: Evaluation) -> str:
+    """What abstention gains, and the recall of classes."""
+    if e.targets:
+        return ""
+    rows = []
+    if e.is_classes and len(e.recall) > 2:
+        recall = np.array([one.value for one in e.recall])
+        rows = [
+            (charts.shorten(e.class_names[c], _MAX_NAME), _estimate(e.recall[c], percent))
+            for c in np.argsort(recall, kind="stable")[:_MAX_CLASSES]
+            if np.isfinite(recall[c])
+        ]
+    note = "Share of each class that is found, worst first, with joint 95% intervals."
+    return _grid([charts.abstention(e)], _panel("Classes", note, _table(["", "recall"], rows)))
 
 
 def _worst(e: Evaluation) -> str:
@@ -328,43 +266,45 @@ def _worst(e: Evaluation) -> str:
     if e.targets:
         return ""
     if e.is_classes:
-        names, labels = [charts.shorten(name, 24) for name in e.class_names], e.test.labels
-        pairs = collections.Counter(zip(e.y[e.wrong], labels[e.wrong], strict=True)).most_common(3)
-        texts = ", ".join(f"{names[a]} as {names[b]} ({number})" for (a, b), number in pairs)
-        note = f"Wrong labels are often among these. Most frequent: {texts}."
-        title, far = "Most confident errors", np.where(e.wrong, e.test.confidence, -1)
+        title, note = "Most confident errors", "Wrong labels are often among these."
+        names = np.array([charts.shorten(name, _MAX_NAME) for name in e.class_names])
+        far, labels, targets = np.where(e.wrong, e.test.confidence, -1), e.test.labels, names[e.y]
+        order = _largest(far)
+        predicted = [f"{names[labels[i]]} ({percent(far[i])})" for i in order]
     else:
         level, low, high = charts.widest(e.test)
         title, note = "Largest errors", f"In widths of the {100 * level:g}% interval."
-        far = np.abs(e.y - e.test.median) / np.maximum(high - low, 1e-12)
-    order = np.argsort(-far, kind="stable")[: min(_MAX_WORST, int((far >= 0).sum()))]
-    if not len(order):
-        return ""
-    if e.is_classes:
-        said = [(f"{names[labels[i]]} ({percent(far[i])})", names[e.y[i]]) for i in order]
-    else:
-        ranges = map(
-            "{} ({} to {})".format, *(map(digits, v[order]) for v in (e.test.median, low, high))
-        )
-        said = list(zip(ranges, map(digits, e.y[order]), strict=True))
-    source = e.source
-    seen: Any = source.read(e.split, order).inputs if source else ()
-    if source and source.has_pictures:
-        ends = source.value_range("train")
-        figures = "".join(
-            f'<figure><img alt="example {i}" src="{svg.image(pixels, *ends)}">'
-            f"<div>predicted <b>{escaped(a)}</b><br>target <em>{escaped(b)}</em> · no. {i}</div>"
-            "</figure>"
-            for i, pixels, (a, b) in zip(order, seen, said, strict=True)
-        )
+        order = _largest(np.abs(e.y - e.test.median) / np.maximum(high - low, 1e-12))
+        targets = np.array([*map(digits, e.y)])
+        predicted = [
+            "{} ({} to {})".format(*(digits(one[i]) for one in (e.test.median, low, high)))
+            for i in order
+        ]
+    examples = [(f"no. {i}", a, targets[i]) for i, a in zip(order, predicted, strict=True)]
+    if not examples or e.source is None:
+        return _panel(title, note, _table(["", "predicted", "target"], examples))
+    places = np.sort(order)  # As files are read fastest.
+    inputs = e.source.read(e.split, places).inputs[np.searchsorted(places, order)]
+    if e.source.has_pictures:
+        ends, figures = e.source.value_range("train"), ""
+        for (name, a, b), pixels in zip(examples, inputs, strict=True):
+            figures += (
+                f'<figure><img alt="{name}" src="{svg.image(pixels, *ends)}"><div>predicted '
+                f"<b>{escaped(a)}</b><br>target <em>{escaped(b)}</em> · {name}</div></figure>"
+            )
         return _panel(title, note, f'<div class="worst">{figures}</div>')
-    rows: Any = source.table.rows(seen) if source and source.table else [{} for _ in order]
+    rows = e.source.table.rows(inputs) if e.source.table else [{} for _ in examples]
     columns = list(rows[0])[:_MAX_COLUMNS]
     cells = [
-        [f"no. {i}", *texts, *(charts.shorten(row[one], 24) for one in columns)]
-        for i, texts, row in zip(order, said, rows, strict=True)
+        [*texts, *(charts.shorten(row[one], _MAX_NAME) for one in columns)]
+        for texts, row in zip(examples, rows, strict=True)
     ]
     return _panel(title, note, _table(["", "predicted", "target", *columns], cells))
+
+
+def _largest(values: NDArray) -> NDArray:
+    """Places of the largest values that are not negative, the largest first."""
+    return np.argsort(-values, kind="stable")[: min(_MAX_WORST, int((values >= 0).sum()))]
 
 
 def _shift(e: Evaluation) -> str:
@@ -379,7 +319,7 @@ def _shift(e: Evaluation) -> str:
             small = f'<div class="multiples">{figures}</div>{_legend(found[0])}'
             title = f"{e.metrics[name].title} under shift"
             body += _panel(title, "Against severity; 0 is the test split.", small)
-    rows = [[name, _estimate(one.auroc, _auroc)] for name, one in e.detection.items()]
+    rows = [[name, _estimate(one.auroc, "{:.3f}".format)] for name, one in e.detection.items()]
     note = "AUROC of the total uncertainty, for telling them from test examples."
     return body + _panel("Out-of-distribution detection", note, _table((), rows))
 
@@ -391,11 +331,15 @@ def _about(e: Evaluation) -> str:
         one.title: f"{_doc(one)} {units.get(one.unit, '')} {better[one.better]}"
         for one in e.metrics.values()
     }
-    rest = {name: one for name, one in e.metrics.items() if not one.in_table}
-    rows = zip(_titles(rest), _cells(e, rest), strict=True)
+    rest = [name for name, one in e.metrics.items() if not one.in_table]
+    rows = [(e.metrics[name].title, _cell(e, name)) for name in rest]
+    parts = {
+        "Other metrics": _table((), rows),
+        "Definitions": _list(terms),
+        "Configuration": _list(flatten(e.about.get("config", {}))),
+    }
     body = "".join(f"<p>{escaped(one)}</p>" for one in e.about.get("notes", ()))
-    parts = [("Other metrics", _table((), rows)), ("Definitions", _list(terms))]
-    for title, content in [*parts, ("Configuration", _list(flatten(e.about.get("config", {}))))]:
+    for title, content in parts.items():
         if content:
             body += f"<details><summary>{title}</summary>{content}</details>"
     return body

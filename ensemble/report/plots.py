@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,27 +40,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "weak-faint": {"color": ORANGE, "linewidth": 1, "alpha": 0.45},
     **{f"chain-{k}": {"color": one, "linewidth": 0.9} for k, one in enumerate(PALETTE)},
 }
-_RC: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.labelcolor": DARK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "font.size": 9,
-    "grid.color": LIGHT,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "text.color": DARK,
-    "text.parse_math": False,
-    "xtick.color": GREY,
-    "xtick.labelcolor": DARK,
-    "ytick.color": GREY,
-    "ytick.labelcolor": DARK,
-}
+_RC = str(Path(__file__).with_name("plots.mplstyle"))
 
 
 def figures(e: Evaluation) -> dict[str, list[Chart]]:
@@ -88,7 +69,7 @@ def pixels(panels: Sequence[Chart]) -> np.ndarray:
     columns = min(_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     size: Any = np.max([one.size for one in panels], axis=0) / 85 * (columns, rows)
-    with rc_context(_RC), warnings.catch_warnings():
+    with rc_context(fname=_RC), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         canvas = FigureCanvasAgg(Figure(size, dpi=100, layout="constrained"))
         for i, chart in enumerate(panels):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ensemble.config.pieces import resolve
+from ensemble.likelihoods.preview import aligned
 from ensemble.report.findings import Finding
 
 Results = Mapping[str, Any]
@@ -34,12 +35,8 @@ class Grid(NamedTuple):
     rows: Sequence[Sequence[str]]
 
     def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(self.titles, *self.rows, strict=True)]
-        lines = [
-            "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])])
-            for first, *others in (self.titles, *self.rows)
-        ]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+        first, *others = aligned([self.titles, *self.rows])
+        return "\n".join([first, "-" * len(first), *others])
 
 
 class Section(NamedTuple):

@@ -49,15 +49,15 @@ def _rng(kind: str) -> np.random.Generator:
 
 
 def shifted_images(
-    images: Inputs, kind: str, severity: int, value_range: tuple[float, float]
+    images: Inputs, value_range: tuple[float, float], kind: str, severity: int
 ) -> Iterator[np.ndarray]:
     """Shifts images piece by piece, as a pure function of the arguments.
 
     Args:
         images: [N, H, W, C], uint8 or float32.
+        value_range: least and largest value of the training images.
         kind: of `IMAGES`.
         severity: 1 to 5.
-        value_range: least and largest value of the training images.
     """
     rng, dtype = _rng(kind), images[:1].dtype
     size = max(1, _PIECE // max(1, images[:1].size))
@@ -175,7 +175,7 @@ def columns_of(source: Source) -> Columns:
     return found._replace(mean=first + mean, deviation=deviation, **ends)
 
 
-def shifted_rows(rows: np.ndarray, kind: str, severity: int, columns: Columns) -> np.ndarray:
+def shifted_rows(rows: np.ndarray, columns: Columns, kind: str, severity: int) -> np.ndarray:
     """Shifts rows [N, F] of a table, as a pure function of the arguments.
 
     Inputs of one column, as those of a category, are missing together. Noise is added to known
@@ -183,9 +183,9 @@ def shifted_rows(rows: np.ndarray, kind: str, severity: int, columns: Columns) -
 
     Args:
         rows: [N, F].
+        columns: of the training rows.
         kind: of `TABLES`.
         severity: 1 to 5.
-        columns: of the training rows.
     """
     amount, rng, x = TABLES[kind][severity - 1], _rng(kind), rows.astype(np.float64)
     if kind == MISSING:

@@ -21,7 +21,6 @@ from ensemble.metrics import Estimate
 
 Range = tuple[float, float]
 _THUMBNAIL, _QUALITY, _STRIP = 96, 80, (200, 24)
-_MAX_TITLED = 40
 
 
 class Axis(NamedTuple):
@@ -151,16 +150,8 @@ class Chart:
             parts.append(_text((left + right) / 2, height - 4, x.label))
         for mark in self.marks:
             xs, ys = x.at(mark.xs, left, right), np.clip(y.at(mark.ys, bottom, top), top, bottom)
-            pieces = [(mark.name, slice(None))]
-            if self.title and mark.shape == "dots" and len(xs) <= _MAX_TITLED:
-                pieces = [
-                    (f"{x.text(a)}: {y.text(b)}", slice(k, k + 1))
-                    for k, (a, b) in enumerate(zip(mark.xs, mark.ys, strict=True))
-                ]
-            for text, some in pieces:
-                path = _path(xs[some], ys[some], mark.shape == "dots")
-                title = f"<title>{escaped(text)}</title>" if text else ""
-                parts.append(f'<path class="{mark.shape} {mark.kind}" d="{path}">{title}</path>')
+            path = _path(xs, ys, mark.shape == "dots")
+            parts.append(f'<path class="{mark.shape} {mark.kind}" d="{path}"/>')
         head = f'<svg class="{kind}" viewBox="0 0 {width} {height}" role="img">'
         return f"{head}{''.join(parts)}</svg>"
 
@@ -202,15 +193,13 @@ def span(values: Iterable[Any], room: float = 0.08) -> Range:
     return low - more, high + more
 
 
-def strip(found: Estimate, reference: float | None = None, band: Range | None = None) -> str:
-    """An interval on a line, with a reference value and a band where it should lie."""
-    low, high = (found.value if one is None else one for one in found[1:])
+def strip(found: Estimate, average: Estimate | None = None) -> str:
+    """An interval on a line, with the value of the average member."""
+    low, high = found[1:] if found.is_known else (found.value, found.value)
     chart = Chart("", Axis(), Axis("", (0, 1)), size=_STRIP)
-    if band:
-        chart.band("count", band, (0, 0), (1, 1))
     chart.segments("interval", low, high, 0.5, 0.5)
-    if reference is not None:
-        chart.segments("reference", reference, reference, 0, 1)
+    if average:
+        chart.segments("reference", average.value, average.value, 0, 1)
     chart.add("dots", "ours", [found.value], [0.5])
     return chart.svg()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ensemble.likelihoods.preview import aligned
 from ensemble.metrics import Estimate, Metric
 from ensemble.report.baselines import comparable
 
@@ -67,12 +68,8 @@ class Table(NamedTuple):
             lines.append([row.title, *values])
             if row.kind in ("ensemble", "gain"):
                 lines.append(["  95% interval", *intervals])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        texts = [
-            "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])])
-            for first, *others in lines
-        ]
-        return "\n".join([*texts, f"Intervals are 95%, over {self.over}, with these members."])
+        over = f"Intervals are 95%, over {self.over}, with these members."
+        return "\n".join([*aligned(lines), over])
 
     def json(self) -> dict[str, Any]:
         """`metrics` with intervals and members, `gain`, `single_draw` and `baselines`."""

@@ -71,33 +71,31 @@ def test_a_factor_gains_where_predictions_are_overconfident_and_only_there():
 
 @pytest.mark.parametrize("make", [classes, numbers])
 def test_conformal_predictions_cover_as_they_say(make):
-    test = make(2000, seed=1)
-    found = fit_conformal(*make(500))
-    held, sizes = found.outcome(*test)
-    low, high = found.expected(2000, never_empty=make is classes)
-    assert low <= held.mean() <= high
+    held, test = make(500), make(2000, seed=1)
+    found = fit_conformal(*held, *test)
+    low, high = found.expected
+    assert low <= found.coverage <= high
     if make is classes:
-        p, y = test
-        sets = found.sets(p)
-        assert sets[np.arange(2000), p.labels].all()
-        np.testing.assert_array_equal(sizes, sets.sum(axis=1))
-        np.testing.assert_array_equal(held, sets[np.arange(2000), y])
-        assert found.outcome(p, y, allow_empty=True)[0].mean() <= held.mean()
+        assert high == 1
+        empty = fit_conformal(*held, *test, allow_empty=True)
+        assert (empty.coverage, empty.size) <= (found.coverage, found.size)
+        assert empty.expected[1] < 1
+        inside = -test[0].log_prob(test[1]) <= empty.threshold
+        assert empty.coverage == inside.mean()
     else:
-        low, high = found.ends(test[0])
-        np.testing.assert_array_equal(held, (low <= test[1]) & (test[1] <= high))
-        np.testing.assert_allclose(sizes, high - low)
+        low, high = test[0].central(0.9)
+        np.testing.assert_allclose(found.size, (high - low).mean() + 2 * found.threshold)
 
 
 def test_too_few_rows_have_no_conformal_threshold():
-    assert fit_conformal(*classes(8)) is None
-    assert fit_conformal(*classes(9)).num_rows == 9
+    assert fit_conformal(*classes(8), *classes(50)) is None
+    assert fit_conformal(*classes(9), *classes(50)) is not None
 
 
 def test_the_range_of_coverage_is_the_beta_binomial_law():
-    found = fit_conformal(*numbers(99))
+    found = fit_conformal(*numbers(99), *numbers(50, seed=1))
     law = scipy.stats.betabinom(50, 90, 10)
-    assert found.expected(50) == tuple(law.ppf([0.025, 0.975]) / 50)
+    assert found.expected == tuple(law.ppf([0.025, 0.975]) / 50)
 
 
 def test_chance_bounds_the_ece_of_calibrated_predictions():

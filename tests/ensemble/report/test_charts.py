@@ -48,12 +48,14 @@ def test_values_that_are_not_finite_or_alike_have_a_range():
 def test_reliability_shows_the_bins():
     evaluation = Evaluation(*classes(500))
     chart = charts.reliability(evaluation)
-    counts, confidence, accuracy = functions.bins(evaluation.test, evaluation.y, 10)
+    places = np.ceil(evaluation.test.confidence * 10)
+    filled, counts = np.unique(places, return_counts=True)
+    hit = functions.accuracy(evaluation.test, evaluation.y)
     (line,) = marks(chart, "line", "ours")
-    np.testing.assert_allclose(line.xs, confidence[counts > 0])
-    np.testing.assert_allclose(line.ys, accuracy[counts > 0])
+    np.testing.assert_allclose(line.ys, [hit[places == one].mean() for one in filled])
+    assert (np.ceil(line.xs * 10) == filled).all()
     heights = [one.ys.max() for one in marks(chart, "area", "count")]
-    np.testing.assert_allclose(heights, 0.22 * counts[counts > 0] / counts.max())
+    np.testing.assert_allclose(heights, 0.22 * counts / counts.max())
 
 
 def test_predictions_outside_their_intervals_are_orange():

@@ -94,13 +94,6 @@ def test_worst_rows_have_their_columns():
     assert f"<th>{html.escape(HOSTILE[0])}</th><th>text</th>" in page.render(KINDS["table"]())
 
 
-def test_a_calibration_that_is_not_needed_has_no_column():
-    evaluation = images()
-    shown = page.render(evaluation)
-    assert evaluation.factor_gain is not None
-    assert ("before</th>" in shown) == evaluation.factor_gain.below()
-
-
 def test_a_notebook_shows_the_page_in_a_frame():
     cell = images()._repr_html_()
     assert Parsed(cell).tags == ["iframe"]

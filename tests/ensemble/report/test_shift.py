@@ -12,7 +12,7 @@ IMAGES = np.clip(128 + 1500 * SMOOTH, 0, 255).astype(np.uint8)
 
 
 def shifted(images, kind, severity):
-    return np.concatenate([*shift.shifted_images(images, kind, severity, (0, 255))])
+    return np.concatenate([*shift.shifted_images(images, (0, 255), kind, severity)])
 
 
 @pytest.mark.parametrize("kind", shift.IMAGES)
@@ -55,17 +55,17 @@ def test_rows_are_shifted_column_by_column():
     columns = shift.Columns(
         rows.mean(0), rows.std(0), rows.min(0), rows.max(0), np.arange(3), number, flag
     )
-    noisy = shift.shifted_rows(rows, shift.NOISY, 4, columns)
+    noisy = shift.shifted_rows(rows, columns, shift.NOISY, 4)
     np.testing.assert_allclose((noisy - rows).std(0), 0.8 * columns.deviation, rtol=0.1)
-    missing = shift.shifted_rows(rows, shift.MISSING, 4, columns)
+    missing = shift.shifted_rows(rows, columns, shift.MISSING, 4)
     np.testing.assert_allclose((missing != rows).mean(0), 0.6, atol=0.07)
-    milder = shift.shifted_rows(rows, shift.MISSING, 2, columns)
+    milder = shift.shifted_rows(rows, columns, shift.MISSING, 2)
     assert not ((milder != rows) & (missing == rows)).any()
     together = columns._replace(column=np.array([0, 1, 1]))
-    changed = shift.shifted_rows(rows, shift.MISSING, 3, together) != rows
+    changed = shift.shifted_rows(rows, together, shift.MISSING, 3) != rows
     np.testing.assert_array_equal(changed[:, 1], changed[:, 2])
     fixed = columns._replace(is_number=np.array([True, False, True]))
-    np.testing.assert_array_equal(shift.shifted_rows(rows, shift.NOISY, 3, fixed)[:, 1], rows[:, 1])
+    np.testing.assert_array_equal(shift.shifted_rows(rows, fixed, shift.NOISY, 3)[:, 1], rows[:, 1])
     inside, outside = (shift.box(columns, 300, rows.dtype, margin) for margin in (0.0, 1.0))
     assert ((inside >= columns.low) & (inside <= columns.high)).all()
     assert ((outside <= columns.low) | (outside >= columns.high)).all()
