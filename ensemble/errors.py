@@ -6,7 +6,7 @@ import sysconfig
 import traceback
 import types
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 _PACKAGE = str(pathlib.Path(__file__).parent)
@@ -76,6 +76,15 @@ def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
 def plural(number: int, noun: str) -> str:
     """A number and its noun."""
     return f"{number:,} {noun}" + "s" * (number != 1)
+
+
+def aligned(rows: Iterable[Sequence[str]], flush_left: Collection[int] = (0,)) -> list[str]:
+    """Lines of a table of texts, whose columns are flush right except for some."""
+    columns = []
+    for k, column in enumerate(zip(*rows, strict=True)):
+        align = str.ljust if k in flush_left else str.rjust
+        columns.append([align(cell, max(map(len, column))) for cell in column])
+    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
 
 
 def quoted(names: Sequence[str], most: int = 6) -> str:

@@ -5,12 +5,12 @@ Texts may be a stranger's, such as names of classes: none of them steers a termi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ensemble.errors import plural, shown
+from ensemble.errors import aligned, plural, shown
 from ensemble.likelihoods.predictive import Predictive
 
 Columns = Mapping[str, Sequence[Any]]
@@ -40,15 +40,6 @@ def as_text(columns: Columns) -> str:
         column.insert(1, "-" * max(map(len, column)))
     texts = [k for k, v in enumerate(columns.values()) if isinstance([*v, 0][0], str)]
     return "\n".join(aligned(zip(*cells, strict=True), texts))
-
-
-def aligned(rows: Iterable[Sequence[str]], flush_left: Collection[int] = (0,)) -> list[str]:
-    """Lines of a table of texts, whose columns are flush right except for some."""
-    columns = []
-    for k, column in enumerate(zip(*rows, strict=True)):
-        align = str.ljust if k in flush_left else str.rjust
-        columns.append([align(cell, max(map(len, column))) for cell in column])
-    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
 
 
 def preview(p: Predictive) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ensemble.config.pieces import resolve
-from ensemble.likelihoods.preview import aligned
+from ensemble.errors import aligned
 from ensemble.report.findings import Finding
 
 Results = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ensemble.likelihoods.preview import aligned
+from ensemble.errors import aligned
 from ensemble.metrics import Estimate, Metric
 from ensemble.report.baselines import comparable
 
