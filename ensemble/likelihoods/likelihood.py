@@ -6,7 +6,6 @@ parameters of its predictive distribution; `predictive` makes the ensemble's pre
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -145,7 +144,6 @@ class Likelihood:
         targets: Any,
         live: Array | None = None,
         num_each: int = 1,
-        over: Any = None,
     ) -> Arrays:
         """`Predictive.scores` [B] of the mixture of members on the devices.
 
@@ -154,15 +152,15 @@ class Likelihood:
             targets: [B].
             live: [M] bool; the others do not count. None: all are.
             num_each: parameter samples of each member.
-            over: as of `Predictive`.
         """
         number = len(next(iter(predicted.values()))) // num_each
-        found: Predictive = self.predictive(predicted, np.repeat(np.arange(number), num_each))
+        weights = None
         if live is not None:
             share = live.astype(jnp.float32)
-            total = share.sum() if over is None else over.sum_over_groups(share.sum())
-            found = dataclasses.replace(found, weights=share / total, over=over)
-        return found.scores(targets)
+            weights = share / share.sum()
+        found = self.predictive(predicted, np.repeat(np.arange(number), num_each), weights)
+        scores: Arrays = found.scores(targets)
+        return scores
 
     def each_score(self, predicted: Arrays, targets: Any) -> Arrays:
         """`Predictive.scores` [S, B] of every parameter sample, from arrays [S, B, ...]."""

@@ -43,8 +43,6 @@ class Predictive:
         member_of: [S], ascending from 0: the member of each sample; None: each is a member.
         weights: [M] of the members, of sum 1; None: equal weights.
         answered: [N] bool, the predictions that are given; None: all.
-        over: within a program of several devices that hold different members: what has
-            `sum_over_groups` and `max_over_groups`.
     """
 
     kind: ClassVar[str]
@@ -56,7 +54,6 @@ class Predictive:
     member_of: np.ndarray | None = None
     weights: Array | None = None
     answered: Array | None = dataclasses.field(default=None, kw_only=True)
-    over: Any = dataclasses.field(default=None, kw_only=True)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -92,8 +89,7 @@ class Predictive:
             return np.tensordot(self.shares.astype(values.dtype), values, axes=1)
         # No product of matrices, which accelerators compute in a lower precision.
         shares = self._shares_like(values)
-        found = jnp.where(shares > 0, shares * values, 0).sum(axis=0)  # Failed members have NaN.
-        return found if self.over is None else self.over.sum_over_groups(found)
+        return jnp.where(shares > 0, shares * values, 0).sum(axis=0)  # Failed members have NaN.
 
     def log_mean(self, logs: Array) -> Array:
         """Log of the mean of exp over the samples, [N, ...] of [S, N, ...]."""
@@ -102,8 +98,6 @@ class Predictive:
         xp, _ = namespace(logs, self.shares)
         counted = logs if xp is np else jnp.where(self._shares_like(logs) > 0, logs, -jnp.inf)
         top = counted.max(axis=0)
-        if self.over is not None:
-            top = self.over.max_over_groups(top)
         top = xp.where(xp.isneginf(top), 0, top)
         with np.errstate(divide="ignore"):  # Impossible by all of them.
             return xp.log(self.average(xp.exp(logs - top))) + top

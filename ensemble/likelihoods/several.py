@@ -38,7 +38,7 @@ class Several(Predictive):
             one.predictive(of_target(self.arrays, d), self.member_of, self.weights)
             for d, one in enumerate(self.likelihoods)
         ]
-        return [replace(one, answered=self.answered, over=self.over) for one in found]
+        return [replace(one, answered=self.answered) for one in found]
 
     def _of(self, name: str) -> Array:
         """A property [N, D] of all targets."""

@@ -56,7 +56,7 @@ def fit_scale(p: Any, y: NDArray) -> float | None:
     return 1.0 if nll(0.0) - found.fun <= 1e-12 else float(math.exp(found.x))
 
 
-def scale_gain(p: Any, y: NDArray, groups: ArrayLike | None = None) -> Estimate | None:
+def scale_gain(p: Any, y: NDArray) -> Estimate | None:
     """Change of the NLL that a factor makes on calibration rows that did not fit it, nats.
 
     It decides whether a factor is used, so that the test split decides nothing that it scores. It
@@ -65,18 +65,15 @@ def scale_gain(p: Any, y: NDArray, groups: ArrayLike | None = None) -> Estimate 
     Args:
         p: `Predictive` of the calibration split.
         y: Targets [N].
-        groups: Labels [N] of rows that may be alike, which lie in one fold; None: rows are
-            independent.
 
     Returns:
         NLL with the factor less NLL without; None if too few rows determine a factor.
     """
     if not can_fit_scale(p, y):
         return None
-    units = np.arange(len(y)) if groups is None else np.unique(groups, return_inverse=True)[1]
     change = np.zeros(len(y))
     for repeat in range(_REPEATS):
-        fold = (np.random.default_rng(repeat).permutation(units.max() + 1) % _FOLDS)[units]
+        fold = np.random.default_rng(repeat).permutation(len(y)) % _FOLDS
         for k in range(_FOLDS):
             inside = fold == k
             factor = fit_scale(p.rows(~inside), y[~inside])
@@ -84,7 +81,7 @@ def scale_gain(p: Any, y: NDArray, groups: ArrayLike | None = None) -> Estimate 
                 return None
             part = p.rows(inside)
             change[inside] += part.log_prob(y[inside]) - part.scaled(factor).log_prob(y[inside])
-    return interval(change / _REPEATS, groups)
+    return interval(change / _REPEATS)
 
 
 class Conformal(NamedTuple):

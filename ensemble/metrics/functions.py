@@ -57,7 +57,7 @@ def overconfidence(p: Any, y: NDArray) -> Floats:
     return p.confidence - accuracy(p, y)
 
 
-def disagreement(p: Any, y: NDArray | None = None) -> Floats:
+def disagreement(p: Any, y: NDArray) -> Floats:
     """Share of member pairs that predict different classes (Fort et al. 2019, arXiv:1912.02757)."""
     votes, number = p.votes, p.num_members
     if number == 1:
@@ -145,7 +145,7 @@ def coverage(p: Any, y: NDArray, level: float = 0.9) -> Floats:
     return ((y >= low) & (y <= high)).astype(np.float64)
 
 
-def width(p: Any, y: NDArray | None = None, level: float = 0.9) -> Floats:
+def width(p: Any, y: NDArray, level: float = 0.9) -> Floats:
     """Width of central intervals, in the target's unit."""
     low, high = p.central(level)
     return high - low

@@ -49,15 +49,13 @@ class Metric(NamedTuple):
         """The metric without its interval."""
         return float(np.mean(self.terms(p, y)))
 
-    def estimate(
-        self, p: Any, y: NDArray, groups: NDArray | None = None, level: float = LEVEL
-    ) -> Estimate:
+    def estimate(self, p: Any, y: NDArray, groups: NDArray | None = None) -> Estimate:
         """The metric with its interval."""
         terms = self.terms(p, y)
         weight = self.row_weight(p, y) if callable(self.row_weight) else self.row_weight
         if np.ndim(terms) == 0 or weight is None or (self.heavy_tailed and has_heavy_tail(terms)):
             return Estimate(float(np.mean(terms)))
-        return interval(terms, groups, weight=weight, **self._how(level))
+        return interval(terms, groups, weight=weight, **self._how)
 
     def difference(
         self, ours: Any, theirs: Any, groups: NDArray | None = None, level: float = LEVEL
@@ -73,10 +71,11 @@ class Metric(NamedTuple):
         if np.ndim(ours) == 0 or len(ours) < self.min_paired_rows:
             return Estimate(float(change(np.mean(ours), np.mean(theirs))))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
-        return difference(ours, theirs, groups, weight=weight, **self._how(level))
+        return difference(ours, theirs, groups, weight=weight, level=level, **self._how)
 
-    def _how(self, level: float) -> dict[str, Any]:
-        return {"bounds": self.bounds, "heavy_tailed": self.heavy_tailed, "level": level}
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"bounds": self.bounds, "heavy_tailed": self.heavy_tailed}
 
     def member_terms(self, p: Any, y: NDArray) -> NDArray:
         """Terms [M, N] of every member, or [M] of a metric without terms."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _TALL, _SMALL, _TINY = (400, 320), (310, 230), (200, 150)
 _MAX_ROWS, _MAX_RANKED, _MAX_CHAINS, _MAX_POINTS = 200, 20, 8, 1000
+_MAX_DIMENSIONS, _MAX_COUNTS = 12, 20
 _NUM_BINS, _MIN_WORTH_OF_BIN = 20, 5
 
 
@@ -340,16 +341,15 @@ def rank_histogram(values: np.ndarray, ess: float) -> tuple[np.ndarray, float]:
 # Applications.
 
 
-def marginals(edges: np.ndarray, cdf: np.ndarray, most: int = 12) -> list[Chart]:
-    """Histograms of the draws of a density, one chart per dimension.
+def marginals(edges: np.ndarray, cdf: np.ndarray) -> list[Chart]:
+    """Histograms of the draws of a density, one chart for each of the first dimensions.
 
     Args:
         edges: [D, K], ascending.
         cdf: [D, K], share of the draws below each edge.
-        most: dimensions that are shown.
     """
     charts = []
-    for d, (xs, shares) in enumerate(zip(edges[:most], cdf[:most], strict=True)):
+    for d, (xs, shares) in enumerate(zip(edges[:_MAX_DIMENSIONS], cdf, strict=False)):
         heights, around = np.repeat(np.diff(shares) / np.diff(xs), 2), np.repeat(xs, 2)[1:-1]
         y = Axis("density", (0, 1.05 * float(heights.max()) or 1))
         chart = Chart(f"Density of dimension {d}", Axis(f"dimension {d}"), y, size=_SMALL)
@@ -359,9 +359,9 @@ def marginals(edges: np.ndarray, cdf: np.ndarray, most: int = 12) -> list[Chart]
     return charts
 
 
-def counts(title: str, values: Mapping[str, int], most: int = 20) -> Chart:
+def counts(title: str, values: Mapping[str, int]) -> Chart:
     """Horizontal bars of the first few of many counts, the largest first."""
-    names = [shorten(name, 24) for name in values][:most]
+    names = [shorten(name, 24) for name in values][:_MAX_COUNTS]
     places = len(names) - 0.5 - np.arange(len(names))
     x = Axis(
         f"draws ({len(names)} of {len(values)} are shown)", (0, 1.05 * max([1, *values.values()]))

@@ -18,7 +18,7 @@ from ensemble.metrics import calibration as fit
 from ensemble.metrics.abstention import COVERAGE, MAX_ERROR, Rule, are_wrong, fit_abstention
 from ensemble.report import shift
 from ensemble.report.baselines import comparable
-from ensemble.report.findings import Finding, find
+from ensemble.report.findings import Finding, as_lines, find
 from ensemble.report.table import Table, as_data, table
 
 VERSION = 3
@@ -121,9 +121,7 @@ class Evaluation:
     split: str = "test"
 
     def __repr__(self) -> str:
-        order = sorted(self.findings, key=lambda one: one.level != "warning")
-        lines = [one.text for one in order]
-        notes = [f"Note: {one}" for one in self.about.get("notes", ()) if one not in lines]
+        lines, notes = as_lines(self.findings, self.about.get("notes", ()))
         return "\n".join([*lines, *notes, "", self.table.text()])
 
     def _repr_html_(self) -> str:

@@ -8,7 +8,7 @@ no answer: the intervals are in the tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,6 +74,12 @@ def find(e: Evaluation, codes: Collection[str] | None = None) -> list[Finding]:
                 one = one._replace(code=code, text=one.text.format_map(words))
             found.append(one)
     return found
+
+
+def as_lines(findings: Iterable[Finding], notes: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Texts of findings, warnings first, and of notes that are not among them."""
+    lines = [one.text for one in sorted(findings, key=lambda one: one.level != "warning")]
+    return lines, [f"Note: {one}" for one in notes if one not in lines]
 
 
 def _words(e: Evaluation, numbers: Mapping[str, Any]) -> dict[str, str]:
@@ -168,7 +174,7 @@ def impossible(e: Evaluation) -> Findings:
         yield _warning(text, count=number)
 
 
-def _versus(e: Evaluation, one: Estimate, name: str, **numbers: Any) -> Findings:
+def _versus(one: Estimate, name: str, **numbers: Any) -> Findings:
     """Another ensemble's proper score - ours, if it decides."""
     if sign := _sign(one):
         kind, word = (_good, "lower") if sign > 0 else (_warning, "higher")
@@ -183,7 +189,7 @@ def baseline(e: Evaluation) -> Findings:
         level = 1 - 0.05 / len(rivals)
         found = {name: e.against(p, e.proper, level) for name, p in rivals.items()}
         best = min(found, key=lambda name: found[name].value)
-        yield from _versus(e, found[best], "{baseline}, the best baseline", baseline=best)
+        yield from _versus(found[best], "{baseline}, the best baseline", baseline=best)
 
 
 @rule
@@ -460,7 +466,7 @@ def comparison(e: Evaluation) -> Findings:
     """Other ensembles on the same examples, by the proper score."""
     for name, found in e.comparisons.items():
         if e.proper in found:
-            yield from _versus(e, found[e.proper]["difference"], "{other}", other=name)
+            yield from _versus(found[e.proper]["difference"], "{other}", other=name)
 
 
 @rule

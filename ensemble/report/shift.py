@@ -91,8 +91,8 @@ def _shifted(
     pixels = np.indices(images.shape[1:3]).reshape(2, -1).T
     if kind == "rotation":
         middle, (cos, sin) = (sides - 1) / 2, (f(np.deg2rad(amount)) for f in (np.cos, np.sin))
-        turns = [np.array([[cos, sin], [-sin, cos]]), np.array([[cos, -sin], [sin, cos]])]
-        places = [(pixels - middle) @ turn.T + middle for turn in turns]
+        turn = np.array([[cos, sin], [-sin, cos]])
+        places = [(pixels - middle) @ one + middle for one in (turn.T, turn)]
     else:
         steps = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]]) * amount * sides
         places = [pixels - step for step in steps]

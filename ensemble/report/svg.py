@@ -175,9 +175,9 @@ def escaped(text: Any) -> str:
     return html.escape(visible(str(text)))
 
 
-def ticks(low: float, high: float, number: int = 5) -> list[float]:
-    """Returns some round numbers between two."""
-    raw = (high - low) / number
+def ticks(low: float, high: float) -> list[float]:
+    """Returns about five round numbers between two."""
+    raw = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * one for one in (1, 2, 2.5, 5, 10) if power * one >= raw * 0.999)
     places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-6) + 1)

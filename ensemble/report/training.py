@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.report.evaluation import Evaluation
-from ensemble.report.findings import Finding, find
+from ensemble.report.findings import Finding, as_lines, find
 from ensemble.report.sections import sections_of
 
 _RULES = ("quality", "gain", "gain_nll", "impossible", "baseline", "several")
@@ -93,9 +93,8 @@ def as_text(results: Mapping[str, Any], evaluation: Evaluation | None) -> str:
     elif "metrics" not in results and not any(one.stands_alone for one in sections):
         parts.insert(0, "There are no scores: every example was learned from.")
     sentences = [section.sentence(results) for section in sections]
-    findings = sorted(results.get("findings", ()), key=lambda one: one["level"] != "warning")
-    lines = [one["text"] for one in findings]
-    notes = [f"Note: {line}" for line in results.get("notes", ()) if line not in lines]
+    findings = [Finding(**one) for one in results.get("findings", ())]
+    lines, notes = as_lines(findings, results.get("notes", ()))
     chosen = results.get("cross_fitted", {}).get("summary")
     blocks = ["\n".join(parts), *filter(None, sentences), "\n".join(lines)]
     return "\n\n".join(filter(None, [*blocks, chosen or "", "\n".join(notes)]))
