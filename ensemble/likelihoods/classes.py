@@ -44,7 +44,8 @@ class Classes(Predictive):
         """Log-probabilities [N, C]."""
         if self.temperature == 1:
             return self.mixture
-        return normalised(self.mixture / self.temperature)
+        _, special = namespace(self.mixture)
+        return special.log_softmax(self.mixture / self.temperature, axis=-1)
 
     @property
     def probs(self) -> Array:
@@ -61,9 +62,7 @@ class Classes(Predictive):
     @property
     def label_names(self) -> np.ndarray:
         """Names [N] of the most probable classes."""
-        return np.asarray(self.class_names or range(self.mixture.shape[-1])).astype(str)[
-            self.labels
-        ]
+        return np.array(self.axis)[self.labels]
 
     @cached_property
     def confidence(self) -> Array:
@@ -151,15 +150,9 @@ class Classes(Predictive):
         )
 
     @property
-    def _axis(self) -> Sequence[str]:
-        return self.class_names or [str(c) for c in range(self.mixture.shape[-1])]
-
-
-def normalised(logs: Array) -> Array:
-    """Log-probabilities, whose exp has the sum 1 over the last axis."""
-    xp, _ = namespace(logs)
-    logs = logs - logs.max(axis=-1, keepdims=True)
-    return logs - xp.log(xp.exp(logs).sum(axis=-1, keepdims=True))
+    def axis(self) -> list[str]:
+        """Names [C] of the classes, or their numbers."""
+        return [str(one) for one in self.class_names or range(self.mixture.shape[-1])]
 
 
 def at_labels(log_probs: Array, y: Array) -> Array:

@@ -231,12 +231,12 @@ class Predictive:
             if values.ndim == 1:
                 flat[name] = values
             else:
-                names = (f"{name.removesuffix('s')}_{one}" for one in self._axis)
+                names = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
                 flat |= zip(names, values.T, strict=True)
         return flat
 
     @property
-    def _axis(self) -> Any:
+    def axis(self) -> Any:
         """The names along the second axis of a column: classes or levels."""
         return getattr(self, "levels", ())
 

@@ -134,11 +134,6 @@ class Evaluation:
         """Whether targets are classes."""
         return self.test.kind == "classes"
 
-    @property
-    def class_names(self) -> list[str]:
-        """Names of all classes, or their numbers."""
-        return [str(one) for one in self.test.class_names or range(self.test.probs.shape[-1])]
-
     @cached_property
     def metrics(self) -> dict[str, Metric]:
         """The metrics of such predictives."""

@@ -195,14 +195,14 @@ def baseline(e: Evaluation) -> Findings:
 @rule
 def weak_class(e: Evaluation) -> Findings:
     """Classes that are found significantly less often than the average one."""
-    recall = e.recall if e.is_classes and len(e.class_names) > 2 else []
+    recall = e.recall if e.is_classes and len(e.test.axis) > 2 else []
     weak = [c for c, one in enumerate(recall) if one.below(e.estimate("accuracy").value)]
     if weak:
         c = min(weak, key=lambda c: recall[c].value)
         text = "Class {label!r} is found least often: {percent} of its examples."
         if others := len(weak) - 1:
             text += f" {others} other classes are below average too."
-        yield _warning(text, recall[c], label=e.class_names[c])
+        yield _warning(text, recall[c], label=e.test.axis[c])
 
 
 # Can its uncertainty be trusted?

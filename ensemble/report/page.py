@@ -22,7 +22,7 @@ from ensemble.metrics import Estimate, Metric
 from ensemble.report import charts, svg
 from ensemble.report.findings import Finding
 from ensemble.report.svg import Chart, escaped
-from ensemble.report.table import digits, percent, shown
+from ensemble.report.table import Row, digits, percent, shown
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
@@ -224,8 +224,13 @@ def _sections(e: Evaluation) -> list[Section]:
 
 
 def _scores(e: Evaluation) -> str:
-    metrics, rows = e.table.shown, e.table.rows
-    titles = ["", *(one.title for one in metrics.values())]
+    rows = [*e.table.rows]
+    for name, found in e.comparisons.items():
+        values = {n: Estimate(one["value"]) for n, one in found.items()}
+        rows.append(Row(name, "member", values))
+        changes = {n: one["difference"] for n, one in found.items()}
+        rows.append(Row(f"{name} - this run", "gain", changes))
+    titles = ["", *(one.title for one in e.table.shown.values())]
     cells = [(row.title, *e.table.cells(row)) for row in rows]
     body = _panel("", "", _table(titles, cells, [row.kind for row in rows]))
     if e.targets:
@@ -234,14 +239,6 @@ def _scores(e: Evaluation) -> str:
         each = [(name, *(_cell(one, n) for n in of_first)) for name, one in e.targets.items()]
         note = "Scores of the ensemble on each target."
         body += _panel("Targets", note, _table(titles, each))
-    for name, found in e.comparisons.items():
-        changes = []
-        for n in [n for n in found if n in metrics]:
-            (value, change), one = found[n].values(), metrics[n]
-            less = _estimate(change, partial(shown, one=one, signed=True))
-            changes.append((one.title, _cell(e, n), shown(value, one), less))
-        table = _table(["", "this run", name, "difference"], changes)
-        body += _panel(f"Comparison with {name}", "On the same examples.", table)
     return body
 
 
@@ -253,7 +250,7 @@ def _errors(e: Evaluation) -> str:
     if e.is_classes and len(e.recall) > 2:
         recall = np.array([one.value for one in e.recall])
         rows = [
-            (charts.shorten(e.class_names[c], _MAX_NAME), _estimate(e.recall[c], percent))
+            (charts.shorten(e.test.axis[c], _MAX_NAME), _estimate(e.recall[c], percent))
             for c in np.argsort(recall, kind="stable")[:_MAX_CLASSES]
             if np.isfinite(recall[c])
         ]
@@ -267,37 +264,36 @@ def _worst(e: Evaluation) -> str:
         return ""
     if e.is_classes:
         title, note = "Most confident errors", "Wrong labels are often among these."
-        names = np.array([charts.shorten(name, _MAX_NAME) for name in e.class_names])
-        far, labels, targets = np.where(e.wrong, e.test.confidence, -1), e.test.labels, names[e.y]
+        names = np.array([charts.shorten(name, _MAX_NAME) for name in e.test.axis])
+        far = np.where(e.wrong, e.test.confidence, -1)
         order = _largest(far)
-        predicted = [f"{names[labels[i]]} ({percent(far[i])})" for i in order]
+        predicted = names[e.test.labels[order]], map(percent, far[order])
+        texts, targets = map("{} ({})".format, *predicted), names[e.y[order]]
     else:
-        level, low, high = charts.widest(e.test)
+        level, *ends = charts.widest(e.test)
         title, note = "Largest errors", f"In widths of the {100 * level:g}% interval."
-        order = _largest(np.abs(e.y - e.test.median) / np.maximum(high - low, 1e-12))
-        targets = np.array([*map(digits, e.y)])
-        predicted = [
-            "{} ({} to {})".format(*(digits(one[i]) for one in (e.test.median, low, high)))
-            for i in order
-        ]
-    examples = [(f"no. {i}", a, targets[i]) for i, a in zip(order, predicted, strict=True)]
+        widths = np.maximum(ends[1] - ends[0], 1e-12)
+        order = _largest(np.abs(e.y - e.test.median) / widths)
+        predicted = (map(digits, one[order]) for one in (e.test.median, *ends))
+        texts, targets = map("{} ({} to {})".format, *predicted), map(digits, e.y[order])
+    examples = list(zip(map("no. {}".format, order), texts, targets, strict=True))
     if not examples or e.source is None:
         return _panel(title, note, _table(["", "predicted", "target"], examples))
     places = np.sort(order)  # As files are read fastest.
     inputs = e.source.read(e.split, places).inputs[np.searchsorted(places, order)]
     if e.source.has_pictures:
-        ends, figures = e.source.value_range("train"), ""
+        bounds, figures = e.source.value_range("train"), ""
         for (name, a, b), pixels in zip(examples, inputs, strict=True):
             figures += (
-                f'<figure><img alt="{name}" src="{svg.image(pixels, *ends)}"><div>predicted '
+                f'<figure><img alt="{name}" src="{svg.image(pixels, *bounds)}"><div>predicted '
                 f"<b>{escaped(a)}</b><br>target <em>{escaped(b)}</em> · {name}</div></figure>"
             )
         return _panel(title, note, f'<div class="worst">{figures}</div>')
     rows = e.source.table.rows(inputs) if e.source.table else [{} for _ in examples]
     columns = list(rows[0])[:_MAX_COLUMNS]
     cells = [
-        [*texts, *(charts.shorten(row[one], _MAX_NAME) for one in columns)]
-        for texts, row in zip(examples, rows, strict=True)
+        [*one, *(charts.shorten(row[name], _MAX_NAME) for name in columns)]
+        for one, row in zip(examples, rows, strict=True)
     ]
     return _panel(title, note, _table(["", "predicted", "target", *columns], cells))
 
@@ -309,16 +305,15 @@ def _largest(values: NDArray) -> NDArray:
 
 def _shift(e: Evaluation) -> str:
     body = ""
-    for name in dict.fromkeys([e.headline, "nll" if "nll" in e.metrics else e.proper]):
+    for name in dict.fromkeys(name for one in e.shifts.values() for name in one.metrics):
         found = charts.shifts(e, name)
         figures = "".join(
             f"<figure><figcaption>{escaped(one.title)}</figcaption>{one.svg()}</figure>"
             for one in found
         )
-        if found:
-            small = f'<div class="multiples">{figures}</div>{_legend(found[0])}'
-            title = f"{e.metrics[name].title} under shift"
-            body += _panel(title, "Against severity; 0 is the test split.", small)
+        small = f'<div class="multiples">{figures}</div>{_legend(found[0])}'
+        title = f"{e.metrics[name].title} under shift"
+        body += _panel(title, "Against severity; 0 is the test split.", small)
     rows = [[name, _estimate(one.auroc, "{:.3f}".format)] for name, one in e.detection.items()]
     note = "AUROC of the total uncertainty, for telling them from test examples."
     return body + _panel("Out-of-distribution detection", note, _table((), rows))
