@@ -267,15 +267,15 @@ def _worst(e: Evaluation) -> str:
         names = np.array([charts.shorten(name, _MAX_NAME) for name in e.test.axis])
         far = np.where(e.wrong, e.test.confidence, -1)
         order = _largest(far)
-        predicted = names[e.test.labels[order]], map(percent, far[order])
-        texts, targets = map("{} ({})".format, *predicted), names[e.y[order]]
+        texts = map("{} ({})".format, names[e.test.labels[order]], map(percent, far[order]))
+        targets = names[e.y[order]]
     else:
         level, *ends = charts.widest(e.test)
         title, note = "Largest errors", f"In widths of the {100 * level:g}% interval."
         widths = np.maximum(ends[1] - ends[0], 1e-12)
         order = _largest(np.abs(e.y - e.test.median) / widths)
-        predicted = (map(digits, one[order]) for one in (e.test.median, *ends))
-        texts, targets = map("{} ({} to {})".format, *predicted), map(digits, e.y[order])
+        numbers = (map(digits, one[order]) for one in (e.test.median, *ends))
+        texts, targets = map("{} ({} to {})".format, *numbers), [*map(digits, e.y[order])]
     examples = list(zip(map("no. {}".format, order), texts, targets, strict=True))
     if not examples or e.source is None:
         return _panel(title, note, _table(["", "predicted", "target"], examples))
