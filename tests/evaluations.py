@@ -66,6 +66,7 @@ def source(inputs, has_pictures=False, rows=None, **how):
 def images():
     """Everything that an evaluation of images can have, with names that no page must execute."""
     (p, y), (held, labels) = classes(names=HOSTILE), classes(seed=1, names=HOSTILE)
+    y[:2] = (y[:2] + 1) % 3  # Wrong.
     shifted = {kind: [classes(seed=k)[0] for k in range(5)] for kind in ("rotation", "blur")}
     pixels = np.random.default_rng(0).random((len(y), 8, 8, 1))
     about = {"name": HOSTILE[0], "facts": HOSTILE, "config": {"key": HOSTILE[2]}}

@@ -80,9 +80,6 @@ class Classes(Predictive):
         """The most probable class by each member, [M, N]."""
         return np.stack([one.labels for one in self.members])
 
-    def each_log_prob(self, y: Array) -> Array:
-        return at_labels(self.values["log_probs"], y)
-
     def log_prob(self, y: Array) -> Array:
         return at_labels(self.log_probs, y)
 

@@ -26,6 +26,9 @@ _MAX_PAIRED = 128  # Gaussians of a mixture whose CRPS goes through all pairs.
 class Family:
     """Distributions of a family, by default of a location and a scale, `loc` and `scale`.
 
+    Each family has `log_density(y)` in nats, or the log probability; `cdf(y)`; and `moments()`, the
+    mean and the variance.
+
     Attributes:
         parameters: [..., N] by name; each is an attribute, too.
         xp: `numpy`, or `jax.numpy` if parameters are JAX's.
@@ -41,18 +44,6 @@ class Family:
         self.parameters = parameters
         self.xp, self.special = namespace(*parameters.values())
         vars(self).update(parameters)
-
-    def log_density(self, y: Array) -> Array:
-        """Log density, or probability, at y, nats."""
-        raise NotImplementedError
-
-    def cdf(self, y: Array) -> Array:
-        """CDF at y."""
-        raise NotImplementedError
-
-    def moments(self) -> tuple[Array, Array]:
-        """Mean and variance."""
-        raise NotImplementedError
 
     @property
     def centre(self) -> Array:

@@ -50,7 +50,8 @@ class Several(Predictive):
     def scores(self, y: Array) -> Arrays:
         """The NLL of all targets together; of other scores the mean over the targets."""
         found = [one.scores(y[..., d]) for d, one in enumerate(self.targets)]
-        return _means(found) | ({"nll": -self.log_prob(y)} if "nll" in found[0] else {})
+        means = {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+        return means | ({"nll": -self.log_prob(y)} if "nll" in means else {})
 
     @property
     def point(self) -> Array:
@@ -82,13 +83,6 @@ class Several(Predictive):
         """The mean [N] over the targets."""
         return _stacked([one.doubt() for one in self.targets]).mean(axis=1)
 
-    @cached_property
-    def uncertainty(self) -> Arrays:
-        """The means [N] over the targets, each in its own unit."""
-        return _means(
-            [{k: v / one.unit**2 for k, v in one.uncertainty.items()} for one in self.targets]
-        )
-
     def columns(self) -> Arrays:
         """Arrays [N, D, ...]."""
         each = [one.columns() for one in self.targets]
@@ -108,11 +102,6 @@ class Several(Predictive):
 def _stacked(values: Sequence[Array]) -> Array:
     """[N, D, ...] of values [N, ...] of each target."""
     return namespace(*values)[0].stack(values, axis=1)
-
-
-def _means(each: Sequence[Arrays]) -> Arrays:
-    """The means of arrays of the same names."""
-    return {name: sum(one[name] for one in each) / len(each) for name in each[0]}
 
 
 def of_target(arrays: Arrays, d: int) -> Arrays:

@@ -90,6 +90,12 @@ def test_strangers_texts_are_escaped():
     assert HOSTILE[0] in html.unescape(text)
 
 
+def test_errors_are_shown_as_pictures():
+    shown = page.render(images())
+    assert shown.count("<figure><img") == 2
+    assert shown.count("data:image/webp") == 2
+
+
 def test_worst_rows_have_their_columns():
     assert f"<th>{html.escape(HOSTILE[0])}</th><th>text</th>" in page.render(KINDS["table"]())
 
