@@ -112,7 +112,6 @@ def evaluate(
             source=source,
             records=read_metrics(run.work.metrics),
             noun=run.noun,
-            target_names=run.target_names,
             rules=rules,
             requested=asked,
             allow_empty_sets=allow_empty_sets,

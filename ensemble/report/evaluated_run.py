@@ -87,14 +87,6 @@ class EvaluatedRun:
         """What a member is called."""
         return "chain" if "num_chains" in self.config else "member"
 
-    @property
-    def target_names(self) -> list[str]:
-        """Names of several targets; empty if there is one."""
-        number = len(self.description.get("targets") or ())
-        table = self.description.get("table") or {}
-        names = table.get("targets") or [f"target {d}" for d in range(number)]
-        return [str(name) for name in names[:number]]
-
     @functools.cached_property
     def failed_members(self) -> dict[str, str]:
         """Numbers of members that are left out, with the reason."""

@@ -94,7 +94,6 @@ class Evaluation:
         source: Data of the run, for the examples of a page; None: they are not available.
         records: lines of metrics.jsonl, for learning curves.
         noun: what a member is called.
-        target_names: names of several targets [D].
         rules: of abstention.
         requested: further metrics, by name.
         split: that `test` is of.
@@ -114,7 +113,6 @@ class Evaluation:
     source: Source | None = None
     records: Sequence[Mapping[str, Any]] = ()
     noun: str = "member"
-    target_names: Sequence[str] = ()
     rules: Sequence[Rule] = ()
     requested: Mapping[str, Metric] = field(default_factory=dict)
     allow_empty_sets: bool = False
@@ -155,8 +153,7 @@ class Evaluation:
         """Evaluations of each of several targets, by name; empty if there is one."""
         if self.test.kind != "several":
             return {}
-        names = self.target_names or [f"target {d}" for d in range(self.y.shape[1])]
-        return {name: self._of_target(d) for d, name in enumerate(names)}
+        return {f"target {d}": self._of_target(d) for d in range(self.y.shape[1])}
 
     def _of_target(self, d: int) -> Evaluation:
         def one(each: Mapping[str, Any]) -> dict[str, Any]:

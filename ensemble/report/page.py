@@ -144,9 +144,8 @@ def _panel(title: str, note: str, body: str) -> str:
 def _grid(found: Sequence[Chart], *more: str) -> str:
     """Panels of charts, and others."""
     panels = [_panel(one.title, one.note, one.svg() + _legend(one)) for one in found]
-    kind = " three" * any(not one.note for one in found)
     body = "".join([*panels, *more])
-    return f'<div class="grid{kind}">{body}</div>' if body else ""
+    return f'<div class="grid">{body}</div>' if body else ""
 
 
 def _legend(chart: Chart) -> str:
