@@ -68,7 +68,7 @@ def plan(run: EvaluatedRun, names: Sequence[str] | None) -> list[OtherInputs]:
         names: Names of made inputs and data sets, or `none`; None: all that are installed and suit.
 
     Raises:
-        InputError: A name is unknown, or its data are missing or of another shape.
+        InputError: A name is unknown, or its data are missing.
     """
     asked = names
     if names is None:
@@ -162,12 +162,6 @@ def _of_dataset(run: EvaluatedRun, source: Source, name: str) -> OtherInputs:
         rows = source.table.encode(rows_of_files(name))
         return OtherInputs(name, hashlib.blake2b(rows).hexdigest(), len(rows), lambda: rows)
     inputs = load_test_inputs(name, run.data_dir, parse_size(run.config.get("resize")))
-    shape, expected = inputs.source.input_shape, source.input_shape
-    if tuple(shape) != tuple(expected):
-        raise InputError(
-            f"--extra_datasets={name} has examples of shape {shape}, the ensemble takes "
-            f"{expected}; leave it out"
-        )
     content = fingerprint(inputs.source, [inputs.split])
     return OtherInputs(name, content, len(inputs), lambda: inputs)
 
@@ -193,7 +187,7 @@ def predict(
         `shifted`, predictives by kind at each severity, and `outside`, the others by name.
 
     Raises:
-        InputError: A member predicts NaN.
+        InputError: Inputs are of another shape, or a member predicts NaN.
     """
     known = {one: p for one in sets if (p := _read(run, one, directory))}
     done, total = 0, sum(one.number for one in sets if one not in known)
@@ -234,8 +228,11 @@ def _predicted(run: EvaluatedRun, one: OtherInputs, directory: epath.Path) -> Pr
     """Predicts inputs, and keeps the predictions in a file, from which they are mapped."""
     try:
         p = run.predict(one.make())
-    except ValueError as error:  # Of parameters that overflow.
-        raise InputError(f"{one.name} cannot be predicted: {in_one_line(error)}") from None
+    except ValueError as error:  # Of another shape, or of parameters that overflow.
+        raise InputError(
+            f"{one.name} cannot be predicted: {in_one_line(error)}; leave it out of "
+            "--extra_datasets"
+        ) from None
     if (bad := p.have_nan()).any():
         member = run.test.members[int(np.argmax(bad))]
         raise InputError(
