@@ -78,6 +78,9 @@ def test_differences_are_paired_and_rounding_is_none():
     better = difference(terms, terms - 0.1 + 0.01 * rng.normal(size=300))
     assert better.within(-0.11, -0.09)
     assert difference(terms, terms * (1 + 1e-15)) == (0, 0, 0)
+    ece = METRICS["classes"]["ece"]
+    assert ece.difference(np.float64(0.3), np.float64(0.1) + 0.2) == (0, None, None)
+    assert ece.difference(0.3, 0.1).value == pytest.approx(-0.2)
     assert difference(np.ones(10), np.zeros(10), bounds=(0, 1)).low >= -1
 
 
