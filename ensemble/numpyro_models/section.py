@@ -7,12 +7,12 @@ import numpy as np
 
 from ensemble.errors import plural
 from ensemble.report.findings import Finding
-from ensemble.report.sections import DIVERGENT, MODES, SLOW, Grid, Section
+from ensemble.report.sections import DIVERGENT, MODES, SLOW, Section, grid
 
 _MAX_SITES = 40
 
 
-def _contents(report: Mapping[str, Any]) -> list[Grid | str]:
+def _contents(report: Mapping[str, Any]) -> list[str]:
     """The variables of a model, a line each, and what LOO says of its observations."""
     titles = {
         "mean": "mean", "mcse": "+-", "sd": "sd", "q05": "5%", "q95": "95%", "rhat": "R-hat",
@@ -25,7 +25,7 @@ def _contents(report: Mapping[str, Any]) -> list[Grid | str]:
 
     shown = list(report["sites"].items())[:_MAX_SITES]
     rows = [[site, *(cell(name, row[name]) for name in titles)] for site, row in shown]
-    found: list[Grid | str] = [Grid(["variable", *titles.values()], rows)]
+    found: list[str] = [grid(["variable", *titles.values()], rows)]
     if report["num_values"] > len(shown):
         found.append(
             f"These are {len(shown)} of {report['num_values']:,} values; results.json has "

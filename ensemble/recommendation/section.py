@@ -5,11 +5,11 @@ from typing import Any
 
 from ensemble.errors import plural
 from ensemble.report import charts
-from ensemble.report.sections import Grid, Section
+from ensemble.report.sections import Section, grid
 from ensemble.report.svg import Chart
 
 
-def _contents(report: Mapping[str, Any]) -> list[Grid | str]:
+def _contents(report: Mapping[str, Any]) -> list[str]:
     """The posterior beside simpler models, by the pairs that were held out."""
     recommendation = report["recommendation"]
     held_out = recommendation["held_out"]
@@ -24,7 +24,7 @@ def _contents(report: Mapping[str, Any]) -> list[Grid | str]:
     draws = plural(recommendation["num_draws"], "draw")
     return [
         "",
-        Grid(["held out", *titles.values()], rows),
+        grid(["held out", *titles.values()], rows),
         f"Here the posterior is the {draws} that were kept.",
     ]
 

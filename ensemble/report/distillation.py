@@ -5,13 +5,13 @@ from typing import Any
 
 from ensemble.errors import plural
 from ensemble.metrics import METRICS
-from ensemble.report.sections import Grid, Section
+from ensemble.report.sections import Section, grid
 from ensemble.report.table import digits, shown
 
 _METRICS = {name: one for kind in METRICS.values() for name, one in kind.items() if one.in_table}
 
 
-def _contents(results: Mapping[str, Any]) -> list[Grid | str]:
+def _contents(results: Mapping[str, Any]) -> list[str]:
     """The student compared with the ensemble that it has learned from."""
     found = results["distillation"]
     networks = plural(found["teacher"]["num_networks"], "network")
@@ -36,7 +36,7 @@ def _contents(results: Mapping[str, Any]) -> list[Grid | str]:
     less = found.get("nll_less_member")
     if less and (less["low"] or 0) > 0:
         text += f" A single member does better, by an NLL of {digits(less['value'])}."
-    return ["", Grid([found.get("split", ""), *titles, "parameters", "examples/s"], rows), text]
+    return ["", grid([found.get("split", ""), *titles, "parameters", "examples/s"], rows), text]
 
 
 SECTION = Section("distillation", _contents)

@@ -23,20 +23,10 @@ _SECTIONS = (
 )
 
 
-class Grid(NamedTuple):
-    """A table of texts, the first column flush left.
-
-    Attributes:
-        titles: of the columns, including the first.
-        rows: cells of each row.
-    """
-
-    titles: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def __str__(self) -> str:
-        first, *others = aligned([self.titles, *self.rows])
-        return "\n".join([first, "-" * len(first), *others])
+def grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts below their titles, the first column flush left."""
+    first, *others = aligned([titles, *rows])
+    return "\n".join([first, "-" * len(first), *others])
 
 
 class Section(NamedTuple):
@@ -54,7 +44,7 @@ class Section(NamedTuple):
     """
 
     key: str
-    contents: Callable[[Results], list[Any]]
+    contents: Callable[[Results], list[str]]
     stands_alone: bool = False
     sentence: Callable[[Results], str] = lambda results: ""
     findings: Callable[[Results], list[Finding]] = lambda results: []

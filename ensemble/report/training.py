@@ -87,7 +87,7 @@ def as_text(results: Mapping[str, Any], evaluation: Evaluation | None) -> str:
     if not results:
         return "The main process has the result."
     sections = sections_of(results)
-    parts = [str(part) for section in sections for part in section.contents(results)]
+    parts = [part for section in sections for part in section.contents(results)]
     if evaluation is not None:
         parts.insert(0, evaluation.table.text())
     elif "metrics" not in results and not any(one.stands_alone for one in sections):

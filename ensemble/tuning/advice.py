@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ensemble.report.sections import Grid
+from ensemble.report.sections import grid
 from ensemble.report.table import digits, percent
 from ensemble.tuning.verdicts import AS_GOOD, SECOND, UNDECIDED, WORSE
 
@@ -68,21 +68,21 @@ def lines_of(found: Mapping[str, Any]) -> list[str]:
     ]
     for one in found["rounds"]:
         parts.append(f"{one['times']}c = {one['charged_seconds']:.3g} CPU seconds each")
-        parts.append(str(_table(one)))
+        parts.append(_table(one))
         parts += [f"{r['method']} failed: {r['failed']}" for r in one["rows"] if "failed" in r]
         if not one["is_complete"]:
             parts.append("The time is over. The same command with a longer time resumes.")
     return [*parts, f"{found['recommendation']} {found['doubt']}".strip()]
 
 
-def _table(one: Mapping[str, Any]) -> Grid:
+def _table(one: Mapping[str, Any]) -> str:
     """A round, the lowest validation score first."""
     score = next((row["score"] for row in one["rows"] if "score" in row), "nll")
     pair = (score, SECOND[score])
     first, second = (TITLES[name] for name in pair)
     titles = ["method", "networks", "validation", first, "calibrated", "95% interval", second]
     titles += [f"by {first}", f"by {second}", "charged", "spent", "compiling", "predicting"]
-    return Grid(titles, [_cells(row, one, pair) for row in one["rows"]])
+    return grid(titles, [_cells(row, one, pair) for row in one["rows"]])
 
 
 def _cells(row: Mapping[str, Any], one: Mapping[str, Any], pair: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ from ensemble.configs import tabular
 from ensemble.errors import InputError, Interrupted, TrainingError, plural
 from ensemble.notes import collected, note
 from ensemble.predictor import restore
-from ensemble.report.sections import Grid
+from ensemble.report.sections import grid
 from ensemble.run.loop import train
 from ensemble.run.progress import Display, duration, open_display
 from ensemble.run.result import TrainResult
@@ -374,7 +374,7 @@ def lines_of(report: Mapping[str, Any]) -> list[str]:
             f"{_beside_default(report, 'test_nll')}."
         )
     told += _remarks(report)
-    return [str(_table(search["trials"])), "\n".join(told)]
+    return [_table(search["trials"]), "\n".join(told)]
 
 
 def _beside_default(report: Mapping[str, Any], name: str) -> str:
@@ -399,7 +399,7 @@ def _remarks(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _table(tried: Sequence[Mapping[str, Any]]) -> Grid:
+def _table(tried: Sequence[Mapping[str, Any]]) -> str:
     """What was tried, by the loss of rows held out."""
     titles = ("settings", "epochs", "NLL", "seconds", "weight")
     rows = [
@@ -412,7 +412,7 @@ def _table(tried: Sequence[Mapping[str, Any]]) -> Grid:
         ]
         for one in sorted(tried, key=lambda one: math.inf if one["nll"] is None else one["nll"])
     ]
-    return Grid(titles, rows)
+    return grid(titles, rows)
 
 
 def _line(one: Tried) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.errors import plural
-from ensemble.report.sections import Grid, Section
+from ensemble.report.sections import Section, grid
 
 _INTERVALS = (
     "The 95% intervals are over chains, drawn anew from their starts. None is told of a single "
@@ -14,12 +14,12 @@ _INTERVALS = (
 )
 
 
-def _contents(report: Mapping[str, Any]) -> list[Grid | str]:
+def _contents(report: Mapping[str, Any]) -> list[str]:
     """The moments of the density, and what their intervals are of."""
     return [_moments_table(report["posterior"]), "", _INTERVALS]
 
 
-def _moments_table(posterior: Mapping[str, Any]) -> Grid:
+def _moments_table(posterior: Mapping[str, Any]) -> str:
     """The moments of a density with their intervals, a dimension per line."""
     names = ("mean", "variance")
     rows = []
@@ -30,7 +30,7 @@ def _moments_table(posterior: Mapping[str, Any]) -> Grid:
             told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "not known"
             row += [f"{posterior[name][d]:.6g}", told]
         rows.append([*row, f"{ess:.6g}"])
-    return Grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
+    return grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
 
 
 def _sentence(report: Mapping[str, Any]) -> str:
