@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.likelihoods.predictive import Arrays
 
@@ -113,7 +114,7 @@ class Fitted:
         kept = np.isin(self.member_of, chosen)
         return dataclasses.replace(
             self,
-            sets=jax.tree.map(lambda leaf: leaf[kept], self.sets),
+            sets=pytrees.at(self.sets, kept),
             member_of=np.searchsorted(chosen, self.member_of[kept]),
         )
 
@@ -130,13 +131,15 @@ class Fitted:
         found = jax.lax.map(lambda one: of_set(one, inputs), self.sets)
         if self.num_passes == 1:
             return found
-        each = {name: jnp.moveaxis(leaf, 2, 1) for name, leaf in found.items()}
-        return {name: leaf.reshape(-1, *leaf.shape[2:]) for name, leaf in each.items()}
+        each: Arrays = pytrees.merged(
+            {name: jnp.moveaxis(leaf, 2, 1) for name, leaf in found.items()}
+        )
+        return each
 
     @property
     def variables(self) -> Any:
         """The network's variables [S, ...], without `OWN`."""
-        return {name: one for name, one in self.sets.items() if name != OWN}
+        return pytrees.without(self.sets, OWN)
 
     def last_variables(self) -> Any:
         """The variables of the last set of each member, [M, ...]: of a chain its newest draw.
@@ -149,7 +152,7 @@ class Fitted:
         last = np.arange(self.num_sets)
         if self.in_order:
             last = np.searchsorted(self.member_of, np.arange(self.num_members), side="right") - 1
-        found = jax.tree.map(lambda leaf: leaf[last], self.variables)
+        found = pytrees.at(self.variables, last)
         if any(map(np.any, jax.tree.leaves(found.get(LINEAR)))):
             raise InputError(
                 "its members add a linear model to what their networks say, and other methods "

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ensemble import likelihoods
+from ensemble import likelihoods, pytrees
 from ensemble.config import predicts, trait
 from ensemble.config.pieces import resolve, trusting
 from ensemble.data.image_form import in_form, warn_of_scale
@@ -249,7 +249,7 @@ def together(
     names = set[str]().union(*arrays)
     for one in arrays:
         if one.keys() != names:  # In other runs several samples of a member are pooled to one.
-            single = {name: array[:, None] for name, array in one.items()}
+            single = pytrees.at(one, np.s_[:, None])
             pooled, _ = likelihood.pooled(single, np.ones(1, int))
             one.update({name: pooled[name][:, 0].astype(np.float32) for name in names})
     xp, _ = namespace(*arrays[0].values())

@@ -11,14 +11,17 @@ inherits from `Defaults` writes no more of that than it has.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
 
 from ensemble.network import Traits, Variables
 from ensemble.sharding.layout import Layout
 
 if TYPE_CHECKING:
-    import jax
     import numpy as np
     from jax.sharding import Mesh
 
@@ -131,12 +134,17 @@ class OwnLogLikelihood(NamedTuple):
     predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None = None
 
 
-class OwnLogDensity(NamedTuple):
-    """A log density of all parameters together, with its data.
+@dataclasses.dataclass(frozen=True)
+class LogDensity:
+    """A log density of all parameters together, and the data that it is of.
+
+    A jitted program takes `data` as an argument and binds it inside: what a program closes over
+    would be a constant of it, whole on every device.
 
     Attributes:
-        place: puts the data on the devices.
-        bind: `(data) -> logdensity_fn`, from the parameters to nats [].
+        place: puts the data on the devices: examples are spread over the axis `data`.
+        bind: `(data) -> logdensity_fn`, which maps the parameters of one chain to nats, []
+            float32, and can be differentiated in reverse once, vmapped and scanned.
         layout: of the parameters: which are split over the devices, and padded.
         run_free: takes draws of chains that do not wait for each other, where every device computes
             the density by itself: see `ensemble.methods.kernels.FreeDraws`. None: chains go
@@ -144,26 +152,27 @@ class OwnLogDensity(NamedTuple):
         bind_reference: `(data, sd) -> logdensity_fn` of a wide density to begin at: the prior, or
             where none is known a normal one with this standard deviation; None: it is the
             standard normal density.
+        predict: `(params, inputs [N, ...]) -> prediction`, named arrays [N, ...] of one network;
+            parameters that are split over the shards stay where they are. None where nothing
+            predicts.
     """
 
     place: Callable[[], Any]
     bind: Callable[[Any], Callable[[Any], jax.Array]]
-    layout: Layout = Layout()
+    layout: Layout = dataclasses.field(default_factory=Layout)
     run_free: Callable[..., Any] | None = None
     bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
+    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None = None
+
+    @functools.cached_property
+    def data(self) -> Any:
+        """The data on the devices, from when they are first asked for, if by what is traced."""
+        with jax.ensure_compile_time_eval():
+            return self.place()
 
 
-class DrawReport(NamedTuple):
-    """Entries of results.json that a task has when its posterior has been sampled.
-
-    Attributes:
-        sections: `(params [K, ...] of the draws, maximum) -> entries`.
-        needs_maximum: whether `maximum` is the parameters at the MAP, which has to be searched for;
-            else it is None.
-    """
-
-    sections: Callable[[Any, Any], dict[str, Any]]
-    needs_maximum: bool = False
+DrawSections = Callable[[Any, Any], dict[str, Any]]
+"""`(params [K, ...] of the draws of a posterior, those at the MAP) -> entries of results.json`."""
 
 
 class Learned(Task, PredictingTask, Protocol):
@@ -243,7 +252,7 @@ class Learned(Task, PredictingTask, Protocol):
             mesh: of the devices, with the axes of `ensemble.sharding.mesh`.
         """
 
-    def draw_report(self) -> DrawReport | None:
+    def draw_report(self) -> DrawSections | None:
         """What the report says of a sample of the posterior beside scores."""
 
 
@@ -281,7 +290,7 @@ class Modelled(Task, Protocol):
     def params_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The shapes of one chain's parameters."""
 
-    def own_log_density(self, mesh: Mesh, may_split: bool) -> OwnLogDensity:
+    def own_log_density(self, mesh: Mesh, may_split: bool) -> LogDensity:
         """What is sampled, with its data on the devices of a mesh.
 
         Args:
@@ -376,6 +385,6 @@ class Defaults:
         """The plain sum will do."""
         return None
 
-    def draw_report(self) -> DrawReport | None:
+    def draw_report(self) -> DrawSections | None:
         """There is nothing to add."""
         return None

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.task import OwnLogDensity, WithoutExamples
+from ensemble.task import LogDensity, WithoutExamples
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class DensityTask(WithoutExamples):
     def params_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         return {"x": jax.ShapeDtypeStruct((self.num_dims,), jnp.float32)}
 
-    def own_log_density(self, mesh: Any, may_split: bool) -> OwnLogDensity:
-        return OwnLogDensity(tuple, lambda data: lambda params: self.logdensity_fn(params["x"]))
+    def own_log_density(self, mesh: Any, may_split: bool) -> LogDensity:
+        return LogDensity(tuple, lambda data: lambda params: self.logdensity_fn(params["x"]))
 
     def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:
         draw = jax.vmap(lambda key: jax.random.uniform(key, (self.num_dims,), minval=-2, maxval=2))

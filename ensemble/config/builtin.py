@@ -362,7 +362,7 @@ class PackedEnsemble(_Estimators):
 class KFoldBagging(Descent):
     """Keys of k-fold bagging."""
 
-    result = "ensemble.methods.kfold_bagging:fitted"
+    result = "ensemble.methods.batch_ensemble:fitted"
     instead: ClassVar[Mapping[str, str]] = {
         "clip_norm": "gradients are always clipped to a norm of 1",
         "init_from": "given weights may have learned what members hold out",

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from ensemble import pytrees
 from ensemble.data.source import Inputs, Source
 from ensemble.draws.store import LOG_PROB, MAX_BYTES, Draws
 from ensemble.likelihoods.likelihood import Likelihood
@@ -107,7 +108,7 @@ class DrawPredictions:
         for k in range(len(new)):
             predicted = self._predict(jax.tree.map(lambda leaf, k=k: leaf[:, k], params), name)
             scores.append(jax.tree.map(np.asarray, self._score(dict(predicted), *rows)))
-            own = {key: one[:, None] for key, one in predicted.items()}
+            own = pytrees.at(predicted, np.s_[:, None])
             if arrays:
                 own = {key: np.concatenate([arrays[key], one], 1) for key, one in own.items()}
             arrays, counts = self._likelihood.pooled({**arrays, **own}, np.append(counts, 1))
@@ -157,11 +158,10 @@ def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: A
 
 def as_members(likelihood: Likelihood, arrays: Arrays) -> Predictive:
     """Estimators [C, K, N, ...] of chains as predictions [C * K, N, ...], float32."""
-    flat = {
-        name: one.reshape(-1, *one.shape[2:]).astype(np.float32, copy=False)
-        for name, one in arrays.items()
-    }
-    return likelihood.predictive(flat, member_of(*next(iter(arrays.values())).shape[:2]))
+    flat = {name: one.astype(np.float32, copy=False) for name, one in arrays.items()}
+    return likelihood.predictive(
+        pytrees.merged(flat), member_of(*next(iter(arrays.values())).shape[:2])
+    )
 
 
 def member_of(num_members: int, num_estimators: int) -> np.ndarray | None:
@@ -189,7 +189,7 @@ def draw_scalars(
         place for their numbers.
     """
     scores = draw_scores(likelihood, predicted, targets, mask)
-    some = {name: leaf[:, examples] for name, leaf in predicted.items()}
+    some = pytrees.at(predicted, np.s_[:, examples])
     targets = jax.tree.map(operator.itemgetter(examples), targets)
     return {
         **{name: scores[name] for name in likelihood.traced},

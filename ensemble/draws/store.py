@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted
 from ensemble.storage.files import write_file
@@ -334,7 +334,6 @@ def fitted_draws(draws: Draws, live: Sequence[int], most: int) -> Fitted:
         The draws, chain by chain; none where none is kept yet.
     """
     positions, numbers = draws.positions(draws.predicting(most))
-    chosen = jax.tree.map(lambda leaf: leaf[list(live)], positions)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chosen)
+    flat = pytrees.merged(pytrees.at(positions, list(live)))
     member_of = np.repeat(np.arange(len(live)), len(numbers))
     return Fitted(flat, member_of, nouns=("chain", "draw"))

@@ -16,6 +16,7 @@ from blackjax.mcmc.hmc import HMCInfo, HMCState
 from blackjax.mcmc.integrators import IntegratorState, isokinetic_mclachlan
 from blackjax.util import generate_unit_vector
 
+from ensemble import pytrees
 from ensemble.methods.warmup import DESCENT_STEPS, descend, untuned
 
 MAX_STEPS = 512
@@ -112,5 +113,5 @@ def _accept_or_reject(
     """The rule of Metropolis and Hastings; BlackJAX's own does not tell the energy error."""
     acceptance_rate = jnp.exp(jnp.minimum(log_acceptance, 0))
     is_accepted = jax.random.bernoulli(rng_key, acceptance_rate)
-    state = jax.tree.map(lambda one, other: jnp.where(is_accepted, one, other), new, old)
+    state = pytrees.where(is_accepted, new, old)
     return state, (is_accepted, acceptance_rate, -log_acceptance)

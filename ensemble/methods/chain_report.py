@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.config.pieces import resolve
 from ensemble.draws.diagnostics import MIN_ESS, Diagnostics, summarise
@@ -244,14 +244,12 @@ class ChainReport(PosteriorReport):
         sections = {}
         if place is not None:
             sections = resolve(place)(fetch(run.loop.members.state.adaptation))
-        own, maximum = None, None
-        if not isinstance(task, Modelled):
-            own = task.draw_report()
-        if own and own.needs_maximum:
-            maximum = find_map(task, self.density, task.params_shapes())
-        if own and processes.is_main():
+        if isinstance(task, Modelled) or (sections_of := task.draw_report()) is None:
+            return sections
+        maximum = find_map(task, self.density)
+        if processes.is_main():
             fitted = fitted_draws(run.draws, run.live, self.most)
-            sections |= own.sections(fitted.sets["params"], maximum)
+            sections |= sections_of(fitted.sets["params"], maximum)
         return sections
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
@@ -276,7 +274,7 @@ class ChainReport(PosteriorReport):
             rate and rate / self.task.num_train_examples,
             self.split,
             self.traced,
-            sum(leaf.size for leaf in jax.tree.leaves(self.task.params_shapes())),
+            pytrees.size(self.task.params_shapes()),
             self.predicting(run.draws),
         )
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
+from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.data.source import in_memory
 from ensemble.draws.predictions import draw_scalars
@@ -24,7 +25,7 @@ from ensemble.methods.chain_report import ChainReport
 from ensemble.methods.coordinates import Coordinates
 from ensemble.methods.kernels import Chain, FreeDraws, Sampler, Settings, check_dense, make_sampler
 from ensemble.methods.leafwise_metric import leafwise_metric
-from ensemble.methods.log_density import LogDensity, log_density_of_model, make_log_density
+from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
@@ -36,7 +37,7 @@ from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 from ensemble.sharding.transfer import place_split
 from ensemble.storage.memory import check_memory
-from ensemble.task import Learned, Modelled
+from ensemble.task import Learned, LogDensity, Modelled
 
 logger = logging.getLogger("ensemble")
 
@@ -105,7 +106,7 @@ def _density(config: Any, task: Learned | Modelled, devices: Devices) -> LogDens
         # Another mass joins all parameters to one vector.
         may_split = config.sampler.mass_matrix in ("identity", "diagonal")
         may_split &= trait("method", config.method, "may_split")
-        density = log_density_of_model(task, devices.mesh, may_split)
+        density = task.own_log_density(devices.mesh, may_split)
         shared = "all compute the same" if density.run_free else "split the rows"
     else:
         train = in_memory(task.dataset, "train")
@@ -227,7 +228,7 @@ class _Sampling:
     def _member_keys(self) -> jax.Array:
         numbers = jnp.arange(self.config.num_chains)
         key = jax.random.key(self.config.seed)
-        return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, numbers)
+        return pytrees.keys_of(key, numbers)
 
     @staticmethod
     def _keys(member_key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -312,7 +313,7 @@ class _Sampling:
         def observe(info: Any, position: Any) -> tuple[Any, Any]:
             params = coordinates.to_params(position)
             scalars = {**info._asdict(), **self._told(params, None)}
-            return scalars, jax.tree.map(lambda leaf: leaf[None], params)
+            return scalars, pytrees.at(params, None)
 
         thin = self.config.sampler.thinning
         return FreeDraws(
@@ -336,16 +337,16 @@ class _Sampling:
         assert self.density.predict is not None
         assert self.examples is not None
         predicted = self.density.predict(params, tracked.inputs)
-        predicted = {name: leaf[None] for name, leaf in predicted.items()}
+        predicted = pytrees.at(predicted, None)
         targets, likelihood = tracked.targets, self.task.likelihood
         found = draw_scalars(likelihood, self.examples, predicted, targets, tracked.mask)
-        return {name: one[0] for name, one in found.items()}
+        return pytrees.at(found, 0)
 
     def _parameters(self, now: Now, chain: Chain) -> Any:
         coordinates = Coordinates(**(now.shared or {}))
         params = coordinates.to_params(chain.state.position)
         params = params if isinstance(self.task, Modelled) else {"params": params}
-        return jax.tree.map(lambda leaf: leaf[None], params)
+        return pytrees.at(params, None)
 
     def _tune(self, now: Now, chain: Chain, batch: Any) -> tuple[Chain, jax.Array]:
         with self._traced():
@@ -364,7 +365,7 @@ class _Sampling:
 
     def _check_memory(self) -> None:
         config, task = self.config, self.task
-        number = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
+        number = pytrees.size(task.params_shapes())
         predicted = max((size for name, size in task.sizes.items() if name != "train"), default=0)
         outputs = 0 if task.scored() is None else task.likelihood.num_outputs
         state = (

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import ml_collections
 import optax
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.network import Variables
 from ensemble.runtime.algorithm import Info, Now
@@ -69,7 +70,7 @@ def apply_member(
         key: Of the network's noise in this step.
         own: What of the objective is the member's own.
     """
-    collections = {name: one for name, one in variables.items() if name != "params"}
+    collections = pytrees.without(variables, "params")
 
     def loss_fn(params: Any) -> tuple[jax.Array, Aux]:
         found, aux = objective({"params": params, **collections}, inputs, targets, key, own)
@@ -178,7 +179,7 @@ def descent(
 def apart(predicted: Mapping[str, jax.Array], num_each: int) -> dict[str, jax.Array]:
     """Predictions [B, ...] of a member as [1, B, ...]; those of K estimators as [K, B, ...]."""
     if num_each == 1:
-        return {name: leaf[None] for name, leaf in predicted.items()}
+        return pytrees.at(predicted, None)
     return {name: jnp.moveaxis(leaf, 1, 0) for name, leaf in predicted.items()}
 
 
@@ -187,13 +188,8 @@ def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str
     likelihood, num_each = task.likelihood, task.num_estimators
 
     def together(rows: Any, live: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        def flat(leaf: jax.Array) -> jax.Array:
-            if num_each == 1:
-                return leaf
-            leaf = jnp.moveaxis(leaf, 2, 1)
-            return leaf.reshape(-1, *leaf.shape[2:])
-
-        scores = likelihood.scores(jax.tree.map(flat, rows), batch.targets, live, num_each)
+        flat = pytrees.merged(jax.vmap(lambda one: apart(one, num_each))(rows))
+        scores = likelihood.scores(flat, batch.targets, live, num_each)
         return {
             name: jnp.sum(batch.mask * scores[name]) / jnp.sum(batch.mask)
             for name in (likelihood.loss, likelihood.progress)

@@ -18,6 +18,7 @@ import ml_collections
 import numpy as np
 import optax
 
+from ensemble import pytrees
 from ensemble.methods import training
 from ensemble.methods.optimizers import Descent, create_optimizer, learning_rate_schedule
 from ensemble.runtime.method import Method
@@ -47,7 +48,7 @@ class SettingsReport(training.DescentReport):
     def _settings(self, run: Any) -> dict[str, np.ndarray]:
         """Settings [M] by name."""
         key = jax.random.key(self.config.seed)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, np.array(run.numbers))
+        keys = pytrees.keys_of(key, np.array(run.numbers))
         found = jax.vmap(functools.partial(draw_settings, self.config))(keys)
         if not self.config.weight_decay:
             del found["weight_decay"]

@@ -17,6 +17,7 @@ from blackjax.mcmc import hmc, mclmc, nuts
 from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.methods.warmup import (
     is_usable,
@@ -73,7 +74,7 @@ def check_dense(settings: Settings, position: Any) -> None:
     Raises:
         InputError: as said.
     """
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(position))
+    num_params = pytrees.size(position)
     num_bytes = 2 * 4 * num_params**2  # The matrix, and the moments that will be the next one.
     if settings.mass == "dense" and num_bytes > MAX_DENSE_BYTES:
         raise InputError(
@@ -144,10 +145,6 @@ class FreeDraws(NamedTuple):
     num_left_out: int
 
 
-_Transition = Callable[..., tuple[hmc.HMCState, Any]]
-"""One draw: `(rng_key, state, step_size, metric, t) -> (state, info)`."""
-
-
 class Sampler(NamedTuple):
     """A sampler of one log density.
 
@@ -184,39 +181,65 @@ def make_sampler(
     return _MAKERS[settings.method](settings, logdensity_fn, make_metric, reference_fn)
 
 
+def _windowed(
+    settings: Settings,
+    init_state: Callable[[jax.Array, Any], hmc.HMCState],
+    transition: Callable[..., tuple[hmc.HMCState, DrawInfo]],
+    is_by_leaf: bool = False,
+) -> Sampler:
+    """A sampler whose warm-up adapts step size and mass draw by draw.
+
+    Args:
+        settings: of the sampler.
+        init_state: `(rng_key, position) -> state`.
+        transition: `(rng_key, state, step_size, inverse_mass, t) -> (state, DrawInfo)`.
+        is_by_leaf: as of `make_windows`.
+    """
+    windows = make_windows(settings, is_by_leaf)
+
+    def init(rng_key: jax.Array, position: Any) -> Chain:
+        return Chain(rng_key, init_state(rng_key, position), windows.init(position))
+
+    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        tuning = chain.adaptation
+        state, draw = transition(
+            jax.random.fold_in(chain.rng_key, t),
+            chain.state,
+            windows.step_size(tuning, t),
+            tuning.mass.inverse_mass_matrix,
+            t,
+        )
+        tuning = windows.update(
+            tuning, t, state.position, state.logdensity_grad, draw.acceptance_rate
+        )
+        return Chain(chain.rng_key, state, tuning), draw
+
+    return Sampler(init, step, None)
+
+
 def _make_hamiltonian(
-    transitions: Callable[[Settings, Callable[[Any], jax.Array]], _Transition],
+    kernel: Callable[..., tuple[hmc.HMCState, Any]],
     settings: Settings,
     logdensity_fn: Callable[[Any], jax.Array],
     make_metric: Callable[[Any], Metric] | None,
     *_: Any,
 ) -> Sampler:
-    windows = make_windows(
-        settings.mass,
-        settings.step_size,
-        settings.num_warmup,
-        settings.target_accept,
-        is_by_leaf=make_metric is not None,
-    )
     metric_of = make_metric or default_metric
-    transition = transitions(settings, logdensity_fn)
 
-    def init(rng_key: jax.Array, position: Any) -> Chain:
-        return Chain(rng_key, hmc.init(position, logdensity_fn), windows.init(position))
+    def transition(
+        rng_key: jax.Array, before: Any, step_size: jax.Array, inverse_mass: Any, t: jax.Array
+    ) -> tuple[hmc.HMCState, DrawInfo]:
+        metric = metric_of(inverse_mass)
+        state, info = kernel(settings, logdensity_fn, rng_key, before, step_size, metric, t)
+        energy_before = metric.kinetic_energy(info.momentum) - before.logdensity
+        return state, _draw_info(state.logdensity, info, info.energy - energy_before, step_size)
 
-    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
-        step_size = windows.step_size(chain.adaptation, t)
-        metric = metric_of(chain.adaptation.mass.inverse_mass_matrix)
-        rng_key = jax.random.fold_in(chain.rng_key, t)
-        state, info = transition(rng_key, chain.state, step_size, metric, t)
-        adaptation = windows.update(
-            chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
-        )
-        energy_before = metric.kinetic_energy(info.momentum) - chain.state.logdensity
-        draw = _draw_info(state.logdensity, info, info.energy - energy_before, step_size)
-        return Chain(chain.rng_key, state, adaptation), draw
-
-    return Sampler(init, step, None)
+    return _windowed(
+        settings,
+        lambda _, position: hmc.init(position, logdensity_fn),
+        transition,
+        make_metric is not None,
+    )
 
 
 def _draw_info(
@@ -233,15 +256,17 @@ def _draw_info(
     )
 
 
-def _nuts_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> _Transition:
-    nuts_kernel = nuts.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
-
-    def draw_nuts(
-        rng_key: jax.Array, state: Any, step_size: jax.Array, metric: Metric, _: jax.Array
-    ) -> Any:
-        return nuts_kernel(rng_key, state, logdensity_fn, step_size, metric, MAX_TREE_DEPTH)
-
-    return draw_nuts
+def _draw_nuts(
+    settings: Settings,
+    logdensity_fn: Any,
+    rng_key: jax.Array,
+    state: Any,
+    step_size: Any,
+    metric: Any,
+    t: Any,
+) -> Any:
+    kernel = nuts.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
+    return kernel(rng_key, state, logdensity_fn, step_size, metric, MAX_TREE_DEPTH)
 
 
 def _num_steps(settings: Settings, t: jax.Array, mean: Any) -> jax.Array:
@@ -252,16 +277,18 @@ def _num_steps(settings: Settings, t: jax.Array, mean: Any) -> jax.Array:
     return jnp.maximum(1, jnp.round(mean * share)).astype(jnp.int32)
 
 
-def _hmc_transition(settings: Settings, logdensity_fn: Callable[[Any], jax.Array]) -> _Transition:
-    hmc_kernel = hmc.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
-
-    def draw_hmc(
-        rng_key: jax.Array, state: Any, step_size: jax.Array, metric: Metric, t: jax.Array
-    ) -> Any:
-        length = _num_steps(settings, t, settings.num_leapfrog_steps)
-        return hmc_kernel(rng_key, state, logdensity_fn, step_size, metric, length)
-
-    return draw_hmc
+def _draw_hmc(
+    settings: Settings,
+    logdensity_fn: Any,
+    rng_key: jax.Array,
+    state: Any,
+    step_size: Any,
+    metric: Any,
+    t: Any,
+) -> Any:
+    kernel = hmc.build_kernel(divergence_threshold=MAX_ENERGY_ERROR)
+    length = _num_steps(settings, t, settings.num_leapfrog_steps)
+    return kernel(rng_key, state, logdensity_fn, step_size, metric, length)
 
 
 def _make_mclmc(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any) -> Sampler:
@@ -330,33 +357,24 @@ def _make_adjusted_mclmc(
     """Adjusted MCLMC, as `ensemble.methods.adjusted_mclmc` says."""
     from ensemble.methods import adjusted_mclmc  # Of this sampler alone.
 
-    windows = make_windows(
-        settings.mass, settings.step_size, settings.num_warmup, settings.target_accept
-    )
-    transition = adjusted_mclmc.make_transition(logdensity_fn, MAX_ENERGY_ERROR)
+    move = adjusted_mclmc.make_transition(logdensity_fn, MAX_ENERGY_ERROR)
 
-    def init(rng_key: jax.Array, position: Any) -> Chain:
+    def init_state(rng_key: jax.Array, position: Any) -> hmc.HMCState:
         _check_two(settings, position)
         state = hmc.init(position, logdensity_fn)
-        if settings.num_warmup:
-            key_descent = jax.random.fold_in(rng_key, TUNING)
-            state = adjusted_mclmc.lead(key_descent, state, logdensity_fn, settings.step_size)
-        return Chain(rng_key, state, windows.init(position))
+        if not settings.num_warmup:
+            return state
+        key_descent = jax.random.fold_in(rng_key, TUNING)
+        return adjusted_mclmc.lead(key_descent, state, logdensity_fn, settings.step_size)
 
-    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
-        step_size = windows.step_size(chain.adaptation, t)
-        inverse_mass = chain.adaptation.mass.inverse_mass_matrix
+    def transition(
+        rng_key: jax.Array, before: Any, step_size: jax.Array, inverse_mass: Any, t: jax.Array
+    ) -> tuple[hmc.HMCState, DrawInfo]:
         count: Any = settings.num_leapfrog_steps
         if settings.mass == "diagonal":
             count = adjusted_mclmc.num_steps(inverse_mass.size, step_size)
         number = _num_steps(settings, t, count)
-        rng_key = jax.random.fold_in(chain.rng_key, t)
-        state, info, energy_error = transition(
-            rng_key, chain.state, step_size, inverse_mass, number
-        )
-        adaptation = windows.update(
-            chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
-        )
+        state, info, energy_error = move(rng_key, before, step_size, inverse_mass, number)
         draw = DrawInfo(
             log_density=state.logdensity,
             acceptance_rate=info.acceptance_rate,
@@ -365,9 +383,9 @@ def _make_adjusted_mclmc(
             step_size=step_size,
             num_gradients=2 * number,
         )
-        return Chain(chain.rng_key, state, adaptation), draw
+        return state, draw
 
-    return Sampler(init, step, None)
+    return _windowed(settings, init_state, transition)
 
 
 def _make_tempering(
@@ -385,14 +403,11 @@ def _make_tempering(
             "method='parallel_tempering' holds all parameters of a chain on one device, and these "
             "are split over several; use 'hmc'"
         )
-    windows = make_windows(
-        settings.mass, settings.step_size, settings.num_warmup, settings.target_accept
-    )
     ladder = make_ladder(
-        functools.partial(_hmc_transition, settings),
+        functools.partial(_draw_hmc, settings),
         logdensity_fn,
         reference_fn or standard_normal,
-        windows,
+        make_windows(settings),
         settings.num_replicas,
         settings.num_warmup,
     )
@@ -405,7 +420,7 @@ def _make_tempering(
         rng_key = jax.random.fold_in(chain.rng_key, t)
         replicas, told = ladder.step(rng_key, chain.adaptation, t)
         state = replicas.last()
-        draw = _draw_info(state.logdensity, *jax.tree.map(lambda leaf: leaf[-1], told))
+        draw = _draw_info(state.logdensity, *pytrees.at(told, -1))
         # And one of each replica where it has come to.
         num_gradients = jnp.sum(told[0].num_integration_steps + 1)
         return Chain(chain.rng_key, state, replicas), draw._replace(num_gradients=num_gradients)
@@ -415,13 +430,13 @@ def _make_tempering(
 
 def _check_two(settings: Settings, position: Any) -> None:
     """Refuses one parameter: at a constant speed there is nothing to choose but the sign."""
-    if sum(leaf.size for leaf in jax.tree.leaves(position)) < 2:
+    if pytrees.size(position) < 2:
         raise InputError(f"method={settings.method!r} must have 2 parameters to move; use 'nuts'")
 
 
 _MAKERS: dict[str, Callable[..., Sampler]] = {
-    "hmc": functools.partial(_make_hamiltonian, _hmc_transition),
-    "nuts": functools.partial(_make_hamiltonian, _nuts_transition),
+    "hmc": functools.partial(_make_hamiltonian, _draw_hmc),
+    "nuts": functools.partial(_make_hamiltonian, _draw_nuts),
     "mclmc": _make_mclmc,
     "adjusted_mclmc": _make_adjusted_mclmc,
     "parallel_tempering": _make_tempering,

@@ -25,17 +25,19 @@ import ml_collections
 import numpy as np
 import optax
 
+from ensemble import pytrees
 from ensemble.data.batches import epoch_batches
-from ensemble.fitted import LINEAR, WIDTH, Fitted, OnDisk
+from ensemble.fitted import LINEAR, WIDTH
 from ensemble.methods import linear_start, training
+from ensemble.methods.batch_ensemble import EstimatorReport
 from ensemble.methods.descent import Descending, descent, make_objective
 from ensemble.methods.descent import apart as estimators_first
 from ensemble.methods.folds import Folds, make_folds
 from ensemble.methods.held_predictions import HeldPredictions, fitted_factor, has_factor
 from ensemble.methods.optimizers import Descent, create_optimizer, learning_rate_schedule
-from ensemble.methods.shared_weights import SharedWeights, apart
+from ensemble.methods.shared_weights import SharedWeights
+from ensemble.methods.training import StoppingEarly
 from ensemble.notes import tell
-from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch
@@ -66,17 +68,11 @@ class Held(NamedTuple):
     """A member that is held to the rows of its fold.
 
     Attributes:
-        variables: Those with the lowest criterion so far.
-        moving: The descent.
-        lowest: That criterion, [] nats.
-        waited: Epochs since then, [] int32.
+        best: The member, with its best variables and their criterion, nats.
         is_lost: Whether a step of the trial was not finite.
     """
 
-    variables: Any
-    moving: Descending
-    lowest: jax.Array
-    waited: jax.Array
+    best: StoppingEarly
     is_lost: jax.Array
 
 
@@ -105,19 +101,15 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         InputError: The data do not suit it, or it takes too many steps, or too much memory.
     """
     bagging = _Bagging(config, task)
-    report = BaggingReport(config, bagging.task, bagging)
-    return Method(
-        config=config,
-        task=bagging.task,
+    return training.of_members(
+        config,
+        bagging.task,
+        bagging.epochs,
         members_learn=bagging.learned,
-        num_members=config.ensemble_size,
         place=functools.partial(training.spread, config, bagging.learned),
         algorithm=bagging.algorithm,
-        report=report,
-        steps_per_epoch=bagging.epoch,
-        examples_before=bagging.epochs.examples_before,
+        report=BaggingReport(config, bagging.task, bagging),
         num_steps=bagging.num_steps,
-        tracked_split="validation" if "validation" in task.sizes else None,
         may_end_early=True,
         num_trials=len(bagging.starts) + 1,
         duration="num_epochs or config.num_steps",
@@ -145,11 +137,12 @@ class _Bagging:
         self.steps = int(config.num_steps or config.num_epochs * self.epoch)
         epochs = min(_TRIAL_EPOCHS, self.steps // self.epoch // _MIN_LENGTH)
         self.trial = epochs * self.epoch
-        starts = (False,) if self.why_not_linear else (True, False)
-        self.starts = starts
-        # (whether it starts from a linear model, share of the learning rate)
-        self.num_trials = len(starts) + 1 if epochs else 1
+        self.starts = (False,) if self.why_not_linear else (True, False)
+        """Whether trials start from a linear model; the last one has the better of these starts."""
+        self.num_trials = len(self.starts) + 1 if epochs else 1
         self.before = (self.num_trials - 1) * self.trial
+        self.end = self.num_trials * self.trial or -1
+        """Steps of all trials; -1: there are none."""
         self.num_steps = self.before + self.steps
         self.how = _descent(config, self.steps)
         # Classes count as they come where predictions are corrected for their weights.
@@ -160,6 +153,12 @@ class _Bagging:
     def rate(self, trial: int) -> float:
         """Share of the learning rate of a trial."""
         return _LOWER if trial == self.num_trials - 1 > 0 else 1.0
+
+    def begun(self, step: Any) -> Any:
+        """First step of the trial that a step is of, traced or not."""
+        return sum(
+            (step >= end) * self.trial for end in range(self.trial, self.end, self.trial or 1)
+        )
 
     def start(self) -> Start:
         """The linear models, of which a member takes that of its fold."""
@@ -183,7 +182,7 @@ class _Bagging:
         return Algorithm(
             functions.init,
             functions.step,
-            lambda now, state: jax.tree.map(lambda leaf: leaf[None], state.variables),
+            lambda now, state: pytrees.at(state.variables, None),
             self.num_steps,
             feed,
             steps_per_program=training.in_loop(self.learned, devices, feed.steps_per_program),
@@ -203,9 +202,7 @@ class _Bagging:
         Each trial begins with the first epoch.
         """
         assert member is not None
-        if self.trial:
-            per_trial = self.trial // self.epoch
-            epoch -= min(epoch // per_trial, self.num_trials - 1) * per_trial
+        epoch -= self.begun(epoch * self.epoch) // self.epoch
         rows = self.folds.learned(member)
         order, mask = epoch_batches(
             len(rows),
@@ -298,7 +295,7 @@ class _Functions:
         self.bagging, self.devices, self.task = bagging, devices, bagging.learned
         objective = make_objective(bagging.config, self.task)
         self.begin, self.move = descent(self.task, devices, objective, bagging.how.optimizer)
-        self.losses = devices.over_examples(self._losses, unrolls=True)
+        self.loss = training.mean_loss(self.task, devices, self._losses)
 
     def _start(self, now: Now, is_linear: jax.Array, rate: jax.Array) -> Held:
         """A member that begins a trial."""
@@ -306,57 +303,36 @@ class _Functions:
         variables = moving.variables
         if not self.bagging.why_not_linear:
             started = _started(self.task, now.shared, now.number, variables)
-            variables = jax.tree.map(
-                lambda one, other: jnp.where(is_linear, one, other), started, variables
-            )
+            variables = pytrees.where(is_linear, started, variables)
         rates = moving.optimizer.hyperparams["learning_rate"] * jnp.float32(rate)
         optimizer = moving.optimizer._replace(hyperparams={"learning_rate": rates})
-        moving = Descending(variables, optimizer)
-        return Held(variables, moving, jnp.float32(jnp.inf), jnp.int32(0), jnp.array(False))
+        return Held(StoppingEarly.of(Descending(variables, optimizer)), jnp.array(False))
 
     def init(self, now: Now, batch: Any) -> Tried:
         """A member that begins its first trial."""
         held = self._start(now, jnp.array(self.bagging.starts[0]), jnp.float32(1))
         losses = jnp.full(self.bagging.num_trials, jnp.inf)
-        return Tried(held.variables, held, held, losses, jnp.int32(0))
+        return Tried(held.best.variables, held, held, losses, jnp.int32(0))
 
     def step(self, now: Now, state: Tried, batch: Batch) -> tuple[Tried, Info]:
         """One step of the setting that is under way; in a trial nobody fails for good."""
-        bagging = self.bagging
-        ends = bagging.trial * (bagging.num_trials - 1)
-        in_trial = now.step < bagging.trial * bagging.num_trials if bagging.trial else False
-        trial = jnp.minimum(now.step // max(bagging.trial, 1), bagging.num_trials - 1)
-        begun = jnp.where(now.step < ends, trial * bagging.trial, bagging.before)
-        held = state.held
-        moving, info = self.move(now._replace(step=now.step - begun), held.moving, batch)
-        ok_now = jnp.asarray(info.ok)
-        takes = ok_now & ~held.is_lost
-        moving = jax.tree.map(lambda a, b: jnp.where(takes, a, b), moving, held.moving)
-        is_lost = held.is_lost | ~ok_now
-        ok = jnp.where(in_trial, True, ok_now)
-        held = held._replace(moving=moving, is_lost=is_lost & in_trial)
-        return state._replace(held=held), info._replace(ok=ok, rows=None)
+        (best, is_lost), in_trial = state.held, now.step < self.bagging.end
+        step = now.step - self.bagging.begun(now.step)
+        moving, info = self.move(now._replace(step=step), best.moving, batch)
+        ok = jnp.asarray(info.ok)
+        is_lost |= ~ok
+        best = best._replace(moving=pytrees.where(is_lost, best.moving, moving))
+        held = Held(best, is_lost & in_trial)
+        return state._replace(held=held), info._replace(ok=ok | in_trial, rows=None)
 
-    def _losses(self, variables: Any, part: Batch) -> Any:
-        """Sums of the losses of a part of a member's rows."""
+    def _losses(self, variables: Any, part: Batch) -> jax.Array:
+        """Losses of a part of a member's rows."""
         task, likelihood = self.task, self.task.likelihood
         nats, aux = task.log_likelihood(variables, task.prepare(part.inputs), part.targets)
-        losses = -nats
-        if task.num_estimators > 1 or likelihood.class_weights is not None:
-            each = estimators_first(aux.predicted, task.num_estimators)
-            losses = likelihood.scores(each, part.targets)[likelihood.loss]
-        # Zeros that fill up may be no inputs at all.
-        lost = jnp.where(part.weights > 0, losses, 0) * part.weights
-        return (jnp.sum(lost), jnp.sum(part.weights)), ()
-
-    def _loss(self, variables: Any, parts: Batch) -> jax.Array:
-        number = len(parts.mask)
-        sums = [
-            self.losses(variables, jax.tree.map(lambda leaf, i=i: leaf[i], parts))[0]
-            for i in range(number)
-        ]
-        total, count = (sum(ones) for ones in zip(*sums, strict=True))
-        return total / count
+        if task.num_estimators == 1 and likelihood.class_weights is None:
+            return -nats
+        each = estimators_first(aux.predicted, task.num_estimators)
+        return likelihood.scores(each, part.targets)[likelihood.loss]
 
     def judge(self, now: Now, state: Tried, status: jax.Array, data: Any) -> tuple[Tried, Any]:
         """Notes the criterion of every member, keeps its best variables, stops it.
@@ -366,7 +342,9 @@ class _Functions:
         stop by the median of those who hold it out.
         """
         parts, counts, decides = data
-        losses = self.devices.map_members(self._loss, (0, 1))(state.held.moving.variables, parts)
+        losses = self.devices.map_members(self.loss, (0, 1))(
+            state.held.best.moving.variables, parts
+        )
         real = ~jnp.asarray(self.devices.is_padding)
         finite = jnp.isfinite(losses)
         counted = finite & real & decides
@@ -376,41 +354,24 @@ class _Functions:
         median = jnp.nanmedian(jnp.where(counted, losses, jnp.nan))
         criteria = jnp.where(own < 1, own * losses + (1 - own) * median, losses)
         criteria = jnp.where(jnp.any(finite & real), criteria, losses)
-        in_trial = jnp.asarray(self._in_trial(now.step))
+        in_trial = jnp.asarray(now.step <= self.bagging.end)
         active = status == Status.ACTIVE
 
         def of_member(held: Held, value: jax.Array, active: jax.Array) -> tuple[Held, jax.Array]:
-            better = active & (value < held.lowest) & ~held.is_lost
-            waited = jnp.where(better, 0, held.waited + active)
-            variables = jax.tree.map(
-                lambda new, old: jnp.where(better, new, old), held.moving.variables, held.variables
-            )
-            status = jnp.where(
-                waited >= self.bagging.config.early_stopping_epochs,
-                Status.STOPPED_EARLY,
-                Status.ACTIVE,
-            )
-            status = jnp.where(jnp.isnan(value), Status.NON_FINITE, status)
-            lowest = jnp.where(better, value, held.lowest)
+            reached = jnp.where(held.is_lost, jnp.inf, value)
+            best, status = held.best.judged(reached, self.bagging.config.early_stopping_epochs)
             lost = held.is_lost | (jnp.isnan(value) & in_trial)
-            held = held._replace(
-                variables=variables, lowest=lowest, waited=waited.astype(jnp.int32), is_lost=lost
-            )
-            return held, status
+            return Held(pytrees.where(active, best, held.best), lost), status
 
         held, found = self.devices.map_members(of_member)(state.held, criteria, active)
         found = jnp.where(active & ~in_trial, found, status)
-        return state._replace(held=held, variables=held.variables), found
-
-    def _in_trial(self, step: jax.Array) -> Any:
-        """Whether the steps so far have not come to the end of the trials."""
-        return step <= self.bagging.trial * self.bagging.num_trials if self.bagging.trial else False
+        return state._replace(held=held, variables=held.best.variables), found
 
     def next_trial(self, now: Now, state: Tried, status: jax.Array, data: Any) -> Any:
         """Notes how a trial went, and begins the next; after the last one the best goes on."""
         number, settings = now.step // self.bagging.trial - 1, self.bagging
         held = state.held
-        loss = jnp.where(held.is_lost, jnp.inf, held.lowest)
+        loss = jnp.where(held.is_lost, jnp.inf, held.best.lowest)
         losses = state.losses.at[:, number].set(loss)
         real = ~jnp.asarray(self.devices.is_padding)
         tried = real & jnp.isfinite(losses).any(axis=1)
@@ -418,7 +379,7 @@ class _Functions:
         means = jnp.sum(jnp.where(tried[:, None], losses, 0), 0) / jnp.sum(tried)
         means = jnp.where(jnp.isnan(means), jnp.inf, means)
         best = jnp.argmin(means).astype(jnp.int32)
-        kept = jax.tree.map(lambda new, old: jnp.where(best == number, new, old), held, state.kept)
+        kept = pytrees.where(best == number, held, state.kept)
         is_last = number == settings.num_trials - 1
         # The last trial has the better start of those before.
         starts = jnp.array([*settings.starts, False][: settings.num_trials])
@@ -431,12 +392,12 @@ class _Functions:
             return self._start(now._replace(number=number, key=key), is_linear, rate)
 
         started = self.devices.map_members(begin)(now.number, now.key)
-        going_on = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), kept, started)
+        going_on = pytrees.where(is_last, kept, started)
         going_on = going_on._replace(is_lost=jnp.zeros_like(going_on.is_lost))
         lost = is_last & ~jnp.isfinite(losses[:, jnp.minimum(best, losses.shape[1] - 1)])
         status = jnp.where(lost, jnp.int8(Status.NON_FINITE), status)
         chosen = jnp.full_like(state.chosen, best)
-        return Tried(going_on.variables, going_on, kept, losses, chosen), status
+        return Tried(going_on.best.variables, going_on, kept, losses, chosen), status
 
 
 def _started(task: Supervised, shared: Any, number: jax.Array, variables: Any) -> Any:
@@ -458,7 +419,7 @@ def _started(task: Supervised, shared: Any, number: jax.Array, variables: Any) -
     return {**variables, "params": params, LINEAR: {"kernel": kernel, "bias": bias}}
 
 
-class BaggingReport(training.DescentReport):
+class BaggingReport(EstimatorReport):
     """What runs of members that hold rows out say."""
 
     def __init__(self, config: Any, task: Supervised, bagging: _Bagging):
@@ -468,17 +429,14 @@ class BaggingReport(training.DescentReport):
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Means over steps; the learning rate is that of the trial."""
         bagging, step = self._bagging, period.end - 1
-        trial = min(step // bagging.trial, bagging.num_trials - 1) if bagging.trial else 0
-        begun = min(trial * bagging.trial, bagging.before)
+        begun = bagging.begun(step)
+        if step < bagging.end:
+            trial = begun // bagging.trial
+        else:
+            trial = int(run.devices.fetch_members(run.loop.members.state.chosen)[0])
+        rate = float(self.descent.learning_rate(step - begun)) * bagging.rate(trial)
         found = super(training.DescentReport, self).scalars(run, period)
-        is_trial = step < bagging.trial * bagging.num_trials
-        share = bagging.rate(trial if is_trial else int(self._chosen(run)))
-        rate = float(self.descent.learning_rate(step - begun)) * share
         return {"train/learning_rate": rate, **found}
-
-    @staticmethod
-    def _chosen(run: Any) -> int:
-        return int(run.devices.fetch_members(run.loop.members.state.chosen)[0])
 
     def _held(self, run: Any, is_wide: bool = False) -> HeldPredictions:
         """Predictions of the live members at their best, of the rows that they hold out.
@@ -531,7 +489,7 @@ class BaggingReport(training.DescentReport):
                 for i, loss in enumerate(losses if bagging.trial else [np.inf])
             ],
             "chosen": chosen,
-            "best_epochs": (epochs - state.held.waited).tolist(),
+            "best_epochs": (epochs - state.held.best.waited).tolist(),
             "width": None,
             "latest_decides": bagging.folds.are_periods,
             "why_not_linear": bagging.why_not_linear,
@@ -553,18 +511,6 @@ class BaggingReport(training.DescentReport):
         losses[~self._bagging.folds.deciding] = np.nan
         if processes.is_main():
             write_held_out(run.where.work, losses)
-
-    def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
-        """The networks that the live members are, or consist of."""
-        found = super().fitted(run, live)
-        assert found is not None
-        return apart(found) if self._bagging.learned.num_estimators > 1 else found
-
-
-def fitted(saved: OnDisk) -> Fitted:
-    """The networks of members that are on disk."""
-    found = loading.fitted(saved)
-    return apart(found) if saved.config["num_estimators"] > 1 else found
 
 
 def _unwidened(variables: Any) -> dict[str, Any]:

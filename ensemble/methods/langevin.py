@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import ml_collections
 import optax
 
+from ensemble import pytrees
 from ensemble.methods.optimizers import Descent
 from ensemble.methods.start import standard_normal
 from ensemble.methods.timetable import Timetable, schedule
@@ -82,8 +83,7 @@ def langevin(
         )
 
     def update(grads: Any, state: LangevinState, params: Any = None) -> tuple[Any, LangevinState]:
-        count = state.num_steps
-        squares = state.squares
+        count, squares = state.num_steps, state.squares
         if num_adapting:
             share = jnp.where(count < num_adapting, 1 - _MEMORY, 0.0)
             squares = jax.tree.map(lambda v, g: v + share * (g**2 - v), squares, grads)
@@ -100,8 +100,7 @@ def langevin(
             lambda before, after, m: size / 2 * (before + after) / m, moved, momentum, mass
         )
         energies = jax.tree.map(lambda p, m: jnp.sum(p**2 / m), moved, mass)
-        num_params = sum(leaf.size for leaf in jax.tree.leaves(grads))
-        kinetic = sum(jax.tree.leaves(energies)) / num_params
+        kinetic = sum(jax.tree.leaves(energies)) / pytrees.size(grads)
         return updates, LangevinState(count + 1, state.rng_key, momentum, squares, kinetic)
 
     return optax.GradientTransformation(init, update)
@@ -139,8 +138,7 @@ def masses(squares: Any, params: Any) -> Any:
     if squares is None:
         return jax.tree.map(jnp.ones_like, params)
     roots = jax.tree.map(jnp.sqrt, squares)
-    leaves = jax.tree.leaves(roots)
-    mean = sum(jnp.sum(leaf) for leaf in leaves) / sum(leaf.size for leaf in leaves)
+    mean = sum(map(jnp.sum, jax.tree.leaves(roots))) / pytrees.size(roots)
     mean = jnp.maximum(mean, jnp.finfo(jnp.float32).tiny)
     return jax.tree.map(lambda root: (root / mean + _LEAST_ROOT) / (1 + _LEAST_ROOT), roots)
 

@@ -8,7 +8,6 @@ are batches of the training data, whose curvature is added up.
 """
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,19 +16,17 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from ensemble.config.builtin import LAST_LAYER, MARGINAL, VALIDATION, is_file
+from ensemble import pytrees
+from ensemble.config.builtin import MARGINAL, VALIDATION, is_file
 from ensemble.errors import InputError
 from ensemble.fitted import OWN as OF_METHOD
 from ensemble.fitted import Fitted, OnDisk, Predict
 from ensemble.methods import training
+from ensemble.methods.descent import apart
 from ensemble.methods.given_weights import check_number, run_of
 from ensemble.methods.laplace_member import (
-    added,
-    closed_prediction,
-    covered_params,
-    features_of,
-    finished,
-    outputs_of,
+    Approximation,
+    parts_of_set,
     precise,
     predict_closed,
     predict_draw,
@@ -45,7 +42,7 @@ from ensemble.runtime.rows import Period
 from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 from ensemble.storage.memory import check_memory
-from ensemble.tasks.supervised import OWN, Supervised
+from ensemble.tasks.supervised import Supervised
 
 _LIKELIHOODS = ("categorical", "gaussian", "gaussian_homoscedastic")
 _TRIED = np.logspace(-2, 5, 22)
@@ -119,7 +116,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = training.batches(own, task, devices, numbers, steps)
-        functions = _Curvature(config, task, devices, structure, epochs.steps)
+        functions = _Curvature(config, task, devices, epochs.steps)
         between = []
         if config.laplace.prior_precision == VALIDATION:
             data = Fixed(training.validation(task, devices))
@@ -136,49 +133,36 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
             passes=passes,
         )
 
-    return Method(
-        config=config,
-        task=task,
-        num_members=config.ensemble_size,
-        place=place,
-        algorithm=algorithm,
-        report=report,
-        steps_per_epoch=epochs.steps,
-        examples_before=epochs.examples_before,
-        num_steps=steps,
-        tracked_split="validation" if "validation" in task.sizes else None,
+    return training.of_members(
+        config, task, epochs, place=place, algorithm=algorithm, report=report, num_steps=steps
     )
 
 
-class _Curvature:
-    """The functions of one member.
+class _Curvature(Approximation):
+    """The functions of one member, on devices.
 
     Args:
         config: Configuration of the run.
         task: What the members have learned.
         devices: Their placement.
-        structure: Structure of the covariance.
         epoch: Steps of a pass over the data.
     """
 
-    def __init__(self, config: Any, task: Supervised, devices: Devices, structure: Any, epoch: int):
-        self.task, self.structure, self.epoch = task, structure, epoch
-        self.name, self.chosen = config.laplace.structure, config.laplace.prior_precision
+    def __init__(self, config: Any, task: Supervised, devices: Devices, epoch: int):
+        super().__init__(task, config.laplace.structure)
+        self.devices, self.epoch, self.chosen = devices, epoch, config.laplace.prior_precision
         self.predict, self.passes = _predict_of(config)
-        self.is_closed, self.is_last = self.passes == 1, self.name in LAST_LAYER
         self.spread = devices.over_examples(self._of_slice, unrolls=True)
-        self.said = devices.over_examples(self._losses, unrolls=True)
-        self.features = devices.over_examples(self._features, unrolls=True)
 
     def init(self, now: Now, batch: Batch) -> LaplaceState:
         """A member whose curvature is not known yet."""
         variables = now.given
         if variables is None:  # Only the shapes are asked for.
             variables = self.task.init_variables(now.key)
-        covered = covered_params(self.task, variables, self.name)
         fixed = self.chosen not in (MARGINAL, VALIDATION)
         precision = jnp.float32(self.chosen if fixed else "nan")
-        return LaplaceState(variables, self.structure.nothing(covered), jnp.zeros(()), precision)
+        curvature = self.structure.nothing(self.covered(variables))
+        return LaplaceState(variables, curvature, jnp.zeros(()), precision)
 
     @precise
     def step(self, now: Now, state: LaplaceState, batch: Batch) -> tuple[LaplaceState, Info]:
@@ -192,99 +176,70 @@ class _Curvature:
 
     def _of_slice(self, member: Any, batch: Batch) -> Any:
         variables, sums, number = member
-        found, outputs = added(
-            self.task,
-            self.name,
-            self.structure,
-            sums,
-            variables,
-            batch.inputs,
-            batch.weights,
-            number,
-        )
-        own = variables["params"].get(OWN, {})
-        log_prob = self.task.likelihood.log_prob(own, outputs, batch.targets)
+        found, outputs = self.added(variables, sums, number, batch.inputs, batch.weights)
+        log_prob = self.task.likelihood.log_prob(self.own(variables), outputs, batch.targets)
         # A structure may pass over the data twice.
         told = jnp.where(number == 0, jnp.sum(batch.weights * log_prob), 0.0)
         return (found, told), ()
 
-    def _posterior(self, state: LaplaceState, precision: jax.Array, is_closed: bool) -> Any:
-        """What predictions take."""
-        found = {
-            "sums": self.structure.spectrum(state.curvature),
-            "log_likelihood": state.log_likelihood,
-        }
-        return finished(
-            self.task, self.name, is_closed, self.structure, found, state.mean, precision
-        )
+    def _set(self, now: Now, state: LaplaceState, precision: jax.Array, is_closed: bool) -> Any:
+        """The variables, and the posterior around them."""
+        spectrum = self.structure.spectrum(state.curvature)
+        found = self.posterior(state.mean, spectrum, state.log_likelihood, precision, is_closed)
+        return {**state.mean, OF_METHOD: {**found, "rng_key": jax.random.key_data(now.key)}}
 
     @precise
     def parameters(self, now: Now, state: LaplaceState) -> Any:
-        """The variables, and the posterior around them."""
-        posterior = self._posterior(state, state.precision, self.is_closed)
-        own = {**posterior, "rng_key": jax.random.key_data(now.key)}
-        return jax.tree.map(lambda leaf: leaf[None], {**state.mean, OF_METHOD: own})
+        """The one set of a member."""
+        found = self._set(now, state, state.precision, self.passes == 1)
+        return pytrees.at(found, None)
 
     @precise
     def choose(self, now: Now, state: LaplaceState, data: Batch) -> Any:
         """Takes the precision whose predictions of the validation split are best."""
-        loss = self._loss_by_features(state, data) if self.is_last else None
-
-        def of_precision(precision: jax.Array) -> jax.Array:
-            posterior = self._posterior(state, precision, self.is_closed or self.is_last)
-            if loss is not None:
-                return loss(posterior)
-            own = {**posterior, "rng_key": jax.random.key_data(now.key)}
-            sums = [
-                self.said({**state.mean, OF_METHOD: own}, jax.tree.map(lambda x, i=i: x[i], data))
-                for i in range(len(data.mask))
-            ]
-            total, count = (sum(ones) for ones in zip(*[one for one, _ in sums], strict=True))
-            return total / count
-
+        loss_of = self._by_features(state, data) if self.is_last else self._by_passes(data)
         tried = jnp.asarray(_TRIED, jnp.float32)
-        losses = jnp.stack([of_precision(one) for one in tried])
+        is_closed = self.is_last or self.passes == 1
+        losses = jnp.stack([loss_of(self._set(now, state, one, is_closed)) for one in tried])
         best = tried[jnp.nanargmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))]
         best = jnp.where(jnp.isfinite(losses).any(), best, tried[-1])
         return state._replace(precision=best), jnp.int8(Status.ACTIVE)
 
-    def _losses(self, one: Any, batch: Batch) -> Any:
-        """Sums of the loss over a block of raw inputs."""
-        likelihood, task = self.task.likelihood, self.task
-        passes = jnp.arange(self.passes)
-        each = jax.lax.map(lambda k: self.predict(task, one, k, batch.inputs), passes)
-        found = likelihood.scores(each, batch.targets)[likelihood.loss]
-        return (jnp.sum(batch.mask * found), jnp.sum(batch.mask)), ()
+    def _by_passes(self, data: Batch) -> Callable[[Any], jax.Array]:
+        """The loss of a set on the validation split."""
 
-    def _features(self, variables: Variables, batch: Batch) -> Any:
-        """What the last layer sees of a block, and makes of it."""
-        seen = Supervised.prepare(self.task, batch.inputs)
-        layer = covered_params(self.task, variables, self.name)
-        of_one = jax.vmap(
-            lambda one: features_of(outputs_of(self.task, variables, self.name, one), layer)
-        )
-        return (), (of_one(seen), self.task.outputs(variables, seen)[0])
+        likelihood, passes = self.task.likelihood, jnp.arange(self.passes)
 
-    def _loss_by_features(self, state: LaplaceState, data: Batch) -> Callable[[Any], jax.Array]:
-        """The loss of a posterior of the last layer in closed form.
+        def losses(one: Any, batch: Batch) -> jax.Array:
+            said = jax.lax.map(lambda k: self.predict(self.task, one, k, batch.inputs), passes)
+            return likelihood.scores(said, batch.targets)[likelihood.loss]
+
+        loss = training.mean_loss(self.task, self.devices, losses)
+        return lambda one: loss(one, data)
+
+    def _by_features(self, state: LaplaceState, data: Batch) -> Callable[[Any], jax.Array]:
+        """The same of a posterior of the last layer in closed form.
 
         The network computes the features of the split once, and not for each posterior.
         """
-        task, structure, likelihood = self.task, self.structure, self.task.likelihood
-        blocks = [
-            self.features(state.mean, jax.tree.map(lambda x, i=i: x[i], data))[1]
-            for i in range(len(data.mask))
-        ]
-        features, outputs = (jnp.concatenate(ones) for ones in zip(*blocks, strict=True))
-        targets = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), data.targets)
-        mask, own = data.mask.reshape(-1), state.mean["params"].get(OWN, {})
 
-        def loss(posterior: Any) -> jax.Array:
-            spectrum, precision = posterior["spectrum"], posterior["prior_precision"]
-            variances = jax.vmap(lambda one: structure.variances(spectrum, precision, one))
-            said = closed_prediction(task, own, outputs, variances(features))
-            found = likelihood.scores({k: v[None] for k, v in said.items()}, targets)
-            return jnp.sum(mask * found[likelihood.loss]) / jnp.sum(mask)
+        def of_block(variables: Variables, batch: Batch) -> Any:
+            seen = Supervised.prepare(self.task, batch.inputs)
+            features = jax.vmap(functools.partial(self.derivatives, variables))(seen)
+            return (), (features, self.task.outputs(variables, seen)[0])
+
+        spread, number = self.devices.over_examples(of_block, unrolls=True), len(data.mask)
+        blocks = [spread(state.mean, pytrees.at(data, i))[1] for i in range(number)]
+        features, outputs = jax.tree.map(lambda *each: jnp.concatenate(each), *blocks)
+        targets, mask = pytrees.merged((data.targets, data.mask))
+        likelihood = self.task.likelihood
+
+        def loss(one: Any) -> jax.Array:
+            variables, posterior = parts_of_set(one)
+            variances = jax.vmap(functools.partial(self.variances, posterior))(features)
+            said = apart(self.closed(variables, outputs, variances), 1)
+            found = likelihood.scores(said, targets)[likelihood.loss]
+            return jnp.sum(mask * found) / jnp.sum(mask)
 
         return loss
 
@@ -340,7 +295,7 @@ def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
     Raises:
         InputError: as said.
     """
-    name, laplace = config.laplace.structure, config.laplace
+    name, member = config.laplace.structure, Approximation(task, config.laplace.structure)
     if not config.init_from or is_file(config.init_from):
         raise InputError(
             f"config.init_from={config.init_from!r} must be the workdir of a run, whose members "
@@ -351,24 +306,22 @@ def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
             f"config.method='laplace' is for {', '.join(_LIKELIHOODS)}, and config.likelihood is "
             f"{task.likelihood.name!r}"
         )
-    if name in LAST_LAYER and task.output_layer is None:
+    if member.is_last and task.output_layer is None:
         raise InputError(
             f"config.model={config.model!r} puts out what no dense layer does, inputs @ kernel + "
             "bias; let it end in one, or choose another config.laplace.structure"
         )
-    if laplace.prior_precision == VALIDATION and "validation" not in task.dataset.sizes:
+    if config.laplace.prior_precision == VALIDATION and "validation" not in task.dataset.sizes:
         raise InputError(
             f"config.laplace.prior_precision={VALIDATION!r} needs a validation split: give one, "
             f"set config.train_on_all=False, or choose {MARGINAL!r}"
         )
-    structure = structure_of(name)
     shapes = jax.eval_shape(task.init_variables, jax.random.key(0))
-    covered = jax.eval_shape(lambda: covered_params(task, _zeros(shapes), name))
-    curvature = jax.eval_shape(lambda: structure.nothing(_zeros(covered)))
-    sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(curvature)]
-    num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(covered))
+    covered = jax.eval_shape(member.covered, shapes)
+    curvature = jax.eval_shape(member.structure.nothing, covered)
+    size, num_params = (pytrees.size(one) for one in (curvature, covered))
     # The curvature, its eigenvectors and a copy of these; derivatives of an example.
-    own = 4 * (3 * sum(sizes) + 2 * num_params * task.likelihood.num_outputs)
+    own = 4 * (3 * size + 2 * num_params * task.likelihood.num_outputs)
     on_devices = own * config.ensemble_size // processes.count()
     check_memory(
         on_devices,
@@ -378,7 +331,3 @@ def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
         on_devices,
         processes.devices(config.num_devices),
     )
-
-
-def _zeros(shapes: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -17,6 +17,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ensemble import pytrees
+
 Rows = Any
 """A tree of arrays [R, ...], as parameters are."""
 Curvature = dict[str, Any]
@@ -201,7 +203,7 @@ class LowRank(Structure):
 
     def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
         """Shrunk along the eigenvectors."""
-        along = _products(spectrum["vectors"], jax.tree.map(lambda z: z[None], normal))[:, 0]
+        along = _products(spectrum["vectors"], pytrees.at(normal, None))[:, 0]
         less = 1 / jnp.sqrt(precision) - 1 / jnp.sqrt(spectrum["values"] + precision)
         return jax.tree.map(
             lambda z, v: z / jnp.sqrt(precision) - jnp.tensordot(less * along, v, 1),

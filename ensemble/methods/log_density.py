@@ -7,8 +7,6 @@ and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels r
 A task may have a value and gradient of its own: `ensemble.task.OwnLogLikelihood`.
 """
 
-import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -20,46 +18,13 @@ from jax.sharding import Mesh
 from ensemble.data.source import Examples
 from ensemble.errors import InputError
 from ensemble.sharding.chainwise import make_chainwise, with_own_gradient
-from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA, spec
 from ensemble.sharding.platforms import platform_of
 from ensemble.sharding.transfer import PlacedSplit, place_split
-from ensemble.task import Learned, Modelled, OwnLogLikelihood
+from ensemble.task import Learned, LogDensity, OwnLogLikelihood
 
 TPU_BLOCK_SIZE = 256
 """Examples that a TPU convolves at a time. Its compiler takes minutes for more: decision 0093."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LogDensity:
-    """A log density and the data that it is of.
-
-    A jitted program takes `data` as an argument and binds it inside: what a program closes over
-    would be a constant of it, whole on every device.
-
-    Attributes:
-        place: puts the data on the devices: examples are spread over the axis `data`.
-        bind: `(data) -> logdensity_fn`, which maps the parameters of one network to nats, []
-            float32, and can be differentiated in reverse once, vmapped and scanned.
-        predict: `(params, inputs [N, ...]) -> prediction`, named arrays [N, ...] of one network;
-            parameters that are split over the shards stay where they are. None where nothing
-            predicts.
-        layout: of the parameters; those that are split over the shards are padded.
-        run_free, bind_reference: as of `ensemble.task.OwnLogDensity`.
-    """
-
-    place: Callable[[], Any]
-    bind: Callable[[Any], Callable[[Any], jax.Array]]
-    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None
-    layout: Layout = dataclasses.field(default_factory=Layout)
-    run_free: Callable[..., Any] | None = None
-    bind_reference: Callable[[Any, float], Callable[[Any], jax.Array]] | None = None
-
-    @functools.cached_property
-    def data(self) -> Any:
-        """The data on the devices, from when they are first asked for, if by what is traced."""
-        with jax.ensure_compile_time_eval():
-            return self.place()
 
 
 def make_log_density(
@@ -105,22 +70,10 @@ def make_log_density(
     return LogDensity(
         own.place,
         bind,
-        own.predict or predict,
         own.layout,
         bind_reference=lambda data, sd: task.log_prior,
+        predict=own.predict or predict,
     )
-
-
-def log_density_of_model(model: Modelled, mesh: Mesh, may_split: bool) -> LogDensity:
-    """The log density of a model that is sampled as it is, with its data on the devices.
-
-    Args:
-        model: that is sampled.
-        mesh: of `create_mesh`.
-        may_split: whether the sampler leaves parameters on their shards.
-    """
-    own = model.own_log_density(mesh, may_split)
-    return LogDensity(own.place, own.bind, None, own.layout, own.run_free, own.bind_reference)
 
 
 def suitable_block_size(task: Learned, mesh: Mesh) -> int | None:

@@ -13,6 +13,7 @@ import jax
 import ml_collections
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.fitted import OWN, Fitted, OnDisk
 from ensemble.methods import training
@@ -32,7 +33,7 @@ def predict_pass(
 ) -> dict[str, jax.Array]:
     """What a set says of inputs [B, ...] in a pass: an `ensemble.fitted.Predict`."""
     rng_key = jax.random.fold_in(jax.random.wrap_key_data(one[OWN]), Stream.PASSES)
-    variables = {name: value for name, value in one.items() if name != OWN}
+    variables = pytrees.without(one, OWN)
     return task.predict(variables, inputs, jax.random.fold_in(rng_key, number))
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.config.builtin import PRIOR
 from ensemble.draws.predictions import draw_scalars
 from ensemble.draws.store import LOG_DENSITY, tracked_examples
@@ -30,8 +31,7 @@ from ensemble.runtime.algorithm import Algorithm, Info, Keep, Now, Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.method import Method, Report
 from ensemble.runtime.rows import Period
-from ensemble.task import Learned
-from ensemble.tasks.tempered import tempered
+from ensemble.task import Aux, Learned
 
 _KINETIC = "kinetic"
 HOT, COLD = 1.1, 0.9
@@ -64,7 +64,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     check_posterior(task)
     own, times = training.with_own_keys(config), timetable(config)
     decay = float(config.get("momentum", 0.0))
-    learned = tempered(task, config.posterior_temperature)
     how = descent_of_chains(config, times, task.num_train_examples, decay)
     epochs = training.Epochs.of(config, task.num_train_examples)
     tracked = next((k for k in ("validation", "test") if k in task.sizes), None)
@@ -74,9 +73,14 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = training.batches(own, task, devices, numbers, times.num_steps)
-        objective = make_objective(own, learned)
+        objective = make_objective(own, task)
+
+        def tempered(*args: Any) -> tuple[jax.Array, Aux]:
+            log_prob, aux = objective(*args)
+            return log_prob / config.posterior_temperature, aux
+
         init, step = descent(
-            learned, devices, objective, how.optimizer, how.seed, fit=lambda variables, given: given
+            task, devices, tempered, how.optimizer, how.seed, fit=lambda variables, given: given
         )
         return Algorithm(
             *_functions(init, step, times, task.num_train_examples),
@@ -124,7 +128,7 @@ def _functions(init: Any, step: Any, times: Any, number: int) -> tuple[Any, Any,
         return LangevinChain(moving, energy, count), info._replace(scalars=scalars, rows=None)
 
     def parameters(now: Now, chain: LangevinChain) -> Any:
-        return jax.tree.map(lambda leaf: leaf[None], {"params": chain.moving.variables["params"]})
+        return pytrees.at({"params": chain.moving.variables["params"]}, None)
 
     return started, moved, parameters
 
@@ -133,10 +137,10 @@ def _start(config: Any, task: Learned) -> Start:
     """Draws of the prior, or members of another run."""
     if config.init_from == PRIOR:
         key = jax.random.key(config.seed)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(config.num_chains))
+        keys = pytrees.keys_of(key, jnp.arange(config.num_chains))
         params = jax.vmap(task.sample_prior)(keys)
     else:
-        params = members_of(config, task, task.params_shapes())
+        params = members_of(config, task)
     return Start(given={"params": jax.tree.map(np.asarray, params)})
 
 
@@ -194,7 +198,7 @@ class LangevinReport(PosteriorReport):
             return found
         targets, told = self.task.dataset.targets(self.split), []
         for i in range(len(steps)):
-            sets = jax.tree.map(lambda leaf, i=i: leaf[i], period.kept)
+            sets = pytrees.at(period.kept, i)
             said, mask = self.said(sets, self.split), np.ones(len(targets), bool)
             told.append(self._told(dict(said), targets, mask))
         return found | {name: np.stack([one[name] for one in told]) for name in told[0]}

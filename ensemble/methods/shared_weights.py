@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted
 from ensemble.network import Variables, path_name
@@ -96,7 +97,7 @@ class SharedWeights(Supervised):
             jax.random.fold_in(rng_key, stream) for stream in (_NETWORKS, _FACTORS)
         )
         numbers = jnp.arange(self.num_estimators)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_networks, numbers)
+        keys = pytrees.keys_of(key_networks, numbers)
         each = jax.vmap(super().init_variables)(keys)
 
         def start(path: Any, leaves: jax.Array) -> dict[str, jax.Array]:
@@ -250,9 +251,9 @@ def nth(variables: Variables, k: Any) -> Variables:
     def pick(leaf: dict[str, Any]) -> dict[str, Any]:
         return {name: one if name == SHARED else one[k] for name, one in leaf.items()}
 
-    state = {name: one for name, one in variables.items() if name != "params"}
+    state = pytrees.without(variables, "params")
     params = jax.tree.map(pick, variables["params"], is_leaf=_is_folded)
-    return {**jax.tree.map(lambda leaf: leaf[k], state), "params": params}
+    return {**pytrees.at(state, k), "params": params}
 
 
 def unfolded(variables: Variables) -> Variables:
@@ -275,32 +276,28 @@ def estimators(variables: Variables) -> Variables:
     Args:
         variables: of the members, [M, ...].
     """
-    leaves = jax.tree.leaves(variables)
     found = []
-    for m in range(len(leaves[0])):
+    for m in range(len(jax.tree.leaves(variables)[0])):
         member = jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m]), variables)
-        found += [unfolded(nth(member, k)) for k in range(num_estimators(member))]
+        folded = jax.tree.leaves(member["params"], is_leaf=_is_folded)
+        each = {len(one) for leaf in folded for name, one in leaf.items() if name != SHARED}
+        found += [unfolded(nth(member, k)) for k in range(each.pop())]
     return jax.tree.map(lambda *each: np.stack(each), *found)
 
 
 def apart(members: Fitted) -> Fitted:
-    """The networks, from the trees of shared weights [M, ...]."""
+    """The networks, from the trees of shared weights [M, ...]; members of one stay as they are."""
+    if not any(map(_is_folded, jax.tree.leaves(members.sets["params"], is_leaf=_is_folded))):
+        return members
     sets = estimators(members.sets)
-    num_each = len(next(iter(jax.tree.leaves(sets)))) // members.num_sets
-    member_of = np.repeat(np.arange(members.num_sets), num_each)
+    num_each = len(jax.tree.leaves(sets)[0]) // members.num_sets
     return dataclasses.replace(
         members,
         sets=sets,
-        member_of=member_of,
+        member_of=np.repeat(np.arange(members.num_sets), num_each),
         nouns=("member", "estimator"),
         in_order=False,
     )
-
-
-def num_estimators(variables: Variables) -> int:
-    """K, of the variables of a member."""
-    folded = jax.tree.leaves(variables["params"], is_leaf=_is_folded)
-    return next(len(one) for leaf in folded for name, one in leaf.items() if name != SHARED)
 
 
 def _axes(variables: Variables) -> Variables:

@@ -31,14 +31,13 @@ from ensemble.methods.coordinates import (
     kronecker,
 )
 from ensemble.methods.given_weights import check_number, run_of
-from ensemble.methods.log_density import LogDensity
 from ensemble.network import path_name
 from ensemble.notes import note
 from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
 from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
-from ensemble.task import Learned, Modelled
+from ensemble.task import Learned, LogDensity, Modelled
 
 logger = logging.getLogger("ensemble")
 
@@ -91,35 +90,30 @@ def starting_points(
             f"config.init_from='{config.init_from}' is for log densities; networks have "
             f"'{PRIOR}', '{MAP}', a workdir or a file of weights"
         )
-    shapes = task.params_shapes()
     whitens = config.sampler.mass_matrix == "kronecker"
-    found = members = None
+    params = maximum = None
     # What they refuse is said before the long search.
     if whitens:
         check_kronecker(task)
-    if config.init_from not in (PRIOR, MAP):
-        members = members_of(config, task, shapes)
-    if whitens or config.init_from == MAP:
-        found = find_map(task, density, shapes)
-    coordinates = (
-        kronecker(task, in_memory(task.dataset, "train"), found, config.posterior_temperature)
-        if whitens
-        else identity()
-    )
     if config.init_from == PRIOR:
         params = jax.vmap(task.sample_prior)(rng_keys)
-    elif members is not None:
-        params = members
-    elif whitens:
+    elif config.init_from != MAP:
+        params = members_of(config, task)
+    if whitens or params is None:
+        maximum = find_map(task, density)
+    coordinates = identity()
+    if whitens:
+        train = in_memory(task.dataset, "train")
+        coordinates = kronecker(task, train, maximum, config.posterior_temperature)
+    if params is None and whitens:
+        shapes = task.params_shapes()
         return coordinates, jax.vmap(lambda key: standard_normal(key, shapes))(rng_keys)
-    else:
-        params = spread(density, found, rng_keys)
+    if params is None:
+        params = spread(density, maximum, rng_keys)
     return coordinates, jax.vmap(coordinates.from_params)(params)
 
 
-def find_map(
-    task: Learned, density: LogDensity, params_template: Any, max_iterations: int = 1000
-) -> Any:
+def find_map(task: Learned, density: LogDensity) -> Any:
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
     It ends as `maximise` does. Logistic regression starts from zero, and is searched in coordinates
@@ -128,8 +122,6 @@ def find_map(
     Args:
         task: network and prior.
         density: of `make_log_density`.
-        params_template: tree of arrays or of their shapes.
-        max_iterations: limit.
 
     Returns:
         The parameters at the maximum.
@@ -140,7 +132,7 @@ def find_map(
     coordinates = identity()
     regression = as_regression(task)
     if regression:
-        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), params_template)
+        params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), task.params_shapes())
         if regression.priors:
             # There the Kronecker form is exact: nothing is left to stretch.
             train = in_memory(task.dataset, "train")
@@ -160,13 +152,12 @@ def find_map(
     result = maximise(
         on_host(value_and_grad, coordinates, density.data),
         np.asarray(flat, np.float64),
-        max_iterations,
     )
-    if result.nit >= max_iterations:
+    if result.nit >= _MAP_ITERATIONS:
         logger.warning(
             "The search for the MAP ended at its limit of %d iterations, with a gradient of up to "
             "%.3g nats: where it ended is no maximum.",
-            max_iterations,
+            _MAP_ITERATIONS,
             np.max(np.abs(result.jac)),
         )
     params = coordinates.to_params(unravel(jnp.asarray(result.x, jnp.float32)))
@@ -181,7 +172,7 @@ def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
     return jax.tree.unflatten(structure, drawn)
 
 
-def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: Any) -> Any:
+def members_of(config: ml_collections.FrozenConfigDict, task: Learned) -> Any:
     """Reads the parameters [C, ...] of an ensemble's first live members, or of chains' last draws.
 
     A file of weights is one member.
@@ -191,7 +182,7 @@ def members_of(config: ml_collections.FrozenConfigDict, task: Learned, shapes: A
     """
     where = f"config.init_from={config.init_from!r}"
     if is_file(config.init_from):
-        return _of_file(config, shapes, where)
+        return _of_file(config, task.params_shapes(), where)
     named = f"'{PRIOR}'" if "sgmcmc" in config else f"'{PRIOR}' or '{MAP}'"
     restored = run_of(config, task, f"use {named}")
     check_number(config, len(restored.members), "num_chains")
@@ -279,7 +270,7 @@ def _around_maximum(
             value, grad = value_and_grad(origin + units * position)
             return value, units * grad
 
-        result = maximise(scaled, np.zeros_like(centre), _MAP_ITERATIONS)
+        result = maximise(scaled, np.zeros_like(centre))
         centre = origin + units * result.x
         for share in (0.01, 0.3):  # Of the scales before, which are not yet those here.
             deviations = conditional_deviations(value_and_grad, centre, share * deviations)
@@ -409,9 +400,7 @@ def of_density(density: LogDensity, params: Any) -> ValueAndGrad:
     return on_host(jax.value_and_grad(of_flat), density.data)
 
 
-def maximise(
-    value_and_grad: ValueAndGrad, start: np.ndarray, max_iterations: int
-) -> "scipy.optimize.OptimizeResult":
+def maximise(value_and_grad: ValueAndGrad, start: np.ndarray) -> "scipy.optimize.OptimizeResult":
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
     It ends where float32 can no longer tell a step's gain from rounding, or at the limit.
@@ -419,7 +408,6 @@ def maximise(
     Args:
         value_and_grad: of the log density.
         start: [P], where the search starts.
-        max_iterations: limit.
 
     Returns:
         SciPy's result, of the negative log density.
@@ -454,7 +442,12 @@ def maximise(
         jac=True,
         method="L-BFGS-B",
         callback=log_progress,
-        options={"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": 1e-9, "gtol": 0},
+        options={
+            "maxiter": _MAP_ITERATIONS,
+            "maxfun": 2 * _MAP_ITERATIONS,
+            "ftol": 1e-9,
+            "gtol": 0,
+        },
     )
     logger.info(
         "MAP: log density %.2f nats after %d iterations, %d gradients, %.1f s",

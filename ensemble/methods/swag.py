@@ -18,6 +18,7 @@ import ml_collections
 import numpy as np
 import optax
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods import training
@@ -150,7 +151,7 @@ def draws_of_iterates(
         moving = descent.init(now, batch)
         zeros = jax.tree.map(jnp.zeros_like, moving.variables["params"])
         deviations = jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape), _DEVIATIONS), zeros)
-        kept = {k: v for k, v in moving.variables.items() if k != "params"}
+        kept = pytrees.without(moving.variables, "params")
         kept = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], num_draws, 0), kept)
         return SWAGState(moving, zeros, zeros, deviations, kept)
 
@@ -201,14 +202,14 @@ def draws_of_iterates(
             params = drawn(now, state, k)
 
             def one(i: jax.Array, kept: Any) -> Any:
-                batch = rest.read(fixed, jax.tree.map(lambda leaf: leaf[i], sent), i)
+                batch = rest.read(fixed, pytrees.at(sent, i), i)
                 key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), i)
                 variables = {"params": params, **kept}
                 return task.log_likelihood(variables, batch.inputs, batch.targets, True, key)[
                     1
                 ].state
 
-            first = {k: v for k, v in state.moving.variables.items() if k != "params"}
+            first = pytrees.without(state.moving.variables, "params")
             return jax.lax.fori_loop(0, count, one, first)
 
         kept = jax.lax.map(of_draw, jnp.arange(num_draws))

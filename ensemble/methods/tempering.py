@@ -17,6 +17,7 @@ from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.metrics import default_metric
 from jax.scipy.stats import norm
 
+from ensemble import pytrees
 from ensemble.methods.warmup import Adaptation, Windows
 
 LogDensityFn = Callable[[Any], jax.Array]
@@ -75,7 +76,7 @@ class Replicas(NamedTuple):
 
     def last(self) -> HMCState:
         """The replica at the target."""
-        at = jax.tree.map(lambda leaf: leaf[-1], self.at)
+        at = pytrees.at(self.at, -1)
         return HMCState(at.position, at.target, at.target_grad)
 
 
@@ -93,7 +94,7 @@ class Ladder(NamedTuple):
 
 
 def make_ladder(
-    make_transition: Callable[[LogDensityFn], Callable[..., Any]],
+    kernel: Callable[..., Any],
     target: LogDensityFn,
     reference: LogDensityFn,
     windows: Windows,
@@ -103,8 +104,8 @@ def make_ladder(
     """Makes the functions of a chain's replicas.
 
     Args:
-        make_transition: from a log density to `(rng_key, state, step_size, metric, t) -> (state,
-            info)` of BlackJAX's HMC.
+        kernel: `(logdensity_fn, rng_key, state, step_size, metric, t) -> (state, info)` of
+            BlackJAX's HMC.
         target: log density to be sampled.
         reference: log density that is wide.
         windows: of the warm-up, which every temperature has for itself.
@@ -128,7 +129,7 @@ def make_ladder(
         step_size = windows.step_size(tuning, t)
         # The variance of gradients: modes that lie apart widen positions, but not these.
         metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
-        after, info = make_transition(logdensity_fn)(rng_key, before, step_size, metric, t)
+        after, info = kernel(logdensity_fn, rng_key, before, step_size, metric, t)
         grad = after.logdensity_grad
         tuning = windows.update(tuning, t, grad, grad, info.acceptance_rate)
         energy_before = metric.kinetic_energy(info.momentum) - before.logdensity
@@ -140,7 +141,7 @@ def make_ladder(
 
     def step(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> tuple[Replicas, Any]:
         numbers = jnp.arange(num_replicas)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(rng_key, numbers)
+        keys = pytrees.keys_of(rng_key, numbers)
         # One after another: within the vmap over chains, JAX cannot map a likelihood over shards
         # once more.
         at, tuning, told = jax.lax.map(
@@ -235,7 +236,7 @@ def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
     goes_down = jnp.roll(goes_up, 1)
     order = numbers + goes_up - goes_down  # From which a replica comes.
     return replicas._replace(
-        at=jax.tree.map(lambda leaf: leaf[order], replicas.at),
+        at=pytrees.at(replicas.at, order),
         swaps=replicas.swaps + jnp.where(is_tried, accept, 0),
         num_swaps=replicas.num_swaps + is_tried,
     )

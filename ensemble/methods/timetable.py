@@ -74,24 +74,16 @@ def schedule(config: ml_collections.FrozenConfigDict) -> Schedule:
     """
     peak, times = config.learning_rate, timetable(config)
 
-    def constant(step: jax.Array) -> jax.Array:
-        return jnp.full(jnp.shape(step), peak, jnp.float32)
-
-    def polynomial(step: jax.Array) -> jax.Array:
-        return peak * (1 + step / max(times.num_burn_in, times.steps_per_draw)) ** -DECAY
-
-    def cyclical(step: jax.Array) -> jax.Array:
-        share = (step % times.cycle_steps) / times.cycle_steps
-        return peak / 2 * (1 + jnp.cos(math.pi * share))
-
-    def always(step: jax.Array) -> jax.Array:
-        return jnp.ones(jnp.shape(step), bool)
-
-    def after_descent(step: jax.Array) -> jax.Array:
-        return step % times.cycle_steps >= times.num_burn_in
-
-    return {
-        "constant": Schedule(constant, always),
-        "polynomial": Schedule(polynomial, always),
-        "cyclical": Schedule(cyclical, after_descent),
-    }[config.sgmcmc.schedule]
+    rates: dict[str, optax.Schedule] = {
+        "constant": lambda step: jnp.full(jnp.shape(step), peak, jnp.float32),
+        "polynomial": lambda step: (
+            peak * (1 + step / max(times.num_burn_in, times.steps_per_draw)) ** -DECAY
+        ),
+        "cyclical": lambda step: (
+            peak / 2 * (1 + jnp.cos(math.pi * ((step % times.cycle_steps) / times.cycle_steps)))
+        ),
+    }
+    kind = config.sgmcmc.schedule
+    if kind == "cyclical":
+        return Schedule(rates[kind], lambda step: step % times.cycle_steps >= times.num_burn_in)
+    return Schedule(rates[kind], lambda step: jnp.ones(jnp.shape(step), bool))

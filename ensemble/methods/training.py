@@ -11,6 +11,7 @@ import ml_collections
 import numpy as np
 import optax
 
+from ensemble import pytrees
 from ensemble.config import with_defaults
 from ensemble.config.builtin import DeepEnsemble
 from ensemble.config.keys import MAX_STEPS
@@ -20,7 +21,7 @@ from ensemble.methods.augmenting import augmented, augments, check_augmentation
 from ensemble.methods.descent import apart, descent, ensemble_scores, make_objective
 from ensemble.methods.optimizers import Descent, check_descent, note_stretching
 from ensemble.notes import note
-from ensemble.runtime.algorithm import Algorithm, Between, Data, Now
+from ensemble.runtime.algorithm import Algorithm, Between, Now
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Batches, Fixed, Order, shuffled
 from ensemble.runtime.method import Method, Report
@@ -151,7 +152,7 @@ def create(
         found = Algorithm(
             init,
             step,
-            lambda now, state: jax.tree.map(lambda leaf: leaf[None], state.variables),
+            lambda now, state: pytrees.at(state.variables, None),
             steps,
             feed,
             steps_per_program=in_loop(learned, devices, feed.steps_per_program),
@@ -164,21 +165,40 @@ def create(
             found = with_early_stopping(config, learned, devices, found)
         return found
 
-    return Method(
-        config=given_config,
-        task=task,
+    return of_members(
+        given_config,
+        task,
+        epochs,
         members_learn=learned,
-        num_members=config.ensemble_size,
         place=functools.partial(place, config, learned, how.optimizer),
         algorithm=algorithm,
         report=report(config, task, how),
-        steps_per_epoch=epochs.steps,
-        examples_before=epochs.examples_before,
         num_steps=steps,
-        tracked_split="validation" if "validation" in task.sizes else None,
         may_end_early=bool(config.early_stopping_epochs),
         duration="num_epochs or config.num_steps",
         facts={} if facts is None else facts,
+    )
+
+
+def of_members(
+    config: ml_collections.FrozenConfigDict, task: Any, epochs: Epochs, **more: Any
+) -> Method:
+    """Makes a method of members that see the training data in epochs.
+
+    Args:
+        config: Configuration of the run.
+        task: What the run learns.
+        epochs: Passes of a member over its examples.
+        **more: Further fields of the method.
+    """
+    return Method(
+        config=config,
+        task=task,
+        num_members=config.ensemble_size,
+        steps_per_epoch=epochs.steps,
+        examples_before=epochs.examples_before,
+        tracked_split="validation" if "validation" in task.sizes else None,
+        **more,
     )
 
 
@@ -352,68 +372,70 @@ class StoppingEarly(NamedTuple):
     lowest: jax.Array
     waited: jax.Array
 
+    @classmethod
+    def of(cls, moving: Any) -> "StoppingEarly":
+        """A member that has not been evaluated yet."""
+        return cls(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
+
+    def judged(self, value: jax.Array, patience: int) -> tuple["StoppingEarly", jax.Array]:
+        """The member after an evaluation, and its status.
+
+        Args:
+            value: Criterion, [].
+            patience: Evaluations without a better value after which it stops.
+        """
+        better = value < self.lowest
+        waited = jnp.where(better, 0, self.waited + 1)
+        variables = pytrees.where(better, self.moving.variables, self.variables)
+        status = jnp.where(waited >= patience, Status.STOPPED_EARLY, Status.ACTIVE)
+        status = jnp.where(jnp.isnan(value), Status.NON_FINITE, status)
+        lowest = jnp.where(better, value, self.lowest)
+        return StoppingEarly(variables, self.moving, lowest, waited), status
+
 
 def with_early_stopping(
     config: ml_collections.FrozenConfigDict, task: Learned, devices: Devices, algorithm: Algorithm
 ) -> Algorithm:
-    """Members that stop by the validation split, of which each epoch's end asks."""
+    """The same members, which stop without progress and predict with their best variables.
+
+    They are judged by their loss on the validation split after each epoch. One whose loss is NaN
+    has failed.
+
+    Args:
+        config: Configuration of the run.
+        task: What the members learn.
+        devices: Their placement.
+        algorithm: Of members whose state has `variables`.
+    """
+    patience = config.early_stopping_epochs
     if "validation" not in task.dataset.sizes:
         raise InputError(
-            f"config.early_stopping_epochs={config.early_stopping_epochs} needs a validation "
+            f"config.early_stopping_epochs={patience} needs a validation "
             "split: give one, set config.train_on_all=False, or early_stopping_epochs=0"
         )
     epoch = Epochs.of(config, task.num_train_examples).steps
-    steps = algorithm.num_steps
-    return stopping_early(
-        algorithm,
-        validation_loss(task, devices),
-        Fixed(validation(task, devices)),
-        config.early_stopping_epochs,
-        lambda step: step > 0 and (step % epoch == 0 or step == steps),
-    )
 
+    def losses(variables: Any, batch: Batch) -> jax.Array:
+        predicted = apart(task.predict(variables, batch.inputs), task.num_estimators)
+        return task.likelihood.scores(predicted, batch.targets)[task.likelihood.loss]
 
-def stopping_early(
-    algorithm: Algorithm,
-    criterion: Callable[[Any, Any], jax.Array],
-    data: Data,
-    patience: int,
-    due: Callable[[int], bool],
-) -> Algorithm:
-    """The same members, which stop without progress and predict with their best variables.
-
-    A member whose criterion is NaN has failed.
-
-    Args:
-        algorithm: Of members whose state has `variables`.
-        criterion: `(variables, data) -> []`, the lower the better.
-        data: Data of it.
-        patience: Evaluations without a better value after which a member stops.
-        due: When it is evaluated.
-    """
+    loss = mean_loss(task, devices, losses)
 
     def init(now: Now, batch: Any) -> StoppingEarly:
-        moving = algorithm.init(now, batch)
-        return StoppingEarly(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
+        return StoppingEarly.of(algorithm.init(now, batch))
 
     def step(now: Now, state: StoppingEarly, batch: Any) -> Any:
         moving, info = algorithm.step(now, state.moving, batch)
         return state._replace(moving=moving), info
 
     def evaluate(now: Now, state: StoppingEarly, data: Any) -> tuple[StoppingEarly, jax.Array]:
-        value = criterion(state.moving.variables, data)
-        better = value < state.lowest
-        waited = jnp.where(better, 0, state.waited + 1)
-        variables = jax.tree.map(
-            lambda new, old: jnp.where(better, new, old), state.moving.variables, state.variables
-        )
-        status = jnp.where(waited >= patience, Status.STOPPED_EARLY, Status.ACTIVE)
-        status = jnp.where(jnp.isnan(value), Status.NON_FINITE, status)
-        lowest = jnp.where(better, value, state.lowest)
-        return StoppingEarly(variables, state.moving, lowest, waited), status
+        return state.judged(loss(state.moving.variables, data), patience)
 
-    between = (*algorithm.between, Between(due, evaluate, data))
-    return algorithm._replace(init=init, step=step, between=between)
+    def is_due(step: int) -> bool:
+        return step > 0 and (step % epoch == 0 or step == algorithm.num_steps)
+
+    evaluation = Between(is_due, evaluate, Fixed(validation(task, devices)))
+    return algorithm._replace(init=init, step=step, between=(*algorithm.between, evaluation))
 
 
 def validation(task: Learned, devices: Devices) -> Batch:
@@ -431,14 +453,20 @@ def validation(task: Learned, devices: Devices) -> Batch:
     return Batch(inputs, targets, mask, mask)
 
 
-def validation_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], jax.Array]:
-    """Returns `(variables, blocks) -> []`, the mean loss of one member."""
-    likelihood = task.likelihood
+def mean_loss(
+    task: Learned, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
+) -> Callable[[Any, Batch], jax.Array]:
+    """Returns `(variables, blocks) -> []`, the mean of losses of one member.
+
+    Args:
+        task: What the members learn.
+        devices: Their placement.
+        losses_of: `(variables, batch) -> losses [B]`; that of weight 0 may be anything.
+    """
 
     def of_slice(variables: Any, batch: Batch) -> Any:
-        predicted = apart(task.predict(variables, batch.inputs), task.num_estimators)
-        found = likelihood.scores(predicted, batch.targets)[likelihood.loss]
-        return (jnp.sum(batch.mask * found), jnp.sum(batch.mask)), ()
+        lost = jnp.where(batch.weights > 0, losses_of(variables, batch), 0) * batch.weights
+        return (jnp.sum(lost), jnp.sum(batch.weights)), ()
 
     spread = devices.over_examples(of_slice, unrolls=True)
 
@@ -449,7 +477,7 @@ def validation_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], j
         sums = (jnp.float32(0), jnp.float32(0))
         if task.traits.has_convolutions:  # XLA:CPU convolves slowly within a loop.
             for i in range(len(blocks.mask)):
-                sums, _ = add(sums, jax.tree.map(lambda leaf, i=i: leaf[i], blocks))
+                sums, _ = add(sums, pytrees.at(blocks, i))
         else:
             sums, _ = jax.lax.scan(add, sums, blocks)
         return sums[0] / sums[1]
@@ -476,7 +504,7 @@ def check_members(
     Raises:
         InputError: What they take, and what there is.
     """
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes()))
+    num_params = pytrees.size(task.params_shapes())
     num_predicted = sum(size for name, size in task.sizes.items() if name != "train")
     size, num_outputs = config[key], task.likelihood.num_outputs
     # Parameters, momentum and what is kept, which a checkpoint fetches; predictions of each set.

@@ -25,6 +25,7 @@ from blackjax.adaptation.step_size import (
 )
 from jax.flatten_util import ravel_pytree
 
+from ensemble import pytrees
 from ensemble.methods import leafwise_metric, low_rank_mass
 from ensemble.methods.low_rank_mass import LowRankMass
 
@@ -67,24 +68,17 @@ class Windows(NamedTuple):
     update: Callable[[Adaptation, jax.Array, Any, Any, jax.Array], Adaptation]
 
 
-def make_windows(
-    mass: str,
-    step_size: float,
-    num_warmup: int,
-    target_accept: float,
-    is_by_leaf: bool = False,
-) -> Windows:
+def make_windows(settings: Any, is_by_leaf: bool = False) -> Windows:
     """Makes the warm-up of a chain from its length, so that it is a function of t alone.
 
     Args:
-        mass: of `MASSES`; 'identity' adapts the step size only. The draws of a window are kept for
-            'low_rank', and where it ends the caller computes the mass: `window_ends`.
-        step_size: at the start.
-        num_warmup: draws; under 20 are too few for a mass.
-        target_accept: that dual averaging aims at.
+        settings: of `ensemble.methods.kernels.Settings`. Its mass 'identity' adapts the step size
+            only. The draws of a window are kept for 'low_rank', and where it ends the caller
+            computes the mass: `window_ends`. Under 20 draws are too few for a mass.
         is_by_leaf: whether a diagonal mass is a tree, for `leafwise_metric`.
     """
-    start_averaging, average, averaged = dual_averaging_adaptation(target_accept)
+    mass, step_size, num_warmup = settings.mass, settings.step_size, settings.num_warmup
+    start_averaging, average, averaged = dual_averaging_adaptation(settings.target_accept)
     is_slow, ends_window = _schedule(mass, num_warmup)
     places = _places(is_slow, ends_window)
     start_mass, add_moments, finish_moments = _estimator(mass, is_by_leaf, places)
@@ -182,15 +176,11 @@ def _estimator(
     """Functions that start a mass at a position, take a draw, and finish a window."""
     if mass == LOW_RANK:
         same = lambda mass, *_: mass  # noqa: E731
-        return lambda one: low_rank_mass.start(_num_params(one), places[-1]), same, same
+        return lambda one: low_rank_mass.start(pytrees.size(one), places[-1]), same, same
     if mass == "diagonal" and is_by_leaf:
         return leafwise_metric.start, leafwise_metric.add, leafwise_metric.finish
     start, add, finish = mass_matrix_adaptation(mass != "dense")
-    return lambda position: start(_num_params(position)), add, finish
-
-
-def _num_params(position: Any) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(position))
+    return lambda position: start(pytrees.size(position)), add, finish
 
 
 def _typed(tree: Any) -> Any:
@@ -211,7 +201,7 @@ def untuned(position: Any, step_size: float) -> MCLMCAdaptationState:
         position: of a chain.
         step_size: of the first step.
     """
-    num_params = _num_params(position)
+    num_params = pytrees.size(position)
     return MCLMCAdaptationState(
         L=jnp.sqrt(jnp.float32(num_params)),
         step_size=jnp.float32(step_size),
@@ -252,25 +242,65 @@ def tune_mclmc(
     Returns:
         The state after the tuning, and what was found.
     """
-    number = jnp.int32(0)
+    num_params = pytrees.size(state.position)
 
-    def is_unfinished(carry: tuple[jax.Array, Any, MCLMCAdaptationState]) -> jax.Array:
+    def is_unfinished(carry: Any) -> jax.Array:
         number, _, found = carry
         return (number == 0) | ((number < MAX_TUNINGS) & ~is_usable(found))
 
-    def tune_again(
-        carry: tuple[jax.Array, Any, MCLMCAdaptationState],
-    ) -> tuple[jax.Array, Any, MCLMCAdaptationState]:
+    def tune_again(carry: Any) -> Any:
         number, before, _ = carry
         key = jax.lax.cond(
             number == 0, lambda: rng_key, lambda: jax.random.fold_in(rng_key, number)
         )
         num_descents = jnp.where(number == 0, 0, DESCENT_STEPS)
         after = descend(key, before, start, kernel, logdensity_fn, num_descents)
-        tuned = _tune_once(key, after, start, kernel, logdensity_fn, num_steps, is_diagonal)
-        return number + 1, *tuned
+        return number + 1, *tuned(key, after)
 
-    _, state, found = jax.lax.while_loop(is_unfinished, tune_again, (number, state, _typed(start)))
+    # A third each; with a mass, whose step size is sought again, .3 each and .1 for that.
+    share = 3 * num_steps // 10 if is_diagonal else num_steps // 3
+
+    def tuned(rng_key: jax.Array, state: Any) -> tuple[Any, MCLMCAdaptationState]:
+        key_step_size, key_length = jax.random.split(rng_key)
+        # BlackJAX takes variances as E[x^2] - E[x]^2: far from zero float32 leaves nothing of it.
+        origin = state.position
+
+        def move(offset: Any) -> Any:
+            return jax.tree.map(jnp.add, origin, offset)
+
+        state, found, _ = mclmc_find_L_and_step_size(
+            kernel,
+            num_steps,
+            state._replace(position=jax.tree.map(jnp.zeros_like, origin)),
+            key_step_size,
+            lambda offset: logdensity_fn(move(offset)),
+            frac_tune1=share / num_steps,
+            frac_tune2=share / num_steps,
+            frac_tune3=0,
+            diagonal_preconditioning=is_diagonal,
+            params=start,
+        )
+        state = state._replace(position=move(state.position))
+        if share < 2:  # Too few for an autocorrelation.
+            return state, _typed(found)
+        watched = np.sort(np.random.default_rng(0).permutation(num_params)[:MAX_WATCHED])
+
+        def show(state: Any) -> _Watched:
+            return _Watched(state, ravel_pytree(state.position)[0][watched])
+
+        def watched_kernel(rng_key: jax.Array, state: _Watched, **settings: Any) -> Any:
+            inner, info = kernel(rng_key, state.state, **settings)
+            return show(inner), info
+
+        seek_length = make_adaptation_L(
+            watched_kernel, logdensity_fn, share / num_steps, l_factor=0.4
+        )
+        shown, found = seek_length(show(state), found, num_steps, key_length)
+        return shown.state, _typed(found)
+
+    _, state, found = jax.lax.while_loop(
+        is_unfinished, tune_again, (jnp.int32(0), state, _typed(start))
+    )
     return state, found
 
 
@@ -311,56 +341,7 @@ def descend(
             jnp.abs(info.energy_change) < _DESCENT_ERROR * num_params
         )
         is_taken = info.nonans & is_good
-        state = jax.tree.map(lambda one, other: jnp.where(is_taken, one, other), new, state)
+        state = pytrees.where(is_taken, new, state)
         return state, step_size * jnp.where(is_taken, 1.5, 0.5)
 
     return jax.lax.fori_loop(0, num_steps, step, (state, start.step_size))[0]
-
-
-def _tune_once(
-    rng_key: jax.Array,
-    state: Any,
-    start: MCLMCAdaptationState,
-    kernel: Callable[..., Any],
-    logdensity_fn: Callable[[Any], jax.Array],
-    num_steps: int,
-    is_diagonal: bool,
-) -> tuple[Any, MCLMCAdaptationState]:
-    """One tuning, with the arguments of `tune_mclmc`."""
-    # A third each; with a mass, whose step size is sought again, .3 each and .1 for that.
-    share = 3 * num_steps // 10 if is_diagonal else num_steps // 3
-    key_step_size, key_length = jax.random.split(rng_key)
-    # BlackJAX takes variances as E[x^2] - E[x]^2, of which float32 leaves nothing far from zero.
-    origin = state.position
-
-    def move(offset: Any) -> Any:
-        return jax.tree.map(jnp.add, origin, offset)
-
-    state, found, _ = mclmc_find_L_and_step_size(
-        kernel,
-        num_steps,
-        state._replace(position=jax.tree.map(jnp.zeros_like, origin)),
-        key_step_size,
-        lambda offset: logdensity_fn(move(offset)),
-        frac_tune1=share / num_steps,
-        frac_tune2=share / num_steps,
-        frac_tune3=0,
-        diagonal_preconditioning=is_diagonal,
-        params=start,
-    )
-    state = state._replace(position=move(state.position))
-    if share < 2:  # Too few for an autocorrelation.
-        return state, _typed(found)
-    size = found.inverse_mass_matrix.size
-    watched = np.sort(np.random.default_rng(0).permutation(size)[:MAX_WATCHED])
-
-    def show(state: Any) -> _Watched:
-        return _Watched(state, ravel_pytree(state.position)[0][watched])
-
-    def watched_kernel(rng_key: jax.Array, state: _Watched, **settings: Any) -> Any:
-        inner, info = kernel(rng_key, state.state, **settings)
-        return show(inner), info
-
-    seek_length = make_adaptation_L(watched_kernel, logdensity_fn, share / num_steps, l_factor=0.4)
-    shown, found = seek_length(show(state), found, num_steps, key_length)
-    return shown.state, _typed(found)

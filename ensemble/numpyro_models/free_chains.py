@@ -75,10 +75,7 @@ class _Draw(NamedTuple):
     @classmethod
     def of(cls, settings: Settings, logdensity_fn: Callable[[jax.Array], jax.Array]) -> "_Draw":
         """By settings and the log density of a flat position."""
-        windows = make_windows(
-            settings.mass, settings.step_size, settings.num_warmup, settings.target_accept
-        )
-        return cls(jax.value_and_grad(logdensity_fn), windows)
+        return cls(jax.value_and_grad(logdensity_fn), make_windows(settings))
 
     def begin(self, chain: Chain, t: jax.Array) -> Tree:
         """The tree of draw t before its first leapfrog step."""

@@ -23,7 +23,7 @@ from ensemble.numpyro_models.sharded_model import ShardedModel
 from ensemble.numpyro_models.sharded_rows import check_rows
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import named_sharding
-from ensemble.task import OwnLogDensity, WithoutExamples
+from ensemble.task import LogDensity, WithoutExamples
 
 _MAX_TRACKED = 100
 _NUM_TRIES = 100
@@ -66,7 +66,7 @@ class ModelTask(WithoutExamples):
         """The shapes of one chain's parameters."""
         return self.program.shapes
 
-    def own_log_density(self, mesh: Mesh, may_split: bool) -> OwnLogDensity:
+    def own_log_density(self, mesh: Mesh, may_split: bool) -> LogDensity:
         """The model's: the rows of its sharded plates are split, other data whole everywhere.
 
         Latents of these rows are split too if they may be, lie in plates of one size, and have it
@@ -76,7 +76,7 @@ class ModelTask(WithoutExamples):
         program = self.program
         split = program.on_shards(mesh)
         if split is None:
-            return OwnLogDensity(
+            return LogDensity(
                 lambda: transfer.put(program.arrays, named_sharding(mesh)),
                 lambda arrays: lambda params: program.log_density(params, arrays),
                 run_free=run_on_devices,
@@ -91,12 +91,12 @@ class ModelTask(WithoutExamples):
             check_rows(split, self.starts(keys, from_prior=False))
         layout = split.layout
         if may_split and layout.names:
-            return OwnLogDensity(split.place, split.bind, layout)
+            return LogDensity(split.place, split.bind, layout)
 
         def bind(data: Any, of: ShardedModel = split) -> Any:
             return lambda params: of.bind(data)(of.pad(params))
 
-        return OwnLogDensity(
+        return LogDensity(
             split.place,
             bind,
             bind_reference=lambda data, sd: bind(data, program.reference_on_shards(split)),

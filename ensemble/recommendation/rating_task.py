@@ -21,7 +21,7 @@ from ensemble.recommendation import recommend as recommendation
 from ensemble.recommendation.baselines import RatingBiases, fit_item_means, fit_rating_biases
 from ensemble.recommendation.datasets import RatingDataset
 from ensemble.recommendation.watch_task import OWN, LearnedFactors
-from ensemble.task import DrawReport, OwnLogLikelihood
+from ensemble.task import DrawSections, OwnLogLikelihood
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RatingFactorisation(LearnedFactors):
             value_and_grad = rating_likelihood.by_pairs(log_prob, outputs, mesh)
         return OwnLogLikelihood(place, value_and_grad, "ratings", num_ratings)
 
-    def draw_report(self) -> DrawReport:
+    def draw_report(self) -> DrawSections:
         """What the draws recommend, beside the MAP and simpler models."""
 
         def sections(params: Any, maximum: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class RatingFactorisation(LearnedFactors):
             section = recommendation.recommendation_section(self.dataset, params, scores)
             return {"recommendation": section}
 
-        return DrawReport(sections, needs_maximum=True)
+        return sections
 
     def score_models(self, draws: Any, map_params: Any) -> dict[str, dict[str, float]]:
         """Scores the posterior and simpler models on held-out ratings.

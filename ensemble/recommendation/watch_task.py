@@ -35,7 +35,7 @@ from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
 from ensemble.storage.memory import check_memory
-from ensemble.task import Aux, Defaults, DrawReport, OwnLogLikelihood, Scored
+from ensemble.task import Aux, Defaults, DrawSections, OwnLogLikelihood, Scored
 from ensemble.tasks.learning_data import (
     check_params,
     describe,
@@ -225,7 +225,7 @@ class Factorisation(LearnedFactors):
             predict=lambda params, inputs: {"log_probs": log_probs(params, inputs)},
         )
 
-    def draw_report(self) -> DrawReport:
+    def draw_report(self) -> DrawSections:
         """What the draws recommend, beside the MAP and simpler models."""
 
         def sections(params: Any, maximum: Any) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Factorisation(LearnedFactors):
             section = recommendation.recommendation_section(self.dataset, params, scores)
             return {"recommendation": section}
 
-        return DrawReport(sections, needs_maximum=True)
+        return sections
 
 
 def factor_shapes(

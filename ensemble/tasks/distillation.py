@@ -20,6 +20,7 @@ import numpy as np
 import scipy.stats
 from absl import logging
 
+from ensemble import pytrees
 from ensemble.config import settings
 from ensemble.config.pieces import resolve
 from ensemble.data.source import Source, SplitInputs, check_same_data
@@ -176,7 +177,7 @@ def teaching(teacher: Any) -> Callable[[jax.Array], Predictive]:
         chosen = np.linspace(0, fitted.num_sets - 1, size).round().astype(int)
         fitted = dataclasses.replace(
             fitted,
-            sets=jax.tree.map(lambda leaf: leaf[chosen], fitted.sets),
+            sets=pytrees.at(fitted.sets, chosen),
             member_of=fitted.member_of[chosen],
             num_passes=MAX_NETWORKS // size,
         )

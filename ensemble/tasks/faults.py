@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.data.source import block_size, blocks
+from ensemble import pytrees
+from ensemble.data.source import block_size
 from ensemble.errors import in_own_code
 from ensemble.network import Variables
 from ensemble.task import Learned
@@ -47,7 +48,7 @@ def fault(task: Learned, variables: Variables | None = None) -> str:
 
 def _found(task: Learned, variables: Variables) -> str:
     """What is not finite with these variables, and where; empty if all is."""
-    state = {name: values for name, values in variables.items() if name != "params"}
+    state = pytrees.without(variables, "params")
     key = jax.random.key(0)
 
     @jax.jit
@@ -61,23 +62,16 @@ def _found(task: Learned, variables: Variables) -> str:
         sums = [jnp.sum(leaf) for leaf in jax.tree.leaves(gradients)]
         return jnp.isfinite(log_prob), jnp.isfinite(sum(sums))
 
-    num_seen = 0
-    for block in blocks(task.dataset, "train"):
-        size = min(256, block_size(task.dataset.input_shape))
-        for start in range(0, len(block.targets), size):
-            if num_seen >= _MAX_EXAMPLES:
-                return ""
-            inputs, targets = (array[start : start + size] for array in block)
-            num_seen += len(targets)
-            are_finite, is_gradient_finite = map(
-                np.asarray, loss(variables["params"], inputs, targets)
-            )
-            if not are_finite.all():
-                place = _place(task, variables, inputs, targets)
-                bad = f"{np.sum(~are_finite)} of {len(targets)} training examples"
-                return f"its outputs for {bad} are not finite{place}"
-            if not is_gradient_finite:
-                return "its outputs are finite, but their gradient is not"
+    size = min(256, block_size(task.dataset.input_shape))
+    for start in range(0, min(task.num_train_examples, _MAX_EXAMPLES), size):
+        inputs, targets = task.dataset.read("train", slice(start, start + size))
+        are_finite, is_gradient_finite = map(np.asarray, loss(variables["params"], inputs, targets))
+        if not are_finite.all():
+            place = _place(task, variables, inputs, targets)
+            bad = f"{np.sum(~are_finite)} of {len(targets)} training examples"
+            return f"its outputs for {bad} are not finite{place}"
+        if not is_gradient_finite:
+            return "its outputs are finite, but their gradient is not"
     return ""
 
 

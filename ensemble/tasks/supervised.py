@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 from jax.sharding import Mesh
 
-from ensemble import likelihoods, networks
+from ensemble import likelihoods, networks, pytrees
 from ensemble.config import settings
 from ensemble.data.batches import normalise
 from ensemble.data.labels import class_weights, weights_in_batches
@@ -435,7 +435,7 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
 def _check_values(task: Supervised, config: Mapping[str, Any]) -> None:
     """Refuses, or notes, a network by what it makes of a few examples."""
     shape, name = task.dataset.input_shape, config["model"]
-    if sum(leaf.size for leaf in jax.tree.leaves(task.params_shapes())) > _MAX_COMPUTED:
+    if pytrees.size(task.params_shapes()) > _MAX_COMPUTED:
         return
     call = facts.Called(task.network, shape)  # It is compiled once.
     if facts.mixes_examples(call):

@@ -45,7 +45,9 @@ def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
         loop = loop_of(config, one)
         loop.start()
         loop.go()
-        moving = loop.members.state.held.moving  # Which of the epochs is best, the rows do decide.
+        moving = (
+            loop.members.state.held.best.moving
+        )  # Which of the epochs is best, the rows do decide.
         found.append(loop.devices.fetch_members(moving.variables["params"]))
     gaps = [
         np.abs(a - b).reshape(4, -1).max(axis=1)

@@ -11,14 +11,8 @@ from run_parts import task_of, validated
 import ensemble
 from ensemble.config.pieces import path_of
 from ensemble.fitted import OWN as OF_METHOD
-from ensemble.methods.laplace_member import (
-    added,
-    covered_params,
-    finished,
-    predict_closed,
-    rows_of,
-)
-from ensemble.methods.laplace_structures import LowRank, structure_of
+from ensemble.methods.laplace_member import Approximation, predict_closed
+from ensemble.methods.laplace_structures import LowRank
 from ensemble.tasks.supervised import OWN
 
 STRUCTURES = ("last_layer", "last_layer_kronecker", "diagonal", "kronecker", "low_rank")
@@ -51,23 +45,20 @@ def fit(task, variables, name, rank=5, tau=2.0, is_closed=True, number_of_exampl
     """The curvature of all training examples, and the posterior."""
     read = task.dataset.read("train", slice(number_of_examples))
     seen = task.prepare(jnp.asarray(read.inputs))
-    structure = LowRank(rank) if name == "low_rank" else structure_of(name)
-    covered = covered_params(task, variables, name)
-    sums = structure.nothing(covered)
-    add = jax.jit(
-        lambda sums, number: added(
-            task, name, structure, sums, variables, seen, jnp.ones(len(seen)), number
-        )[0]
-    )
+    member = Approximation(task, name)
+    if name == "low_rank":
+        member.structure = LowRank(rank)
+    structure = member.structure
+    sums = structure.nothing(member.covered(variables))
+    ones = jnp.ones(len(seen))
+    add = jax.jit(lambda sums, number: member.added(variables, sums, number, seen, ones)[0])
     for number in range(structure.num_passes):
         found = add(sums, number)
         sums = jax.tree.map(jnp.add, sums, found) if structure.adds else found
-    log_prob, _ = task.log_likelihood(variables, seen, read.targets)
-    curvature = {"sums": sums, "log_likelihood": log_prob.sum()}
-    found = {**curvature, "sums": structure.spectrum(sums)}
-    tau = jnp.float32(tau)
-    posterior = finished(task, name, is_closed, structure, found, variables, tau)
-    return posterior, curvature, structure
+    log_likelihood = task.log_likelihood(variables, seen, read.targets)[0].sum()
+    spectrum, tau = structure.spectrum(sums), jnp.float32(tau)
+    posterior = member.posterior(variables, spectrum, log_likelihood, tau, is_closed)
+    return posterior, sums, structure
 
 
 def design(task, inputs):
@@ -142,7 +133,8 @@ def exact_curvature(task, variables):
     """The matrix [P, P] of Gauss and Newton, of all training examples one by one."""
     read = task.dataset.read("train", slice(None))
     seen = task.prepare(jnp.asarray(read.inputs))
-    rows = [rows_of(task, variables, "diagonal", one, jnp.float32(1))[0] for one in seen]
+    member = Approximation(task, "diagonal")
+    rows = [member.rows(variables, one, jnp.float32(1))[0] for one in seen]
     flat = [
         np.hstack([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(one)])
         for one in rows
@@ -180,8 +172,8 @@ def test_the_curvature_is_the_hessian_of_a_softmax_regression():
 def test_the_diagonal_is_that_of_the_curvature():
     task = linear_task("categorical")
     variables = random_variables(task)
-    _, curvature, _ = fit(task, variables, "diagonal")
-    found = np.hstack([np.ravel(leaf) for leaf in jax.tree.leaves(curvature["sums"])])
+    _, sums, _ = fit(task, variables, "diagonal")
+    found = np.hstack([np.ravel(leaf) for leaf in jax.tree.leaves(sums)])
     np.testing.assert_allclose(found, np.diag(exact_curvature(task, variables)), rtol=1e-4)
 
 
@@ -190,9 +182,9 @@ def test_kronecker_factors_are_the_exact_fisher_of_a_linear_layer():
     """At 0 every example has the same information: the curvature is a Kronecker product."""
     task = linear_task("categorical")
     variables = random_variables(task, scale=0.0)
-    _, curvature, _ = fit(task, variables, "kronecker")
+    _, sums, _ = fit(task, variables, "kronecker")
     exact = exact_curvature(task, variables)
-    sums, position = curvature["sums"], 0
+    position = 0
     factors = map(jax.tree.leaves, (sums["left"], sums["right"]))
     for left, right in zip(*factors, strict=True):
         size = left.shape[0] * right.shape[0]
@@ -208,8 +200,8 @@ def test_draws_have_the_covariance_by_which_variances_are_told(name):
     """Of a softmax regression: every structure's own, within five standard errors."""
     task = linear_task("categorical")
     variables = random_variables(task)
-    posterior, curvature, structure = fit(task, variables, name, rank=15, is_closed=False)
-    covered = covered_params(task, variables, name)
+    posterior, sums, structure = fit(task, variables, name, rank=15, is_closed=False)
+    covered = Approximation(task, name).covered(variables)
     flat, unravel = jax.flatten_util.ravel_pytree(covered)
     normal = jax.random.normal(jax.random.key(5), (40_000, len(flat)))
     spectrum, tau = posterior["spectrum"], posterior["prior_precision"]
@@ -222,7 +214,6 @@ def test_draws_have_the_covariance_by_which_variances_are_told(name):
     elif name == "diagonal":
         expected = np.diag(1 / (np.diag(exact) + 2))
     elif name == "last_layer_kronecker":
-        sums = curvature["sums"]
         precision = np.kron(sums["left"], sums["right"] / np.trace(sums["right"]))
         order = np.arange(15).reshape(5, 3)  # The tree has the bias first, and the kernel then.
         order = np.concatenate([order[4], order[:4].ravel()])

@@ -14,7 +14,7 @@ from run_parts import mesh_of
 from ensemble import networks
 from ensemble.data import dataset_from_arrays
 from ensemble.methods import start
-from ensemble.methods.log_density import log_density_of_model, make_log_density
+from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import find_map
 from ensemble.priors import parse_prior
 from ensemble.tasks.supervised import classification
@@ -64,7 +64,7 @@ def exact_map(task):
 @pytest.mark.check
 def test_the_map_is_the_maximum(blobs):
     task = make_task(blobs)
-    found = find_map(task, make_density(task), SHAPES)["Dense_0"]
+    found = find_map(task, make_density(task))["Dense_0"]
     expected = exact_map(task)
     np.testing.assert_allclose(found["kernel"], expected[:-1], atol=1e-3)
     np.testing.assert_allclose(found["bias"], expected[-1], atol=1e-3)
@@ -74,7 +74,7 @@ def test_the_map_is_the_maximum(blobs):
 def test_chains_that_start_at_the_map_are_overdispersed(blobs):
     task = make_task(blobs)
     density = make_density(task)
-    found = find_map(task, density, SHAPES)
+    found = find_map(task, density)
     starts = start.spread(density, found, jax.random.split(jax.random.key(0), 64))["Dense_0"]
     inputs, _ = task.dataset.splits["train"]
     inputs = (inputs - task.dataset.shift) * task.dataset.scale
@@ -91,7 +91,7 @@ def narrow(x):
 def starts(logdensity_fn, num_dims, init_from, num_chains=CHAINS):
     model = DensityTask(logdensity_fn, num_dims)
     config = types.SimpleNamespace(init_from=init_from, num_chains=num_chains, model="a density")
-    density = log_density_of_model(model, mesh_of(1), False)
+    density = model.own_log_density(mesh_of(1), False)
     return start.starts_of_model(
         config, model, density, jax.random.split(jax.random.key(2), num_chains)
     )

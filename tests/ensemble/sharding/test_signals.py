@@ -94,7 +94,7 @@ def test_the_search_for_the_map_stops_between_two_iterations(blobs, monkeypatch)
 
         monkeypatch.setattr(stop, "asked", asked)
         with pytest.raises(Interrupted, match="interrupted; resume with: "):
-            start.find_map(task, density, task.params_shapes())
+            start.find_map(task, density)
     assert len(calls) == 3
     signals.check()  # Nobody asks any more.
 

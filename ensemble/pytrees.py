@@ -1,0 +1,37 @@
+"""Trees of arrays, such as parameters: their entries, rows and choices among them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def size(tree: Any) -> int:
+    """Number of entries of all arrays, or of their shapes."""
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+def at(tree: Any, index: Any) -> Any:
+    """Every array at an index: a row, some rows, or with a new axis where it is None."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def merged(tree: Any) -> Any:
+    """Every array with its first two axes as one."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+
+def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Returns all entries but some."""
+    return {name: one for name, one in tree.items() if name not in names}
+
+
+def where(condition: Any, new: Any, old: Any) -> Any:
+    """One of two trees, by a condition that suits all of their arrays."""
+    return jax.tree.map(lambda one, other: jnp.where(condition, one, other), new, old)
+
+
+def keys_of(key: jax.Array, numbers: Any) -> jax.Array:
+    """Keys [N] of numbers, by one key."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
