@@ -30,7 +30,8 @@ from ensemble.methods.log_density import make_log_density
 from ensemble.priors import parse_prior
 from ensemble.sharding import startup
 from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-from ensemble.tasks.supervised import classification
+from ensemble.tasks.learning_data import make_likelihood
+from ensemble.tasks.supervised import Supervised
 
 STEP_SIZE = 1e-3
 NUM_LEAPFROG_STEPS = 20
@@ -52,7 +53,8 @@ def make_density(num_groups: int, dataset: Any) -> tuple[Any, Any]:
     """The task of the logistic regression, and its log density over all devices."""
     devices = jax.devices()
     network = networks.create("logistic_regression", len(dataset.class_names or ()))
-    task = classification(dataset, network, parse_prior("normal(1)"))
+    prior = parse_prior("normal(1)")
+    task = Supervised(dataset, network, make_likelihood(dataset), prior)
     mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
     return task, make_log_density(task, in_memory(dataset, "train"), mesh)
 

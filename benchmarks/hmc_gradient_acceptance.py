@@ -53,8 +53,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     dataset = task.dataset
     split = in_memory(dataset, "train")
     images = split.inputs.reshape(len(split.targets), -1) * np.float64(dataset.scale)
-    params = task.params_shapes()
-    maximum = find_map(task, density, params)
+    params = maximum = find_map(task, density)
     coordinates = kronecker(task, split, maximum)
 
     @jax.jit

@@ -84,11 +84,6 @@ class Fitted:
     nouns: tuple[str, str] = ("member", "set")
     in_order: bool = True
 
-    @classmethod
-    def one_each(cls, sets: Any) -> Fitted:
-        """Wraps members [M, ...] that have one set each."""
-        return cls(sets, np.arange(len(jax.tree.leaves(sets)[0])))
-
     @property
     def num_sets(self) -> int:
         """S."""
@@ -118,16 +113,12 @@ class Fitted:
             member_of=np.searchsorted(chosen, self.member_of[kept]),
         )
 
-    def of_set(self, task: Any) -> Callable[[Any, jax.Array], Arrays]:
-        """What a set says in all its passes: see `in_passes`."""
-        return in_passes(self.predict, task, self.num_passes)
-
     def all_estimators(self, task: Any, inputs: jax.Array) -> Arrays:
         """What all say of raw inputs [B, ...], arrays [E, B, ...], in a program with the sets."""
         # A loop: the program and its compilation hold one set's, whatever S, and on CPU it runs as
         # fast as S programs. vmap would make grouped convolutions, which XLA:CPU has no fast kernel
         # for.
-        of_set = self.of_set(task)
+        of_set = in_passes(self.predict, task, self.num_passes)
         found = jax.lax.map(lambda one: of_set(one, inputs), self.sets)
         if self.num_passes == 1:
             return found

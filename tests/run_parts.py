@@ -28,6 +28,8 @@ from ensemble.runtime.loop import Loop, Periods
 from ensemble.sharding import mesh
 from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.workdir import Workdir
+from ensemble.tasks.learning_data import make_likelihood
+from ensemble.tasks.supervised import Supervised
 
 Path = str | os.PathLike[str]
 
@@ -54,6 +56,11 @@ class Silent:
 
     def __getattr__(self, name: str) -> Callable[..., bool]:
         return lambda *_: False
+
+
+def classification(dataset: Any, network: Any, priors: Any = ()) -> Supervised:
+    """The task of learning classes: with the categorical likelihood."""
+    return Supervised(dataset, network, make_likelihood(dataset), priors)
 
 
 def loop_of(config: Mapping[str, Any], data: Any = None, task: Any = None) -> Loop:

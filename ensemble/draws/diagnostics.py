@@ -117,18 +117,12 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
             num_constant += 1
         else:
             varying[name] = _diagnose(values)
-    worst = {
-        "rhat": _worst("rhat", max, varying),
-        "ess_bulk": _worst("ess_bulk", min, varying),
-        "ess_tail": _worst("ess_tail", min, varying),
-    }
-    rhat, least = worst["rhat"]
+    rhat, least = _worst("rhat", max, varying)
     chance = math.nan
     if least is not None and math.isfinite(rhat):
         chance = _rhat_by_chance(np.asarray(scalars[least], np.float64), len(varying))
-    return Diagnostics(
-        *worst["rhat"], *worst["ess_bulk"], *worst["ess_tail"], chance, num_constant, varying
-    )
+    bulk, tail = (_worst(field, min, varying) for field in ("ess_bulk", "ess_tail"))
+    return Diagnostics(rhat, least, *bulk, *tail, chance, num_constant, varying)
 
 
 def least_ess(posterior: Mapping[str, Any]) -> float:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 
 from ensemble import pytrees
 from ensemble.data.source import Inputs, Source
@@ -98,15 +97,20 @@ class DrawPredictions:
         self, name: str, before: _Predicted, new: list[int], draws: Draws
     ) -> _Predicted:
         kept = draws.positions(np.array(new))[0] if processes.is_main() else {}
-        flat = flatten_dict(kept, sep="/")
-        shapes = processes.from_main(lambda: {name: leaf.shape for name, leaf in flat.items()})
-        flat = {name: flat.get(name, np.zeros(shape, np.float32)) for name, shape in shapes.items()}
-        params = unflatten_dict(processes.tree_from_main(flat), sep="/")
+        shapes = processes.from_main(lambda: jax.tree.map(np.shape, kept))
+        params = processes.tree_from_main(
+            kept
+            or jax.tree.map(
+                lambda shape: np.zeros(shape, np.float32),
+                shapes,
+                is_leaf=lambda one: not isinstance(one, dict),
+            )
+        )
         targets = self._dataset.targets(name)
         rows = targets, np.ones(len(targets), bool)
         arrays, counts, scores = before.arrays, before.counts, list(before.scores)
         for k in range(len(new)):
-            predicted = self._predict(jax.tree.map(lambda leaf, k=k: leaf[:, k], params), name)
+            predicted = self._predict(pytrees.at(params, np.s_[:, k]), name)
             scores.append(jax.tree.map(np.asarray, self._score(dict(predicted), *rows)))
             own = pytrees.at(predicted, np.s_[:, None])
             if arrays:

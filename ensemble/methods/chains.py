@@ -79,12 +79,9 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
         return Devices(number, devices, groups=math.gcd(number, len(devices)))
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
-        density = _density(config, task, devices)
-        report.density = density
+        report.density = density = _density(config, task, devices)
         devices.is_split = density.layout.is_split
-        return _Sampling(config, task, devices, density, settings, num_left_out, tracked).algorithm(
-            steps
-        )
+        return _Sampling(report, devices, density, settings).algorithm(steps)
 
     return Method(
         config=config,
@@ -140,32 +137,23 @@ class _Sampling:
     """The functions of one chain.
 
     Args:
-        config: Configuration of the run.
-        task: What is sampled.
+        report: Report of the run.
         devices: Placement of the chains.
         density: Log density with its data.
         settings: Settings of the sampler.
-        num_left_out: Draws that do not count.
-        tracked: Split that every draw predicts; None: none.
     """
 
     def __init__(
-        self,
-        config: Any,
-        task: Any,
-        devices: Devices,
-        density: LogDensity,
-        settings: Settings,
-        num_left_out: int,
-        tracked: str | None,
+        self, report: ChainReport, devices: Devices, density: LogDensity, settings: Settings
     ):
-        self.config, self.task, self.devices, self.density = config, task, devices, density
-        self.settings, self.num_left_out, self.tracked = settings, num_left_out, tracked
-        self.layout = density.layout
-        self.shapes = self.layout.padded_shapes(task.params_shapes())
-        self.tuning = 0
-        if trait("method", config.method, "tunes_at_once"):
-            self.tuning = config.sampler.num_warmup
+        self.config, self.task, self.tracked = report.config, report.task, report.split
+        self.devices, self.density, self.settings = devices, density, settings
+        self.layout, config = density.layout, report.config
+        self.shapes = self.layout.padded_shapes(self.task.params_shapes())
+        tunes_at_once = trait("method", config.method, "tunes_at_once")
+        self.tuning = config.sampler.num_warmup if tunes_at_once else 0
+        self.keep = every(config.sampler.thinning, report.first + config.sampler.thinning)
+        self.num_left_out = report.first
         self.window_ends = window_ends(settings.mass, settings.num_warmup)
         self.make_metric = None
         if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
@@ -173,13 +161,12 @@ class _Sampling:
             is_identity = config.sampler.mass_matrix == "identity"
             self.make_metric = lambda mass: leafwise_metric(mask, None if is_identity else mass)
         self.examples = None
-        if tracked is not None:
-            self.examples = tracked_examples(task.sizes[tracked])
+        if self.tracked is not None:
+            self.examples = tracked_examples(self.task.sizes[self.tracked])
         self._check_memory()
 
     def algorithm(self, steps: int) -> Algorithm:
         """The method of the chains."""
-        thin = self.config.sampler.thinning
         between = []
         if self.tuning:
             between.append(Between(lambda step: step == 0, self._tune, self._feed))
@@ -193,7 +180,7 @@ class _Sampling:
             parameters=self._parameters,
             num_steps=steps,
             feed=self._feed,
-            keep=every(thin, self.num_left_out + thin),
+            keep=self.keep,
             between=tuple(between),
             start=self._start,
             steps_per_program=min(1024, self.config.log_every_steps) if self._is_free else 64,
@@ -218,23 +205,18 @@ class _Sampling:
 
     def _start(self) -> Start:
         """Finds where chains start, and the coordinates in which they move."""
-        keys = jax.vmap(self._keys)(self._member_keys())[0]
+        numbers, key = jnp.arange(self.config.num_chains), jax.random.key(self.config.seed)
+        keys = jax.vmap(jax.random.split)(pytrees.keys_of(key, numbers))[:, 0]
         with mapped_over_networks():
             found = starting_points(self.config, self.task, self.density, keys)
             coordinates, positions = processes.tree_from_main(found)
         shared = {k: v for k, v in coordinates._asdict().items() if v is not None} or None
         return Start(shared, self.layout.pad(positions, axis=1))
 
-    def _member_keys(self) -> jax.Array:
-        numbers = jnp.arange(self.config.num_chains)
-        key = jax.random.key(self.config.seed)
-        return pytrees.keys_of(key, numbers)
-
     @staticmethod
-    def _keys(member_key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The keys of a chain's start and of its draws."""
-        key_start, key_draws = jax.random.split(member_key)
-        return key_start, key_draws
+    def _key(member_key: jax.Array) -> jax.Array:
+        """The key of a chain's draws; the other half is that of its start."""
+        return jax.random.split(member_key)[1]
 
     @contextlib.contextmanager
     def _traced(self) -> Iterator[None]:
@@ -266,13 +248,13 @@ class _Sampling:
         if position is None:  # Only the shapes are asked for.
             position = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shapes)
         with self._traced():
-            chain = self._sampler(now, batch["data"])[0].init(self._keys(now.key)[1], position)
+            chain = self._sampler(now, batch["data"])[0].init(self._key(now.key), position)
         return chain._replace(rng_key=None)
 
     def _step(self, now: Now, chain: Chain, batch: Any) -> tuple[Chain, Info]:
         with self._traced():
             sampler, coordinates = self._sampler(now, batch["data"])
-            chain = chain._replace(rng_key=self._keys(now.key)[1])
+            chain = chain._replace(rng_key=self._key(now.key))
             chain, info = sampler.step(chain, now.step + self.tuning)
             params = coordinates.to_params(chain.state.position)
             scalars = {**info._asdict(), **self._told(params, batch["tracked"])}
@@ -292,7 +274,7 @@ class _Sampling:
     ) -> tuple[Chain, Any, Any]:
         """Draws of chains that do not wait for each other; of a model, which has no splits."""
         with self._traced():
-            chains = chains._replace(rng_key=jax.vmap(self._keys)(keys)[1])
+            chains = chains._replace(rng_key=jax.vmap(self._key)(keys))
             assert self.density.run_free is not None
             chains, _, (scalars, kept) = self.density.run_free(
                 self.devices.mesh,
@@ -315,12 +297,11 @@ class _Sampling:
             scalars = {**info._asdict(), **self._told(params, None)}
             return scalars, pytrees.at(params, None)
 
-        thin = self.config.sampler.thinning
         return FreeDraws(
             self.settings,
             lambda position: of_params(coordinates.to_params(position)),
             observe,
-            every(thin, self.num_left_out + thin).before,
+            self.keep.before,
             self.num_left_out,
         )
 
@@ -352,7 +333,7 @@ class _Sampling:
         with self._traced():
             sampler = self._sampler(now, batch["data"])[0]
             assert sampler.tune is not None
-            chain = sampler.tune(chain._replace(rng_key=self._keys(now.key)[1]))
+            chain = sampler.tune(chain._replace(rng_key=self._key(now.key)))
         return chain._replace(rng_key=None), jnp.int8(Status.ACTIVE)
 
     def _estimate_mass(self, step: int, chains: Chain) -> Chain:

@@ -75,11 +75,6 @@ class Coordinates(NamedTuple):
         return split_bias(_stretched(stretched, self.directions, 1 / self.stretch), params)
 
 
-def identity() -> Coordinates:
-    """Coordinates that are the parameters."""
-    return Coordinates()
-
-
 def as_regression(task: Learned) -> Supervised | None:
     """The task, if it is multinomial logistic regression, whose curvature is known."""
     return task if isinstance(task, Supervised) and task.is_softmax_regression else None

@@ -100,7 +100,7 @@ def langevin(
             lambda before, after, m: size / 2 * (before + after) / m, moved, momentum, mass
         )
         energies = jax.tree.map(lambda p, m: jnp.sum(p**2 / m), moved, mass)
-        kinetic = sum(jax.tree.leaves(energies)) / pytrees.size(grads)
+        kinetic: jax.Array = sum(jax.tree.leaves(energies)) / pytrees.size(grads)
         return updates, LangevinState(count + 1, state.rng_key, momentum, squares, kinetic)
 
     return optax.GradientTransformation(init, update)

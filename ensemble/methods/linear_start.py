@@ -160,27 +160,23 @@ def _scaled(
     family: Any, location: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """The raw scale output that suits locations [n] best, and the losses [n] with it."""
-    losses_at = _losses_at(family)
     shares = weights / weights.sum()
+    location, targets = location.astype(np.float32), targets.astype(np.float32)
 
-    def loss(raw: float) -> float:
-        return float(shares @ np.asarray(losses_at(raw, location, targets), np.float64))
+    def losses(raw: float) -> np.ndarray:
+        return np.asarray(_losses(family, np.float32(raw), location, targets), np.float64)
 
-    found = scipy.optimize.minimize_scalar(loss, bounds=(-7, 7), method="bounded")
-    return float(found.x), np.asarray(losses_at(found.x, location, targets), np.float64)
+    found = scipy.optimize.minimize_scalar(
+        lambda raw: float(shares @ losses(raw)), bounds=(-7, 7), method="bounded"
+    )
+    return float(found.x), losses(found.x)
 
 
-@functools.lru_cache(maxsize=4)
-def _losses_at(family: Any) -> Any:
-    @jax.jit
-    def losses(raw: jax.Array, location: jax.Array, targets: jax.Array) -> jax.Array:
-        outputs = jnp.stack([location, jnp.full_like(location, raw)], axis=-1)
-        return -family.log_prob(family.init(jax.random.key(0)), outputs, targets)
-
-    def of_arrays(raw: float, location: np.ndarray, targets: np.ndarray) -> jax.Array:
-        return losses(np.float32(raw), location.astype(np.float32), targets.astype(np.float32))
-
-    return of_arrays
+@functools.partial(jax.jit, static_argnums=0)
+def _losses(family: Any, raw: jax.Array, location: jax.Array, targets: jax.Array) -> jax.Array:
+    outputs = jnp.stack([location, jnp.full_like(location, raw)], axis=-1)
+    found: jax.Array = family.log_prob(family.init(jax.random.key(0)), outputs, targets)
+    return -found
 
 
 # Classes.
@@ -202,13 +198,10 @@ def _fit_classes(
     chosen = [(np.zeros((inputs.shape[1], num_classes)), one) for one in constants]
     losses = _class_losses(chosen, inputs, labels, folds)
     score, since = np.average(losses[decide], weights=weights[decide]), 0
-    fits = [
-        LogisticRegression(warm_start=True, max_iter=200, tol=1e-3) for _ in range(folds.number)
-    ]
     rows_of = [_learned(folds, fold) for fold in range(folds.number)]
-    if any(len(np.unique(labels[rows])) < 2 for rows in rows_of):
-        fits = []
-    for strength in _STRENGTHS if fits else ():
+    fits = [LogisticRegression(warm_start=True, max_iter=200, tol=1e-3) for _ in rows_of]
+    is_one_class = any(len(np.unique(labels[rows])) < 2 for rows in rows_of)
+    for strength in () if is_one_class else _STRENGTHS:
         models = []
         for fit, rows, constant in zip(fits, rows_of, constants, strict=True):
             _heed_signals()

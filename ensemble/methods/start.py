@@ -27,7 +27,6 @@ from ensemble.methods.coordinates import (
     Coordinates,
     as_regression,
     check_kronecker,
-    identity,
     kronecker,
 )
 from ensemble.methods.given_weights import check_number, run_of
@@ -84,7 +83,7 @@ def starting_points(
         InputError: `config.init_from` does not suit this run, or the mass the network.
     """
     if isinstance(task, Modelled):
-        return identity(), starts_of_model(config, task, density, rng_keys)
+        return Coordinates(), starts_of_model(config, task, density, rng_keys)
     if config.init_from in (UNIFORM, PATHFINDER):
         raise InputError(
             f"config.init_from='{config.init_from}' is for log densities; networks have "
@@ -101,7 +100,7 @@ def starting_points(
         params = members_of(config, task)
     if whitens or params is None:
         maximum = find_map(task, density)
-    coordinates = identity()
+    coordinates = Coordinates()
     if whitens:
         train = in_memory(task.dataset, "train")
         coordinates = kronecker(task, train, maximum, config.posterior_temperature)
@@ -129,7 +128,7 @@ def find_map(task: Learned, density: LogDensity) -> Any:
     Raises:
         InputError: the log density is not finite at the start.
     """
-    coordinates = identity()
+    coordinates = Coordinates()
     regression = as_regression(task)
     if regression:
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), task.params_shapes())

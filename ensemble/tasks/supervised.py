@@ -125,13 +125,9 @@ class Supervised(Defaults):
         own = self.likelihood.init(jax.random.fold_in(rng_key, _OWN_STREAM))
         return {**variables, "params": {**params, OWN: own}}
 
-    def init_params(self, rng_key: jax.Array) -> Any:
-        """Starts the parameters of one network as training does."""
-        return self.init_variables(rng_key)["params"]
-
     def params_shapes(self) -> Any:
         """The shapes of one network's parameters."""
-        return jax.eval_shape(self.init_params, jax.random.key(0))
+        return jax.eval_shape(self.init_variables, jax.random.key(0))["params"]
 
     def log_prior(self, params: Any) -> jax.Array:
         """Returns log p(params) up to a constant, nats; zero without a prior."""
@@ -377,11 +373,6 @@ def create_network(
         packing = networks.Packing(config["num_estimators"], packed["alpha"], packed["gamma"])
     own = settings("model", config)
     return networks.create(config["model"], likelihood.num_outputs, own, dtype, quantiles, packing)
-
-
-def classification(dataset: Source, network: Network, priors: tuple[Prior, ...] = ()) -> Supervised:
-    """The task of learning classes: with the categorical likelihood."""
-    return Supervised(dataset, network, make_likelihood(dataset), priors)
 
 
 def check_network(task: Supervised, config: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_parts import classification
 from small_runs import make_blobs
 
 from ensemble import networks, read_model
@@ -17,7 +18,6 @@ from ensemble.fitted import Fitted
 from ensemble.metrics.abstention import Rule, fit_abstention
 from ensemble.predictor import Ensemble
 from ensemble.priors import parse_prior
-from ensemble.tasks.supervised import classification
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -29,7 +29,7 @@ def make_predictor(data, **keys):
     seeds = jax.random.split(jax.random.key(0), 3)
     inputs = jnp.zeros((1, *data["inputs"].shape[1:]))
     variables = jax.vmap(network.init, in_axes=(0, None))(seeds, inputs)
-    fitted = Fitted.one_each(jax.tree.map(np.asarray, variables))
+    fitted = Fitted(jax.tree.map(np.asarray, variables), np.arange(3))
     return Ensemble([(task, fitted)], range(3), 1, **keys)
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_parts import classification
 from small_runs import make_blobs
 
 from ensemble import networks
@@ -21,7 +22,6 @@ from ensemble.export import MODEL_READER, export
 from ensemble.fitted import Fitted
 from ensemble.predictor import Ensemble
 from ensemble.priors import parse_prior
-from ensemble.tasks.supervised import classification
 
 SERVER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "serve.py"
 
@@ -34,7 +34,7 @@ def served(tmp_path_factory):
     task = classification(dataset_from_arrays(data), network, parse_prior("none"))
     keys = jax.random.split(jax.random.key(0), 3)
     variables = jax.vmap(network.init, in_axes=(0, None))(keys, jnp.zeros((1, 6)))
-    fitted = Fitted.one_each(jax.tree.map(np.asarray, variables))
+    fitted = Fitted(jax.tree.map(np.asarray, variables), np.arange(3))
     predictor = Ensemble([(task, fitted)], range(3), 1)
     (folder / "model.bin").write_bytes(export(predictor))
     for file in (MODEL_READER, SERVER):

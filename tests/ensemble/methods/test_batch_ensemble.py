@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from run_parts import classification
 
 from ensemble import networks
 from ensemble.config.pieces import path_of
@@ -19,7 +20,7 @@ from ensemble.methods.shared_weights import (
     unfolded,
 )
 from ensemble.networks import layers
-from ensemble.tasks.supervised import Supervised, classification
+from ensemble.tasks.supervised import Supervised
 
 NUM_ESTIMATORS = 3
 INPUTS = np.random.default_rng(3).normal(size=(11, 8, 8, 1)).astype(np.float32)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from run_parts import mesh_of, over_chains
+from run_parts import classification, mesh_of, over_chains
 
 from ensemble import networks
 from ensemble.data import dataset_from_arrays
@@ -17,7 +17,6 @@ from ensemble.methods.log_density import (
 )
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
-from ensemble.tasks.supervised import classification
 
 NUM_CLASSES = 3
 

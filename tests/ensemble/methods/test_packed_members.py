@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_parts import classification
 
 from ensemble import networks
 from ensemble.data.dataset import dataset_from_arrays
 from ensemble.methods.shared_weights import ALL, OWN, SharedWeights, nth, unfolded
 from ensemble.networks import Packing, layers
-from ensemble.tasks.supervised import classification
 
 NUM_ESTIMATORS = 3
 INPUTS = np.random.default_rng(3).normal(size=(11, 8, 8, 1)).astype(np.float32)

@@ -9,7 +9,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 from density_task import DensityTask
-from run_parts import mesh_of
+from run_parts import classification, mesh_of
 
 from ensemble import networks
 from ensemble.data import dataset_from_arrays
@@ -17,7 +17,6 @@ from ensemble.methods import start
 from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import find_map
 from ensemble.priors import parse_prior
-from ensemble.tasks.supervised import classification
 
 SHAPES = {
     "Dense_0": {

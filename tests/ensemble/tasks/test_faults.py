@@ -5,10 +5,10 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_parts import classification
 
 from ensemble.data import dataset_from_arrays
 from ensemble.tasks.faults import fault
-from ensemble.tasks.supervised import classification
 
 
 class Network:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
-from run_parts import mesh_of, over_chains
+from run_parts import classification, mesh_of, over_chains
 
 from ensemble import networks
 from ensemble.data import dataset_from_arrays
@@ -16,7 +16,7 @@ from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.task import Defaults
 from ensemble.tasks import linear_likelihood
-from ensemble.tasks.supervised import Supervised, classification
+from ensemble.tasks.supervised import Supervised
 
 NUM_CLASSES = 4
 

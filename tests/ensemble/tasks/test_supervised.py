@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_config
-from run_parts import validated
+from run_parts import classification, validated
 
 from ensemble import InputError, networks, notes
 from ensemble.data import dataset_from_arrays
@@ -17,7 +17,7 @@ from ensemble.methods.descent import make_objective
 from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.tasks.learning_data import make_likelihood
-from ensemble.tasks.supervised import Supervised, check_network, classification
+from ensemble.tasks.supervised import Supervised, check_network
 
 KEY = jax.random.key(3)
 START = 0.5
@@ -119,7 +119,7 @@ def test_what_training_maximises_has_a_gradient_by_them(dataset):
 
 def test_priors_reach_them(dataset):
     task = scaled_task(dataset, "likelihood/*=normal(0.25), *=normal(1)")
-    params = task.init_params(KEY)
+    params = task.init_variables(KEY)["params"]
     moved = {**params, "likelihood": {"log_scale": jnp.zeros(())}}
     difference = task.log_prior(moved) - task.log_prior(params)
     np.testing.assert_allclose(difference, 0.5 * (START / 0.25) ** 2, rtol=1e-4)
