@@ -35,3 +35,11 @@ def where(condition: Any, new: Any, old: Any) -> Any:
 def keys_of(key: jax.Array, numbers: Any) -> jax.Array:
     """Keys [N] of numbers, by one key."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+
+
+def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
+    """Draws a tree of independent standard normal variables."""
+    leaves, structure = jax.tree.flatten(shapes)
+    keys = jax.random.split(rng_key, len(leaves))
+    drawn = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, drawn)

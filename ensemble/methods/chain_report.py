@@ -128,19 +128,15 @@ class PosteriorReport(KeptReport):
         """
         raise NotImplementedError
 
-    def more_sections(self, run: Any) -> dict[str, Any]:
-        """Entries beside `posterior`, which every process asks for."""
-        return {}
-
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """The posterior, and the average draw's scores."""
         names = [name for name in REPORTED_SPLITS if name in self.task.sizes]
-        average_draw, more = self.average_draw(run, names), self.more_sections(run)
+        average_draw = self.average_draw(run, names)
         if not processes.is_main():
             return {}
         self.predicted.note_fewer(run.draws)
         posterior = self.posterior(run, timing["member_examples_per_second"])
-        return {**more, "single_draw": average_draw, "posterior": posterior}
+        return {"single_draw": average_draw, "posterior": posterior}
 
     def counted(self, run: Any) -> dict[str, np.ndarray]:
         """Scalars [C, T] of the draws that count, of the live chains."""
@@ -149,17 +145,7 @@ class PosteriorReport(KeptReport):
     def write(self, run: Any) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""
         if processes.is_main():
-            write_posterior(
-                run.where.work,
-                run.draws,
-                self.first,
-                run.live,
-                self.diagnose(run),
-                self.config.posterior_temperature,
-                self.split,
-                self.traced,
-                self.most,
-            )
+            write_posterior(run, self)
 
 
 class ChainReport(PosteriorReport):
@@ -254,9 +240,9 @@ class ChainReport(PosteriorReport):
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """The posterior; of a model by its own results."""
-        if not isinstance(self.task, Modelled):
-            return super().sections(run, timing)
         sections, rate = self.more_sections(run), timing["member_examples_per_second"]
+        if not isinstance(self.task, Modelled):
+            return sections | super().sections(run, timing)
         if not processes.is_main():
             return {}
         self._results = self.task.results(run.draws, self.first, run.live)

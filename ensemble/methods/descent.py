@@ -11,6 +11,7 @@ import optax
 
 from ensemble import pytrees
 from ensemble.errors import InputError
+from ensemble.methods.optimizers import Descent
 from ensemble.network import Variables
 from ensemble.runtime.algorithm import Info, Now
 from ensemble.runtime.devices import Devices
@@ -136,9 +137,7 @@ def descent(
     task: Learned,
     devices: Devices,
     objective: Objective,
-    optimizer: optax.GradientTransformation,
-    seed: Callable[[Any, jax.Array], Any] | None = None,
-    own: Callable[[jax.Array], dict[str, jax.Array]] | None = None,
+    how: Descent,
     fit: Callable[[Variables, Any], Variables] | None = None,
 ) -> tuple[Callable[..., Descending], Callable[..., tuple[Descending, Info]]]:
     """Returns `init` and `step` of members that descend.
@@ -147,9 +146,7 @@ def descent(
         task: What they learn.
         devices: Placement of the members.
         objective: What is maximised.
-        optimizer: Makes steps of gradients of the mean loss.
-        seed: `(fresh state of the optimiser, key of a member) -> state`, where it is its own.
-        own: What else of the objective differs by member, by its key.
+        how: How they descend.
         fit: `(variables, given) -> variables` of members that start from given weights.
     """
     gradient = gradients(task, devices, objective)
@@ -159,14 +156,14 @@ def descent(
         variables = dict(task.init_variables(now.key))
         if now.given is not None and fit is not None:
             variables = fit(variables, now.given)
-        state = optimizer.init(variables["params"])
-        return Descending(variables, seed(state, now.key) if seed else state)
+        state = how.optimizer.init(variables["params"])
+        return Descending(variables, how.seed(state, now.key) if how.seed else state)
 
     def step(now: Now, state: Descending, batch: Batch) -> tuple[Descending, Info]:
         key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), now.step)
-        found = gradient(state.variables, batch, key, own(now.key) if own else {})
+        found = gradient(state.variables, batch, key, how.own(now.key) if how.own else {})
         params, moved, ok = update_member(
-            optimizer, state.variables["params"], state.optimizer, found.gradients, found.loss
+            how.optimizer, state.variables["params"], state.optimizer, found.gradients, found.loss
         )
         scores = task.likelihood.scores(apart(found.predicted, num_each), batch.targets)
         shown = jnp.sum(batch.mask * scores[progress]) / jnp.sum(batch.mask)

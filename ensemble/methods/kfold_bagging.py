@@ -294,7 +294,7 @@ class _Functions:
     def __init__(self, bagging: _Bagging, devices: Devices):
         self.bagging, self.devices, self.task = bagging, devices, bagging.learned
         objective = make_objective(bagging.config, self.task)
-        self.begin, self.move = descent(self.task, devices, objective, bagging.how.optimizer)
+        self.begin, self.move = descent(self.task, devices, objective, bagging.how)
         self.loss = training.mean_loss(self.task, devices, self._losses)
 
     def _start(self, now: Now, is_linear: jax.Array, rate: jax.Array) -> Held:

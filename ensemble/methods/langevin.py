@@ -27,7 +27,6 @@ import optax
 
 from ensemble import pytrees
 from ensemble.methods.optimizers import Descent
-from ensemble.methods.start import standard_normal
 from ensemble.methods.timetable import Timetable, schedule
 from ensemble.runtime.streams import Stream
 
@@ -91,7 +90,7 @@ def langevin(
         size = jnp.sqrt(2 * learning_rate(count) / (num_examples * (1 + decay)))
         moved = jax.tree.map(lambda p, g: p - size * num_examples * g, state.momentum, grads)
         rng_key = jax.random.fold_in(jax.random.wrap_key_data(state.rng_key), count)
-        noise = standard_normal(rng_key, grads)
+        noise = pytrees.standard_normal(rng_key, grads)
         scale = jnp.sqrt(1 - decay**2) * is_noisy(count)
         momentum = jax.tree.map(
             lambda p, m, xi: decay * p + scale * jnp.sqrt(m) * xi, moved, mass, noise
@@ -100,7 +99,7 @@ def langevin(
             lambda before, after, m: size / 2 * (before + after) / m, moved, momentum, mass
         )
         energies = jax.tree.map(lambda p, m: jnp.sum(p**2 / m), moved, mass)
-        kinetic: jax.Array = sum(jax.tree.leaves(energies)) / pytrees.size(grads)
+        kinetic: Any = sum(jax.tree.leaves(energies)) / pytrees.size(grads)
         return updates, LangevinState(count + 1, state.rng_key, momentum, squares, kinetic)
 
     return optax.GradientTransformation(init, update)

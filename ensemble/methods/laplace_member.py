@@ -262,10 +262,7 @@ def predict_draw(
     member, (variables, posterior) = Approximation(task, name), parts_of_set(one)
     rng_key = jax.random.fold_in(jax.random.wrap_key_data(posterior["rng_key"]), Stream.DRAWS)
     covered = member.covered(variables)
-    leaves, tree = jax.tree.flatten(covered)
-    keys = jax.random.split(jax.random.fold_in(rng_key, number), len(leaves))
-    numbers = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
-    normal = jax.tree.unflatten(tree, numbers)
+    normal = pytrees.standard_normal(jax.random.fold_in(rng_key, number), covered)
     off = member.structure.draw(posterior["spectrum"], posterior["prior_precision"], normal)
     seen = Supervised.prepare(task, inputs)
     # Not `jax.jvp`: what has a gradient of its own, as convolutions on CPU, has no other.

@@ -79,9 +79,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
             log_prob, aux = objective(*args)
             return log_prob / config.posterior_temperature, aux
 
-        init, step = descent(
-            task, devices, tempered, how.optimizer, how.seed, fit=lambda variables, given: given
-        )
+        init, step = descent(task, devices, tempered, how, lambda variables, given: given)
         return Algorithm(
             *_functions(init, step, times, task.num_train_examples),
             num_steps=times.num_steps,

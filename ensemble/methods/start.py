@@ -19,6 +19,7 @@ from blackjax.vi import pathfinder
 from flax.traverse_util import flatten_dict
 from jax.flatten_util import ravel_pytree
 
+from ensemble import pytrees
 from ensemble.config.builtin import MAP, PATHFINDER, PRIOR, UNIFORM, is_file
 from ensemble.data.source import in_memory
 from ensemble.draws.store import Draws
@@ -106,7 +107,7 @@ def starting_points(
         coordinates = kronecker(task, train, maximum, config.posterior_temperature)
     if params is None and whitens:
         shapes = task.params_shapes()
-        return coordinates, jax.vmap(lambda key: standard_normal(key, shapes))(rng_keys)
+        return coordinates, jax.vmap(lambda key: pytrees.standard_normal(key, shapes))(rng_keys)
     if params is None:
         params = spread(density, maximum, rng_keys)
     return coordinates, jax.vmap(coordinates.from_params)(params)
@@ -161,14 +162,6 @@ def find_map(task: Learned, density: LogDensity) -> Any:
         )
     params = coordinates.to_params(unravel(jnp.asarray(result.x, jnp.float32)))
     return processes.tree_from_main(density.layout.strip(params))
-
-
-def standard_normal(rng_key: jax.Array, shapes: Any) -> Any:
-    """Draws a tree of independent standard normal variables."""
-    leaves, structure = jax.tree.flatten(shapes)
-    keys = jax.random.split(rng_key, len(leaves))
-    drawn = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, drawn)
 
 
 def members_of(config: ml_collections.FrozenConfigDict, task: Learned) -> Any:

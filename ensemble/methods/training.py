@@ -148,7 +148,7 @@ def create(
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = batches(config, learned, devices, numbers, steps, how.own is not None)
-        init, step = descent(learned, devices, objective, how.optimizer, how.seed, how.own, fit)
+        init, step = descent(learned, devices, objective, how, fit)
         found = Algorithm(
             init,
             step,

@@ -16,13 +16,11 @@ from ensemble.draws.store import (
     LOG_DENSITY,
     LOG_PROB,
     VALUE,
-    Draws,
     is_diagnostic,
     tracked_scalars,
 )
 from ensemble.draws.unadjusted_bias import expected_bias
 from ensemble.report import charts, plots
-from ensemble.storage.workdir import Workdir
 
 _MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
 
@@ -179,25 +177,21 @@ def _modes(
     return disagreement.modes_apart({one: counted[names[one]] for one in worst[:_MAX_LOOKED_AT]})
 
 
-def write_posterior(
-    work: Workdir,
-    draws: Draws,
-    first: int,
-    live: Sequence[int],
-    found: Diagnostics,
-    temperature: float,
-    tracked_split: str | None,
-    traced: Sequence[str],
-    most: int,
-) -> None:
-    """Writes plots of the chains, and the live ones as `posterior.nc` for ArviZ."""
-    panels = charts.chains_of(
-        draws.scalars(), live, first, [*traced, ""][0], tracked_split, found._asdict()
-    )
+def write_posterior(run: Any, report: Any) -> None:
+    """Writes plots of the chains, and the live ones as `posterior.nc` for ArviZ.
+
+    Args:
+        run: of the chains.
+        report: an `ensemble.methods.chain_report.PosteriorReport`.
+    """
+    work, draws, first, some = run.where.work, run.draws, report.first, list(run.live)
+    found, tracked = report.diagnose(run)._asdict(), tracked_scalars(draws, first, some)
+    score = [*report.traced, ""][0]
+    panels = charts.chains_of(draws.scalars(), some, first, score, report.split, found)
     plots.write(work.plots, panels)
-    some, counted = list(live), draws.scalars(first)
+    counted = draws.scalars(first)
     info = {name: one[some] for name, one in counted.items() if not name.startswith(LOG_PROB)}
-    positions, kept = draws.positions(draws.predicting(most))
+    positions, kept = draws.positions(draws.predicting(report.most))
     params = {
         name: leaf[some]
         for name, leaf in flatten_dict(positions.get("params", {}), sep="/").items()
@@ -205,10 +199,10 @@ def write_posterior(
     # ArviZ marks divergences by position: parameters, kept for some draws, are a group apart.
     all_draws = first + np.arange(counted[LOG_DENSITY].shape[1])
     groups = {"sample_stats": diagnostics.sample_stats(info, all_draws)}
-    if tracked := tracked_scalars(draws, first, live):
+    if tracked:
         groups["posterior"] = diagnostics.to_dataset(tracked, all_draws)
     if params:
         groups["params"] = diagnostics.to_dataset(params, kept)
     data = diagnostics.to_arviz(groups)
-    data.attrs |= {"temperature": temperature, "chains": some}
+    data.attrs |= {"temperature": report.config.posterior_temperature, "chains": some}
     diagnostics.write_netcdf(work.path / "posterior.nc", data)
