@@ -208,9 +208,10 @@ class _Curvature(Approximation):
     def _by_passes(self, data: Batch) -> Callable[[Any], jax.Array]:
         """The loss of a set on the validation split."""
 
-        likelihood, passes = self.task.likelihood, jnp.arange(self.passes)
+        likelihood = self.task.likelihood
 
         def losses(one: Any, batch: Batch) -> jax.Array:
+            passes = jnp.arange(self.passes)
             said = jax.lax.map(lambda k: self.predict(self.task, one, k, batch.inputs), passes)
             return likelihood.scores(said, batch.targets)[likelihood.loss]
 

@@ -220,11 +220,10 @@ class Approximation:
         tried = jnp.asarray(_PRECISIONS, jnp.float32)
         best = tried[jnp.argmax(jax.lax.map(log_evidence, tried))]
         precision = jnp.where(jnp.isnan(precision), best, precision)
-        if is_closed:
-            number = self.task.likelihood.num_outputs
-            spectrum = self.structure.kept(spectrum, precision, number)
+        number = self.task.likelihood.num_outputs
+        kept = self.structure.kept(spectrum, precision, number) if is_closed else spectrum
         return {
-            "spectrum": spectrum,
+            "spectrum": kept,
             "prior_precision": precision,
             "log_marginal_likelihood": log_evidence(precision),
         }
