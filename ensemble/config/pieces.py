@@ -352,7 +352,7 @@ METHODS = Kind(
         "swag": _M + "swag:create",
         "mc_dropout": _M + "mc_dropout:create",
         "batch_ensemble": _M + "batch_ensemble:create",
-        "packed_ensemble": _M + "batch_ensemble:create_packed",
+        "packed_ensemble": _M + "batch_ensemble:create",
         "hyper_ensemble": _M + "hyper_ensemble:create",
         "kfold_bagging": _M + "kfold_bagging:create",
         "laplace": _M + "laplace:create",

@@ -19,7 +19,6 @@ from ensemble.methods.optimizers import create_descent
 from ensemble.methods.shared_weights import ALL, SharedWeights, apart
 from ensemble.runtime import loading
 from ensemble.runtime.method import Method
-from ensemble.task import Learned
 
 
 class EstimatorReport(training.DescentReport):
@@ -31,18 +30,9 @@ class EstimatorReport(training.DescentReport):
         return None if found is None else apart(found)
 
 
-def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
-    """Makes batch ensembles."""
-    return _of_estimators(config, task, config.adapters)
-
-
-def create_packed(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
-    """Makes packed ensembles; the network of the task is that of one estimator."""
-    return _of_estimators(config, task, ALL)
-
-
-def _of_estimators(config: ml_collections.FrozenConfigDict, task: Any, adapters: str) -> Method:
-    learned = SharedWeights.of(task, config.num_estimators, adapters)
+def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
+    """Makes the method of a configuration; packed ensembles have no adapters, and share nothing."""
+    learned = SharedWeights.of(task, config.num_estimators, config.get("adapters", ALL))
     return training.create(config, task, create_descent, learned=learned, report=EstimatorReport)
 
 

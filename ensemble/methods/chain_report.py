@@ -1,6 +1,6 @@
 """What runs of chains say: convergence on the way, the posterior in the end."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -79,16 +79,11 @@ class PosteriorReport(KeptReport):
         """Places of the draws that predict among those that count."""
         return draws.predicting(self.most) - self.first
 
-    def average_draw(self, run: Any, splits: Iterable[str]) -> dict[str, dict[str, float]]:
-        """Mean scores of single draws of the live chains, by split."""
+    def average_draw(self, run: Any, split: str) -> dict[str, float]:
+        """Mean scores of single draws of the live chains on a split."""
         rows = [run.numbers.index(k) for k in run.live]
-        return {
-            split: {
-                name: float(values[rows].mean())
-                for name, values in self.predicted.average_draw(split, run.draws).items()
-            }
-            for split in splits
-        }
+        found = self.predicted.average_draw(split, run.draws)
+        return {name: float(values[rows].mean()) for name, values in found.items()}
 
     def monitored(self, run: Any) -> dict[str, float]:
         """Convergence, and the mean scores of single draws."""
@@ -96,7 +91,7 @@ class PosteriorReport(KeptReport):
             return {}
         scalars = {}
         if self.split is not None and self.has_predictions(run):
-            found = self.average_draw(run, [self.split])[self.split]
+            found = self.average_draw(run, self.split)
             scalars = {f"{self.split}/average_draw/{name}": one for name, one in found.items()}
         if processes.is_main():  # Which alone has the draws.
             tracked = tracked_scalars(run.draws, self.first, run.live)
@@ -130,8 +125,8 @@ class PosteriorReport(KeptReport):
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """The posterior, and the average draw's scores."""
-        names = [name for name in REPORTED_SPLITS if name in self.task.sizes]
-        average_draw = self.average_draw(run, names)
+        splits = [name for name in REPORTED_SPLITS if name in self.task.sizes]
+        average_draw = {split: self.average_draw(run, split) for split in splits}
         if not processes.is_main():
             return {}
         self.predicted.note_fewer(run.draws)

@@ -14,7 +14,7 @@ directions of the least curvature that is left are found by LOBPCG, and stretche
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -151,8 +151,8 @@ def _hessian_product(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
     blocks = []
-    for start in range(0, len(split.targets), _BLOCK):
-        inputs = _with_bias(regression, split.inputs[start : start + _BLOCK]).astype(np.float32)
+    for block in _with_bias(regression, split):
+        inputs = block.astype(np.float32)
         blocks.append((inputs, scipy.special.softmax(inputs @ params.astype(np.float32), axis=1)))
 
     def product(vectors: np.ndarray) -> np.ndarray:
@@ -221,12 +221,14 @@ def _prior_sd(regression: Supervised, params: Any) -> np.ndarray:
     return np.asarray(join_bias(sds), np.float64)[:, 0]
 
 
-def _with_bias(regression: Supervised, raw: np.ndarray) -> np.ndarray:
-    """Raw inputs [N, ...] as the network sees them, flat, and a 1: [N, R] float64."""
+def _with_bias(regression: Supervised, split: Examples) -> Iterator[np.ndarray]:
+    """Blocks of inputs as the network sees them, flat, and a 1: [n, R] float64."""
     source = regression.dataset
-    normalised = normalise(raw, source.shift, source.scale, source.squash)
-    inputs = np.asarray(normalised, np.float64)
-    return np.pad(inputs.reshape(len(raw), -1), ((0, 0), (0, 1)), constant_values=1)
+    for start in range(0, len(split.targets), _BLOCK):
+        raw = split.inputs[start : start + _BLOCK]
+        normalised = normalise(raw, source.shift, source.scale, source.squash)
+        inputs = np.asarray(normalised, np.float64).reshape(len(raw), -1)
+        yield np.pad(inputs, ((0, 0), (0, 1)), constant_values=1)
 
 
 def _curvature(
@@ -235,8 +237,7 @@ def _curvature(
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_outputs, num_outputs))
-    for start in range(0, len(split.targets), _BLOCK):
-        inputs = _with_bias(regression, split.inputs[start : start + _BLOCK])
+    for inputs in _with_bias(regression, split):
         probs = scipy.special.softmax(inputs @ params, axis=1)
         roots = np.sqrt(np.maximum(1 - np.sum(probs**2, axis=1), 0))
         weighted = roots[:, None] * inputs

@@ -403,7 +403,7 @@ def _make_tempering(
             "method='parallel_tempering' holds all parameters of a chain on one device, and these "
             "are split over several; use 'hmc'"
         )
-    ladder = make_ladder(
+    init_ladder, step_ladder = make_ladder(
         functools.partial(_draw_hmc, settings),
         logdensity_fn,
         reference_fn or standard_normal,
@@ -413,12 +413,12 @@ def _make_tempering(
     )
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
-        replicas = ladder.init(position)
+        replicas = init_ladder(position)
         return Chain(rng_key, replicas.last(), replicas)
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
         rng_key = jax.random.fold_in(chain.rng_key, t)
-        replicas, told = ladder.step(rng_key, chain.adaptation, t)
+        replicas, told = step_ladder(rng_key, chain.adaptation, t)
         state = replicas.last()
         draw = _draw_info(state.logdensity, *pytrees.at(told, -1))
         # And one of each replica where it has come to.

@@ -72,10 +72,10 @@ def fitted(saved: OnDisk) -> Fitted:
     """The members that are on disk, with their keys."""
     found = loading.fitted(saved)
     key = jax.random.key(saved.config["seed"])
-    keys = [jax.random.key_data(jax.random.fold_in(key, k)) for k in saved.live]
+    keys = jax.random.key_data(pytrees.keys_of(key, np.array(saved.live)))
     return dataclasses.replace(
         found,
-        sets={**found.sets, OWN: np.stack(keys)},
+        sets={**found.sets, OWN: np.asarray(keys)},
         predict=predict_pass,
         num_passes=saved.config["num_draws"],
         nouns=_NOUNS,

@@ -227,23 +227,19 @@ def starts_of_model(
     if config.init_from not in (MAP, PATHFINDER):
         return _last_draws(config, model, density)
     evenly = model.starts(rng_keys, from_prior=False)
-    first, unravel = ravel_pytree(_chain(evenly, 0))
-    value_and_grad = of_density(density, _chain(evenly, 0))
+    first, unravel = ravel_pytree(pytrees.at(evenly, 0))
+    value_and_grad = of_density(density, pytrees.at(evenly, 0))
     keys = [jax.random.fold_in(key, _AWAY) for key in rng_keys]
     if config.init_from == MAP:
         flat = [
             _around_maximum(
-                value_and_grad, ravel_pytree(_chain(evenly, k))[0], key, str(config.model)
+                value_and_grad, ravel_pytree(pytrees.at(evenly, k))[0], key, str(config.model)
             )
             for k, key in enumerate(keys)
         ]
     else:
         flat = _along_paths(density, value_and_grad, evenly, keys)
     return jax.vmap(unravel)(jnp.asarray(np.stack(flat), first.dtype))
-
-
-def _chain(positions: Any, k: int) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf[k]), positions)
 
 
 def _around_maximum(
@@ -317,7 +313,7 @@ def _along_paths(
             flat.append(away(value_and_grad, centre, SPREAD * move))
         else:
             lost.append(k)
-            flat.append(np.asarray(ravel_pytree(_chain(starts, k))[0]))
+            flat.append(np.asarray(ravel_pytree(pytrees.at(starts, k))[0]))
     if lost:
         note(
             f"Pathfinder found no approximation from the starts of chains "
@@ -359,9 +355,9 @@ def _last_draws(
         name: jnp.asarray(leaf[: config.num_chains, -1], jnp.float32)
         for name, leaf in positions.items()
     }
-    value_and_grad = of_density(density, _chain(chosen, 0))
+    value_and_grad = of_density(density, pytrees.at(chosen, 0))
     for k in range(config.num_chains):
-        value, grad = value_and_grad(np.asarray(ravel_pytree(_chain(chosen, k))[0]))
+        value, grad = value_and_grad(np.asarray(ravel_pytree(pytrees.at(chosen, k))[0]))
         if not (np.isfinite(value) and np.isfinite(grad).all()):
             raise InputError(
                 f"{where}: the log density or its gradient is not finite at the last draw of chain "

@@ -80,19 +80,6 @@ class Replicas(NamedTuple):
         return HMCState(at.position, at.target, at.target_grad)
 
 
-class Ladder(NamedTuple):
-    """How the replicas of a chain move.
-
-    Attributes:
-        init: `(position) -> Replicas`, all of which are there.
-        step: `(rng_key, replicas, t) -> (replicas, (info, energy_error, step_size))`, draw t; what
-            is said of each replica's transition, [K], with BlackJAX's info.
-    """
-
-    init: Callable[[Any], Replicas]
-    step: Callable[[jax.Array, Replicas, jax.Array], tuple[Replicas, Any]]
-
-
 def make_ladder(
     kernel: Callable[..., Any],
     target: LogDensityFn,
@@ -100,8 +87,12 @@ def make_ladder(
     windows: Windows,
     num_replicas: int,
     num_warmup: int,
-) -> Ladder:
+) -> tuple[Callable[[Any], Replicas], Callable[..., tuple[Replicas, Any]]]:
     """Makes the functions of a chain's replicas.
+
+    These are `(position) -> replicas`, all of which are there; and `(rng_key, replicas, t) ->
+    (replicas, (info, energy_error, step_size))`, draw t, with what is said of each replica's
+    transition, [K], with BlackJAX's info.
 
     Args:
         kernel: `(logdensity_fn, rng_key, state, step_size, metric, t) -> (state, info)` of
@@ -150,7 +141,7 @@ def make_ladder(
         replicas = swapped(rng_key, replicas._replace(at=at, tuning=tuning), t)
         return adapted(replicas, t, num_warmup), told
 
-    return Ladder(init, step)
+    return init, step
 
 
 def standard_normal(position: Any) -> jax.Array:

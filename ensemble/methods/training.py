@@ -440,16 +440,14 @@ def with_early_stopping(
 
 def validation(task: Learned, devices: Devices) -> Batch:
     """The validation split, raw, in blocks [n, 256, ...]; the mask is zero for padding."""
-    inputs, targets = task.dataset.read("validation", slice(None))
-    size = min(_BLOCK, len(inputs))
-    rows = np.arange(len(inputs) + -len(inputs) % size)
-    mask = (rows < len(inputs)).astype(np.float32)
-    arrays = jax.tree.map(
-        lambda leaf: np.asarray(leaf)[np.minimum(rows, len(inputs) - 1)], (inputs, targets)
-    )
-    blocks = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (*arrays, mask))
-    placed = devices.put_examples(blocks, axis=1)
-    inputs, targets, mask = placed
+    examples = task.dataset.read("validation", slice(None))
+    number = len(examples.inputs)
+    size = min(_BLOCK, number)
+    rows = np.arange(number + -number % size)
+    mask = (rows < number).astype(np.float32)
+    arrays = *pytrees.at(examples, np.minimum(rows, number - 1)), mask
+    blocks = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), arrays)
+    inputs, targets, mask = devices.put_examples(blocks, axis=1)
     return Batch(inputs, targets, mask, mask)
 
 

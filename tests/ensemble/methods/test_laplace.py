@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from conftest import small_config
+from jax.flatten_util import ravel_pytree
 from run_parts import task_of, validated
 
 import ensemble
@@ -158,7 +159,7 @@ def test_the_curvature_is_the_hessian_of_a_softmax_regression():
     variables = random_variables(task)
     read = task.dataset.read("train", slice(None))
     seen, labels = task.prepare(jnp.asarray(read.inputs)), jnp.asarray(read.targets)
-    flat, unravel = jax.flatten_util.ravel_pytree(variables["params"])
+    flat, unravel = ravel_pytree(variables["params"])
 
     def loss(flat):
         return -task.log_likelihood({"params": unravel(flat)}, seen, labels)[0].sum()
@@ -202,11 +203,11 @@ def test_draws_have_the_covariance_by_which_variances_are_told(name):
     variables = random_variables(task)
     posterior, sums, structure = fit(task, variables, name, rank=15, is_closed=False)
     covered = Approximation(task, name).covered(variables)
-    flat, unravel = jax.flatten_util.ravel_pytree(covered)
+    flat, unravel = ravel_pytree(covered)
     normal = jax.random.normal(jax.random.key(5), (40_000, len(flat)))
     spectrum, tau = posterior["spectrum"], posterior["prior_precision"]
     draw = jax.vmap(lambda z: structure.draw(spectrum, tau, unravel(z)))
-    draws = np.asarray(jax.vmap(lambda one: jax.flatten_util.ravel_pytree(one)[0])(draw(normal)))
+    draws = np.asarray(jax.vmap(lambda one: ravel_pytree(one)[0])(draw(normal)))
     found = np.cov(draws, rowvar=False)
     exact = exact_curvature(task, variables)
     if name in ("last_layer", "low_rank"):
