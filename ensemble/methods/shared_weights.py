@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -60,34 +59,36 @@ class SharedWeights(Supervised):
         """
         fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
         found = cls(**fields, num_estimators=num_estimators, adapters=adapters)
-        _ = found._factors  # Whether the network has what they are of.
+        found._factors("", 0)  # Whether the network has what they are of.
         return found
 
     @functools.cached_property
-    def _factors(self) -> Callable[[str, int], Factors | None]:
-        """From a leaf's path in `params` and its axes to its factors; None: it is not shared."""
-        if self.adapters == ALL:
-            return lambda path, num_axes: None
-        if self.adapters == "rank_one":
-            return _of_all_kernels
-        variables = jax.eval_shape(super().init_variables, jax.random.key(0))
-        kernels = _dense_kernels(variables["params"])
+    def _layers(self) -> tuple[list[str], set[str]]:
+        """Paths of the kernels of dense layers, in their order, and of the arrays of the last."""
+        params = jax.eval_shape(super().init_variables, jax.random.key(0))["params"]
+        leaves = [(path_name(path), leaf) for path, leaf in jax.tree.leaves_with_path(params)]
+        kernels = [name for name, leaf in leaves if name.endswith("kernel") and leaf.ndim == 2]
         ends = {*map(path_name, (self.output_layer or {}).values())}
         if not ends or kernels[0] in ends or self.traits.has_convolutions:
             raise InputError(
                 f"config.adapters={self.adapters!r} is for networks that begin and "
                 "end with a dense layer each, such as 'mlp'; use 'rank_one'"
             )
+        return kernels, ends
 
-        def of_mini(path: str, num_axes: int) -> Factors | None:
-            return None if path in ends else {ROWS: True} if path == kernels[0] else {}
-
-        def of_dense(path: str, num_axes: int) -> Factors | None:
-            if path in ends or num_axes < 2:
-                return None
-            return {ROWS: path == kernels[0], COLUMNS: False} if path in kernels else {}
-
-        return of_mini if self.adapters == "tabm_mini" else of_dense
+    def _factors(self, path: str, num_axes: int) -> Factors | None:
+        """The factors of a leaf, by its path in `params` and its axes; None: it is not shared."""
+        if self.adapters == ALL:
+            return None
+        if self.adapters == "rank_one":  # But for biases, of which attention has some of two axes.
+            is_kernel = num_axes > 1 and not path.endswith("bias")
+            return {ROWS: True, COLUMNS: True} if is_kernel else None
+        kernels, ends = self._layers
+        if path in ends or (self.adapters == "tabm" and num_axes < 2):
+            return None
+        if self.adapters == "tabm_mini":
+            return {ROWS: True} if path == kernels[0] else {}
+        return {ROWS: path == kernels[0], COLUMNS: False} if path in kernels else {}
 
     # Parameters.
 
@@ -206,21 +207,14 @@ class SharedWeights(Supervised):
 
 def _in_turn(fn: Callable[..., Any], axes: Any, *args: Any) -> Any:
     """`jax.vmap(fn, axes)(*args)` by a loop; axes are 0 or None."""
+    map_all = functools.partial(jax.tree.map, is_leaf=lambda one: one is None)
+    whole = jax.tree.broadcast(axes, args, is_leaf=lambda one: one is None)
+    mapped = map_all(lambda axis, leaf: None if axis is None else leaf, whole, args)
 
-    def is_none(axis: Any) -> bool:
-        return axis is None
+    def one(mapped: Any) -> Any:
+        return fn(*map_all(lambda some, leaf: leaf if some is None else some, mapped, args))
 
-    leaves, structure = jax.tree.flatten(args)
-    whole = jax.tree.leaves(jax.tree.broadcast(axes, args, is_leaf=is_none), is_leaf=is_none)
-    is_mapped = [axis is not None for axis in whole]
-
-    def one(mapped: list[jax.Array]) -> Any:
-        rest = iter(mapped)
-        pairs = zip(leaves, is_mapped, strict=True)
-        found = [next(rest) if is_one else leaf for leaf, is_one in pairs]
-        return fn(*jax.tree.unflatten(structure, found))
-
-    return jax.lax.map(one, [*itertools.compress(leaves, is_mapped)])
+    return jax.lax.map(one, mapped)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -231,18 +225,6 @@ def _with_gradient_times(factor: int, leaf: jax.Array) -> jax.Array:
 _with_gradient_times.defvjp(
     lambda factor, leaf: (leaf, None), lambda factor, _, gradient: (factor * gradient,)
 )
-
-
-def _dense_kernels(params: Any) -> list[str]:
-    """The paths of the kernels [F, K] of dense layers, in the order of their names."""
-    leaves = [(path_name(path), leaf) for path, leaf in jax.tree.leaves_with_path(params)]
-    return [name for name, leaf in leaves if name.endswith("kernel") and leaf.ndim == 2]
-
-
-def _of_all_kernels(path: str, num_axes: int) -> Factors | None:
-    """Factors of all leaves of two axes and more, but for biases, which attention has of two."""
-    is_kernel = num_axes > 1 and not path.endswith("bias")
-    return {ROWS: True, COLUMNS: True} if is_kernel else None
 
 
 def nth(variables: Variables, k: Any) -> Variables:
