@@ -126,6 +126,7 @@ def predictive_section(
     is_told = not np.isnan(rhats).any()
     log_probs = np.stack([scalars[name][:, predicting] for name in names], axis=-1)
     error = error_of_draws(log_probs, min(ess, log_probs[..., 0].size))
+    bound, nll, nll_interval = error or (None, None, None)
     return {
         "num_examples": len(names),
         "num_draws": len(predicting),
@@ -135,8 +136,8 @@ def predictive_section(
             for level in RHAT_LEVELS
         },
         "ess_bulk_min": ess,
-        "error": None if error is None else error.bound,
-        "nll": None if error is None else error.nll,
-        "nll_interval": None if error is None else error.nll_interval,
+        "error": bound,
+        "nll": nll,
+        "nll_interval": nll_interval,
         "interval_over": OVER,
     }

@@ -6,8 +6,6 @@ variance errs in proportion to step_size^2 and the energy's variance to step_siz
 goes with the cube root of the second. The factors were found on Gaussians; a test simulates them.
 """
 
-from typing import NamedTuple
-
 OF_MEAN = 0.13
 """Relative error of a standard deviation, in the mean over directions, per cube root of nats^2."""
 OF_WORST = 0.35
@@ -19,27 +17,18 @@ MEAN_LIMIT = 2e-3
 of 100 directions err by more than the formula says, and near the limit of stability by anything."""
 
 
-class Bias(NamedTuple):
-    """The relative bias of standard deviations: .01 is one percent of a posterior standard
-    deviation.
-
-    Attributes:
-        mean: over directions; None where it is not known.
-        worst: the largest that one direction may have; None where it is not known.
-    """
-
-    mean: float | None
-    worst: float | None
-
-
-def expected_bias(energy_variance: float, num_params: int) -> Bias:
+def expected_bias(energy_variance: float, num_params: int) -> tuple[float | None, float | None]:
     """What standard deviations err by on a Gaussian of any widths, for a mean stays right there.
 
     Args:
         energy_variance: mean square of a step's energy error, nats^2 per parameter.
         num_params: number of parameters.
+
+    Returns:
+        The relative bias of standard deviations, .01 is one percent of them: the mean over
+        directions, and the largest that one direction may have; None where these are not known.
     """
     total = energy_variance * num_params
     worst = OF_WORST * total ** (1 / 3) if total < NEAR_LIMIT else None
     is_told = total < NEAR_LIMIT or energy_variance < MEAN_LIMIT
-    return Bias(OF_MEAN * energy_variance ** (1 / 3) if is_told else None, worst)
+    return OF_MEAN * energy_variance ** (1 / 3) if is_told else None, worst

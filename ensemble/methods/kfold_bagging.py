@@ -369,10 +369,9 @@ class _Functions:
 
     def next_trial(self, now: Now, state: Tried, status: jax.Array, data: Any) -> Any:
         """Notes how a trial went, and begins the next; after the last one the best goes on."""
-        number, settings = now.step // self.bagging.trial - 1, self.bagging
-        held = state.held
-        loss = jnp.where(held.is_lost, jnp.inf, held.best.lowest)
-        losses = state.losses.at[:, number].set(loss)
+        settings, held = self.bagging, state.held
+        number = now.step // settings.trial - 1
+        losses = state.losses.at[:, number].set(jnp.where(held.is_lost, jnp.inf, held.best.lowest))
         real = ~jnp.asarray(self.devices.is_padding)
         tried = real & jnp.isfinite(losses).any(axis=1)
         tried = jnp.where(tried.any(), tried, real)
@@ -382,10 +381,10 @@ class _Functions:
         kept = pytrees.where(best == number, held, state.kept)
         is_last = number == settings.num_trials - 1
         # The last trial has the better start of those before.
-        starts = jnp.array([*settings.starts, False][: settings.num_trials])
+        starts = jnp.array([*settings.starts, False])
         of_best = starts[jnp.argmin(means[: len(settings.starts)])]
         is_lower = number + 1 == settings.num_trials - 1
-        is_linear = jnp.where(is_lower, of_best, starts[jnp.minimum(number + 1, len(starts) - 1)])
+        is_linear = jnp.where(is_lower, of_best, starts[number + 1])
         rate = jnp.where(is_lower, _LOWER, 1.0)
 
         def begin(number: jax.Array, key: jax.Array) -> Held:
@@ -394,7 +393,7 @@ class _Functions:
         started = self.devices.map_members(begin)(now.number, now.key)
         going_on = pytrees.where(is_last, kept, started)
         going_on = going_on._replace(is_lost=jnp.zeros_like(going_on.is_lost))
-        lost = is_last & ~jnp.isfinite(losses[:, jnp.minimum(best, losses.shape[1] - 1)])
+        lost = is_last & ~jnp.isfinite(losses[:, best])
         status = jnp.where(lost, jnp.int8(Status.NON_FINITE), status)
         chosen = jnp.full_like(state.chosen, best)
         return Tried(going_on.best.variables, going_on, kept, losses, chosen), status
@@ -435,8 +434,7 @@ class BaggingReport(EstimatorReport):
         else:
             trial = int(run.devices.fetch_members(run.loop.members.state.chosen)[0])
         rate = float(self.descent.learning_rate(step - begun)) * bagging.rate(trial)
-        found = super(training.DescentReport, self).scalars(run, period)
-        return {"train/learning_rate": rate, **found}
+        return {**super().scalars(run, period), "train/learning_rate": rate}
 
     def _held(self, run: Any, is_wide: bool = False) -> HeldPredictions:
         """Predictions of the live members at their best, of the rows that they hold out.
@@ -461,7 +459,7 @@ class BaggingReport(EstimatorReport):
         factor = processes.from_main(lambda: fitted_factor(self.task.likelihood, held, size)) or 1
         state = run.loop.members.state
         plain = _unwidened(state.variables)
-        wide = jax.tree.map(lambda one: one * np.float32(factor), plain[WIDTH])
+        wide = {"factor": plain[WIDTH]["factor"] * np.float32(factor)}
         state = state._replace(variables={**plain, WIDTH: wide})
         run.loop.members = run.loop.members._replace(state=state)
         return True

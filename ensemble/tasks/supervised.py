@@ -169,11 +169,10 @@ class Supervised(Defaults):
         """
         own: Mapping[str, Any] = {}
         if self._has_own:
-            params = dict(variables["params"])
-            own = params.pop(OWN)
-            variables = {**variables, "params": params}
+            own = variables["params"][OWN]
+            variables = {**variables, "params": pytrees.without(variables["params"], OWN)}
         fitted = {name: variables[name] for name in (LINEAR, WIDTH) if name in variables}
-        variables = {name: one for name, one in variables.items() if name not in fitted}
+        variables = pytrees.without(variables, *fitted)
         outputs, state = self.network.apply(variables, inputs, train, rng_key)
         outputs = widened(outputs)
         if LINEAR in fitted:
