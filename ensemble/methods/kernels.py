@@ -232,7 +232,7 @@ def _make_hamiltonian(
         metric = metric_of(inverse_mass)
         state, info = kernel(settings, logdensity_fn, rng_key, before, step_size, metric, t)
         energy_before = metric.kinetic_energy(info.momentum) - before.logdensity
-        return state, _draw_info(state.logdensity, info, info.energy - energy_before, step_size)
+        return state, _draw_info(state, info, info.energy - energy_before, step_size)
 
     return _windowed(
         settings,
@@ -242,12 +242,10 @@ def _make_hamiltonian(
     )
 
 
-def _draw_info(
-    log_density: jax.Array, info: Any, energy_error: jax.Array, step_size: jax.Array
-) -> DrawInfo:
+def _draw_info(state: Any, info: Any, energy_error: jax.Array, step_size: jax.Array) -> DrawInfo:
     """What a draw of hmc or nuts says, by BlackJAX's info."""
     return DrawInfo(
-        log_density=log_density,
+        log_density=state.logdensity,
         acceptance_rate=info.acceptance_rate,
         is_divergent=info.is_divergent,
         energy_error=jnp.where(jnp.isnan(energy_error), jnp.inf, energy_error),
@@ -404,12 +402,7 @@ def _make_tempering(
             "are split over several; use 'hmc'"
         )
     init_ladder, step_ladder = make_ladder(
-        functools.partial(_draw_hmc, settings),
-        logdensity_fn,
-        reference_fn or standard_normal,
-        make_windows(settings),
-        settings.num_replicas,
-        settings.num_warmup,
+        settings, _draw_hmc, logdensity_fn, reference_fn or standard_normal
     )
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
@@ -420,7 +413,7 @@ def _make_tempering(
         rng_key = jax.random.fold_in(chain.rng_key, t)
         replicas, told = step_ladder(rng_key, chain.adaptation, t)
         state = replicas.last()
-        draw = _draw_info(state.logdensity, *pytrees.at(told, -1))
+        draw = _draw_info(state, *pytrees.at(told, -1))
         # And one of each replica where it has come to.
         num_gradients = jnp.sum(told[0].num_integration_steps + 1)
         return Chain(chain.rng_key, state, replicas), draw._replace(num_gradients=num_gradients)

@@ -182,7 +182,11 @@ def adamw(
 
 def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
     """Returns what a configuration says, over a horizon of `num_steps`."""
-    schedule = learning_rate_schedule(config, num_steps)
+    return descent_by(config, learning_rate_schedule(config, num_steps))
+
+
+def descent_by(config: ml_collections.FrozenConfigDict, schedule: optax.Schedule) -> Descent:
+    """Returns a descent by the optimiser of a configuration, with a learning rate by step."""
     return Descent(schedule, create_optimizer(config, schedule))
 
 

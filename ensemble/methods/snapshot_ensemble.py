@@ -16,7 +16,7 @@ import optax
 
 from ensemble.errors import InputError
 from ensemble.methods import training
-from ensemble.methods.optimizers import Descent, create_optimizer, in_one_program
+from ensemble.methods.optimizers import descent_by, in_one_program
 from ensemble.runtime.algorithm import Algorithm, Keep
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.kept import KeptReport
@@ -55,9 +55,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
             f"has {steps}; lower it, or raise config.num_epochs"
         )
 
-    def descent(config: ml_collections.FrozenConfigDict, steps: int) -> Descent:
-        schedule = cyclical_cosine(config.learning_rate, steps, number)
-        return Descent(schedule, create_optimizer(config, schedule))
+    schedule = cyclical_cosine(config.learning_rate, steps, number)
 
     def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:
         ends = np.array(cycle_ends(steps, number))
@@ -70,7 +68,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     return training.create(
         config,
         task,
-        descent,
+        lambda own, _: descent_by(own, schedule),
         wrap=wrap,
         report=SnapshotReport,
         num_kept=number,

@@ -22,7 +22,7 @@ from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods import training
-from ensemble.methods.optimizers import Descent, create_optimizer, in_one_program
+from ensemble.methods.optimizers import descent_by, in_one_program
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Now
 from ensemble.runtime.devices import Devices
@@ -87,27 +87,15 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
             "config.num_epochs"
         )
 
-    def descent(config: ml_collections.FrozenConfigDict, steps: int) -> Descent:
-        schedule = falling_then_constant(config.learning_rate, swag.lr_factor, start)
-        return Descent(schedule, create_optimizer(config, schedule))
-
+    schedule = falling_then_constant(config.learning_rate, swag.lr_factor, start)
     number = swag.num_iterates
     ends = [start + math.ceil((i + 1) * (steps - start) / number) for i in range(number)]
-
-    def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:
-        rest = None
-        if task.traits.has_state:
-            own = training.with_own_keys(config)
-            count = max(training.Epochs.of(own, task.num_train_examples).steps, _MIN_BATCHES)
-            batches = training.batches(own, task, devices, numbers, count)
-            rest = _Batches(batches, count)
-        return draws_of_iterates(algorithm, task, ends, config.num_draws, rest)
 
     return training.create(
         config,
         task,
-        descent,
-        wrap=wrap,
+        lambda own, _: descent_by(own, schedule),
+        wrap=functools.partial(draws_of_iterates, config, task, ends),
         report=SWAGReport,
         # The mean, the variances, deviations in half the bytes, and the draws.
         num_kept=2 + -(-number // 2) + config.num_draws,
@@ -125,7 +113,6 @@ class _Batches:
 
     def __init__(self, batches: Any, count: int):
         self._batches, self._count, self.per_member = batches, count, False
-        self.read = batches.read
 
     @functools.cached_property
     def fixed(self) -> Any:
@@ -134,18 +121,24 @@ class _Batches:
 
 
 def draws_of_iterates(
-    descent: Algorithm, task: Learned, ends: Sequence[int], num_draws: int, rest: _Batches | None
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    ends: Sequence[int],
+    descent: Algorithm,
+    devices: Devices,
+    numbers: Sequence[int],
 ) -> Algorithm:
     """The same members, which predict with draws of what they pass.
 
     Args:
-        descent: Of members whose state has `variables`.
+        config: Configuration of the run.
         task: What they learn.
         ends: Steps after which an iterate is collected.
-        num_draws: Draws of each member.
-        rest: Batches for the statistics of draws; None: the network has none.
+        descent: Of members whose state has `variables`.
+        devices: Their placement.
+        numbers: Their numbers.
     """
-    stops, number = np.array(ends), len(ends)
+    stops, number, num_draws = np.array(ends), len(ends), config.num_draws
 
     def init(now: Now, batch: Any) -> SWAGState:
         moving = descent.init(now, batch)
@@ -194,20 +187,17 @@ def draws_of_iterates(
 
     def settle(now: Now, state: SWAGState, data: Any) -> tuple[SWAGState, jax.Array]:
         """Statistics of each draw, of training batches."""
-        assert rest is not None
         fixed, sent = data
-        count = len(jax.tree.leaves(sent)[0])
 
         def of_draw(k: jax.Array) -> Any:
             params = drawn(now, state, k)
 
             def one(i: jax.Array, kept: Any) -> Any:
-                batch = rest.read(fixed, pytrees.at(sent, i), i)
+                batch = batches.read(fixed, pytrees.at(sent, i), i)
                 key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), i)
                 variables = {"params": params, **kept}
-                return task.log_likelihood(variables, batch.inputs, batch.targets, True, key)[
-                    1
-                ].state
+                _, aux = task.log_likelihood(variables, batch.inputs, batch.targets, True, key)
+                return aux.state
 
             first = pytrees.without(state.moving.variables, "params")
             return jax.lax.fori_loop(0, count, one, first)
@@ -216,6 +206,10 @@ def draws_of_iterates(
         return state._replace(collections=kept), jnp.int8(Status.ACTIVE)
 
     between = descent.between
-    if rest is not None:
+    if task.traits.has_state:
+        own = training.with_own_keys(config)
+        count = max(training.Epochs.of(own, task.num_train_examples).steps, _MIN_BATCHES)
+        batches = training.batches(own, task, devices, numbers, count)
+        rest = _Batches(batches, count)
         between += (Between(lambda step: step == ends[-1], settle, rest),)
     return descent._replace(init=init, step=step, parameters=parameters, between=between)

@@ -18,7 +18,7 @@ from blackjax.mcmc.metrics import default_metric
 from jax.scipy.stats import norm
 
 from ensemble import pytrees
-from ensemble.methods.warmup import Adaptation, Windows
+from ensemble.methods.warmup import Adaptation, Windows, make_windows
 
 LogDensityFn = Callable[[Any], jax.Array]
 
@@ -81,12 +81,7 @@ class Replicas(NamedTuple):
 
 
 def make_ladder(
-    kernel: Callable[..., Any],
-    target: LogDensityFn,
-    reference: LogDensityFn,
-    windows: Windows,
-    num_replicas: int,
-    num_warmup: int,
+    settings: Any, kernel: Callable[..., Any], target: LogDensityFn, reference: LogDensityFn
 ) -> tuple[Callable[[Any], Replicas], Callable[..., tuple[Replicas, Any]]]:
     """Makes the functions of a chain's replicas.
 
@@ -95,16 +90,14 @@ def make_ladder(
     transition, [K], with BlackJAX's info.
 
     Args:
-        kernel: `(logdensity_fn, rng_key, state, step_size, metric, t) -> (state, info)` of
-            BlackJAX's HMC.
+        settings: an `ensemble.methods.kernels.Settings`; every temperature has a warm-up of its
+            own.
+        kernel: `(settings, logdensity_fn, rng_key, state, step_size, metric, t) -> (state, info)`
+            of BlackJAX's HMC.
         target: log density to be sampled.
         reference: log density that is wide.
-        windows: of the warm-up, which every temperature has for itself.
-        num_replicas: K.
-        num_warmup: draws.
     """
-
-    density = _ladder_density(target, reference)
+    density, windows = _ladder_density(target, reference), make_windows(settings)
 
     def move(one: tuple[jax.Array, Place, jax.Array, Adaptation], t: jax.Array) -> Any:
         rng_key, at, beta, tuning = one
@@ -120,7 +113,7 @@ def make_ladder(
         step_size = windows.step_size(tuning, t)
         # The variance of gradients: modes that lie apart widen positions, but not these.
         metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
-        after, info = kernel(logdensity_fn, rng_key, before, step_size, metric, t)
+        after, info = kernel(settings, logdensity_fn, rng_key, before, step_size, metric, t)
         grad = after.logdensity_grad
         tuning = windows.update(tuning, t, grad, grad, info.acceptance_rate)
         energy_before = metric.kinetic_energy(info.momentum) - before.logdensity
@@ -128,18 +121,17 @@ def make_ladder(
         return _place(after.position, target, reference), tuning, told
 
     def init(position: Any) -> Replicas:
-        return _first(_place(position, target, reference), num_replicas, windows)
+        return _first(_place(position, target, reference), settings.num_replicas, windows)
 
     def step(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> tuple[Replicas, Any]:
-        numbers = jnp.arange(num_replicas)
-        keys = pytrees.keys_of(rng_key, numbers)
+        keys = pytrees.keys_of(rng_key, jnp.arange(settings.num_replicas))
         # One after another: within the vmap over chains, JAX cannot map a likelihood over shards
         # once more.
         at, tuning, told = jax.lax.map(
             lambda one: move(one, t), (keys, replicas.at, replicas.betas, replicas.tuning)
         )
         replicas = swapped(rng_key, replicas._replace(at=at, tuning=tuning), t)
-        return adapted(replicas, t, num_warmup), told
+        return adapted(replicas, t, settings.num_warmup), told
 
     return init, step
 

@@ -225,7 +225,7 @@ def place(
         return _said(spread(config, task, number))
     variables = jax.eval_shape(task.init_variables, jax.random.key(0))
     state = variables, jax.eval_shape(optimizer.init, variables["params"]), variables["params"]
-    member = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    member = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     room = processes.from_main(lambda: device_bytes(devices) // 2)
     fewest, taken = 1 + bool(config.split_members), 0
     for parts in range(fewest, size + 1):

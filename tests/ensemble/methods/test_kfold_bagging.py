@@ -171,5 +171,5 @@ def test_weights_count_in_what_is_held_out():
     loop = loop_of({**NUMBERS, "num_epochs": 2}, joined)
     loop.start()
     loop.go()
-    lowest = loop.devices.fetch_members(loop.members.state.held.lowest)
+    lowest = loop.devices.fetch_members(loop.members.state.held.best.lowest)
     assert (lowest < 4).all()  # Of a normal distribution about all rows it is 4.7.
