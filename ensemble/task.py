@@ -256,26 +256,6 @@ class Learned(Task, PredictingTask, Protocol):
         """What the report says of a sample of the posterior beside scores."""
 
 
-class ModelResults(Protocol):
-    """What the draws of the live chains of a model leave."""
-
-    @property
-    def inference_data(self) -> Any:
-        """The draws as the installed ArviZ takes them."""
-
-    def sections(self, config: Any, num_gradients: int, rate: float | None) -> dict[str, Any]:
-        """Entries of results.json.
-
-        Args:
-            config: of the run.
-            num_gradients: of all chains.
-            rate: gradients of single chains per second.
-        """
-
-    def write(self, work: Any) -> None:
-        """Writes pictures and draws into an `ensemble.storage.workdir.Workdir`."""
-
-
 @runtime_checkable
 class Modelled(Task, Protocol):
     """A log density with a gradient that samplers take as it is; nothing predicts examples.
@@ -322,8 +302,12 @@ class Modelled(Task, Protocol):
     def track(self, params: Any) -> jax.Array:
         """The scalars `tracked` of one draw."""
 
-    def results(self, draws: Any, first: int, live: Sequence[int]) -> ModelResults:
-        """What the draws leave.
+    def results(self, draws: Any, first: int, live: Sequence[int]) -> Any:
+        """What the draws leave, an `ensemble.numpyro_models.results.SiteResults` or its like.
+
+        It has `inference_data`, the draws as the installed ArviZ takes them; `sections(config,
+        num_gradients, rate)`, entries of results.json; and `write(work)`, which writes pictures and
+        draws into an `ensemble.storage.workdir.Workdir`.
 
         Args:
             draws: of the run, an `ensemble.draws.store.Draws`.

@@ -20,7 +20,7 @@ from ensemble.runtime.kept import KeptReport
 from ensemble.runtime.rows import Period
 from ensemble.runtime.status import Status
 from ensemble.sharding import processes
-from ensemble.task import Learned, Modelled, ModelResults
+from ensemble.task import Learned, Modelled
 
 _MIN_DRAWS_TO_MOVE = 20
 _TITLES = {
@@ -156,7 +156,7 @@ class ChainReport(PosteriorReport):
     }
     means = ("acceptance", "step_size", "energy_error", "log_density", "divergences")
     density: Any = None
-    _results: ModelResults | None = None
+    _results: Any = None
 
     # While it runs.
 

@@ -44,7 +44,7 @@ class SiteDraws(NamedTuple):
 
 
 class SiteResults:
-    """What draws leave: an `ensemble.task.ModelResults`.
+    """What draws leave, as of `ensemble.task.Modelled.results`.
 
     Args:
         model: that was sampled.

@@ -214,10 +214,9 @@ def compare(source: Source, teacher: Any, student: Any) -> dict[str, Any]:
     rates = _rates(both, np.resize(inputs, (_NUM_TIMED, *inputs.shape[1:])))
     found: dict[str, Any] = {"teacher_identity": teacher.identity}
     for name, one in both.items():
-        leaves = jax.tree.leaves(one.fitted.sets["params"])
         found[name] = {
             "num_networks": one.fitted.num_sets,
-            "num_parameters": sum(leaf.size for leaf in leaves),
+            "num_parameters": pytrees.size(one.fitted.sets["params"]),
             "examples_per_second": rates[name],
         }
     found["speedup"] = rates["student"] / rates["teacher"]
