@@ -45,6 +45,12 @@ class _Chunk(NamedTuple):
     scalars: dict[str, np.ndarray]
     numbers: np.ndarray
 
+    @classmethod
+    def of(cls, path: epath.Path, arrays: Mapping[str, np.ndarray]) -> "_Chunk":
+        """By the arrays of a file."""
+        first, end = map(int, arrays["range"])
+        return cls(path, first, end, _below(_SCALARS, arrays), arrays["numbers"])
+
 
 class Draws:
     """Scalars of every draw and positions of some, of C chains; draws are numbered from 0.
@@ -87,26 +93,19 @@ class Draws:
             InputError: the draws before cannot be read.
             OSError: the file cannot be written.
         """
-        chunks = self._chunks()
-        chunk = _Chunk(
-            path=self.directory / f"{first:09d}.npz",
-            first=first,
-            end=end,
-            scalars={name: np.array(values) for name, values in scalars.items()},
-            numbers=np.array(position_numbers, np.int64),
-        )
-        leaves = {name: np.asarray(leaf) for name, leaf in flatten_dict(positions, sep="/").items()}
         if first != self.end:
             raise ValueError(f"draws {first} to {end - 1} do not continue {self.end} draws")
-        arrays: dict[str, Any] = {"range": np.array([first, end]), "numbers": chunk.numbers}
-        arrays |= {_SCALARS + name: values for name, values in chunk.scalars.items()}
-        arrays |= {_POSITIONS + name: leaf for name, leaf in leaves.items()}
-        content = io.BytesIO()
-        # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
-        np.savez(content, **arrays)
+        leaves = flatten_dict(positions, sep="/")
+        arrays = {
+            "range": np.array([first, end]),
+            "numbers": np.array(position_numbers, np.int64),
+            **{_SCALARS + name: np.array(values) for name, values in scalars.items()},
+            **{_POSITIONS + name: np.asarray(leaf) for name, leaf in leaves.items()},
+        }
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._manifest.write(chunk.path, content.getvalue())
-        chunks.append(chunk)
+        path = self.directory / f"{first:09d}.npz"
+        self._manifest.write(path, _packed(arrays))
+        self._chunks().append(_Chunk.of(path, arrays))
 
     def truncate(self, end: int) -> None:
         """Removes the files of draws `end` and later, which a resumed run takes again.
@@ -152,9 +151,7 @@ class Draws:
                 theirs = flatten_dict(others.positions(chunk.numbers)[0], sep="/")
                 for name, leaf in theirs.items():
                     arrays[_POSITIONS + name] = np.concatenate([arrays[_POSITIONS + name], leaf])
-            content = io.BytesIO()
-            np.savez(content, **arrays)
-            write_file(chunk.path.with_name(chunk.path.name + _JOINED), content.getvalue())
+            write_file(chunk.path.with_name(chunk.path.name + _JOINED), _packed(arrays))
 
     def join(self, takes: bool) -> None:
         """Takes what `joined` has written in place of what was, or removes it.
@@ -261,15 +258,7 @@ class Draws:
             arrays = self._manifest.read_npz(path, ("range", "numbers", _SCALARS))
             if not arrays:  # Unfinished, and so later than any checkpoint.
                 break
-            chunks.append(
-                _Chunk(
-                    path=path,
-                    first=first,
-                    end=int(arrays["range"][1]),
-                    scalars=_below(_SCALARS, arrays),
-                    numbers=arrays["numbers"],
-                )
-            )
+            chunks.append(_Chunk.of(path, arrays))
         return chunks
 
     def _read_positions(self, chunk: _Chunk) -> dict[str, np.ndarray]:
@@ -286,6 +275,14 @@ def _list(directory: epath.Path) -> list[tuple[int, epath.Path]]:
         return []
     named = [(_FILE_NAME.fullmatch(path.name), path) for path in directory.iterdir()]
     return sorted((int(match[1]), path) for match, path in named if match)
+
+
+def _packed(arrays: Mapping[str, Any]) -> bytes:
+    """The content of a file."""
+    content = io.BytesIO()
+    # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
+    np.savez(content, **arrays)
+    return content.getvalue()
 
 
 def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

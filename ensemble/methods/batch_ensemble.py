@@ -26,8 +26,8 @@ class EstimatorReport(training.DescentReport):
 
     def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
         """The networks that the live members consist of."""
-        found = super().fitted(run, live)
-        return None if found is None else apart(found)
+        found: Any = super().fitted(run, live)
+        return apart(found)
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:

@@ -41,6 +41,8 @@ from ensemble.task import Learned, LogDensity, Modelled
 
 logger = logging.getLogger("ensemble")
 
+_OF_SAMPLER = ("step_size", "num_leapfrog_steps", "jitter", "num_warmup", "target_accept")
+"""Settings of kernels that are keys of `config.sampler`."""
 _REFERENCE_SD = 10.0
 """The normal density's that replicas of a log density without a prior come from."""
 
@@ -54,15 +56,9 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
     sampler = config.sampler
     settings = Settings(
         method=config.method,
-        step_size=sampler.step_size,
-        num_leapfrog_steps=sampler.num_leapfrog_steps,
-        jitter=sampler.jitter,
-        num_warmup=sampler.num_warmup,
-        target_accept=sampler.target_accept,
         mass="identity" if sampler.mass_matrix == "kronecker" else sampler.mass_matrix,
-        num_replicas=config.parallel_tempering.num_replicas
-        if "parallel_tempering" in config
-        else 1,
+        **config.get("parallel_tempering", {}),
+        **{name: sampler[name] for name in _OF_SAMPLER},
     )
     check_dense(settings, task.params_shapes())
     # The tuning of mclmc is one piece, and leaves no draws.

@@ -61,7 +61,7 @@ class Settings:
     num_warmup: int = 500
     target_accept: float = 0.8
     mass: str = "identity"
-    num_replicas: int = 12
+    num_replicas: int = 1
 
 
 def check_dense(settings: Settings, position: Any) -> None:

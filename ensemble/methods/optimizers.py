@@ -59,7 +59,7 @@ def check_descent(
         InputError: one of them fails, or what it makes has another form.
     """
     name = config.get("lr_schedule")
-    if name is not None and name not in SCHEDULES.names:
+    if name not in (None, *SCHEDULES.names):
         step = jax.ShapeDtypeStruct((), jnp.int32)
         rate = _traced(SCHEDULES, name, descent.learning_rate, step)
         if not isinstance(rate, jax.ShapeDtypeStruct) or rate.shape:
@@ -68,7 +68,7 @@ def check_descent(
                 " must make a number, as optax.constant_schedule does"
             )
     name = config.get("optimizer")
-    if name is not None and name not in OPTIMIZERS.names:
+    if name not in (None, *OPTIMIZERS.names):
         _check_steps(name, descent.optimizer, shapes())
 
 

@@ -104,14 +104,12 @@ def make_likelihood(
 
 def describe(dataset: Source) -> dict[str, Any]:
     """Returns what a program that predicts must know of a data set's inputs, JSON-ready."""
+    arrays = {name: getattr(dataset, name) for name in ("shift", "scale", "squash", "quantiles")}
     return {
         "name": dataset.name,
         "input_shape": list(dataset.input_shape),
         "dtype": dataset.input_dtype.name,
-        "shift": np.asarray(dataset.shift).tolist(),
-        "scale": np.asarray(dataset.scale).tolist(),
-        **({} if dataset.squash is None else {"squash": dataset.squash.tolist()}),
-        **({} if dataset.quantiles is None else {"quantiles": dataset.quantiles.tolist()}),
+        **{name: np.asarray(one).tolist() for name, one in arrays.items() if one is not None},
         "num_examples": dict(dataset.sizes),
         "fingerprint": dataset.fingerprint,
         "test_fingerprint": dataset.test_fingerprint,
