@@ -8,7 +8,7 @@ are batches of the training data, whose curvature is added up.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -197,32 +197,32 @@ class _Curvature(Approximation):
     @precise
     def choose(self, now: Now, state: LaplaceState, data: Batch) -> Any:
         """Takes the precision whose predictions of the validation split are best."""
-        loss_of = self._by_features(state, data) if self.is_last else self._by_passes(data)
+        losses_of = self._losses
+        if self.is_last:
+            losses_of, data = self._losses_by_features, self._with_features(state, data)
+        loss = training.mean_loss(self.task, self.devices, losses_of)
         tried = jnp.asarray(_TRIED, jnp.float32)
         is_closed = self.is_last or self.passes == 1
-        losses = jnp.stack([loss_of(self._set(now, state, one, is_closed)) for one in tried])
+        losses = jnp.stack([loss(self._set(now, state, one, is_closed), data) for one in tried])
         best = tried[jnp.nanargmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))]
         best = jnp.where(jnp.isfinite(losses).any(), best, tried[-1])
         return state._replace(precision=best), jnp.int8(Status.ACTIVE)
 
-    def _by_passes(self, data: Batch) -> Callable[[Any], jax.Array]:
-        """The loss of a set on the validation split."""
+    def _losses(self, one: Any, batch: Batch) -> jax.Array:
+        """Losses [B] of a set, on raw inputs."""
+        passes, likelihood = jnp.arange(self.passes), self.task.likelihood
+        said = jax.lax.map(lambda k: self.predict(self.task, one, k, batch.inputs), passes)
+        return likelihood.scores(said, batch.targets)[likelihood.loss]
 
-        likelihood = self.task.likelihood
+    def _losses_by_features(self, one: Any, batch: Batch) -> jax.Array:
+        """The same of a set of the last layer in closed form, on what `_with_features` has found."""
+        (variables, posterior), (features, outputs) = parts_of_set(one), batch.inputs
+        variances = jax.vmap(functools.partial(self.variances, posterior))(features)
+        said, likelihood = self.closed(variables, outputs, variances), self.task.likelihood
+        return likelihood.scores(apart(said, 1), batch.targets)[likelihood.loss]
 
-        def losses(one: Any, batch: Batch) -> jax.Array:
-            passes = jnp.arange(self.passes)
-            said = jax.lax.map(lambda k: self.predict(self.task, one, k, batch.inputs), passes)
-            return likelihood.scores(said, batch.targets)[likelihood.loss]
-
-        loss = training.mean_loss(self.task, self.devices, losses)
-        return lambda one: loss(one, data)
-
-    def _by_features(self, state: LaplaceState, data: Batch) -> Callable[[Any], jax.Array]:
-        """The same of a posterior of the last layer in closed form.
-
-        The network computes the features of the split once, and not for each posterior.
-        """
+    def _with_features(self, state: LaplaceState, data: Batch) -> Batch:
+        """Blocks with features and outputs for inputs: computed once, and not for each posterior."""
 
         def of_block(variables: Variables, batch: Batch) -> Any:
             seen = Supervised.prepare(self.task, batch.inputs)
@@ -231,18 +231,7 @@ class _Curvature(Approximation):
 
         spread, number = self.devices.over_examples(of_block, unrolls=True), len(data.mask)
         blocks = [spread(state.mean, pytrees.at(data, i))[1] for i in range(number)]
-        features, outputs = jax.tree.map(lambda *each: jnp.concatenate(each), *blocks)
-        targets, mask = pytrees.merged((data.targets, data.mask))
-        likelihood = self.task.likelihood
-
-        def loss(one: Any) -> jax.Array:
-            variables, posterior = parts_of_set(one)
-            variances = jax.vmap(functools.partial(self.variances, posterior))(features)
-            said = apart(self.closed(variables, outputs, variances), 1)
-            found = likelihood.scores(said, targets)[likelihood.loss]
-            return jnp.sum(mask * found) / jnp.sum(mask)
-
-        return loss
+        return data._replace(inputs=jax.tree.map(lambda *each: jnp.stack(each), *blocks))
 
 
 def _predict_of(config: Any) -> tuple[Predict, int]:
