@@ -215,14 +215,14 @@ class _Curvature(Approximation):
         return likelihood.scores(said, batch.targets)[likelihood.loss]
 
     def _losses_by_features(self, one: Any, batch: Batch) -> jax.Array:
-        """The same of a set of the last layer in closed form, on what `_with_features` has found."""
+        """The same of the last layer in closed form, on features and outputs."""
         (variables, posterior), (features, outputs) = parts_of_set(one), batch.inputs
         variances = jax.vmap(functools.partial(self.variances, posterior))(features)
         said, likelihood = self.closed(variables, outputs, variances), self.task.likelihood
         return likelihood.scores(apart(said, 1), batch.targets)[likelihood.loss]
 
     def _with_features(self, state: LaplaceState, data: Batch) -> Batch:
-        """Blocks with features and outputs for inputs: computed once, and not for each posterior."""
+        """Blocks of features and outputs, which are computed once, and not for each posterior."""
 
         def of_block(variables: Variables, batch: Batch) -> Any:
             seen = Supervised.prepare(self.task, batch.inputs)
