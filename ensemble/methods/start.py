@@ -129,8 +129,7 @@ def find_map(task: Learned, density: LogDensity) -> Any:
     Raises:
         InputError: the log density is not finite at the start.
     """
-    coordinates = Coordinates()
-    regression = as_regression(task)
+    coordinates, regression = Coordinates(), as_regression(task)
     if regression:
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), task.params_shapes())
         if regression.priors:
@@ -138,21 +137,10 @@ def find_map(task: Learned, density: LogDensity) -> Any:
             train = in_memory(task.dataset, "train")
             coordinates = processes.tree_from_main(kronecker(task, train, params, num_stretched=0))
     else:
-        params = density.layout.pad(task.init_variables(jax.random.key(0))["params"])
+        params = task.init_variables(jax.random.key(0))["params"]
     flat, unravel = ravel_pytree(coordinates.from_params(params))
-
-    def value_and_grad(
-        flat: jax.Array, coordinates: Coordinates, data: Any
-    ) -> tuple[jax.Array, jax.Array]:
-        logdensity_fn = density.bind(data)
-        return jax.value_and_grad(lambda flat: logdensity_fn(coordinates.to_params(unravel(flat))))(
-            flat
-        )
-
-    result = maximise(
-        on_host(value_and_grad, coordinates, density.data),
-        np.asarray(flat, np.float64),
-    )
+    value_and_grad = of_density(density, params, coordinates)
+    result = maximise(value_and_grad, np.asarray(flat, np.float64))
     if result.nit >= _MAP_ITERATIONS:
         logger.warning(
             "The search for the MAP ended at its limit of %d iterations, with a gradient of up to "
@@ -161,7 +149,7 @@ def find_map(task: Learned, density: LogDensity) -> Any:
             np.max(np.abs(result.jac)),
         )
     params = coordinates.to_params(unravel(jnp.asarray(result.x, jnp.float32)))
-    return processes.tree_from_main(density.layout.strip(params))
+    return processes.tree_from_main(params)
 
 
 def members_of(config: ml_collections.FrozenConfigDict, task: Learned) -> Any:
@@ -367,25 +355,30 @@ def _last_draws(
     return chosen
 
 
-def on_host(value_and_grad: Callable[..., Any], *arguments: Any) -> ValueAndGrad:
-    """Makes a function on the host of `(flat [P], *arguments) -> (nats, gradient [P])`."""
-    compiled = jax.jit(value_and_grad)
+def of_density(
+    density: LogDensity, params: Any, coordinates: Coordinates | None = None
+) -> ValueAndGrad:
+    """The log density, on the host, of positions in one piece, as `ravel_pytree` joins them.
+
+    Args:
+        density: of parameters.
+        params: tree like theirs, without padding.
+        coordinates: of the positions; None: these are parameters.
+    """
+    _, unravel = ravel_pytree(params)
+
+    def of_flat(flat: jax.Array, coordinates: Coordinates, data: Any) -> jax.Array:
+        moved = coordinates.to_params(unravel(flat))
+        return density.bind(data)(density.layout.pad(moved))
+
+    compiled = jax.jit(jax.value_and_grad(of_flat))
 
     def fetched(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, grad = transfer.fetch(compiled(jnp.asarray(flat, jnp.float32), *arguments))
+        position = jnp.asarray(flat, jnp.float32)
+        value, grad = transfer.fetch(compiled(position, coordinates or Coordinates(), density.data))
         return float(value), np.asarray(grad, np.float64)
 
     return fetched
-
-
-def of_density(density: LogDensity, params: Any) -> ValueAndGrad:
-    """The log density of parameters in one piece, without padding, as `ravel_pytree` joins them."""
-    _, unravel = ravel_pytree(params)
-
-    def of_flat(flat: jax.Array, data: Any) -> jax.Array:
-        return density.bind(data)(density.layout.pad(unravel(flat)))
-
-    return on_host(jax.value_and_grad(of_flat), density.data)
 
 
 def maximise(value_and_grad: ValueAndGrad, start: np.ndarray) -> "scipy.optimize.OptimizeResult":
