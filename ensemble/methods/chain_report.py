@@ -10,7 +10,13 @@ from ensemble.config import trait
 from ensemble.config.pieces import resolve
 from ensemble.draws.diagnostics import MIN_ESS, Diagnostics, summarise
 from ensemble.draws.predictive_error import ERROR
-from ensemble.draws.store import LOG_DENSITY, Draws, fitted_draws, tracked_scalars
+from ensemble.draws.store import (
+    LOG_DENSITY,
+    Draws,
+    fitted_draws,
+    tracked_examples,
+    tracked_scalars,
+)
 from ensemble.methods.kernels import SECTIONS
 from ensemble.methods.start import find_map
 from ensemble.report.posterior import convergence_scalars, posterior_section, write_posterior
@@ -42,18 +48,21 @@ class PosteriorReport(KeptReport):
         task: What is sampled.
         remedy: Against chains that are not finite.
         first: Number of the first draw that counts.
-        split: Split that every draw predicts; None: none.
+
+    Attributes:
+        split: Split that every draw predicts; None: no split.
+        examples: Numbers of its examples whose log-probability is recorded; None: no split.
     """
 
     noun, set_noun = "chain", "draw"
     means: tuple[str, ...] = ()
     """Scalars of chains whose mean a line of the log shows."""
 
-    def __init__(
-        self, config: Any, task: Learned | Modelled, remedy: str, first: int, split: str | None
-    ):
+    def __init__(self, config: Any, task: Learned | Modelled, remedy: str, first: int):
         super().__init__(config, task, remedy)
-        self.first, self.split = first, split
+        self.first = first
+        self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
+        self.examples = None if self.split is None else tracked_examples(task.sizes[self.split])
         scored = task.scored()
         is_scored = scored is not None and split is not None
         self.traced = tuple(scored.likelihood.traced) if is_scored else ()

@@ -19,7 +19,7 @@ from ensemble import pytrees
 from ensemble.config import trait
 from ensemble.data.source import in_memory
 from ensemble.draws.predictions import draw_scalars
-from ensemble.draws.store import VALUE, tracked_examples
+from ensemble.draws.store import VALUE
 from ensemble.methods import low_rank_mass
 from ensemble.methods.chain_report import ChainReport
 from ensemble.methods.coordinates import Coordinates
@@ -65,10 +65,8 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
     tunes_at_once = trait("method", config.method, "tunes_at_once")
     num_left_out = sampler.num_burn_in + (0 if tunes_at_once else sampler.num_warmup)
     steps = num_left_out + sampler.num_samples
-    predicted = [] if task.scored() is None else [k for k in task.sizes if k != "train"]
-    tracked = next((k for k in ("validation", "test") if k in predicted), None)
     remedy = f"lower config.sampler.step_size={sampler.step_size}"
-    report = ChainReport(config, task, remedy, num_left_out, tracked)
+    report = ChainReport(config, task, remedy, num_left_out)
 
     def place(number: int) -> Devices:
         devices = processes.devices(config.num_devices)
@@ -88,7 +86,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
         report=report,
         steps_per_epoch=config.log_every_steps,
         num_steps=steps,
-        tracked_split=tracked,
+        tracked_split=report.split,
         may_end_early=any(config.stop_when.values()),
     )
 
@@ -156,9 +154,7 @@ class _Sampling:
             mask = self.layout.mask(self.shapes)
             is_identity = config.sampler.mass_matrix == "identity"
             self.make_metric = lambda mass: leafwise_metric(mask, None if is_identity else mass)
-        self.examples = None
-        if self.tracked is not None:
-            self.examples = tracked_examples(self.task.sizes[self.tracked])
+        self.examples = report.examples
         self._check_memory()
 
     def algorithm(self, steps: int) -> Algorithm:
@@ -344,13 +340,12 @@ class _Sampling:
         config, task = self.config, self.task
         number = pytrees.size(task.params_shapes())
         predicted = max((size for name, size in task.sizes.items() if name != "train"), default=0)
-        outputs = 0 if task.scored() is None else task.likelihood.num_outputs
         state = (
             2 * number * self.settings.num_replicas
             + (config.sampler.mass_matrix == "dense") * number**2
             # Draws and gradients, where a window ends.
             + 2 * max(self.window_ends.values(), default=0) * number
-            + predicted * outputs
+            + (predicted and predicted * task.likelihood.num_outputs)
         )
         tracked = task.tracked if isinstance(task, Modelled) else self.examples
         num_tracked = 0 if tracked is None else len(tracked)

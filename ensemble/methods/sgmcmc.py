@@ -16,7 +16,7 @@ import numpy as np
 from ensemble import pytrees
 from ensemble.config.builtin import PRIOR
 from ensemble.draws.predictions import draw_scalars
-from ensemble.draws.store import LOG_DENSITY, tracked_examples
+from ensemble.draws.store import LOG_DENSITY
 from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.methods import training
 from ensemble.methods.chain_report import PosteriorReport
@@ -66,7 +66,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     decay = float(config.get("momentum", 0.0))
     how = descent_of_chains(config, times, task.num_train_examples, decay)
     epochs = training.Epochs.of(config, task.num_train_examples)
-    tracked = next((k for k in ("validation", "test") if k in task.sizes), None)
+    report = LangevinReport(config, task, how, decay)
     # Squared gradients, noise, and the draws of a checkpoint.
     num_kept = 2 + config.log_every_steps // times.steps_per_draw
     training.check_members(config, task, num_kept, "num_chains", "chains")
@@ -97,11 +97,11 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         num_members=config.num_chains,
         place=functools.partial(training.spread, config, task),
         algorithm=algorithm,
-        report=LangevinReport(config, task, how, decay, tracked),
+        report=report,
         steps_per_epoch=epochs.steps,
         examples_before=epochs.examples_before,
         num_steps=times.num_steps,
-        tracked_split=tracked,
+        tracked_split=report.split,
         duration="sgmcmc.num_samples",
         facts={} if is_one else cycle,
     )
@@ -150,7 +150,6 @@ class LangevinReport(PosteriorReport):
         task: What is sampled.
         how: How the chains move.
         decay: Share of the momentum that a step keeps.
-        split: Split that is scored at every draw; None: none.
     """
 
     charts: ClassVar[Mapping[str, str]] = {
@@ -159,16 +158,14 @@ class LangevinReport(PosteriorReport):
     }
     means = ("log_density", "temperature")
 
-    def __init__(self, config: Any, task: Learned, how: Any, decay: float, split: str | None):
-        remedy = f"lower config.learning_rate={config.learning_rate}"
-        super().__init__(config, task, remedy, 0, split)
+    def __init__(self, config: Any, task: Learned, how: Any, decay: float):
+        super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}", 0)
         self._how, self._decay = how, decay
 
     @functools.cached_property
     def _told(self) -> Callable[..., Arrays]:
-        assert self.split is not None
-        examples = tracked_examples(self.task.sizes[self.split])
-        return jax.jit(functools.partial(draw_scalars, self.task.likelihood, examples))
+        assert self.examples is not None
+        return jax.jit(functools.partial(draw_scalars, self.task.likelihood, self.examples))
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Means over steps, and the temperature of the last draw."""

@@ -11,8 +11,9 @@ from ensemble.run.progress import _readable
 
 def make_report(traced=(), **config):
     likelihood = types.SimpleNamespace(traced=traced)
-    task = types.SimpleNamespace(scored=lambda: types.SimpleNamespace(likelihood=likelihood))
-    return ChainReport(types.SimpleNamespace(num_chains=2, **config), task, "", 0, "validation")
+    scored = types.SimpleNamespace(likelihood=likelihood)
+    task = types.SimpleNamespace(scored=lambda: scored, sizes={"train": 9, "validation": 9})
+    return ChainReport(types.SimpleNamespace(num_chains=2, **config), task, "", 0)
 
 
 @pytest.mark.parametrize(
