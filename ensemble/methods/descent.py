@@ -11,6 +11,7 @@ import optax
 
 from ensemble import pytrees
 from ensemble.errors import InputError
+from ensemble.methods.given_weights import with_given
 from ensemble.methods.optimizers import Descent
 from ensemble.network import Variables
 from ensemble.runtime.algorithm import Info, Now
@@ -138,7 +139,6 @@ def descent(
     devices: Devices,
     objective: Objective,
     how: Descent,
-    fit: Callable[[Variables, Any], Variables] | None = None,
 ) -> tuple[Callable[..., Descending], Callable[..., tuple[Descending, Info]]]:
     """Returns `init` and `step` of members that descend.
 
@@ -147,15 +147,14 @@ def descent(
         devices: Placement of the members.
         objective: What is maximised.
         how: How they descend.
-        fit: `(variables, given) -> variables` of members that start from given weights.
     """
     gradient = gradients(task, devices, objective)
     progress, num_each = task.likelihood.progress, task.num_estimators
 
     def init(now: Now, batch: Batch) -> Descending:
         variables = dict(task.init_variables(now.key))
-        if now.given is not None and fit is not None:
-            variables = fit(variables, now.given)
+        if now.given is not None:
+            variables = with_given(variables, now.given)
         state = how.optimizer.init(variables["params"])
         return Descending(variables, how.seed(state, now.key) if how.seed else state)
 
@@ -201,9 +200,9 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
     It is an `Objective` that may be given a last argument, what the member has of its own: a
     `label_smoothing` in place of the configuration's.
 
-    Labels may be smoothed. The gradients of examples may be weighted by a power of their predicted
-    variance (beta-NLL, Seitzer et al. 2022, arXiv:2203.09168); values are then the log likelihood
-    still.
+    Samplers divide it by a temperature. Labels may be smoothed. The gradients of examples may be
+    weighted by a power of their predicted variance (beta-NLL, Seitzer et al. 2022,
+    arXiv:2203.09168); values are then the log likelihood still.
 
     Raises:
         InputError: the likelihood has no labels to be smoothed, or no scale to weight by.
@@ -237,6 +236,8 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
             weight = scaled.relative_variance(aux.predicted) ** config.beta_nll
             weighted = jax.lax.stop_gradient(weight) * log_prob
             log_prob = weighted + jax.lax.stop_gradient(log_prob - weighted)
+        if "posterior_temperature" in config:
+            log_prob = log_prob / config.posterior_temperature
         return log_prob, aux
 
     return objective

@@ -108,7 +108,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         members_learn=bagging.learned,
         place=functools.partial(training.spread, config, bagging.learned),
         algorithm=bagging.algorithm,
-        report=BaggingReport(config, bagging.task, bagging),
+        report=BaggingReport(bagging),
         num_steps=bagging.num_steps,
         may_end_early=True,
         num_trials=len(bagging.starts) + 1,
@@ -421,8 +421,8 @@ def _started(task: Supervised, shared: Any, number: jax.Array, variables: Any) -
 class BaggingReport(EstimatorReport):
     """What runs of members that hold rows out say."""
 
-    def __init__(self, config: Any, task: Supervised, bagging: _Bagging):
-        super().__init__(bagging.config, task, bagging.how)
+    def __init__(self, bagging: _Bagging):
+        super().__init__(bagging.config, bagging.task, bagging.how)
         self._bagging = bagging
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:

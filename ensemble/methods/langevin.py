@@ -27,7 +27,7 @@ import optax
 
 from ensemble import pytrees
 from ensemble.methods.optimizers import Descent
-from ensemble.methods.timetable import Timetable, schedule
+from ensemble.methods.timetable import schedule
 from ensemble.runtime.streams import Stream
 
 _MEMORY = 0.99  # Of the squared gradients, at each step; RMSprop's.
@@ -105,24 +105,25 @@ def langevin(
     return optax.GradientTransformation(init, update)
 
 
-def descent_of_chains(
-    config: ml_collections.FrozenConfigDict, times: Timetable, num_examples: int, decay: float
-) -> Descent:
+def share_kept(config: ml_collections.FrozenConfigDict) -> float:
+    """Share of the momentum that a step keeps."""
+    return float(config.get("momentum", 0.0))
+
+
+def descent_of_chains(config: ml_collections.FrozenConfigDict, num_examples: int) -> Descent:
     """How chains move.
 
     Args:
         config: of the run.
-        times: of the run.
         num_examples: N of the data.
-        decay: share of the momentum that a step keeps.
     """
     steps = schedule(config)
     optimizer = langevin(
         steps.learning_rate,
         steps.is_noisy,
         num_examples,
-        decay,
-        num_adapting=times.num_burn_in if config.sgmcmc.preconditioner != "none" else 0,
+        share_kept(config),
+        num_adapting=config.sgmcmc.num_burn_in if config.sgmcmc.preconditioner != "none" else 0,
     )
 
     def seed(state: LangevinState, rng_key: jax.Array) -> LangevinState:

@@ -21,7 +21,7 @@ from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.methods import training
 from ensemble.methods.chain_report import PosteriorReport
 from ensemble.methods.descent import descent, make_objective
-from ensemble.methods.langevin import descent_of_chains, temperature
+from ensemble.methods.langevin import descent_of_chains, share_kept, temperature
 from ensemble.methods.log_density import check_posterior
 from ensemble.methods.start import members_of
 from ensemble.methods.timetable import timetable
@@ -31,7 +31,7 @@ from ensemble.runtime.algorithm import Algorithm, Info, Keep, Now, Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.method import Method, Report
 from ensemble.runtime.rows import Period
-from ensemble.task import Aux, Learned
+from ensemble.task import Learned
 
 _KINETIC = "kinetic"
 HOT, COLD = 1.1, 0.9
@@ -63,23 +63,16 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     """
     check_posterior(task)
     own, times = training.with_own_keys(config), timetable(config)
-    decay = float(config.get("momentum", 0.0))
-    how = descent_of_chains(config, times, task.num_train_examples, decay)
+    how = descent_of_chains(config, task.num_train_examples)
     epochs = training.Epochs.of(config, task.num_train_examples)
-    report = LangevinReport(config, task, how, decay)
+    report = LangevinReport(config, task, how)
     # Squared gradients, noise, and the draws of a checkpoint.
     num_kept = 2 + config.log_every_steps // times.steps_per_draw
     training.check_members(config, task, num_kept, "num_chains", "chains")
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = training.batches(own, task, devices, numbers, times.num_steps)
-        objective = make_objective(own, task)
-
-        def tempered(*args: Any) -> tuple[jax.Array, Aux]:
-            log_prob, aux = objective(*args)
-            return log_prob / config.posterior_temperature, aux
-
-        init, step = descent(task, devices, tempered, how, lambda variables, given: given)
+        init, step = descent(task, devices, make_objective(own, task), how)
         return Algorithm(
             *_functions(init, step, times, task.num_train_examples),
             num_steps=times.num_steps,
@@ -149,7 +142,6 @@ class LangevinReport(PosteriorReport):
         config: Configuration of the run.
         task: What is sampled.
         how: How the chains move.
-        decay: Share of the momentum that a step keeps.
     """
 
     charts: ClassVar[Mapping[str, str]] = {
@@ -158,9 +150,9 @@ class LangevinReport(PosteriorReport):
     }
     means = ("log_density", "temperature")
 
-    def __init__(self, config: Any, task: Learned, how: Any, decay: float):
+    def __init__(self, config: Any, task: Learned, how: Any):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}", 0)
-        self._how, self._decay = how, decay
+        self._how, self._decay = how, share_kept(config)
 
     @functools.cached_property
     def _told(self) -> Callable[..., Arrays]:

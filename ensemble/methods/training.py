@@ -148,7 +148,7 @@ def create(
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = batches(config, learned, devices, numbers, steps, how.own is not None)
-        init, step = descent(learned, devices, objective, how, fit)
+        init, step = descent(learned, devices, objective, how)
         found = Algorithm(
             init,
             step,
