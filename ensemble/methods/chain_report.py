@@ -51,7 +51,7 @@ class PosteriorReport(KeptReport):
 
     Attributes:
         split: Split that every draw predicts; None: no split.
-        examples: Numbers of its examples whose log-probability is recorded; None: no split.
+        tracked_rows: Numbers of its examples whose log-probability is recorded; None: no split.
     """
 
     noun, set_noun = "chain", "draw"
@@ -62,7 +62,7 @@ class PosteriorReport(KeptReport):
         super().__init__(config, task, remedy)
         self.first = first
         self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
-        self.examples = None if self.split is None else tracked_examples(task.sizes[self.split])
+        self.tracked_rows = None if self.split is None else tracked_examples(task.sizes[self.split])
         scored = task.scored()
         is_scored = scored is not None and split is not None
         self.traced = tuple(scored.likelihood.traced) if is_scored else ()

@@ -154,7 +154,7 @@ class _Sampling:
             mask = self.layout.mask(self.shapes)
             is_identity = config.sampler.mass_matrix == "identity"
             self.make_metric = lambda mass: leafwise_metric(mask, None if is_identity else mass)
-        self.examples = report.examples
+        self.examples = report.tracked_rows
         self._check_memory()
 
     def algorithm(self, steps: int) -> Algorithm:

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import scipy.optimize
 
-from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.metrics import metrics_of
 
 _SEARCHED = (0.4, 3.0)
@@ -29,12 +28,14 @@ class HeldPredictions(NamedTuple):
         arrays: of each member's K estimators, [K, n, ...] by name.
         targets: [N] of all training rows.
         weights: [N], how much these count; None: all the same.
+        likelihood: of the targets.
     """
 
     rows: Sequence[np.ndarray]
     arrays: Sequence[dict[str, np.ndarray]]
     targets: np.ndarray
     weights: np.ndarray | None
+    likelihood: Any
 
     def mixtures(self, number: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Rows [n] that so many members hold out, or more, and what the first of them predict.
@@ -55,25 +56,25 @@ class HeldPredictions(NamedTuple):
             for name, one in whole.items()
         }
 
-    def losses(self, likelihood: Likelihood) -> np.ndarray:
+    def losses(self) -> np.ndarray:
         """The loss [N] of each row by one member that holds it out, or two; else NaN."""
         losses = np.full(len(self.targets), np.nan)
         for number in (1, 2):
             rows, arrays = self.mixtures(number)
             if len(rows):
-                p = likelihood.predictive(arrays)
-                losses[rows] = metrics_of(p)[likelihood.loss].terms(p, self.targets[rows])
+                p = self.likelihood.predictive(arrays)
+                losses[rows] = metrics_of(p)[self.likelihood.loss].terms(p, self.targets[rows])
         return losses
 
 
-def has_factor(likelihood: Any, held: HeldPredictions, num_members: int) -> bool:
+def has_factor(held: HeldPredictions, num_members: int) -> bool:
     """Whether `fitted_factor` finds one."""
-    if not likelihood.can_be_tempered or not held.rows:
+    if not held.likelihood.can_be_tempered or not held.rows:
         return False
     return num_members == 1 or len(held.mixtures(2)[0]) > 0
 
 
-def fitted_factor(likelihood: Any, held: HeldPredictions, num_members: int) -> float | None:
+def fitted_factor(held: HeldPredictions, num_members: int) -> float | None:
     """How much wider the predictions of members must be for those of their mixture to be right.
 
     On rows that two members hold out, the factor of one and the factor of their mixture tell by
@@ -82,31 +83,28 @@ def fitted_factor(likelihood: Any, held: HeldPredictions, num_members: int) -> f
     temperature.
 
     Args:
-        likelihood: of the targets.
         held: of the live members.
         num_members: M.
 
     Returns:
         None where no two of several members hold out a row, or predictions have no width.
     """
-    if not has_factor(likelihood, held, num_members):
+    if not has_factor(held, num_members):
         return None
     shrinkage = 1.0
     if num_members > 1:
         rows, pairs = held.mixtures(2)
         first = {name: one[: len(one) // 2] for name, one in pairs.items()}
-        one, two = (_best(likelihood, held, rows, arrays) ** 2 for arrays in (first, pairs))
+        one, two = (_best(held, rows, arrays) ** 2 for arrays in (first, pairs))
         limit = 2 * two - one
         shrinkage = (limit + (one - limit) / num_members) / one
-    square = shrinkage * _best(likelihood, held, *held.mixtures(1)) ** 2
+    square = shrinkage * _best(held, *held.mixtures(1)) ** 2
     return math.sqrt(np.clip(square, _NARROWEST**2, _WIDEST**2))
 
 
-def _best(
-    likelihood: Any, held: HeldPredictions, rows: np.ndarray, arrays: dict[str, np.ndarray]
-) -> float:
+def _best(held: HeldPredictions, rows: np.ndarray, arrays: dict[str, np.ndarray]) -> float:
     """The most probable factor of mixtures [m, n, ...] of rows [n], with weights of mean 1."""
-    targets = held.targets[rows]
+    targets, likelihood = held.targets[rows], held.likelihood
     weights = None if held.weights is None else held.weights[rows]
     tempered = jax.jit(likelihood.tempered)
 

@@ -451,12 +451,13 @@ class BaggingReport(EstimatorReport):
         live = [i for i, one in enumerate(run.loop.status) if one not in FAILURES]
         weights = bagging.weigh(np.arange(len(targets)), targets)
         rows = [bagging.rows.rows[i] for i in live]
-        return HeldPredictions(rows, [found[i] for i in live], targets, weights)
+        arrays = [found[i] for i in live]
+        return HeldPredictions(rows, arrays, targets, weights, self.task.likelihood)
 
     def finish(self, run: Any) -> bool:
         """Makes predictions as wide as the rows held out say."""
         held, size = self._held(run), len(run.numbers)
-        factor = processes.from_main(lambda: fitted_factor(self.task.likelihood, held, size)) or 1
+        factor = processes.from_main(lambda: fitted_factor(held, size)) or 1
         state = run.loop.members.state
         plain = _unwidened(state.variables)
         wide = {"factor": plain[WIDTH]["factor"] * np.float32(factor)}
@@ -477,7 +478,7 @@ class BaggingReport(EstimatorReport):
         rate = self.config.learning_rate
         found: dict[str, Any] = {
             "folds": bagging.folds.number,
-            "held_out_rows": int(np.isfinite(held.losses(self.task.likelihood)).sum()),
+            "held_out_rows": int(np.isfinite(held.losses()).sum()),
             "trials": [
                 {
                     "linear_start": bool(starts[i]),
@@ -493,11 +494,11 @@ class BaggingReport(EstimatorReport):
             "why_not_linear": bagging.why_not_linear,
             "below_linear": None,
         }
-        if has_factor(self.task.likelihood, held, len(run.numbers)):
+        if has_factor(held, len(run.numbers)):
             found["width"] = float(state.variables[WIDTH]["factor"].flat[0])
         if not bagging.why_not_linear:
             of_linear = np.asarray(run.loop.shared["losses"])
-            gain = of_linear - held.losses(self.task.likelihood)
+            gain = of_linear - held.losses()
             found["below_linear"] = _mean_and_error(gain, held.weights)
         found["summary"] = _line(found, self.config.ensemble_size)
         tell(found["summary"])
@@ -505,7 +506,7 @@ class BaggingReport(EstimatorReport):
 
     def write(self, run: Any) -> None:
         """Writes the losses of the rows that members hold out: see `storage.held_out`."""
-        losses = self._held(run, is_wide=True).losses(self.task.likelihood)
+        losses = self._held(run, is_wide=True).losses()
         losses[~self._bagging.folds.deciding] = np.nan
         if processes.is_main():
             write_held_out(run.where.work, losses)

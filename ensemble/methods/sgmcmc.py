@@ -156,8 +156,8 @@ class LangevinReport(PosteriorReport):
 
     @functools.cached_property
     def _told(self) -> Callable[..., Arrays]:
-        assert self.examples is not None
-        return jax.jit(functools.partial(draw_scalars, self.task.likelihood, self.examples))
+        assert self.tracked_rows is not None
+        return jax.jit(functools.partial(draw_scalars, self.task.likelihood, self.tracked_rows))
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Means over steps, and the temperature of the last draw."""

@@ -112,7 +112,7 @@ def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path
 # How wide the mixture is.
 
 
-def held(arrays, targets, folds):
+def held(likelihood, arrays, targets, folds):
     """Predictions of members [M, N] by name, of the rows of their folds alone."""
     rows = [
         np.flatnonzero(np.arange(len(targets)) % folds == k % folds) for k in range(len(arrays))
@@ -121,7 +121,7 @@ def held(arrays, targets, folds):
         {name: one[None, r] for name, one in each.items()}
         for each, r in zip(arrays, rows, strict=True)
     ]
-    return HeldPredictions(rows, parts, targets, None)
+    return HeldPredictions(rows, parts, targets, None, likelihood)
 
 
 @pytest.mark.parametrize("claimed", [0.7, 0.9, 1.1])
@@ -138,7 +138,7 @@ def test_the_mixture_covers_as_it_says(claimed):
         }
         for _ in range(num_members)
     ]
-    factor = fitted_factor(likelihood, held(members, targets, 4), num_members)
+    factor = fitted_factor(held(likelihood, members, targets, 4), num_members)
     whole = {name: np.stack([one[name] for one in members]) for name in ("loc", "scale")}
     wide = likelihood.tempered(whole, factor)
     low, high = likelihood.predictive(wide).central(0.9)
@@ -153,10 +153,10 @@ def test_classes_get_a_temperature_and_few_rows_hardly_one():
     said = 1.4 * logits - np.log(np.exp(1.4 * logits).sum(axis=1, keepdims=True))
     likelihood = Categorical(["a", "b", "c"])
     arrays = [{"log_probs": said.astype(np.float32)}] * 4
-    assert fitted_factor(likelihood, held(arrays, labels, 2), 4) == pytest.approx(1.4, abs=0.06)
+    assert fitted_factor(held(likelihood, arrays, labels, 2), 4) == pytest.approx(1.4, abs=0.06)
     few = [{"log_probs": said[:10].astype(np.float32)}] * 4
-    assert abs(fitted_factor(likelihood, held(few, labels[:10], 2), 4) - 1) < 0.1
-    assert fitted_factor(likelihood, held(arrays[:2], labels, 2), 2) is None  # One holds a row out.
+    assert abs(fitted_factor(held(likelihood, few, labels[:10], 2), 4) - 1) < 0.1
+    assert fitted_factor(held(likelihood, arrays[:2], labels, 2), 2) is None  # One holds a row out.
 
 
 def test_weights_count_in_what_is_held_out():
