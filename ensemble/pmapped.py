@@ -99,7 +99,7 @@ def apply_model(
     """
 
     def objective(
-        variables: Variables, images: jax.Array, labels: jax.Array, rng_key: jax.Array, own: Any
+        variables: Variables, images: jax.Array, labels: jax.Array, rng_key: jax.Array
     ) -> tuple[jax.Array, Aux]:
         outputs, model_state = state.apply_fn(variables, images, True, rng_key)
         logits = widened(outputs)

@@ -1,7 +1,6 @@
 """Gradient descent of one member: what deep ensembles are, and what other methods wrap."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +20,7 @@ from ensemble.runtime.streams import Stream
 from ensemble.task import Aux, Learned
 
 Objective = Callable[..., tuple[jax.Array, Aux]]
-"""`(variables, inputs, targets, key, own) -> (log likelihood [B] in nats, what else there is)`."""
+"""`(variables, inputs, targets, key) -> (log likelihood [B] in nats, what else there is)`."""
 
 
 class Descending(NamedTuple):
@@ -59,7 +58,6 @@ def apply_member(
     targets: Any,
     weights: jax.Array,
     key: jax.Array,
-    own: Mapping[str, Any] = MappingProxyType({}),
 ) -> Output:
     """Runs one member on a batch and differentiates its loss; no collective is crossed.
 
@@ -70,12 +68,11 @@ def apply_member(
         targets: [B].
         weights: [B] float32 of the examples in the loss, zero for padding.
         key: Of the network's noise in this step.
-        own: What of the objective is the member's own.
     """
     collections = pytrees.without(variables, "params")
 
     def loss_fn(params: Any) -> tuple[jax.Array, Aux]:
-        found, aux = objective({"params": params, **collections}, inputs, targets, key, own)
+        found, aux = objective({"params": params, **collections}, inputs, targets, key)
         return jnp.sum(weights * -found), aux
 
     (loss, aux), gradients = jax.value_and_grad(loss_fn, has_aux=True)(variables["params"])
@@ -106,14 +103,12 @@ def update_member(
 
 
 def gradients(task: Learned, devices: Devices, objective: Objective) -> Callable[..., Output]:
-    """Returns `(variables, batch, key, own) -> Output` of the mean loss on the batch of all slices,
+    """Returns `(variables, batch, key) -> Output` of the mean loss on the batch of all slices,
     with the prior's share."""
 
     def of_slice(member: Any, batch: Batch) -> Any:
-        variables, key, own = member
-        found = apply_member(
-            variables, objective, batch.inputs, batch.targets, batch.weights, key, own
-        )
+        variables, key = member
+        found = apply_member(variables, objective, batch.inputs, batch.targets, batch.weights, key)
         # Where examples meet in a network, and move its state, they lie in one slice.
         moved = {} if devices.slices_batches else found.state
         sums = found.gradients, found.loss, jnp.sum(batch.weights), moved
@@ -121,10 +116,8 @@ def gradients(task: Learned, devices: Devices, objective: Objective) -> Callable
 
     spread = devices.over_examples(of_slice, unrolls=True)
 
-    def of_batch(
-        variables: Variables, batch: Batch, key: jax.Array, own: Mapping[str, Any]
-    ) -> Output:
-        (grads, loss, weight, moved), predicted = spread((variables, key, dict(own)), batch)
+    def of_batch(variables: Variables, batch: Batch, key: jax.Array) -> Output:
+        (grads, loss, weight, moved), predicted = spread((variables, key), batch)
         prior, of_prior = jax.value_and_grad(task.log_prior)(variables["params"])
         number = task.num_train_examples
         grads = jax.tree.map(lambda g, p: g / weight - p / number, grads, of_prior)
@@ -160,7 +153,7 @@ def descent(
 
     def step(now: Now, state: Descending, batch: Batch) -> tuple[Descending, Info]:
         key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), now.step)
-        found = gradient(state.variables, batch, key, how.own(now.key) if how.own else {})
+        found = gradient(state.variables, batch, key)
         params, moved, ok = update_member(
             how.optimizer, state.variables["params"], state.optimizer, found.gradients, found.loss
         )
@@ -197,9 +190,6 @@ def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str
 def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
     """What a member maximises: the log likelihood, as far as nothing else is configured.
 
-    It is an `Objective` that may be given a last argument, what the member has of its own: a
-    `label_smoothing` in place of the configuration's.
-
     Samplers divide it by a temperature. Labels may be smoothed. The gradients of examples may be
     weighted by a power of their predicted variance (beta-NLL, Seitzer et al. 2022,
     arXiv:2203.09168); values are then the log likelihood still.
@@ -224,13 +214,11 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
         inputs: jax.Array,
         targets: jax.Array,
         rng_key: jax.Array,
-        own: Mapping[str, jax.Array] = MappingProxyType({}),
     ) -> tuple[jax.Array, Aux]:
         log_prob, aux = task.log_likelihood(variables, inputs, targets, True, rng_key)
-        if config.label_smoothing or "label_smoothing" in own:
+        if config.label_smoothing:
             smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
-            smoothing = own.get("label_smoothing", config.label_smoothing)
-            log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, smoothing)
+            log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, config.label_smoothing)
         if config.beta_nll:
             scaled: Any = task.likelihood  # Likewise, by `beta_nll`.
             weight = scaled.relative_variance(aux.predicted) ** config.beta_nll

@@ -93,5 +93,4 @@ def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> D
         settings = draw_settings(config, rng_key)
         return state._replace(hyperparams={name: settings[name] for name in state.hyperparams})
 
-    # Members that share batches see them augmented differently.
-    return Descent(schedule, optimizer, seed, lambda rng_key: {})
+    return Descent(schedule, optimizer, seed, augments_each=True)

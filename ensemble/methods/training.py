@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -118,7 +118,7 @@ def create(
     wrap: Callable[[Algorithm, Devices, Sequence[int]], Algorithm] | None = None,
     report: Callable[..., Report] = DescentReport,
     num_kept: int = 0,
-    facts: Mapping[str, tuple[int, str]] | None = None,
+    **more: Any,
 ) -> Method:
     """Makes a method whose members descend.
 
@@ -130,7 +130,7 @@ def create(
         wrap: Makes another algorithm of their descent, before they may stop early.
         report: Makes of configuration, task and descent what the run says.
         num_kept: Sets of variables that a member keeps beside the one that moves.
-        facts: As of `Method`.
+        **more: Further fields of the method.
     """
     given_config, config, learned = config, with_own_keys(config), learned or task
     steps = num_steps(config, task)
@@ -147,7 +147,7 @@ def create(
         fit = given_weights.with_given
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
-        feed = batches(config, learned, devices, numbers, steps, how.own is not None)
+        feed = batches(config, learned, devices, numbers, steps, how.augments_each)
         init, step = descent(learned, devices, objective, how)
         found = Algorithm(
             init,
@@ -176,7 +176,7 @@ def create(
         num_steps=steps,
         may_end_early=bool(config.early_stopping_epochs),
         duration="num_epochs or config.num_steps",
-        facts={} if facts is None else facts,
+        **more,
     )
 
 
