@@ -54,7 +54,9 @@ def make_density(num_groups: int, dataset: Any) -> tuple[Any, Any]:
     devices = jax.devices()
     network = networks.create("logistic_regression", len(dataset.class_names or ()))
     prior = parse_prior("normal(1)")
-    task = Supervised(dataset, network, make_likelihood(dataset), prior)
+    task = Supervised(
+        dataset, network, make_likelihood(dataset, {"likelihood": "categorical"}), prior
+    )
     mesh = create_mesh(num_groups, len(devices) // num_groups, devices)
     return task, make_log_density(task, in_memory(dataset, "train"), mesh)
 

@@ -60,7 +60,9 @@ class Silent:
 
 def classification(dataset: Any, network: Any, priors: Any = ()) -> Supervised:
     """The task of learning classes: with the categorical likelihood."""
-    return Supervised(dataset, network, make_likelihood(dataset), priors)
+    return Supervised(
+        dataset, network, make_likelihood(dataset, {"likelihood": "categorical"}), priors
+    )
 
 
 def loop_of(config: Mapping[str, Any], data: Any = None, task: Any = None) -> Loop:

@@ -174,9 +174,6 @@ def make_sampler(
         make_metric: of hmc and nuts, from a tree of inverse masses to the metric, for positions
             that are not joined to one vector; None: of BlackJAX.
         reference_fn: of tempering, the log density of the hottest replicas; None: standard normal.
-
-    Raises:
-        InputError: tempering cannot be used with a metric of its own.
     """
     return _MAKERS[settings.method](settings, logdensity_fn, make_metric, reference_fn)
 
@@ -396,11 +393,7 @@ def _make_tempering(
     # Of this sampler alone.
     from ensemble.methods.tempering import make_ladder, standard_normal
 
-    if make_metric is not None:
-        raise InputError(
-            "method='parallel_tempering' holds all parameters of a chain on one device, and these "
-            "are split over several; use 'hmc'"
-        )
+    assert make_metric is None  # No task that has it splits parameters.
     init_ladder, step_ladder = make_ladder(
         settings, _draw_hmc, logdensity_fn, reference_fn or standard_normal
     )

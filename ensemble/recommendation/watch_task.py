@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from jax.sharding import Mesh
 
-from ensemble.config import flatten, settings
+from ensemble.config import flatten
 from ensemble.data.catalogue import load, models_of
 from ensemble.data.source import Examples, Request, Source
 from ensemble.errors import InputError
@@ -303,7 +303,7 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> LearnedFactors
     ):
         if not holds(flat[key]):
             raise InputError(f"config.{key}={flat[key]!r} must be {allowed} for {dataset.name}")
-    likelihood = make_likelihood(dataset, config.likelihood, settings("likelihood", config))
+    likelihood = make_likelihood(dataset, config)
     kind: type[LearnedFactors] = Factorisation
     if config.likelihood == RATINGS:
         # It is made of this module's.

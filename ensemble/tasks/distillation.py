@@ -21,7 +21,6 @@ import scipy.stats
 from absl import logging
 
 from ensemble import pytrees
-from ensemble.config import settings
 from ensemble.config.pieces import resolve
 from ensemble.data.source import Source, SplitInputs, check_same_data
 from ensemble.errors import InputError
@@ -120,7 +119,7 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Dis
         InputError: The teacher or the data are missing, or what is to learn does not suit them.
     """
     dataset = load_source(config, data)
-    likelihood = make_likelihood(dataset, config.likelihood, settings("likelihood", config))
+    likelihood = make_likelihood(dataset, config)
     if likelihood.num_targets > 1:
         raise InputError(
             f"the data have {likelihood.num_targets} targets for each example; one network learns "

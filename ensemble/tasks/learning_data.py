@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -24,7 +23,6 @@ from ensemble.task import PredictingTask
 if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
 
-_NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 logger = logging.getLogger("ensemble")
 
 
@@ -80,22 +78,20 @@ def table_keys(config: Mapping[str, Any]) -> TableKeys:
     )
 
 
-def make_likelihood(
-    dataset: Source, name: str = "categorical", settings: Mapping[str, Any] = _NO_SETTINGS
-) -> Likelihood:
+def make_likelihood(dataset: Source, config: Mapping[str, Any]) -> Likelihood:
     """Makes the likelihood of a data set's targets.
 
     Args:
         dataset: with training examples.
-        name: of `ensemble.likelihoods`.
-        settings: of `ensemble.config.settings`.
+        config: of the run.
 
     Raises:
         InputError: the name is unknown, or the targets are none that the likelihood can have.
     """
     targets, class_names = dataset.targets("train"), dataset.class_names or ()
-    found = likelihoods.from_data(name, targets, class_names, **settings)
-    kind: Any = likelihoods.named(name)
+    own = settings("likelihood", config)
+    found = likelihoods.from_data(config["likelihood"], targets, class_names, **own)
+    kind: Any = likelihoods.named(config["likelihood"])
     if hasattr(kind, "check_targets"):
         for split in dataset.sizes:
             kind.check_targets(dataset.targets(split), split)

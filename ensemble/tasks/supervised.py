@@ -285,7 +285,7 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Sup
         InputError: the data cannot be had, or the network or the likelihood do not suit them.
     """
     dataset = load_source(config, data)
-    likelihood = make_likelihood(dataset, config.likelihood, settings("likelihood", config))
+    likelihood = make_likelihood(dataset, config)
     likelihood = _corrected(likelihood, dataset, config)
     network = create_network(config, likelihood, dataset.quantiles)
     task = Supervised(dataset, network, likelihood, parse_prior(config.prior))

@@ -47,7 +47,12 @@ def make_task():
     }
     dataset = dataset_from_arrays(data, hold_out=False)
     network = networks.create("logistic_regression", NUM_CLASSES)
-    return Regression(dataset, network, make_likelihood(dataset), parse_prior("normal(1)"))
+    return Regression(
+        dataset,
+        network,
+        make_likelihood(dataset, {"likelihood": "categorical"}),
+        parse_prior("normal(1)"),
+    )
 
 
 @functools.cache

@@ -200,6 +200,7 @@ def test_a_network_that_mixes_examples_is_noted(dataset):
 
 
 def test_targets_have_a_likelihood_or_none(dataset):
-    assert make_likelihood(dataset).class_names == dataset.class_names
+    config = {"likelihood": "categorical"}
+    assert make_likelihood(dataset, config).class_names == dataset.class_names
     with pytest.raises(InputError, match=r"config.likelihood='weibull'"):
-        make_likelihood(dataset, "weibull")
+        make_likelihood(dataset, {"likelihood": "weibull"})
