@@ -103,25 +103,24 @@ class Approximation:
     def information_root(self, variables: Variables, outputs: jax.Array) -> jax.Array:
         """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
         likelihood: Any = self.task.likelihood
+        if hasattr(likelihood, "class_log_probs"):  # And its predictions may be corrected.
 
-        def parts_of(outputs: jax.Array) -> dict[str, jax.Array]:
-            if hasattr(likelihood, "class_log_probs"):  # And its predictions may be corrected.
-                return {"log_probs": likelihood.class_log_probs(outputs[None])}
-            found: dict[str, jax.Array] = likelihood.predict(self.own(variables), outputs[None])
-            return found
+            def log_probs(one: jax.Array) -> Any:
+                return likelihood.class_log_probs(one[None])[0]
 
-        def said(outputs: jax.Array) -> jax.Array:
-            parts = parts_of(outputs)
-            if "log_probs" in parts:
-                return parts["log_probs"][0]
-            return jnp.concatenate([parts["loc"].reshape(-1), jnp.log(parts["scale"]).reshape(-1)])
+            return jnp.exp(0.5 * log_probs(outputs))[:, None] * jax.jacfwd(log_probs)(outputs)
 
-        derivatives, parts = jax.jacfwd(said)(outputs), parts_of(outputs)
-        if "log_probs" in parts:
-            return jnp.exp(0.5 * parts["log_probs"][0])[:, None] * derivatives
-        scales = parts["scale"].reshape(-1)
+        def parts(one: jax.Array) -> Any:
+            found = likelihood.predict(self.own(variables), one[None])
+            return found["loc"].reshape(-1), found["scale"].reshape(-1)
+
+        def said(one: jax.Array) -> jax.Array:
+            loc, scales = parts(one)
+            return jnp.concatenate([loc, jnp.log(scales)])
+
+        _, scales = parts(outputs)
         roots = jnp.concatenate([1 / scales, jnp.full_like(scales, math.sqrt(2))])
-        return roots[:, None] * derivatives
+        return roots[:, None] * jax.jacfwd(said)(outputs)
 
     def rows(
         self, variables: Variables, one: jax.Array, weight: jax.Array

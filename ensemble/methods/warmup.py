@@ -30,7 +30,6 @@ from ensemble.methods import leafwise_metric, low_rank_mass
 from ensemble.methods.low_rank_mass import LowRankMass
 
 LOW_RANK = "low_rank"
-MASSES = ("identity", "diagonal", LOW_RANK, "dense")
 MAX_TUNINGS = 3
 """The most tunings of MCLMC; another one follows where the one before has found no step size."""
 DESCENT_STEPS = 200
@@ -141,7 +140,7 @@ def window_ends(mass: str, num_warmup: int) -> dict[int, int]:
     """The draws after which the caller computes a mass, and how many their windows have.
 
     Args:
-        mass: of `MASSES`; only 'low_rank' has such draws.
+        mass: of `Settings`; only 'low_rank' has such draws.
         num_warmup: draws.
     """
     if mass != LOW_RANK:
