@@ -8,17 +8,17 @@ import jax.numpy as jnp
 
 
 def size(tree: Any) -> int:
-    """Number of entries of all arrays, or of their shapes."""
+    """Counts the entries of all arrays, or of their shapes."""
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def at(tree: Any, index: Any) -> Any:
-    """Every array at an index: a row, some rows, or with a new axis where it is None."""
+    """Indexes every array: takes a row or some rows, or adds an axis where the index is None."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def merged(tree: Any) -> Any:
-    """Every array with its first two axes as one."""
+    """Joins the first two axes of every array."""
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
 
@@ -28,12 +28,12 @@ def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def where(condition: Any, new: Any, old: Any) -> Any:
-    """One of two trees, by a condition that suits all of their arrays."""
+    """Chooses between two trees, by a condition that suits all of their arrays."""
     return jax.tree.map(lambda one, other: jnp.where(condition, one, other), new, old)
 
 
 def keys_of(key: jax.Array, numbers: Any) -> jax.Array:
-    """Keys [N] of numbers, by one key."""
+    """Folds one key with numbers [N], each for itself."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
 
 

@@ -47,7 +47,7 @@ class _Chunk(NamedTuple):
 
     @classmethod
     def of(cls, path: epath.Path, arrays: Mapping[str, np.ndarray]) -> "_Chunk":
-        """By the arrays of a file."""
+        """Makes it of the arrays of a file."""
         first, end = map(int, arrays["range"])
         return cls(path, first, end, _below(_SCALARS, arrays), arrays["numbers"])
 
@@ -278,7 +278,7 @@ def _list(directory: epath.Path) -> list[tuple[int, epath.Path]]:
 
 
 def _packed(arrays: Mapping[str, Any]) -> bytes:
-    """The content of a file."""
+    """Returns the content of a file."""
     content = io.BytesIO()
     # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
     np.savez(content, **arrays)

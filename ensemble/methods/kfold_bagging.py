@@ -155,7 +155,7 @@ class _Bagging:
         return _LOWER if trial == self.num_trials - 1 > 0 else 1.0
 
     def begun(self, step: Any) -> Any:
-        """First step of the trial that a step is of, traced or not."""
+        """Returns the first step of the trial that a step is of, traced or not."""
         return sum(
             (step >= end) * self.trial for end in range(self.trial, self.end, self.trial or 1)
         )

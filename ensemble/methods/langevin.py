@@ -106,7 +106,7 @@ def langevin(
 
 
 def share_kept(config: ml_collections.FrozenConfigDict) -> float:
-    """Share of the momentum that a step keeps."""
+    """Returns the share of the momentum that a step keeps."""
     return float(config.get("momentum", 0.0))
 
 

@@ -374,11 +374,11 @@ class StoppingEarly(NamedTuple):
 
     @classmethod
     def of(cls, moving: Any) -> "StoppingEarly":
-        """A member that has not been evaluated yet."""
+        """Starts with a member that has not been evaluated yet."""
         return cls(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
 
     def judged(self, value: jax.Array, patience: int) -> tuple["StoppingEarly", jax.Array]:
-        """The member after an evaluation, and its status.
+        """Returns the member after an evaluation, and its status.
 
         Args:
             value: Criterion, [].
