@@ -146,7 +146,8 @@ class Ensemble:
             InputError: The inputs are not finite numbers of the training data's shape, or a column
                 is missing.
         """
-        return self.of_inputs(self._encoded(inputs))
+        table = self.dataset.table
+        return self.of_inputs(inputs if table is None else table.encode(inputs))
 
     def of_inputs(self, inputs: np.ndarray) -> Predictive:
         """Predicts inputs [N, ...] as the source reads them: features, if the data are a table.
@@ -191,10 +192,6 @@ class Ensemble:
         if isinstance(inputs, SplitInputs | MadeInputs):
             return inputs.through(self._checked)
         return self._checked(inputs)
-
-    def _encoded(self, inputs: Any) -> Any:
-        """Inputs as the source reads them, of those that a user has."""
-        return inputs if self.dataset.table is None else self.dataset.table.encode(inputs)
 
     def _checked(self, inputs: np.ndarray) -> np.ndarray:
         dataset = self.dataset

@@ -51,7 +51,7 @@ def start(config: ml_collections.FrozenConfigDict, task: Learned) -> Start:
     Raises:
         InputError: they cannot be read, or do not fit the network, or make members the same.
     """
-    found = _read(config.init_from, f"config.init_from={config.init_from!r}")
+    found = read(config.init_from, f"config.init_from={config.init_from!r}")
     given = traverse_util.unflatten_dict(_fitting(found, config, task), sep="/")
     return Start({"weights": _digest(found)}, given)
 
@@ -163,7 +163,7 @@ def _restored(given: str, what: str, instead: str) -> Any:
         raise InputError(f"{what}: {error}; or {instead}") from None
 
 
-def _read(given: str, what: str) -> Given:
+def read(given: str, what: str) -> Given:
     """The arrays of a file or of a run's live members, [L, ...] by name."""
     if is_file(given):
         path = user_path(given, "--config.init_from")

@@ -121,10 +121,7 @@ class _Bagging:
     """The settings of a run, and the functions of its members."""
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
-        own = ml_collections.ConfigDict(training.with_own_keys(config))
-        with own.unlocked():
-            own.shuffle = "independent"
-        self.config = config = ml_collections.FrozenConfigDict(own)
+        self.config = config = training.with_own_keys(config)
         self.why_not_linear = linear_start.why_not(task)
         beside = (WIDTH,) if self.why_not_linear else (LINEAR, WIDTH)
         self.task = task = dataclasses.replace(task, beside=beside)

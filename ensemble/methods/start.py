@@ -30,12 +30,11 @@ from ensemble.methods.coordinates import (
     check_kronecker,
     kronecker,
 )
-from ensemble.methods.given_weights import check_number, run_of
+from ensemble.methods.given_weights import check_number, read, run_of
 from ensemble.network import path_name
 from ensemble.notes import note
 from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
-from ensemble.storage.paths import user_path
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned, LogDensity, Modelled
 
@@ -180,9 +179,8 @@ def _of_file(config: ml_collections.FrozenConfigDict, shapes: Any, where: str) -
             f"{where} has one network for {config.num_chains} chains; set config.num_chains=1, or "
             "give the workdir of as many members"
         )
-    found = weights.read(user_path(config.init_from, "--config.init_from"), where)
+    of_one = read(config.init_from, where)
     leaves = {path_name(path): one for path, one in jax.tree.leaves_with_path(shapes)}
-    of_one = {name: array[None] for name, array in found.items()}
     fits = weights.fitting(of_one, leaves, leaves, where, config.model)
     return jax.tree.map_with_path(lambda path, _: jnp.asarray(fits[path_name(path)]), shapes)
 

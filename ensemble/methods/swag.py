@@ -87,7 +87,9 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
             "config.num_epochs"
         )
 
-    schedule = falling_then_constant(config.learning_rate, swag.lr_factor, start)
+    # Half a cosine from the peak to a share of it, which it keeps.
+    falling = optax.cosine_decay_schedule(config.learning_rate, max(start, 1), swag.lr_factor)
+    schedule = in_one_program(falling)
     number = swag.num_iterates
     ends = [start + math.ceil((i + 1) * (steps - start) / number) for i in range(number)]
 
@@ -101,11 +103,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         num_kept=2 + -(-number // 2) + config.num_draws,
         facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},
     )
-
-
-def falling_then_constant(peak: float, share: float, num_falling: int) -> optax.Schedule:
-    """A learning rate by step: half a cosine from the peak to a share of it, which it keeps."""
-    return in_one_program(optax.cosine_decay_schedule(peak, max(num_falling, 1), alpha=share))
 
 
 class _Batches:

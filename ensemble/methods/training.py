@@ -300,7 +300,7 @@ def batches(
         numbers: Their numbers.
         steps: Steps of the run.
         augments_each: Whether members that share batches see them augmented differently.
-        order: Order of the examples; None: all, anew in each epoch.
+        order: Order of the examples, of each member its own; None: all, anew in each epoch.
 
     Raises:
         InputError: The class weights or augmentations do not suit the data.
@@ -324,7 +324,7 @@ def batches(
         seed=config.seed,
         num_steps=steps,
         log_every=config.log_every_steps,
-        per_member=config.shuffle == "independent",
+        per_member=order is not None or config.shuffle == "independent",
         augments_each=augments_each and augment is not None,
         on_devices=fits_on_devices(task, devices),
     )
