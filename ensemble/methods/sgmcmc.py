@@ -222,8 +222,7 @@ class LangevinReport(PosteriorReport):
         heat, more = temperature(kinetic, self._decay), "num_samples"
         if config.sgmcmc.schedule == "cyclical":  # It goes on with whole cycles alone.
             more = "num_cycles"
-        for line in _notes(heat, config, self.task.num_train_examples):
-            note(line)
+        _note_heat(heat, config, self.task.num_train_examples)
         predicting = self.predicting(run.draws)
         return {
             **convergence_section(counted, found, self.traced, config.num_chains, predicting),
@@ -249,12 +248,11 @@ class LangevinReport(PosteriorReport):
         return self.fault_of(run, run.loop.members.state.moving.variables)
 
 
-def _notes(heat: float, config: Any, num_examples: int) -> list[str]:
-    """Lines on what the draws are not: Bayes at the right temperature, or the best to be had."""
-    found = []
+def _note_heat(heat: float, config: Any, num_examples: int) -> None:
+    """Notes what the draws are not: Bayes at the right temperature, or the best to be had."""
     if heat > HOT:
         lower = config.learning_rate * (_WARM - 1) / (heat - 1)
-        found.append(
+        note(
             f"The draws have a temperature of {heat:.2f}, which should be 1, for the noise of the "
             "gradients heats the chains, unless they have not forgotten their start: variances of "
             f"the posterior are too large by some {heat - 1:.0%}. In a new workdir lower "
@@ -263,16 +261,15 @@ def _notes(heat: float, config: Any, num_examples: int) -> list[str]:
             f"{config.batch_size}."
         )
     elif heat < COLD:
-        found.append(
+        note(
             f"The draws have a temperature of {heat:.2f}, which should be 1: the noise has not had "
             f"the steps to spread them. In a new workdir raise config.sgmcmc.steps_per_draw="
             f"{config.sgmcmc.steps_per_draw}."
         )
     num_batches = -(-num_examples // config.batch_size)
     if num_batches <= _FEW_BATCHES:
-        found.append(
+        note(
             f"All {num_examples:,} examples are {num_batches} batches: samplers that see them all "
             "at every step, such as config.method='hmc', are affordable here, and without the bias "
             "of gradients of batches."
         )
-    return found

@@ -227,18 +227,20 @@ def place(
     state = variables, jax.eval_shape(optimizer.init, variables["params"]), variables["params"]
     member = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     room = processes.from_main(lambda: device_bytes(devices) // 2)
-    fewest, taken = 1 + bool(config.split_members), 0
-    for parts in range(fewest, size + 1):
-        if size % parts == 0:
-            taken = -(-number // (size // parts)) * member // parts
-            if taken <= room and parts == 1:
-                return _said(spread(config, task, number))
-            if taken <= room:
-                note(
-                    f"{parts} of {size} devices hold each member, whose state and gradients take "
-                    f"{member / 2**30:.3g} GiB; a device has {room / 2**30:.3g} GiB for these."
-                )
-                return Devices(number, devices, splits_members=True, groups=size // parts)
+    taken = 0
+    for parts in range(1 + bool(config.split_members), size + 1):
+        if size % parts:
+            continue
+        taken = -(-number // (size // parts)) * member // parts
+        if taken > room:
+            continue
+        if parts == 1:
+            return _said(spread(config, task, number))
+        note(
+            f"{parts} of {size} devices hold each member, whose state and gradients take "
+            f"{member / 2**30:.3g} GiB; a device has {room / 2**30:.3g} GiB for these."
+        )
+        return Devices(number, devices, splits_members=True, groups=size // parts)
     raise InputError(
         f"config.ensemble_size={number} members take {taken / 2**30:.3g} GiB of each of the {size} "
         f"devices, which have {room / 2**30:.3g} GiB for parameters, gradients and the optimiser's "
