@@ -27,7 +27,7 @@ class EstimatorReport(training.DescentReport):
     def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
         """The networks that the live members consist of."""
         found: Any = super().fitted(run, live)
-        return apart(found)
+        return apart(found) if self.config.num_estimators > 1 else found
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
@@ -38,4 +38,5 @@ def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
 
 def fitted(saved: OnDisk) -> Fitted:
     """The networks of members that are on disk."""
-    return apart(loading.fitted(saved))
+    found = loading.fitted(saved)
+    return apart(found) if saved.config["num_estimators"] > 1 else found

@@ -268,9 +268,7 @@ def estimators(variables: Variables) -> Variables:
 
 
 def apart(members: Fitted) -> Fitted:
-    """The networks, from the trees of shared weights [M, ...]; members of one stay as they are."""
-    if not any(map(_is_folded, jax.tree.leaves(members.sets["params"], is_leaf=_is_folded))):
-        return members
+    """The networks, from the trees of shared weights [M, ...]."""
     sets = estimators(members.sets)
     num_each = len(jax.tree.leaves(sets)[0]) // members.num_sets
     return dataclasses.replace(
