@@ -51,24 +51,8 @@ def start(config: ml_collections.FrozenConfigDict, task: Learned) -> Start:
     Raises:
         InputError: they cannot be read, or do not fit the network, or make members the same.
     """
-    found = read(config.init_from, f"config.init_from={config.init_from!r}")
-    given = traverse_util.unflatten_dict(_fitting(found, config, task), sep="/")
-    return Start({"weights": _digest(found)}, given)
-
-
-def with_given(variables: Variables, given: Variables) -> Variables:
-    """Puts what is given to a member in the place of what it would have started with."""
-    arrays = {path_name(path): leaf for path, leaf in tree_leaves_with_path(given)}
-    return jax.tree.map_with_path(lambda path, leaf: arrays.get(path_name(path), leaf), variables)
-
-
-def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learned) -> Given:
-    """Takes the arrays of the network's body, in its types, by its paths.
-
-    Raises:
-        InputError: they do not fit the network, or make members the same.
-    """
     what = f"config.init_from={config.init_from!r}"
+    found = read(config.init_from, what)
     variables = jax.eval_shape(task.init_variables, jax.random.key(0))
     shapes = _named(variables)
     body = _body(config, task.dataset, task.likelihood.num_outputs)
@@ -91,7 +75,14 @@ def _fitting(found: Given, config: ml_collections.FrozenConfigDict, task: Learne
         listed(head),
     )
     paths = {_name(path): path_name(path) for path, _ in tree_leaves_with_path(variables)}
-    return {paths[name]: array for name, array in fits.items()}
+    given = {paths[name]: array for name, array in fits.items()}
+    return Start({"weights": _digest(found)}, traverse_util.unflatten_dict(given, sep="/"))
+
+
+def with_given(variables: Variables, given: Variables) -> Variables:
+    """Puts what is given to a member in the place of what it would have started with."""
+    arrays = {path_name(path): leaf for path, leaf in tree_leaves_with_path(given)}
+    return jax.tree.map_with_path(lambda path, leaf: arrays.get(path_name(path), leaf), variables)
 
 
 def _digest(found: Given) -> np.ndarray:
