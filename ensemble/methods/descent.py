@@ -10,7 +10,6 @@ import optax
 
 from ensemble import pytrees
 from ensemble.errors import InputError
-from ensemble.methods.given_weights import with_given
 from ensemble.methods.optimizers import Descent
 from ensemble.network import Variables
 from ensemble.runtime.algorithm import Info, Now
@@ -147,6 +146,8 @@ def descent(
     def init(now: Now, batch: Batch) -> Descending:
         variables = dict(task.init_variables(now.key))
         if now.given is not None:
+            from ensemble.methods.given_weights import with_given  # Most start by themselves.
+
             variables = with_given(variables, now.given)
         state = how.optimizer.init(variables["params"])
         return Descending(variables, how.seed(state, now.key) if how.seed else state)

@@ -146,6 +146,12 @@ def create(
         start = functools.partial(given_weights.start, config, learned)
         fit = given_weights.with_given
 
+    start = None
+    if config.init_from:
+        from ensemble.methods import given_weights  # Most members start by themselves.
+
+        start = functools.partial(given_weights.start, config, learned)
+
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = batches(config, learned, devices, numbers, steps, how.augments_each)
         init, step = descent(learned, devices, objective, how)
