@@ -63,9 +63,8 @@ class PosteriorReport(KeptReport):
         self.first = first
         self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
         self.tracked_rows = None if self.split is None else tracked_examples(task.sizes[self.split])
-        scored = task.scored()
-        is_scored = scored is not None and split is not None
-        self.traced = tuple(scored.likelihood.traced) if is_scored else ()
+        scored = None if self.split is None else task.scored()
+        self.traced = () if scored is None else tuple(scored.likelihood.traced)
         self._known: tuple[Any, Diagnostics] | None = None
 
     def of_chains(self, run: Any, values: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -139,13 +139,6 @@ def create(
     objective = make_objective(config, learned)
     epochs = Epochs.of(config, task.num_train_examples)
     check_members(config, learned, num_kept)
-    start = fit = None
-    if config.init_from:
-        from ensemble.methods import given_weights  # Of runs that start from weights alone.
-
-        start = functools.partial(given_weights.start, config, learned)
-        fit = given_weights.with_given
-
     start = None
     if config.init_from:
         from ensemble.methods import given_weights  # Most members start by themselves.
