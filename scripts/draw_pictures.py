@@ -48,7 +48,6 @@ _EXPLAINED = (
     "header .findings",
     ".card",
     "section .good",
-    "section .warning",
     "tr.ensemble td",
     "tr.gain td",
 )
