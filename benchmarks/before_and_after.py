@@ -57,8 +57,6 @@ def measure(
     Returns:
         Its rate, seconds of CPU and MiB.
     """
-    if not (checkout / "ensemble" / "storage" / "old.py").exists():  # Decision 0048.
-        overrides = [one.replace("sampler.", "hmc.") for one in overrides]
     with tempfile.TemporaryDirectory() as folder:
         command = [
             python,

@@ -183,6 +183,11 @@ class Run(NamedTuple):
         """Whether its members are chains."""
         return "prior" in self.keys or self.keys["method"] == "rwm"
 
+    @property
+    def tunes(self) -> bool:
+        """Whether its steps are tuned: else a few of them do not lead far from the prior."""
+        return self.keys.get("sampler.num_warmup") != 0
+
     def config(self, size: int = 5, num_devices: int = 2, is_poisoned: bool = False, **more: Any):
         """Its configuration in today's keys, for some members on some devices."""
         network = self.network
