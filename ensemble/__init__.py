@@ -15,7 +15,7 @@ __version__ = "2.0.0"
 _EXPORTS = {
     "train": "ensemble.run.loop",
     "search": "ensemble.tuning.search",
-    "compare_methods": "ensemble.tuning.methods",
+    "compare_methods": "ensemble.tuning.compare_methods",
     "distill": "ensemble.run.distill",
     "load": "ensemble.predictor",
     "evaluate": "ensemble.report.evaluate",

@@ -163,7 +163,7 @@ COMMANDS: Mapping[str, Command] = {
         has_keys=True,
     ),
     "compare-methods": Command(
-        "compares methods at equal compute and recommends one",
+        "compares methods at equal training steps",
         [
             *(_CONFIG, _TIME_LIMIT),
             ("workdir", str, "Directory of all runs, and the result."),

@@ -30,8 +30,8 @@ from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import startup
 from ensemble.storage.json_files import with_config
 from ensemble.storage.predictions import read_predictions
-from ensemble.storage.search import is_search
 from ensemble.storage.selection import is_selection, read_selection
+from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir
 from ensemble.task import PredictingTask
 
@@ -502,9 +502,9 @@ def check_is_workdir(work: Workdir) -> None:
         InputError: it has no config.json, or one of another format.
     """
     if work.read_config() is None:
-        if is_search(work):
+        if purpose := purpose_of(work):
             raise InputError(
-                f"{work.path} holds a search that has chosen nothing yet; the same `ensemble "
-                "search` goes on with it, and with --time_limit=1s chooses from what was tried"
+                f"{work.path} holds a {purpose}, with nothing chosen yet. Name one of its runs in "
+                f"{work.path}/runs, or resume it"
             )
         raise InputError(f"{work.path} is not a workdir: it has no config.json")

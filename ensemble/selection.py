@@ -24,8 +24,8 @@ from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.predictions import write_predictions
-from ensemble.storage.search import is_search
 from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
+from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ def select_members(
         InputError: The runs cannot be one ensemble, or have no such split.
     """
     out = Workdir(workdir)
-    if is_search(out) or (out.config.exists() and (out.report.exists() or not is_selection(out))):
+    if purpose_of(out) or (out.config.exists() and (out.report.exists() or not is_selection(out))):
         raise InputError(f"{out.path} has a run already; choose another --workdir")
     if by not in SELECT_BY:
         raise InputError(f"by={by} must be one of {', '.join(SELECT_BY)}")

@@ -17,9 +17,8 @@ from ensemble.sharding import processes
 from ensemble.sharding.signals import Stop, stop_signals
 from ensemble.storage import identity
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.comparison import is_comparison
-from ensemble.storage.search import is_search
 from ensemble.storage.selection import is_selection
+from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir, write_error
 
 
@@ -41,13 +40,6 @@ class Open(NamedTuple):
     notes: Sequence[str]
 
 
-_OTHERS = (
-    (is_selection, "selects members of other runs"),
-    (is_search, "holds a search of `ensemble search`"),
-    (is_comparison, "holds a comparison of methods, whose runs are in its folder cells"),
-)
-
-
 @contextlib.contextmanager
 def opened(
     config: ml_collections.FrozenConfigDict, workdir: str | None, show_progress: bool
@@ -63,9 +55,8 @@ def opened(
         )
 
         def open_workdir() -> None:
-            for is_here, what in _OTHERS:
-                if is_here(work):
-                    raise InputError(f"{work.path} {what}; choose another --workdir")
+            if purpose := purpose_of(work) or (is_selection(work) and "selection of members"):
+                raise InputError(f"{work.path} holds a {purpose}. Choose another --workdir")
             stack.enter_context(work.opened())
             check_same_experiment(config, work)
 

@@ -1,22 +1,17 @@
-"""Fits a table as well as a budget of time allows: families are tried, and the best are mixed.
+"""Fits a table as well as a time allows: configurations are tried, and the best are mixed.
 
-The first family is the default of tables. `ensemble.tuning.trials` says what is tried after it, by
-the training rows that cross-fitted members hold out. Of all families that were trained, greedy
-selection takes those that predict these rows best together, each with a weight (Caruana et al.
-2004). What was tried, in which order, does not depend on the budget, which only ends it.
+The first configuration is the default of tables. `ensemble.tuning.halving` proposes the next ones,
+by the loss of training rows that members of `kfold_bagging` hold out. Of all runs, greedy selection
+takes those that predict these rows best together, each with a weight (Caruana et al. 2004). The
+order of trials does not depend on the time, which only ends it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import logging
+import functools
 import math
 import os
-import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,39 +22,24 @@ from ensemble.config.builtin import MODELS
 from ensemble.config.pieces import LIKELIHOODS
 from ensemble.configs import tabular
 from ensemble.errors import InputError, Interrupted, TrainingError, plural
-from ensemble.notes import collected, note
+from ensemble.notes import note
 from ensemble.predictor import restore
 from ensemble.report.sections import grid
-from ensemble.run.loop import train
-from ensemble.run.progress import Display, duration, open_display
+from ensemble.run.progress import duration
 from ensemble.run.result import TrainResult
 from ensemble.selection import HELD_OUT, select_from, write
-from ensemble.sharding import processes, signals, startup
-from ensemble.storage.comparison import is_comparison
 from ensemble.storage.held_out import read_held_out
-from ensemble.storage.search import Search, Tried, is_search, read_search, write_search
+from ensemble.storage.trials import SEARCH
 from ensemble.storage.workdir import Workdir
-from ensemble.tuning.budget import parse_seconds, quiet, stop_after
-from ensemble.tuning.same_data import check_same_data, fingerprint_of
-from ensemble.tuning.trials import DEFAULT_MODEL, Trial, trials
-
-logger = logging.getLogger("ensemble")
+from ensemble.tuning.halving import DEFAULT_MODEL, Proposal, proposals
+from ensemble.tuning.trials import UNWATCHED, Trials, open_trials
 
 _METHOD = "kfold_bagging"
-_UNWATCHED: Mapping[str, Any] = {"eval_every_epochs": 10**9}
-"""Nobody looks at the curves and pictures of a trial."""
 _MOST_FAILURES = 5
-_LEAST_SHARE = 0.5
-"""The share of the shortest trial that must be left of the time for another one to begin: the first
-seconds of a trial compile, and cannot be cut short."""
-_SHOWN_SECONDS = 1.0
-"""From one state of the display to the next, while a trial is under way."""
-_KEPT_SECONDS = 5.0
-"""From one note of the seconds that it has taken to the next: a killed process forgets no more."""
 
 
-class Fit(TrainResult):
-    """What `fit` returns: as of `ensemble.train`, and it shows itself as what was tried."""
+class SearchResult(TrainResult):
+    """Result of `ensemble.search`: that of `ensemble.train`, shown as what was tried."""
 
     def __repr__(self) -> str:
         return "\n\n".join(lines_of(self.report))
@@ -75,85 +55,58 @@ def search(
     config: Mapping[str, Any] | None = None,
     *,
     show_progress: bool = True,
-) -> Fit:
-    """Tries families of networks on a table until the time is over, and mixes the best.
+) -> SearchResult:
+    """Tries configurations of networks on a table until the time is over, and mixes the best.
 
-    The same call goes on with a search that was interrupted; with more seconds it goes on with one
-    that has ended.
+    The same call resumes an interrupted search; with more seconds it extends a finished one.
 
     Args:
-        data: as of `train`; None: `config.dataset` names it.
-        time_limit: seconds that the search may take, over all calls with this workdir; or a text
-            such as `10m` or `2h`. The first family is trained in any case.
-        workdir: where all that is tried lives, and what was chosen, which `load` and `evaluate`
+        data: As of `train`; None: `config.dataset` names it.
+        time_limit: Seconds of the search, over all calls with this workdir; or a text such as `10m`
+            or `2h`. The first configuration is trained in any case.
+        workdir: Directory of what is tried and of what was chosen, which `load` and `evaluate`
             take; None keeps nothing.
-        config: keys of the configuration that all families have, such as `likelihood` or `split`.
-            Those that are left out are as in `configs/tabular.py`, or differ between families. A
-            key of a network, such as `mlp.widths`, fixes the network.
-        show_progress: whether to show what was tried, and the time left.
+        config: Keys of all configurations, such as `likelihood` or `split_by`. Those left out are
+            as in `configs/tabular.py`, or differ between configurations. A key of a network, such
+            as `mlp.widths`, fixes the network.
+        show_progress: If True, show the trials and the time left.
 
     Returns:
         The report and a predictor. The report's `selection` says what was chosen, its `search` what
-        was tried. Where the search was interrupted, by SIGTERM or Ctrl-C, these are of what had
-        been tried by then.
+        was tried. If the search was interrupted, by SIGTERM or Ctrl-C, these are of what had been
+        tried by then.
 
     Raises:
-        InputError: the configuration, the data or the workdir cannot be used.
-        TrainingError: no family could be trained.
-        Interrupted: SIGTERM or Ctrl-C, before the first family was trained.
+        InputError: The configuration, the data or the workdir cannot be used.
+        TrainingError: No configuration could be trained.
+        Interrupted: SIGTERM or Ctrl-C, before the first configuration was trained.
     """
-    budget = parse_seconds(time_limit)
     given = _fixed(by_path(config or {}))
     _check(given, has_data=data is not None)
-    default = _family({}, given)
-    startup.configure(default["num_devices"], _METHOD)
-    if processes.count() > 1:
-        raise InputError("a search runs in one process; start it without the others")
-    with contextlib.ExitStack() as stack:
-        folder = workdir or stack.enter_context(tempfile.TemporaryDirectory())
-        out = Workdir(folder)
-        if (out.config.exists() and not is_search(out)) or is_comparison(out):
-            raise InputError(
-                f"{out.path} has a run or a comparison already; choose another --workdir"
-            )
-        stack.enter_context(out.opened())
-        search = read_search(out, default)
-        check_same_data(out, search.config, search.fingerprint, data)
-        stop = stack.enter_context(signals.stop_signals())
-        stack.enter_context(collected())
-        display = stack.enter_context(open_display(show_progress))
+    default = _default(given)
+    with open_trials(SEARCH, default, data, time_limit, workdir, show_progress) as trials:
         is_interrupted = False
         try:
-            for tried in _searched(out, search, given, data, budget, stop, display):
-                logger.info("%s; %s", _line(tried), _best(search), extra={"stays": True})
-                if is_interrupted := stop.by_signal:
-                    break
+            _try(trials, proposals(default["seed"], default["num_epochs"], given))
         except Interrupted:
-            if not search.has_found:
-                if workdir is None:
-                    raise Interrupted("interrupted; without a workdir nothing is kept") from None
+            if not trials.table.scored:
                 raise
             is_interrupted = True
-        stop.is_settled = True
-        return _result(out, search, budget, is_interrupted, None if workdir is None else folder)
-
-
-def _best(search: Search) -> str:
-    """The best so far."""
-    known = [one.nll for one in search.tried if one.nll is not None]
-    return f"best so far {min(known):.4f}" if known else "nothing has ended yet"
+        result = _result(trials, is_interrupted)
+    result.workdir = None if workdir is None else os.fspath(workdir)
+    return result
 
 
 def _check(given: Mapping[str, Any], has_data: bool) -> None:
     """Refuses keys that a search cannot do with.
 
     Raises:
-        InputError: as said.
+        InputError: There is such a key, or no data.
     """
     if given.get("method", _METHOD) != _METHOD:
         raise InputError(
-            f"config.method={given['method']!r}: a search compares families by rows that members "
-            f"of {_METHOD!r} hold out; leave it out, or use ensemble.train"
+            f"config.method={given['method']!r}: a search compares configurations by rows that "
+            f"members of {_METHOD!r} hold out; leave it out, or use ensemble.train"
         )
     name = str(given.get("likelihood", ""))
     if name in LIKELIHOODS.names and not likelihoods.named(name).has_density:
@@ -167,9 +120,9 @@ def _check(given: Mapping[str, Any], has_data: bool) -> None:
         raise InputError("config.num_steps: a search counts config.num_epochs; set that instead")
 
 
-def _family(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a family, flat; keys that were given are as they were given."""
-    values = {**tabular.get_config(), **_UNWATCHED, **settings, **given}
+def _default(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of the first trial, flat; keys that were given are as they were given."""
+    values = {**tabular.get_config(), **UNWATCHED, **given}
     own = {key: one for key, one in values.items() if _network(key) in ("", values["model"])}
     return dict(build(own, given).values)
 
@@ -183,247 +136,120 @@ def _fixed(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _network(key: str) -> str:
-    """The network that a key is of; empty: of none."""
+    """The network that a key is of; empty if it is of none."""
     name = key.partition(".")[0]
     return name if name in MODELS else ""
 
 
-# The search.
-
-
-def _searched(
-    out: Workdir,
-    search: Search,
-    given: Mapping[str, Any],
-    data: Any,
-    budget: float,
-    stop: signals.Stop,
-    display: Display,
-) -> Iterator[Tried]:
-    """Tries one family after the other, writes and yields how it went, until the time is over."""
-    tries = trials(search.config["seed"], search.config["num_epochs"], given)
+def _try(trials: Trials, proposed: Generator[Proposal, float, None]) -> None:
+    """Tries what is proposed until the time is over, nothing is left, or all fails."""
+    losses: list[float] = []
     try:
-        trial = next(tries)
-        for one in search.tried:
-            if (one.family, one.settings, one.num_epochs) != trial:
-                raise InputError(
-                    f"{out.path} holds a search of other families than this version tries; "
-                    "choose another --workdir"
-                )
-            trial = tries.send(math.inf if one.nll is None else one.nll)
-        while not search.tried or search.spent + _LEAST_SHARE * search.shortest < budget:
-            config = _family(trial.settings, given)
-            tried = _tried(out, search, trial, config, data, budget, stop, display)
-            if tried is None:
+        proposal = next(proposed)
+        while True:
+            name = f"{len(losses):03d}"
+            settings = {**proposal.settings, "num_epochs": proposal.num_epochs}
+            trials.announce(name)
+            trial = trials.run(name, settings, functools.partial(_loss, trials))
+            if trial is None:
                 return
-            yield tried
-            if _keeps_failing(search):
+            losses.append(math.inf if trial.score is None else trial.score)
+            went = trial.failure or f"held-out NLL {losses[-1]:.4f}"
+            trials.say(f"{_settings(settings)}: {went}, best {min(losses):.4f}")
+            if len(losses) >= _MOST_FAILURES and min(losses[-_MOST_FAILURES:]) == math.inf:
+                note(f"{_MOST_FAILURES} trials failed in a row; the search ends: {trial.failure}")
                 return
-            trial = tries.send(math.inf if tried.nll is None else tried.nll)
+            proposal = proposed.send(losses[-1])
     except StopIteration:
-        logger.info("There is nothing left to try with the keys that were given.")
+        trials.say("There is nothing left to try with the keys that were given.")
 
 
-def _keeps_failing(search: Search) -> bool:
-    """Whether family after family has failed, which is said."""
-    last = search.tried[-_MOST_FAILURES:]
-    if len(last) < _MOST_FAILURES or any(one.nll is not None for one in last):
-        return False
-    note(f"{_MOST_FAILURES} families failed in a row, and no more are tried: {last[-1].failure}")
-    return True
-
-
-def _tried(
-    out: Workdir,
-    search: Search,
-    trial: Trial,
-    config: Mapping[str, Any],
-    data: Any,
-    budget: float,
-    stop: signals.Stop,
-    display: Display,
-) -> Tried | None:
-    """Trains a family, and writes how it went; None: the time was over before it had ended.
+def _loss(
+    trials: Trials, out: Workdir, report: Mapping[str, Any]
+) -> tuple[float, Mapping[str, Any]]:
+    """The mean loss of a run, on the rows that the first run holds out.
 
     Raises:
-        Interrupted: SIGTERM or Ctrl-C.
+        TrainingError: Members that hold out some of these rows failed.
     """
-    folder = _folder(out, len(search.tried))
-    began, before = time.monotonic(), search.spent
-    values = {**config, "num_epochs": trial.num_epochs}
-    left = max(0.0, budget - before) if search.has_found else math.inf
-    nll, failure = None, ""
-    try:
-        with _watched(out, search, trial, budget, display), stop_after(left, stop), quiet():
-            report = train(values, data, os.fspath(folder.path), show_progress=False).report
-    except Interrupted:
-        search.seconds += time.monotonic() - began
-        write_search(out, search)
-        if search.spent < budget or not search.has_found:
-            raise
-        return None
-    except (TrainingError, InputError) as error:
-        if isinstance(error, InputError) and not search.has_found:
-            raise  # The data, or what was given, suit no family.
-        # Nor do they if they are gone, or are others.
-        check_same_data(out, search.config, search.fingerprint, data)
-        failure = str(error)
-    else:
-        search.fingerprint = fingerprint_of(report, folder, search.fingerprint)
-        nll, failure = _loss(out, search, read_held_out(folder, report["num_train_examples"]))
-    seconds = search.seconds + time.monotonic() - began
-    tried = Tried(trial.family, trial.settings, trial.num_epochs, nll, seconds, failure)
-    search.tried.append(tried)
-    search.seconds = 0.0
-    write_search(out, search)
-    return tried
+    num_rows = report["num_train_examples"]
+    losses = read_held_out(out, num_rows)
+    first = next((one.name for one in trials.table.scored), None)
+    known = ~np.isnan(read_held_out(trials.folder(first), num_rows) if first else losses)
+    if not known.any() or np.isnan(losses[known]).any():
+        raise TrainingError("members failed, and no other holds out their rows")
+    return float(losses[known].mean()), {}
 
 
-def _loss(out: Workdir, search: Search, losses: np.ndarray) -> tuple[float | None, str]:
-    """The mean loss of a family, on the rows that the first family knows; or None, and why."""
-    done = [number for number, one in enumerate(search.tried) if one.nll is not None]
-    known = np.isfinite(losses)
-    if done:
-        known = ~np.isnan(read_held_out(_folder(out, done[0]), len(losses)))
-    if np.isnan(losses[known]).any():
-        return None, "members failed, and nobody else holds out their rows"
-    found = float(losses[known].mean()) if known.any() else math.nan
-    if not math.isfinite(found):
-        return None, "the loss of a row is infinite"
-    return found, ""
-
-
-@contextlib.contextmanager
-def _watched(
-    out: Workdir, search: Search, trial: Trial, budget: float, display: Display
-) -> Iterator[None]:
-    """Within it, a thread shows what is tried, and writes the seconds that it has taken so far."""
-    folder, began = _folder(out, len(search.tried)), time.monotonic()
-    is_over = threading.Event()
-
-    def watch() -> None:
-        kept = began
-        while not is_over.wait(_SHOWN_SECONDS):
-            now = time.monotonic()
-            so_far = dataclasses.replace(search, seconds=search.seconds + now - began)
-            display.show(
-                f"search: {duration(max(0.0, budget - so_far.spent))} left; {_best(search)}; "
-                f"trying {_settings(trial.settings)}, {trial.num_epochs} epochs, "
-                f"for {duration(so_far.seconds)}"
-            )
-            # A first family may not suit the data; before it is a run, there is nothing to go on.
-            if now - kept >= _KEPT_SECONDS and (search.tried or folder.config.exists()):
-                with contextlib.suppress(OSError):  # The run's own files will say so.
-                    write_search(out, so_far)
-                kept = now
-
-    thread = threading.Thread(target=watch, name="search", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-
-
-def _folder(out: Workdir, number: int) -> Workdir:
-    """The workdir of a trial."""
-    return Workdir(out.path / "trials" / f"{number:03d}")
-
-
-# The result.
-
-
-def _result(out: Workdir, search: Search, budget: float, is_interrupted: bool, workdir: Any) -> Fit:
+def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
     """Mixes what was tried, and writes it."""
-    done = [number for number, one in enumerate(search.tried) if one.nll is not None]
+    table, done = trials.table, trials.table.scored
     if not done:
-        raise TrainingError(f"no family could be trained: {search.tried[-1].failure}")
-    chosen = select_from([_folder(out, number).path for number in done], HELD_OUT)
-    weights = dict.fromkeys(range(len(search.tried)), 0.0)
-    weights |= {k: float(own.sum()) for k, own in zip(done, chosen.weights_of, strict=True)}
+        raise TrainingError(f"nothing could be trained: {[*table.trials.values()][-1].failure}")
+    chosen = select_from([trials.folder(one.name).path for one in done], HELD_OUT)
+    weights = {one.name: float(w.sum()) for one, w in zip(done, chosen.weights_of, strict=True)}
     content = {
-        "budget_seconds": budget,
-        "seconds": search.spent,
+        "time_limit": trials.limit,
+        "seconds": table.spent,
         "is_interrupted": is_interrupted,
-        "trials": [{**one._asdict(), "weight": weights[k]} for k, one in enumerate(search.tried)],
+        "trials": [
+            {**one._asdict(), "weight": weights.get(one.name, 0.0)} for one in table.trials.values()
+        ],
     }
-    report = write(out, chosen, {"search": content})
-    for line in _remarks(report):
+    report = write(trials.out, chosen, {"search": content})
+    for line in _remarks(content):
         note(line)
-    predictor = restore(out).predictor(search.config.get("num_devices"))
-    found = Fit(dict(report), predictor)
-    found.workdir = None if workdir is None else os.fspath(workdir)
-    return found
+    predictor = restore(trials.out).predictor(table.config.get("num_devices"))
+    return SearchResult(dict(report), predictor)
 
 
 def lines_of(report: Mapping[str, Any]) -> list[str]:
-    """What was tried and chosen, in paragraphs."""
+    """Paragraphs of what was tried and chosen."""
     search, selection = report["search"], report["selection"]
-    number, chosen = len(search["trials"]), sum(one["weight"] > 0 for one in search["trials"])
-    told = [
-        f"{plural(number, 'trial')} took {duration(search['seconds'])} of "
-        f"{duration(search['budget_seconds'])}. {chosen} of them predict together.",
-        f"Rows held out: NLL {selection['nll']:.4f}, and {selection['cross_validated_nll']:.4f} by "
-        f"cross-validation of what predicts together{_beside_default(report, 'nll')}.",
-    ]
-    if "test" in report["metrics"]:
-        test = report["metrics"]["test"]["nll"]["value"]
-        told.append(
-            f"Test split, by which nothing was chosen: NLL {test:.4f}"
-            f"{_beside_default(report, 'test_nll')}."
-        )
-    told += _remarks(report)
-    return [_table(search["trials"]), "\n".join(told)]
-
-
-def _beside_default(report: Mapping[str, Any], name: str) -> str:
-    """A score of the default family alone, which is the first; empty if it failed."""
-    if report["search"]["trials"][0]["nll"] is None:
-        return ""
-    return f"; the default family alone {report['selection']['runs'][0][name]:.4f}"
-
-
-def _remarks(report: Mapping[str, Any]) -> list[str]:
-    """What a user may not have meant."""
-    search = report["search"]
-    first, budget = search["trials"][0]["seconds"], search["budget_seconds"]
-    lines = []
-    if len(search["trials"]) == 1 and first > budget:
-        lines.append(
-            f"The first family alone took {first:.0f} seconds of a budget of {budget:g}, and "
-            "nothing else was tried: give more time."
-        )
-    if search["is_interrupted"]:
-        lines.append("The search was interrupted; with a workdir the same call goes on.")
-    return lines
-
-
-def _table(tried: Sequence[Mapping[str, Any]]) -> str:
-    """What was tried, by the loss of rows held out."""
-    titles = ("settings", "epochs", "NLL", "seconds", "weight")
+    trials = sorted(
+        search["trials"], key=lambda one: math.inf if one["score"] is None else one["score"]
+    )
     rows = [
         [
             _settings(one["settings"]),
-            str(one["num_epochs"]),
-            "failed" if one["nll"] is None else f"{one['nll']:.4f}",
+            "failed" if one["score"] is None else f"{one['score']:.4f}",
             f"{one['seconds']:.0f}",
+            f"{one['cpu_seconds']:.0f}",
             f"{one['weight']:.2f}" if one["weight"] else "-",
         ]
-        for one in sorted(tried, key=lambda one: math.inf if one["nll"] is None else one["nll"])
+        for one in trials
     ]
-    return grid(titles, rows)
+    table = grid(("settings", "NLL", "seconds", "CPU seconds", "weight"), rows)
+    lines = [
+        f"{plural(len(trials), 'trial')} took {duration(search['seconds'])} of "
+        f"{duration(search['time_limit'])}; {sum(one['weight'] > 0 for one in trials)} predict "
+        "together.",
+        f"Held-out rows: NLL {selection['nll']:.4f}, or {selection['cross_validated_nll']:.4f} by "
+        f"cross-validation, versus {min(one['nll'] for one in selection['runs']):.4f} for the best "
+        "trial.",
+    ]
+    if "test" in report["metrics"]:
+        test = report["metrics"]["test"]["nll"]["value"]
+        first = selection["runs"][0]["test_nll"]
+        lines.append(f"Test split: NLL {test:.4f}, versus {first:.4f} for the first trial.")
+    return [table, "\n".join([*lines, *_remarks(search)])]
 
 
-def _line(one: Tried) -> str:
-    """How a trial went."""
-    went = f"failed: {one.failure}" if one.nll is None else f"held-out NLL {one.nll:.4f}"
-    return f"{_settings(one.settings)}, {one.num_epochs} epochs: {went}, {one.seconds:.0f} s"
+def _remarks(search: Mapping[str, Any]) -> list[str]:
+    """Lines about a time that was too short, or an interruption."""
+    first, limit = search["trials"][0]["seconds"], search["time_limit"]
+    lines = []
+    if len(search["trials"]) == 1 and first > limit:
+        lines.append(
+            f"The first trial took {first:.0f} of {limit:g} seconds, so nothing else was tried. "
+            "Increase --time_limit."
+        )
+    if search["is_interrupted"]:
+        lines.append("The search was interrupted. With a workdir the same call resumes it.")
+    return lines
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    """How a family differs from the default."""
-    if not settings:
-        return "the default"
-    model = settings.get("model", DEFAULT_MODEL)
-    return ", ".join(f"{key.removeprefix(model + '.')}={value}" for key, value in settings.items())
+    """How a trial differs from the default."""
+    prefix = f"{settings.get('model', DEFAULT_MODEL)}."
+    return ", ".join(f"{key.removeprefix(prefix)}={value}" for key, value in settings.items())

@@ -1,134 +1,244 @@
-"""What is tried, and in which order: a function of the seed and of how earlier trials went.
+"""Trials: resumable runs of `ensemble.train` within a time, and one table of what each has cost.
 
-A trial trains a family: cross-fitted networks of one configuration, which hold out all training
-rows between them. After the default family come rounds of successive halving (Jamieson and
-Talwalkar 2016, arXiv:1502.07943): new families train for a quarter of the epochs, the better half
-of them for a half, and the better half of these for all. Each round has twice as many families as
-the one before. Every trial trains from the start, because a schedule ends where its trial ends.
+`ensemble search` and `ensemble compare-methods` are loops over `Trials.run`. A trial that has ended
+is read from the table, so the same loop resumes what was interrupted.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import logging
 import math
-from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-import numpy as np
+import jax
 
-from ensemble.data.batches import SEARCH_STREAM, seeded_generator
+from ensemble.config import build
+from ensemble.data import source
+from ensemble.data.catalogue import complete
+from ensemble.errors import InputError, Interrupted, TrainingError
+from ensemble.notes import collected, shown_with_the_result
+from ensemble.run.loop import train
+from ensemble.run.progress import duration, open_display
+from ensemble.sharding import processes, signals, startup
+from ensemble.storage.trials import Table, Trial, purpose_of, read_table, write_table
+from ensemble.storage.workdir import Workdir
+from ensemble.tasks.learning_data import load_source
 
-DEFAULT_MODEL = "mlp"
-_FIRST_ROUND = 4
-_LENGTHS = (4, 2, 1)
-"""Parts of the epochs that a family trains for, from rung to rung."""
-_DRAWS = 20
-"""How many settings are drawn that are all known already, after which there are no others."""
+logger = logging.getLogger("ensemble")
 
-Settings = Mapping[str, Any]
-"""Keys of the configuration that differ from the default family's."""
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_LEAST_SHARE = 0.5
+"""Share of the shortest trial that must be left of the time for another one to begin: the first
+seconds of a trial compile, and cannot be cut short."""
+UNWATCHED: Mapping[str, Any] = {"eval_every_epochs": 10**9}
+"""Keys by which a trial is evaluated at its end alone."""
 
-FIRST: tuple[Settings, ...] = (
-    {"mlp.embedding": "piecewise_linear", "mlp.widths": "128,128"},
-    {"mlp.widths": "256,256", "learning_rate": 1e-3},
-    {"mlp.embedding": "periodic", "mlp.widths": "256,256", "learning_rate": 2e-3},
-    {
-        "mlp.embedding": "piecewise_linear",
-        "mlp.widths": "128,128",
-        "num_estimators": 8,
-        "batch_size": 128,
-    },
-)
-"""The families of the first round."""
-_SHARED = 0.2
-"""The share of drawn families whose members consist of estimators, which take longer."""
-_WIDTHS = ("64,64", "128,128", "256,256", "128,128,128", "256,256,256")
-
-
-class Trial(NamedTuple):
-    """One family, trained once.
-
-    Attributes:
-        family: its number; 0 is the default.
-        settings: of the family.
-        num_epochs: that it trains for.
-    """
-
-    family: int
-    settings: Settings
-    num_epochs: int
+Score = Callable[[Workdir, Mapping[str, Any]], tuple[float, Mapping[str, Any]]]
+"""Returns the score of a finished run, lower is better, and details, from its results.json."""
 
 
-def draw(rng: np.random.Generator) -> Settings:
-    """Draws the settings of a family."""
-    is_embedded = bool(rng.choice([False, True]))
-    found: dict[str, Any] = {
-        "mlp.widths": str(rng.choice(_WIDTHS)),
-        "mlp.activation": str(rng.choice(["relu", "silu"])),
-        "dropout": float(rng.choice([0.0, 0.0, 0.1, 0.2])),
-        "learning_rate": _rounded(10 ** rng.uniform(-3, -2)),
-        "weight_decay": _rounded(10 ** rng.uniform(-5, -2)),
-        "batch_size": int(rng.choice([32, 128])),
-    }
-    if rng.random() < _SHARED:
-        found["num_estimators"] = 8
-    if is_embedded:
-        found["mlp.embedding"] = str(rng.choice(["piecewise_linear", "periodic"]))
-        found["mlp.embedding_size"] = int(rng.choice([8, 16]))
-    return found
-
-
-def trials(seed: int, num_epochs: int, fixed: Settings) -> Generator[Trial, float, None]:
-    """Yields what to try next, and is sent the held-out NLL of it: infinite of one that failed.
+class Trials:
+    """A search or comparison under way.
 
     Args:
-        seed: of what is drawn.
-        num_epochs: that families train for in the end.
-        fixed: keys that all families have, with their values.
+        out: Its workdir, open.
+        table: What was tried so far.
+        data: As of `ensemble.train`.
+        limit: Seconds in all.
+        stop: Asked to stop the trial under way.
+        show_progress: As of `ensemble.train`.
     """
-    known: list[Settings] = [{}]
-    yield Trial(0, {}, num_epochs)
-    drawn = _families(seed, fixed, known)
-    for size in (_FIRST_ROUND * 2**k for k in itertools.count()):
-        families = list(itertools.islice(drawn, size))
-        if not families:
-            return  # What is fixed leaves nothing else to try.
-        for part in _LENGTHS:
-            losses = {}
-            for number in families:
-                length = max(1, num_epochs // part)
-                losses[number] = yield Trial(number, known[number], length)
-            alive = sorted(
-                (one for one in losses if losses[one] < math.inf), key=lambda one: losses[one]
-            )
-            families = alive[: math.ceil(len(alive) / 2)]
+
+    def __init__(
+        self,
+        out: Workdir,
+        table: Table,
+        data: Any,
+        limit: float,
+        stop: signals.Stop,
+        show_progress: bool,
+    ):
+        self.out, self.table, self.data, self.limit = out, table, data, limit
+        self.stop, self._shows = stop, show_progress
+        if table.running is not None:  # The process was killed.
+            name, began = table.running
+            file = self.folder(name).metrics
+            lost = file.stat().mtime - began if file.exists() else 0.0
+            table.seconds = (table.seconds[0] + max(0.0, lost), table.seconds[1])
+            table.running = None
+        self.check_same_data()
+
+    def folder(self, name: str) -> Workdir:
+        """Workdir of a trial."""
+        return Workdir(self.out.path / "runs" / name)
+
+    def run(
+        self,
+        name: str,
+        settings: Mapping[str, Any],
+        score: Score,
+        must_end: bool = False,
+    ) -> Trial | None:
+        """Runs a trial, or returns what the table has of it.
+
+        Args:
+            name: Name of its folder.
+            settings: As of `Trial`.
+            score: Scores the finished run.
+            must_end: If True, it does not end by the time, as the first trial of all.
+
+        Returns:
+            The trial; None: the time is over, and the same call with more time resumes it.
+
+        Raises:
+            InputError: No trial has ended well yet, and the data or the configuration are why.
+            Interrupted: SIGTERM or Ctrl-C.
+        """
+        table = self.table
+        if name in table.trials:
+            return table.trials[name]
+        left = self.limit - table.spent
+        shortest = min((one.seconds for one in table.scored), default=0.0)
+        if must_end or not table.scored:
+            left = math.inf
+        if left <= _LEAST_SHARE * shortest:
+            return None
+        began, cpu, before = time.monotonic(), time.process_time(), table.seconds
+        table.running = (name, time.time())
+        if table.trials or self.folder(name).config.exists():  # There is something to resume.
+            write_table(self.out, table)
+        found: dict[str, Any] = {}
+        try:
+            with _stop_after(left, self.stop), shown_with_the_result():
+                values, path = build(table.config, settings).values, self.folder(name).path
+                report = train(values, self.data, os.fspath(path), show_progress=self._shows).report
+            self._check_fingerprint(str(report["dataset"]["fingerprint"]), name)
+            found["score"], found["details"] = score(self.folder(name), report)
+            if not math.isfinite(found["score"]):
+                found = {"failure": "its score is infinite"}
+        except (TrainingError, InputError, jax.errors.JaxRuntimeError, MemoryError) as error:
+            if isinstance(error, InputError) and not table.scored:
+                raise  # The data, or what was given, suit no trial.
+            self.check_same_data()  # Else they are others, or gone.
+            found = {"failure": (str(error) or type(error).__name__).splitlines()[0]}
+        except Interrupted:
+            if self.stop.by_signal or math.isinf(left):
+                raise
+            return None
+        finally:
+            seconds = before[0] + time.monotonic() - began
+            table.seconds = (seconds, before[1] + time.process_time() - cpu)
+            table.running = None
+            if found:
+                table.trials[name] = Trial(name, settings, *table.seconds, **found)
+                table.seconds = (0.0, 0.0)
+            if table.trials or self.folder(name).config.exists():
+                write_table(self.out, table)
+        return table.trials[name]
+
+    def say(self, line: str) -> None:
+        """Shows a line that stays, between two trials."""
+        with open_display(self._shows):
+            logger.info("%s", line, extra={"stays": True})
+
+    def announce(self, name: str) -> None:
+        """Shows what is tried next, unless it has ended."""
+        if name not in self.table.trials:
+            left = duration(max(0.0, self.limit - self.table.spent))
+            self.say(f"{self.table.purpose}: trying {name}, {left} left")
+
+    def check_same_data(self) -> None:
+        """Refuses other data than those of the trials before.
+
+        Raises:
+            InputError: The data are others, or cannot be had.
+        """
+        if self.table.fingerprint:
+            given, values = complete(self.table.config, {}, self.data)
+            self._check_fingerprint(load_source(build(values).config, given).fingerprint)
+
+    def _check_fingerprint(self, learned: str, name: str = "") -> None:
+        known = self.table.fingerprint = self.table.fingerprint or learned
+        if learned != known and name:
+            self.folder(name).path.rmtree()
+        remedy = "restore the data, or choose another --workdir"
+        source.check_same_data(str(self.out.path), known, learned, remedy)
 
 
-def _families(seed: int, fixed: Settings, known: list[Settings]) -> Generator[int, None, None]:
-    """Yields numbers of new families, whose settings are added to those known."""
-    for number in itertools.count():
-        rng = seeded_generator(SEARCH_STREAM, seed, number)
-        for settings in [*FIRST[number : number + 1], *(draw(rng) for _ in range(_DRAWS))]:
-            own = _without(settings, fixed)
-            if own not in known:
-                known.append(own)
-                yield len(known) - 1
-                break
-        else:
-            return
+@contextlib.contextmanager
+def open_trials(
+    purpose: str,
+    config: Mapping[str, Any],
+    data: Any,
+    time_limit: float | str,
+    workdir: str | os.PathLike[str] | None,
+    show_progress: bool,
+) -> Iterator[Trials]:
+    """Opens the trials of a workdir, or of a temporary one if that is None.
+
+    Args:
+        purpose: `SEARCH` or `COMPARISON`.
+        config: Configuration of all trials, flat.
+        data: As of `ensemble.train`.
+        time_limit: Seconds, or a text such as `10m`, over all calls with this workdir.
+        workdir: As of `ensemble.train`.
+        show_progress: Likewise.
+
+    Raises:
+        InputError: The time, the workdir or the data cannot be used.
+    """
+    limit = parse_seconds(time_limit)
+    startup.configure(config.get("num_devices"), config["method"])
+    if processes.count() > 1:
+        raise InputError(f"a {purpose} runs in one process; start it without the others")
+    with contextlib.ExitStack() as stack:
+        out = Workdir(workdir or stack.enter_context(tempfile.TemporaryDirectory()))
+        if out.config.exists() and not purpose_of(out):
+            raise InputError(f"{out.path} has a run already; choose another --workdir")
+        stack.enter_context(out.opened())
+        table = read_table(out, purpose, config)
+        stop = stack.enter_context(signals.stop_signals())
+        stack.enter_context(collected())
+        try:
+            yield Trials(out, table, data, limit, stop, show_progress)
+        except Interrupted:
+            if workdir is None:
+                raise Interrupted("interrupted; without a workdir nothing is kept") from None
+            raise
+        stop.is_settled = True
 
 
-def _without(settings: Settings, fixed: Settings) -> Settings:
-    """Settings that leave fixed keys alone, and those of networks that a fixed one is not."""
-    model = settings.get("model", DEFAULT_MODEL)
-    is_other = fixed.get("model", model) != model
-    return {
-        key: one
-        for key, one in settings.items()
-        if key not in fixed and not (is_other and key.startswith(f"{model}."))
-    }
+def parse_seconds(text: float | str) -> float:
+    """Seconds, of a number or of a text such as '90', '90s', '10m' or '1.5h'.
+
+    Raises:
+        InputError: The text is no positive time.
+    """
+    found = re.fullmatch(r"([0-9.]+)\s*([smh]?)", str(text).strip())
+    with contextlib.suppress(ValueError):
+        seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+        if 0 < seconds < math.inf:
+            return seconds
+    raise InputError(f"time_limit={text!r} must be a positive time, such as 600, 90s, 10m or 2h")
 
 
-def _rounded(value: float) -> float:
-    """Two digits, which are easy to read and to copy."""
-    return float(f"{value:.1e}")
+@contextlib.contextmanager
+def _stop_after(seconds: float, stop: signals.Stop) -> Iterator[None]:
+    """Within it, what runs is asked to stop after so long."""
+    if math.isinf(seconds):
+        yield
+        return
+    timer = threading.Timer(seconds, stop.note)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

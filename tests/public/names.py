@@ -123,7 +123,7 @@ FILES = {
     "out_of_fold.npz": "held_out.npz",
     "new_members": "newcomers",
     "corrupt_checkpoints": "unreadable_checkpoints",
-    "comparison.json": "methods.json",
+    "comparison.json": "trials.json",
 }
 
 

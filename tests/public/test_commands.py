@@ -287,10 +287,10 @@ def test_a_table_is_searched_within_a_time(folder, tmp_path):
 
 @pytest.mark.check
 def test_methods_are_compared_within_a_time(folder, tmp_path):
-    flags = [f"--config={folder}/classes.py", f"--workdir={tmp_path}/all", "--methods=dropout"]
+    flags = [f"--config={folder}/classes.py", f"--workdir={tmp_path}/all", "--methods=mc_dropout"]
     few = names.flags(time_limit="45s", config={"num_epochs": 1})
     done = run_command("compare-methods", *flags, *few)
-    assert "dropout" in done.stdout
+    assert "mc_dropout" in done.stdout
     assert names.file(tmp_path / "all", "comparison.json").exists()
 
 

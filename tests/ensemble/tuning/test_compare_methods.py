@@ -1,4 +1,4 @@
-"""Comparisons of methods within a budget of time."""
+"""Comparisons of methods within a time."""
 
 import json
 
@@ -7,8 +7,9 @@ import pytest
 
 import ensemble
 from ensemble import InputError
-from ensemble.tuning import methods as module
-from ensemble.tuning.advice import recommended
+from ensemble.config import build
+from ensemble.tuning import compare_methods as module
+from ensemble.tuning.families import FAMILIES
 
 CONFIG = {
     "model": "mlp",
@@ -31,61 +32,6 @@ def table(num_rows=400, seed=0):
     return inputs, targets.astype(np.float32)
 
 
-def row(method, validation, **more):
-    scores = {"value": validation, "low": validation - 0.1, "high": validation + 0.1}
-    return {
-        "method": method,
-        "score": "nll",
-        "validation": validation,
-        "test": {"nll": scores, "accuracy": scores},
-        "calibrated": {"nll": scores, "accuracy": scores},
-        "charged_seconds": 2.0,
-        "cpu_seconds": 9.0,
-        "compile_seconds": 3.0,
-        "predict_seconds": 0.5,
-        **more,
-    }
-
-
-def a_round(**verdicts):
-    rows = [row("plain", 0.4, predict_seconds=0.01), row("swag", 0.3), row("packed", 0.5)]
-    rows.append({"method": "dropout", "failed": "it has none", "cpu_seconds": 1.0})
-    beside = {"swag": {"verdict": "as good"}}
-    beside |= {name: {"verdict": one} for name, one in verdicts.items()}
-    return {
-        "times": 1,
-        "charged_seconds": 2.0,
-        "is_complete": True,
-        "best": "swag",
-        "score": "nll",
-        "num_test": 300,
-        "beside": {"nll": beside, "accuracy": beside},
-        "rows": rows,
-    }
-
-
-def test_the_advice_names_the_best_its_doubt_and_what_is_cheaper():
-    found = recommended([a_round(plain="as good", packed="worse")])
-    assert "use swag" in found["recommendation"]
-    assert "as good: plain; worse: packed" in found["doubt"]
-    assert "300 test rows" in found["doubt"]
-    assert "plain predicts in 2% of swag's time" in found["doubt"]
-    assert "ensemble_size" not in found["recommendation"]
-    several = a_round(plain="as good", packed="worse")
-    several["rows"][1]["settings"] = {"ensemble_size": 4}
-    assert (
-        "use swag with config.ensemble_size=4 (cells/swag_1c): "
-        in recommended([several])["recommendation"]
-    )
-    several["rows"][1]["settings"] = {"num_chains": 2}
-    assert "use swag with config.num_chains=2 (" in recommended([several])["recommendation"]
-    several["rows"][0]["selected"] = {"swag": 1.0}
-    assert "'s time" not in recommended([several])["doubt"], "it took all of the time"
-    other = recommended([a_round(plain="undecided", packed="worse")])
-    assert "undecided: plain" in other["doubt"]
-    assert "'s time" not in other["doubt"], "it may be worse"
-
-
 @pytest.mark.parametrize(
     ("config", "settings", "says"),
     [
@@ -105,42 +51,77 @@ def test_what_cannot_be_compared_is_one_line(config, settings, says, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def network(**keys):
+    values = {"dataset": "digits", "model": "mlp", "num_epochs": 5, **keys}
+    return build(values, {"method": "deep_ensemble", "ensemble_size": 1}).values
+
+
+@pytest.mark.parametrize("times", [1, 4, 16])
+@pytest.mark.parametrize("family", FAMILIES, ids=[one.name for one in FAMILIES])
+def test_all_networks_of_a_family_take_as_many_steps_together(family, times):
+    keys = {"method": family.method, **family.settings(network(), 1000, times)}
+    keys |= {"init_from": "runs/start"} if family.starts_from else {}
+    values = build(network(), keys).values
+    if family.name == "sghmc":
+        draws = values["sgmcmc.num_samples"] * values["sgmcmc.steps_per_draw"]
+        steps = values["num_chains"] * (values["sgmcmc.num_burn_in"] + draws)
+    elif family.name == "laplace":
+        return
+    else:
+        steps = values["ensemble_size"] * values["num_steps"]
+    assert steps == pytest.approx(1000 * times, rel=0.01)
+
+
+def row(method, score, verdict=""):
+    estimate = {"value": score, "low": score - 0.1, "high": score + 0.1}
+    details = {"metric": "nll", "num_predicting": 4, "factor": 1.0}
+    details |= {"test": {"nll": estimate}, "calibrated": {"nll": estimate}}
+    entry = {"method": method, "name": f"{method}_1", "score": score, "failure": ""}
+    return {**entry, "seconds": 9.0, "cpu_seconds": 8.0, "details": details, "verdict": verdict}
+
+
+def test_the_recommendation_is_of_the_longest_complete_round():
+    rows = [row("swag", 0.3, "best"), row("single", 0.4, "as good"), row("laplace", 0.5, "worse")]
+    rounds = [{"times": 1, "is_complete": True, "best": "swag", "rows": rows}]
+    rounds.append({"times": 4, "is_complete": False, "rows": rows[:1]})
+    found = module._recommendation(rounds)
+    assert "Use swag (runs/swag_1): its validation NLL is lowest, 0.3" in found
+    assert "as good: single. On the test split, worse: laplace." in found
+    shown = repr(module.MethodComparison(rounds=rounds, recommendation=found))
+    assert "0.2000 to 0.4000" in shown
+    assert "The time is over" in shown
+
+
 @pytest.mark.check
 def test_methods_are_compared_a_failed_one_is_a_row_and_more_time_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "TIMES", (1, 4))
-    families = [one for one in module.FAMILIES if one.name in ("plain", "deep_ensemble", "laplace")]
-    broken = next(one for one in module.FAMILIES if one.name == "dropout")
-    broken = broken._replace(keys=lambda config, times: {"dropout": 0.0})
-    greedy = next(one for one in module.FAMILIES if one.selects)
-    monkeypatch.setattr(module, "FAMILIES", (*families[:2], broken, families[2], greedy))
-    monkeypatch.setattr(module._Work, "_may_begin", lambda self, times: times == 1)
+    broken = next(one for one in FAMILIES if one.name == "mc_dropout")
+    broken = broken._replace(settings=lambda config, steps, times: {"dropout": 0.0})
+    chosen = [one for one in FAMILIES if one.name in ("single", "deep_ensemble", "sghmc")]
+    monkeypatch.setattr(module, "FAMILIES", (*chosen[:2], broken, *chosen[2:], FAMILIES[-1]))
+    monkeypatch.setattr(module, "ROUNDS", (1, 2))
     work = tmp_path / "out"
-    first = ensemble.compare_methods(CONFIG, "1h", work, table(), **QUIET)
+    first = ensemble.compare_methods(CONFIG, "1s", work, table(), **QUIET)
     assert [one["times"] for one in first["rounds"]] == [1]
     rows = {one["method"]: one for one in first["rounds"][0]["rows"]}
-    assert "noise" in rows["dropout"]["failed"]
-    assert first["rounds"][0]["is_complete"]
-    charged = first["length"]["seconds"]
-    for name in ("plain", "deep_ensemble", "laplace"):
-        assert rows[name]["charged_seconds"] == pytest.approx(charged)
-        assert rows[name]["cpu_seconds"] > rows[name]["charged_seconds"]
-        assert rows[name]["predict_seconds"] > 0
-    assert rows["greedy"]["charged_seconds"] == pytest.approx(2 * charged)
-    assert set(first["rounds"][0]["beside"]) == {"crps", "rmse"}
-    report = json.loads((work / "cells" / "deep_ensemble_1c" / "results.json").read_text())
+    assert "noise" in rows["mc_dropout"]["failure"]
+    report = json.loads((work / "runs/deep_ensemble_1/results.json").read_text())
     value = report["metrics"]["test"]["crps"]["value"]
-    assert rows["deep_ensemble"]["test"]["crps"]["value"] == pytest.approx(value)
+    assert rows["deep_ensemble"]["details"]["test"]["crps"]["value"] == pytest.approx(value)
     assert report["num_members"] == 2
-    assert first["rounds"][0]["best"] in first["recommendation"]
-    assert repr(first).count("failed") >= 2
+    assert {rows[name]["score"] is None for name in ("sghmc", "laplace", "selection")} == {False}
+    assert sum(rows["selection"]["weights"].values()) == pytest.approx(1)
+    best = first["rounds"][0]["best"]
+    assert rows[best]["verdict"] == "best"
+    assert rows[best]["score"] == min(
+        one["score"] for name, one in rows.items() if one["score"] and name != "selection"
+    )
 
-    before = (work / "cells" / "plain_1c" / "results.json").stat().st_mtime_ns
-    monkeypatch.undo()
-    monkeypatch.setattr(module, "TIMES", (1, 4))
+    before = (work / "runs/single_1/results.json").stat().st_mtime_ns
     again = ensemble.compare_methods(CONFIG, "2h", work, table(), methods=["laplace"], **QUIET)
-    assert [one["times"] for one in again["rounds"]] == [1, 4]
-    assert (work / "cells" / "plain_1c" / "results.json").stat().st_mtime_ns == before
-    steps = {one["times"]: one["rows"][0]["charged_seconds"] for one in again["rounds"]}
-    assert steps[4] == pytest.approx(4 * steps[1])
+    assert [one["times"] for one in again["rounds"]] == [1, 2]
+    assert (work / "runs/single_1/results.json").stat().st_mtime_ns == before
+    assert {one["method"] for one in again["rounds"][1]["rows"]} == {
+        *("single", "laplace", "selection")
+    }
     with pytest.raises(InputError, match="another configuration: batch_size: 32 -> 64"):
         ensemble.compare_methods({**CONFIG, "batch_size": 64}, "1h", work, table(), **QUIET)

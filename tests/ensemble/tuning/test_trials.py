@@ -1,12 +1,123 @@
-"""What a search tries, and in which order."""
+"""Trials: what is resumed, cut, failed and refused, and what a search proposes."""
 
-from ensemble.tuning.search import _fixed
-from ensemble.tuning.trials import trials
+import json
+import time
+import types
+
+import numpy as np
+import pytest
+
+import ensemble
+from ensemble import InputError
+from ensemble.errors import Interrupted, TrainingError
+from ensemble.storage.trials import SEARCH, purpose_of
+from ensemble.storage.workdir import Workdir
+from ensemble.tuning import trials as module
+from ensemble.tuning.halving import proposals
+from ensemble.tuning.trials import open_trials, parse_seconds
+
+CONFIG = {"method": "deep_ensemble", "num_devices": 1, "seed": 0}
 
 
-def tried(number, seed=0, fixed=None, loss=lambda trial: trial.family):
-    """The first trials, each of which has the loss that `loss` says."""
-    tries = trials(seed, 200, _fixed(fixed or {}))
+class Trained:
+    """A run that `train` stands for: its report, and what it does meanwhile."""
+
+    def __init__(self, seconds=0.0, error=None, fingerprint="data"):
+        self.seconds, self.error = seconds, error
+        self.report = {"dataset": {"fingerprint": fingerprint}}
+
+    def __call__(self, values, data, workdir, show_progress):
+        time.sleep(self.seconds)
+        Workdir(workdir).path.mkdir(parents=True, exist_ok=True)
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+@pytest.fixture
+def attempt(tmp_path, monkeypatch):
+    """Runs trials that take some steps, within a time; returns the table's trials."""
+    monkeypatch.setattr(
+        module, "build", lambda values, by_hand=(): types.SimpleNamespace(values={}, config=None)
+    )
+    monkeypatch.setattr(module, "complete", lambda config, overrides, data: (data, config))
+
+    def attempt(*runs, limit=60, config=CONFIG, data="data"):
+        source = types.SimpleNamespace(fingerprint=data)
+        monkeypatch.setattr(module, "load_source", lambda config, given: source)
+        with open_trials(SEARCH, config, None, limit, tmp_path / "out", False) as trials:
+            for name, score, run in runs:
+                monkeypatch.setattr(module, "train", run)
+                if trials.run(name, {}, lambda out, report, score=score: (score, {})) is None:
+                    break
+            return trials.table
+
+    return attempt
+
+
+def test_trials_are_run_once_and_the_time_ends_them(attempt):
+    never = Trained(error=AssertionError("it is there already"))
+    table = attempt(("a", 2.0, Trained(0.2)), ("b", 1.0, Trained()))
+    assert [one.score for one in table.trials.values()] == [2.0, 1.0]
+    table = attempt(("a", 0, never), ("b", 0, never), ("c", 3.0, Trained(0.3)), limit=0.4)
+    assert [*table.trials] == ["a", "b", "c"], "half of the shortest trial is left"
+    table = attempt(("a", 0, never), ("d", 0, never), limit=0.4)
+    assert [*table.trials] == ["a", "b", "c"]
+
+
+def test_what_fails_is_a_row_and_bad_input_of_the_first_trial_an_error(attempt, tmp_path):
+    with pytest.raises(InputError, match="no such column"):
+        attempt(("a", 1.0, Trained(error=InputError("no such column"))))
+    assert not purpose_of(Workdir(tmp_path / "out")), "nothing is there to resume"
+    bad = Trained(error=TrainingError("all members failed\nand more"))
+    table = attempt(("a", 1.0, bad), ("b", np.inf, Trained()), ("c", 1.0, Trained()))
+    failures = [one.failure for one in table.trials.values()]
+    assert failures == ["all members failed", "its score is infinite", ""]
+
+
+def test_a_cut_trial_is_no_row_and_its_time_counts(attempt):
+    table = attempt(("a", 1.0, Trained(0.1)), ("b", 1.0, Trained(0.2, Interrupted("cut"))))
+    assert [*table.trials] == ["a"]
+    assert table.spent > 0.3
+    table = attempt(("b", 1.0, Trained(0.1)))
+    assert table.trials["b"].seconds > 0.3
+
+
+def test_a_killed_process_forgets_no_more_than_since_its_last_line_of_metrics(attempt, tmp_path):
+    attempt(("a", 1.0, Trained()))
+    work = Workdir(tmp_path / "out")
+    content = work.manifest.read(work.path / "trials.json")
+    began = time.time() - 1000
+    work.manifest.write(work.path / "trials.json", json.dumps({**content, "running": ["b", began]}))
+    (tmp_path / "out" / "runs" / "b").mkdir(parents=True)
+    (tmp_path / "out" / "runs" / "b" / "metrics.jsonl").write_text("")
+    table = attempt(("b", 1.0, Trained()), limit=2000)
+    assert table.trials["b"].seconds == pytest.approx(1000, abs=10)
+
+
+def test_other_data_and_another_configuration_are_refused(attempt, tmp_path):
+    attempt(("a", 1.0, Trained()))
+    with pytest.raises(InputError, match="restore the data"):
+        attempt(data="other")
+    with pytest.raises(InputError, match="another configuration: seed: 0 -> 1"):
+        attempt(config={**CONFIG, "seed": 1})
+    with pytest.raises(InputError, match="holds a search"):
+        ensemble.compare_methods({"model": "mlp"}, 9, tmp_path / "out", (np.eye(9), np.arange(9)))
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "ten", "5d", "1.2.3m", "nan"])
+def test_a_limit_is_a_positive_time(text):
+    with pytest.raises(InputError, match="must be a positive time"):
+        parse_seconds(text)
+
+
+def test_limits_are_seconds_minutes_or_hours():
+    assert [*map(parse_seconds, (90, "90", "90s", "1.5m", "2h"))] == [90, 90, 90, 90, 7200]
+
+
+def proposed(number, seed=0, loss=lambda proposal: proposal.family):
+    """The first proposals, each of which has the loss that `loss` returns."""
+    tries = proposals(seed, 200, {})
     found = [next(tries)]
     while len(found) < number:
         found.append(tries.send(loss(found[-1])))
@@ -14,19 +125,19 @@ def tried(number, seed=0, fixed=None, loss=lambda trial: trial.family):
 
 
 def test_the_default_comes_first_and_then_the_better_half_of_every_rung_trains_for_longer():
-    found = [(trial.family, trial.num_epochs) for trial in tried(1 + 7 + 14)]
+    found = [(one.family, one.num_epochs) for one in proposed(1 + 7 + 14)]
     first = [(0, 200), (1, 50), (2, 50), (3, 50), (4, 50), (1, 100), (2, 100), (1, 200)]
     second = (
         [(k, 50) for k in range(5, 13)] + [(k, 100) for k in range(5, 9)] + [(5, 200), (6, 200)]
     )
     assert found == first + second
-    falling = [trial.family for trial in tried(8, loss=lambda trial: -trial.family)]
+    falling = [one.family for one in proposed(8, loss=lambda one: -one.family)]
     assert falling == [0, 1, 2, 3, 4, 4, 3, 4]
 
 
-def test_the_seed_alone_says_which_families_there_are():
-    assert tried(22) == tried(22)
-    first, other = (tried(22, seed=seed)[8:] for seed in (0, 1))
+def test_the_seed_alone_says_which_configurations_there_are():
+    assert proposed(22) == proposed(22)
+    first, other = (proposed(22, seed=seed)[8:] for seed in (0, 1))
     assert [one.settings for one in first] != [one.settings for one in other]
-    settings = [tuple(sorted(one.settings.items())) for one in tried(22) if one.num_epochs < 100]
+    settings = [tuple(sorted(one.settings.items())) for one in proposed(22) if one.num_epochs < 100]
     assert len({*settings}) == len(settings) == 12
