@@ -8,9 +8,10 @@ of all members together, so none of these is better on the rows that decide.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_collections
 import numpy as np
@@ -70,42 +71,22 @@ def select_members(
         raise InputError(f"{out.path} has a run already; choose another --workdir")
     if by not in SELECT_BY:
         raise InputError(f"by={by} must be one of {', '.join(SELECT_BY)}")
-    chosen = select_from(workdirs, by)
-    with out.opened():
-        return write(out, chosen)
+    return select_into(out, workdirs, by, out.opened())
 
 
-class Chosen(NamedTuple):
-    """Selected members of finished runs.
+def select_into(
+    out: Workdir,
+    workdirs: Sequence[str | os.PathLike[str]],
+    by: str,
+    opening: contextlib.AbstractContextManager[Any],
+) -> Selection:
+    """Selects as `select_members` does, and replaces an earlier selection.
 
-    Attributes:
-        runs: [R].
-        splits: Predictions of each split, run by run.
-        log_densities: [E, N] of the targets that decided, nats.
-        sizes: Number of the E of each run, [R].
-        counts: How often each was added, int [E].
-        by: As of `select_members`.
-    """
-
-    runs: Sequence[EvaluatedRun]
-    splits: Mapping[str, Sequence[Any]]
-    log_densities: Floats
-    sizes: Sequence[int]
-    counts: NDArray
-    by: str
-
-    @property
-    def weights_of(self) -> list[Floats]:
-        """Weights [M] of each run's live members, 0 for those not selected."""
-        shares = np.split(self.counts / self.counts.sum(), np.cumsum(self.sizes)[:-1])
-        if self.by != HELD_OUT:
-            return shares
-        live = [len(run.results["active_members"]) for run in self.runs]
-        return [np.repeat(own / number, number) for own, number in zip(shares, live, strict=True)]
-
-
-def select_from(workdirs: Sequence[str | os.PathLike[str]], by: str) -> Chosen:
-    """Selects as `select_members` does, and writes nothing.
+    Args:
+        out: Workdir to write.
+        workdirs: As of `select_members`.
+        by: Likewise.
+        opening: Opens the workdir, when it is to be written.
 
     Raises:
         InputError: As of `select_members`.
@@ -120,7 +101,25 @@ def select_from(workdirs: Sequence[str | os.PathLike[str]], by: str) -> Chosen:
     number = log_densities.shape[1]
     if number < _MIN_ROWS:
         raise InputError(f"{number} {_rows(by)} cannot decide; {_MIN_ROWS} are needed")
-    return Chosen(runs, splits, log_densities, sizes, select(log_densities, sizes), by)
+    counts = select(log_densities, sizes)
+    weights = np.split(counts / counts.sum(), np.cumsum(sizes)[:-1])
+    if by == HELD_OUT:  # A run's members have equal shares of its weight.
+        live = [len(run.results["active_members"]) for run in runs]
+        weights = [np.repeat(w / number, number) for w, number in zip(weights, live, strict=True)]
+    entries = _describe(runs, weights, np.split(log_densities, np.cumsum(sizes)[:-1]), splits)
+    seen, unseen = loss(log_densities, counts), _cross_validated(log_densities, sizes)
+    content = {
+        "by": by,
+        "num_rows": number,
+        "nll": seen,
+        "cross_validated_nll": unseen,
+        "optimism": unseen - seen,
+        "runs": entries,
+    }
+    if by == "calibration":  # Whatever is fitted to rows that decided is overconfident.
+        del splits[by]
+    with opening:
+        return _write(out, runs, weights, splits, content)
 
 
 def _rows(by: str) -> str:
@@ -224,64 +223,63 @@ def _log_densities(
     return found, [len(one) for one in each]
 
 
-def _of_runs(found: Chosen) -> list[dict[str, Any]]:
-    """What is reported of each run."""
-    densities = np.split(found.log_densities, np.cumsum(found.sizes)[:-1])
+def _describe(
+    runs: Sequence[EvaluatedRun],
+    weights: Sequence[Floats],
+    log_densities: Sequence[Floats],
+    splits: Mapping[str, Sequence[Any]],
+) -> list[dict[str, Any]]:
+    """The entry of each run: its selected members, their weights, and its own NLL."""
     entries = []
-    for i, (run, weights) in enumerate(zip(found.runs, found.weights_of, strict=True)):
+    for i, (run, own) in enumerate(zip(runs, weights, strict=True)):
         entry = {
             "workdir": os.fspath(run.work.path),
-            "members": np.asarray(run.results["active_members"])[weights > 0].tolist(),
-            "weights": weights[weights > 0].tolist(),
-            "nll": loss(densities[i], np.ones(len(densities[i]), int)),
+            "members": np.asarray(run.results["active_members"])[own > 0].tolist(),
+            "weights": own[own > 0].tolist(),
+            "nll": loss(log_densities[i], np.ones(len(log_densities[i]), int)),
         }
-        if "test" in found.splits:
-            p, y, _ = found.splits["test"][i]
+        if "test" in splits:
+            p, y, _ = splits["test"][i]
             entry["test_nll"] = float(-np.mean(p.log_prob(y)))
         entries.append(entry)
     return entries
 
 
-def write(out: Workdir, found: Chosen, also: Mapping[str, Any] | None = None) -> Selection:
-    """Writes a selection into a workdir that is open, in place of an earlier one.
-
-    Args:
-        out: Workdir of the selection.
-        found: What was selected.
-        also: Further entries of results.json.
-
-    Returns:
-        The content of its results.json.
-    """
-    entries = _of_runs(found)
-    chosen = [i for i, one in enumerate(entries) if one["members"]]
-    runs = [found.runs[i] for i in chosen]
-    first, works = runs[0], [run.work for run in runs]
+def _write(
+    out: Workdir,
+    runs: Sequence[EvaluatedRun],
+    weights: Sequence[Floats],
+    splits: Mapping[str, Sequence[Any]],
+    content: Mapping[str, Any],
+) -> Selection:
+    """Writes a selection: what it refers to, its predictions of splits, and its results."""
+    chosen = [i for i, one in enumerate(weights) if one.any()]
+    first, entries = runs[chosen[0]], content["runs"]
     parts = [
-        Selected(work, work.identity(), one["members"], one["weights"], newest_step(work))
-        for work, one in zip(works, (entries[i] for i in chosen), strict=True)
+        Selected(
+            runs[i].work,
+            runs[i].work.identity(),
+            entries[i]["members"],
+            entries[i]["weights"],
+            newest_step(runs[i].work),
+        )
+        for i in chosen
     ]
-    sizes = dict(first.description["num_examples"])
-    if found.by == "calibration":  # Whatever is fitted to rows that decided is overconfident.
-        del sizes[found.by]
-    weights = np.concatenate([one.weights for one in parts])
-    members = list(range(len(weights)))
+    joined = np.concatenate([one.weights for one in parts])
+    members = list(range(len(joined)))
     for file in (out.report, out.config):
         out.manifest.remove(file)
-    config = ml_collections.FrozenConfigDict(first.config)
-    out.write_config(config)
+    out.write_config(ml_collections.FrozenConfigDict(first.config))
     write_selection(out, parts)
-    metrics = {}
-    for split in set(found.splits) & set(sizes):
-        each, y = found.splits[split], found.splits[split][0].targets
-        some = [each[i].predictive.of(np.flatnonzero(found.weights_of[i])) for i in chosen]
-        whole = together(some, weights, first.likelihood)
+    metrics, sizes = {}, dict(first.description["num_examples"])
+    sizes = {name: size for name, size in sizes.items() if name == "train" or name in splits}
+    for split, each in splits.items():
+        some = [each[i].predictive.of(np.flatnonzero(weights[i])) for i in chosen]
+        whole, y = together(some, joined, first.likelihood), each[0].targets
         write_predictions(out, split, whole, y, members)
         if split != "calibration":
             metrics[split] = summary(whole, y)
-    seen = loss(found.log_densities, found.counts)
-    unseen = _cross_validated(found.log_densities, found.sizes)
-    notes = (note for run in runs for note in run.results.get("notes", ()))
+    notes = (note for i in chosen for note in runs[i].results.get("notes", ()))
     report = {
         "format": FORMAT,
         "config": first.config,
@@ -295,15 +293,7 @@ def write(out: Workdir, found: Chosen, also: Mapping[str, Any] | None = None) ->
         "metrics": metrics,
         "timing": {},
         "notes": list(dict.fromkeys(notes)),
-        "selection": {
-            "by": found.by,
-            "num_rows": found.log_densities.shape[1],
-            "nll": seen,
-            "cross_validated_nll": unseen,
-            "optimism": unseen - seen,
-            "runs": entries,
-        },
-        **(also or {}),
+        "selection": content,
     }
     out.write_report(report)
     return Selection(report)

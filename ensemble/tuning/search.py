@@ -8,6 +8,7 @@ order of trials does not depend on the time, which only ends it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -27,7 +28,7 @@ from ensemble.predictor import restore
 from ensemble.report.sections import grid
 from ensemble.run.progress import duration
 from ensemble.run.result import TrainResult
-from ensemble.selection import HELD_OUT, select_from, write
+from ensemble.selection import HELD_OUT, select_into
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.trials import SEARCH
 from ensemble.storage.workdir import Workdir
@@ -186,8 +187,10 @@ def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
     table, done = trials.table, trials.table.scored
     if not done:
         raise TrainingError(f"nothing could be trained: {[*table.trials.values()][-1].failure}")
-    chosen = select_from([trials.folder(one.name).path for one in done], HELD_OUT)
-    weights = {one.name: float(w.sum()) for one, w in zip(done, chosen.weights_of, strict=True)}
+    folders = [trials.folder(one.name).path for one in done]
+    report = select_into(trials.out, folders, HELD_OUT, contextlib.nullcontext())
+    runs = report["selection"]["runs"]
+    weights = {one.name: sum(run["weights"]) for one, run in zip(done, runs, strict=True)}
     content = {
         "time_limit": trials.limit,
         "seconds": table.spent,
@@ -196,7 +199,8 @@ def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
             {**one._asdict(), "weight": weights.get(one.name, 0.0)} for one in table.trials.values()
         ],
     }
-    report = write(trials.out, chosen, {"search": content})
+    report["search"] = content
+    trials.out.write_report(report)
     for line in _remarks(content):
         note(line)
     predictor = restore(trials.out).predictor(table.config.get("num_devices"))

@@ -136,7 +136,7 @@ def test_rows_that_decided_calibrate_nothing(runs, tmp_path):
 @pytest.mark.check
 def test_a_selection_is_no_run_to_train_or_to_select_from(selection, runs, tmp_path):
     workdir, _ = selection
-    with pytest.raises(InputError, match="selects members of other runs"):
+    with pytest.raises(InputError, match="holds a selection of members"):
         ensemble.train(CONFIGS["members"], make_blobs(), str(workdir), **QUIET)
     with pytest.raises(InputError, match="is a selection itself"):
         ensemble.select_members([workdir], tmp_path / "out")
