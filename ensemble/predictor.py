@@ -189,6 +189,7 @@ class Ensemble:
 
     def _seen(self, inputs: AnyInputs) -> Inputs:
         """Checked inputs as the network sees them, which are read in slices."""
+        startup.check_not_forked()
         if isinstance(inputs, SplitInputs | MadeInputs):
             return inputs.through(self._checked)
         return self._checked(inputs)

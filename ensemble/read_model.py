@@ -1,5 +1,6 @@
 """Runs an exported ensemble on batches of any size; it needs JAX and flatbuffers alone."""
 
+import os
 import pathlib
 import threading
 
@@ -32,6 +33,7 @@ class Model:
         self.name, self.shape, self.dtype = exported.fun_name, inputs.shape[1:], inputs.dtype
         self.names = [*jax.tree.unflatten(exported.out_tree, exported.out_avals)]
         self._run, self._programs, self._lock = jax.jit(exported.call), {}, threading.Lock()
+        self._process = os.getpid()
 
     def compile(self):
         """Compiles every size, so that no later call does; else the first call of each does."""
@@ -64,7 +66,13 @@ class Model:
 
         Raises:
             ValueError: as `check`.
+            RuntimeError: the process was forked from the one that loaded the file.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "the model was loaded before this process was forked, and JAX would hang here: "
+                "load it in each worker, and nothing of JAX before"
+            )
         inputs = self.check(inputs)
         starts = range(0, len(inputs), MAX_ROWS)
         passes = [self._pass(inputs[start : start + MAX_ROWS]) for start in starts]

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import jax
+from jax._src.xla_bridge import backends_are_initialized
 
 from ensemble.config import trait
 from ensemble.errors import InputError
@@ -68,6 +69,30 @@ _COMPUTES_WITH = {
 """Settings of JAX that members and chains cannot move without."""
 
 
+_is_forked = False
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = _is_forked or backends_are_initialized()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def check_not_forked() -> None:
+    """Refuses a process that was forked after JAX had started: it has JAX's locks, not its threads.
+
+    Raises:
+        InputError: This is such a process, in which JAX would wait for ever.
+    """
+    if _is_forked:
+        raise InputError(
+            "this process was forked from one in which JAX had started, and JAX would hang here. "
+            "Start workers by multiprocessing's 'spawn', or load the ensemble in the workers only"
+        )
+
+
 MAX_DEVICES = 1024
 """The most devices of a process. Each virtual CPU device takes threads, of which a system has only
 so many."""
@@ -85,6 +110,7 @@ def configure(num_devices: int | None = None, method: str | None = None) -> None
         InputError: there cannot be so many, or JAX has started already, with fewer devices; or it
             is to train, and JAX is set to what it cannot train with.
     """
+    check_not_forked()
     if method is not None:
         _check_settings()
     configure_devices(num_devices, method)

@@ -1,5 +1,8 @@
 """What predictions offer: attributes by the kind of target, parts of an ensemble, columns."""
 
+import subprocess
+import sys
+
 import names
 import numpy as np
 import pytest
@@ -94,3 +97,38 @@ def test_several_targets_are_predicted_side_by_side():
         one = p.of_target(d)
         np.testing.assert_array_equal(one.mean, p.mean[:, d])
         np.testing.assert_array_equal(one.quantiles([0.1]), p.quantiles([0.1])[:, d])
+
+
+FORKED = """
+import multiprocessing, pathlib, sys
+import numpy as np
+import ensemble
+from ensemble import read_model
+from ensemble.export import export
+
+x = np.random.default_rng(0).normal(size=(60, 3)).astype("f4")
+config = {"model": "mlp", "mlp.widths": "8", "ensemble_size": 2, "num_epochs": 1}
+result = ensemble.train(config, (x, (x[:, 0] > 0).astype(int)), sys.argv[1], show_progress=False)
+pathlib.Path(sys.argv[1] + ".bin").write_bytes(export(result.predictor))
+model = read_model.Model(sys.argv[1] + ".bin")
+calls = [lambda: result.predictor(x), lambda: ensemble.load(sys.argv[1]), lambda: model(x)]
+
+
+def line(k):
+    try:
+        calls[k]()
+    except (ensemble.InputError, RuntimeError) as error:
+        return str(error)
+
+
+with multiprocessing.get_context("fork").Pool(1) as pool:
+    print(*pool.map(line, range(3)), sep="\\n")
+"""
+
+
+@pytest.mark.check
+def test_a_forked_process_refuses_in_one_line(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    lines = done.stdout.splitlines()
+    assert [("forked" in one, "JAX would hang here" in one) for one in lines] == 3 * [(True, True)]
