@@ -124,10 +124,8 @@ def fit(
     chosen = np.sort(np.argsort(-np.abs(np.log(values)))[:rank])
     values, vectors = values[chosen], basis @ vectors[:, chosen]
     is_far = (values < 1 / _CUTOFF) | (values > _CUTOFF)
-    found = [np.float32(one) for one in (sigma * common**0.5, vectors, np.where(is_far, values, 1))]
-    if not all(np.isfinite(one).all() for one in found):  # Of draws from the ends of float32.
-        return before
-    return LowRankInverseMassMatrix(*found)
+    found = sigma * common**0.5, vectors, np.where(is_far, values, 1)
+    return LowRankInverseMassMatrix(*map(np.float32, found))
 
 
 def _scale_outside(x: np.ndarray, g: np.ndarray, basis: np.ndarray) -> float:

@@ -7,7 +7,7 @@ import pytest
 from jax.scipy.stats import norm
 
 import ensemble
-from ensemble.methods import tempering
+from ensemble.methods import parallel_tempering as tempering
 from ensemble.methods.kernels import Settings, make_sampler
 
 
