@@ -62,7 +62,7 @@ class PosteriorReport(KeptReport):
     """
 
     noun, set_noun = "chain", "draw"
-    series: Mapping[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {}
+    series: Mapping[str, tuple[str, Callable[..., Any]]] = {}
     """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
 
     def __init__(self, config: Any, task: Learned | Modelled, remedy: str, first: int):
@@ -97,12 +97,24 @@ class PosteriorReport(KeptReport):
         """Returns the places of the draws that predict among those that count."""
         return draws.predicting(self.most) - self.first
 
+    def single_draw(self, run: Any, split: str) -> dict[str, float]:
+        """Returns the mean scores of single draws of the live chains on a split."""
+        rows = [run.numbers.index(k) for k in run.live]
+        found = self.predicted.average_draw(split, run.draws)
+        return {name: float(values[rows].mean()) for name, values in found.items()}
+
     def monitored(self, run: Any) -> dict[str, float]:
-        """Returns how far the chains have converged; the main process's, which has the draws."""
-        if self.num_rows(run) <= self.first or not run.live or not processes.is_main():
-            return {}
-        tracked = tracked_scalars(run.draws, self.first, run.live)
-        return convergence_scalars(tracked, self.diagnose(run), self.predicting(run.draws))
+        """Returns convergence, and the mean scores of single draws."""
+        scalars: dict[str, float] = {}
+        if self.num_rows(run) <= self.first or not run.live:
+            return scalars
+        if (split := self.split) is not None and self.has_predictions(run):
+            found = self.single_draw(run, split)
+            scalars = {f"{split}/average_draw/{name}": one for name, one in found.items()}
+        if processes.is_main():  # Which alone has the draws.
+            tracked = tracked_scalars(run.draws, self.first, run.live)
+            scalars |= convergence_scalars(tracked, self.diagnose(run), self.predicting(run.draws))
+        return scalars
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """Returns means over chains, and what they are worth."""
@@ -126,10 +138,8 @@ class PosteriorReport(KeptReport):
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """Returns the posterior, and the average draw's scores."""
-        rows, single_draw = [run.numbers.index(k) for k in run.live], {}
-        for split in (name for name in REPORTED_SPLITS if name in self.task.sizes):
-            found = self.predicted.average_draw(split, run.draws)
-            single_draw[split] = {name: float(one[rows].mean()) for name, one in found.items()}
+        splits = [name for name in REPORTED_SPLITS if name in self.task.sizes]
+        single_draw = {split: self.single_draw(run, split) for split in splits}
         if not processes.is_main():
             return {}
         self.predicted.note_fewer(run.draws)

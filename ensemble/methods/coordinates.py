@@ -21,11 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from ensemble.data.batches import normalise
 from ensemble.data.source import Examples
 from ensemble.priors import prior_of
 from ensemble.task import Learned
-from ensemble.tasks.linear_likelihood import join_bias, split_bias
+from ensemble.tasks.linear_likelihood import join_bias, split_bias, with_bias
 from ensemble.tasks.supervised import Supervised
 
 _BLOCK = 8192  # Examples at a time.
@@ -128,8 +127,7 @@ def _hessian_product(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
     blocks = []
-    for block in _with_bias(regression, split):
-        inputs = block.astype(np.float32)
+    for inputs in _blocks(regression, split):
         blocks.append((inputs, scipy.special.softmax(inputs @ params.astype(np.float32), axis=1)))
 
     def product(vectors: np.ndarray) -> np.ndarray:
@@ -198,14 +196,10 @@ def _prior_sd(regression: Supervised, params: Any) -> np.ndarray:
     return np.asarray(join_bias(sds), np.float64)[:, 0]
 
 
-def _with_bias(regression: Supervised, split: Examples) -> Iterator[np.ndarray]:
-    """Blocks of inputs as the network sees them, flat, and a 1: [n, R] float64."""
-    source = regression.dataset
+def _blocks(regression: Supervised, split: Examples) -> Iterator[np.ndarray]:
+    """Blocks of inputs as the network sees them, flat, and a 1: [n, R]."""
     for start in range(0, len(split.targets), _BLOCK):
-        raw = split.inputs[start : start + _BLOCK]
-        normalised = normalise(raw, source.shift, source.scale, source.squash)
-        inputs = np.asarray(normalised, np.float64).reshape(len(raw), -1)
-        yield np.pad(inputs, ((0, 0), (0, 1)), constant_values=1)
+        yield with_bias(regression.dataset, split, slice(start, start + _BLOCK))
 
 
 def _curvature(
@@ -214,7 +208,7 @@ def _curvature(
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_outputs, num_outputs))
-    for inputs in _with_bias(regression, split):
+    for inputs in map(np.float64, _blocks(regression, split)):
         probs = scipy.special.softmax(inputs @ params, axis=1)
         roots = np.sqrt(np.maximum(1 - np.sum(probs**2, axis=1), 0))
         weighted = roots[:, None] * inputs

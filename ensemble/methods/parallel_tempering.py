@@ -270,7 +270,8 @@ def section(replicas: Replicas) -> dict[str, Any]:
         marginal likelihood estimation"), in nats, averaged over chains, and `log_evidence_error`,
         its standard error between them; None of a single chain.
     """
-    found = jax.tree.map(np.float64, replicas._replace(at=None, tuning=None))
+    nothing: Any = None
+    found = jax.tree.map(np.float64, replicas._replace(at=nothing, tuning=nothing))
     with np.errstate(divide="ignore"):  # Of ratios that all are zero.
         means = np.log(found.ratios / found.num_ratios[:, None])
     of_chains = np.sum(found.top + means, axis=1)

@@ -17,7 +17,7 @@ from ensemble import pytrees
 from ensemble.config.builtin import PRIOR
 from ensemble.draws.predictions import draw_scalars
 from ensemble.draws.store import LOG_DENSITY
-from ensemble.likelihoods.predictive import Arrays
+from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.methods import training
 from ensemble.methods.chain_report import PosteriorReport, mean
 from ensemble.methods.descent import descent, make_objective
@@ -29,6 +29,7 @@ from ensemble.notes import note
 from ensemble.report.posterior import convergence_section
 from ensemble.runtime.algorithm import Algorithm, Info, Keep, Now, Start
 from ensemble.runtime.devices import Devices
+from ensemble.runtime.kept import KeptReport
 from ensemble.runtime.method import Method
 from ensemble.runtime.rows import Period
 from ensemble.task import Learned
@@ -166,9 +167,13 @@ class LangevinReport(PosteriorReport):
         return jax.jit(functools.partial(draw_scalars, self.task.likelihood, self.tracked_rows))
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
-        """Returns means over steps, and the last learning rate."""
-        rate = {"train/learning_rate": float(period.scalars[_RATE][-1, 0])}
-        return super().scalars(run, period) | rate
+        """Returns means over steps, the temperature of the last draw, and the learning rate."""
+        scalars = dict(period.scalars)
+        kinetic, rate = scalars.pop(_KINETIC), float(scalars[_RATE][-1, 0])
+        for step in run.algorithm.keep.steps(period.first, period.end)[-1:]:
+            scalars[_KINETIC] = kinetic[step - period.first][None]
+        found = super().scalars(run, period._replace(scalars=scalars))
+        return {**found, "train/learning_rate": rate}
 
     def recorded(self, run: Any, period: Period) -> dict[str, np.ndarray]:
         """Returns what is recorded of each draw, with the scores of its predictions."""
@@ -191,27 +196,43 @@ class LangevinReport(PosteriorReport):
         """Steps of single chains that see so many examples."""
         return examples * self.run.method.steps_per_epoch / self.task.num_train_examples
 
+    def has_predictions(self, run: Any) -> bool:
+        """Returns True: before the first draw the parameters predict as they are."""
+        return True
+
+    def predictions(self, run: Any, split: str) -> Predictive:
+        """Returns predictions of a split by the draws so far."""
+        one = super() if super().has_predictions(run) else super(KeptReport, self)
+        return one.predictions(run, split)
+
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
         """Returns convergence, temperature, steps and their rate; notes what the draws are not.
 
-        `draw_temperature` is what the noise of the gradients makes of the temperature 1.
+        `kinetic_temperature` is the mean temperature of momenta at the draws, and
+        `draw_temperature` what the noise of the gradients makes of it for the draws.
         """
         config, times = self.config, timetable(self.config)
         counted, found = self.counted(run), self.diagnose(run)
         num_steps = times.num_steps * config.num_chains
         per_second = None if rate is None else self._steps(rate)
-        heat = temperature(float(counted[_KINETIC].mean()), self._decay)
+        kinetic = float(counted[_KINETIC].mean())
+        heat = temperature(kinetic, self._decay)
         # A cyclical schedule goes on with whole cycles alone.
         more = "num_cycles" if config.sgmcmc.schedule == "cyclical" else "num_samples"
         _note_heat(heat, config)
         predicting = self.predicting(run.draws)
         return {
             **convergence_section(counted, found, self.traced, config.num_chains, predicting),
+            "kinetic_temperature": kinetic,
             "draw_temperature": heat,
             "learning_rate": float(counted[_RATE][0, -1]),
             "num_steps": num_steps,
             "steps_per_second": per_second,
             "ess_per_second": per_second and found.ess_bulk_min * per_second / num_steps,
+            "num_burn_in": times.num_burn_in,
+            "steps_per_draw": times.steps_per_draw,
+            "num_cycles": times.num_cycles,
+            "num_chains": config.num_chains,
             "temperature": config.posterior_temperature,
             "tracked_split": self.split,
             "remedy": f"Raise config.sgmcmc.{more}={getattr(times, more)}, or in a new workdir "

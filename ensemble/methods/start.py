@@ -145,7 +145,7 @@ def find_map(task: Learned, density: LogDensity) -> Any:
         coordinates = processes.tree_from_main(kronecker(regression, train, params, 1.0, 0))
     else:
         params = task.init_variables(jax.random.key(0))["params"]
-    start, unravel = ravel_pytree(from_params(coordinates, params))
+    flat_start, unravel = ravel_pytree(from_params(coordinates, params))
 
     @jax.jit
     @jax.value_and_grad
@@ -159,7 +159,7 @@ def find_map(task: Learned, density: LogDensity) -> Any:
         value, grad = transfer.fetch(of_flat(flat, coordinates, density.data))
         return -float(value), -np.asarray(grad, np.float64)
 
-    start = np.asarray(start, np.float64)
+    start = np.asarray(flat_start, np.float64)
     if not np.isfinite(objective(start)[0]):
         raise InputError("the log density is not finite where the search for the MAP starts")
     limits = {"maxiter": _MAP_ITERATIONS, "maxfun": 2 * _MAP_ITERATIONS, "ftol": 1e-9, "gtol": 0}
