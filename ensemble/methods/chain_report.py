@@ -35,8 +35,6 @@ _TITLES = {
     "posterior/rhat_max": "R-hat",
     "posterior/ess_bulk_min": "bulk ESS",
     ERROR: "predictive error",
-    "posterior/gradients_per_second": "gradients/s",
-    "posterior/steps_per_second": "steps/s",
 }
 """Titles in a line of the log by tag, besides means over chains."""
 
@@ -193,12 +191,6 @@ class ChainReport(PosteriorReport):
     def examples(self, run: Any, period: Period) -> int:
         """Returns the examples whose likelihood the chains have differentiated."""
         return int(np.sum(period.scalars["num_gradients"])) * self.task.num_train_examples
-
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """Returns the gradients of one chain on all data, per second."""
-        return {
-            "posterior/gradients_per_second": examples_per_second / self.task.num_train_examples
-        }
 
     def stripped(self, sets: Any) -> Any:
         """Returns draws without padded rows."""

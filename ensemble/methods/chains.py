@@ -210,16 +210,14 @@ class _Chains:
 
     def _sampler(self, shared: Any, data: Any) -> Sampler:
         """The sampler, in the coordinates in which the chains move."""
-        of_params, reference = self.density.bind(data), None
-        if "parallel_tempering" in self.config and self.density.bind_reference is not None:
-            of_reference = self.density.bind_reference(data, _REFERENCE_SD)
-            reference = lambda position: of_reference(to_params(shared, position))  # noqa: E731
-        return make_sampler(
-            self.settings,
-            lambda position: of_params(to_params(shared, position)),
-            self.make_metric,
-            reference,
-        )
+
+        def in_z(of_params: Any) -> Any:
+            return lambda position: of_params(to_params(shared, position))
+
+        density, reference = self.density, None
+        if "parallel_tempering" in self.config and density.bind_reference is not None:
+            reference = in_z(density.bind_reference(data, _REFERENCE_SD))
+        return make_sampler(self.settings, in_z(density.bind(data)), self.make_metric, reference)
 
     @_traced()
     def _init(self, now: Now, batch: Any) -> Chain:
@@ -250,12 +248,12 @@ class _Chains:
         first: jax.Array,
         end: jax.Array,
     ) -> tuple[Chain, Any, Any]:
-        """Draws of chains that do not wait for each other; of a model, which has no splits."""
+        """Takes draws of chains that do not wait for each other: of a model, by its parameters."""
         assert self.density.run_free is not None
         chains, _, (scalars, kept) = self.density.run_free(
             self.devices.mesh,
             self._free_draws,
-            (shared, fixed["data"]),
+            (fixed["data"],),
             chains._replace(rng_key=jax.vmap(_key)(keys)),
             jnp.zeros(len(numbers), jnp.int32),
             _Record(scalars, kept),
@@ -265,20 +263,12 @@ class _Chains:
         )
         return chains._replace(rng_key=None), scalars, kept
 
-    def _free_draws(self, shared: Any, data: Any) -> FreeDraws:
-        of_params = self.density.bind(data)
-
-        def observe(info: Any, position: Any) -> tuple[Any, Any]:
-            params = to_params(shared, position)
+    def _free_draws(self, data: Any) -> FreeDraws:
+        def observe(info: Any, params: Any) -> tuple[Any, Any]:
             return self._observed(info, params, None), pytrees.at(params, None)
 
-        return FreeDraws(
-            self.settings,
-            lambda position: of_params(to_params(shared, position)),
-            observe,
-            self.keep.before,
-            self.report.first,
-        )
+        density, keep = self.density.bind(data), self.keep
+        return FreeDraws(self.settings, density, observe, keep.before, self.report.first)
 
     def _observed(self, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:
         """Scalars of a draw: its diagnostics, and those of a model or of a split's predictions."""

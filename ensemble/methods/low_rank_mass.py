@@ -81,14 +81,15 @@ def estimate(masses: LowRankMass, num_draws: int) -> LowRankMass:
     Returns:
         The same with the mass for the next window, and without draws.
     """
-    before = masses.inverse_mass_matrix
     found = [
-        fit(draws[:num_draws], grads[:num_draws], LowRankInverseMassMatrix(*one))
-        for draws, grads, *one in zip(masses.draws, masses.grads, *before, strict=True)
+        fit(draws[:num_draws], grads[:num_draws], LowRankInverseMassMatrix(*before))
+        for draws, grads, *before in zip(
+            masses.draws, masses.grads, *masses.inverse_mass_matrix, strict=True
+        )
     ]
-    of_chains = [np.stack(leaves) for leaves in zip(*found, strict=True)]
     nothing = np.zeros_like(masses.draws)
-    return LowRankMass(LowRankInverseMassMatrix(*of_chains), nothing, nothing)
+    inverse = jax.tree.map(lambda *of_chains: np.stack(of_chains), *found)
+    return LowRankMass(inverse, nothing, nothing)
 
 
 def fit(
@@ -131,8 +132,8 @@ def fit(
 def _scale_outside(x: np.ndarray, g: np.ndarray, basis: np.ndarray) -> float:
     """The one variance that fits all directions outside of a basis [P, Q]."""
     of_draws, of_grads = (np.sum(one**2) - np.sum((one @ basis) ** 2) for one in (x, g))
-    ratio = np.divide(of_draws, of_grads, where=of_grads > 0, out=np.ones(()))
-    return float(np.sqrt(ratio)) if ratio > 0 else 1.0
+    is_known = of_draws > 0 and of_grads > 0
+    return float(np.sqrt(of_draws / of_grads)) if is_known else 1.0
 
 
 def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:

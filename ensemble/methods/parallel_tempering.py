@@ -33,21 +33,22 @@ _FLOOR = 1e-3  # Rejections of a pair, so that no two temperatures become one.
 
 
 class Place(NamedTuple):
-    """The position of a replica, and its log densities.
+    """Position of a replica, and its log densities.
 
     Attributes:
-        position: a tree.
-        target: log density of the target, nats.
-        reference: that of the reference.
-        target_grad: of the target.
-        reference_grad: of the reference.
+        position: Tree.
+        target: Log density of the target, nats, and its gradient.
+        reference: The same of the reference.
     """
 
     position: Any
-    target: jax.Array
-    reference: jax.Array
-    target_grad: Any
-    reference_grad: Any
+    target: tuple[jax.Array, Any]
+    reference: tuple[jax.Array, Any]
+
+    @property
+    def log_ratio(self) -> jax.Array:
+        """Log of the ratio of target and reference."""
+        return self.target[0] - self.reference[0]
 
 
 class Replicas(NamedTuple):
@@ -92,11 +93,7 @@ def make(
 
     def move(one: tuple[jax.Array, Place, jax.Array, Adaptation], t: jax.Array) -> Any:
         rng_key, at, beta, tuning = one
-        before = HMCState(
-            at.position,
-            _mixed(beta, at.target, at.reference),
-            _mixed(beta, at.target_grad, at.reference_grad),
-        )
+        before = HMCState(at.position, *_mixed(beta, at.target, at.reference))
         # The variance of gradients: modes that lie apart widen positions, but not these.
         metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
         after, drawn = follow(
@@ -160,18 +157,18 @@ def standard_normal(position: Any) -> jax.Array:
 def _last(replicas: Replicas) -> HMCState:
     """The replica at the target."""
     at = pytrees.at(replicas.at, -1)
-    return HMCState(at.position, at.target, at.target_grad)
+    return HMCState(at.position, *at.target)
 
 
 def _place(position: Any, target: LogDensityFn, reference: LogDensityFn) -> Place:
     """Evaluates target and reference at a position: one gradient."""
-    of_target, target_grad = jax.value_and_grad(target)(position)
-    of_reference, reference_grad = jax.value_and_grad(reference)(position)
-    return Place(position, of_target, of_reference, target_grad, reference_grad)
+    return Place(
+        position, jax.value_and_grad(target)(position), jax.value_and_grad(reference)(position)
+    )
 
 
 def _mixed(beta: jax.Array, of_target: Any, of_reference: Any) -> Any:
-    """Mixes what is given of target and reference, a log density or a gradient.
+    """Mixes log densities and gradients of target and reference.
 
     Where the target is impossible, so is every density of the ladder but the reference.
     """
@@ -198,8 +195,8 @@ def _ladder_density(
 
     def forward(position: Any, beta: jax.Array) -> tuple[jax.Array, tuple[Any, jax.Array]]:
         at = _place(position, target, reference)
-        grad = _mixed(beta, at.target_grad, at.reference_grad)
-        return _mixed(beta, at.target, at.reference), (grad, jnp.zeros_like(beta))
+        value, grad = _mixed(beta, at.target, at.reference)
+        return value, (grad, jnp.zeros_like(beta))
 
     density.defvjp(forward, lambda grads, scale: jax.tree.map(lambda leaf: scale * leaf, grads))
     return density
@@ -208,7 +205,7 @@ def _ladder_density(
 def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
     """Swaps the places of neighbours: pairs (0, 1), (2, 3), ... at even t, the others at odd t."""
     numbers = jnp.arange(len(replicas.betas))
-    ratio = replicas.at.target - replicas.at.reference
+    ratio = replicas.at.log_ratio
     log_accept = jnp.diff(replicas.betas) * (ratio[:-1] - ratio[1:])
     accept = jnp.where(jnp.isnan(log_accept), 0, jnp.exp(jnp.minimum(log_accept, 0)))
     is_tried = numbers[:-1] % 2 == t % 2
@@ -231,8 +228,7 @@ def adapted(replicas: Replicas, t: jax.Array, num_warmup: int) -> Replicas:
         ends.append(ends[-1] + length)
     is_end = jnp.any(t == np.array(ends[:-1], int))
     replicas = jax.lax.cond(is_end, spread_anew, lambda one: one, replicas)
-    ratio = replicas.at.target - replicas.at.reference
-    log_ratios = jnp.diff(replicas.betas) * ratio[:-1]
+    log_ratios = jnp.diff(replicas.betas) * replicas.at.log_ratio[:-1]
     log_ratios = jnp.where(jnp.isnan(log_ratios), -jnp.inf, log_ratios)
     top = jnp.maximum(replicas.top, log_ratios)
     ratios = replicas.ratios * jnp.exp(replicas.top - top) + jnp.exp(log_ratios - top)

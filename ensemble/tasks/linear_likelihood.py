@@ -97,17 +97,6 @@ def with_bias(dataset: Source, split: Examples, examples: Any) -> np.ndarray:
     return np.pad(rows, ((0, 0), (0, 1)), constant_values=1)
 
 
-def block_specs() -> Any:
-    """How the arrays of a block lie on the shards: a `Block` of their specs."""
-    specs: Any = Block  # Whose fields are not arrays here.
-    return specs(
-        features=spec(),
-        inputs=spec(None, "example"),
-        inputs_transposed=spec(None, None, "example"),
-        targets=spec(None, "example"),
-    )
-
-
 def make_value_and_grad(
     mesh: Mesh,
 ) -> Callable[[Any, tuple[Block, ...]], tuple[jax.Array, Any]]:
@@ -117,11 +106,14 @@ def make_value_and_grad(
     `place_blocks`.
     """
 
+    rows: Any = spec(None, "example")
+    of_block: Any = spec(), rows, spec(None, None, "example"), rows
+
     def of_chains(params: Any, blocks: tuple[Block, ...], chains: str | None) -> Any:
         mapped = jax.shard_map(
             _value_and_grad_on_shard,
             mesh=mesh,
-            in_specs=(spec(chains), (block_specs(),) * len(blocks)),
+            in_specs=(spec(chains), (Block(*of_block),) * len(blocks)),
             out_specs=spec(chains),
             check_vma=True,
         )
