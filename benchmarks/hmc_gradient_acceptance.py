@@ -45,7 +45,7 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     import jax
 
     from ensemble.data.source import in_memory
-    from ensemble.methods.coordinates import kronecker
+    from ensemble.methods.coordinates import kronecker, to_params
     from ensemble.methods.start import find_map
     from ensemble.tasks.linear_likelihood import split_bias
 
@@ -59,12 +59,12 @@ def create() -> tuple[ValueAndGrad, ValueAndGrad, tuple[int, int]]:
     @jax.jit
     def fast(z: jax.Array, data: Any) -> Any:
         logdensity_fn = density.bind(data)
-        of_z = lambda z: logdensity_fn(coordinates.to_params(split_bias(z, params)))  # noqa: E731
+        of_z = lambda z: logdensity_fn(to_params(coordinates, split_bias(z, params)))  # noqa: E731
         return jax.value_and_grad(of_z)(z)
 
     images = np.pad(images, ((0, 0), (0, 1)), constant_values=1)
     location, sd, left, scale, right, directions, stretch = (
-        np.asarray(part, np.float64) for part in coordinates
+        np.asarray(part, np.float64) for part in coordinates.values()
     )
 
     def stretched(z: np.ndarray) -> np.ndarray:

@@ -45,7 +45,7 @@ class EveryRun:
 
 # Methods whose members are trained by gradient descent.
 
-STARTS = PRIOR, MAP, UNIFORM, PATHFINDER = ("prior", "map", "uniform", "pathfinder")
+STARTS = PRIOR, MAP, UNIFORM = ("prior", "map", "uniform")
 """Values of `init_from` that are no path."""
 WEIGHTS_IN_FILES = (".npz", ".safetensors")
 """Suffixes of files of weights."""
@@ -470,8 +470,8 @@ class Chains(Method):
     )
     init_from: str = key(
         PRIOR,
-        "start of the chains: prior, map, or of log densities uniform or pathfinder; or a workdir "
-        "or a file of weights",
+        "start of the chains: prior; map, with the kronecker mass; uniform, of log densities; or a "
+        "workdir or a file of weights",
         read=lambda value: _text(value) or PRIOR,
         inherits=False,
     )
@@ -551,6 +551,11 @@ class HMC(Chains, StopWhen):
             ),
             "config.sampler.mass_matrix={0.sampler.mass_matrix!r} is for hmc and nuts; with "
             "{0.method} use 'diagonal'",
+        ),
+        (
+            lambda _, config: config.init_from == MAP and config.sampler.mass_matrix != "kronecker",
+            "config.init_from='map' is for config.sampler.mass_matrix='kronecker'. Use 'prior', or "
+            "a workdir",
         ),
         (  # Stan's: fewer draws say nothing about a mass.
             lambda _, config: (
@@ -636,7 +641,7 @@ class SGLD(Chains, Batches):
             "config.sgmcmc.preconditioner={0.sgmcmc.preconditioner!r}; raise it, or use 'none'",
         ),
         (
-            lambda _, config: config.init_from in (MAP, UNIFORM, PATHFINDER),
+            lambda _, config: config.init_from in (MAP, UNIFORM),
             "config.init_from={0.init_from!r} is for samplers that see all the data; use 'prior', "
             "a workdir of trained members, or a file of weights",
         ),

@@ -10,107 +10,82 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.mcmc import mclmc
+from blackjax.mcmc import hmc, mclmc
 from blackjax.mcmc.adjusted_mclmc import adjusted_mclmc_proposal
-from blackjax.mcmc.hmc import HMCInfo, HMCState
+from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.integrators import IntegratorState, isokinetic_mclachlan
 from blackjax.util import generate_unit_vector
 
 from ensemble import pytrees
-from ensemble.methods.warmup import DESCENT_STEPS, descend, untuned
+from ensemble.methods.kernels import (
+    MAX_ENERGY_ERROR,
+    TUNING,
+    DrawInfo,
+    Sampler,
+    Settings,
+    draw_info,
+    num_steps,
+    windowed,
+)
+from ensemble.methods.mclmc import DESCENT_STEPS, descend, untuned
 
 MAX_STEPS = 512
-"""In a draw, on average: with two gradients each, as many gradients as nuts takes."""
+"""Steps of a draw, on average: with two gradients each, as many gradients as nuts takes."""
 _QUARTER_TURN = np.pi / 2
 
-_Transition = Callable[..., tuple[HMCState, HMCInfo, jax.Array]]
 
+def make(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any) -> Sampler:
+    """Makes the sampler; the arguments are those of `make_sampler`.
 
-def num_steps(num_params: int, step_size: jax.Array) -> jax.Array:
-    """How many steps a draw should have on average, where lengths are in standard deviations.
-
-    A quarter turn about a normal density of P parameters is pi / 2 * sqrt(P) long.
-
-    Args:
-        num_params: P.
-        step_size: of the integrator.
-    """
-    return jnp.minimum(_QUARTER_TURN * num_params**0.5 / step_size, MAX_STEPS)
-
-
-def lead(
-    rng_key: jax.Array,
-    state: HMCState,
-    logdensity_fn: Callable[[Any], jax.Array],
-    step_size: float,
-) -> HMCState:
-    """Leads a chain to where the density is: far from it nothing would be accepted.
-
-    At a log density of -1e9, float32 rounds by 64 nats.
-
-    Args:
-        rng_key: of the directions.
-        state: where the chain starts.
-        logdensity_fn: from a position to nats.
-        step_size: of the first step.
-    """
-    key_momentum, key_steps = jax.random.split(rng_key)
-    start = IntegratorState(
-        state.position, generate_unit_vector(key_momentum, state.position), *state[1:]
-    )
-    found = descend(
-        key_steps,
-        start,
-        untuned(state.position, step_size),
-        mclmc.build_kernel(),
-        logdensity_fn,
-        jnp.int32(DESCENT_STEPS),
-    )
-    return HMCState(found.position, found.logdensity, found.logdensity_grad)
-
-
-def make_transition(
-    logdensity_fn: Callable[[Any], jax.Array], max_energy_error: float
-) -> _Transition:
-    """Makes a draw: `(rng_key, state, step_size, inverse_mass [P], num_steps) -> (state, info,
-    energy_error)`, of BlackJAX's states and infos and an error in nats.
-
-    Args:
-        logdensity_fn: from a position to nats.
-        max_energy_error: above which a draw is divergent, nats.
+    With a diagonal mass, lengths are in standard deviations. A quarter turn about a normal density
+    of P parameters is pi / 2 * sqrt(P) long, and so is a draw on average.
     """
 
-    def draw(
-        rng_key: jax.Array,
-        state: HMCState,
-        step_size: jax.Array,
-        inverse_mass: jax.Array,
-        num_steps: jax.Array,
-    ) -> tuple[HMCState, HMCInfo, jax.Array]:
+    def start(rng_key: jax.Array, position: Any) -> HMCState:
+        state = hmc.init(position, logdensity_fn)
+        if not settings.num_warmup:
+            return state
+        # Far from the density nothing would be accepted: at -1e9 nats, float32 rounds by 64.
+        key_momentum, key_steps = jax.random.split(jax.random.fold_in(rng_key, TUNING))
+        moving = _with_direction(key_momentum, state)
+        begin, kernel = untuned(position, settings.step_size), mclmc.build_kernel()
+        found = descend(key_steps, moving, begin, kernel, logdensity_fn, jnp.int32(DESCENT_STEPS))
+        return HMCState(found.position, found.logdensity, found.logdensity_grad)
+
+    def transition(
+        rng_key: jax.Array, before: HMCState, step_size: jax.Array, inverse_mass: Any, t: jax.Array
+    ) -> tuple[HMCState, DrawInfo]:
+        mean: Any = settings.num_leapfrog_steps
+        if settings.mass == "diagonal":
+            mean = jnp.minimum(_QUARTER_TURN * inverse_mass.size**0.5 / step_size, MAX_STEPS)
+        number = num_steps(settings, t, mean)
         one_step = isokinetic_mclachlan(logdensity_fn, inverse_mass)
         propose = adjusted_mclmc_proposal(
             lambda state, step_size, *_: one_step(state, step_size),  # No noise on the way.
             step_size,
             jnp.inf,
-            num_steps,
-            max_energy_error,
+            number,
+            MAX_ENERGY_ERROR,
             sample_proposal=_accept_or_reject,
         )
         key_momentum, key_accept = jax.random.split(rng_key)
-        momentum = generate_unit_vector(key_momentum, state.position)
-        moved, info, energy_error = propose(
-            key_accept, IntegratorState(state.position, momentum, *state[1:])
-        )
+        moved, info, error = propose(key_accept, _with_direction(key_momentum, before))
         state = HMCState(moved.position, moved.logdensity, moved.logdensity_grad)
-        return state, info, energy_error
+        drawn = draw_info(state, info, error, step_size)
+        return state, drawn._replace(num_gradients=2 * number)
 
-    return draw
+    return windowed(settings, start, transition)
+
+
+def _with_direction(rng_key: jax.Array, state: HMCState) -> IntegratorState:
+    """Returns a state that moves into a new direction."""
+    return IntegratorState(state[0], generate_unit_vector(rng_key, state[0]), *state[1:])
 
 
 def _accept_or_reject(
     rng_key: jax.Array, log_acceptance: jax.Array, old: Any, new: Any
 ) -> tuple[Any, tuple[jax.Array, jax.Array, jax.Array]]:
-    """The rule of Metropolis and Hastings; BlackJAX's own does not tell the energy error."""
+    """Applies the rule of Metropolis and Hastings; BlackJAX's hides the energy error."""
     acceptance_rate = jnp.exp(jnp.minimum(log_acceptance, 0))
     is_accepted = jax.random.bernoulli(rng_key, acceptance_rate)
     state = pytrees.where(is_accepted, new, old)

@@ -1,6 +1,8 @@
-"""What runs of chains say: convergence on the way, the posterior in the end."""
+"""Reports of runs of chains: convergence on the way, the posterior in the end."""
 
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +19,6 @@ from ensemble.draws.store import (
     tracked_examples,
     tracked_scalars,
 )
-from ensemble.methods.kernels import SECTIONS
 from ensemble.methods.start import find_map
 from ensemble.report.posterior import convergence_scalars, posterior_section, write_posterior
 from ensemble.run.results import REPORTED_SPLITS
@@ -29,24 +30,28 @@ from ensemble.sharding import processes
 from ensemble.task import Learned, Modelled
 
 _MIN_DRAWS_TO_MOVE = 20
+"""Judged of fewer draws, whether a chain is stuck would depend on when a run ends."""
 _TITLES = {
     "posterior/rhat_max": "R-hat",
     "posterior/ess_bulk_min": "bulk ESS",
     ERROR: "predictive error",
-    "posterior/gradients_per_second": "gradients/s",
-    "posterior/steps_per_second": "steps/s",
-    "posterior/ess_per_second": "ESS/s",
 }
-"""What a line of the log shows beside means over chains."""
+"""Titles in a line of the log by tag, besides means over chains."""
+
+
+def mean(values: np.ndarray) -> np.ndarray:
+    """Returns means [C] over rows [T, C]."""
+    found: np.ndarray = np.asarray(values, np.float64).mean(axis=0)
+    return found
 
 
 class PosteriorReport(KeptReport):
-    """What a run of chains says, whatever moves them.
+    """Report of a run of chains, whatever moves them.
 
     Args:
         config: Configuration of the run.
         task: What is sampled.
-        remedy: Against chains that are not finite.
+        remedy: Remedy against chains that are not finite.
         first: Number of the first draw that counts.
 
     Attributes:
@@ -55,8 +60,8 @@ class PosteriorReport(KeptReport):
     """
 
     noun, set_noun = "chain", "draw"
-    means: tuple[str, ...] = ()
-    """Scalars of chains whose mean a line of the log shows."""
+    series: Mapping[str, tuple[str, Callable[..., Any]]] = {}
+    """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
 
     def __init__(self, config: Any, task: Learned | Modelled, remedy: str, first: int):
         super().__init__(config, task, remedy)
@@ -65,84 +70,82 @@ class PosteriorReport(KeptReport):
         self.tracked_rows = None if self.split is None else tracked_examples(task.sizes[self.split])
         scored = None if self.split is None else task.scored()
         self.traced = () if scored is None else tuple(scored.likelihood.traced)
-        self._known: tuple[Any, Diagnostics] | None = None
+        self._known: tuple[Any, Any] = None, None
 
-    def of_chains(self, run: Any, values: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Tags scalars [C] of chains; those that are not finite are left out."""
+    def scalars(self, run: Any, period: Period) -> dict[str, float]:
+        """Returns scalars of chains; those that are not finite are left out."""
+        series = {**self.series, **{name: (name, mean) for name in self.traced}}
         return {
             f"posterior/chain_{k:02d}/{name}": float(value)
-            for name, one in values.items()
-            for k, value in zip(run.numbers, one, strict=True)
+            for name, (recorded, function) in series.items()
+            if recorded in period.scalars
+            for k, value in zip(run.numbers, function(period.scalars[recorded]), strict=True)
             if np.isfinite(value)
         }
 
     def diagnose(self, run: Any) -> Diagnostics:
-        """The diagnostics of the draws so far that count, of the live chains."""
+        """Returns the diagnostics of the draws so far that count, of the live chains."""
         key = run.draws.end, tuple(run.live)
-        if self._known is None or self._known[0] != key:
+        if self._known[0] != key:
             self._known = key, summarise(tracked_scalars(run.draws, self.first, run.live))
-        return self._known[1]
+        found: Diagnostics = self._known[1]
+        return found
 
     def predicting(self, draws: Draws) -> np.ndarray:
-        """Places of the draws that predict among those that count."""
+        """Returns the places of the draws that predict among those that count."""
         return draws.predicting(self.most) - self.first
 
-    def average_draw(self, run: Any, split: str) -> dict[str, float]:
-        """Mean scores of single draws of the live chains on a split."""
+    def single_draw(self, run: Any, split: str) -> dict[str, float]:
+        """Returns the mean scores of single draws of the live chains on a split."""
         rows = [run.numbers.index(k) for k in run.live]
         found = self.predicted.average_draw(split, run.draws)
         return {name: float(values[rows].mean()) for name, values in found.items()}
 
     def monitored(self, run: Any) -> dict[str, float]:
-        """Convergence, and the mean scores of single draws."""
+        """Returns convergence, and the mean scores of single draws."""
+        scalars: dict[str, float] = {}
         if self.num_rows(run) <= self.first or not run.live:
-            return {}
-        scalars = {}
-        if self.split is not None and self.has_predictions(run):
-            found = self.average_draw(run, self.split)
-            scalars = {f"{self.split}/average_draw/{name}": one for name, one in found.items()}
+            return scalars
+        if (split := self.split) is not None and self.has_predictions(run):
+            found = self.single_draw(run, split)
+            scalars = {f"{split}/average_draw/{name}": one for name, one in found.items()}
         if processes.is_main():  # Which alone has the draws.
             tracked = tracked_scalars(run.draws, self.first, run.live)
             scalars |= convergence_scalars(tracked, self.diagnose(run), self.predicting(run.draws))
         return scalars
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
-        """Means over chains of what tells whether they are well, and what they are worth."""
+        """Returns means over chains, and what they are worth."""
         shown = {}
-        for name in self.means:
-            tags = [f"posterior/chain_{k:02d}/{name}" for k in range(self.config.num_chains)]
-            values = [scalars[tag] for tag in tags if tag in scalars]
+        for name in self.series:
+            values = [one for tag, one in scalars.items() if tag.endswith(f"/{name}")]
             if values:
+                total = sum(values)
                 is_count = name == "divergences"
-                found = int(sum(values)) if is_count else float(np.mean(values))
-                shown[name.replace("_", " ")] = found
-        of_draws = {
-            f"{self.split}/average_draw/{name}": f"average draw's {name}" for name in self.traced
-        }
-        titles = _TITLES | of_draws
-        return shown | {title: scalars[tag] for tag, title in titles.items() if tag in scalars}
+                shown[name.replace("_", " ")] = int(total) if is_count else total / len(values)
+        return shown | {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """The entry `posterior` of results.json.
+        """Returns the entry `posterior` of results.json.
 
         Args:
-            run: Of the chains.
+            run: Run of the chains.
             rate: Examples that single chains have seen, per second.
         """
         raise NotImplementedError
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """The posterior, and the average draw's scores."""
+        """Returns the posterior, and the average draw's scores."""
         splits = [name for name in REPORTED_SPLITS if name in self.task.sizes]
-        average_draw = {split: self.average_draw(run, split) for split in splits}
+        single_draw = {split: self.single_draw(run, split) for split in splits}
         if not processes.is_main():
             return {}
         self.predicted.note_fewer(run.draws)
         posterior = self.posterior(run, timing["member_examples_per_second"])
-        return {"single_draw": average_draw, "posterior": posterior}
+        return {"single_draw": single_draw, "posterior": posterior}
 
     def counted(self, run: Any) -> dict[str, np.ndarray]:
-        """Scalars [C, T] of the draws that count, of the live chains."""
+        """Returns scalars [C, T] of the draws that count, of the live chains."""
         return {name: one[run.live] for name, one in run.draws.scalars(self.first).items()}
 
     def write(self, run: Any) -> None:
@@ -152,109 +155,91 @@ class PosteriorReport(KeptReport):
 
 
 class ChainReport(PosteriorReport):
-    """What a run of chains says that see all data.
+    """Report of a run of chains that see all data.
+
+    Args:
+        config: Configuration of the run.
+        task: What is sampled.
 
     Attributes:
+        tuning: Steps of a tuning that is one piece, and leaves no draws: that of mclmc.
         density: Log density of the run.
     """
 
     charts: ClassVar[Mapping[str, str]] = {
-        name.replace("_", " "): f"posterior/chain_[0-9]+/{name}"
-        for name in ("log_density", "acceptance")
+        "log density": "posterior/chain_[0-9]+/log_density",
+        "acceptance": "posterior/chain_[0-9]+/acceptance",
     }
-    means = ("acceptance", "step_size", "energy_error", "log_density", "divergences")
+    series = {  # noqa: RUF012
+        "acceptance": ("acceptance_rate", mean),
+        "step_size": ("step_size", operator.itemgetter(-1)),
+        # The median: a divergent draw's may be infinite.
+        "energy_error": ("energy_error", lambda errors: np.median(np.abs(errors), axis=0)),
+        "log_density": (LOG_DENSITY, mean),
+        "divergences": ("is_divergent", functools.partial(np.sum, axis=0)),
+    }
     density: Any = None
     _results: Any = None
 
-    # While it runs.
-
-    def scalars(self, run: Any, period: Period) -> dict[str, float]:
-        """Means, medians and counts over the draws."""
-        draws = period.scalars
-        means = {"log_density": LOG_DENSITY, "acceptance": "acceptance_rate"}
-        means |= {name: name for name in self.traced if name in draws}
-        values = {
-            title: np.asarray(draws[name], np.float64).mean(axis=0) for title, name in means.items()
-        }
-        # The median: a divergent draw's may be infinite.
-        values["energy_error"] = np.median(np.abs(draws["energy_error"]), axis=0)
-        values["divergences"] = np.sum(draws["is_divergent"], axis=0)
-        values["step_size"] = draws["step_size"][-1]
-        return self.of_chains(run, values)
+    def __init__(self, config: Any, task: Learned | Modelled):
+        own = config.sampler
+        tunes_at_once = trait("method", config.method, "tunes_at_once")
+        self.tuning = own.num_warmup if tunes_at_once else 0
+        remedy = f"lower config.sampler.step_size={own.step_size}"
+        super().__init__(config, task, remedy, own.num_burn_in + own.num_warmup - self.tuning)
 
     def examples(self, run: Any, period: Period) -> int:
-        """Examples whose likelihood the chains have differentiated."""
+        """Returns the examples whose likelihood the chains have differentiated."""
         return int(np.sum(period.scalars["num_gradients"])) * self.task.num_train_examples
 
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """Gradients of one chain on all data, per second."""
-        return {
-            "posterior/gradients_per_second": examples_per_second / self.task.num_train_examples
-        }
-
     def stripped(self, sets: Any) -> Any:
-        """Draws without padded rows."""
+        """Returns draws without padded rows."""
         return self.density.layout.strip(sets, axis=2)
 
-    def monitored(self, run: Any) -> dict[str, float]:
-        """Convergence, the mean scores of single draws, and what a second is worth."""
-        scalars = super().monitored(run)
-        rate = run.clock.timing()["member_examples_per_second"]
-        if rate and "posterior/ess_bulk_min" in scalars:
-            seconds = self._num_gradients(run.draws) * self.task.num_train_examples / rate
-            scalars["posterior/ess_per_second"] = scalars["posterior/ess_bulk_min"] / seconds
-        return scalars
-
     def may_end(self, scalars: Mapping[str, float]) -> bool:
-        """Whether the chains have converged as `config.stop_when` asks; never if it asks nothing.
+        """Returns whether the chains have converged as `config.stop_when` asks.
 
         A lucky R-hat of few draws does not count: bulk ESS must be at least 100 anyway.
         """
-        goal = self.config.stop_when
-        return (
-            (goal.r_hat > 0 or goal.ess > 0)
-            and (not goal.r_hat or scalars.get("posterior/rhat_max", np.inf) < goal.r_hat)
-            and scalars.get("posterior/ess_bulk_min", 0) > max(goal.ess, MIN_ESS)
-        )
-
-    # In the end.
+        goal, r_hat = self.config.stop_when, scalars.get("posterior/rhat_max", np.inf)
+        is_enough = scalars.get("posterior/ess_bulk_min", 0) > max(goal.ess, MIN_ESS)
+        return is_enough and (r_hat < goal.r_hat if goal.r_hat else goal.ess > 0)
 
     def judge(self, run: Any) -> None:
         """Marks the chains that have never moved as stuck."""
-        values = run.draws.scalars(self.first)[LOG_DENSITY] if processes.is_main() else None
-        stuck: list[int] = processes.from_main(lambda: _stuck(values))
-        if stuck:
-            run.loop.status = np.array(run.loop.status)
-            run.loop.status[stuck] = Status.STUCK
 
-    def more_sections(self, run: Any) -> dict[str, Any]:
-        """What the method and the task say of the chains."""
-        place, task = SECTIONS.get(self.config.method), self.task
-        sections = {}
-        if place is not None:
-            sections = resolve(place)(fetch(run.loop.members.state.adaptation))
-        if isinstance(task, Modelled) or (sections_of := task.draw_report()) is None:
-            return sections
-        maximum = find_map(task, self.density)
-        if processes.is_main():
-            fitted = fitted_draws(run.draws, run.live, self.most)
-            sections |= sections_of(fitted.sets["params"], maximum)
-        return sections
+        def find() -> list[int]:
+            values = run.draws.scalars(self.first)[LOG_DENSITY]
+            # A rejection repeats the log density to the last bit.
+            same = (values[:, 1:] == values[:, :-1]) | ~np.isfinite(values[:, 1:])
+            is_stuck = same.all(axis=1) & (values.shape[1] >= _MIN_DRAWS_TO_MOVE)
+            return [int(k) for k in np.flatnonzero(is_stuck)]
+
+        run.loop.status = np.array(run.loop.status)
+        run.loop.status[processes.from_main(find)] = Status.STUCK
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """The posterior; of a model by its own results."""
-        sections, rate = self.more_sections(run), timing["member_examples_per_second"]
-        if not isinstance(self.task, Modelled):
+        """Returns the posterior, of a model by its own results, and the ladder of tempering."""
+        task, sections = self.task, {}
+        if self.config.method == "parallel_tempering":
+            ladder = resolve("ensemble.methods.parallel_tempering:section")
+            sections = ladder(fetch(run.loop.members.state.adaptation))
+        if not isinstance(task, Modelled):
+            if sections_of := task.draw_report():
+                maximum = find_map(task, self.density)
+                if processes.is_main():
+                    fitted = fitted_draws(run.draws, run.live, self.most)
+                    sections |= sections_of(fitted.sets["params"], maximum)
             return sections | super().sections(run, timing)
         if not processes.is_main():
             return {}
-        self._results = self.task.results(run.draws, self.first, run.live)
-        rate = rate and rate / self.task.num_train_examples
-        number = self._num_gradients(run.draws)
+        self._results = task.results(run.draws, self.first, run.live)
+        number, rate = self._num_gradients(run.draws), timing["member_examples_per_second"]
+        rate = rate and rate / task.num_train_examples
         return sections | self._results.sections(self.config, number, rate)
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """The entry `posterior` of results.json."""
+        """Returns the entry `posterior` of results.json."""
         return posterior_section(
             self.counted(run),
             self.diagnose(run),
@@ -275,28 +260,14 @@ class ChainReport(PosteriorReport):
             self._results.write(run.where.work)
 
     def fault(self, run: Any) -> str:
-        """What the task finds with fresh variables."""
+        """Returns what the task finds with fresh variables."""
         return "" if isinstance(self.task, Modelled) else self.task.fault(None)
 
     def data(self) -> Any:
-        """The draws of a model; None of a network."""
-        return None if self._results is None else self._results.inference_data
+        """Returns the draws of a model; None for a network."""
+        return self._results and self._results.inference_data
 
     def _num_gradients(self, draws: Draws) -> int:
         """Gradients of all chains so far: of the draws, and of the tuning of mclmc."""
-        config = self.config
-        tuning = 0
-        if trait("method", config.method, "tunes_at_once"):
-            tuning = 2 * config.sampler.num_warmup * config.num_chains
-        return int(draws.scalars()["num_gradients"].sum()) + tuning
-
-
-def _stuck(log_density: np.ndarray | None) -> list[int]:
-    """Chains whose log density [C, T] has never changed: a rejection repeats it to the last bit.
-
-    Judged of fewer draws, the verdict would depend on when a run ends.
-    """
-    if log_density is None or log_density.shape[1] < _MIN_DRAWS_TO_MOVE:
-        return []
-    moved = (np.diff(log_density, axis=1) != 0) & np.isfinite(log_density[:, 1:])
-    return [int(k) for k in np.flatnonzero(~moved.any(axis=1))]
+        of_tuning = 2 * self.tuning * self.config.num_chains
+        return int(draws.scalars()["num_gradients"].sum()) + of_tuning

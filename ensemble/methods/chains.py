@@ -20,10 +20,11 @@ from ensemble.config import trait
 from ensemble.data.source import in_memory
 from ensemble.draws.predictions import draw_scalars
 from ensemble.draws.store import VALUE
+from ensemble.errors import InputError
 from ensemble.methods import low_rank_mass
 from ensemble.methods.chain_report import ChainReport
-from ensemble.methods.coordinates import Coordinates
-from ensemble.methods.kernels import Chain, FreeDraws, Sampler, Settings, check_dense, make_sampler
+from ensemble.methods.coordinates import to_params
+from ensemble.methods.kernels import Chain, FreeDraws, Sampler, Settings, make_sampler
 from ensemble.methods.leafwise_metric import leafwise_metric
 from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
@@ -44,7 +45,11 @@ logger = logging.getLogger("ensemble")
 _OF_SAMPLER = ("step_size", "num_leapfrog_steps", "jitter", "num_warmup", "target_accept")
 """Settings of kernels that are keys of `config.sampler`."""
 _REFERENCE_SD = 10.0
-"""The normal density's that replicas of a log density without a prior come from."""
+"""Standard deviation of the normal density that replicas come from where there is no prior."""
+_NUM_SCALARS = 10
+"""Scalars that are recorded of a draw, at least."""
+_MAX_DENSE = 10_000
+"""Parameters of a chain with a dense mass: a draw takes P^3 operations."""
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Method:
@@ -53,20 +58,23 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
     Raises:
         InputError: The task has no posterior, or does not fit the memory.
     """
-    sampler = config.sampler
+    sampler, number = config.sampler, pytrees.size(task.params_shapes())
     settings = Settings(
         method=config.method,
         mass="identity" if sampler.mass_matrix == "kronecker" else sampler.mass_matrix,
         **config.get("parallel_tempering", {}),
         **{name: sampler[name] for name in _OF_SAMPLER},
     )
-    check_dense(settings, task.params_shapes())
-    # The tuning of mclmc is one piece, and leaves no draws.
-    tunes_at_once = trait("method", config.method, "tunes_at_once")
-    num_left_out = sampler.num_burn_in + (0 if tunes_at_once else sampler.num_warmup)
-    steps = num_left_out + sampler.num_samples
-    remedy = f"lower config.sampler.step_size={sampler.step_size}"
-    report = ChainReport(config, task, remedy, num_left_out)
+    if settings.mass == "dense" and number > _MAX_DENSE:
+        raise InputError(
+            f"config.sampler.mass_matrix='dense' is for at most {_MAX_DENSE:,} parameters, and a "
+            f"chain has {number:,}. Use 'low_rank' or 'diagonal'"
+        )
+    if "mclmc" in config.method and number < 2:
+        # At a constant speed there is nothing to choose but the sign.
+        raise InputError(f"config.method={config.method!r} needs at least 2 parameters. Use 'nuts'")
+    report = ChainReport(config, task)
+    steps = report.first + sampler.num_samples
 
     def place(number: int) -> Devices:
         devices = processes.devices(config.num_devices)
@@ -75,7 +83,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         report.density = density = _density(config, task, devices)
         devices.is_split = density.layout.is_split
-        return _Sampling(report, devices, density, settings).algorithm(steps)
+        return _Chains(report, devices, settings).algorithm(steps)
 
     return Method(
         config=config,
@@ -92,26 +100,18 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
 
 
 def _density(config: Any, task: Learned | Modelled, devices: Devices) -> LogDensity:
-    """The log density with its data, and a line on how chains and data share the devices."""
+    """Returns the log density with its data."""
     if isinstance(task, Modelled):
         # Another mass joins all parameters to one vector.
         may_split = config.sampler.mass_matrix in ("identity", "diagonal")
         may_split &= trait("method", config.method, "may_split")
         density = task.own_log_density(devices.mesh, may_split)
-        shared = "all compute the same" if density.run_free else "split the rows"
     else:
         train = in_memory(task.dataset, "train")
         density = make_log_density(task, train, devices.mesh, config.posterior_temperature)
-        shared = "split the examples"
-    number, groups = config.num_chains, devices.mesh.devices.size // devices.num_slices
-    if devices.mesh.devices.size > 1:
-        line = f"{number} chains on {groups} devices."
-        if devices.num_slices > 1:
-            line = (
-                f"{number} chain{'s'[: number > 1]} in {groups} group{'s'[: groups > 1]} of "
-                f"{devices.num_slices} devices, which {shared}."
-            )
-        logger.info("%s", line, extra={"stays": True})
+    if (number := devices.mesh.devices.size) > 1:
+        line = "%d chains on %d devices, in groups of %d"
+        logger.info(line, config.num_chains, number, devices.num_slices, extra={"stays": True})
     return density
 
 
@@ -127,45 +127,53 @@ class _Record(NamedTuple):
     kept: Any
 
 
-class _Sampling:
+@contextlib.contextmanager
+def _traced() -> Iterator[None]:
+    """Traces what is mapped over chains.
+
+    Products are of float32: TPUs and TF32 would round them to some 3 digits, which are nats.
+    """
+    with mapped_over_networks(), jax.default_matmul_precision("highest"):
+        yield
+
+
+def _key(member_key: jax.Array) -> jax.Array:
+    """The key of a chain's draws; the other half is that of its start."""
+    return jax.random.split(member_key)[1]
+
+
+class _Chains:
     """The functions of one chain.
 
     Args:
         report: Report of the run.
         devices: Placement of the chains.
-        density: Log density with its data.
         settings: Settings of the sampler.
     """
 
-    def __init__(
-        self, report: ChainReport, devices: Devices, density: LogDensity, settings: Settings
-    ):
-        self.config, self.task, self.tracked = report.config, report.task, report.split
-        self.devices, self.density, self.settings = devices, density, settings
-        self.layout, config = density.layout, report.config
+    def __init__(self, report: ChainReport, devices: Devices, settings: Settings):
+        self.report, self.devices, self.settings = report, devices, settings
+        self.config, self.task, self.density = report.config, report.task, report.density
+        self.layout, thinning = self.density.layout, self.config.sampler.thinning
         self.shapes = self.layout.padded_shapes(self.task.params_shapes())
-        tunes_at_once = trait("method", config.method, "tunes_at_once")
-        self.tuning = config.sampler.num_warmup if tunes_at_once else 0
-        self.keep = every(config.sampler.thinning, report.first + config.sampler.thinning)
-        self.num_left_out = report.first
+        self.keep = every(thinning, report.first + thinning)
         self.window_ends = window_ends(settings.mass, settings.num_warmup)
         self.make_metric = None
         if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
-            mask = self.layout.mask(self.shapes)
-            is_identity = config.sampler.mass_matrix == "identity"
+            mask, is_identity = self.layout.mask(self.shapes), settings.mass == "identity"
             self.make_metric = lambda mass: leafwise_metric(mask, None if is_identity else mass)
-        self.examples = report.tracked_rows
-        self._check_memory()
 
     def algorithm(self, steps: int) -> Algorithm:
-        """The method of the chains."""
+        """Makes the algorithm of the chains."""
+        self._check_memory(min(self.config.log_every_steps, steps))
         between = []
-        if self.tuning:
+        if self.report.tuning:
             between.append(Between(lambda step: step == 0, self._tune, self._feed))
         if self.window_ends:
             between.append(
                 Between(self.window_ends.__contains__, self._estimate_mass, on_host=True)
             )
+        is_free = self.density.run_free and trait("method", self.config.method, "may_be_free")
         return Algorithm(
             init=self._init,
             step=self._step,
@@ -175,25 +183,21 @@ class _Sampling:
             keep=self.keep,
             between=tuple(between),
             start=self._start,
-            steps_per_program=min(1024, self.config.log_every_steps) if self._is_free else 64,
-            run=self._run if self._is_free else None,
+            steps_per_program=min(1024, self.config.log_every_steps) if is_free else 64,
+            run=self._run if is_free else None,
         )
-
-    @property
-    def _is_free(self) -> bool:
-        return bool(self.density.run_free and trait("method", self.config.method, "may_be_free"))
 
     @functools.cached_property
     def _feed(self) -> Fixed:
-        return Fixed({"data": self.density.data, "tracked": self._tracked_split()})
-
-    def _tracked_split(self) -> Any:
-        if self.tracked is None:
-            return None
-        split = in_memory(self.task.dataset, self.tracked)
-        # Where parameters lie on their shards, each shard has its part to say of every example.
-        whole = bool(self.layout.names)
-        return place_split(split.inputs, split.targets, self.devices.mesh, whole_inputs=whole)
+        tracked = None
+        if self.report.split is not None:
+            split = in_memory(self.task.dataset, self.report.split)
+            # Where parameters lie on their shards, each of them predicts a part of every example.
+            whole = bool(self.layout.names)
+            tracked = place_split(
+                split.inputs, split.targets, self.devices.mesh, whole_inputs=whole
+            )
+        return Fixed({"data": self.density.data, "tracked": tracked})
 
     def _start(self) -> Start:
         """Finds where chains start, and the coordinates in which they move."""
@@ -201,57 +205,37 @@ class _Sampling:
         keys = jax.vmap(jax.random.split)(pytrees.keys_of(key, numbers))[:, 0]
         with mapped_over_networks():
             found = starting_points(self.config, self.task, self.density, keys)
-            coordinates, positions = processes.tree_from_main(found)
-        shared = {k: v for k, v in coordinates._asdict().items() if v is not None} or None
-        return Start(shared, self.layout.pad(positions, axis=1))
+        coordinates, positions = processes.tree_from_main(found)
+        return Start(coordinates, self.layout.pad(positions, axis=1))
 
-    @staticmethod
-    def _key(member_key: jax.Array) -> jax.Array:
-        """The key of a chain's draws; the other half is that of its start."""
-        return jax.random.split(member_key)[1]
-
-    @contextlib.contextmanager
-    def _traced(self) -> Iterator[None]:
-        """What is traced within is mapped over chains.
-
-        Products are of float32: TPUs and TF32 would round them to some 3 digits, which are nats.
-        """
-        with mapped_over_networks(), jax.default_matmul_precision("highest"):
-            yield
-
-    def _sampler(self, now: Now, data: Any) -> tuple[Sampler, Coordinates]:
+    def _sampler(self, shared: Any, data: Any) -> Sampler:
         """The sampler, in the coordinates in which the chains move."""
-        coordinates = Coordinates(**(now.shared or {}))
-        density, reference = self.density.bind(data), None
-        if "parallel_tempering" in self.config and self.density.bind_reference is not None:
-            of_params = self.density.bind_reference(data, _REFERENCE_SD)
 
-            def reference(position: Any) -> jax.Array:
-                return of_params(coordinates.to_params(position))
+        def in_z(of_params: Any) -> Any:
+            return lambda position: of_params(to_params(shared, position))
 
-        def logdensity_fn(position: Any) -> jax.Array:
-            return density(coordinates.to_params(position))
+        density, reference = self.density, None
+        if "parallel_tempering" in self.config and density.bind_reference is not None:
+            reference = in_z(density.bind_reference(data, _REFERENCE_SD))
+        return make_sampler(self.settings, in_z(density.bind(data)), self.make_metric, reference)
 
-        sampler = make_sampler(self.settings, logdensity_fn, self.make_metric, reference)
-        return sampler, coordinates
-
+    @_traced()
     def _init(self, now: Now, batch: Any) -> Chain:
         position = now.given
         if position is None:  # Only the shapes are asked for.
             position = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shapes)
-        with self._traced():
-            chain = self._sampler(now, batch["data"])[0].init(self._key(now.key), position)
+        chain = self._sampler(now.shared, batch["data"]).init(_key(now.key), position)
         return chain._replace(rng_key=None)
 
+    @_traced()
     def _step(self, now: Now, chain: Chain, batch: Any) -> tuple[Chain, Info]:
-        with self._traced():
-            sampler, coordinates = self._sampler(now, batch["data"])
-            chain = chain._replace(rng_key=self._key(now.key))
-            chain, info = sampler.step(chain, now.step + self.tuning)
-            params = coordinates.to_params(chain.state.position)
-            scalars = {**info._asdict(), **self._told(params, batch["tracked"])}
-        return chain._replace(rng_key=None), Info(scalars)
+        sampler = self._sampler(now.shared, batch["data"])
+        chain = chain._replace(rng_key=_key(now.key))
+        chain, info = sampler.step(chain, now.step + self.report.tuning)
+        params = to_params(now.shared, chain.state.position)
+        return chain._replace(rng_key=None), Info(self._observed(info, params, batch["tracked"]))
 
+    @_traced()
     def _run(
         self,
         numbers: jax.Array,
@@ -264,68 +248,53 @@ class _Sampling:
         first: jax.Array,
         end: jax.Array,
     ) -> tuple[Chain, Any, Any]:
-        """Draws of chains that do not wait for each other; of a model, which has no splits."""
-        with self._traced():
-            chains = chains._replace(rng_key=jax.vmap(self._key)(keys))
-            assert self.density.run_free is not None
-            chains, _, (scalars, kept) = self.density.run_free(
-                self.devices.mesh,
-                self._free_draws,
-                (shared, fixed["data"]),
-                chains,
-                jnp.zeros(len(numbers), jnp.int32),
-                _Record(scalars, kept),
-                first,
-                first,
-                end,
-            )
+        """Takes draws of chains that do not wait for each other: of a model, by its parameters."""
+        assert self.density.run_free is not None
+        chains, _, (scalars, kept) = self.density.run_free(
+            self.devices.mesh,
+            self._free_draws,
+            (fixed["data"],),
+            chains._replace(rng_key=jax.vmap(_key)(keys)),
+            jnp.zeros(len(numbers), jnp.int32),
+            _Record(scalars, kept),
+            first,
+            first,
+            end,
+        )
         return chains._replace(rng_key=None), scalars, kept
 
-    def _free_draws(self, shared: Any, data: Any) -> FreeDraws:
-        coordinates, of_params = Coordinates(**(shared or {})), self.density.bind(data)
+    def _free_draws(self, data: Any) -> FreeDraws:
+        def observe(info: Any, params: Any) -> tuple[Any, Any]:
+            return self._observed(info, params, None), pytrees.at(params, None)
 
-        def observe(info: Any, position: Any) -> tuple[Any, Any]:
-            params = coordinates.to_params(position)
-            scalars = {**info._asdict(), **self._told(params, None)}
-            return scalars, pytrees.at(params, None)
+        density, keep = self.density.bind(data), self.keep
+        return FreeDraws(self.settings, density, observe, keep.before, self.report.first)
 
-        return FreeDraws(
-            self.settings,
-            lambda position: of_params(coordinates.to_params(position)),
-            observe,
-            self.keep.before,
-            self.num_left_out,
-        )
-
-    def _told(self, params: Any, tracked: Any) -> dict[str, jax.Array]:
-        """What is recorded of a draw beside diagnostics: of a model, or of a split's predictions.
-
-        A name with a place for a number is that of several scalars.
-        """
+    def _observed(self, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:
+        """Scalars of a draw: its diagnostics, and those of a model or of a split's predictions."""
+        scalars = info._asdict()
         if isinstance(self.task, Modelled):
             values = self.task.track(self.layout.strip(params))
-            return {VALUE + name: values[i] for i, name in enumerate(self.task.tracked)}
-        if tracked is None:
-            return {}
-        assert self.density.predict is not None
-        assert self.examples is not None
-        predicted = self.density.predict(params, tracked.inputs)
-        predicted = pytrees.at(predicted, None)
-        targets, likelihood = tracked.targets, self.task.likelihood
-        found = draw_scalars(likelihood, self.examples, predicted, targets, tracked.mask)
-        return pytrees.at(found, 0)
+            scalars |= {VALUE + name: values[i] for i, name in enumerate(self.task.tracked)}
+        elif tracked is not None:
+            assert self.density.predict is not None
+            assert self.report.tracked_rows is not None
+            predicted = pytrees.at(self.density.predict(params, tracked.inputs), None)
+            likelihood, rows = self.task.likelihood, self.report.tracked_rows
+            found = draw_scalars(likelihood, rows, predicted, tracked.targets, tracked.mask)
+            scalars |= pytrees.at(found, 0)
+        return scalars
 
     def _parameters(self, now: Now, chain: Chain) -> Any:
-        coordinates = Coordinates(**(now.shared or {}))
-        params = coordinates.to_params(chain.state.position)
+        params = to_params(now.shared, chain.state.position)
         params = params if isinstance(self.task, Modelled) else {"params": params}
         return pytrees.at(params, None)
 
+    @_traced()
     def _tune(self, now: Now, chain: Chain, batch: Any) -> tuple[Chain, jax.Array]:
-        with self._traced():
-            sampler = self._sampler(now, batch["data"])[0]
-            assert sampler.tune is not None
-            chain = sampler.tune(chain._replace(rng_key=self._key(now.key)))
+        sampler = self._sampler(now.shared, batch["data"])
+        assert sampler.tune is not None
+        chain = sampler.tune(chain._replace(rng_key=_key(now.key)))
         return chain._replace(rng_key=None), jnp.int8(Status.ACTIVE)
 
     def _estimate_mass(self, step: int, chains: Chain) -> Chain:
@@ -336,32 +305,23 @@ class _Sampling:
         mass = mass._replace(inverse_mass_matrix=inverse)
         return chains._replace(adaptation=chains.adaptation._replace(mass=mass))
 
-    def _check_memory(self) -> None:
-        config, task = self.config, self.task
-        number = pytrees.size(task.params_shapes())
-        predicted = max((size for name, size in task.sizes.items() if name != "train"), default=0)
-        state = (
-            2 * number * self.settings.num_replicas
-            + (config.sampler.mass_matrix == "dense") * number**2
+    def _check_memory(self, steps: int) -> None:
+        """Refuses chains, and the records of so many of their steps, that memory cannot hold."""
+        config, number = self.config, pytrees.size(self.shapes)
+        copies = (
+            2 * self.settings.num_replicas
+            + (self.settings.mass == "dense") * number
             # Draws and gradients, where a window ends.
-            + 2 * max(self.window_ends.values(), default=0) * number
-            + (predicted and predicted * task.likelihood.num_outputs)
+            + 2 * max(self.window_ends.values(), default=0)
+            + steps // config.sampler.thinning
         )
-        tracked = task.tracked if isinstance(task, Modelled) else self.examples
-        num_tracked = 0 if tracked is None else len(tracked)
-
-        def recorded(steps: int) -> int:
-            return (steps // config.sampler.thinning + 1) * number + steps * num_tracked
-
-        steps = min(config.log_every_steps, self.num_left_out + config.sampler.num_samples)
-        # Of the program that runs, and of the one before, which is fetched.
-        on_devices = 4 * config.num_chains * (state + 2 * recorded(min(64, steps)))
-        if not self.layout.names:  # Devices that share a chain's examples hold it whole.
-            on_devices *= self.devices.num_slices
+        num_bytes = 4 * config.num_chains * (copies * number + _NUM_SCALARS * steps)
+        # Devices that share a chain's examples hold it whole.
+        shares = 1 if self.layout.names else self.devices.num_slices
         check_memory(
-            4 * config.num_chains * (state + recorded(steps)),
+            num_bytes,
             f"config.num_chains={config.num_chains} chains of {number:,} parameters",
             "config.num_chains or config.log_every_steps",
-            on_devices // processes.count(),
+            num_bytes * shares // processes.count(),
             list(self.devices.mesh.devices.flat),
         )

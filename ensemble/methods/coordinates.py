@@ -12,96 +12,68 @@ F sums. Where the product takes the likelihood for stiffer than it is, chains wo
 directions of the least curvature that is left are found by LOBPCG, and stretched.
 """
 
-import math
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from ensemble.data.batches import normalise
 from ensemble.data.source import Examples
-from ensemble.errors import InputError
 from ensemble.priors import prior_of
 from ensemble.task import Learned
-from ensemble.tasks.linear_likelihood import join_bias, split_bias
+from ensemble.tasks.linear_likelihood import join_bias, split_bias, with_bias
 from ensemble.tasks.supervised import Supervised
 
 _BLOCK = 8192  # Examples at a time.
 _ITERATIONS = 12
 
 
-class Coordinates(NamedTuple):
-    """An invertible linear map between z and the parameters of one network, or the identity.
+Coordinates = Mapping[str, Any]
+"""Arrays of an invertible linear map between z and the parameters of one network.
 
-    The weights and the bias below them are one matrix [R, C], and params = location +
-    sd * (left @ (scale * stretched(z)) @ right').
+The weights and the bias below them are one matrix [R, C], and params = location +
+sd * (left @ (scale * stretched(z)) @ right').
 
-    Attributes:
-        location: [R, C], where z = 0 is; None: z are the parameters themselves.
-        sd: [R], of the prior.
-        left: [R, R], orthogonal.
-        scale: [R, C].
-        right: [C, C], orthogonal.
-        directions: [K, R, C], orthonormal, along which z is stretched.
-        stretch: [K].
-    """
+- `location` [R, C], where z = 0 is
+- `sd` [R], of the prior
+- `left` [R, R], orthogonal
+- `scale` [R, C]
+- `right` [C, C], orthogonal
+- `directions` [K, R, C], orthonormal, along which z is stretched
+- `stretch` [K]
+"""
 
-    location: Any = None
-    sd: Any = None
-    left: Any = None
-    scale: Any = None
-    right: Any = None
-    directions: Any = None
-    stretch: Any = None
 
-    def to_params(self, z: Any) -> Any:
-        """Maps a tree z to the tree of parameters, of the same structure."""
-        if self.location is None:
-            return z
-        stretched = _stretched(join_bias(z), self.directions, self.stretch)
-        moved = _product(self.left, self.scale * stretched, self.right.T)
-        return split_bias(self.location + self.sd[:, None] * moved, z)
+def to_params(coordinates: Coordinates | None, z: Any) -> Any:
+    """Maps a tree z to the tree of parameters, of the same structure; without coordinates, z."""
+    if coordinates is None:
+        return z
+    one = coordinates
+    stretched = _stretched(join_bias(z), one["directions"], one["stretch"])
+    moved = _product(one["left"], one["scale"] * stretched, one["right"].T)
+    return split_bias(one["location"] + one["sd"][:, None] * moved, z)
 
-    def from_params(self, params: Any) -> Any:
-        """Maps a tree of parameters to z, of the same structure."""
-        if self.location is None:
-            return params
-        centred = (join_bias(params) - self.location) / self.sd[:, None]
-        stretched = _product(self.left.T, centred, self.right) / self.scale
-        return split_bias(_stretched(stretched, self.directions, 1 / self.stretch), params)
+
+def from_params(coordinates: Coordinates | None, params: Any) -> Any:
+    """Maps a tree of parameters to z, of the same structure."""
+    if coordinates is None:
+        return params
+    one = coordinates
+    centred = (join_bias(params) - one["location"]) / one["sd"][:, None]
+    stretched = _product(one["left"].T, centred, one["right"]) / one["scale"]
+    return split_bias(_stretched(stretched, one["directions"], 1 / one["stretch"]), params)
 
 
 def as_regression(task: Learned) -> Supervised | None:
-    """The task, if it is multinomial logistic regression, whose curvature is known."""
+    """Returns the task, if it is multinomial logistic regression, whose curvature is known."""
     return task if isinstance(task, Supervised) and task.is_softmax_regression else None
 
 
-def check_kronecker(task: Learned) -> Supervised:
-    """Refuses a task whose posterior `kronecker` cannot whiten; returns the others.
-
-    Raises:
-        InputError: the network is not linear, or the task has no prior.
-    """
-    regression = as_regression(task)
-    if regression is None:
-        raise InputError(
-            "sampler.mass_matrix='kronecker' needs a linear model: "
-            "config.model='logistic_regression'; use identity, diagonal, low_rank or dense"
-        )
-    if not regression.priors:
-        raise InputError(
-            "sampler.mass_matrix='kronecker' needs a prior, for the likelihood alone is flat along "
-            "some directions; set config.prior='normal(1)'"
-        )
-    return regression
-
-
 def kronecker(
-    task: Learned,
+    regression: Supervised,
     split: Examples,
     params: Any,
     temperature: float = 1.0,
@@ -112,17 +84,13 @@ def kronecker(
     There z is nearly N(0, I). Computed on the host.
 
     Args:
-        task: logistic regression, with a prior; a Laplace prior counts as a normal one of its
+        regression: logistic regression, with a prior; a Laplace prior counts as a normal one of its
             variance.
         split: the N examples to condition on.
         params: tree at which the curvature is taken, the MAP, and where z = 0 will be.
         temperature: of the likelihood.
         num_stretched: directions at most; a tenth of the parameters if that is less.
-
-    Raises:
-        InputError: as `check_kronecker`.
     """
-    regression = check_kronecker(task)
     location = np.asarray(join_bias(params), np.float64)
     sd = _prior_sd(regression, params)
     inputs_moment, fisher = _curvature(regression, split, location)
@@ -135,8 +103,16 @@ def kronecker(
     if num_stretched:
         hessian = _hessian_product(regression, split, location, temperature)
         directions, stretch = _least_curvature(hessian, sd, left, scale, right, num_stretched)
-    arrays = (location, sd, left, scale, right, directions, stretch)
-    return Coordinates(*(jnp.asarray(array, jnp.float32) for array in arrays))
+    arrays = {
+        "location": location,
+        "sd": sd,
+        "left": left,
+        "scale": scale,
+        "right": right,
+        "directions": directions,
+        "stretch": stretch,
+    }
+    return {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
 
 
 def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.Array:
@@ -151,8 +127,7 @@ def _hessian_product(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
     blocks = []
-    for block in _with_bias(regression, split):
-        inputs = block.astype(np.float32)
+    for inputs in _blocks(regression, split):
         blocks.append((inputs, scipy.special.softmax(inputs @ params.astype(np.float32), axis=1)))
 
     def product(vectors: np.ndarray) -> np.ndarray:
@@ -221,14 +196,10 @@ def _prior_sd(regression: Supervised, params: Any) -> np.ndarray:
     return np.asarray(join_bias(sds), np.float64)[:, 0]
 
 
-def _with_bias(regression: Supervised, split: Examples) -> Iterator[np.ndarray]:
-    """Blocks of inputs as the network sees them, flat, and a 1: [n, R] float64."""
-    source = regression.dataset
+def _blocks(regression: Supervised, split: Examples) -> Iterator[np.ndarray]:
+    """Blocks of inputs as the network sees them, flat, and a 1: [n, R]."""
     for start in range(0, len(split.targets), _BLOCK):
-        raw = split.inputs[start : start + _BLOCK]
-        normalised = normalise(raw, source.shift, source.scale, source.squash)
-        inputs = np.asarray(normalised, np.float64).reshape(len(raw), -1)
-        yield np.pad(inputs, ((0, 0), (0, 1)), constant_values=1)
+        yield with_bias(regression.dataset, split, slice(start, start + _BLOCK))
 
 
 def _curvature(
@@ -237,16 +208,10 @@ def _curvature(
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_outputs, num_outputs))
-    for inputs in _with_bias(regression, split):
+    for inputs in map(np.float64, _blocks(regression, split)):
         probs = scipy.special.softmax(inputs @ params, axis=1)
         roots = np.sqrt(np.maximum(1 - np.sum(probs**2, axis=1), 0))
         weighted = roots[:, None] * inputs
         moment += weighted.T @ weighted
         fisher += np.diag(probs.sum(axis=0)) - probs.T @ probs
-    trace = np.trace(fisher)
-    if not math.isfinite(trace) or trace <= 0:
-        raise InputError(
-            f"sampler.mass_matrix='kronecker': the likelihood's curvature at the MAP is {trace}, "
-            "and must be positive; use identity, diagonal, low_rank or dense"
-        )
-    return moment / trace, fisher
+    return moment / np.trace(fisher), fisher

@@ -17,6 +17,7 @@ The noise of the gradient heats the chain. Of a gradient with noise V to dU it l
 temperature 1 + h^2 V / (M (1 - c^2)), and slow directions of x at `temperature` below.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ import optax
 
 from ensemble import pytrees
 from ensemble.methods.optimizers import Descent
-from ensemble.methods.timetable import schedule
+from ensemble.methods.timetable import is_noisy, learning_rate
 from ensemble.runtime.streams import Stream
 
 _MEMORY = 0.99  # Of the squared gradients, at each step; RMSprop's.
@@ -117,20 +118,21 @@ def descent_of_chains(config: ml_collections.FrozenConfigDict, num_examples: int
         config: of the run.
         num_examples: N of the data.
     """
-    steps = schedule(config)
+    rate = functools.partial(learning_rate, config)
+    is_adapted = config.sgmcmc.preconditioner != "none"
     optimizer = langevin(
-        steps.learning_rate,
-        steps.is_noisy,
+        rate,
+        functools.partial(is_noisy, config),
         num_examples,
         share_kept(config),
-        num_adapting=config.sgmcmc.num_burn_in if config.sgmcmc.preconditioner != "none" else 0,
+        num_adapting=config.sgmcmc.num_burn_in * is_adapted,
     )
 
     def seed(state: LangevinState, rng_key: jax.Array) -> LangevinState:
         noise_key = jax.random.fold_in(rng_key, Stream.DESCENT)
         return state._replace(rng_key=jax.random.key_data(noise_key))
 
-    return Descent(steps.learning_rate, optimizer, seed)
+    return Descent(rate, optimizer, seed)
 
 
 def masses(squares: Any, params: Any) -> Any:

@@ -7,7 +7,6 @@ and a `custom_vjp` hands the sum to whoever differentiates: BlackJAX's kernels r
 A task may have a value and gradient of its own: `ensemble.task.OwnLogLikelihood`.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from ensemble import pytrees
 from ensemble.data.source import Examples
 from ensemble.errors import InputError
 from ensemble.sharding.chainwise import make_chainwise, with_own_gradient
@@ -52,13 +52,18 @@ def make_log_density(
         The log density with its data.
 
     Raises:
-        InputError: the network behaves differently in training, there are fewer examples than
-            shards, or the temperature is not positive and finite.
+        InputError: The network behaves differently in training, or there are fewer examples than
+            shards.
     """
-    own = task.own_log_likelihood(split, mesh) or _sum_of_examples(
-        task, split, mesh, block_size or suitable_block_size(task, mesh)
-    )
-    _check(task, own.parts, own.num_parts, mesh, temperature)
+    check_posterior(task)
+    if block_size is None and platform_of(mesh) == "tpu" and task.traits.has_convolutions:
+        block_size = TPU_BLOCK_SIZE
+    own = task.own_log_likelihood(split, mesh) or _sum_of_examples(task, split, mesh, block_size)
+    if own.num_parts < mesh.shape[DATA]:
+        raise InputError(
+            f"{own.num_parts} {own.parts} cannot be spread over {mesh.shape[DATA]} devices. Set "
+            f"config.num_devices to at most {own.num_parts}"
+        )
 
     def bind(data: Any) -> Callable[[Any], jax.Array]:
         log_likelihood = with_own_gradient(own.value_and_grad, data)
@@ -76,12 +81,6 @@ def make_log_density(
     )
 
 
-def suitable_block_size(task: Learned, mesh: Mesh) -> int | None:
-    """The most examples that suit a shard's device at a time; None: all of its own."""
-    is_slow_to_compile = platform_of(mesh) == "tpu" and task.traits.has_convolutions
-    return TPU_BLOCK_SIZE if is_slow_to_compile else None
-
-
 def _sum_of_examples(
     task: Learned, split: Examples, mesh: Mesh, block_size: int | None
 ) -> OwnLogLikelihood:
@@ -93,9 +92,7 @@ def _sum_of_examples(
         mesh: of the devices.
         block_size: most examples of a shard at a time; None: all of them.
     """
-    num_blocks = 1
-    if block_size is not None:
-        num_blocks = -(-len(split.targets) // (block_size * mesh.shape[DATA]))
+    num_blocks = -(-len(split.targets) // (block_size * mesh.shape[DATA])) if block_size else 1
 
     def place() -> PlacedSplit:
         # Inputs as the network sees them.
@@ -112,14 +109,7 @@ def _sum_of_examples(
 
         return jax.value_and_grad(log_likelihood)(params)
 
-    def on_shard(params: Any, data: PlacedSplit) -> Any:
-        # Varying, so that the gradient is this shard's own: of parameters that all shards share
-        # it would be summed already.
-        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
-        return jax.lax.psum(of_examples(params, data), DATA)
-
     def in_blocks(params: Any, data: PlacedSplit) -> Any:
-        params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
         blocks = jax.tree.map(lambda leaf: leaf.reshape(num_blocks, -1, *leaf.shape[1:]), data)
 
         def of_chain(params: Any) -> Any:
@@ -131,21 +121,26 @@ def _sum_of_examples(
             return jax.lax.scan(add, zeros, blocks)[0]
 
         if len(jax.tree.leaves(params)[0]) > 1:
-            return jax.lax.psum(jax.vmap(of_chain)(params), DATA)
+            return jax.vmap(of_chain)(params)
         # JAX traces that of one chain within a vmap that has an axis name, which takes no further.
-        sums = of_chain(jax.tree.map(lambda leaf: leaf[0], params))
-        return jax.lax.psum(jax.tree.map(lambda leaf: leaf[None], sums), DATA)
+        return pytrees.at(of_chain(pytrees.at(params, 0)), None)
 
     def mapped(function: Callable[..., Any], *chains: str | None) -> Callable[..., Any]:
+        def on_shard(params: Any, data: PlacedSplit) -> Any:
+            # Varying, so that the gradient is this shard's own: of parameters that all shards share
+            # it would be summed already.
+            params = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, DATA, to="varying"), params)
+            return jax.lax.psum(function(params, data), DATA)
+
         return jax.shard_map(
-            function,
+            on_shard,
             mesh=mesh,
             in_specs=(spec(*chains), spec("example")),
             out_specs=spec(*chains),
             check_vma=True,
         )
 
-    value_and_grad = mapped(on_shard)
+    value_and_grad = mapped(of_examples)
     if num_blocks > 1:  # Loops within `shard_map` are not vmapped with an axis name.
         value_and_grad = make_chainwise(
             lambda params, data, chains: mapped(in_blocks, chains)(params, data), mesh
@@ -169,15 +164,3 @@ def check_posterior(task: Learned) -> None:
             "sample_weight is for config.method='deep_ensemble': in a posterior every example "
             "counts once; leave it out"
         )
-
-
-def _check(task: Learned, parts: str, num_parts: int, mesh: Mesh, temperature: float) -> None:
-    check_posterior(task)
-    num_shards = mesh.shape[DATA]
-    if num_parts < num_shards:
-        raise InputError(
-            f"{num_parts} {parts} cannot be spread over {num_shards} shards; use at most "
-            f"{num_parts} devices"
-        )
-    if not 0 < temperature < math.inf:
-        raise InputError(f"temperature={temperature} must be positive and finite; 1 is Bayes")

@@ -81,14 +81,15 @@ def estimate(masses: LowRankMass, num_draws: int) -> LowRankMass:
     Returns:
         The same with the mass for the next window, and without draws.
     """
-    before = masses.inverse_mass_matrix
     found = [
-        fit(draws[:num_draws], grads[:num_draws], LowRankInverseMassMatrix(*one))
-        for draws, grads, *one in zip(masses.draws, masses.grads, *before, strict=True)
+        fit(draws[:num_draws], grads[:num_draws], LowRankInverseMassMatrix(*before))
+        for draws, grads, *before in zip(
+            masses.draws, masses.grads, *masses.inverse_mass_matrix, strict=True
+        )
     ]
-    of_chains = [np.stack(leaves) for leaves in zip(*found, strict=True)]
     nothing = np.zeros_like(masses.draws)
-    return LowRankMass(LowRankInverseMassMatrix(*of_chains), nothing, nothing)
+    inverse = jax.tree.map(lambda *of_chains: np.stack(of_chains), *found)
+    return LowRankMass(inverse, nothing, nothing)
 
 
 def fit(
@@ -124,17 +125,15 @@ def fit(
     chosen = np.sort(np.argsort(-np.abs(np.log(values)))[:rank])
     values, vectors = values[chosen], basis @ vectors[:, chosen]
     is_far = (values < 1 / _CUTOFF) | (values > _CUTOFF)
-    found = [np.float32(one) for one in (sigma * common**0.5, vectors, np.where(is_far, values, 1))]
-    if not all(np.isfinite(one).all() for one in found):  # Of draws from the ends of float32.
-        return before
-    return LowRankInverseMassMatrix(*found)
+    found = sigma * common**0.5, vectors, np.where(is_far, values, 1)
+    return LowRankInverseMassMatrix(*map(np.float32, found))
 
 
 def _scale_outside(x: np.ndarray, g: np.ndarray, basis: np.ndarray) -> float:
     """The one variance that fits all directions outside of a basis [P, Q]."""
     of_draws, of_grads = (np.sum(one**2) - np.sum((one @ basis) ** 2) for one in (x, g))
-    ratio = np.divide(of_draws, of_grads, where=of_grads > 0, out=np.ones(()))
-    return float(np.sqrt(ratio)) if ratio > 0 else 1.0
+    is_known = of_draws > 0 and of_grads > 0
+    return float(np.sqrt(of_draws / of_grads)) if is_known else 1.0
 
 
 def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:

@@ -19,11 +19,11 @@ from ensemble.draws.predictions import draw_scalars
 from ensemble.draws.store import LOG_DENSITY
 from ensemble.likelihoods.predictive import Arrays, Predictive
 from ensemble.methods import training
-from ensemble.methods.chain_report import PosteriorReport
+from ensemble.methods.chain_report import PosteriorReport, mean
 from ensemble.methods.descent import descent, make_objective
 from ensemble.methods.langevin import descent_of_chains, share_kept, temperature
 from ensemble.methods.log_density import check_posterior
-from ensemble.methods.start import members_of
+from ensemble.methods.start import given_starts
 from ensemble.methods.timetable import timetable
 from ensemble.notes import note
 from ensemble.report.posterior import convergence_section
@@ -33,12 +33,11 @@ from ensemble.runtime.method import Method, Report
 from ensemble.runtime.rows import Period
 from ensemble.task import Learned
 
-_KINETIC = "kinetic"
+_KINETIC, _RATE = "kinetic", "step_size"
 HOT, COLD = 1.1, 0.9
 """Temperatures of the draws beyond which a note says so."""
 _WARM = 1.05
 """What a note then aims at: the excess over 1 goes with the learning rate."""
-_FEW_BATCHES = 10
 
 
 class LangevinChain(NamedTuple):
@@ -62,10 +61,10 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         InputError: The task has no posterior, or does not fit the memory.
     """
     check_posterior(task)
-    own, times = training.with_own_keys(config), timetable(config)
-    how = descent_of_chains(config, task.num_train_examples)
-    epochs = training.Epochs.of(config, task.num_train_examples)
-    report = LangevinReport(config, task, how)
+    own, times, number = training.with_own_keys(config), timetable(config), task.num_train_examples
+    how = descent_of_chains(config, number)
+    epochs = training.Epochs.of(config, number)
+    report = LangevinReport(config, task)
     # Squared gradients, noise, and the draws of a checkpoint.
     num_kept = 2 + config.log_every_steps // times.steps_per_draw
     training.check_members(config, task, num_kept, "num_chains", "chains")
@@ -73,8 +72,31 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = training.batches(own, task, devices, numbers, times.num_steps)
         init, step = descent(task, devices, make_objective(own, task), how)
+
+        def started(now: Now, batch: Any) -> LangevinChain:
+            return LangevinChain(init(now, batch), jnp.float32(0), jnp.int32(0))
+
+        def moved(now: Now, chain: LangevinChain, batch: Any) -> tuple[LangevinChain, Info]:
+            moving, info = step(now, chain.moving, batch)
+            # The steps that a draw is about are those since the one before, or since the burn-in.
+            within = now.step % times.cycle_steps - times.num_burn_in
+            is_first = (within < 0) | (within % times.steps_per_draw == 0)
+            energy = jnp.where(is_first, 0.0, chain.energy) + info.scalars["loss"]
+            count = jnp.where(is_first, 0, chain.number) + 1
+            scalars = {
+                **info.scalars,
+                LOG_DENSITY: -number * energy / count,
+                _KINETIC: moving.optimizer.kinetic,
+                _RATE: jnp.float32(how.learning_rate(now.step)),
+            }
+            return LangevinChain(moving, energy, count), info._replace(scalars=scalars, rows=None)
+
         return Algorithm(
-            *_functions(init, step, times, task.num_train_examples),
+            started,
+            moved,
+            parameters=lambda now, chain: {
+                "params": pytrees.at(chain.moving.variables["params"], None)
+            },
             num_steps=times.num_steps,
             feed=feed,
             steps_per_program=training.in_loop(task, devices, feed.steps_per_program),
@@ -100,38 +122,14 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     )
 
 
-def _functions(init: Any, step: Any, times: Any, number: int) -> tuple[Any, Any, Any]:
-    def started(now: Now, batch: Any) -> LangevinChain:
-        return LangevinChain(init(now, batch), jnp.float32(0), jnp.int32(0))
-
-    def moved(now: Now, chain: LangevinChain, batch: Any) -> tuple[LangevinChain, Info]:
-        moving, info = step(now, chain.moving, batch)
-        # The steps that a draw is about are those since the one before, or since the burn-in.
-        within = now.step % times.cycle_steps - times.num_burn_in
-        is_first = (within < 0) | (within % times.steps_per_draw == 0)
-        energy = jnp.where(is_first, 0.0, chain.energy) + info.scalars["loss"]
-        count = jnp.where(is_first, 0, chain.number) + 1
-        scalars = {
-            **info.scalars,
-            LOG_DENSITY: -number * energy / count,
-            _KINETIC: moving.optimizer.kinetic,
-        }
-        return LangevinChain(moving, energy, count), info._replace(scalars=scalars, rows=None)
-
-    def parameters(now: Now, chain: LangevinChain) -> Any:
-        return pytrees.at({"params": chain.moving.variables["params"]}, None)
-
-    return started, moved, parameters
-
-
 def _start(config: Any, task: Learned) -> Start:
-    """Draws of the prior, or members of another run."""
+    """Draws from the prior, or reads members of another run."""
     if config.init_from == PRIOR:
         key = jax.random.key(config.seed)
         keys = pytrees.keys_of(key, jnp.arange(config.num_chains))
         params = jax.vmap(task.sample_prior)(keys)
     else:
-        params = members_of(config, task)
+        params = given_starts(config, task)
     return Start(given={"params": jax.tree.map(np.asarray, params)})
 
 
@@ -141,18 +139,26 @@ class LangevinReport(PosteriorReport):
     Args:
         config: Configuration of the run.
         task: What is sampled.
-        how: How the chains move.
     """
 
     charts: ClassVar[Mapping[str, str]] = {
-        name.replace("_", " "): f"posterior/chain_[0-9]+/{name}"
-        for name in ("log_density", "temperature")
+        "log density": "posterior/chain_[0-9]+/log_density",
+        "temperature": "posterior/chain_[0-9]+/temperature",
     }
-    means = ("log_density", "temperature")
 
-    def __init__(self, config: Any, task: Learned, how: Any):
+    def __init__(self, config: Any, task: Learned):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}", 0)
-        self._how, self._decay = how, share_kept(config)
+        progress, number, decay = (
+            task.likelihood.progress,
+            task.num_train_examples,
+            share_kept(config),
+        )
+        self._decay = decay
+        self.series = {
+            "log_density": ("loss", lambda losses: -number * mean(losses)),
+            progress: (progress, mean),
+            "temperature": (_KINETIC, lambda kinetic: temperature(mean(kinetic), decay)),
+        }
 
     @functools.cached_property
     def _told(self) -> Callable[..., Arrays]:
@@ -160,75 +166,58 @@ class LangevinReport(PosteriorReport):
         return jax.jit(functools.partial(draw_scalars, self.task.likelihood, self.tracked_rows))
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
-        """Means over steps, and the temperature of the last draw."""
-        progress, loss = self.task.likelihood.progress, period.scalars["loss"].mean(axis=0)
-        values = {
-            "log_density": -self.task.num_train_examples * loss,
-            progress: period.scalars[progress].mean(axis=0),
-        }
-        for one in run.algorithm.keep.steps(period.first, period.end)[-1:]:
-            kinetic = period.scalars[_KINETIC][one - period.first]
-            values["temperature"] = temperature(kinetic, self._decay)
-        rate = float(self._how.learning_rate(period.end - 1))
-        return {**self.of_chains(run, values), "train/learning_rate": rate}
+        """Returns means over steps, the temperature of the last draw, and the learning rate."""
+        scalars = dict(period.scalars)
+        kinetic, rate = scalars.pop(_KINETIC), float(scalars[_RATE][-1, 0])
+        for step in run.algorithm.keep.steps(period.first, period.end)[-1:]:
+            scalars[_KINETIC] = kinetic[step - period.first][None]
+        found = super().scalars(run, period._replace(scalars=scalars))
+        return {**found, "train/learning_rate": rate}
 
     def recorded(self, run: Any, period: Period) -> dict[str, np.ndarray]:
-        """What is recorded of each draw, with the scores of its predictions."""
+        """Returns what is recorded of each draw, with the scores of its predictions."""
         steps = run.algorithm.keep.steps(period.first, period.end)
-        if not steps:
-            return {}
-        rows = np.array(steps) - period.first
-        rates = np.array([float(self._how.learning_rate(one)) for one in steps], np.float32)
-        found = {name: period.scalars[name][rows] for name in (LOG_DENSITY, _KINETIC)}
-        found["step_size"] = np.repeat(rates[:, None], len(run.numbers), 1)
-        if self.split is None:
+        rows = np.array(steps, int) - period.first
+        found = {name: period.scalars[name][rows] for name in (LOG_DENSITY, _KINETIC, _RATE)}
+        if self.split is None or not steps:
             return found
         targets, told = self.task.dataset.targets(self.split), []
         for i in range(len(steps)):
-            sets = pytrees.at(period.kept, i)
-            said, mask = self.said(sets, self.split), np.ones(len(targets), bool)
-            told.append(self._told(dict(said), targets, mask))
+            predicted = self.said(pytrees.at(period.kept, i), self.split)
+            told.append(self._told(dict(predicted), targets, np.ones(len(targets), bool)))
         return found | {name: np.stack([one[name] for one in told]) for name in told[0]}
 
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """Steps of single chains, per second."""
-        return {"posterior/steps_per_second": self._steps(examples_per_second)}
-
-    def _steps(self, examples: float) -> float:
-        """Steps of single chains that see so many examples."""
-        return examples * self.run.method.steps_per_epoch / self.task.num_train_examples
-
     def has_predictions(self, run: Any) -> bool:
-        """Always."""
+        """Returns True: before the first draw the parameters predict as they are."""
         return True
 
     def predictions(self, run: Any, split: str) -> Predictive:
-        """What the draws say of a split; before the first the parameters as they are."""
+        """Returns predictions of a split by the draws so far."""
         if super().has_predictions(run):
             return super().predictions(run, split)
         return Report.predictions(self, run, split)
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """Convergence, temperatures, steps and their rate; a note says what the draws are not.
+        """Returns convergence, temperature, steps and their rate; notes what the draws are not.
 
-        `kinetic_temperature` is the mean of what momenta have at the draws, and `draw_temperature`
-        what the noise of the gradients makes of it for the draws.
+        `kinetic_temperature` is the mean temperature of momenta at the draws, and
+        `draw_temperature` what the noise of the gradients makes of it for the draws.
         """
-        config, times, split = self.config, timetable(self.config), self.split
+        config, times = self.config, timetable(self.config)
         counted, found = self.counted(run), self.diagnose(run)
         num_steps = times.num_steps * config.num_chains
-        per_second = None if rate is None else self._steps(rate)
+        per_second = rate and rate * run.method.steps_per_epoch / self.task.num_train_examples
         kinetic = float(counted[_KINETIC].mean())
-        heat, more = temperature(kinetic, self._decay), "num_samples"
-        if config.sgmcmc.schedule == "cyclical":  # It goes on with whole cycles alone.
-            more = "num_cycles"
-        _note_heat(heat, config, self.task.num_train_examples)
+        heat = temperature(kinetic, self._decay)
+        # A cyclical schedule goes on with whole cycles alone.
+        more = "num_cycles" if config.sgmcmc.schedule == "cyclical" else "num_samples"
+        _note_heat(heat, config)
         predicting = self.predicting(run.draws)
         return {
             **convergence_section(counted, found, self.traced, config.num_chains, predicting),
             "kinetic_temperature": kinetic,
             "draw_temperature": heat,
-            "learning_rate": float(counted["step_size"][0, -1]),
+            "learning_rate": float(counted[_RATE][0, -1]),
             "num_steps": num_steps,
             "steps_per_second": per_second,
             "ess_per_second": per_second and found.ess_bulk_min * per_second / num_steps,
@@ -237,7 +226,7 @@ class LangevinReport(PosteriorReport):
             "num_cycles": times.num_cycles,
             "num_chains": config.num_chains,
             "temperature": config.posterior_temperature,
-            "tracked_split": split,
+            "tracked_split": self.split,
             "remedy": f"Raise config.sgmcmc.{more}={getattr(times, more)}, or in a new workdir "
             f"config.sgmcmc.steps_per_draw={times.steps_per_draw} or "
             f"config.sgmcmc.num_burn_in={times.num_burn_in}",
@@ -248,28 +237,18 @@ class LangevinReport(PosteriorReport):
         return self.fault_of(run, run.loop.members.state.moving.variables)
 
 
-def _note_heat(heat: float, config: Any, num_examples: int) -> None:
-    """Notes what the draws are not: Bayes at the right temperature, or the best to be had."""
+def _note_heat(heat: float, config: Any) -> None:
+    """Notes draws whose temperature is not that of the posterior."""
+    if COLD <= heat <= HOT:
+        return
+    remedy = f"raise config.sgmcmc.steps_per_draw={config.sgmcmc.steps_per_draw}"
     if heat > HOT:
         lower = config.learning_rate * (_WARM - 1) / (heat - 1)
-        note(
-            f"The draws have a temperature of {heat:.2f}, which should be 1, for the noise of the "
-            "gradients heats the chains, unless they have not forgotten their start: variances of "
-            f"the posterior are too large by some {heat - 1:.0%}. In a new workdir lower "
-            f"config.learning_rate={config.learning_rate:g} to {lower:.2g} with as many times the "
-            f"steps, for a temperature of {_WARM:g}, or raise config.batch_size="
-            f"{config.batch_size}."
+        remedy = (
+            f"lower config.learning_rate={config.learning_rate:g} to {lower:.2g} with as many "
+            f"times the steps, or raise config.batch_size={config.batch_size}"
         )
-    elif heat < COLD:
-        note(
-            f"The draws have a temperature of {heat:.2f}, which should be 1: the noise has not had "
-            f"the steps to spread them. In a new workdir raise config.sgmcmc.steps_per_draw="
-            f"{config.sgmcmc.steps_per_draw}."
-        )
-    num_batches = -(-num_examples // config.batch_size)
-    if num_batches <= _FEW_BATCHES:
-        note(
-            f"All {num_examples:,} examples are {num_batches} batches: samplers that see them all "
-            "at every step, such as config.method='hmc', are affordable here, and without the bias "
-            "of gradients of batches."
-        )
+    note(
+        f"The draws have a temperature of {heat:.2f}, which should be 1: variances of the "
+        f"posterior are off by {heat - 1:+.0%}. In a new workdir {remedy}."
+    )

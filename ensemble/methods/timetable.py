@@ -1,13 +1,11 @@
 """When the chains of a run take their draws, and how large their steps are until then."""
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import ml_collections
-import optax
 
 DECAY = 1 / 3
 """The exponent of the polynomial schedule: the rate at which bias and variance fall together (Teh,
@@ -47,43 +45,33 @@ class Timetable(NamedTuple):
         return cycle * self.num_samples + passed // self.steps_per_draw
 
 
-class Schedule(NamedTuple):
-    """The steps of a run, as functions of their numbers from 0.
-
-    Attributes:
-        learning_rate: what the gradient of the mean loss is multiplied by.
-        is_noisy: whether noise is added; without it a step descends.
-    """
-
-    learning_rate: optax.Schedule
-    is_noisy: Callable[[jax.Array], jax.Array]
-
-
 def timetable(config: ml_collections.FrozenConfigDict) -> Timetable:
     """The timetable of a configuration."""
     own = config.sgmcmc
     return Timetable(own.num_burn_in, own.num_samples, own.steps_per_draw, own.num_cycles)
 
 
-def schedule(config: ml_collections.FrozenConfigDict) -> Schedule:
-    """The schedule of a configuration.
+def learning_rate(config: ml_collections.FrozenConfigDict, step: Any) -> jax.Array:
+    """Returns what the gradient of the mean loss is multiplied by in a step, counted from 0.
 
-    A polynomial one keeps to the learning rate over the time of the burn-in and falls from there
-    on. A cyclical one falls by a cosine in every cycle and begins the next at the top; the steps of
-    a cycle that leave no draws have no noise (Zhang et al. 2020, arXiv:1902.03932).
+    A polynomial schedule keeps to the learning rate over the time of the burn-in and falls from
+    there on. A cyclical one falls by a cosine in every cycle and begins the next at the top.
     """
-    peak, times = config.learning_rate, timetable(config)
-
-    rates: dict[str, optax.Schedule] = {
-        "constant": lambda step: jnp.full(jnp.shape(step), peak, jnp.float32),
-        "polynomial": lambda step: (
-            peak * (1 + step / max(times.num_burn_in, times.steps_per_draw)) ** -DECAY
-        ),
-        "cyclical": lambda step: (
-            peak / 2 * (1 + jnp.cos(math.pi * ((step % times.cycle_steps) / times.cycle_steps)))
-        ),
-    }
-    kind = config.sgmcmc.schedule
+    peak, times, kind = config.learning_rate, timetable(config), config.sgmcmc.schedule
+    if kind == "polynomial":
+        scale = max(times.num_burn_in, times.steps_per_draw)
+        return jnp.float32(peak * (1 + step / scale) ** -DECAY)
     if kind == "cyclical":
-        return Schedule(rates[kind], lambda step: step % times.cycle_steps >= times.num_burn_in)
-    return Schedule(rates[kind], lambda step: jnp.ones(jnp.shape(step), bool))
+        share = (step % times.cycle_steps) / times.cycle_steps
+        return peak / 2 * (1 + jnp.cos(math.pi * share))
+    return jnp.full(jnp.shape(step), peak, jnp.float32)
+
+
+def is_noisy(config: ml_collections.FrozenConfigDict, step: Any) -> jax.Array:
+    """Returns whether a step adds noise; without it a step descends.
+
+    The steps of a cycle that leave no draws have none (Zhang et al. 2020, arXiv:1902.03932).
+    """
+    times = timetable(config)
+    within = jnp.asarray(step) % times.cycle_steps
+    return (within >= times.num_burn_in) | (config.sgmcmc.schedule != "cyclical")

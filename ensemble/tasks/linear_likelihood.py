@@ -60,13 +60,7 @@ def place_blocks(
         in_blocks: whether to group them, or make one group of all; None: as suits the devices.
     """
     in_blocks = mesh.devices.flat[0].platform == "cpu" if in_blocks is None else in_blocks
-
-    def normalised(examples: Any) -> np.ndarray:
-        """The inputs [n, F + 1] of some examples, the last of which is 1, for the bias."""
-        inputs = normalise(split.inputs[examples], dataset.shift, dataset.scale, dataset.squash)
-        rows = np.asarray(inputs, np.float32).reshape(len(inputs), -1)
-        return np.concatenate([rows, np.ones((len(rows), 1), np.float32)], axis=1)
-
+    normalised = functools.partial(with_bias, dataset, split)
     num_examples, num_features = len(split.targets), normalised(slice(1)).shape[1]
     groups = [(np.arange(num_examples), np.arange(num_features))]
     if in_blocks:
@@ -96,15 +90,11 @@ def place_blocks(
     return tuple(place_block(alike) for alike in round_up(groups, num_features))
 
 
-def block_specs() -> Any:
-    """How the arrays of a block lie on the shards: a `Block` of their specs."""
-    specs: Any = Block  # Whose fields are not arrays here.
-    return specs(
-        features=spec(),
-        inputs=spec(None, "example"),
-        inputs_transposed=spec(None, None, "example"),
-        targets=spec(None, "example"),
-    )
+def with_bias(dataset: Source, split: Examples, examples: Any) -> np.ndarray:
+    """Returns the inputs [n, F + 1] of some examples, normalised; the last is 1, for the bias."""
+    inputs = normalise(split.inputs[examples], dataset.shift, dataset.scale, dataset.squash)
+    rows = np.asarray(inputs, np.float32).reshape(len(inputs), -1)
+    return np.pad(rows, ((0, 0), (0, 1)), constant_values=1)
 
 
 def make_value_and_grad(
@@ -116,11 +106,14 @@ def make_value_and_grad(
     `place_blocks`.
     """
 
+    rows: Any = spec(None, "example")
+    of_block: Any = spec(), rows, spec(None, None, "example"), rows
+
     def of_chains(params: Any, blocks: tuple[Block, ...], chains: str | None) -> Any:
         mapped = jax.shard_map(
             _value_and_grad_on_shard,
             mesh=mesh,
-            in_specs=(spec(chains), (block_specs(),) * len(blocks)),
+            in_specs=(spec(chains), (Block(*of_block),) * len(blocks)),
             out_specs=spec(chains),
             check_vma=True,
         )

@@ -107,7 +107,6 @@ def test_the_posterior_recovers_the_planted_probabilities_best():
         "num_factors": 2,
         "method": "hmc",
         "prior": "normal(1)",
-        "init_from": "map",
         "num_chains": 2,
         "num_devices": 2,
         "log_every_steps": 100,

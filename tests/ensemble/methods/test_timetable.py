@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from run_parts import validated
 
-from ensemble.methods.timetable import Timetable, schedule
+from ensemble.methods.timetable import Timetable, is_noisy, learning_rate
 
 
 @pytest.mark.parametrize("times", [Timetable(5, 3, 4, 3), Timetable(0, 4, 1, 1)])
@@ -17,19 +17,18 @@ def test_draws_are_taken_after_the_burn_in_up_to_the_end(times):
     assert taken[0] == times.num_burn_in + times.steps_per_draw
 
 
-def make_schedule(**overrides):
+def steps_of(num_steps, **overrides):
+    """Learning rates, and whether steps are noisy."""
     own = {"num_burn_in": 60, "num_samples": 4, "steps_per_draw": 10, **overrides}
-    return schedule(
-        validated(
-            {"method": "sghmc", "learning_rate": 0.5, **{f"sgmcmc.{k}": v for k, v in own.items()}}
-        )
+    config = validated(
+        {"method": "sghmc", "learning_rate": 0.5, **{f"sgmcmc.{k}": v for k, v in own.items()}}
     )
+    steps = jnp.arange(num_steps)
+    return np.asarray(learning_rate(config, steps)), np.asarray(is_noisy(config, steps))
 
 
 def test_cycles_fall_by_a_cosine_and_are_silent_while_they_explore():
-    found = make_schedule(schedule="cyclical", num_cycles=3)
-    steps = jnp.arange(300)
-    rates, noisy = np.asarray(found.learning_rate(steps)), np.asarray(found.is_noisy(steps))
+    rates, noisy = steps_of(300, schedule="cyclical", num_cycles=3)
     np.testing.assert_allclose(rates[[0, 100, 200]], 0.5)
     np.testing.assert_allclose(rates[[50, 150]], 0.25, rtol=1e-6)
     assert (np.diff(rates[:100]) < 0).all()
@@ -37,10 +36,9 @@ def test_cycles_fall_by_a_cosine_and_are_silent_while_they_explore():
 
 
 def test_the_other_schedules_are_noisy_throughout_and_one_of_them_falls():
-    steps = jnp.arange(1000)
-    constant, polynomial = make_schedule(), make_schedule(schedule="polynomial")
-    assert constant.is_noisy(steps).all()
-    assert polynomial.is_noisy(steps).all()
-    np.testing.assert_array_equal(constant.learning_rate(steps), np.float32(0.5))
-    rates = np.asarray(polynomial.learning_rate(steps))
+    constant, is_noisy_then = steps_of(1000)
+    rates, is_noisy_too = steps_of(1000, schedule="polynomial")
+    assert is_noisy_then.all()
+    assert is_noisy_too.all()
+    np.testing.assert_array_equal(constant, np.float32(0.5))
     np.testing.assert_allclose(rates[[0, 60, 420]], 0.5 * np.array([1, 2, 8.0]) ** (-1 / 3), 1e-5)

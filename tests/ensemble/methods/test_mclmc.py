@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from blackjax.mcmc import mclmc
 
-from ensemble.methods import mclmc_steps
+from ensemble.methods import mclmc as ours
 
 POSITION = {"a": jnp.array([0.3, -1.0, 2.0]), "b": jnp.array([[0.5, 1.5]])}
 SETTINGS = {"inverse_mass_matrix": jnp.arange(1.0, 6.0), "L": 2.0, "step_size": 0.2}
@@ -19,15 +19,13 @@ def log_density(position):
 @pytest.mark.check
 def test_a_joined_step_is_that_of_blackjax():
     before = mclmc.init(POSITION, log_density, jax.random.key(1))
-    joined, split = mclmc_steps.join(before)
+    joined, split = ours.join(before)
 
     @jax.jit
     def both(key):
         expected = mclmc.build_kernel()(key, before, log_density, **SETTINGS)
-        after, info = mclmc_steps.step(
-            key, joined, lambda vector: log_density(split(vector)), **SETTINGS
-        )
-        return expected, (mclmc_steps.separate(after, split), info)
+        after, info = ours.step(key, joined, lambda vector: log_density(split(vector)), **SETTINGS)
+        return expected, (ours.separate(after, split), info)
 
     expected, found = both(jax.random.key(2))
     jax.tree.map(
@@ -38,13 +36,12 @@ def test_a_joined_step_is_that_of_blackjax():
 
 @pytest.mark.check
 def test_a_step_into_nan_is_not_taken_and_the_momentum_is_drawn_anew():
-    before = mclmc.init(POSITION, log_density, jax.random.key(1))
+    before, _ = ours.join(mclmc.init(POSITION, log_density, jax.random.key(1)))
     after, info = jax.jit(
-        lambda key: mclmc_steps.step(key, before, lambda x: log_density(x) * jnp.nan, **SETTINGS)
+        lambda key: ours.step(key, before, lambda x: jnp.sum(x) * jnp.nan, **SETTINGS)
     )(jax.random.key(2))
-    np.testing.assert_array_equal(after.position["a"], before.position["a"])
+    np.testing.assert_array_equal(after.position, before.position)
     assert (after.logdensity, bool(info.nonans)) == (before.logdensity, False)
     assert (info.energy_change, info.kinetic_change) == (0, 0)
-    squares = [np.sum(np.square(leaf)) for leaf in jax.tree.leaves(after.momentum)]
-    np.testing.assert_allclose(sum(squares), 1, rtol=1e-5)
-    assert not np.allclose(after.momentum["a"], before.momentum["a"])
+    np.testing.assert_allclose(np.sum(np.square(after.momentum)), 1, rtol=1e-5)
+    assert not np.allclose(after.momentum, before.momentum)

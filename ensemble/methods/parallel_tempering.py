@@ -18,7 +18,8 @@ from blackjax.mcmc.metrics import default_metric
 from jax.scipy.stats import norm
 
 from ensemble import pytrees
-from ensemble.methods.warmup import Adaptation, Windows, make_windows
+from ensemble.methods.kernels import Chain, DrawInfo, Sampler, Settings, follow
+from ensemble.methods.warmup import Adaptation, make_windows
 
 LogDensityFn = Callable[[Any], jax.Array]
 
@@ -32,21 +33,22 @@ _FLOOR = 1e-3  # Rejections of a pair, so that no two temperatures become one.
 
 
 class Place(NamedTuple):
-    """The position of a replica, and its log densities.
+    """Position of a replica, and its log densities.
 
     Attributes:
-        position: a tree.
-        target: log density of the target, nats.
-        reference: that of the reference.
-        target_grad: of the target.
-        reference_grad: of the reference.
+        position: Tree.
+        target: Log density of the target, nats, and its gradient.
+        reference: The same of the reference.
     """
 
     position: Any
-    target: jax.Array
-    reference: jax.Array
-    target_grad: Any
-    reference_grad: Any
+    target: tuple[jax.Array, Any]
+    reference: tuple[jax.Array, Any]
+
+    @property
+    def log_ratio(self) -> jax.Array:
+        """Log of the ratio of target and reference."""
+        return self.target[0] - self.reference[0]
 
 
 class Replicas(NamedTuple):
@@ -74,102 +76,99 @@ class Replicas(NamedTuple):
     ratios: jax.Array
     num_ratios: jax.Array
 
-    def last(self) -> HMCState:
-        """The replica at the target."""
-        at = pytrees.at(self.at, -1)
-        return HMCState(at.position, at.target, at.target_grad)
 
+def make(
+    settings: Settings,
+    target: LogDensityFn,
+    make_metric: None,
+    reference: LogDensityFn | None,
+) -> Sampler:
+    """Makes the sampler; the arguments are those of `make_sampler`.
 
-def make_ladder(
-    settings: Any, kernel: Callable[..., Any], target: LogDensityFn, reference: LogDensityFn
-) -> tuple[Callable[[Any], Replicas], Callable[..., tuple[Replicas, Any]]]:
-    """Makes the functions of a chain's replicas.
-
-    These are `(position) -> replicas`, all of which are there; and `(rng_key, replicas, t) ->
-    (replicas, (info, energy_error, step_size))`, draw t, with what is said of each replica's
-    transition, [K], with BlackJAX's info.
-
-    Args:
-        settings: an `ensemble.methods.kernels.Settings`; every temperature has a warm-up of its
-            own.
-        kernel: `(settings, logdensity_fn, rng_key, state, step_size, metric, t) -> (state, info)`
-            of BlackJAX's HMC.
-        target: log density to be sampled.
-        reference: log density that is wide.
+    Every temperature has a warm-up of its own.
     """
+    reference = reference or standard_normal
     density, windows = _ladder_density(target, reference), make_windows(settings)
+    number = settings.num_replicas
 
     def move(one: tuple[jax.Array, Place, jax.Array, Adaptation], t: jax.Array) -> Any:
         rng_key, at, beta, tuning = one
-
-        def logdensity_fn(position: Any) -> jax.Array:
-            return density(position, beta)
-
-        before = HMCState(
-            at.position,
-            _mixed(beta, at.target, at.reference),
-            _mixed(beta, at.target_grad, at.reference_grad),
-        )
-        step_size = windows.step_size(tuning, t)
+        before = HMCState(at.position, *_mixed(beta, at.target, at.reference))
         # The variance of gradients: modes that lie apart widen positions, but not these.
         metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
-        after, info = kernel(settings, logdensity_fn, rng_key, before, step_size, metric, t)
+        after, drawn = follow(
+            settings,
+            lambda position: density(position, beta),
+            rng_key,
+            before,
+            windows.step_size(tuning, t),
+            metric,
+            t,
+        )
         grad = after.logdensity_grad
-        tuning = windows.update(tuning, t, grad, grad, info.acceptance_rate)
-        energy_before = metric.kinetic_energy(info.momentum) - before.logdensity
-        told = info, info.energy - energy_before, step_size
-        return _place(after.position, target, reference), tuning, told
+        tuning = windows.update(tuning, t, grad, grad, drawn.acceptance_rate)
+        return _place(after.position, target, reference), tuning, drawn
 
-    def init(position: Any) -> Replicas:
-        return _first(_place(position, target, reference), settings.num_replicas, windows)
+    def init(rng_key: jax.Array, position: Any) -> Chain:
+        at, pairs = _place(position, target, reference), jnp.zeros(number - 1)
+        # All replicas are at one place; those near the reference leave it at once.
+        at, tuning = jax.tree.map(
+            lambda leaf: jnp.repeat(leaf[None], number, axis=0), (at, windows.init(position))
+        )
+        replicas = Replicas(
+            at,
+            betas=jnp.linspace(0, 1, number) ** _INITIAL_POWER,
+            tuning=tuning,
+            swaps=pairs,
+            num_swaps=pairs,
+            top=jnp.full(number - 1, -_HUGE),
+            ratios=pairs,
+            num_ratios=jnp.int32(0),
+        )
+        return Chain(rng_key, _last(replicas), replicas)
 
-    def step(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> tuple[Replicas, Any]:
-        keys = pytrees.keys_of(rng_key, jnp.arange(settings.num_replicas))
+    def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        rng_key, replicas = jax.random.fold_in(chain.rng_key, t), chain.adaptation
+        keys = pytrees.keys_of(rng_key, jnp.arange(number))
         # One after another: within the vmap over chains, JAX cannot map a likelihood over shards
         # once more.
-        at, tuning, told = jax.lax.map(
+        at, tuning, drawn = jax.lax.map(
             lambda one: move(one, t), (keys, replicas.at, replicas.betas, replicas.tuning)
         )
         replicas = swapped(rng_key, replicas._replace(at=at, tuning=tuning), t)
-        return adapted(replicas, t, settings.num_warmup), told
+        replicas = adapted(replicas, t, settings.num_warmup)
+        state = _last(replicas)
+        draw = pytrees.at(drawn, -1)._replace(
+            log_density=state.logdensity,
+            # And one of each replica where it has come to.
+            num_gradients=jnp.sum(drawn.num_gradients + 1),
+        )
+        return Chain(chain.rng_key, state, replicas), draw
 
-    return init, step
+    return Sampler(init, step, None)
 
 
 def standard_normal(position: Any) -> jax.Array:
-    """Its log density, nats, of all leaves of a position."""
+    """Returns the standard normal log density, nats, of all leaves of a position."""
     densities = jax.tree.map(lambda leaf: jnp.sum(norm.logpdf(leaf)), position)
     return jnp.sum(jnp.stack(jax.tree.leaves(densities)))
 
 
+def _last(replicas: Replicas) -> HMCState:
+    """The replica at the target."""
+    at = pytrees.at(replicas.at, -1)
+    return HMCState(at.position, *at.target)
+
+
 def _place(position: Any, target: LogDensityFn, reference: LogDensityFn) -> Place:
     """Evaluates target and reference at a position: one gradient."""
-    of_target, target_grad = jax.value_and_grad(target)(position)
-    of_reference, reference_grad = jax.value_and_grad(reference)(position)
-    return Place(position, of_target, of_reference, target_grad, reference_grad)
-
-
-def _first(at: Place, num_replicas: int, windows: Windows) -> Replicas:
-    """All replicas at one place; those near the reference leave it at once."""
-
-    def repeated(leaf: jax.Array) -> jax.Array:
-        return jnp.repeat(leaf[None], num_replicas, axis=0)
-
-    pairs = jnp.zeros(num_replicas - 1)
-    return Replicas(
-        at=jax.tree.map(repeated, at),
-        betas=jnp.linspace(0, 1, num_replicas) ** _INITIAL_POWER,
-        tuning=jax.tree.map(repeated, windows.init(at.position)),
-        swaps=pairs,
-        num_swaps=pairs,
-        top=jnp.full(num_replicas - 1, -_HUGE),
-        ratios=pairs,
-        num_ratios=jnp.int32(0),
+    return Place(
+        position, jax.value_and_grad(target)(position), jax.value_and_grad(reference)(position)
     )
 
 
 def _mixed(beta: jax.Array, of_target: Any, of_reference: Any) -> Any:
-    """Mixes what is given of target and reference, a log density or a gradient.
+    """Mixes log densities and gradients of target and reference.
 
     Where the target is impossible, so is every density of the ladder but the reference.
     """
@@ -196,21 +195,17 @@ def _ladder_density(
 
     def forward(position: Any, beta: jax.Array) -> tuple[jax.Array, tuple[Any, jax.Array]]:
         at = _place(position, target, reference)
-        grad = _mixed(beta, at.target_grad, at.reference_grad)
-        return _mixed(beta, at.target, at.reference), (grad, beta)
+        value, grad = _mixed(beta, at.target, at.reference)
+        return value, (grad, jnp.zeros_like(beta))
 
-    def backward(kept: tuple[Any, jax.Array], scale: jax.Array) -> tuple[Any, jax.Array]:
-        grad, beta = kept
-        return jax.tree.map(lambda leaf: scale * leaf, grad), jnp.zeros_like(beta)
-
-    density.defvjp(forward, backward)
+    density.defvjp(forward, lambda grads, scale: jax.tree.map(lambda leaf: scale * leaf, grads))
     return density
 
 
 def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
     """Swaps the places of neighbours: pairs (0, 1), (2, 3), ... at even t, the others at odd t."""
     numbers = jnp.arange(len(replicas.betas))
-    ratio = replicas.at.target - replicas.at.reference
+    ratio = replicas.at.log_ratio
     log_accept = jnp.diff(replicas.betas) * (ratio[:-1] - ratio[1:])
     accept = jnp.where(jnp.isnan(log_accept), 0, jnp.exp(jnp.minimum(log_accept, 0)))
     is_tried = numbers[:-1] % 2 == t % 2
@@ -227,27 +222,22 @@ def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
 
 def adapted(replicas: Replicas, t: jax.Array, num_warmup: int) -> Replicas:
     """Spreads the temperatures anew where draw t ends a round; after the warm-up, counts."""
-    ends_round = np.zeros(max(num_warmup, 1), bool)
-    end, length = FIRST_ROUND, FIRST_ROUND
-    while end <= num_warmup // 2:
-        ends_round[end - 1] = True
+    ends, length = [FIRST_ROUND - 1], FIRST_ROUND
+    while ends[-1] < num_warmup // 2:
         length *= 2
-        end += length
-    if num_warmup:
-        ends_round[-1] = False
-    is_end = jnp.asarray(ends_round)[jnp.minimum(t, len(ends_round) - 1)] & (t < num_warmup)
+        ends.append(ends[-1] + length)
+    is_end = jnp.any(t == np.array(ends[:-1], int))
     replicas = jax.lax.cond(is_end, spread_anew, lambda one: one, replicas)
-    # The counts of the warm-up are of other temperatures.
-    is_last = t == num_warmup - 1
-    ratio = replicas.at.target - replicas.at.reference
-    log_ratios = jnp.diff(replicas.betas) * ratio[:-1]
+    log_ratios = jnp.diff(replicas.betas) * replicas.at.log_ratio[:-1]
     log_ratios = jnp.where(jnp.isnan(log_ratios), -jnp.inf, log_ratios)
     top = jnp.maximum(replicas.top, log_ratios)
     ratios = replicas.ratios * jnp.exp(replicas.top - top) + jnp.exp(log_ratios - top)
     counts = t >= num_warmup
+    # The swaps of the warm-up are of other temperatures.
+    begins = t != num_warmup - 1
     return replicas._replace(
-        swaps=jnp.where(is_last, 0, replicas.swaps),
-        num_swaps=jnp.where(is_last, 0, replicas.num_swaps),
+        swaps=replicas.swaps * begins,
+        num_swaps=replicas.num_swaps * begins,
         top=jnp.where(counts, top, replicas.top),
         ratios=jnp.where(counts, ratios, replicas.ratios),
         num_ratios=replicas.num_ratios + counts,
@@ -274,24 +264,21 @@ def section(replicas: Replicas) -> dict[str, Any]:
         `betas` and `swap_rates` of each chain; `log_evidence`, the log of the ratio of the
         integrals of target and reference by the stepping stones of Xie et al. 2011 ("Improving
         marginal likelihood estimation"), in nats, averaged over chains, and `log_evidence_error`,
-        its standard error between them; None of a single chain, and before the first draw.
+        its standard error between them; None of a single chain.
     """
-    names = ("betas", "swaps", "num_swaps", "top", "ratios", "num_ratios")
-    betas, swaps, num_swaps, top, ratios, num_ratios = (
-        np.asarray(getattr(replicas, name), np.float64) for name in names
-    )
-    evidence = error = None
-    if num_ratios.all():
-        with np.errstate(divide="ignore"):  # Of ratios that all are zero.
-            of_chains = np.sum(top + np.log(ratios / num_ratios[:, None]), axis=1)
-        evidence = float(of_chains.mean())
-        if len(of_chains) > 1:
-            error = float(of_chains.std(ddof=1) / np.sqrt(len(of_chains)))
+    nothing: Any = None
+    found = jax.tree.map(np.float64, replicas._replace(at=nothing, tuning=nothing))
+    with np.errstate(divide="ignore"):  # Of ratios that all are zero.
+        means = np.log(found.ratios / found.num_ratios[:, None])
+    of_chains = np.sum(found.top + means, axis=1)
+    error = None
+    if len(of_chains) > 1:
+        error = float(of_chains.std(ddof=1) / np.sqrt(len(of_chains)))
     return {
         "ladder": {
-            "betas": betas.tolist(),
-            "swap_rates": (swaps / np.maximum(num_swaps, 1)).tolist(),
-            "log_evidence": evidence,
+            "betas": found.betas.tolist(),
+            "swap_rates": (found.swaps / np.maximum(found.num_swaps, 1)).tolist(),
+            "log_evidence": float(of_chains.mean()),
             "log_evidence_error": error,
         }
     }

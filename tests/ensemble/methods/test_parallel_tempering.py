@@ -7,7 +7,7 @@ import pytest
 from jax.scipy.stats import norm
 
 import ensemble
-from ensemble.methods import tempering
+from ensemble.methods import parallel_tempering as tempering
 from ensemble.methods.kernels import Settings, make_sampler
 
 
@@ -81,7 +81,7 @@ def test_a_sum_of_ratios_of_thousands_of_nats_loses_no_draw():
     )  # fmt: skip
 
     def add(replicas, ratio):
-        at = tempering.Place(None, jnp.full(2, ratio), jnp.zeros(2), None, None)
+        at = tempering.Place(None, (jnp.full(2, ratio), None), (jnp.zeros(2), None))
         return tempering.adapted(replicas._replace(at=at), 0, 0)._replace(at=None), None
 
     replicas, _ = jax.jit(lambda one: jax.lax.scan(add, one, log_ratios))(replicas)
