@@ -105,7 +105,7 @@ def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
     from ensemble.sharding.mesh import create_mesh
     from ensemble.walks import densities  # An application.
     from ensemble.walks.block_kernel import Span
-    from ensemble.walks.walker import Walker
+    from ensemble.random_walk.walker import Walker
 
     mesh = create_mesh(len(devices), 1, devices)
     walker = Walker(densities.GAUSSIAN_MIXTURE, num_chains, mesh)

@@ -6,12 +6,11 @@ devices, nor the blocks in which chains are moved, nor the chunks of steps chang
 gives 64 bits: for a pair of steps, one for each dimension makes two normal moves (Box and Muller),
 and one makes the two uniforms of acceptance, so that no bit is made in vain.
 
-The tests of `walker` have the same in a few lines, which the fast way is compared with.
+The tests of `walker.py` have the same in a few lines, which the fast way is compared with.
 """
 
 import math
 import pathlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,12 +19,12 @@ import numpy as np
 from flax import struct
 from jax import lax
 
-from ensemble.errors import InputError
 from ensemble.methods.threefry import threefry
-from ensemble.walks.densities import LogDensityFn, fast_log2
-from ensemble.walks.moments import (
+from ensemble.random_walk.densities import LogDensityFn, fast_log2
+from ensemble.random_walk.moments import (
     DRAWS_PER_BODY,
     Grid,
+    Pair,
     Sums,
     add_draw,
     carry_counts,
@@ -40,7 +39,7 @@ def uniform(bits: jax.Array) -> jax.Array:
     return (bits.astype(jnp.float32) + 0.5) * np.float32(2**-32)
 
 
-def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> tuple[jax.Array, jax.Array]:
+def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> Pair:
     """Two independent standard normal numbers (Box and Muller 1958).
 
     The angle lies within 45 degrees of an axis, where sine and cosine are short polynomials (those
@@ -61,32 +60,18 @@ def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> tuple[jax.Arra
     )
 
 
-class Streams(struct.PyTreeNode):
-    """Keys of Threefry: the moves' and acceptance's are different.
-
-    Attributes:
-        moves: [2, D, 1] uint32, a key for each dimension.
-        accept: [2] uint32.
-    """
-
-    moves: jax.Array
-    accept: jax.Array
-
-    @classmethod
-    def create(cls, rng_key: jax.Array, num_dims: int) -> "Streams":
-        """Derives the keys from that of the run."""
-        key_moves, key_accept = jax.random.split(rng_key)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
-        return cls(jax.random.key_data(keys).T[..., None], jax.random.key_data(key_accept))
+def streams(rng_key: jax.Array, num_dims: int) -> tuple[jax.Array, jax.Array]:
+    """Keys of Threefry, of a typed key: [2, D, 1] of the moves, and [2] of acceptance."""
+    key_moves, key_accept = jax.random.split(rng_key)
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
+    return jax.random.key_data(keys).T[..., None], jax.random.key_data(key_accept)
 
 
-def draw_pairs(
-    streams: Streams, chains: jax.Array, pairs: jax.Array
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+def draw_pairs(keys: Pair, chains: jax.Array, pairs: jax.Array) -> tuple[Pair, Pair]:
     """The random numbers of pairs of steps: pair p is of steps 2p and 2p + 1.
 
     Args:
-        streams: keys.
+        keys: of `streams`.
         chains: [C] uint32, numbers of the chains.
         pairs: [P] uint32, numbers of the pairs.
 
@@ -94,8 +79,8 @@ def draw_pairs(
         `(moves, uniforms)`, for the earlier and the later steps each: standard normal numbers
         [P, D, C], and uniforms [P, C] for acceptance.
     """
-    bits = threefry(streams.moves, chains, pairs[:, None, None])
-    accept = threefry(streams.accept, chains, pairs[:, None])
+    bits = threefry(keys[0], chains, pairs[:, None, None])
+    accept = threefry(keys[1], chains, pairs[:, None])
     return normal_pair(*bits), (uniform(accept[0]), uniform(accept[1]))
 
 
@@ -108,7 +93,7 @@ def scale_moves(factor: jax.Array, normals: jax.Array) -> jax.Array:
 
 
 def metropolis(
-    logdensity_fn: Callable[[jax.Array], jax.Array],
+    logdensity_fn: LogDensityFn,
     position: jax.Array,
     log_density: jax.Array,
     move: jax.Array,
@@ -171,7 +156,7 @@ class Span(NamedTuple):
 def move_blocks(
     logdensity_fn: LogDensityFn,
     num_chains: int,
-    streams: Streams,
+    keys: Pair,
     factor: jax.Array,
     grid: Grid,
     span: Span,
@@ -181,10 +166,15 @@ def move_blocks(
 ) -> tuple[Chains, Sums]:
     """Takes all steps of one block of chains after the other: it stays in the cache.
 
+    XLA:CPU computes again whatever two of its kernels need. So the random numbers of a body of
+    `DRAWS_PER_BODY` draws are made before the inner loop, each pair in one complex number, for a
+    kernel has one output; log densities are made once, by `_compute_once`; and the inner loop takes
+    one pair of steps, of which there is little else to compute again.
+
     Args:
         logdensity_fn: of the target.
         num_chains: without padding.
-        streams: keys.
+        keys: of `streams`.
         factor: for `scale_moves`.
         grid: of the sums.
         span: the steps.
@@ -199,9 +189,32 @@ def move_blocks(
         numbers = number.astype(jnp.uint32) * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
 
         def body(i: jax.Array, carry: tuple[Chains, Sums]) -> tuple[Chains, Sums]:
-            return _move_body(
-                logdensity_fn, streams, factor, grid, span, numbers, numbers < num_chains, i, carry
-            )
+            first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
+            end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
+            pair = span.pair + ((first - span.done) // 2).astype(jnp.uint32)
+            pairs = pair + jnp.arange(DRAWS_PER_BODY // 2, dtype=jnp.uint32)
+            moves, uniforms = draw_pairs(keys, numbers, pairs)
+            paired_moves = lax.complex(*(scale_moves(factor, one) for one in moves))
+            paired_uniforms = lax.complex(*uniforms)
+            compute = _compute_once(logdensity_fn, end > first)
+
+            def step(j: jax.Array, carry: tuple[Chains, Any]) -> tuple[Chains, Any]:
+                chains, pending = carry
+                move = lax.dynamic_index_in_dim(paired_moves, j, keepdims=False)
+                accept = lax.dynamic_index_in_dim(paired_uniforms, j, keepdims=False)
+                for part in (jnp.real, jnp.imag):
+                    position, log_density, is_accepted, is_valid = metropolis(
+                        compute, chains.position, chains.log_density, part(move), part(accept)
+                    )
+                    accepted, invalid = chains.accepted + is_accepted, chains.invalid + ~is_valid
+                    chains = Chains(position, log_density, accepted, invalid)
+                    pending = add_draw(pending, grid.origin, position)
+                return chains, pending
+
+            chains, sums = carry
+            chains, pending = lax.fori_loop(0, (end - first) // 2, step, (chains, sums.pending))
+            sums, is_counted = sums.replace(pending=pending), numbers < num_chains
+            return chains, finish_body(sums, grid, chains.position, is_counted, end)
 
         first = span.done // DRAWS_PER_BODY
         end = -(-(span.done + span.count) // DRAWS_PER_BODY)
@@ -211,55 +224,6 @@ def move_blocks(
     of_blocks = sums.replace(counts=None, carried=None)
     counts, (chains, of_blocks) = lax.scan(of_block, sums.counts[0], (blocks, chains, of_blocks))
     return chains, carry_counts(of_blocks.replace(counts=counts[None], carried=sums.carried))
-
-
-def _move_body(
-    logdensity_fn: LogDensityFn,
-    streams: Streams,
-    factor: jax.Array,
-    grid: Grid,
-    span: Span,
-    numbers: jax.Array,
-    is_counted: jax.Array,
-    i: jax.Array,
-    carry: tuple[Chains, Sums],
-) -> tuple[Chains, Sums]:
-    """Takes the steps of the span that are in body i of `DRAWS_PER_BODY` draws.
-
-    XLA:CPU computes again whatever two of its kernels need. So the random numbers of a body are
-    made before the inner loop, each pair in one complex number, for a kernel has one output; log
-    densities are made once, by `_compute_once`; and the inner loop takes one pair of steps, of
-    which there is little else to compute again.
-    """
-    first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
-    end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
-    pair = span.pair + ((first - span.done) // 2).astype(jnp.uint32)
-    moves, uniforms = draw_pairs(
-        streams, numbers, pair + jnp.arange(DRAWS_PER_BODY // 2, dtype=jnp.uint32)
-    )
-    paired_moves = lax.complex(*(scale_moves(factor, one) for one in moves))
-    paired_uniforms = lax.complex(*uniforms)
-
-    compute = _compute_once(logdensity_fn, end > first)
-
-    def step(j: jax.Array, carry: tuple[Chains, Any]) -> tuple[Chains, Any]:
-        chains, pending = carry
-        move = lax.dynamic_index_in_dim(paired_moves, j, keepdims=False)
-        accept = lax.dynamic_index_in_dim(paired_uniforms, j, keepdims=False)
-        for part in (jnp.real, jnp.imag):
-            position, log_density, is_accepted, is_valid = metropolis(
-                compute, chains.position, chains.log_density, part(move), part(accept)
-            )
-            chains = Chains(
-                position, log_density, chains.accepted + is_accepted, chains.invalid + ~is_valid
-            )
-            pending = add_draw(pending, grid.origin, position)
-        return chains, pending
-
-    chains, sums = carry
-    chains, pending = lax.fori_loop(0, (end - first) // 2, step, (chains, sums.pending))
-    sums = finish_body(sums.replace(pending=pending), grid, chains.position, is_counted, end)
-    return chains, sums
 
 
 def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityFn:
@@ -277,44 +241,9 @@ def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityF
     return lambda positions: lax.platform_dependent(positions, cpu=on_cpu, default=logdensity_fn)
 
 
-def compiler_options(platform: str, vector_width: int | None) -> dict[str, Any]:
+def compiler_options(platform: str) -> dict[str, Any]:
     """XLA:CPU takes vectors of 256 bits unless told otherwise; these loops gain by 512."""
-    if platform != "cpu":
-        return {}
-    if vector_width is None:
-        cpuinfo = pathlib.Path("/proc/cpuinfo")
-        has_avx512 = cpuinfo.exists() and " avx512f " in cpuinfo.read_text()
-        vector_width = 512 if has_avx512 else 0
-    return {"xla_cpu_prefer_vector_width": vector_width} if vector_width else {}
-
-
-MAX_STEPS = 2**31 - DRAWS_PER_BODY
-"""The most steps of a run: steps are numbered in 32 bits, and the body after the last one must have
-a number."""
-
-
-def check_steps(num_steps: int, num_before: int = 0) -> None:
-    """Refuses steps, after so many before, that are odd in number, not positive or too many."""
-    if num_steps < 2 or num_steps % 2:
-        better = max(num_steps + num_steps % 2, 2)
-        raise InputError(
-            f"num_steps={num_steps} must be positive and even: random numbers are made for pairs "
-            f"of steps; use {better}"
-        )
-    if num_before + num_steps > MAX_STEPS:
-        raise InputError(
-            f"{num_before + num_steps} steps in all must be at most {MAX_STEPS}: they are numbered "
-            "in 32 bits; take more chains instead"
-        )
-
-
-def check_start(log_density: np.ndarray) -> None:
-    """Refuses starts from which no step can be judged; -inf is left at the first chance."""
-    bad = np.flatnonzero(~(log_density < np.inf))
-    if len(bad):
-        named = ", ".join(str(k) for k in bad[:5])
-        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-        raise InputError(
-            f"the log density is {log_density[bad[0]]} at the start of chains {named}{more}; it "
-            "must be a number or -inf: fix it, or start elsewhere"
-        )
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if platform == "cpu" and cpuinfo.exists() and " avx512f " in cpuinfo.read_text():
+        return {"xla_cpu_prefer_vector_width": 512}
+    return {}

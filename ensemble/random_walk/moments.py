@@ -12,7 +12,8 @@ summation (Kahan 1965), and what has gathered is put away in at most 8 segments 
 which double when they are full. So the halves of a run are known at any time, whatever its length.
 """
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,9 @@ MAX_RHAT = 1.1
 _DRIFT_ALARMS = 0.05  # Share of runs of one dimension without a drift in which one is seen.
 _BINS_WITHIN = 8.0  # Standard deviations on either side.
 _CARRY_BITS = 24  # Of a bin's count that are not carried: few enough for int32, whatever the run.
+
+
+Pair = tuple[jax.Array, jax.Array]
 
 
 class Grid(struct.PyTreeNode):
@@ -68,31 +72,17 @@ class Sums(struct.PyTreeNode):
         carried: of the same shape, int32: what `carry_counts` has moved, in units of 2^24.
     """
 
-    pending: tuple[jax.Array, jax.Array]
-    totals: tuple[jax.Array, jax.Array]
-    excess: tuple[jax.Array, jax.Array]
+    pending: Pair
+    totals: Pair
+    excess: Pair
     counts: jax.Array
     carried: jax.Array
-
-
-def zero_sums(num_blocks: int, num_dims: int, num_lanes: int, num_devices: int) -> Sums:
-    """The sums over no draws."""
-
-    def pair() -> tuple[jax.Array, jax.Array]:
-        shape = num_blocks, num_dims, num_lanes
-        return jnp.zeros(shape), jnp.zeros(shape)
-
-    shape = num_devices, num_dims, NUM_BINS + 2
-    counts, carried = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.int32)
-    return Sums(pair(), pair(), pair(), counts, carried)
 
 
 # On the devices.
 
 
-def add_draw(
-    pending: tuple[jax.Array, jax.Array], origin: jax.Array, position: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def add_draw(pending: Pair, origin: jax.Array, position: jax.Array) -> Pair:
     """Adds one draw [D, L] of every chain."""
     distance = position - origin[:, None]
     return pending[0] + distance, pending[1] + distance * distance
@@ -111,14 +101,12 @@ def finish_body(
         end: draws so far.
     """
     is_whole = end % DRAWS_PER_BODY == 0
-    terms = [new - extra for new, extra in zip(sums.pending, sums.excess, strict=True)]
-    after = [total + term for total, term in zip(sums.totals, terms, strict=True)]
-    excess = [
-        (new - total) - term for new, total, term in zip(after, sums.totals, terms, strict=True)
-    ]
-
-    def choose(new: Sequence[jax.Array], old: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
-        return (jnp.where(is_whole, new[0], old[0]), jnp.where(is_whole, new[1], old[1]))
+    terms = jax.tree.map(operator.sub, sums.pending, sums.excess)
+    totals = jax.tree.map(operator.add, sums.totals, terms)
+    excess = jax.tree.map(
+        lambda new, total, term: (new - total) - term, totals, sums.totals, terms
+    )
+    pending = jax.tree.map(jnp.zeros_like, sums.pending)
 
     def count(counts: jax.Array) -> jax.Array:
         place = (position - grid.origin[:, None]) / grid.bin_width[:, None] + NUM_BINS // 2
@@ -127,12 +115,13 @@ def finish_body(
         dims = jnp.arange(len(position))[:, None]
         return counts.at[dims, index].add(1, mode="drop")
 
-    return sums.replace(
-        pending=choose([jnp.zeros_like(one) for one in sums.pending], sums.pending),
-        totals=choose(after, sums.totals),
-        excess=choose(excess, sums.excess),
-        counts=lax.cond(end % DRAWS_PER_COUNT == 0, count, lambda counts: counts, sums.counts),
+    pending, totals, excess = jax.tree.map(
+        lambda new, old: jnp.where(is_whole, new, old),
+        (pending, totals, excess),
+        (sums.pending, sums.totals, sums.excess),
     )
+    counts = lax.cond(end % DRAWS_PER_COUNT == 0, count, lambda counts: counts, sums.counts)
+    return sums.replace(pending=pending, totals=totals, excess=excess, counts=counts)
 
 
 def carry_counts(sums: Sums) -> Sums:
@@ -171,6 +160,14 @@ def put_away(sums: Sums, closed: Any, place: jax.Array) -> tuple[Sums, Any]:
 # On the host.
 
 
+def segment_length(num_draws: int) -> int:
+    """Draws of a closed segment after so many: it doubles whenever all places are taken."""
+    length = DRAWS_PER_SEGMENT
+    while num_draws // length >= NUM_SEGMENTS:
+        length *= 2
+    return length
+
+
 def join_counts(counts: np.ndarray, carried: np.ndarray) -> np.ndarray:
     """The histogram [D, K + 2] over all devices, int64."""
     return (counts + (carried.astype(np.int64) << _CARRY_BITS)).sum(axis=0)
@@ -198,64 +195,15 @@ class HostSums(NamedTuple):
 
     origin: np.ndarray
     bin_width: np.ndarray
-    segments: tuple[np.ndarray, np.ndarray]
-    rest: tuple[np.ndarray, np.ndarray]
+    segments: Sequence[np.ndarray]
+    rest: Sequence[np.ndarray]
     counts: np.ndarray
     segment_length: int
     num_draws: int
     num_left_out: int = 0
 
 
-class Summary(NamedTuple):
-    """What the draws say of each dimension, [D] each unless said; NaN is what cannot be said.
-
-    Attributes:
-        mean: over all draws.
-        variance: the same.
-        mcse_mean: standard error of the mean, for chains and draws are finite: the larger of those
-            over chains and over superchains.
-        mcse_variance: that of the variance.
-        ess: how many independent draws locate the mean as well.
-        rhat: split R-hat (Gelman et al. 2013), without ranks, of the closed segments' halves.
-        nested_rhat: of groups of chains from the same start (Margossian et al. 2022, "Nested R-hat:
-            Assessing the convergence of Markov chain Monte Carlo when running many short chains").
-        mean_interval: [D, 2], of 95%, over chains; NaN where the chains still drift, have not left
-            their starts, or had no warm-up.
-        variance_interval: the same of the variance.
-        edges: [D, K + 1] of the histogram.
-        cdf: [D, K + 1], the share of draws below each edge.
-        num_draws: N of each chain.
-        num_samples: of all chains.
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray
-    mcse_mean: np.ndarray
-    mcse_variance: np.ndarray
-    ess: np.ndarray
-    rhat: np.ndarray
-    nested_rhat: np.ndarray
-    mean_interval: np.ndarray
-    variance_interval: np.ndarray
-    edges: np.ndarray
-    cdf: np.ndarray
-    num_draws: int
-    num_samples: int
-
-    def quantiles(self, shares: Sequence[float]) -> np.ndarray:
-        """Interpolates quantiles [D, Q]; NaN outside the histogram's edges."""
-        found = np.full((len(self.edges), len(shares)), np.nan)
-        for d, (edges, cdf) in enumerate(zip(self.edges, self.cdf, strict=True)):
-            levels, index = np.unique(cdf, return_index=True)  # The first edge of each level.
-            if levels[0] == 0:
-                index[0] = np.flatnonzero(cdf == 0)[-1]  # The draws begin where empty bins end.
-            if len(levels) > 1:  # Smooth between edges, and never falling.
-                inverse = scipy.interpolate.PchipInterpolator(levels, edges[index])
-                found[d] = inverse(np.asarray(shares), extrapolate=False)
-        return found
-
-
-def summarise(sums: HostSums, num_superchains: int) -> Summary:
+def summarise(sums: HostSums, num_superchains: int) -> dict[str, np.ndarray]:
     """Computes moments and convergence in float64.
 
     Until chains have forgotten their starts, those of a superchain are not independent, and errors
@@ -265,12 +213,28 @@ def summarise(sums: HostSums, num_superchains: int) -> Summary:
     Args:
         sums: fetched.
         num_superchains: K, which divides C: groups of neighbouring chains from the same start.
+
+    Returns:
+        Arrays [D] by name; NaN is what cannot be said:
+
+        - `mean`, `variance`: over all draws;
+        - `mcse_mean`, `mcse_variance`: their standard errors, for chains and draws are finite: the
+          larger of those over chains and over superchains;
+        - `ess`: how many independent draws locate the mean as well;
+        - `rhat`: split R-hat (Gelman et al. 2013), without ranks, of the closed segments' halves;
+        - `nested_rhat`: of groups of chains from the same start (Margossian et al. 2022, "Nested
+          R-hat: Assessing the convergence of Markov chain Monte Carlo when running many short
+          chains");
+        - `mean_interval`, `variance_interval`: [D, 2], of 95%, over chains; NaN where the chains
+          still drift, have not left their starts, or had no warm-up;
+        - `edges`: [D, K + 1] of the histogram;
+        - `cdf`: [D, K + 1], the share of draws below each edge.
     """
     firsts, squares = (
         segments.sum(axis=0, dtype=np.float64) + rest
         for segments, rest in zip(sums.segments, sums.rest, strict=True)
     )
-    num_draws, num_chains = sums.num_draws, len(firsts)
+    num_draws = sums.num_draws
     steps = np.arange(NUM_BINS + 1) - NUM_BINS // 2
     counts = sums.counts.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -280,40 +244,46 @@ def summarise(sums: HostSums, num_superchains: int) -> Summary:
         seconds = squares / num_draws - 2 * mean * means + mean**2
         variance = seconds.mean(axis=0)
         mcse_mean = _standard_error(means, num_superchains)
-        mcse_variance = _standard_error(seconds, num_superchains)
         nested_rhat = _nested_rhat(firsts, squares, num_draws, num_superchains)
         has_begun = sums.num_left_out > 0  # Else the starts are among the draws.
         is_told = has_begun & (nested_rhat < MAX_RHAT) & ~_drifts(sums, mean, num_superchains)
         quantile = scipy.stats.t.ppf(0.975, num_superchains - 1)
+        margins = [quantile * _error_of_groups(one, num_superchains) for one in (means, seconds)]
         # A variance is positive, and its error skewed; about the mean that is found it is too low.
         log_center = np.log(variance + mcse_mean**2)
-        of_means, of_seconds = (
-            quantile * _error_of_groups(values, num_superchains) for values in (means, seconds)
-        )
-        logs = _interval(log_center, of_seconds / variance, is_told)
-        return Summary(
-            mean=sums.origin + mean,
-            variance=variance,
-            mcse_mean=mcse_mean,
-            mcse_variance=mcse_variance,
-            ess=variance / mcse_mean**2,
-            rhat=_split_rhat(sums),
-            nested_rhat=nested_rhat,
-            mean_interval=_interval(sums.origin + mean, of_means, is_told),
-            variance_interval=np.exp(logs),
-            edges=sums.origin[:, None] + sums.bin_width[:, None] * steps,
-            cdf=np.cumsum(counts, axis=1)[:, :-1] / counts.sum(axis=1, keepdims=True),
-            num_draws=num_draws,
-            num_samples=num_draws * num_chains,
-        )
+        logs = _interval(log_center, margins[1] / variance, is_told)
+        return {
+            "mean": sums.origin + mean,
+            "variance": variance,
+            "mcse_mean": mcse_mean,
+            "mcse_variance": _standard_error(seconds, num_superchains),
+            "ess": variance / mcse_mean**2,
+            "rhat": _split_rhat(sums),
+            "nested_rhat": nested_rhat,
+            "mean_interval": _interval(sums.origin + mean, margins[0], is_told),
+            "variance_interval": np.exp(logs),
+            "edges": sums.origin[:, None] + sums.bin_width[:, None] * steps,
+            "cdf": np.cumsum(counts, axis=1)[:, :-1] / counts.sum(axis=1, keepdims=True),
+        }
+
+
+def quantiles(summary: Mapping[str, np.ndarray], shares: Sequence[float]) -> np.ndarray:
+    """Interpolates quantiles [D, Q]; NaN outside the histogram's edges."""
+    found = np.full((len(summary["edges"]), len(shares)), np.nan)
+    for d, (edges, cdf) in enumerate(zip(summary["edges"], summary["cdf"], strict=True)):
+        levels, index = np.unique(cdf, return_index=True)  # The first edge of each level.
+        if levels[0] == 0:
+            index[0] = np.flatnonzero(cdf == 0)[-1]  # The draws begin where empty bins end.
+        if len(levels) > 1:  # Smooth between edges, and never falling.
+            inverse = scipy.interpolate.PchipInterpolator(levels, edges[index])
+            found[d] = inverse(np.asarray(shares), extrapolate=False)
+    return found
 
 
 def _standard_error(values: np.ndarray, num_superchains: int) -> np.ndarray:
-    """The standard error of the mean over chains [C, D]: the larger by chains or superchains; NaN
-    of one chain."""
-    numbers = (len(values), num_superchains)
-    errors = [_error_of_groups(values, number) for number in numbers if number > 1]
-    return np.max(errors, axis=0) if errors else np.full(values.shape[1], np.nan)
+    """The standard error [D] of the mean over chains [C, D]: the larger by chains or superchains;
+    NaN of one chain."""
+    return np.fmax(*(_error_of_groups(values, number) for number in (len(values), num_superchains)))
 
 
 def _error_of_groups(values: np.ndarray, num_groups: int) -> np.ndarray:
@@ -330,18 +300,30 @@ def _interval(center: np.ndarray, margin: np.ndarray, is_told: np.ndarray) -> np
     return np.where(is_told[:, None], ends, np.nan)
 
 
+def _halves(sums: HostSums) -> tuple[np.ndarray, np.ndarray] | None:
+    """Sums [2, C, D] of distances and of squares over the first and second half of the segments.
+
+    An odd segment in the middle is left out. None: there is one segment at most.
+    """
+    half = len(sums.segments[0]) // 2
+    if half == 0:
+        return None
+    ends = slice(half), slice(-half, None)
+    firsts, squares = (
+        np.stack([one[end].sum(axis=0, dtype=np.float64) for end in ends]) for one in sums.segments
+    )
+    return firsts, squares
+
+
 def _drifts(sums: HostSums, mean: np.ndarray, num_superchains: int) -> np.ndarray:
     """Whether [D] means or variances of the halves of a run differ, by a paired t-test.
 
     The difference of two halves says nothing of their sum: what is told is not chosen by its value.
     """
-    half = len(sums.segments[0]) // 2
-    if half == 0 or num_superchains < 2:
+    halves = _halves(sums)
+    if halves is None or num_superchains < 2:
         return np.zeros(len(mean), bool)
-    firsts, squares = (
-        (one[-half:].sum(axis=0, dtype=np.float64) - one[:half].sum(axis=0, dtype=np.float64))
-        for one in sums.segments
-    )
+    firsts, squares = (one[1] - one[0] for one in halves)
     critical = scipy.stats.t.ppf(1 - _DRIFT_ALARMS / 4, num_superchains - 1)  # Two, on two sides.
     differences = (firsts, squares - 2 * mean * firsts)
     return np.any(
@@ -353,24 +335,21 @@ def _drifts(sums: HostSums, mean: np.ndarray, num_superchains: int) -> np.ndarra
     )
 
 
-def _within(firsts: np.ndarray, squares: np.ndarray, num_draws: int) -> np.ndarray:
-    """Variances within chains from sums [C, D] over N draws."""
-    return (squares - firsts**2 / num_draws) / (num_draws - 1)
-
-
 def _split_rhat(sums: HostSums) -> np.ndarray:
-    """Compares the first and the second half of all chains; an odd segment in the middle drops."""
-    half = len(sums.segments[0]) // 2
-    if half == 0:
+    """Compares the first and the second half of all chains."""
+    halves = _halves(sums)
+    if halves is None:
         return np.full(len(sums.origin), np.nan)
-    num_draws = half * sums.segment_length
-    firsts, squares = (
-        np.concatenate([one[:half].sum(axis=0), one[-half:].sum(axis=0)])
-        for one in (segments.astype(np.float64) for segments in sums.segments)
-    )
+    firsts, squares = (np.concatenate(one) for one in halves)
+    num_draws = len(sums.segments[0]) // 2 * sums.segment_length
     within = _within(firsts, squares, num_draws).mean(axis=0)
     between = (firsts / num_draws).var(axis=0, ddof=1)
     return np.sqrt((num_draws - 1) / num_draws + between / within)
+
+
+def _within(firsts: np.ndarray, squares: np.ndarray, num_draws: int) -> np.ndarray:
+    """Variances within chains from sums [C, D] over N draws."""
+    return (squares - firsts**2 / num_draws) / (num_draws - 1)
 
 
 def _nested_rhat(

@@ -11,9 +11,9 @@ NumPy's, not jax.numpy's: it is imported before the devices are set up.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ class Density:
     """What a sampler without gradients needs to know of a target.
 
     Attributes:
-        logdensity_fn: from positions [C, D] to [C] nats.
+        logdensity_fn: from positions [C, D] to [C] nats, up to a constant.
         num_dims: D.
         start_scale: standard deviation of the starts in each dimension; wider than the target, so
             that chains that agree have found it.
@@ -39,7 +39,7 @@ class Density:
             about 0 would not do; `start_scale` then says nothing.
     """
 
-    logdensity_fn: Callable[[jax.Array], jax.Array]
+    logdensity_fn: LogDensityFn
     num_dims: int
     start_scale: float = 10.0
     start_fn: Callable[[jax.Array, int], jax.Array] | None = None
@@ -53,34 +53,52 @@ class Density:
         shape = num_chains, self.num_dims
         if self.start_fn is None:
             return self.start_scale * jax.random.normal(rng_key, shape)
-        try:
-            starts = self.start_fn(rng_key, num_chains)
-        except Exception as error:
-            raise InputError(
-                f"start_fn raises {type(error).__name__}: {in_one_line(error)}; it must take a key "
-                "and a number of chains"
-            ) from error
-        if jnp.shape(starts) != shape:
-            raise InputError(
-                f"start_fn gives starts of the shape {list(jnp.shape(starts))}, must be "
-                f"{list(shape)}: one row for each chain"
-            )
-        return starts
+        return _checked("start_fn", shape, self.start_fn, rng_key, num_chains)
+
+    def check(self, num_chains: int) -> None:
+        """Refuses a log density that does not map positions [C, D] to [C]; nothing is computed."""
+        if self.num_dims < 1:
+            raise InputError(f"num_dims={self.num_dims} must be at least 1, coordinates of a point")
+        # A sum over the wrong axis has the right shape where C is D.
+        count = num_chains + (num_chains == self.num_dims)
+        positions = jax.ShapeDtypeStruct((count, self.num_dims), jnp.float32)
+        what = f"the log density of positions {list(positions.shape)}"
+        _checked(what, (count,), jax.eval_shape, self.logdensity_fn, positions)
 
 
-def gaussian_mixture(
+def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args: Any) -> Any:
+    """Calls what a user wrote, which must return real numbers of a shape.
+
+    Raises:
+        InputError: it returns something else, or raises an error.
+    """
+    try:
+        found = fn(*args)
+    except Exception as error:
+        raise InputError(f"{what} raises {type(error).__name__}: {in_one_line(error)}") from error
+    there = getattr(found, "shape", ())
+    if there != shape or jnp.issubdtype(found.dtype, jnp.complexfloating):
+        kind = getattr(found, "dtype", type(found).__name__)
+        raise InputError(
+            f"{what} has the shape {list(there)}, of {kind}; it must be {list(shape)}, real numbers "
+            "for all chains at once"
+        )
+    return found
+
+
+def _gaussian_mixture(
     weights: Sequence[float], locs: Sequence[float], scales: Sequence[float]
-) -> Callable[[jax.Array], jax.Array]:
+) -> LogDensityFn:
     """The log density of a one-dimensional mixture.
 
-    Where float32 can do it, the sum of K terms is taken relative to the widest component: the
-    others' ratios to it are bounded and vanish far out, so nothing overflows, no largest term is
-    sought, and one exponential is saved.
+    The sum of K terms is taken relative to the widest component: the others' ratios to it are
+    bounded and vanish far out, so nothing overflows, no largest term is sought, and one exponential
+    is saved. Float32 is exact enough for components near zero of similar widths, as here.
 
     Args:
         weights: [K], positive; they are normalised.
         locs: [K].
-        scales: [K], positive.
+        scales: [K], positive; one is the largest.
     """
     middles, widths = np.asarray(locs, np.float64), np.asarray(scales, np.float64)
     constants = np.log(np.asarray(weights, np.float64) / np.sum(weights))
@@ -93,71 +111,19 @@ def gaussian_mixture(
     widest = int(np.argmax(widths))
     base = coefficients[widest]
     others = (np.delete(coefficients, widest, axis=0) - base) / math.log(2)  # Powers of two.
-    if _is_exact(base, widths[widest], others):
-        return _mixture_by_ratios(base, others)
-    return _mixture_by_terms(constants, middles, widths)
-
-
-_MAX_PEAK = 60.0  # Bits: sums of such ratios are far from the largest float32.
-_MAX_MAGNITUDE = 256.0  # Of what cancels: float32 then leaves errors of 2e-5.
-_NEGLIGIBLE = 24.0  # Bits below the widest component, float32's own.
-_NUM_TAIL_SCALES = 6.0  # Of the widest component, beyond which errors are relative.
-
-
-def _is_exact(base: np.ndarray, scale: float, others: np.ndarray) -> bool:
-    """Whether ratios to the widest component neither overflow nor cancel in float32.
-
-    Args:
-        base: [3], coefficients of its log.
-        scale: of it.
-        others: [K - 1, 3], of the ratios' logarithms to base 2.
-    """
-    if not (others[:, 0] < 0).all():
-        return False  # Another is as wide.
-    middles = np.append(-others[:, 1] / (2 * others[:, 0]), -base[1] / (2 * base[0]))
-    peaks = others[:, 2] - others[:, 1] ** 2 / (4 * others[:, 0])
-    # As far from its middle as a term matters.
-    reaches = np.sqrt(np.maximum(peaks + _NEGLIGIBLE, 0) / -others[:, 0])
-    furthest = np.abs(middles) + np.append(reaches, _NUM_TAIL_SCALES * scale)
-    sizes = np.abs(np.vstack([others, base]))
-    magnitudes = (sizes[:, 0] * furthest + sizes[:, 1]) * furthest + sizes[:, 2]
-    return bool((peaks < _MAX_PEAK).all() and (magnitudes < _MAX_MAGNITUDE).all())
-
-
-def _mixture_by_ratios(base: np.ndarray, others: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    """The fast way, by quadratics."""
 
     def quadratic(c: Sequence[float], x: jax.Array) -> jax.Array:
         return (c[0] * x + c[1]) * x + c[2]
 
-    widest, ratios = base.tolist(), others.tolist()
-
     def logdensity_fn(positions: jax.Array) -> jax.Array:
         x = positions[:, 0]
-        ratio = sum((fast_exp2(quadratic(c, x)) for c in ratios), jnp.float32(1))
-        return quadratic(widest, x) + math.log(2) * fast_log2(ratio)
+        ratio = sum((fast_exp2(quadratic(c, x)) for c in others.tolist()), jnp.float32(1))
+        return quadratic(base.tolist(), x) + math.log(2) * fast_log2(ratio)
 
     return logdensity_fn
 
 
-def _mixture_by_terms(
-    constants: np.ndarray, locs: np.ndarray, scales: np.ndarray
-) -> Callable[[jax.Array], jax.Array]:
-    """The way that always works, relative to the largest term."""
-    components = list(zip(constants.tolist(), locs.tolist(), scales.tolist(), strict=True))
-
-    def logdensity_fn(positions: jax.Array) -> jax.Array:
-        x = positions[:, 0]
-        terms = [c - 0.5 * jnp.square((x - loc) / scale) for c, loc, scale in components]
-        # Finite, for where all are -inf so is the sum.
-        largest = jnp.maximum(functools.reduce(jnp.maximum, terms), jnp.finfo(jnp.float32).min)
-        # Term by term: the order of a sum over an axis may depend on its shape.
-        return largest + jnp.log(sum(jnp.exp(term - largest) for term in terms))
-
-    return logdensity_fn
-
-
-def correlated_gaussian(num_dims: int, correlation: float) -> Callable[[jax.Array], jax.Array]:
+def _correlated_gaussian(num_dims: int, correlation: float) -> LogDensityFn:
     """The log density of a normal with mean 0 and the covariance `correlation ** |i - j|`.
 
     Args:
@@ -216,29 +182,6 @@ MIXTURE_LOCS = (-2.0, 0.0, 3.2, 2.5)
 MIXTURE_SCALES = (1.2, 1.0, 5.0, 2.8)
 
 GAUSSIAN_MIXTURE = Density(
-    gaussian_mixture(MIXTURE_WEIGHTS, MIXTURE_LOCS, MIXTURE_SCALES), num_dims=1
+    _gaussian_mixture(MIXTURE_WEIGHTS, MIXTURE_LOCS, MIXTURE_SCALES), num_dims=1
 )
-CORRELATED_GAUSSIAN = Density(correlated_gaussian(10, 0.9), num_dims=10, start_scale=3.0)
-
-
-def check_density(logdensity_fn: LogDensityFn, num_chains: int, num_dims: int) -> None:
-    """Refuses a log density that does not map positions [C, D] to [C]; nothing is computed."""
-    if num_dims < 1:
-        raise InputError(f"num_dims={num_dims} must be at least 1: a position has coordinates")
-    # A sum over the wrong axis has the right shape where C is D.
-    shape = num_chains + (num_chains == num_dims), num_dims
-    try:
-        found = jax.eval_shape(logdensity_fn, jax.ShapeDtypeStruct(shape, jnp.float32))
-    except Exception as error:
-        raise InputError(
-            f"the log density of positions {list(shape)} raises {type(error).__name__}: "
-            f"{in_one_line(error)}; it must take [C, D], all chains at once"
-        ) from error
-    if getattr(found, "shape", None) != shape[:1]:
-        raise InputError(
-            f"the log density of positions {list(shape)} has the shape "
-            f"{list(getattr(found, 'shape', ()))}, must be [{shape[0]}]: one number for each "
-            "chain; sum over the last axis"
-        )
-    if jnp.issubdtype(found.dtype, jnp.complexfloating):
-        raise InputError(f"the log density is {found.dtype}, must be real; take its real part")
+CORRELATED_GAUSSIAN = Density(_correlated_gaussian(10, 0.9), num_dims=10, start_scale=3.0)

@@ -1,0 +1,367 @@
+"""Random-walk Metropolis of very many chains: nothing is stored, convergence is watched.
+
+Thousands of chains move together, and only sums over their draws are kept. Any number of devices,
+blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for the steps, and
+`moments.py` for what the sums say.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.errors import InputError, listed
+from ensemble.random_walk.block_kernel import Chains, Span, compiler_options, move_blocks, streams
+from ensemble.random_walk.densities import Density
+from ensemble.random_walk.moments import (
+    NUM_BINS,
+    NUM_SEGMENTS,
+    Grid,
+    HostSums,
+    Pair,
+    Sums,
+    join_counts,
+    max_span,
+    put_away,
+    segment_length,
+    split_counts,
+)
+from ensemble.runtime.algorithm import Between, Start
+from ensemble.runtime.devices import ENSEMBLE, Devices
+from ensemble.runtime.programs import Members, Told
+from ensemble.sharding import transfer
+from ensemble.storage.memory import check_memory
+
+CPU_LANES = 8192
+"""Numbers of one dimension that a CPU moves at a time: they stay in its cache."""
+ACCELERATOR_LANES = 131_072
+"""The same of an accelerator: an H100 is 4.3 times as fast with them."""
+_MULTIPLE = 16  # Floats of a vector: no chain is left to scalar code.
+_NUM_WINDOWS = 24  # Of the warm-up.
+_GAIN = 2.5  # Of the log scale by acceptance: near the targets its slope is -.3 to -.5.
+_MIN_SUPERCHAINS, _MAX_SUPERCHAINS = 16, 64
+_MAX_POOLED = 4096  # Chains that say how far the target spreads.
+_STATUS: Any = np.zeros(1, np.int8)
+"""The one member is well: a proposal without a log density is but rejected."""
+
+
+class Walk(NamedTuple):
+    """Everything that the next step needs; its size does not depend on the number of samples.
+
+    On the devices chains lie in B blocks of L lanes, the last axis, and the last ones pad. On the
+    host and in a checkpoint they lie along the first axis, whatever the devices, and
+    `sums.counts` is that of all devices.
+
+    Attributes:
+        rng_key: [2] uint32; no step changes it.
+        factor: of the moves: [], [D], or a lower triangle [D, D].
+        grid: where the draws are expected.
+        chains: positions and counts.
+        sums: over the draws since the warm-up.
+        closed: two of [B, S, D, L], the sums of closed segments.
+    """
+
+    rng_key: Any
+    factor: Any
+    grid: Grid
+    chains: Chains
+    sums: Sums
+    closed: Pair
+
+
+class Walker:
+    """The programs of a run of random walks, in place of those of the runtime.
+
+    To the runtime all chains are one member.
+
+    Args:
+        config: of the run: `seed`, `num_chains` and `sampler`.
+        density: what is sampled.
+        devices: with a group for each device.
+
+    Attributes:
+        length: Steps of a program, at most.
+        stride: Random numbers are made for pairs of steps.
+        num_kept: No parameters are kept.
+        num_superchains: groups of neighbouring chains that start at the same point, for nested
+            R-hat: the largest divisor of their number up to 64, or all where that is below 16, for
+            too few starts say nothing of the others.
+
+    Raises:
+        InputError: the log density has the wrong shape, or there are too many chains.
+    """
+
+    length, stride, num_kept = 2**30, 2, 0
+
+    def __init__(self, config: Any, density: Density, devices: Devices):
+        self.config, self.density, self.devices = config, density, devices
+        num_chains, num_dims = config.num_chains, density.num_dims
+        density.check(num_chains)
+        max_lanes = CPU_LANES if devices.platform == "cpu" else ACCELERATOR_LANES
+        of_device = -(-num_chains // devices.mesh.shape[ENSEMBLE])
+        blocks = -(-of_device // max(max_lanes // num_dims, _MULTIPLE))
+        lanes = -(-of_device // (blocks * _MULTIPLE)) * _MULTIPLE
+        self._max_span = max_span(blocks * lanes)
+        self._blocks = blocks * devices.mesh.shape[ENSEMBLE], lanes
+        # Closed segments and open sums, positions, and copies of those that are placed or fetched.
+        floats = (2 * NUM_SEGMENTS + 16) * num_dims * math.prod(self._blocks)
+        check_memory(4 * floats, f"num_chains={num_chains}", "it, or use more samples of each")
+        groups = max(k for k in range(1, _MAX_SUPERCHAINS + 1) if num_chains % k == 0)
+        self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
+
+    # What the loop calls.
+
+    def start(self, found: Start) -> Members:
+        """Starts all chains, overdispersed, and tunes their moves.
+
+        Raises:
+            InputError: the log density at a start is NaN or +inf.
+        """
+        key_start, key_steps = jax.random.split(
+            jax.random.key(self.config.seed, impl="threefry2x32")
+        )
+        starts = np.asarray(self.density.start(key_start, self.num_superchains), np.float32)
+        position = np.repeat(starts, self.config.num_chains // self.num_superchains, axis=0)
+        log_density = np.asarray(jax.jit(self._logdensity)(position))
+        bad = np.flatnonzero(~(log_density < np.inf))
+        if len(bad):
+            raise InputError(
+                f"the log density is {log_density[bad[0]]} at the start of chains "
+                f"{listed(list(map(str, bad)), 5)}; it must be a number or -inf: fix it, or start "
+                "elsewhere"
+            )
+        forms = {
+            "identity": np.ones(()),
+            "diagonal": np.ones(self.density.num_dims),
+            "dense": np.eye(self.density.num_dims),
+        }
+        sampler, key = self.config.sampler, np.asarray(jax.random.key_data(key_steps))
+        factor = np.asarray(sampler.step_size * forms[sampler.mass_matrix], np.float32)
+        walk = self._begun(key, factor, position, log_density, position)
+        return _members(self._tuned(walk) if sampler.num_warmup else walk)
+
+    def advance(
+        self, members: Members, shared: Any, first: int, count: int
+    ) -> tuple[Members, Told]:
+        """Takes steps of all chains; the devices are not waited for."""
+        walk = self._moved(members.state, self.config.sampler.num_warmup, first, count)
+        # It is known when the steps have been taken: no count is negative.
+        status = jnp.any(walk.chains.accepted < 0)[None].astype(jnp.int8)
+        return members._replace(state=walk), Told({}, {}, None, status)
+
+    def change(self, which: Between, members: Members, shared: Any, step: int) -> Members:
+        """Nothing happens between steps."""
+        return members
+
+    def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
+        """The position of one chain."""
+        return {"position": jax.ShapeDtypeStruct((self.density.num_dims,), np.float32)}
+
+    def saved(self, members: Members) -> dict[str, Any]:
+        """Fetches what a checkpoint holds."""
+        leaves = jax.tree.leaves_with_path(self.to_host(members.state))
+        return {_name(path): leaf for path, leaf in leaves}
+
+    def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
+        """The inverse of `saved`, on any devices."""
+        point = np.zeros((1, self.density.num_dims))
+        template = self._fresh(point, point, point, point, point)
+        host = jax.tree.map_with_path(lambda path, _: np.asarray(arrays[_name(path)]), template)
+        return _members(self._to_devices(host))
+
+    # The walk.
+
+    def _fresh(self, rng_key: Any, factor: Any, position: Any, log_density: Any, around: Any) -> Walk:
+        """A walk on the host without draws, which are expected among points `around`, [N, D]."""
+        num_chains, num_dims = position.shape
+
+        def zeros(*shape: int) -> Pair:
+            found: Any = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+            return found
+
+        accepted, invalid = np.zeros((2, num_chains), np.int32)
+        nothing: Any = None
+        of_chain = num_chains, num_dims
+        counts: Any = np.zeros((num_dims, NUM_BINS + 2), np.int64)
+        sums = Sums(zeros(*of_chain), zeros(*of_chain), zeros(*of_chain), counts, nothing)
+        chains: Any = Chains(position, log_density, accepted, invalid)
+        closed = zeros(num_chains, NUM_SEGMENTS, num_dims)
+        return Walk(rng_key, factor, Grid.around(around), chains, sums, closed)
+
+    def _begun(self, *arguments: np.ndarray) -> Walk:
+        """The walk of `_fresh` on the devices."""
+        return self._to_devices(self._fresh(*arguments))
+
+    def _tuned(self, walk: Walk) -> Walk:
+        """Tunes the moves to an acceptance, and begins the sums anew.
+
+        After each window of steps the log of the scale is moved by how far the share of proposals
+        that all chains have accepted is from the target, less and less in the second half: .44 in
+        one dimension and .234 in more (Roberts, Gelman & Gilks 1997; Gelman, Roberts & Gilks 1996).
+        In the middle, the moves get the shape of the target. All that is read is exact, so that any
+        devices find the same.
+        """
+        sampler, num_dims = self.config.sampler, self.density.num_dims
+        target = 0.44 if num_dims == 1 else 0.234
+        ends = 2 * np.linspace(0, sampler.num_warmup // 2, _NUM_WINDOWS + 1).astype(int)
+        ends = np.unique(ends).tolist()
+        middle, accepted = (len(ends) - 1) // 2, 0
+        factor, pooled = np.asarray(transfer.fetch(walk.factor)), []
+        for k, (first, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+            walk = self._moved(walk, 0, first, end - first)
+            pooled.append(self._chainwise(walk.chains.position)[:_MAX_POOLED])
+            before, accepted = accepted, int(self._chainwise(walk.chains.accepted).sum())
+            share = (accepted - before) / (self.config.num_chains * (end - first))
+            change = np.exp(_GAIN / max(1, k - middle) * (share - target))
+            factor = np.asarray(factor * change, np.float32)
+            if k == middle and sampler.mass_matrix != "identity":
+                factor = _shape_of(np.concatenate(pooled[k // 2 :]), sampler.mass_matrix)
+                factor *= np.float32(2.4 / math.sqrt(num_dims))
+            walk = walk._replace(factor=transfer.put(factor, self.devices.sharding()))
+        chains = walk.chains
+        position, log_density = map(self._chainwise, (chains.position, chains.log_density))
+        around = np.concatenate(pooled[middle:])
+        return self._begun(transfer.fetch(walk.rng_key), factor, position, log_density, around)
+
+    def _moved(self, walk: Walk, before: int, done: int, count: int) -> Walk:
+        """Takes steps.
+
+        Args:
+            walk: it is used up.
+            before: steps before the sums began.
+            done: draws in the sums.
+            count: steps, even.
+        """
+        end = done + count
+        while done < end:
+            length = segment_length(done)
+            number = min(end - done, length - done % length, self._max_span)
+            span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(number))
+            chains, sums = self.take_steps(
+                walk.chains, walk.sums, walk.rng_key, walk.factor, walk.grid, span
+            )
+            closed, done = walk.closed, done + number
+            if done % length == 0:
+                sums, closed = self._put_away(sums, closed, np.int32(done // length - 1))
+            walk = walk._replace(chains=chains, sums=sums, closed=closed)
+        return walk
+
+    def host_sums(self, host: Walk, num_draws: int) -> HostSums:
+        """What a fetched walk has summed."""
+        sums, length = host.sums, segment_length(num_draws)
+        segments = [np.moveaxis(one, 1, 0)[: num_draws // length] for one in host.closed]
+        rest = [
+            np.asarray(total, np.float64) - excess + pending
+            for total, excess, pending in zip(sums.totals, sums.excess, sums.pending, strict=True)
+        ]
+        return HostSums(
+            origin=np.asarray(host.grid.origin, np.float64),
+            bin_width=np.asarray(host.grid.bin_width, np.float64),
+            segments=segments,
+            rest=rest,
+            counts=sums.counts,
+            segment_length=length,
+            num_draws=num_draws,
+            num_left_out=self.config.sampler.num_warmup,
+        )
+
+    # The devices.
+
+    @functools.cached_property
+    def take_steps(self) -> Callable[..., tuple[Chains, Sums]]:
+        """The program that takes steps: one for all chunks."""
+        num_blocks, spread = self._blocks[0], self.devices.sharding(ENSEMBLE)
+        whole = self.devices.sharding().spec
+
+        def run(
+            chains: Chains,
+            sums: Sums,
+            rng_key: jax.Array,
+            factor: jax.Array,
+            grid: Grid,
+            span: Span,
+        ) -> tuple[Chains, Sums]:
+            # Nothing is differentiated and no device waits for another, so there is nothing for
+            # check_vma to check, and densities may hold loops that it would not understand.
+            move = jax.shard_map(
+                functools.partial(move_blocks, self._logdensity, self.config.num_chains),
+                mesh=self.devices.mesh,
+                in_specs=(whole,) * 4 + (spread.spec,) * 3,
+                out_specs=spread.spec,
+                check_vma=False,
+            )
+            keys = streams(jax.random.wrap_key_data(rng_key), self.density.num_dims)
+            blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
+            return move(keys, factor, grid, span, blocks, chains, sums)
+
+        # One sharding for all calls: one program.
+        options = compiler_options(self.devices.platform)
+        return jax.jit(run, donate_argnums=(0, 1), out_shardings=spread, compiler_options=options)
+
+    @functools.cached_property
+    def _put_away(self) -> Callable[..., tuple[Sums, Any]]:
+        return jax.jit(
+            put_away, donate_argnums=(0, 1), out_shardings=self.devices.sharding(ENSEMBLE)
+        )
+
+    def _logdensity(self, positions: jax.Array) -> jax.Array:
+        """The density's, in float32."""
+        return jnp.asarray(self.density.logdensity_fn(positions), jnp.float32)
+
+    def to_host(self, walk: Walk) -> Walk:
+        """Fetches a walk."""
+        counts: Any = join_counts(*transfer.fetch((walk.sums.counts, walk.sums.carried)))
+        walk = walk._replace(sums=walk.sums.replace(counts=None, carried=None))
+        chains, sums, closed = jax.tree.map(self._chainwise, walk[3:])
+        return Walk(*transfer.fetch(walk[:3]), chains, sums.replace(counts=counts), closed)
+
+    def _to_devices(self, host: Walk) -> Walk:
+        """The inverse of `to_host`."""
+        counts = np.zeros((2, self.devices.mesh.shape[ENSEMBLE], *host.sums.counts.shape), np.int32)
+        counts[:, 0] = split_counts(host.sums.counts)
+        chains, sums, closed = jax.tree.map(
+            self._blockwise, (host.chains, host.sums.replace(counts=None), host.closed)
+        )
+        sums = sums.replace(counts=counts[0], carried=counts[1])
+        whole = transfer.put(tuple(host[:3]), self.devices.sharding())
+        return Walk(*whole, *transfer.put((chains, sums, closed), self.devices.sharding(ENSEMBLE)))
+
+    def _blockwise(self, leaf: np.ndarray) -> np.ndarray:
+        """Lays chains [C, ...] out in blocks [B, ..., L]; the last chain pads."""
+        chains = transfer.pad(leaf, math.prod(self._blocks), fill=None)
+        return np.moveaxis(chains.reshape(*self._blocks, *leaf.shape[1:]), 1, -1)
+
+    def _chainwise(self, leaf: jax.Array) -> np.ndarray:
+        """Fetches chains [C, ...]: the inverse of `_blockwise`."""
+        blocks = np.moveaxis(transfer.fetch(leaf), -1, 1)
+        return blocks.reshape(-1, *blocks.shape[2:])[: self.config.num_chains]
+
+
+def _members(walk: Walk) -> Members:
+    """All chains as one member."""
+    one: Any = np.zeros(1, np.int32)
+    return Members(one, _STATUS, one, walk)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _shape_of(points: np.ndarray, form: str) -> np.ndarray:
+    """The standard deviations, or the triangle of the covariance, of points [N, D]."""
+    points = points.astype(np.float64)
+    spread = points.std(axis=0)
+    spread = np.where(spread > 0, spread, 1)
+    if form == "diagonal":
+        return spread.astype(np.float32)
+    count, num_dims = points.shape
+    correlation = (points - points.mean(axis=0)) / spread
+    correlation = correlation.T @ correlation / count
+    # A few points say little: towards no correlation, which is positive definite too.
+    share = count / (count + num_dims)
+    shrunk = share * correlation + (1 - share) * np.eye(num_dims)
+    return np.asarray(spread[:, None] * np.linalg.cholesky(shrunk), np.float32)
