@@ -16,18 +16,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax import lax
 
 from ensemble.methods.threefry import threefry
 from ensemble.random_walk.densities import LogDensityFn, fast_log2
 from ensemble.random_walk.moments import (
     DRAWS_PER_BODY,
+    DRAWS_PER_COUNT,
     Grid,
     Pair,
     Sums,
     add_draw,
     carry_counts,
+    count_draw,
     finish_body,
 )
 
@@ -123,7 +124,7 @@ def metropolis(
 # The fast way.
 
 
-class Chains(struct.PyTreeNode):
+class Chains(NamedTuple):
     """The chains on the devices, B blocks of L; those beyond the number asked for are padding.
 
     Attributes:
@@ -133,10 +134,10 @@ class Chains(struct.PyTreeNode):
         invalid: [B, L] int32, proposals rejected because their log density was NaN or +inf.
     """
 
-    position: jax.Array
-    log_density: jax.Array
-    accepted: jax.Array
-    invalid: jax.Array
+    position: Any
+    log_density: Any
+    accepted: Any
+    invalid: Any
 
 
 class Span(NamedTuple):
@@ -156,14 +157,15 @@ class Span(NamedTuple):
 def move_blocks(
     logdensity_fn: LogDensityFn,
     num_chains: int,
+    axis: str,
+    chains: Chains,
+    sums: Sums,
+    counts: Pair,
     keys: Pair,
     factor: jax.Array,
     grid: Grid,
     span: Span,
-    blocks: jax.Array,
-    chains: Chains,
-    sums: Sums,
-) -> tuple[Chains, Sums]:
+) -> tuple[Chains, Sums, Pair]:
     """Takes all steps of one block of chains after the other: it stays in the cache.
 
     XLA:CPU computes again whatever two of its kernels need. So the random numbers of a body of
@@ -174,21 +176,26 @@ def move_blocks(
     Args:
         logdensity_fn: of the target.
         num_chains: without padding.
+        axis: of the mesh over which blocks lie, on whose devices this is mapped.
+        chains: of this device's B blocks.
+        sums: of these.
+        counts: two of [1, D, K + 2] int32: a histogram, and what `carry_counts` has moved out of
+            it, in units of 2^24.
         keys: of `streams`.
         factor: for `scale_moves`.
         grid: of the sums.
         span: the steps.
-        blocks: [B] numbers of this device's blocks.
-        chains: of these.
-        sums: of these.
     """
-    num_lanes = chains.log_density.shape[-1]
+    num_blocks, num_lanes = chains.log_density.shape
+    blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
+    blocks = lax.axis_index(axis).astype(jnp.uint32) * num_blocks + blocks
 
     def of_block(counts: jax.Array, block: Any) -> tuple[jax.Array, Any]:
-        number, chains, sums = block
-        numbers = number.astype(jnp.uint32) * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
+        number, *moving = block
+        numbers = number * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
 
-        def body(i: jax.Array, carry: tuple[Chains, Sums]) -> tuple[Chains, Sums]:
+        def body(i: jax.Array, carry: Any) -> Any:
+            chains, sums, counts = carry
             first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
             end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
             pair = span.pair + ((first - span.done) // 2).astype(jnp.uint32)
@@ -211,19 +218,22 @@ def move_blocks(
                     pending = add_draw(pending, grid.origin, position)
                 return chains, pending
 
-            chains, sums = carry
             chains, pending = lax.fori_loop(0, (end - first) // 2, step, (chains, sums.pending))
-            sums, is_counted = sums.replace(pending=pending), numbers < num_chains
-            return chains, finish_body(sums, grid, chains.position, is_counted, end)
+            sums = finish_body(sums._replace(pending=pending), end % DRAWS_PER_BODY == 0)
+            counts = lax.cond(
+                end % DRAWS_PER_COUNT == 0,
+                lambda: count_draw(counts, grid, chains.position, numbers < num_chains),
+                lambda: counts,
+            )
+            return chains, sums, counts
 
         first = span.done // DRAWS_PER_BODY
         end = -(-(span.done + span.count) // DRAWS_PER_BODY)
-        chains, sums = lax.fori_loop(first, end, body, (chains, sums.replace(counts=counts)))
-        return sums.counts, (chains, sums.replace(counts=None))
+        *moved, counts = lax.fori_loop(first, end, body, (*moving, counts))
+        return counts, moved
 
-    of_blocks = sums.replace(counts=None, carried=None)
-    counts, (chains, of_blocks) = lax.scan(of_block, sums.counts[0], (blocks, chains, of_blocks))
-    return chains, carry_counts(of_blocks.replace(counts=counts[None], carried=sums.carried))
+    total, (chains, sums) = lax.scan(of_block, counts[0][0], (blocks, chains, sums))
+    return chains, sums, carry_counts(total[None], counts[1])
 
 
 def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityFn:

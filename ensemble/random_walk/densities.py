@@ -80,8 +80,8 @@ def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args: A
     if there != shape or jnp.issubdtype(found.dtype, jnp.complexfloating):
         kind = getattr(found, "dtype", type(found).__name__)
         raise InputError(
-            f"{what} has the shape {list(there)}, of {kind}; it must be {list(shape)}, real numbers "
-            "for all chains at once"
+            f"{what} has the shape {list(there)}, of {kind}; it must be {list(shape)}, real "
+            "numbers for all chains at once"
         )
     return found
 

@@ -37,10 +37,9 @@ def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method
     steps, devices = config.sampler.num_samples, processes.devices(config.num_devices)
 
     def algorithm(placed: Devices, numbers: Sequence[int]) -> Algorithm:
-        walker, of_one_chain = Walker(config, task.density, placed), None
-        return Algorithm(
-            of_one_chain, of_one_chain, of_one_chain, steps, Fixed(), programs=walker  # type: ignore[arg-type]
-        )
+        nothing: Any = None  # The walker has programs of its own, of all chains.
+        walker = Walker(config, task.density, placed)
+        return Algorithm(nothing, nothing, nothing, steps, Fixed(), programs=walker)
 
     return Method(
         config=config,

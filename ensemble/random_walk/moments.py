@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
-from flax import struct
 from jax import lax
 
 DRAWS_PER_BODY = 8
@@ -40,7 +39,7 @@ _CARRY_BITS = 24  # Of a bin's count that are not carried: few enough for int32,
 Pair = tuple[jax.Array, jax.Array]
 
 
-class Grid(struct.PyTreeNode):
+class Grid(NamedTuple):
     """The place where draws are expected.
 
     Attributes:
@@ -48,35 +47,30 @@ class Grid(struct.PyTreeNode):
         bin_width: [D] of the histogram, whose middle is the origin.
     """
 
-    origin: jax.Array
-    bin_width: jax.Array
+    origin: Any
+    bin_width: Any
 
     @classmethod
     def around(cls, points: np.ndarray) -> "Grid":
         """The grid for draws that look like these [N, D]."""
-        origin = points.mean(axis=0, dtype=np.float64)
-        spread = points.std(axis=0, dtype=np.float64)
-        spread = np.where(spread > 0, spread, 1)
-        bin_width = 2 * _BINS_WITHIN / NUM_BINS * spread
-        return cls(jnp.asarray(origin, jnp.float32), jnp.asarray(bin_width, jnp.float32))
+        points = points.astype(np.float64)
+        spread = points.std(axis=0)
+        bin_width = 2 * _BINS_WITHIN / NUM_BINS * np.where(spread > 0, spread, 1)
+        return cls(points.mean(axis=0).astype(np.float32), bin_width.astype(np.float32))
 
 
-class Sums(struct.PyTreeNode):
+class Sums(NamedTuple):
     """Sums over the draws of each chain, of distances from the origin and of their squares.
 
     Attributes:
         pending: two of [B, D, L], over the body of draws that is not yet whole.
         totals: two of [B, D, L], over the whole bodies of the open segment.
         excess: what rounding has added to them.
-        counts: [devices, D, K + 2] int32, the histogram; its first and last bin have no end.
-        carried: of the same shape, int32: what `carry_counts` has moved, in units of 2^24.
     """
 
     pending: Pair
     totals: Pair
     excess: Pair
-    counts: jax.Array
-    carried: jax.Array
 
 
 # On the devices.
@@ -88,48 +82,35 @@ def add_draw(pending: Pair, origin: jax.Array, position: jax.Array) -> Pair:
     return pending[0] + distance, pending[1] + distance * distance
 
 
-def finish_body(
-    sums: Sums, grid: Grid, position: jax.Array, is_counted: jax.Array, end: jax.Array
-) -> Sums:
-    """Adds what is pending to the totals, where a body of draws is whole.
-
-    Args:
-        sums: of one block of chains, without the axis B; `counts` is this device's.
-        grid: of the sums.
-        position: [D, L], after the draw before `end`.
-        is_counted: [L], false for padding.
-        end: draws so far.
-    """
-    is_whole = end % DRAWS_PER_BODY == 0
+def finish_body(sums: Sums, is_whole: jax.Array) -> Sums:
+    """Adds what is pending to the totals, where a body of draws is whole."""
     terms = jax.tree.map(operator.sub, sums.pending, sums.excess)
     totals = jax.tree.map(operator.add, sums.totals, terms)
-    excess = jax.tree.map(
-        lambda new, total, term: (new - total) - term, totals, sums.totals, terms
-    )
-    pending = jax.tree.map(jnp.zeros_like, sums.pending)
-
-    def count(counts: jax.Array) -> jax.Array:
-        place = (position - grid.origin[:, None]) / grid.bin_width[:, None] + NUM_BINS // 2
-        index = jnp.clip(jnp.floor(place), -1, NUM_BINS).astype(jnp.int32) + 1
-        index = jnp.where(is_counted, index, NUM_BINS + 2)  # Out of bounds: dropped.
-        dims = jnp.arange(len(position))[:, None]
-        return counts.at[dims, index].add(1, mode="drop")
-
-    pending, totals, excess = jax.tree.map(
-        lambda new, old: jnp.where(is_whole, new, old),
-        (pending, totals, excess),
-        (sums.pending, sums.totals, sums.excess),
-    )
-    counts = lax.cond(end % DRAWS_PER_COUNT == 0, count, lambda counts: counts, sums.counts)
-    return sums.replace(pending=pending, totals=totals, excess=excess, counts=counts)
+    excess = jax.tree.map(lambda new, total, term: (new - total) - term, totals, sums.totals, terms)
+    after = Sums(jax.tree.map(jnp.zeros_like, sums.pending), totals, excess)
+    return jax.tree.map(lambda new, old: jnp.where(is_whole, new, old), after, sums)
 
 
-def carry_counts(sums: Sums) -> Sums:
+def count_draw(
+    counts: jax.Array, grid: Grid, position: jax.Array, is_counted: jax.Array
+) -> jax.Array:
+    """Adds one draw of every chain to a histogram.
+
+    Args:
+        counts: [D, K + 2] int32; the first and the last bin have no end.
+        grid: of the sums.
+        position: [D, L].
+        is_counted: [L], false for padding.
+    """
+    place = (position - grid.origin[:, None]) / grid.bin_width[:, None] + NUM_BINS // 2
+    index = jnp.clip(jnp.floor(place), -1, NUM_BINS).astype(jnp.int32) + 1
+    index = jnp.where(is_counted, index, NUM_BINS + 2)  # Out of bounds: dropped.
+    return counts.at[jnp.arange(len(position))[:, None], index].add(1, mode="drop")
+
+
+def carry_counts(counts: jax.Array, carried: jax.Array) -> Pair:
     """Leaves counts below 2^24, so that those of the next `max_span` draws have room."""
-    return sums.replace(
-        counts=sums.counts & (2**_CARRY_BITS - 1),
-        carried=sums.carried + (sums.counts >> _CARRY_BITS),
-    )
+    return counts & (2**_CARRY_BITS - 1), carried + (counts >> _CARRY_BITS)
 
 
 def max_span(num_chains: int) -> int:
@@ -154,7 +135,7 @@ def put_away(sums: Sums, closed: Any, place: jax.Array) -> tuple[Sums, Any]:
 
     closed = jax.tree.map(put, closed, sums.totals, sums.excess)
     zeros = jax.tree.map(jnp.zeros_like, sums.totals)
-    return sums.replace(totals=zeros, excess=zeros), closed
+    return sums._replace(totals=zeros, excess=zeros), closed
 
 
 # On the host.

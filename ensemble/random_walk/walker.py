@@ -6,6 +6,7 @@ blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for th
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ from ensemble.random_walk.moments import (
     segment_length,
     split_counts,
 )
-from ensemble.runtime.algorithm import Between, Start
+from ensemble.runtime.algorithm import Start
 from ensemble.runtime.devices import ENSEMBLE, Devices
 from ensemble.runtime.programs import Members, Told
 from ensemble.sharding import transfer
@@ -57,20 +58,26 @@ class Walk(NamedTuple):
     `sums.counts` is that of all devices.
 
     Attributes:
-        rng_key: [2] uint32; no step changes it.
+        keys: of `streams`; no step changes them.
         factor: of the moves: [], [D], or a lower triangle [D, D].
         grid: where the draws are expected.
         chains: positions and counts.
         sums: over the draws since the warm-up.
         closed: two of [B, S, D, L], the sums of closed segments.
+        counts: two of [devices, D, K + 2] int32, as of `move_blocks`.
     """
 
-    rng_key: Any
+    keys: Any
     factor: Any
     grid: Grid
     chains: Chains
     sums: Sums
-    closed: Pair
+    closed: Any
+    counts: Any
+
+
+_PAIR: Any = (0, 0)
+_TEMPLATE = Walk(_PAIR, 0, Grid(0, 0), Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0)
 
 
 class Walker:
@@ -139,9 +146,9 @@ class Walker:
             "diagonal": np.ones(self.density.num_dims),
             "dense": np.eye(self.density.num_dims),
         }
-        sampler, key = self.config.sampler, np.asarray(jax.random.key_data(key_steps))
+        sampler, keys = self.config.sampler, streams(key_steps, self.density.num_dims)
         factor = np.asarray(sampler.step_size * forms[sampler.mass_matrix], np.float32)
-        walk = self._begun(key, factor, position, log_density, position)
+        walk = self._begun(keys, factor, position, log_density, position)
         return _members(self._tuned(walk) if sampler.num_warmup else walk)
 
     def advance(
@@ -152,10 +159,6 @@ class Walker:
         # It is known when the steps have been taken: no count is negative.
         status = jnp.any(walk.chains.accepted < 0)[None].astype(jnp.int8)
         return members._replace(state=walk), Told({}, {}, None, status)
-
-    def change(self, which: Between, members: Members, shared: Any, step: int) -> Members:
-        """Nothing happens between steps."""
-        return members
 
     def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
         """The position of one chain."""
@@ -168,33 +171,26 @@ class Walker:
 
     def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
         """The inverse of `saved`, on any devices."""
-        point = np.zeros((1, self.density.num_dims))
-        template = self._fresh(point, point, point, point, point)
-        host = jax.tree.map_with_path(lambda path, _: np.asarray(arrays[_name(path)]), template)
+        host = jax.tree.map_with_path(lambda path, _: np.asarray(arrays[_name(path)]), _TEMPLATE)
         return _members(self._to_devices(host))
 
     # The walk.
 
-    def _fresh(self, rng_key: Any, factor: Any, position: Any, log_density: Any, around: Any) -> Walk:
-        """A walk on the host without draws, which are expected among points `around`, [N, D]."""
+    def _begun(
+        self, keys: Any, factor: Any, position: np.ndarray, log_density: np.ndarray, around: Any
+    ) -> Walk:
+        """A walk without draws, which are expected among points `around`, [N, D]."""
         num_chains, num_dims = position.shape
 
-        def zeros(*shape: int) -> Pair:
-            found: Any = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-            return found
+        def zeros(*shape: int) -> Any:
+            return np.zeros(shape, np.float32), np.zeros(shape, np.float32)
 
-        accepted, invalid = np.zeros((2, num_chains), np.int32)
-        nothing: Any = None
-        of_chain = num_chains, num_dims
-        counts: Any = np.zeros((num_dims, NUM_BINS + 2), np.int64)
-        sums = Sums(zeros(*of_chain), zeros(*of_chain), zeros(*of_chain), counts, nothing)
-        chains: Any = Chains(position, log_density, accepted, invalid)
+        chains = Chains(position, log_density, *np.zeros((2, num_chains), np.int32))
+        sums = Sums(*(zeros(num_chains, num_dims) for _ in range(3)))
         closed = zeros(num_chains, NUM_SEGMENTS, num_dims)
-        return Walk(rng_key, factor, Grid.around(around), chains, sums, closed)
-
-    def _begun(self, *arguments: np.ndarray) -> Walk:
-        """The walk of `_fresh` on the devices."""
-        return self._to_devices(self._fresh(*arguments))
+        counts = np.zeros((num_dims, NUM_BINS + 2), np.int64)
+        grid = Grid.around(around)
+        return self._to_devices(Walk(keys, factor, grid, chains, sums, closed, counts))
 
     def _tuned(self, walk: Walk) -> Walk:
         """Tunes the moves to an acceptance, and begins the sums anew.
@@ -211,7 +207,7 @@ class Walker:
         ends = np.unique(ends).tolist()
         middle, accepted = (len(ends) - 1) // 2, 0
         factor, pooled = np.asarray(transfer.fetch(walk.factor)), []
-        for k, (first, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+        for k, (first, end) in enumerate(itertools.pairwise(ends)):
             walk = self._moved(walk, 0, first, end - first)
             pooled.append(self._chainwise(walk.chains.position)[:_MAX_POOLED])
             before, accepted = accepted, int(self._chainwise(walk.chains.accepted).sum())
@@ -225,7 +221,7 @@ class Walker:
         chains = walk.chains
         position, log_density = map(self._chainwise, (chains.position, chains.log_density))
         around = np.concatenate(pooled[middle:])
-        return self._begun(transfer.fetch(walk.rng_key), factor, position, log_density, around)
+        return self._begun(transfer.fetch(walk.keys), factor, position, log_density, around)
 
     def _moved(self, walk: Walk, before: int, done: int, count: int) -> Walk:
         """Takes steps.
@@ -241,13 +237,12 @@ class Walker:
             length = segment_length(done)
             number = min(end - done, length - done % length, self._max_span)
             span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(number))
-            chains, sums = self.take_steps(
-                walk.chains, walk.sums, walk.rng_key, walk.factor, walk.grid, span
-            )
-            closed, done = walk.closed, done + number
+            keys, factor, grid, chains, sums, closed, counts = walk
+            chains, sums, counts = self.take_steps(chains, sums, counts, keys, factor, grid, span)
+            done += number
             if done % length == 0:
                 sums, closed = self._put_away(sums, closed, np.int32(done // length - 1))
-            walk = walk._replace(chains=chains, sums=sums, closed=closed)
+            walk = Walk(keys, factor, grid, chains, sums, closed, counts)
         return walk
 
     def host_sums(self, host: Walk, num_draws: int) -> HostSums:
@@ -263,7 +258,7 @@ class Walker:
             bin_width=np.asarray(host.grid.bin_width, np.float64),
             segments=segments,
             rest=rest,
-            counts=sums.counts,
+            counts=host.counts,
             segment_length=length,
             num_draws=num_draws,
             num_left_out=self.config.sampler.num_warmup,
@@ -272,35 +267,23 @@ class Walker:
     # The devices.
 
     @functools.cached_property
-    def take_steps(self) -> Callable[..., tuple[Chains, Sums]]:
+    def take_steps(self) -> Callable[..., tuple[Chains, Sums, Pair]]:
         """The program that takes steps: one for all chunks."""
-        num_blocks, spread = self._blocks[0], self.devices.sharding(ENSEMBLE)
-        whole = self.devices.sharding().spec
-
-        def run(
-            chains: Chains,
-            sums: Sums,
-            rng_key: jax.Array,
-            factor: jax.Array,
-            grid: Grid,
-            span: Span,
-        ) -> tuple[Chains, Sums]:
-            # Nothing is differentiated and no device waits for another, so there is nothing for
-            # check_vma to check, and densities may hold loops that it would not understand.
-            move = jax.shard_map(
-                functools.partial(move_blocks, self._logdensity, self.config.num_chains),
-                mesh=self.devices.mesh,
-                in_specs=(whole,) * 4 + (spread.spec,) * 3,
-                out_specs=spread.spec,
-                check_vma=False,
-            )
-            keys = streams(jax.random.wrap_key_data(rng_key), self.density.num_dims)
-            blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
-            return move(keys, factor, grid, span, blocks, chains, sums)
-
+        spread, whole = self.devices.sharding(ENSEMBLE), self.devices.sharding()
+        # Nothing is differentiated and no device waits for another, so there is nothing for
+        # check_vma to check, and densities may hold loops that it would not understand.
+        move = jax.shard_map(
+            functools.partial(move_blocks, self._logdensity, self.config.num_chains, ENSEMBLE),
+            mesh=self.devices.mesh,
+            in_specs=(spread.spec,) * 3 + (whole.spec,) * 4,
+            out_specs=spread.spec,
+            check_vma=False,
+        )
         # One sharding for all calls: one program.
         options = compiler_options(self.devices.platform)
-        return jax.jit(run, donate_argnums=(0, 1), out_shardings=spread, compiler_options=options)
+        return jax.jit(
+            move, donate_argnums=(0, 1, 2), out_shardings=spread, compiler_options=options
+        )
 
     @functools.cached_property
     def _put_away(self) -> Callable[..., tuple[Sums, Any]]:
@@ -314,21 +297,18 @@ class Walker:
 
     def to_host(self, walk: Walk) -> Walk:
         """Fetches a walk."""
-        counts: Any = join_counts(*transfer.fetch((walk.sums.counts, walk.sums.carried)))
-        walk = walk._replace(sums=walk.sums.replace(counts=None, carried=None))
-        chains, sums, closed = jax.tree.map(self._chainwise, walk[3:])
-        return Walk(*transfer.fetch(walk[:3]), chains, sums.replace(counts=counts), closed)
+        counts = join_counts(*transfer.fetch(walk.counts))
+        chainwise: Any = jax.tree.map(self._chainwise, walk[3:6])
+        return Walk(*transfer.fetch(walk[:3]), *chainwise, counts)
 
     def _to_devices(self, host: Walk) -> Walk:
         """The inverse of `to_host`."""
-        counts = np.zeros((2, self.devices.mesh.shape[ENSEMBLE], *host.sums.counts.shape), np.int32)
-        counts[:, 0] = split_counts(host.sums.counts)
-        chains, sums, closed = jax.tree.map(
-            self._blockwise, (host.chains, host.sums.replace(counts=None), host.closed)
-        )
-        sums = sums.replace(counts=counts[0], carried=counts[1])
-        whole = transfer.put(tuple(host[:3]), self.devices.sharding())
-        return Walk(*whole, *transfer.put((chains, sums, closed), self.devices.sharding(ENSEMBLE)))
+        counts = np.zeros((2, self.devices.mesh.shape[ENSEMBLE], *host.counts.shape), np.int32)
+        counts[:, 0] = split_counts(host.counts)
+        blockwise = jax.tree.map(self._blockwise, host[3:6])
+        spread = transfer.put((*blockwise, tuple(counts)), self.devices.sharding(ENSEMBLE))
+        whole = transfer.put(host[:3], self.devices.sharding())
+        return Walk._make((*whole, *spread))
 
     def _blockwise(self, leaf: np.ndarray) -> np.ndarray:
         """Lays chains [C, ...] out in blocks [B, ..., L]; the last chain pads."""
