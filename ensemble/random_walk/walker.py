@@ -299,7 +299,7 @@ class Walker:
         """Fetches a walk."""
         counts = join_counts(*transfer.fetch(walk.counts))
         chainwise: Any = jax.tree.map(self._chainwise, walk[3:6])
-        return Walk(*transfer.fetch(walk[:3]), *chainwise, counts)
+        return Walk._make((*transfer.fetch(walk[:3]), *chainwise, counts))
 
     def _to_devices(self, host: Walk) -> Walk:
         """The inverse of `to_host`."""
