@@ -11,7 +11,7 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -117,10 +117,8 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
         for name, values in arrays.items()
         if values.shape[1] < MIN_DRAWS or np.any(values != values.flat[0])
     }
-    rhat, bulk, tail = (
-        _worst(field, choose, varying)
-        for field, choose in (("rhat", max), ("ess_bulk", min), ("ess_tail", min))
-    )
+    rhat = _worst("rhat", 1, varying)
+    bulk, tail = _worst("ess_bulk", -1, varying), _worst("ess_tail", -1, varying)
     return Diagnostics(*rhat, *bulk, *tail, len(arrays) - len(varying), varying)
 
 
@@ -144,14 +142,13 @@ def judge_chains(rhat: float, ess: float) -> str:
 
 
 def _worst(
-    field: str, choose: Callable[..., str], scalars: Mapping[str, ScalarDiagnostics]
+    field: str, sign: int, scalars: Mapping[str, ScalarDiagnostics]
 ) -> tuple[float, str | None]:
-    """The worst value of a diagnostic and the scalar that has it; NaN is worse than any number."""
+    """The largest value, or the least, and the scalar that has it; NaN is worse than any number."""
     values = {name: getattr(scalar, field) for name, scalar in scalars.items()}
-    unknown = [name for name, value in values.items() if math.isnan(value)]
-    if unknown or not values:
-        return math.nan, unknown[0] if unknown else None
-    name = choose(values, key=values.__getitem__)
+    if not values:
+        return math.nan, None
+    name = max(values, key=lambda one: (math.isnan(values[one]), sign * values[one]))
     return values[name], name
 
 
