@@ -54,7 +54,8 @@ def ours(
     import jax
     import ml_collections
 
-    from ensemble.random_walk import densities, moments, walker
+    from ensemble.random_walk import densities, walker
+    from ensemble.random_walk.summary import summarise
     from ensemble.runtime.algorithm import Start
     from ensemble.runtime.devices import Devices
 
@@ -74,7 +75,7 @@ def ours(
         members = members or walk.start(Start())
         members, _ = walk.advance(members, None, first, num_samples)
         host, num_draws = walk.to_host(members.state), first + num_samples
-        summary = moments.summarise(walk.host_sums(host, num_draws), walk.num_superchains)
+        summary = summarise(host, num_draws, num_warmup, walk.num_superchains)
         names = ("mean", "mcse_mean", "variance", "mcse_variance", "ess", "rhat", "nested_rhat")
         found.update({name: float(summary[name][0]) for name in names})
         found["ess"] *= num_samples / num_draws  # Those of one run, as of its seconds.
@@ -96,7 +97,8 @@ def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
     from ensemble.random_walk import densities
     from ensemble.random_walk.block_kernel import compiler_options
     from ensemble.random_walk.walker import CPU_LANES
-    from ensemble.runtime.devices import ENSEMBLE, Devices
+    from ensemble.runtime.devices import Devices
+    from ensemble.sharding.mesh import ENSEMBLE
 
     density, devices = densities.CORRELATED_GAUSSIAN, jax.devices()
     mesh, spec = Devices(1, devices, groups=len(devices)).mesh, PartitionSpec(ENSEMBLE)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import ml_collections
 import numpy as np
 
-from ensemble.random_walk.moments import MAX_RHAT, quantiles, summarise
+from ensemble.random_walk.summary import MAX_RHAT, quantiles, summarise
 from ensemble.random_walk.task import DensityTask
 from ensemble.random_walk.walker import Walker
 from ensemble.report import charts, plots
@@ -126,7 +126,8 @@ class WalkReport(Report):
         """The walk on the host, and what its sums say."""
         walker, loop = run.algorithm.programs, run.loop
         host = walker.to_host(loop.members.state)
-        return host, summarise(walker.host_sums(host, loop.step), walker.num_superchains)
+        num_left_out = self.config.sampler.num_warmup
+        return host, summarise(host, loop.step, num_left_out, walker.num_superchains)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """`posterior`, with moments, errors and quantiles [D]."""

@@ -2,7 +2,7 @@
 
 Thousands of chains move together, and only sums over their draws are kept. Any number of devices,
 blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for the steps, and
-`moments.py` for what the sums say.
+`moments.py` for the sums, and `summary.py` for what they say.
 """
 
 import functools
@@ -22,7 +22,6 @@ from ensemble.random_walk.moments import (
     NUM_BINS,
     NUM_SEGMENTS,
     Grid,
-    HostSums,
     Pair,
     Sums,
     join_counts,
@@ -32,9 +31,10 @@ from ensemble.random_walk.moments import (
     split_counts,
 )
 from ensemble.runtime.algorithm import Start
-from ensemble.runtime.devices import ENSEMBLE, Devices
+from ensemble.runtime.devices import Devices
 from ensemble.runtime.programs import Members, Told
 from ensemble.sharding import transfer
+from ensemble.sharding.mesh import ENSEMBLE
 from ensemble.storage.memory import check_memory
 
 CPU_LANES = 8192
@@ -244,25 +244,6 @@ class Walker:
                 sums, closed = self._put_away(sums, closed, np.int32(done // length - 1))
             walk = Walk(keys, factor, grid, chains, sums, closed, counts)
         return walk
-
-    def host_sums(self, host: Walk, num_draws: int) -> HostSums:
-        """What a fetched walk has summed."""
-        sums, length = host.sums, segment_length(num_draws)
-        segments = [np.moveaxis(one, 1, 0)[: num_draws // length] for one in host.closed]
-        rest = [
-            np.asarray(total, np.float64) - excess + pending
-            for total, excess, pending in zip(sums.totals, sums.excess, sums.pending, strict=True)
-        ]
-        return HostSums(
-            origin=np.asarray(host.grid.origin, np.float64),
-            bin_width=np.asarray(host.grid.bin_width, np.float64),
-            segments=segments,
-            rest=rest,
-            counts=host.counts,
-            segment_length=length,
-            num_draws=num_draws,
-            num_left_out=self.config.sampler.num_warmup,
-        )
 
     # The devices.
 

@@ -1,4 +1,6 @@
-"""What streaming sums say, by sums that are written down."""
+"""Sums on the devices, and what they say, by draws that are written down."""
+
+import types
 
 import jax
 import jax.numpy as jnp
@@ -6,49 +8,57 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.random_walk import moments
+from ensemble.random_walk import moments, summary
+
+
+def walk_of(draws):
+    """What a walker has summed of draws [C, T] of one dimension."""
+    num_chains, num_draws = draws.shape
+    length = moments.segment_length(num_draws)
+    number = num_draws // length
+    closed, pending = [], []
+    for values in (draws, np.square(draws)):
+        segments = np.zeros((num_chains, moments.NUM_SEGMENTS, 1))
+        whole = values[:, : number * length].reshape(num_chains, number, length)
+        segments[:, :number, 0] = whole.sum(axis=2)
+        closed.append(segments)
+        pending.append(values[:, number * length :].sum(axis=1, keepdims=True))
+    nothing = np.zeros((2, num_chains, 1))
+    return types.SimpleNamespace(
+        grid=moments.Grid(np.zeros(1), np.ones(1)),
+        sums=moments.Sums(pending, nothing, nothing),
+        closed=closed,
+        counts=np.zeros((1, moments.NUM_BINS + 2), int),
+    )
+
+
+def summary_of(draws, num_superchains, num_left_out=64):
+    return summary.summarise(walk_of(draws), draws.shape[1], num_left_out, num_superchains)
 
 
 def test_chains_of_one_start_are_not_taken_for_independent():
     rng = np.random.default_rng(0)
-    draws = np.repeat(rng.normal(size=(16, 1, 1)), 64, axis=0) + rng.normal(size=(1024, 1, 50))
-    firsts, squares = draws.sum(axis=2), np.square(draws).sum(axis=2)
-    none = np.zeros((0, 1024, 1))
-    counts = np.zeros((1, moments.NUM_BINS + 2), int)
-    sums = moments.HostSums(
-        np.zeros(1), np.ones(1), (none, none), (firsts, squares), counts, 64, 50
-    )
-    found = moments.summarise(sums, 16)
-    starts = draws.mean(axis=2)[::64, 0]
+    draws = np.repeat(rng.normal(size=(16, 1)), 64, axis=0) + rng.normal(size=(1024, 50))
+    found, apart = summary_of(draws, 16), summary_of(draws, 1024)
+    starts = draws.mean(axis=1)[::64]
     assert found["mcse_mean"][0] == pytest.approx(starts.std(ddof=1) / 4, rel=0.1)
-    assert found["mcse_variance"][0] > 4 * moments.summarise(sums, 1024)["mcse_variance"][0]
+    assert found["mcse_variance"][0] > 4 * apart["mcse_variance"][0]
     assert found["ess"][0] == pytest.approx(found["variance"][0] / found["mcse_mean"][0] ** 2)
-    assert found["ess"][0] < 64 < moments.summarise(sums, 1024)["ess"][0]
-    alone = moments.summarise(sums, 1)  # One start: nothing is known of others.
-    np.testing.assert_array_equal(alone["mcse_mean"], moments.summarise(sums, 1024)["mcse_mean"])
-
-
-def summed_chains(draws, num_left_out=64):
-    """What a walker keeps of draws [C, T] of one dimension, in two segments."""
-    halves = np.stack(np.split(draws, 2, axis=1))
-    segments = tuple(one.sum(axis=2)[..., None] for one in (halves, np.square(halves)))
-    rest = np.zeros((len(draws), 1))
-    counts = np.zeros((1, moments.NUM_BINS + 2), int)
-    length, num_draws = draws.shape[1] // 2, draws.shape[1]
-    return moments.HostSums(
-        np.zeros(1), np.ones(1), segments, (rest,) * 2, counts, length, num_draws, num_left_out
-    )
+    assert found["ess"][0] < 64 < apart["ess"][0]
+    assert np.isnan(found["rhat"]).all()  # There are no halves of segments yet.
+    alone = summary_of(draws, 1)  # One start: nothing is known of others.
+    np.testing.assert_array_equal(alone["mcse_mean"], apart["mcse_mean"])
 
 
 def test_intervals_are_students_over_starts():
     draws = np.random.default_rng(0).normal(3, 2, (4, 200))
-    found = moments.summarise(summed_chains(draws), 4)
+    found = summary_of(draws, 4)
     means = draws.mean(axis=1)
     expected = scipy.stats.t.interval(0.95, 3, means.mean(), scipy.stats.sem(means))
     np.testing.assert_allclose(found["mean_interval"][0], expected)
     low, high = found["variance_interval"][0]
     assert 0 < low < 4 < high
-    assert not np.isnan(moments.summarise(summed_chains(draws), 2)["mean_interval"]).any()
+    assert not np.isnan(summary_of(draws, 2)["mean_interval"]).any()
 
 
 @pytest.mark.parametrize("why", ["one chain", "no warm-up", "a drift", "starts not left"])
@@ -58,8 +68,7 @@ def test_what_cannot_be_told_has_no_interval(why):
         why, 0
     )
     draws = draws[: 1 if why == "one chain" else 8]
-    sums = summed_chains(draws, 0 if why == "no warm-up" else 64)
-    found = moments.summarise(sums, len(draws))
+    found = summary_of(draws, len(draws), 0 if why == "no warm-up" else 64)
     assert np.isnan(found["mean_interval"]).all()
     assert np.isnan(found["variance_interval"]).all()
 
@@ -73,14 +82,9 @@ def test_quantiles_of_targets_with_ends(target):
     half = moments.NUM_BINS // 2
     width = target.std() / 32
     edges = target.mean() + width * (np.arange(2 * half + 1) - half)
-    cdf = target.cdf(edges)
-    counts = np.round(1e12 * np.diff(cdf, prepend=0, append=1)).astype(np.int64)[None]
-    firsts, rest = np.zeros((0, 4, 1)), np.zeros((4, 1))
-    sums = moments.HostSums(
-        np.array([target.mean()]), np.array([width]), (firsts,) * 2, (rest,) * 2, counts, 64, 2
-    )
+    found = {"edges": edges[None], "cdf": target.cdf(edges)[None]}
     shares = np.array([0, 1e-4, 0.001, 0.01, 0.05, 0.5, 0.95, 0.99])
-    found = moments.quantiles(moments.summarise(sums, 2), shares)[0]
+    found = summary.quantiles(found, shares)[0]
     if np.isfinite(target.support()[0]):
         assert abs(found[0] - target.support()[0]) <= width
     np.testing.assert_allclose(found[1:], target.ppf(shares[1:]), atol=width)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.random_walk import densities, moments, walker
+from ensemble.random_walk import densities, moments, summary, walker
 from ensemble.random_walk.block_kernel import (
     draw_pairs,
     metropolis,
@@ -69,7 +69,8 @@ def fetched(walk, members):
 
 
 def summary_of(walk, host, num_draws):
-    return moments.summarise(walk.host_sums(host, num_draws), walk.num_superchains)
+    num_warmup = walk.config.sampler.num_warmup
+    return summary.summarise(host, num_draws, num_warmup, walk.num_superchains)
 
 
 def started_at(position, logdensity_fn):
@@ -182,7 +183,7 @@ def test_summaries_are_those_of_stored_draws(reference):
     counted = draws[:, 15::16].ravel()
     cdf = np.searchsorted(np.sort(counted), found["edges"][0]) / counted.size
     np.testing.assert_allclose(found["cdf"][0], cdf, atol=2 / counted.size)  # Rounding at an edge.
-    quantiles = moments.quantiles(found, [0.05, 0.5, 0.95])[0]
+    quantiles = summary.quantiles(found, [0.05, 0.5, 0.95])[0]
     np.testing.assert_allclose(quantiles, np.quantile(counted, [0.05, 0.5, 0.95]), atol=0.3)
     start = fetched(walk, walked(walk)).chains.position
     moved = np.diff(draws, axis=1, prepend=start) != 0
@@ -232,7 +233,7 @@ def test_moments_and_quantiles_of_the_mixture():
     error = 4 * 0.5 / np.sqrt(found["ess"][0] / 4)
     assert np.abs(found["cdf"][0] - mixture_cdf(found["edges"][0])).max() < error < 0.01
     shares = np.array([0.05, 0.5, 0.95])
-    found = moments.quantiles(found, shares)[0]
+    found = summary.quantiles(found, shares)[0]
     np.testing.assert_allclose(mixture_cdf(found), shares, atol=error)
     assert host.chains.invalid.sum() == 0
 
