@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ensemble.draws.diagnostics import MIN_ESS, NORMAL_95, Diagnostics, mcse
+from ensemble.draws.diagnostics import MIN_ESS, Diagnostics, mcse
 from ensemble.draws.store import LOG_PROB
 
 ERROR = "posterior/predictive/error"
@@ -20,6 +20,9 @@ OVER = "chains of this length"
 RHAT_LEVELS = (1.01, 1.05)
 """Levels of R-hat: the report says how many function values are above."""
 _MIN_DRAWS = 8
+_REACH = 2.13
+"""Standard errors of a bound of 95%: Student's on 15 degrees of freedom, for densities are skewed,
+and their errors known the less."""
 
 
 class PredictiveError(NamedTuple):
@@ -58,7 +61,7 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
     # Sums of squares of normal errors, however correlated, are beyond so often at most: Szekely and
     # Bakirov 2003, "Extremal probabilities for Gaussian quadratic forms".
     square = float(np.mean([mcse(one) ** 2 for one in relative]))
-    bound, margin = NORMAL_95 * math.sqrt(square), NORMAL_95 * mcse(relative.mean(axis=0))
+    bound, margin = _REACH * math.sqrt(square), _REACH * mcse(relative.mean(axis=0))
     nll = -float(np.mean(np.log(means) + top))
     centre = nll - square / 2  # The logarithm of a mean with an error is too small on average.
     return PredictiveError(bound, nll, (centre - margin, centre + margin))

@@ -62,19 +62,19 @@ def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> Pair:
 
 
 def streams(rng_key: jax.Array, num_dims: int) -> tuple[jax.Array, jax.Array]:
-    """Keys of Threefry, of a typed key: [2, D, 1] of the moves, and [2] of acceptance."""
+    """Derives keys of Threefry from a typed key: [2, D, 1] for the moves, [2] for acceptance."""
     key_moves, key_accept = jax.random.split(rng_key)
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
     return jax.random.key_data(keys).T[..., None], jax.random.key_data(key_accept)
 
 
 def draw_pairs(keys: Pair, chains: jax.Array, pairs: jax.Array) -> tuple[Pair, Pair]:
-    """The random numbers of pairs of steps: pair p is of steps 2p and 2p + 1.
+    """Makes the random numbers of pairs of steps: pair p has steps 2p and 2p + 1.
 
     Args:
-        keys: of `streams`.
-        chains: [C] uint32, numbers of the chains.
-        pairs: [P] uint32, numbers of the pairs.
+        keys: Result of `streams`.
+        chains: Numbers of the chains, [C] uint32.
+        pairs: Numbers of the pairs, [P] uint32.
 
     Returns:
         `(moves, uniforms)`, for the earlier and the later steps each: standard normal numbers
@@ -100,14 +100,14 @@ def metropolis(
     move: jax.Array,
     accept: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """One step of all chains; a proposal whose log density is NaN or +inf is rejected.
+    """Takes one step of all chains; rejects a proposal whose log density is NaN or +inf.
 
     Args:
-        logdensity_fn: from [C, D] to [C] nats.
-        position: [D, C].
-        log_density: [C], there.
-        move: [D, C].
-        accept: [C] uniforms.
+        logdensity_fn: Function from positions [C, D] to log densities [C] in nats.
+        position: Positions [D, C].
+        log_density: Log densities [C] at these.
+        move: Differences of the proposals, [D, C].
+        accept: Uniform numbers [C].
 
     Returns:
         Positions and log densities after the step; [C] whether the proposal was accepted, and
@@ -128,10 +128,10 @@ class Chains(NamedTuple):
     """The chains on the devices, B blocks of L; those beyond the number asked for are padding.
 
     Attributes:
-        position: [B, D, L].
-        log_density: [B, L], nats.
-        accepted: [B, L] int32, proposals accepted since the sums began.
-        invalid: [B, L] int32, proposals rejected because their log density was NaN or +inf.
+        position: Positions [B, D, L].
+        log_density: Log densities [B, L], nats.
+        accepted: Proposals accepted since the sums began, [B, L] int32.
+        invalid: Proposals rejected because their log density was NaN or +inf, [B, L] int32.
     """
 
     position: Any
@@ -141,12 +141,12 @@ class Chains(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Which steps are taken, scalars on the devices.
+    """Steps that are taken, scalars on the devices.
 
     Attributes:
-        pair: uint32, number of the first pair of steps since the start.
-        done: int32, draws in the sums before.
-        count: int32, steps, even.
+        pair: Number of the first pair of steps since the start, uint32.
+        done: Draws in the sums before, int32.
+        count: Number of steps, even, int32.
     """
 
     pair: Any
@@ -174,17 +174,17 @@ def move_blocks(
     one pair of steps, of which there is little else to compute again.
 
     Args:
-        logdensity_fn: of the target.
-        num_chains: without padding.
-        axis: of the mesh over which blocks lie, on whose devices this is mapped.
-        chains: of this device's B blocks.
-        sums: of these.
-        counts: two of [1, D, K + 2] int32: a histogram, and what `carry_counts` has moved out of
-            it, in units of 2^24.
-        keys: of `streams`.
-        factor: for `scale_moves`.
-        grid: of the sums.
-        span: the steps.
+        logdensity_fn: Log density of the target, in float32.
+        num_chains: Number of chains, without padding.
+        axis: Axis of the mesh over which blocks lie; this function is mapped over its devices.
+        chains: B blocks of this device.
+        sums: Sums of these.
+        counts: Two arrays [1, D, K + 2] int32: a histogram, and what `carry_counts` has moved out
+            of it, in units of 2^24.
+        keys: Result of `streams`.
+        factor: Factor of the moves, as of `scale_moves`.
+        grid: Grid of the sums.
+        span: Steps to take.
     """
     num_blocks, num_lanes = chains.log_density.shape
     blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
@@ -240,8 +240,8 @@ def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityF
     """Keeps XLA:CPU from computing a cheap log density again in every kernel that needs it.
 
     Args:
-        logdensity_fn: in float32.
-        always: true, which the compiler does not know: it stores what a branch returns.
+        logdensity_fn: Log density in float32.
+        always: True, which the compiler does not know: it stores what a branch returns.
     """
 
     def on_cpu(positions: jax.Array) -> jax.Array:
@@ -252,7 +252,7 @@ def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityF
 
 
 def compiler_options(platform: str) -> dict[str, Any]:
-    """XLA:CPU takes vectors of 256 bits unless told otherwise; these loops gain by 512."""
+    """Chooses vectors of 512 bits if a CPU has them: XLA's default is 256, and these loops gain."""
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     if platform == "cpu" and cpuinfo.exists() and " avx512f " in cpuinfo.read_text():
         return {"xla_cpu_prefer_vector_width": 512}

@@ -28,15 +28,16 @@ LogDensityFn = Callable[[jax.Array], jax.Array]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Density:
-    """What a sampler without gradients needs to know of a target.
+    """Target of a sampler without gradients.
 
     Attributes:
-        logdensity_fn: from positions [C, D] to [C] nats, up to a constant.
-        num_dims: D.
-        start_scale: standard deviation of the starts in each dimension; wider than the target, so
+        logdensity_fn: Function from positions [C, D] to log densities [C] in nats, up to a
+            constant.
+        num_dims: Number D of dimensions.
+        start_scale: Standard deviation of the starts in each dimension; wider than the target, so
             that chains that agree have found it.
-        start_fn: `(rng_key, num_chains) -> [num_chains, D]`, starts of your own where a normal
-            about 0 would not do; `start_scale` then says nothing.
+        start_fn: Function `(rng_key, num_chains) -> starts [num_chains, D]`, in place of a normal
+            about 0; `start_scale` is then ignored.
     """
 
     logdensity_fn: LogDensityFn

@@ -25,6 +25,16 @@ from ensemble.sharding import processes
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Levels of the quantiles in a report."""
 _MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
+_TITLES = {
+    "posterior/mean_00": "mean",
+    "posterior/variance_00": "variance",
+    "posterior/accept": "accepted",
+    "posterior/rhat_max": "R-hat",
+    "posterior/nested_rhat_max": "nested R-hat",
+    "posterior/ess_min": "ESS",
+    "posterior/samples_per_second": "samples/s",
+    "posterior/ess_per_second": "ESS/s",
+}
 _MOMENTS = ("mean", "mcse_mean", "variance", "mcse_variance")
 
 
@@ -58,7 +68,7 @@ def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method
 
 
 class WalkReport(Report):
-    """What a run of walks says."""
+    """Report of a run of random walks."""
 
     noun = "chain"
     charts: ClassVar[Mapping[str, str]] = {}
@@ -87,24 +97,10 @@ class WalkReport(Report):
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """The moments of the first dimension, and what they are worth."""
-        titles = {
-            "mean_00": "mean",
-            "variance_00": "variance",
-            "accept": "accepted",
-            "rhat_max": "R-hat",
-            "nested_rhat_max": "nested R-hat",
-            "ess_min": "ESS",
-            "samples_per_second": "samples/s",
-            "ess_per_second": "ESS/s",
-        }
-        return {
-            title: scalars[f"posterior/{name}"]
-            for name, title in titles.items()
-            if f"posterior/{name}" in scalars
-        }
+        return {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
     def may_end(self, scalars: Mapping[str, float]) -> bool:
-        """Whether the chains have converged as `config.stop_when` asks.
+        """Returns whether the chains have converged as `config.stop_when` asks.
 
         Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
         """

@@ -31,8 +31,8 @@ class Grid(NamedTuple):
     """The place where draws are expected.
 
     Attributes:
-        origin: [D], near the mean, or float32 would lose what is small beside it.
-        bin_width: [D] of the histogram, whose middle is the origin.
+        origin: Point [D] near the mean, or float32 would lose small distances.
+        bin_width: Width [D] of the bins of the histogram, whose middle is the origin.
     """
 
     origin: Any
@@ -51,9 +51,9 @@ class Sums(NamedTuple):
     """Sums over the draws of each chain, of distances from the origin and of their squares.
 
     Attributes:
-        pending: two of [B, D, L], over the body of draws that is not yet whole.
-        totals: two of [B, D, L], over the whole bodies of the open segment.
-        excess: what rounding has added to them.
+        pending: Two arrays [B, D, L] over the body of draws that is not yet whole.
+        totals: Two arrays [B, D, L] over the whole bodies of the open segment.
+        excess: What rounding has added to the totals.
     """
 
     pending: Pair

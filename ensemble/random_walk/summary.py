@@ -31,10 +31,10 @@ def summarise(
     and those by superchains, of which there must be two.
 
     Args:
-        walk: on the host.
-        num_draws: N of each chain that are summed.
-        num_left_out: draws of each chain before them.
-        num_superchains: K, which divides C: groups of neighbouring chains from the same start.
+        walk: Walk on the host.
+        num_draws: Number of draws of each chain in the sums.
+        num_left_out: Number of draws of each chain before them.
+        num_superchains: Number K of groups of neighbouring chains that share a start; it divides C.
 
     Returns:
         Arrays [D] by name; NaN is what cannot be said:

@@ -20,8 +20,8 @@ class DensityTask(WithoutExamples):
     """A density by its name.
 
     Attributes:
-        name: or path.
-        density: of that name.
+        name: Name or path of the density.
+        density: The density itself.
     """
 
     name: str

@@ -58,13 +58,13 @@ class Walk(NamedTuple):
     `sums.counts` is that of all devices.
 
     Attributes:
-        keys: of `streams`; no step changes them.
-        factor: of the moves: [], [D], or a lower triangle [D, D].
-        grid: where the draws are expected.
-        chains: positions and counts.
-        sums: over the draws since the warm-up.
-        closed: two of [B, S, D, L], the sums of closed segments.
-        counts: two of [devices, D, K + 2] int32, as of `move_blocks`.
+        keys: Result of `streams`; no step changes it.
+        factor: Factor of the moves: [], [D], or a lower triangle [D, D].
+        grid: Place where draws are expected.
+        chains: Positions and counts of proposals.
+        sums: Sums over the draws since the warm-up.
+        closed: Two arrays [B, S, D, L], the sums of closed segments.
+        counts: Two arrays [devices, D, K + 2] int32, as of `move_blocks`.
     """
 
     keys: Any
@@ -86,17 +86,17 @@ class Walker:
     To the runtime all chains are one member.
 
     Args:
-        config: of the run: `seed`, `num_chains` and `sampler`.
-        density: what is sampled.
-        devices: with a group for each device.
+        config: Configuration with `seed`, `num_chains` and `sampler`.
+        density: Density that is sampled.
+        devices: Placement with one group for each device.
 
     Attributes:
         length: Steps of a program, at most.
         stride: Random numbers are made for pairs of steps.
         num_kept: No parameters are kept.
-        num_superchains: groups of neighbouring chains that start at the same point, for nested
-            R-hat: the largest divisor of their number up to 64, or all where that is below 16, for
-            too few starts say nothing of the others.
+        num_superchains: Number of groups of neighbouring chains that share a start, for nested
+            R-hat: the largest divisor of `num_chains` up to 64, or `num_chains` if that is below
+            16, because few starts say nothing about others.
 
     Raises:
         InputError: the log density has the wrong shape, or there are too many chains.
@@ -227,10 +227,10 @@ class Walker:
         """Takes steps.
 
         Args:
-            walk: it is used up.
-            before: steps before the sums began.
-            done: draws in the sums.
-            count: steps, even.
+            walk: Walk on the devices; its arrays are donated.
+            before: Number of steps before the sums began.
+            done: Number of draws in the sums.
+            count: Number of steps, even.
         """
         end = done + count
         while done < end:

