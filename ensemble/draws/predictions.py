@@ -20,13 +20,13 @@ from ensemble.sharding import processes
 
 
 class _Predicted(NamedTuple):
-    """What draws have said of a split.
+    """Predictions of a split by some draws.
 
     Attributes:
-        numbers: of these draws.
-        arrays: [C, K, N, ...] of the estimators that they have become; none of no draws.
-        counts: [K] of the draws that an estimator stands for.
-        scores: of each draw, `Predictive.scores` by name, means [C] over the examples.
+        numbers: Numbers of the draws.
+        arrays: Arrays [C, K, N, ...] of the estimators that they have become; empty at first.
+        counts: Numbers [K] of draws that an estimator stands for.
+        scores: `Predictive.scores` of each draw by name, means [C] over the examples.
     """
 
     numbers: tuple[int, ...] = ()
@@ -43,11 +43,11 @@ class DrawPredictions:
     draws.
 
     Args:
-        likelihood: of the task.
-        dataset: of the task.
-        most: draws of a chain that predict, `config.max_draws_per_chain`.
-        predict: called as `predict(params, split)` with the parameters [C, ...] of one draw, nested
-            dicts on the host; returns arrays [C, N, ...].
+        likelihood: Likelihood of the task.
+        dataset: Data of the task.
+        most: Most draws of a chain that predict, `config.max_draws_per_chain`.
+        predict: Function `(params, split) -> arrays [C, N, ...]` of the parameters [C, ...] of one
+            draw, nested dicts on the host.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class DrawPredictions:
         self._score = jax.jit(functools.partial(draw_scores, likelihood))
 
     def of_split(self, name: str, draws: Draws) -> Predictive:
-        """What the chains say of a split."""
+        """Returns the predictions of a split by all chains."""
         arrays = pytrees.merged(self._up_to_date(name, draws).arrays)
         arrays = {key: one.astype(np.float32, copy=False) for key, one in arrays.items()}
         num_each = len(self._known[name].counts)
@@ -71,12 +71,12 @@ class DrawPredictions:
         return self._likelihood.predictive(arrays, member_of(num_chains, num_each))
 
     def average_draw(self, name: str, draws: Draws) -> dict[str, np.ndarray]:
-        """The mean `Predictive.scores` [C] of single draws on a split, by name."""
+        """Returns the mean `Predictive.scores` [C] of single draws on a split, by name."""
         scores = self._up_to_date(name, draws).scores
         return {key: np.mean([one[key] for one in scores], axis=0) for key in scores[0]}
 
     def note_fewer(self, draws: Draws) -> None:
-        """Says that fewer draws predict than are kept and asked for; the main process's."""
+        """Notes, on the main process, that fewer draws predict than are kept and asked for."""
         num_kept = len(draws.kept)
         if draws.num_that_fit < min(num_kept, self._most):
             note(
@@ -106,7 +106,7 @@ class DrawPredictions:
 
 
 def _read(draws: Draws, numbers: Sequence[int]) -> Any:
-    """Parameters [C, K, ...] of draws, which the main process reads for all."""
+    """Reads parameters [C, K, ...] of draws, on the main process for all."""
     kept = draws.positions(np.array(numbers))[0] if processes.is_main() else {}
     shapes = processes.from_main(lambda: jax.tree.map(np.shape, kept))
     like = jax.tree.map(
@@ -121,13 +121,13 @@ def predict_in_passes(
     shape: tuple[int, int],
     likelihood: Likelihood,
 ) -> Predictive:
-    """What members say of inputs by their estimators, pooled for some examples at a time.
+    """Predicts inputs by the estimators of members, pooled for some examples at a time.
 
     Args:
-        predict: of inputs [N, ...], arrays [M * K, N, ...].
-        inputs: [N, ...].
-        shape: (M, K), members and estimators of each.
-        likelihood: makes the predictive, and pools estimators.
+        predict: Function from inputs [N, ...] to arrays [M * K, N, ...].
+        inputs: Inputs [N, ...].
+        shape: Numbers (M, K) of members and of estimators of each.
+        likelihood: Likelihood that makes the predictive, and pools estimators.
     """
     num_members, num_each = shape
     if num_each == 1:
@@ -139,13 +139,13 @@ def predict_in_passes(
 
 
 def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: Any) -> Arrays:
-    """Means [C] over N examples of the scores of one draw of every chain.
+    """Computes means [C] over N examples of the scores of one draw of every chain.
 
     Args:
-        likelihood: of the task.
-        predicted: [C, N, ...].
-        targets: [N].
-        mask: [N], of the examples that are no padding.
+        likelihood: Likelihood of the task.
+        predicted: Predictions [C, N, ...].
+        targets: Targets [N].
+        mask: Mask [N], false for padding.
 
     Returns:
         `Predictive.scores`, by name.
@@ -167,14 +167,14 @@ def member_of(num_members: int, num_estimators: int) -> np.ndarray | None:
 def draw_scalars(
     likelihood: Likelihood, examples: np.ndarray, predicted: Arrays, targets: Any, mask: Any
 ) -> Arrays:
-    """What is recorded of the predictions of a draw of every chain.
+    """Computes what is recorded of the predictions of a draw of every chain.
 
     Args:
-        likelihood: of the task.
-        examples: [n], numbers of some examples.
-        predicted: [C, N, ...].
-        targets: [N].
-        mask: [N], of the examples that are no padding.
+        likelihood: Likelihood of the task.
+        examples: Numbers [n] of some examples.
+        predicted: Predictions [C, N, ...].
+        targets: Targets [N].
+        mask: Mask [N], false for padding.
 
     Returns:
         Scores [C], and log-probabilities [C, n] of the targets of these examples, by a name with a

@@ -29,10 +29,11 @@ class PredictiveError(NamedTuple):
     """The Monte Carlo error of the mixture over draws, at the targets of n examples.
 
     Attributes:
-        bound: in 95% of runs, the log predictive densities differ from those of infinitely many
-            draws by less, as a root mean square over the examples, nats. The NLL is off by no more.
-        nll: mean negative log predictive density, nats.
-        nll_interval: where the NLL of infinitely many draws lies in 95% of runs.
+        bound: Bound in nats: in 95% of runs, the log predictive densities differ from those of
+            infinitely many draws by less, as a root mean square over the examples. The NLL is off
+            by no more.
+        nll: Mean negative log predictive density, nats.
+        nll_interval: Interval that holds the NLL of infinitely many draws in 95% of runs.
     """
 
     bound: float
@@ -44,8 +45,8 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
     """Finds the error from the standard errors of mean densities.
 
     Args:
-        log_probs: log densities [C, T, n] of the targets, of every draw.
-        ess: the least bulk ESS over the examples.
+        log_probs: Log densities [C, T, n] of the targets, of every draw.
+        ess: Least bulk ESS over the examples.
 
     Returns:
         The error; None where it is not known: of fewer than 8 draws of a chain, a bulk ESS of 100

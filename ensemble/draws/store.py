@@ -38,7 +38,7 @@ class Draws:
     [K]. All but positions are read once and then kept in memory.
 
     Args:
-        directory: local or remote; the first `append` creates it.
+        directory: Local or remote directory, which the first `append` creates.
     """
 
     def __init__(self, directory: epath.Path):
@@ -62,11 +62,11 @@ class Draws:
         """Writes draws first..end-1, whole or not at all.
 
         Args:
-            first: number of the first draw: `end` of those before.
-            end: number after the last draw.
-            scalars: [C, T] each, T = end - first > 0; the same names in every chunk.
-            positions: nested dict of [C, K, ...]: the parameters at some of these draws.
-            position_numbers: [K], ascending, of those draws; K may be 0.
+            first: Number of the first draw: `end` of those before.
+            end: Number after the last draw.
+            scalars: Arrays [C, T], T = end - first > 0; the same names in every chunk.
+            positions: Nested dict of parameters [C, K, ...] at some of these draws.
+            position_numbers: Numbers [K] of those draws, ascending; K may be 0.
 
         Raises:
             InputError: the draws before cannot be read.
@@ -88,7 +88,7 @@ class Draws:
         """Removes the files of draws `end` and later, which a resumed run takes again.
 
         Args:
-            end: the number of draws that the checkpoint knows of.
+            end: Number of draws that the checkpoint knows of.
 
         Raises:
             InputError: draws before `end` are missing, damaged or of another run; nothing is
@@ -110,7 +110,7 @@ class Draws:
         """Puts the draws of other chains beside these, in files that `join` gives their names.
 
         Args:
-            others: As many draws, or more, of other chains.
+            others: Draws of other chains, as many or more.
 
         Raises:
             InputError: Draws cannot be read.
@@ -130,7 +130,7 @@ class Draws:
         """Takes what `joined` has written in place of what was, or removes it.
 
         Args:
-            takes: Whether the checkpoint has all chains.
+            takes: If True, the checkpoint has all chains.
         """
         left = self.directory.glob(f"*{_JOINED}") if self.directory.exists() else ()
         for path in left:
@@ -165,8 +165,8 @@ class Draws:
         2.5, ..., and until it does the earlier ones stay.
 
         Args:
-            most: of a chain; of many draws four fifths of so many predict at the least. They are
-                fewer where the variables of all chains would take more than `MAX_BYTES`.
+            most: Most draws of a chain. Of many draws at least four fifths of `most` predict,
+                fewer if the variables of all chains would take more than `MAX_BYTES`.
         """
         kept = self.kept
         if not len(kept):
@@ -187,7 +187,7 @@ class Draws:
         """Reads stored positions.
 
         Args:
-            numbers: of the draws; None: all that are kept.
+            numbers: Numbers of the draws; None: all that are kept.
 
         Returns:
             Nested dict of [C, K, ...] and the numbers [K] of their draws; an empty dict if there
@@ -226,7 +226,7 @@ class Draws:
         """Reads all but the positions of the files that follow each other from draw 0.
 
         Args:
-            end: number of a draw from which on files are left alone; None: none are.
+            end: Number of a draw from which on files are left alone; None: read all files.
         """
         chunks: list[Arrays] = []
         for first, path in self._files():
@@ -297,9 +297,9 @@ def fitted_draws(draws: Draws, live: Sequence[int], most: int) -> Fitted:
     """Reads the parameters of the draws that predict.
 
     Args:
-        draws: of the run.
-        live: numbers of the chains to take them from.
-        most: draws of a chain, as of `Draws.predicting`.
+        draws: Draws of the run.
+        live: Numbers of the chains to take them from.
+        most: Most draws of a chain, as of `Draws.predicting`.
 
     Returns:
         The draws, chain by chain; none where none is kept yet.
