@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import jax
+import ml_collections
 import numpy as np
 
 from ensemble.config import checked
@@ -102,19 +103,23 @@ def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
         devices: D.
         num_chains: C.
     """
-    from ensemble.sharding.mesh import create_mesh
-    from ensemble.walks import densities  # An application.
-    from ensemble.walks.block_kernel import Span
-    from ensemble.walks.walker import Walker
+    from ensemble.random_walk import densities, walker  # An application.
+    from ensemble.random_walk.block_kernel import Span
+    from ensemble.runtime.algorithm import Start
+    from ensemble.runtime.devices import Devices
 
-    mesh = create_mesh(len(devices), 1, devices)
-    walker = Walker(densities.GAUSSIAN_MIXTURE, num_chains, mesh)
+    sampler = ml_collections.ConfigDict(
+        {"num_warmup": 0, "step_size": 1.0, "mass_matrix": "identity"}
+    )
+    config = ml_collections.ConfigDict({"seed": 0, "num_chains": num_chains, "sampler": sampler})
+    placed = Devices(1, devices, groups=len(devices))
+    walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
     with transfer.described():
-        state = walker.init(jax.random.key(0, impl="threefry2x32"))
+        keys, factor, grid, chains, sums, _, counts = walk.start(Start()).state
         span = Span(np.uint32(0), np.int32(0), np.int32(1000))
-        take_steps: Any = walker.take_steps
+        take_steps: Any = walk.take_steps
         lowered: jax.stages.Lowered = take_steps.lower(
-            state.chains, state.sums, state.rng_key, state.factor, state.grid, span
+            chains, sums, counts, keys, factor, grid, span
         )
     return lowered
 

@@ -6,7 +6,7 @@ NUM_SAMPLES are draws of each chain. The samplers; the peers have the published 
 makes no difference to their speed:
 
 - ours, ours_256: `Walker` of tuned scale, with vectors as wide as the CPU's and as XLA's
-  default; `ours_untuned` has the scale .1, and starts where the tuned one's warm-up ends;
+  default; `ours_untuned` has the scale .1;
   `ours_8192` moves as many numbers at a time on accelerators too, as on CPUs;
 - ours_correlated: the same walk on a correlated normal in ten dimensions; density_alone: only its
   log density, as often, of as many positions at a time as a device has in its cache;
@@ -42,9 +42,9 @@ def time_twice(run: Callable[[], Any]) -> dict[str, float]:
 def ours(
     num_chains: int,
     num_samples: int,
-    vector_width: int | None = None,
-    max_lanes: int | None = None,
-    tuned: bool = True,
+    is_wide: bool = True,
+    accelerator_lanes: int = 0,
+    num_warmup: int = 960,
     density: str = "gaussian_mixture",
 ) -> dict[str, float]:
     """This project's walk; moments, quantiles and R-hat are within the time."""
@@ -52,42 +52,37 @@ def ours(
 
     startup.configure()
     import jax
+    import ml_collections
 
-    from ensemble.sharding.mesh import create_mesh
-    from ensemble.walks import densities
-    from ensemble.walks.walker import Walker
+    from ensemble.random_walk import densities, walker
+    from ensemble.random_walk.summary import summarise
+    from ensemble.runtime.algorithm import Start
+    from ensemble.runtime.devices import Devices
 
+    if not is_wide:
+        walker.compiler_options = lambda platform: {}
+    walker.ACCELERATOR_LANES = accelerator_lanes or walker.ACCELERATOR_LANES
+    sampler = {"num_warmup": num_warmup, "step_size": SCALE, "mass_matrix": "identity"}
+    config = ml_collections.ConfigDict({"seed": 0, "num_chains": num_chains, "sampler": sampler})
     devices = jax.devices()
-    walk = Walker(
-        getattr(densities, density.upper()),
-        num_chains,
-        create_mesh(len(devices), 1, devices),
-        max_lanes=max_lanes,
-        vector_width=vector_width,
-    )
-    state = walk.init(jax.random.key(0), scale=SCALE)
+    placed = Devices(1, devices, groups=len(devices))
+    walk = walker.Walker(config, getattr(densities, density.upper()), placed)
+    members: Any = None
     found: dict[str, float] = {}
 
-    def run() -> None:
-        nonlocal state
-        state = walk.advance(walk.begin(state), num_samples)
-        summary = walk.summaries(state)
-        found.update(
-            mean=float(summary.mean[0]),
-            mcse_mean=float(summary.mcse_mean[0]),
-            variance=float(summary.variance[0]),
-            mcse_variance=float(summary.mcse_variance[0]),
-            ess=float(summary.ess[0]),
-            rhat=float(summary.rhat[0]),
-            nested_rhat=float(summary.nested_rhat[0]),
-            acceptance=walk.acceptance(state),
-        )
+    def run(first: int) -> None:
+        nonlocal members
+        members = members or walk.start(Start())
+        members, _ = walk.advance(members, None, first, num_samples)
+        host, num_draws = walk.to_host(members.state), first + num_samples
+        summary = summarise(host, num_draws, num_warmup, walk.num_superchains)
+        names = ("mean", "mcse_mean", "variance", "mcse_variance", "ess", "rhat", "nested_rhat")
+        found.update({name: float(summary[name][0]) for name in names})
+        found["ess"] *= num_samples / num_draws  # Those of one run, as of its seconds.
+        found["acceptance"] = float(host.chains.accepted.mean() / num_draws)
 
-    first_seconds = seconds_of(run)  # Compiles.
-    state = walk.warm_up(state, 960)
-    if not tuned:
-        state = state.replace(factor=state.factor * 0 + SCALE)
-    return {"first_seconds": first_seconds, "seconds": seconds_of(run)} | found
+    first_seconds = seconds_of(lambda: run(0))  # Compiles, and warms up.
+    return {"first_seconds": first_seconds, "seconds": seconds_of(lambda: run(num_samples))} | found
 
 
 def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
@@ -99,13 +94,14 @@ def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax.numpy as jnp
     from jax.sharding import PartitionSpec
 
-    from ensemble.sharding.mesh import ENSEMBLE, create_mesh
-    from ensemble.walks import densities
-    from ensemble.walks.block_kernel import compiler_options
-    from ensemble.walks.walker import CPU_LANES
+    from ensemble.random_walk import densities
+    from ensemble.random_walk.block_kernel import compiler_options
+    from ensemble.random_walk.walker import CPU_LANES
+    from ensemble.runtime.devices import Devices
+    from ensemble.sharding.mesh import ENSEMBLE
 
     density, devices = densities.CORRELATED_GAUSSIAN, jax.devices()
-    mesh, spec = create_mesh(len(devices), 1, devices), PartitionSpec(ENSEMBLE)
+    mesh, spec = Devices(1, devices, groups=len(devices)).mesh, PartitionSpec(ENSEMBLE)
     lanes = CPU_LANES // density.num_dims // 16 * 16
     num_blocks = -(-num_chains // (lanes * len(devices)))
 
@@ -118,7 +114,7 @@ def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
 
     run = jax.jit(
         jax.shard_map(evaluate_often, mesh=mesh, in_specs=spec, out_specs=spec),
-        compiler_options=compiler_options(devices[0].platform, None),
+        compiler_options=compiler_options(devices[0].platform),
     )
     positions = jnp.ones((len(devices) * lanes, density.num_dims))
     return time_twice(lambda: jax.block_until_ready(run(positions)))
@@ -220,7 +216,7 @@ def plain_scan(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
 
-    from ensemble.walks import densities
+    from ensemble.random_walk import densities
 
     logdensity_fn = densities.GAUSSIAN_MIXTURE.logdensity_fn
 
@@ -248,7 +244,7 @@ def blackjax_scan(num_chains: int, num_samples: int) -> dict[str, float]:
     import jax.numpy as jnp
     from blackjax.mcmc import random_walk
 
-    from ensemble.walks import densities
+    from ensemble.random_walk import densities
 
     logdensity_fn = densities.GAUSSIAN_MIXTURE.logdensity_fn
     walk = blackjax.additive_step_random_walk(
@@ -264,9 +260,9 @@ def blackjax_scan(num_chains: int, num_samples: int) -> dict[str, float]:
 
 SAMPLERS: dict[str, Callable[..., dict[str, float]]] = {
     "ours": ours,
-    "ours_256": functools.partial(ours, vector_width=0),
-    "ours_8192": functools.partial(ours, max_lanes=8192),
-    "ours_untuned": functools.partial(ours, tuned=False),
+    "ours_256": functools.partial(ours, is_wide=False),
+    "ours_8192": functools.partial(ours, accelerator_lanes=8192),
+    "ours_untuned": functools.partial(ours, num_warmup=0),
     "ours_correlated": functools.partial(ours, density="correlated_gaussian"),
     "density_alone": density_alone,
     "numpy": numpy,

@@ -33,7 +33,7 @@ _EXPORTS = {
     "Interrupted": "ensemble.errors",
 }
 
-_MODULES = {"networks": "ensemble.networks", "densities": "ensemble.walks.densities"}
+_MODULES = {"networks": "ensemble.networks", "densities": "ensemble.random_walk.densities"}
 """Modules by public name."""
 
 __all__ = [*_EXPORTS, *_MODULES]

@@ -42,7 +42,7 @@ def mean_is_covered(
 ) -> bool | None:
     """Whether the 95% interval of a mean holds it."""
     draws = autoregressive(rng, num_chains, num_draws, correlation)
-    ends = diagnostics.mean_interval(draws)
+    ends = diagnostics.summarise({"": draws}).scalars[""].interval
     return None if ends is None else ends[0] <= 0 <= ends[1]
 
 
@@ -52,7 +52,7 @@ def chains_do_not_disagree(
     """Whether equal chains are not said to disagree, in any of ten scalars."""
     scalars = {str(i): autoregressive(rng, num_chains, num_draws, correlation) for i in range(10)}
     found = diagnostics.summarise(scalars)
-    verdict = diagnostics.judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
+    verdict = diagnostics.judge_chains(found.rhat_max, found.ess_min)
     return verdict != diagnostics.DISAGREE
 
 

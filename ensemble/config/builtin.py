@@ -684,6 +684,7 @@ class RandomWalk(StopWhen):
         is_valid=_is_even,
         rule=_EVEN,
         ge=0,
+        le=10**8,
         block="sampler",
     )
     num_samples: int = key(
@@ -692,7 +693,7 @@ class RandomWalk(StopWhen):
         is_valid=_is_even,
         rule=_EVEN,
         gt=0,
-        le=2**32 - 1,
+        le=2 * 10**9,  # Steps are numbered in 31 bits.
         may_change=True,
         block="sampler",
     )

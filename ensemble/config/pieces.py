@@ -360,7 +360,7 @@ METHODS = Kind(
             ("hmc", "nuts", "mclmc", "adjusted_mclmc", "parallel_tempering"), _M + "chains:create"
         ),
         **dict.fromkeys(("sgld", "sghmc"), _M + "sgmcmc:create"),
-        "rwm": "ensemble.walks.random_walk:create",
+        "rwm": "ensemble.random_walk.method:create",
     },
 )
 _N = "ensemble.networks."
@@ -415,7 +415,7 @@ SCHEDULES = Kind(
     "schedule",
     {one: _O + one for one in ("constant", "cosine", "warmup_cosine")},
 )
-_D = "ensemble.walks.densities:"
+_D = "ensemble.random_walk.densities:"
 DENSITIES = Kind(
     "density",
     "density",
@@ -432,6 +432,6 @@ TASKS = Kind(
         "distillation": "ensemble.tasks.distillation:create",
         "factorisation": "ensemble.recommendation.watch_task:create",
         "numpyro": "ensemble.numpyro_models.sample:create_task",
-        "density": "ensemble.walks.target:create",
+        "density": "ensemble.random_walk.task:create",
     },
 )

@@ -11,8 +11,9 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import scipy
@@ -25,16 +26,13 @@ MIN_DRAWS = 4
 
 MIN_ESS = 100
 """Bulk ESS below which no interval is told, and no run ends as converged."""
-GOOD_RHAT, GOOD_ESS = 1.01, 400
-"""What Vehtari et al. 2021 ask of four chains: less than the one, and more than the other of both
-bulk and tail ESS."""
+GOOD_RHAT, BAD_RHAT, GOOD_ESS = 1.01, 1.1, 400
+"""Vehtari et al. 2021 ask of four chains less than the first, and more than the last of both bulk
+and tail ESS. Short chains that agree mostly stay below the second."""
 AGREE, DISAGREE, TOO_FEW = "agree", "do not agree", "hold too few independent draws"
 """What can be said of chains."""
-
-_MIN_BATCHES = 8
-_FALSE_ALARMS = 0.01
-_GAINED_BY_CENTRING = 4.0
-"""Draws that an autoregressive sequence seems worth beyond what it is, about its own mean."""
+NORMAL_95 = 1.96
+"""Standard errors on either side of an estimate that an interval of 95% reaches."""
 
 SAMPLE_STATS = {
     "log_density": "lp",
@@ -61,6 +59,12 @@ class ScalarDiagnostics(NamedTuple):
     mean: float
     mcse: float
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """A 95% interval for the mean; None of a bulk ESS of 100 or less."""
+        margin = NORMAL_95 * self.mcse
+        return (self.mean - margin, self.mean + margin) if self.ess_bulk > MIN_ESS else None
+
 
 class Diagnostics(NamedTuple):
     """Diagnostics of the worst scalars, and of each.
@@ -75,7 +79,6 @@ class Diagnostics(NamedTuple):
         ess_bulk_worst: the scalar that has it.
         ess_tail_min: over the scalars.
         ess_tail_worst: the scalar that has it.
-        rhat_chance: what chains that agree would exceed in 1% of runs, in any of so many scalars.
         num_constant: scalars with one value in all draws of all chains, such as a probability that
             is always rounded to 1: nothing can be said of them, and they are left out.
         scalars: of each that is not left out.
@@ -87,7 +90,6 @@ class Diagnostics(NamedTuple):
     ess_bulk_worst: str | None
     ess_tail_min: float
     ess_tail_worst: str | None
-    rhat_chance: float
     num_constant: int
     scalars: dict[str, ScalarDiagnostics]
 
@@ -109,20 +111,15 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
     Returns:
         The diagnostics.
     """
-    varying: dict[str, ScalarDiagnostics] = {}
-    num_constant = 0
-    for name, values in scalars.items():
-        values = np.asarray(values, np.float64)
-        if values.shape[1] >= MIN_DRAWS and np.all(values == values.flat[0]):
-            num_constant += 1
-        else:
-            varying[name] = _diagnose(values)
-    rhat, least = _worst("rhat", max, varying)
-    chance = math.nan
-    if least is not None and math.isfinite(rhat):
-        chance = _rhat_by_chance(np.asarray(scalars[least], np.float64), len(varying))
-    bulk, tail = (_worst(field, min, varying) for field in ("ess_bulk", "ess_tail"))
-    return Diagnostics(rhat, least, *bulk, *tail, chance, num_constant, varying)
+    arrays = {name: np.asarray(values, np.float64) for name, values in scalars.items()}
+    varying = {
+        name: _diagnose(values)
+        for name, values in arrays.items()
+        if values.shape[1] < MIN_DRAWS or np.any(values != values.flat[0])
+    }
+    rhat = _worst("rhat", 1, varying)
+    bulk, tail = _worst("ess_bulk", -1, varying), _worst("ess_tail", -1, varying)
+    return Diagnostics(*rhat, *bulk, *tail, len(arrays) - len(varying), varying)
 
 
 def least_ess(posterior: Mapping[str, Any]) -> float:
@@ -132,62 +129,26 @@ def least_ess(posterior: Mapping[str, Any]) -> float:
     return math.nan if None in both else float(np.min(both))
 
 
-def judge_chains(rhat: float, ess: float, rhat_chance: float | None = None) -> str:
+def judge_chains(rhat: float, ess: float) -> str:
     """What can be said of chains: `AGREE`, `DISAGREE` or `TOO_FEW`.
 
     Args:
         rhat: the largest; infinite where each chain stays at a value of its own.
         ess: the least ESS, of bulk and tails.
-        rhat_chance: as in `Diagnostics`; None or NaN: unknown.
     """
-    if rhat < GOOD_RHAT:
-        return AGREE if ess > GOOD_ESS else TOO_FEW
-    # Nothing is at most NaN.
-    return TOO_FEW if rhat_chance is not None and rhat <= rhat_chance else DISAGREE
-
-
-def _rhat_by_chance(values: np.ndarray, num_scalars: int) -> float:
-    """`Diagnostics.rhat_chance` from the scalar [C, T] whose R-hat is the largest of so many.
-
-    R-hat is about sqrt(1 + F / ESS of a half) (Vats & Knudson 2021, "Revisiting the Gelman-Rubin
-    diagnostic"); F is a ratio of two variances.
-    """
-    freedom = 2 * len(values) - 1
-    worth = _worth_of_half(values)
-    level, freedom_within = 1 - _FALSE_ALARMS / num_scalars, (freedom + 1) * worth / 2
-    quantile = float(scipy.stats.f.ppf(level, freedom, freedom_within))
-    return math.sqrt(1 + quantile / worth)
-
-
-def _worth_of_half(values: np.ndarray) -> float:
-    """How many independent draws half a chain of [C, T] is worth, wherever the others are.
-
-    Found about the mean of each half, where it seems worth more than it is; of the draws or of
-    their distances from the median, whose R-hat counts too, whatever is worth less. Draws of hmc
-    that jump from side to side are worth much, and their distances little.
-    """
-    half = values.shape[1] // 2
-    if half < MIN_DRAWS:
-        return math.nan
-    worths = []
-    for one in (values, np.abs(values - np.median(values))):
-        scores = _normal_scores(one)
-        halves = np.concatenate([scores[:, :half], scores[:, -half:]])
-        centred = halves - halves.mean(axis=1, keepdims=True)
-        worths.append(ess(centred, "identity") / len(halves))
-    found = min(worths)
-    return max(found - _GAINED_BY_CENTRING, _GAINED_BY_CENTRING / 8)
+    if rhat < GOOD_RHAT and ess > GOOD_ESS:
+        return AGREE
+    return TOO_FEW if rhat < BAD_RHAT else DISAGREE  # NaN is not below.
 
 
 def _worst(
-    field: str, choose: Callable[..., str], scalars: Mapping[str, ScalarDiagnostics]
+    field: str, sign: int, scalars: Mapping[str, ScalarDiagnostics]
 ) -> tuple[float, str | None]:
-    """The worst value of a diagnostic and the scalar that has it; NaN is worse than any number."""
+    """The largest value, or the least, and the scalar that has it; NaN is worse than any number."""
     values = {name: getattr(scalar, field) for name, scalar in scalars.items()}
-    unknown = [name for name, value in values.items() if math.isnan(value)]
-    if unknown or not values:
-        return math.nan, unknown[0] if unknown else None
-    name = choose(values, key=values.__getitem__)
+    if not values:
+        return math.nan, None
+    name = max(values, key=lambda one: (math.isnan(values[one]), sign * values[one]))
     return values[name], name
 
 
@@ -199,15 +160,9 @@ def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
     mean = float(values.mean())
     if num_draws < MIN_DRAWS:
         return ScalarDiagnostics(math.nan, math.nan, math.nan, mean, math.nan)
-    # For the mean ArviZ takes a range of 1e-15 for a constant's: a probability's may be smaller.
-    scale = float(np.ptp(values))
     with np.errstate(divide="ignore", invalid="ignore"):  # Without its middle it may be constant.
         return ScalarDiagnostics(
-            rhat=_rhat(values),
-            ess_bulk=ess(values, "bulk"),
-            ess_tail=ess(values, "tail"),
-            mean=mean,
-            mcse=_number(import_arviz().mcse((values - mean) / scale, method="mean")) * scale,
+            _rhat(values), ess(values, "bulk"), ess(values, "tail"), mean, mcse(values)
         )
 
 
@@ -217,61 +172,36 @@ def ess(values: np.ndarray, method: str) -> float:
     return _number(import_arviz().ess(values, method=method, **prob))
 
 
+def mcse(values: np.ndarray) -> float:
+    """Standard error of the mean of a scalar [C, T]."""
+    scale, centred = float(np.ptp(values)), values - values.mean()
+    if scale == 0:
+        return 0.0
+    # ArviZ takes a range of 1e-15 for a constant's: a probability's may be smaller.
+    return _number(import_arviz().mcse(centred / scale, method="mean")) * scale
+
+
 def _number(result: Any) -> float:
     """The number that ArviZ returns; with Numba it may be an array."""
     return float(np.asarray(result).item())
 
 
-def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
-    """A 95% interval for the mean of a scalar [C, T], by Student's t over means of batches.
-
-    They are those of chains, or of equal parts of them where there are fewer than eight: whatever
-    the autocorrelation within a batch, the spread of their means says how far the mean may be off
-    (Flegal & Jones 2010, "Batch means and spectral variance estimators in MCMC").
-
-    Args:
-        values: [C, T].
-
-    Returns:
-        Its ends; None where it is not known: of a constant, of fewer than 8 draws of a chain, or
-        of a bulk ESS of 100 or less.
-    """
-    is_short = values.shape[1] < max(MIN_DRAWS, _MIN_BATCHES)
-    if is_short or not np.isfinite(values).all() or np.ptp(values) == 0:
-        return None
-    if not ess(values, "bulk") > MIN_ESS:
-        return None
-    num_parts = -(-_MIN_BATCHES // len(values))
-    length = values.shape[1] // num_parts
-    parts = values[:, values.shape[1] - num_parts * length :]
-    means = parts.reshape(len(values) * num_parts, length).mean(axis=1)
-    error = means.std(ddof=1) / math.sqrt(len(means))
-    margin = float(scipy.stats.t.ppf(0.975, len(means) - 1) * error)
-    return float(means.mean()) - margin, float(means.mean()) + margin
-
-
 def _rhat(values: np.ndarray) -> float:
     """Rank-normalised split R-hat of one scalar [C, T] that is finite and varies."""
-    arviz = import_arviz()
-    num_chains, num_draws = values.shape
     if np.all(values == values[:, :1]):  # Rounding would make it finite.
         return math.inf
-    if num_chains > 1:
-        return _number(arviz.rhat(values, method="rank"))
-    half = num_draws // 2
+    if len(values) > 1:
+        return _number(import_arviz().rhat(values, method="rank"))
+    half = values.shape[1] // 2
     if half < MIN_DRAWS:
         return math.nan
     halves = np.stack([values[0, :half], values[0, -half:]])
-    folded = np.abs(halves - np.median(halves))
-    return max(
-        _number(arviz.rhat(_normal_scores(array), method="identity")) for array in (halves, folded)
-    )
-
-
-def _normal_scores(values: np.ndarray) -> np.ndarray:
-    """Ranks over all draws, as quantiles of a normal distribution (Blom 1958)."""
-    ranks = scipy.stats.rankdata(values).reshape(values.shape)
-    return scipy.stats.norm.ppf((ranks - 3 / 8) / (values.size + 1 / 4))
+    found = []
+    for one in (halves, np.abs(halves - np.median(halves))):
+        ranks = scipy.stats.rankdata(one).reshape(one.shape)
+        scores = scipy.stats.norm.ppf((ranks - 3 / 8) / (one.size + 1 / 4))  # Blom 1958.
+        found.append(_number(import_arviz().rhat(scores, method="identity")))
+    return max(found)
 
 
 def loo(log_likelihood: np.ndarray, efficiency: float) -> dict[str, Any]:
@@ -393,13 +323,9 @@ def import_arviz() -> Any:
         try:
             import arviz  # Seven seconds to import.
         except OSError:
-            usual = os.environ.get("XDG_CACHE_HOME")
-            with tempfile.TemporaryDirectory() as directory:
-                os.environ["XDG_CACHE_HOME"] = directory
-                try:
-                    import arviz  # Once more.
-                finally:
-                    os.environ.pop("XDG_CACHE_HOME")
-                    if usual is not None:
-                        os.environ["XDG_CACHE_HOME"] = usual
+            with (
+                tempfile.TemporaryDirectory() as directory,
+                mock.patch.dict(os.environ, XDG_CACHE_HOME=directory),
+            ):
+                import arviz  # Once more.
     return arviz

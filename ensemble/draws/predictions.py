@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,19 +20,19 @@ from ensemble.sharding import processes
 
 
 class _Predicted(NamedTuple):
-    """What draws have said of a split.
+    """Predictions of a split by some draws.
 
     Attributes:
-        numbers: of these draws.
-        arrays: [C, K, N, ...] of the estimators that they have become; none of no draws.
-        counts: [K] of the draws that an estimator stands for.
-        scores: of each draw, `Predictive.scores` by name, means [C] over the examples.
+        numbers: Numbers of the draws.
+        arrays: Arrays [C, K, N, ...] of the estimators that they have become; empty at first.
+        counts: Numbers [K] of draws that an estimator stands for.
+        scores: `Predictive.scores` of each draw by name, means [C] over the examples.
     """
 
-    numbers: list[int]
-    arrays: Arrays
-    counts: np.ndarray
-    scores: list[dict[str, np.ndarray]]
+    numbers: tuple[int, ...] = ()
+    arrays: Arrays = {}  # noqa: RUF012 (never written to)
+    counts: np.ndarray = np.zeros(0, int)
+    scores: tuple[dict[str, np.ndarray], ...] = ()
 
 
 class DrawPredictions:
@@ -43,11 +43,11 @@ class DrawPredictions:
     draws.
 
     Args:
-        likelihood: of the task.
-        dataset: of the task.
-        most: draws of a chain that predict, `config.max_draws_per_chain`.
-        predict: called as `predict(params, split)` with the parameters [C, ...] of one draw, nested
-            dicts on the host; returns arrays [C, N, ...].
+        likelihood: Likelihood of the task.
+        dataset: Data of the task.
+        most: Most draws of a chain that predict, `config.max_draws_per_chain`.
+        predict: Function `(params, split) -> arrays [C, N, ...]` of the parameters [C, ...] of one
+            draw, nested dicts on the host.
     """
 
     def __init__(
@@ -57,24 +57,26 @@ class DrawPredictions:
         most: int,
         predict: Callable[[Any, str], Arrays],
     ):
-        self._likelihood = likelihood
-        self._dataset = dataset
-        self._most = most
-        self._predict = predict
+        self._likelihood, self._dataset = likelihood, dataset
+        self._most, self._predict = most, predict
         self._known: dict[str, _Predicted] = {}
         self._score = jax.jit(functools.partial(draw_scores, likelihood))
 
     def of_split(self, name: str, draws: Draws) -> Predictive:
-        """What the chains say of a split."""
-        return as_members(self._likelihood, self._up_to_date(name, draws).arrays)
+        """Returns the predictions of a split by all chains."""
+        arrays = pytrees.merged(self._up_to_date(name, draws).arrays)
+        arrays = {key: one.astype(np.float32, copy=False) for key, one in arrays.items()}
+        num_each = len(self._known[name].counts)
+        num_chains = len(next(iter(arrays.values()))) // num_each
+        return self._likelihood.predictive(arrays, member_of(num_chains, num_each))
 
     def average_draw(self, name: str, draws: Draws) -> dict[str, np.ndarray]:
-        """The mean `Predictive.scores` [C] of single draws on a split, by name."""
+        """Returns the mean `Predictive.scores` [C] of single draws on a split, by name."""
         scores = self._up_to_date(name, draws).scores
         return {key: np.mean([one[key] for one in scores], axis=0) for key in scores[0]}
 
     def note_fewer(self, draws: Draws) -> None:
-        """Says that fewer draws predict than are kept and asked for; the main process's."""
+        """Notes, on the main process, that fewer draws predict than are kept and asked for."""
         num_kept = len(draws.kept)
         if draws.num_that_fit < min(num_kept, self._most):
             note(
@@ -83,40 +85,34 @@ class DrawPredictions:
             )
 
     def _up_to_date(self, name: str, draws: Draws) -> _Predicted:
-        numbers = processes.from_main(lambda: draws.predicting(self._most).tolist())
-        before = self._known.get(name)
-        if before is None or before.numbers != numbers[: len(before.numbers)]:
-            before = _Predicted([], {}, np.zeros(0, int), [])
-        new = numbers[len(before.numbers) :]
-        if new:
-            before = self._with_draws(name, before, new, draws)
-        self._known[name] = before
-        return before
-
-    def _with_draws(
-        self, name: str, before: _Predicted, new: list[int], draws: Draws
-    ) -> _Predicted:
-        kept = draws.positions(np.array(new))[0] if processes.is_main() else {}
-        shapes = processes.from_main(lambda: jax.tree.map(np.shape, kept))
-        params = processes.tree_from_main(
-            kept
-            or jax.tree.map(
-                lambda shape: np.zeros(shape, np.float32),
-                shapes,
-                is_leaf=lambda one: not isinstance(one, dict),
-            )
-        )
-        targets = self._dataset.targets(name)
-        rows = targets, np.ones(len(targets), bool)
-        arrays, counts, scores = before.arrays, before.counts, list(before.scores)
-        for k in range(len(new)):
+        numbers = tuple(processes.from_main(lambda: draws.predicting(self._most).tolist()))
+        found = self._known.get(name, _Predicted())
+        if found.numbers != numbers[: len(found.numbers)]:
+            found = _Predicted()
+        new = numbers[len(found.numbers) :]
+        params = _read(draws, new) if new else {}
+        targets = self._dataset.targets(name) if new else ()
+        for k, number in enumerate(new):
             predicted = self._predict(pytrees.at(params, np.s_[:, k]), name)
-            scores.append(jax.tree.map(np.asarray, self._score(dict(predicted), *rows)))
+            score = self._score(dict(predicted), targets, np.ones(len(targets), bool))
             own = pytrees.at(predicted, np.s_[:, None])
-            if arrays:
-                own = {key: np.concatenate([arrays[key], one], 1) for key, one in own.items()}
-            arrays, counts = self._likelihood.pooled({**arrays, **own}, np.append(counts, 1))
-        return _Predicted(before.numbers + new, arrays, counts, scores)
+            if found.arrays:
+                own = {key: np.concatenate([found.arrays[key], one], 1) for key, one in own.items()}
+            pooled = self._likelihood.pooled({**found.arrays, **own}, np.append(found.counts, 1))
+            scores = (*found.scores, jax.tree.map(np.asarray, score))
+            found = _Predicted((*found.numbers, number), *pooled, scores)
+        self._known[name] = found
+        return found
+
+
+def _read(draws: Draws, numbers: Sequence[int]) -> Any:
+    """Reads parameters [C, K, ...] of draws, on the main process for all."""
+    kept = draws.positions(np.array(numbers))[0] if processes.is_main() else {}
+    shapes = processes.from_main(lambda: jax.tree.map(np.shape, kept))
+    like = jax.tree.map(
+        lambda shape: np.zeros(shape, np.float32), shapes, is_leaf=lambda x: not isinstance(x, dict)
+    )
+    return processes.tree_from_main(kept or like)
 
 
 def predict_in_passes(
@@ -125,13 +121,13 @@ def predict_in_passes(
     shape: tuple[int, int],
     likelihood: Likelihood,
 ) -> Predictive:
-    """What members say of inputs by their estimators, pooled for some examples at a time.
+    """Predicts inputs by the estimators of members, pooled for some examples at a time.
 
     Args:
-        predict: of inputs [N, ...], arrays [M * K, N, ...].
-        inputs: [N, ...].
-        shape: (M, K), members and estimators of each.
-        likelihood: makes the predictive, and pools estimators.
+        predict: Function from inputs [N, ...] to arrays [M * K, N, ...].
+        inputs: Inputs [N, ...].
+        shape: Numbers (M, K) of members and of estimators of each.
+        likelihood: Likelihood that makes the predictive, and pools estimators.
     """
     num_members, num_each = shape
     if num_each == 1:
@@ -143,13 +139,13 @@ def predict_in_passes(
 
 
 def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: Any) -> Arrays:
-    """Means [C] over N examples of the scores of one draw of every chain.
+    """Computes means [C] over N examples of the scores of one draw of every chain.
 
     Args:
-        likelihood: of the task.
-        predicted: [C, N, ...].
-        targets: [N].
-        mask: [N], of the examples that are no padding.
+        likelihood: Likelihood of the task.
+        predicted: Predictions [C, N, ...].
+        targets: Targets [N].
+        mask: Mask [N], false for padding.
 
     Returns:
         `Predictive.scores`, by name.
@@ -158,14 +154,6 @@ def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: A
         name: jnp.sum(jnp.where(mask, one, 0), axis=-1) / jnp.sum(mask)
         for name, one in likelihood.each_score(predicted, targets).items()
     }
-
-
-def as_members(likelihood: Likelihood, arrays: Arrays) -> Predictive:
-    """Estimators [C, K, N, ...] of chains as predictions [C * K, N, ...], float32."""
-    flat = {name: one.astype(np.float32, copy=False) for name, one in arrays.items()}
-    return likelihood.predictive(
-        pytrees.merged(flat), member_of(*next(iter(arrays.values())).shape[:2])
-    )
 
 
 def member_of(num_members: int, num_estimators: int) -> np.ndarray | None:
@@ -179,14 +167,14 @@ def member_of(num_members: int, num_estimators: int) -> np.ndarray | None:
 def draw_scalars(
     likelihood: Likelihood, examples: np.ndarray, predicted: Arrays, targets: Any, mask: Any
 ) -> Arrays:
-    """What is recorded of the predictions of a draw of every chain.
+    """Computes what is recorded of the predictions of a draw of every chain.
 
     Args:
-        likelihood: of the task.
-        examples: [n], numbers of some examples.
-        predicted: [C, N, ...].
-        targets: [N].
-        mask: [N], of the examples that are no padding.
+        likelihood: Likelihood of the task.
+        examples: Numbers [n] of some examples.
+        predicted: Predictions [C, N, ...].
+        targets: Targets [N].
+        mask: Mask [N], false for padding.
 
     Returns:
         Scores [C], and log-probabilities [C, n] of the targets of these examples, by a name with a

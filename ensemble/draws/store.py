@@ -6,8 +6,9 @@ import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict, unflatten_dict
@@ -26,50 +27,29 @@ _JOINED = ".joined"
 """What names of files end with that have the draws of more chains."""
 MAX_BYTES = 1 << 28
 """The size of the variables of all draws that predict."""
-
-
-class _Chunk(NamedTuple):
-    """What stays in memory of one file.
-
-    Attributes:
-        path: of the file.
-        first: number of its first draw.
-        end: number after its last.
-        scalars: [C, T] each.
-        numbers: [K], of the draws whose positions the file holds.
-    """
-
-    path: epath.Path
-    first: int
-    end: int
-    scalars: dict[str, np.ndarray]
-    numbers: np.ndarray
-
-    @classmethod
-    def of(cls, path: epath.Path, arrays: Mapping[str, np.ndarray]) -> "_Chunk":
-        """Makes it of the arrays of a file."""
-        first, end = map(int, arrays["range"])
-        return cls(path, first, end, _below(_SCALARS, arrays), arrays["numbers"])
+Arrays = dict[str, np.ndarray]
 
 
 class Draws:
     """Scalars of every draw and positions of some, of C chains; draws are numbered from 0.
 
-    Scalars are read once and then kept in memory, positions are read when they are asked for.
+    A file `NNNNNNNNN.npz` has the draws from that number on: `range`, its first draw and the one
+    after its last; `scalars/NAME`, [C, T]; `positions/NAME`, [C, K, ...], of the draws `numbers`,
+    [K]. All but positions are read once and then kept in memory.
 
     Args:
-        directory: local or remote; the first `append` creates it.
+        directory: Local or remote directory, which the first `append` creates.
     """
 
     def __init__(self, directory: epath.Path):
         self.directory = directory
         self._manifest = Manifest(directory.parent)
-        self._known: list[_Chunk] | None = None
+        self._known: list[Arrays] | None = None
 
     @property
     def end(self) -> int:
         """How many draws a chain has: the number of the next one."""
-        return self._chunks()[-1].end if self._chunks() else 0
+        return _end(self._chunks())
 
     def append(
         self,
@@ -82,51 +62,46 @@ class Draws:
         """Writes draws first..end-1, whole or not at all.
 
         Args:
-            first: number of the first draw: `end` of those before.
-            end: number after the last draw.
-            scalars: [C, T] each, T = end - first > 0; the same names in every chunk.
-            positions: nested dict of [C, K, ...]: the parameters at some of these draws.
-            position_numbers: [K], ascending, of those draws; K may be 0.
+            first: Number of the first draw: `end` of those before.
+            end: Number after the last draw.
+            scalars: Arrays [C, T], T = end - first > 0; the same names in every chunk.
+            positions: Nested dict of parameters [C, K, ...] at some of these draws.
+            position_numbers: Numbers [K] of those draws, ascending; K may be 0.
 
         Raises:
-            ValueError: the draws do not continue those before.
             InputError: the draws before cannot be read.
             OSError: the file cannot be written.
         """
-        if first != self.end:
-            raise ValueError(f"draws {first} to {end - 1} do not continue {self.end} draws")
-        leaves = flatten_dict(positions, sep="/")
-        arrays = {
+        assert first == self.end, f"draws {first} to {end - 1} do not continue {self.end} draws"
+        chunk = {
             "range": np.array([first, end]),
             "numbers": np.array(position_numbers, np.int64),
             **{_SCALARS + name: np.array(values) for name, values in scalars.items()},
-            **{_POSITIONS + name: np.asarray(leaf) for name, leaf in leaves.items()},
         }
+        leaves = flatten_dict(positions, sep="/")
+        arrays = chunk | {_POSITIONS + name: np.asarray(leaf) for name, leaf in leaves.items()}
         self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.directory / f"{first:09d}.npz"
-        self._manifest.write(path, _packed(arrays))
-        self._chunks().append(_Chunk.of(path, arrays))
+        self._manifest.write(self._path(chunk), _packed(arrays))
+        self._chunks().append(chunk)
 
     def truncate(self, end: int) -> None:
         """Removes the files of draws `end` and later, which a resumed run takes again.
 
         Args:
-            end: the number of draws that the checkpoint knows of.
+            end: Number of draws that the checkpoint knows of.
 
         Raises:
             InputError: draws before `end` are missing, damaged or of another run; nothing is
                 removed then.
             OSError: a file cannot be removed.
         """
-        files = _list(self.directory)
-        chunks = self._read_chunks([path for first, path in files if first < end])
-        stored = chunks[-1].end if chunks else 0
-        if stored != end:
+        chunks = self._read_chunks(end)
+        if _end(chunks) != end:
             raise InputError(
-                f"{self.directory} has chunks of {stored} draws, and the checkpoint is at draw "
-                f"{end}, which must end a chunk; start the run again in a new --workdir"
+                f"{self.directory} has chunks of {_end(chunks)} draws, and the checkpoint is at "
+                f"draw {end}, which must end a chunk; start the run again in a new --workdir"
             )
-        for path in (path for first, path in files if first >= end):
+        for path in (path for first, path in self._files() if first >= end):
             logger.warning("%s is later than the checkpoint: its draws are repeated.", path)
             self._manifest.remove(path)
         self._known = chunks
@@ -135,29 +110,27 @@ class Draws:
         """Puts the draws of other chains beside these, in files that `join` gives their names.
 
         Args:
-            others: As many draws, or more, of other chains.
+            others: Draws of other chains, as many or more.
 
         Raises:
             InputError: Draws cannot be read.
         """
         scalars = others.scalars()
         for chunk in self._chunks():
-            here = slice(chunk.first, chunk.end)
-            arrays: dict[str, Any] = self._manifest.read_npz(chunk.path)
-            for name in chunk.scalars:
-                both = [arrays[_SCALARS + name], scalars[name][:, here]]
-                arrays[_SCALARS + name] = np.concatenate(both)
-            if len(chunk.numbers):
-                theirs = flatten_dict(others.positions(chunk.numbers)[0], sep="/")
-                for name, leaf in theirs.items():
-                    arrays[_POSITIONS + name] = np.concatenate([arrays[_POSITIONS + name], leaf])
-            write_file(chunk.path.with_name(chunk.path.name + _JOINED), _packed(arrays))
+            here = slice(*chunk["range"])
+            theirs = {_SCALARS + name: values[:, here] for name, values in scalars.items()}
+            if len(chunk["numbers"]):
+                leaves = flatten_dict(others.positions(chunk["numbers"])[0], sep="/")
+                theirs |= {_POSITIONS + name: leaf for name, leaf in leaves.items()}
+            arrays, path = self._manifest.read_npz(self._path(chunk)), self._path(chunk)
+            both = {name: np.concatenate([arrays[name], leaf]) for name, leaf in theirs.items()}
+            write_file(path.with_name(path.name + _JOINED), _packed(arrays | both))
 
     def join(self, takes: bool) -> None:
         """Takes what `joined` has written in place of what was, or removes it.
 
         Args:
-            takes: Whether the checkpoint has all chains.
+            takes: If True, the checkpoint has all chains.
         """
         left = self.directory.glob(f"*{_JOINED}") if self.directory.exists() else ()
         for path in left:
@@ -169,23 +142,21 @@ class Draws:
                 path.unlink()
         self._known = None
 
-    def scalars(self, first: int = 0) -> dict[str, np.ndarray]:
+    def scalars(self, first: int = 0) -> Arrays:
         """Returns scalars [C, T] of the draws `first` and later; an empty dict if there are none.
 
         Raises:
             InputError: a file is missing, damaged or not of this program.
         """
-        kept = [chunk for chunk in self._chunks() if chunk.end > first]
-        skipped = max(first - kept[0].first, 0) if kept else 0
-        return {
-            name: np.concatenate([chunk.scalars[name] for chunk in kept], axis=1)[:, skipped:]
-            for name in (kept[0].scalars if kept else ())
-        }
+        kept = [chunk for chunk in self._chunks() if chunk["range"][1] > first]
+        skipped = max(first - kept[0]["range"][0], 0) if kept else 0
+        joined = _joined([_below(_SCALARS, chunk) for chunk in kept])
+        return {name: values[:, skipped:] for name, values in joined.items()}
 
     @property
     def kept(self) -> np.ndarray:
         """Numbers [K] of the draws whose positions are stored, ascending."""
-        return np.concatenate([np.zeros(0, np.int64), *(chunk.numbers for chunk in self._chunks())])
+        return np.concatenate([np.zeros(0, int), *(one["numbers"] for one in self._chunks())])
 
     def predicting(self, most: int) -> np.ndarray:
         """Numbers of the draws that predict: evenly spaced ones of those that are kept.
@@ -194,8 +165,8 @@ class Draws:
         2.5, ..., and until it does the earlier ones stay.
 
         Args:
-            most: of a chain; of many draws four fifths of so many predict at the least. They are
-                fewer where the variables of all chains would take more than `MAX_BYTES`.
+            most: Most draws of a chain. Of many draws at least four fifths of `most` predict,
+                fewer if the variables of all chains would take more than `MAX_BYTES`.
         """
         kept = self.kept
         if not len(kept):
@@ -209,15 +180,14 @@ class Draws:
     @functools.cached_property
     def num_that_fit(self) -> int:
         """Draws of all chains whose positions take no more than `MAX_BYTES`, from 1."""
-        chunk = next(one for one in self._chunks() if len(one.numbers))
-        of_draw = sum(leaf[:, 0].nbytes for leaf in self._read_positions(chunk).values())
-        return max(1, MAX_BYTES // of_draw)
+        one = self.positions(self.kept[:1])[0]
+        return max(1, MAX_BYTES // sum(leaf.nbytes for leaf in jax.tree.leaves(one)))
 
     def positions(self, numbers: np.ndarray | None = None) -> tuple[dict[str, Any], np.ndarray]:
         """Reads stored positions.
 
         Args:
-            numbers: of the draws; None: all that are kept.
+            numbers: Numbers of the draws; None: all that are kept.
 
         Returns:
             Nested dict of [C, K, ...] and the numbers [K] of their draws; an empty dict if there
@@ -226,55 +196,62 @@ class Draws:
         Raises:
             InputError: a file is missing, damaged or not of this program.
         """
-        chunks = self._chunks()
         numbers = self.kept if numbers is None else numbers
-        parts: list[dict[str, np.ndarray]] = []
-        for chunk in chunks:
-            chosen = np.isin(chunk.numbers, numbers)
+        parts = []
+        for chunk in self._chunks():
+            chosen = np.isin(chunk["numbers"], numbers)
             if chosen.any():
-                leaves = self._read_positions(chunk)
+                arrays = self._manifest.read_npz(self._path(chunk), (_POSITIONS,))
+                if not arrays:
+                    raise damaged(self._path(chunk))
+                leaves = _below(_POSITIONS, arrays)
                 parts.append({name: leaf[:, chosen] for name, leaf in leaves.items()})
-        joined = {
-            name: np.concatenate([part[name] for part in parts], axis=1)
-            for name in (parts[0] if parts else ())
-        }
-        return unflatten_dict(joined, sep="/"), numbers
+        return unflatten_dict(_joined(parts), sep="/"), numbers
 
-    def _chunks(self) -> list[_Chunk]:
+    def _path(self, chunk: Arrays) -> epath.Path:
+        return self.directory / f"{chunk['range'][0]:09d}.npz"
+
+    def _files(self) -> list[tuple[int, epath.Path]]:
+        """The files with the numbers of their first draws, in order."""
+        there = self.directory.iterdir() if self.directory.exists() else ()
+        named = [(_FILE_NAME.fullmatch(path.name), path) for path in there]
+        return sorted((int(match[1]), path) for match, path in named if match)
+
+    def _chunks(self) -> list[Arrays]:
         if self._known is None:
-            self._known = self._read_chunks([path for _, path in _list(self.directory)])
+            self._known = self._read_chunks()
         return self._known
 
-    def _read_chunks(self, paths: Sequence[epath.Path]) -> list[_Chunk]:
-        """Reads all but the positions of the files that follow each other from draw 0."""
-        chunks: list[_Chunk] = []
-        for path in paths:
-            first, stored = int(path.name.split(".")[0]), chunks[-1].end if chunks else 0
-            if first != stored:
+    def _read_chunks(self, end: int | None = None) -> list[Arrays]:
+        """Reads all but the positions of the files that follow each other from draw 0.
+
+        Args:
+            end: Number of a draw from which on files are left alone; None: read all files.
+        """
+        chunks: list[Arrays] = []
+        for first, path in self._files():
+            if first == end:
+                break
+            if first != _end(chunks):
                 raise InputError(
-                    f"{path.parent}: draws {stored} to {first - 1} are missing, their file was "
-                    "removed; start the run again in a new --workdir"
+                    f"{path.parent}: draws {_end(chunks)} to {first - 1} are missing, their file "
+                    "was removed; start the run again in a new --workdir"
                 )
             arrays = self._manifest.read_npz(path, ("range", "numbers", _SCALARS))
             if not arrays:  # Unfinished, and so later than any checkpoint.
                 break
-            chunks.append(_Chunk.of(path, arrays))
+            chunks.append(arrays)
         return chunks
 
-    def _read_positions(self, chunk: _Chunk) -> dict[str, np.ndarray]:
-        """Reads the positions of a chunk, [C, K, ...] by flat names."""
-        found = _below(_POSITIONS, self._manifest.read_npz(chunk.path, (_POSITIONS,)))
-        if not found:
-            raise damaged(chunk.path)
-        return found
+
+def _end(chunks: Sequence[Arrays]) -> int:
+    return int(chunks[-1]["range"][1]) if chunks else 0
 
 
-def _list(directory: epath.Path) -> list[tuple[int, epath.Path]]:
-    """The files with the numbers of their first draws, in order."""
-    if not directory.exists():
-        return []
-    named = [(_FILE_NAME.fullmatch(path.name), path) for path in directory.iterdir()]
-    return sorted((int(match[1]), path) for match, path in named if match)
+def _joined(parts: Sequence[Arrays]) -> Arrays:
+    """Joins arrays [C, T, ...] of draws that follow each other."""
+    names = parts[0] if parts else ()
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in names}
 
 
 def _packed(arrays: Mapping[str, Any]) -> bytes:
@@ -285,12 +262,9 @@ def _packed(arrays: Mapping[str, Any]) -> bytes:
     return content.getvalue()
 
 
-def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
+def _below(prefix: str, arrays: Arrays) -> Arrays:
+    there = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): array for name, array in there.items()}
 
 
 LOG_DENSITY, LOG_PROB, VALUE = "log_density", "log_prob_", "value:"
@@ -323,9 +297,9 @@ def fitted_draws(draws: Draws, live: Sequence[int], most: int) -> Fitted:
     """Reads the parameters of the draws that predict.
 
     Args:
-        draws: of the run.
-        live: numbers of the chains to take them from.
-        most: draws of a chain, as of `Draws.predicting`.
+        draws: Draws of the run.
+        live: Numbers of the chains to take them from.
+        most: Most draws of a chain, as of `Draws.predicting`.
 
     Returns:
         The draws, chain by chain; none where none is kept yet.

@@ -40,9 +40,9 @@ def _warning(code: str, text: str, **numbers: Any) -> Finding:
 
 
 def _agreement(results: Mapping[str, Any], posterior: Mapping[str, Any]) -> Iterator[Finding]:
-    names = {"rhat": "rhat_max", "ess_bulk": "ess_bulk_min", "rhat_by_chance": "rhat_chance"}
+    names = {"rhat": "rhat_max", "ess_bulk": "ess_bulk_min"}
     numbers: dict[str, Any] = {name: posterior.get(key) for name, key in names.items()}
-    rhat, ess, chance = numbers.values()
+    rhat, ess = numbers.values()
     who = plural(len(results["active_members"]), "chain")
     draws = f"{who} of {plural(posterior['num_samples'], 'draw')}"
     if not np.isfinite(np.array([rhat, ess], float)).all():
@@ -50,7 +50,7 @@ def _agreement(results: Mapping[str, Any], posterior: Mapping[str, Any]) -> Iter
         yield _warning("convergence", text, **numbers)
         return
     measured = f"R-hat is up to {rhat:.3f}, bulk ESS from {ess:,.0f}"
-    verdict = judge_chains(rhat, least_ess(posterior), chance)
+    verdict = judge_chains(rhat, least_ess(posterior))
     if verdict == AGREE:
         yield Finding("convergence", "good", f"Its {draws} agree: {measured}.", numbers)
     else:

@@ -53,11 +53,10 @@ def posterior_section(
         `converged`, whether no chain is left out, all agree by `judge_chains`, and no draw
         diverged; R-hat, ESS and the scalars that have the worst; over the draws mean `accept`,
         number of `divergences`, median absolute `energy_error` in nats, and `step_size` [C] of the
-        last one;
-        `num_gradients`; rates; and what was asked for. `rhat_chance` is what `rhat_max` of chains
-        that agree exceeds in 1% of runs. `monte_carlo` has mean, its standard error (MCSE) and 95%
-        interval, over chains, of the log density, and of scores of single draws on `tracked_split`;
-        no interval where it is not known. Of a sampler that accepts every step, `energy_variance`
+        last one; `num_gradients`; rates; and what was asked for. `monte_carlo` has mean, its
+        standard error (MCSE) and 95% interval of the log density, and of scores of single draws on
+        `tracked_split`; no interval where it is not known.
+        Of a sampler that accepts every step, `energy_variance`
         in nats^2 per step and parameter, and the relative error `sd_bias` of standard deviations
         that goes with it, in the mean over directions and in the worst one, None where that cannot
         be told. Where chains do not agree because each stays in a mode of its own, `modes` has the
@@ -113,7 +112,7 @@ def convergence_section(
         predictions.
     """
     ess = [one.ess_bulk for one in found.scalars.values()]
-    verdict = judge_chains(found.rhat_max, found.ess_min, found.rhat_chance)
+    verdict = judge_chains(found.rhat_max, found.ess_min)
     is_whole = len(counted[LOG_DENSITY]) == num_chains
     has_diverged = bool(np.any(counted.get("is_divergent", False)))
     predictive = predictive_section(counted, found, predicting)
@@ -132,7 +131,7 @@ def convergence_section(
             name: {
                 "mean": one.mean,
                 "mcse": one.mcse,
-                "interval": diagnostics.mean_interval(np.asarray(counted[name], np.float64)),
+                "interval": one.interval,
                 "interval_over": OVER,
             }
             for name, one in monte_carlo.scalars.items()

@@ -19,7 +19,7 @@ _SECTIONS = (
     "ensemble.report.distillation:SECTION",
     "ensemble.recommendation.section:SECTION",
     "ensemble.numpyro_models.section:SECTION",
-    "ensemble.walks.section:SECTION",
+    "ensemble.random_walk.section:SECTION",
 )
 
 

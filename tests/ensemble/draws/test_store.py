@@ -149,7 +149,7 @@ def test_what_does_not_follow_is_not_appended(tmp_path):
     directory = epath.Path(tmp_path) / "draws"
     draws = append_all(directory, [(0, 5)])
     for first in (4, 6):
-        with pytest.raises(ValueError, match="do not continue 5 draws"):
+        with pytest.raises(AssertionError, match="do not continue 5 draws"):
             draws.append(first, 8, scalars(first, 8), {}, [])
     assert files(directory) == ["000000000.npz"]
 

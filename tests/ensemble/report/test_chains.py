@@ -7,7 +7,7 @@ from ensemble.report.chains import chain_findings
 
 def results(**posterior):
     found = {
-        "rhat_max": 1.002, "ess_bulk_min": 900.0, "ess_tail_min": 800.0, "rhat_chance": 1.01,
+        "rhat_max": 1.002, "ess_bulk_min": 900.0, "ess_tail_min": 800.0,
         "rhat_worst": "x", "num_samples": 500, "num_warmup": 500, "converged": True,
         "accept": 0.85, "accept_by_chain": [0.85] * 4, "divergences": 0, "step_size": [0.1] * 4,
     }  # fmt: skip

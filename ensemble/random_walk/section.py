@@ -15,22 +15,17 @@ _INTERVALS = (
 
 
 def _contents(report: Mapping[str, Any]) -> list[str]:
-    """The moments of the density, and what their intervals are of."""
-    return [_moments_table(report["posterior"]), "", _INTERVALS]
-
-
-def _moments_table(posterior: Mapping[str, Any]) -> str:
-    """The moments of a density with their intervals, a dimension per line."""
-    names = ("mean", "variance")
-    rows = []
+    """The moments of the density with their intervals, a dimension per line."""
+    posterior, rows = report["posterior"], []
     for d, ess in enumerate(posterior["ess"]):
         row = [str(d)]
-        for name in names:
+        for name in ("mean", "variance"):
             ends = posterior[f"{name}_interval"][d]
             told = "[{:.6g}, {:.6g}]".format(*ends) if ends else "not known"
             row += [f"{posterior[name][d]:.6g}", told]
         rows.append([*row, f"{ess:.6g}"])
-    return grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
+    table = grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
+    return [table, "", _INTERVALS]
 
 
 def _sentence(report: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ import pytest
 
 import ensemble
 from ensemble import InputError
-from ensemble.walks import densities
+from ensemble.random_walk import densities
 
 
 def plane(positions):
@@ -44,10 +44,7 @@ def test_it_ends_when_it_is_worth_what_was_asked():
         ({"num_chains": 0}, "config.num_chains=0 must be a positive"),
         ({"sampler": {"step_size": 0.0}}, "config.sampler.step_size=0.0 must be a positive"),
         ({"sampler": {"num_samples": 3}}, "config.sampler.num_samples=3.*even"),
-        (
-            {"sampler": {"num_samples": 2**31}},
-            "2147483840 steps in all must be at most",
-        ),
+        ({"sampler": {"num_samples": 2**31}}, "num_samples=2147483648.*2000000000"),
         ({"sampler": {"num_warmup": -2}}, "config.sampler.num_warmup=-2"),
         ({"sampler": {"mass_matrix": "round"}}, "config.sampler.mass_matrix='round'"),
         (

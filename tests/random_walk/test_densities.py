@@ -8,7 +8,7 @@ import scipy.special
 import scipy.stats
 
 from ensemble import InputError
-from ensemble.walks import densities
+from ensemble.random_walk import densities
 
 
 def test_fast_powers_and_logarithms_are_right():
@@ -24,23 +24,11 @@ def test_fast_powers_and_logarithms_are_right():
     np.testing.assert_array_equal(ends, np.exp2([-126.0, -126.0, 127.0, 127.0, 127.0, np.nan]))
 
 
-@pytest.mark.parametrize(
-    ("weights", "locs", "scales", "is_fast"),
-    [
-        (densities.MIXTURE_WEIGHTS, densities.MIXTURE_LOCS, densities.MIXTURE_SCALES, True),
-        ((1,), (0.5,), (2,), True),
-        ((0.9, 0.1), (0, 0), (3, 10), True),
-        ((0.5, 0.5), (0, 100), (5, 1), False),  # Far apart: a ratio overflows.
-        ((0.5, 0.5), (1000, 1003), (2, 1), False),  # Far from zero: quadratics cancel.
-        ((0.3, 0.7), (-1, 1), (1e-3, 2e-3), False),  # Narrow: both.
-        ((0.4, 0.6), (-3, 3), (1, 1), False),  # A tie of the widest.
-        ((0.2, 0.3, 0.5), (-50, 0, 50), (2, 0.1, 2), False),
-        ((1,), (300,), (1,), False),
-    ],
-)
-def test_mixtures_are_those_of_scipy(weights, locs, scales, is_fast):
-    logdensity_fn = densities.gaussian_mixture(weights, locs, scales)
-    assert ("by_ratios" in logdensity_fn.__qualname__) == is_fast
+def test_the_mixture_is_that_of_scipy():
+    weights, locs, scales = (
+        getattr(densities, f"MIXTURE_{one}") for one in ("WEIGHTS", "LOCS", "SCALES")
+    )
+    logdensity_fn = densities.GAUSSIAN_MIXTURE.logdensity_fn
     offsets = np.concatenate([np.linspace(-12, 12, 241), [-1e3, 1e3]])
     x = np.add.outer(locs, np.multiply.outer(np.unique([*scales, 1]), offsets)).ravel()
     x = np.concatenate([x, [-1e4, 1e4]]).astype(np.float32)
@@ -53,14 +41,6 @@ def test_mixtures_are_those_of_scipy(weights, locs, scales, is_fast):
     # Beyond float32's range.
     assert np.isneginf(logdensity_fn(jnp.array([[-1e30], [1e30], [np.inf]]))).all()
     assert np.isnan(logdensity_fn(jnp.array([[np.nan]]))).all()
-
-
-def test_weights_are_normalised():
-    x = jnp.array([[0.3], [2.0]])
-    double = densities.gaussian_mixture((2, 6), (0, 1), (1, 2))(x)
-    np.testing.assert_allclose(
-        double, densities.gaussian_mixture((0.25, 0.75), (0, 1), (1, 2))(x), rtol=1e-6
-    )
 
 
 def test_the_correlated_gaussian_is_that_of_scipy():

@@ -1,0 +1,259 @@
+"""Steps of the random walk: pure functions of the chains and the number of the step.
+
+The random numbers are a function of (key, chain, step), by Threefry with all of its 20 rounds
+(Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), so that neither the number of
+devices, nor the blocks in which chains are moved, nor the chunks of steps change a draw. A call
+gives 64 bits: for a pair of steps, one for each dimension makes two normal moves (Box and Muller),
+and one makes the two uniforms of acceptance, so that no bit is made in vain.
+
+The tests of `walker.py` have the same in a few lines, which the fast way is compared with.
+"""
+
+import math
+import pathlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ensemble.methods.threefry import threefry
+from ensemble.random_walk.densities import LogDensityFn, fast_log2
+from ensemble.random_walk.moments import (
+    DRAWS_PER_BODY,
+    DRAWS_PER_COUNT,
+    Grid,
+    Pair,
+    Sums,
+    add_draw,
+    carry_counts,
+    count_draw,
+    finish_body,
+)
+
+# Random numbers.
+
+
+def uniform(bits: jax.Array) -> jax.Array:
+    """Numbers evenly from 0 to 1, never 0, of 32 random bits each."""
+    return (bits.astype(jnp.float32) + 0.5) * np.float32(2**-32)
+
+
+def normal_pair(bits_radius: jax.Array, bits_angle: jax.Array) -> Pair:
+    """Two independent standard normal numbers (Box and Muller 1958).
+
+    The angle lies within 45 degrees of an axis, where sine and cosine are short polynomials (those
+    of Cephes' sinf.c); the lowest two bits choose the axis.
+    """
+    radius = jnp.sqrt(np.float32(-2 * math.log(2)) * fast_log2(uniform(bits_radius)))
+    radius = jnp.where((bits_angle & 1) == 1, -radius, radius)
+    angle = bits_angle.astype(jnp.int32).astype(jnp.float32) * np.float32(math.pi / 2**33)
+    # Horner's form throughout: it leaves compilers one way to contract it, so one rounding.
+    x = angle * angle
+    sine = ((-1.9515295891e-4 * x + 8.3321608736e-3) * x - 1.6666654611e-1) * x * angle + angle
+    cosine = (2.443315711809948e-5 * x - 1.388731625493765e-3) * x + 4.166664568298827e-2
+    cosine = (cosine * x - 0.5) * x + 1
+    is_swapped = (bits_angle & 2) == 2
+    return (
+        radius * jnp.where(is_swapped, sine, cosine),
+        radius * jnp.where(is_swapped, cosine, sine),
+    )
+
+
+def streams(rng_key: jax.Array, num_dims: int) -> tuple[jax.Array, jax.Array]:
+    """Derives keys of Threefry from a typed key: [2, D, 1] for the moves, [2] for acceptance."""
+    key_moves, key_accept = jax.random.split(rng_key)
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key_moves, jnp.arange(num_dims))
+    return jax.random.key_data(keys).T[..., None], jax.random.key_data(key_accept)
+
+
+def draw_pairs(keys: Pair, chains: jax.Array, pairs: jax.Array) -> tuple[Pair, Pair]:
+    """Makes the random numbers of pairs of steps: pair p has steps 2p and 2p + 1.
+
+    Args:
+        keys: Result of `streams`.
+        chains: Numbers of the chains, [C] uint32.
+        pairs: Numbers of the pairs, [P] uint32.
+
+    Returns:
+        `(moves, uniforms)`, for the earlier and the later steps each: standard normal numbers
+        [P, D, C], and uniforms [P, C] for acceptance.
+    """
+    bits = threefry(keys[0], chains, pairs[:, None, None])
+    accept = threefry(keys[1], chains, pairs[:, None])
+    return normal_pair(*bits), (uniform(accept[0]), uniform(accept[1]))
+
+
+def scale_moves(factor: jax.Array, normals: jax.Array) -> jax.Array:
+    """Scales normal numbers [..., D, C] by a number, by [D] numbers, or by a triangle [D, D]."""
+    if factor.ndim < 2:
+        return normals * (factor[:, None] if factor.ndim else factor)
+    # A sum and no product of matrices: the order of its terms must not depend on the shapes.
+    return jnp.sum(factor[:, :, None] * normals[..., None, :, :], axis=-2)
+
+
+def metropolis(
+    logdensity_fn: LogDensityFn,
+    position: jax.Array,
+    log_density: jax.Array,
+    move: jax.Array,
+    accept: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Takes one step of all chains; rejects a proposal whose log density is NaN or +inf.
+
+    Args:
+        logdensity_fn: Function from positions [C, D] to log densities [C] in nats.
+        position: Positions [D, C].
+        log_density: Log densities [C] at these.
+        move: Differences of the proposals, [D, C].
+        accept: Uniform numbers [C].
+
+    Returns:
+        Positions and log densities after the step; [C] whether the proposal was accepted, and
+        whether its log density was a number.
+    """
+    proposal = position + move
+    proposed = logdensity_fn(proposal.T)
+    is_valid = proposed < jnp.inf
+    is_accepted = is_valid & (accept < jnp.exp(proposed - log_density))
+    position = jnp.where(is_accepted, proposal, position)
+    return position, jnp.where(is_accepted, proposed, log_density), is_accepted, is_valid
+
+
+# The fast way.
+
+
+class Chains(NamedTuple):
+    """The chains on the devices, B blocks of L; those beyond the number asked for are padding.
+
+    Attributes:
+        position: Positions [B, D, L].
+        log_density: Log densities [B, L], nats.
+        accepted: Proposals accepted since the sums began, [B, L] int32.
+        invalid: Proposals rejected because their log density was NaN or +inf, [B, L] int32.
+    """
+
+    position: Any
+    log_density: Any
+    accepted: Any
+    invalid: Any
+
+
+class Span(NamedTuple):
+    """Steps that are taken, scalars on the devices.
+
+    Attributes:
+        pair: Number of the first pair of steps since the start, uint32.
+        done: Draws in the sums before, int32.
+        count: Number of steps, even, int32.
+    """
+
+    pair: Any
+    done: Any
+    count: Any
+
+
+def move_blocks(
+    logdensity_fn: LogDensityFn,
+    num_chains: int,
+    axis: str,
+    chains: Chains,
+    sums: Sums,
+    counts: Pair,
+    keys: Pair,
+    factor: jax.Array,
+    grid: Grid,
+    span: Span,
+) -> tuple[Chains, Sums, Pair]:
+    """Takes all steps of one block of chains after the other: it stays in the cache.
+
+    XLA:CPU computes again whatever two of its kernels need. So the random numbers of a body of
+    `DRAWS_PER_BODY` draws are made before the inner loop, each pair in one complex number, for a
+    kernel has one output; log densities are made once, by `_compute_once`; and the inner loop takes
+    one pair of steps, of which there is little else to compute again.
+
+    Args:
+        logdensity_fn: Log density of the target, in float32.
+        num_chains: Number of chains, without padding.
+        axis: Axis of the mesh over which blocks lie; this function is mapped over its devices.
+        chains: B blocks of this device.
+        sums: Sums of these.
+        counts: Two arrays [1, D, K + 2] int32: a histogram, and what `carry_counts` has moved out
+            of it, in units of 2^24.
+        keys: Result of `streams`.
+        factor: Factor of the moves, as of `scale_moves`.
+        grid: Grid of the sums.
+        span: Steps to take.
+    """
+    num_blocks, num_lanes = chains.log_density.shape
+    blocks = jnp.arange(num_blocks, dtype=jnp.uint32)
+    blocks = lax.axis_index(axis).astype(jnp.uint32) * num_blocks + blocks
+
+    def of_block(counts: jax.Array, block: Any) -> tuple[jax.Array, Any]:
+        number, *moving = block
+        numbers = number * num_lanes + jnp.arange(num_lanes, dtype=jnp.uint32)
+
+        def body(i: jax.Array, carry: Any) -> Any:
+            chains, sums, counts = carry
+            first = jnp.maximum(i * DRAWS_PER_BODY, span.done)
+            end = jnp.minimum((i + 1) * DRAWS_PER_BODY, span.done + span.count)
+            pair = span.pair + ((first - span.done) // 2).astype(jnp.uint32)
+            pairs = pair + jnp.arange(DRAWS_PER_BODY // 2, dtype=jnp.uint32)
+            moves, uniforms = draw_pairs(keys, numbers, pairs)
+            paired_moves = lax.complex(*(scale_moves(factor, one) for one in moves))
+            paired_uniforms = lax.complex(*uniforms)
+            compute = _compute_once(logdensity_fn, end > first)
+
+            def step(j: jax.Array, carry: tuple[Chains, Any]) -> tuple[Chains, Any]:
+                chains, pending = carry
+                move = lax.dynamic_index_in_dim(paired_moves, j, keepdims=False)
+                accept = lax.dynamic_index_in_dim(paired_uniforms, j, keepdims=False)
+                for part in (jnp.real, jnp.imag):
+                    position, log_density, is_accepted, is_valid = metropolis(
+                        compute, chains.position, chains.log_density, part(move), part(accept)
+                    )
+                    accepted, invalid = chains.accepted + is_accepted, chains.invalid + ~is_valid
+                    chains = Chains(position, log_density, accepted, invalid)
+                    pending = add_draw(pending, grid.origin, position)
+                return chains, pending
+
+            chains, pending = lax.fori_loop(0, (end - first) // 2, step, (chains, sums.pending))
+            sums = finish_body(sums._replace(pending=pending), end % DRAWS_PER_BODY == 0)
+            counts = lax.cond(
+                end % DRAWS_PER_COUNT == 0,
+                lambda: count_draw(counts, grid, chains.position, numbers < num_chains),
+                lambda: counts,
+            )
+            return chains, sums, counts
+
+        first = span.done // DRAWS_PER_BODY
+        end = -(-(span.done + span.count) // DRAWS_PER_BODY)
+        *moved, counts = lax.fori_loop(first, end, body, (*moving, counts))
+        return counts, moved
+
+    total, (chains, sums) = lax.scan(of_block, counts[0][0], (blocks, chains, sums))
+    return chains, sums, carry_counts(total[None], counts[1])
+
+
+def _compute_once(logdensity_fn: LogDensityFn, always: jax.Array) -> LogDensityFn:
+    """Keeps XLA:CPU from computing a cheap log density again in every kernel that needs it.
+
+    Args:
+        logdensity_fn: Log density in float32.
+        always: True, which the compiler does not know: it stores what a branch returns.
+    """
+
+    def on_cpu(positions: jax.Array) -> jax.Array:
+        return lax.cond(always, logdensity_fn, lambda x: jnp.zeros(len(x), jnp.float32), positions)
+
+    # Elsewhere a branch would cost more than it saves.
+    return lambda positions: lax.platform_dependent(positions, cpu=on_cpu, default=logdensity_fn)
+
+
+def compiler_options(platform: str) -> dict[str, Any]:
+    """Chooses vectors of 512 bits if a CPU has them: XLA's default is 256, and these loops gain."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if platform == "cpu" and cpuinfo.exists() and " avx512f " in cpuinfo.read_text():
+        return {"xla_cpu_prefer_vector_width": 512}
+    return {}

@@ -1,0 +1,165 @@
+"""Random-walk Metropolis: thousands to millions of chains walk, and only sums are kept.
+
+A step is one step of every chain; the warm-up, which tunes the moves, comes before the first.
+`walker.py` does the walking. To the runtime all chains are one member, with programs of its own.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import ml_collections
+import numpy as np
+
+from ensemble.random_walk.summary import MAX_RHAT, quantiles, summarise
+from ensemble.random_walk.task import DensityTask
+from ensemble.random_walk.walker import Walker
+from ensemble.report import charts, plots
+from ensemble.report.svg import Chart
+from ensemble.runtime.algorithm import Algorithm
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.feed import Fixed
+from ensemble.runtime.method import Method, Report
+from ensemble.sharding import processes
+
+SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Levels of the quantiles in a report."""
+_MAX_SHOWN = 10  # Dimensions whose moments are scalars of TensorBoard.
+_TITLES = {
+    "posterior/mean_00": "mean",
+    "posterior/variance_00": "variance",
+    "posterior/accept": "accepted",
+    "posterior/rhat_max": "R-hat",
+    "posterior/nested_rhat_max": "nested R-hat",
+    "posterior/ess_min": "ESS",
+    "posterior/samples_per_second": "samples/s",
+    "posterior/ess_per_second": "ESS/s",
+}
+_MOMENTS = ("mean", "mcse_mean", "variance", "mcse_variance")
+
+
+def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method:
+    """Makes the method of a configuration.
+
+    Raises:
+        InputError: The density or the number of chains cannot be used.
+    """
+    steps, devices = config.sampler.num_samples, processes.devices(config.num_devices)
+
+    def algorithm(placed: Devices, numbers: Sequence[int]) -> Algorithm:
+        nothing: Any = None  # The walker has programs of its own, of all chains.
+        walker = Walker(config, task.density, placed)
+        return Algorithm(nothing, nothing, nothing, steps, Fixed(), programs=walker)
+
+    return Method(
+        config=config,
+        task=task,
+        num_members=1,
+        place=lambda number: Devices(number, devices, groups=len(devices)),
+        algorithm=algorithm,
+        report=WalkReport(
+            config, task, f"lower config.sampler.step_size={config.sampler.step_size}"
+        ),
+        steps_per_epoch=config.log_every_steps,
+        num_steps=steps,
+        examples_before=lambda step: step * config.num_chains,
+        may_end_early=any(config.stop_when.values()),
+    )
+
+
+class WalkReport(Report):
+    """Report of a run of random walks."""
+
+    noun = "chain"
+    charts: ClassVar[Mapping[str, str]] = {}
+
+    def rate(self, examples_per_second: float) -> dict[str, float]:
+        """Samples a second."""
+        return {"posterior/samples_per_second": examples_per_second}
+
+    def monitored(self, run: Any) -> dict[str, float]:
+        """Moments with their errors, and convergence."""
+        if not run.loop.step:
+            return {}
+        found = self.sections(run, run.clock.timing())["posterior"]
+        names = ("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second")
+        scalars = {name: found[name] for name in names}
+        scalars |= {"invalid": found["num_invalid"], "stuck": found["num_stuck"]}
+        moments = {name: found[name] for name in _MOMENTS}
+        moments |= {f"quantile_{share}": one for share, one in found["quantiles"].items()}
+        for d in range(min(len(found["mean"]), _MAX_SHOWN)):
+            scalars |= {f"{name}_{d:02d}": values[d] for name, values in moments.items()}
+        return {
+            f"posterior/{name}": float(value)
+            for name, value in scalars.items()
+            if value is not None and math.isfinite(value)
+        }
+
+    def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
+        """The moments of the first dimension, and what they are worth."""
+        return {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
+
+    def may_end(self, scalars: Mapping[str, float]) -> bool:
+        """Returns whether the chains have converged as `config.stop_when` asks.
+
+        Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
+        """
+        stop_when = self.config.stop_when
+        if not (stop_when.r_hat or stop_when.ess):
+            return False
+        # Chains that have not left their starts seem to be worth much: they must agree anyway.
+        names = ("rhat_max", "nested_rhat_max")
+        found = [scalars.get(f"posterior/{name}", np.inf) for name in names]
+        ess = scalars.get("posterior/ess_min", 0)
+        return max(found) < (stop_when.r_hat or MAX_RHAT) and ess > stop_when.ess
+
+    def figures(self, run: Any) -> dict[str, list[Chart]]:
+        """Histograms of the draws, one chart per dimension."""
+        summary = self._summary(run)[1]
+        return {"marginals": charts.marginals(summary["edges"], summary["cdf"])}
+
+    def _summary(self, run: Any) -> tuple[Any, dict[str, np.ndarray]]:
+        """The walk on the host, and what its sums say."""
+        walker, loop = run.algorithm.programs, run.loop
+        host = walker.to_host(loop.members.state)
+        num_left_out = self.config.sampler.num_warmup
+        return host, summarise(host, loop.step, num_left_out, walker.num_superchains)
+
+    def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+        """`posterior`, with moments, errors and quantiles [D]."""
+        host, summary = self._summary(run)
+        config, num_draws = self.config, run.loop.step
+        num_samples, rate = num_draws * config.num_chains, timing["member_examples_per_second"]
+        ess_min = float(np.min(summary["ess"]))
+        accepted, invalid = (
+            int(one.sum(dtype=np.int64)) for one in (host.chains.accepted, host.chains.invalid)
+        )
+        section = {
+            "rhat_max": float(np.max(summary["rhat"])),  # NaN is worse than any number.
+            "nested_rhat_max": float(np.max(summary["nested_rhat"])),
+            "ess_min": ess_min,
+            "accept": accepted / (num_samples or math.nan),
+            "num_invalid": invalid,
+            "num_stuck": int(np.isneginf(host.chains.log_density).sum()),
+            "num_warmup": config.sampler.num_warmup,
+            "num_samples": num_draws,
+            "num_chains": config.num_chains,
+            "num_total_samples": num_samples,
+            "samples_per_second": rate,
+            "ess_per_second": rate and rate * ess_min / num_samples,
+            "scale": host.factor.tolist(),
+            **{name: summary[name].tolist() for name in (*_MOMENTS, "ess")},
+        }
+        for name in ("mean_interval", "variance_interval"):  # Where it is not known, none.
+            section[name] = [
+                None if math.isnan(ends[0]) else ends for ends in summary[name].tolist()
+            ]
+        levels = quantiles(summary, SHARES).T.tolist()
+        section["quantiles"] = dict(zip(map(str, SHARES), levels, strict=True))
+        return {"posterior": section}
+
+    def write(self, run: Any) -> None:
+        """Draws the marginals."""
+        figures = self.figures(run)
+        if processes.is_main():
+            plots.write(run.where.work.plots, figures)

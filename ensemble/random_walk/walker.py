@@ -1,0 +1,328 @@
+"""Random-walk Metropolis of very many chains: nothing is stored, convergence is watched.
+
+Thousands of chains move together, and only sums over their draws are kept. Any number of devices,
+blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for the steps, and
+`moments.py` for the sums, and `summary.py` for what they say.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ensemble.errors import InputError, listed
+from ensemble.random_walk.block_kernel import Chains, Span, compiler_options, move_blocks, streams
+from ensemble.random_walk.densities import Density
+from ensemble.random_walk.moments import (
+    NUM_BINS,
+    NUM_SEGMENTS,
+    Grid,
+    Pair,
+    Sums,
+    join_counts,
+    max_span,
+    put_away,
+    segment_length,
+    split_counts,
+)
+from ensemble.runtime.algorithm import Start
+from ensemble.runtime.devices import Devices
+from ensemble.runtime.programs import Members, Told
+from ensemble.sharding import transfer
+from ensemble.sharding.mesh import ENSEMBLE
+from ensemble.storage.memory import check_memory
+
+CPU_LANES = 8192
+"""Numbers of one dimension that a CPU moves at a time: they stay in its cache."""
+ACCELERATOR_LANES = 131_072
+"""The same of an accelerator: an H100 is 4.3 times as fast with them."""
+_MULTIPLE = 16  # Floats of a vector: no chain is left to scalar code.
+_NUM_WINDOWS = 24  # Of the warm-up.
+_GAIN = 2.5  # Of the log scale by acceptance: near the targets its slope is -.3 to -.5.
+_MIN_SUPERCHAINS, _MAX_SUPERCHAINS = 16, 64
+_MAX_POOLED = 4096  # Chains that say how far the target spreads.
+_STATUS: Any = np.zeros(1, np.int8)
+"""The one member is well: a proposal without a log density is but rejected."""
+
+
+class Walk(NamedTuple):
+    """Everything that the next step needs; its size does not depend on the number of samples.
+
+    On the devices chains lie in B blocks of L lanes, the last axis, and the last ones pad. On the
+    host and in a checkpoint they lie along the first axis, whatever the devices, and
+    `sums.counts` is that of all devices.
+
+    Attributes:
+        keys: Result of `streams`; no step changes it.
+        factor: Factor of the moves: [], [D], or a lower triangle [D, D].
+        grid: Place where draws are expected.
+        chains: Positions and counts of proposals.
+        sums: Sums over the draws since the warm-up.
+        closed: Two arrays [B, S, D, L], the sums of closed segments.
+        counts: Two arrays [devices, D, K + 2] int32, as of `move_blocks`.
+    """
+
+    keys: Any
+    factor: Any
+    grid: Grid
+    chains: Chains
+    sums: Sums
+    closed: Any
+    counts: Any
+
+
+_PAIR: Any = (0, 0)
+_TEMPLATE = Walk(_PAIR, 0, Grid(0, 0), Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0)
+
+
+class Walker:
+    """The programs of a run of random walks, in place of those of the runtime.
+
+    To the runtime all chains are one member.
+
+    Args:
+        config: Configuration with `seed`, `num_chains` and `sampler`.
+        density: Density that is sampled.
+        devices: Placement with one group for each device.
+
+    Attributes:
+        length: Steps of a program, at most.
+        stride: Random numbers are made for pairs of steps.
+        num_kept: No parameters are kept.
+        num_superchains: Number of groups of neighbouring chains that share a start, for nested
+            R-hat: the largest divisor of `num_chains` up to 64, or `num_chains` if that is below
+            16, because few starts say nothing about others.
+
+    Raises:
+        InputError: the log density has the wrong shape, or there are too many chains.
+    """
+
+    length, stride, num_kept = 2**30, 2, 0
+
+    def __init__(self, config: Any, density: Density, devices: Devices):
+        self.config, self.density, self.devices = config, density, devices
+        num_chains, num_dims = config.num_chains, density.num_dims
+        density.check(num_chains)
+        max_lanes = CPU_LANES if devices.platform == "cpu" else ACCELERATOR_LANES
+        of_device = -(-num_chains // devices.mesh.shape[ENSEMBLE])
+        blocks = -(-of_device // max(max_lanes // num_dims, _MULTIPLE))
+        lanes = -(-of_device // (blocks * _MULTIPLE)) * _MULTIPLE
+        self._max_span = max_span(blocks * lanes)
+        self._blocks = blocks * devices.mesh.shape[ENSEMBLE], lanes
+        # Closed segments and open sums, positions, and copies of those that are placed or fetched.
+        floats = (2 * NUM_SEGMENTS + 16) * num_dims * math.prod(self._blocks)
+        check_memory(4 * floats, f"num_chains={num_chains}", "it, or use more samples of each")
+        groups = max(k for k in range(1, _MAX_SUPERCHAINS + 1) if num_chains % k == 0)
+        self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
+
+    # What the loop calls.
+
+    def start(self, found: Start) -> Members:
+        """Starts all chains, overdispersed, and tunes their moves.
+
+        Raises:
+            InputError: the log density at a start is NaN or +inf.
+        """
+        key_start, key_steps = jax.random.split(
+            jax.random.key(self.config.seed, impl="threefry2x32")
+        )
+        starts = np.asarray(self.density.start(key_start, self.num_superchains), np.float32)
+        position = np.repeat(starts, self.config.num_chains // self.num_superchains, axis=0)
+        log_density = np.asarray(jax.jit(self._logdensity)(position))
+        bad = np.flatnonzero(~(log_density < np.inf))
+        if len(bad):
+            raise InputError(
+                f"the log density is {log_density[bad[0]]} at the start of chains "
+                f"{listed(list(map(str, bad)), 5)}; it must be a number or -inf: fix it, or start "
+                "elsewhere"
+            )
+        forms = {
+            "identity": np.ones(()),
+            "diagonal": np.ones(self.density.num_dims),
+            "dense": np.eye(self.density.num_dims),
+        }
+        sampler, keys = self.config.sampler, streams(key_steps, self.density.num_dims)
+        factor = np.asarray(sampler.step_size * forms[sampler.mass_matrix], np.float32)
+        walk = self._begun(keys, factor, position, log_density, position)
+        return _members(self._tuned(walk) if sampler.num_warmup else walk)
+
+    def advance(
+        self, members: Members, shared: Any, first: int, count: int
+    ) -> tuple[Members, Told]:
+        """Takes steps of all chains; the devices are not waited for."""
+        walk = self._moved(members.state, self.config.sampler.num_warmup, first, count)
+        # It is known when the steps have been taken: no count is negative.
+        status = jnp.any(walk.chains.accepted < 0)[None].astype(jnp.int8)
+        return members._replace(state=walk), Told({}, {}, None, status)
+
+    def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
+        """The position of one chain."""
+        return {"position": jax.ShapeDtypeStruct((self.density.num_dims,), np.float32)}
+
+    def saved(self, members: Members) -> dict[str, Any]:
+        """Fetches what a checkpoint holds."""
+        leaves = jax.tree.leaves_with_path(self.to_host(members.state))
+        return {_name(path): leaf for path, leaf in leaves}
+
+    def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
+        """The inverse of `saved`, on any devices."""
+        host = jax.tree.map_with_path(lambda path, _: np.asarray(arrays[_name(path)]), _TEMPLATE)
+        return _members(self._to_devices(host))
+
+    # The walk.
+
+    def _begun(
+        self, keys: Any, factor: Any, position: np.ndarray, log_density: np.ndarray, around: Any
+    ) -> Walk:
+        """A walk without draws, which are expected among points `around`, [N, D]."""
+        num_chains, num_dims = position.shape
+
+        def zeros(*shape: int) -> Any:
+            return np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+
+        chains = Chains(position, log_density, *np.zeros((2, num_chains), np.int32))
+        sums = Sums(*(zeros(num_chains, num_dims) for _ in range(3)))
+        closed = zeros(num_chains, NUM_SEGMENTS, num_dims)
+        counts = np.zeros((num_dims, NUM_BINS + 2), np.int64)
+        grid = Grid.around(around)
+        return self._to_devices(Walk(keys, factor, grid, chains, sums, closed, counts))
+
+    def _tuned(self, walk: Walk) -> Walk:
+        """Tunes the moves to an acceptance, and begins the sums anew.
+
+        After each window of steps the log of the scale is moved by how far the share of proposals
+        that all chains have accepted is from the target, less and less in the second half: .44 in
+        one dimension and .234 in more (Roberts, Gelman & Gilks 1997; Gelman, Roberts & Gilks 1996).
+        In the middle, the moves get the shape of the target. All that is read is exact, so that any
+        devices find the same.
+        """
+        sampler, num_dims = self.config.sampler, self.density.num_dims
+        target = 0.44 if num_dims == 1 else 0.234
+        ends = 2 * np.linspace(0, sampler.num_warmup // 2, _NUM_WINDOWS + 1).astype(int)
+        ends = np.unique(ends).tolist()
+        middle, accepted = (len(ends) - 1) // 2, 0
+        factor, pooled = np.asarray(transfer.fetch(walk.factor)), []
+        for k, (first, end) in enumerate(itertools.pairwise(ends)):
+            walk = self._moved(walk, 0, first, end - first)
+            pooled.append(self._chainwise(walk.chains.position)[:_MAX_POOLED])
+            before, accepted = accepted, int(self._chainwise(walk.chains.accepted).sum())
+            share = (accepted - before) / (self.config.num_chains * (end - first))
+            change = np.exp(_GAIN / max(1, k - middle) * (share - target))
+            factor = np.asarray(factor * change, np.float32)
+            if k == middle and sampler.mass_matrix != "identity":
+                factor = _shape_of(np.concatenate(pooled[k // 2 :]), sampler.mass_matrix)
+                factor *= np.float32(2.4 / math.sqrt(num_dims))
+            walk = walk._replace(factor=transfer.put(factor, self.devices.sharding()))
+        chains = walk.chains
+        position, log_density = map(self._chainwise, (chains.position, chains.log_density))
+        around = np.concatenate(pooled[middle:])
+        return self._begun(transfer.fetch(walk.keys), factor, position, log_density, around)
+
+    def _moved(self, walk: Walk, before: int, done: int, count: int) -> Walk:
+        """Takes steps.
+
+        Args:
+            walk: Walk on the devices; its arrays are donated.
+            before: Number of steps before the sums began.
+            done: Number of draws in the sums.
+            count: Number of steps, even.
+        """
+        end = done + count
+        while done < end:
+            length = segment_length(done)
+            number = min(end - done, length - done % length, self._max_span)
+            span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(number))
+            keys, factor, grid, chains, sums, closed, counts = walk
+            chains, sums, counts = self.take_steps(chains, sums, counts, keys, factor, grid, span)
+            done += number
+            if done % length == 0:
+                sums, closed = self._put_away(sums, closed, np.int32(done // length - 1))
+            walk = Walk(keys, factor, grid, chains, sums, closed, counts)
+        return walk
+
+    # The devices.
+
+    @functools.cached_property
+    def take_steps(self) -> Callable[..., tuple[Chains, Sums, Pair]]:
+        """The program that takes steps: one for all chunks."""
+        spread, whole = self.devices.sharding(ENSEMBLE), self.devices.sharding()
+        # Nothing is differentiated and no device waits for another, so there is nothing for
+        # check_vma to check, and densities may hold loops that it would not understand.
+        move = jax.shard_map(
+            functools.partial(move_blocks, self._logdensity, self.config.num_chains, ENSEMBLE),
+            mesh=self.devices.mesh,
+            in_specs=(spread.spec,) * 3 + (whole.spec,) * 4,
+            out_specs=spread.spec,
+            check_vma=False,
+        )
+        # One sharding for all calls: one program.
+        options = compiler_options(self.devices.platform)
+        return jax.jit(
+            move, donate_argnums=(0, 1, 2), out_shardings=spread, compiler_options=options
+        )
+
+    @functools.cached_property
+    def _put_away(self) -> Callable[..., tuple[Sums, Any]]:
+        return jax.jit(
+            put_away, donate_argnums=(0, 1), out_shardings=self.devices.sharding(ENSEMBLE)
+        )
+
+    def _logdensity(self, positions: jax.Array) -> jax.Array:
+        """The density's, in float32."""
+        return jnp.asarray(self.density.logdensity_fn(positions), jnp.float32)
+
+    def to_host(self, walk: Walk) -> Walk:
+        """Fetches a walk."""
+        counts = join_counts(*transfer.fetch(walk.counts))
+        chainwise: Any = jax.tree.map(self._chainwise, walk[3:6])
+        return Walk._make((*transfer.fetch(walk[:3]), *chainwise, counts))
+
+    def _to_devices(self, host: Walk) -> Walk:
+        """The inverse of `to_host`."""
+        counts = np.zeros((2, self.devices.mesh.shape[ENSEMBLE], *host.counts.shape), np.int32)
+        counts[:, 0] = split_counts(host.counts)
+        blockwise = jax.tree.map(self._blockwise, host[3:6])
+        spread = transfer.put((*blockwise, tuple(counts)), self.devices.sharding(ENSEMBLE))
+        whole = transfer.put(host[:3], self.devices.sharding())
+        return Walk._make((*whole, *spread))
+
+    def _blockwise(self, leaf: np.ndarray) -> np.ndarray:
+        """Lays chains [C, ...] out in blocks [B, ..., L]; the last chain pads."""
+        chains = transfer.pad(leaf, math.prod(self._blocks), fill=None)
+        return np.moveaxis(chains.reshape(*self._blocks, *leaf.shape[1:]), 1, -1)
+
+    def _chainwise(self, leaf: jax.Array) -> np.ndarray:
+        """Fetches chains [C, ...]: the inverse of `_blockwise`."""
+        blocks = np.moveaxis(transfer.fetch(leaf), -1, 1)
+        return blocks.reshape(-1, *blocks.shape[2:])[: self.config.num_chains]
+
+
+def _members(walk: Walk) -> Members:
+    """All chains as one member."""
+    one: Any = np.zeros(1, np.int32)
+    return Members(one, _STATUS, one, walk)
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _shape_of(points: np.ndarray, form: str) -> np.ndarray:
+    """The standard deviations, or the triangle of the covariance, of points [N, D]."""
+    points = points.astype(np.float64)
+    spread = points.std(axis=0)
+    spread = np.where(spread > 0, spread, 1)
+    if form == "diagonal":
+        return spread.astype(np.float32)
+    count, num_dims = points.shape
+    correlation = (points - points.mean(axis=0)) / spread
+    correlation = correlation.T @ correlation / count
+    # A few points say little: towards no correlation, which is positive definite too.
+    share = count / (count + num_dims)
+    shrunk = share * correlation + (1 - share) * np.eye(num_dims)
+    return np.asarray(spread[:, None] * np.linalg.cholesky(shrunk), np.float32)
