@@ -13,7 +13,7 @@ known but the prior: the answer is the prior's, and says so.
 import json
 
 from ensemble import cli
-from ensemble.recommendation.answer import recommend
+from ensemble.recommendation.recommend import recommend
 
 
 def main(call: cli.Call) -> None:

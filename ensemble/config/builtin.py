@@ -974,7 +974,7 @@ class DataForm(NamedTuple):
     given: str = ""
 
 
-_S, _R = "ensemble.data.", "ensemble.recommendation.datasets:"
+_S, _R = "ensemble.data.", "ensemble.recommendation.dataset:"
 _TABLE = DataForm(
     _S + "tables.table_source:load_table",
     Table,
@@ -1123,12 +1123,12 @@ class Factorisation(OfData):
     """Keys of matrix factorisation, of watches or ratings."""
 
     chosen_by = "config.model='matrix_factorisation'"
-    restore = "ensemble.recommendation.watch_task:restore"
+    restore = "ensemble.recommendation.factorisation:restore"
     why_not_evaluated = (
         "has learned who watches what or rates it how, and evaluations are of predictions; its "
         "scores are in results.json, and `ensemble recommend` recommends"
     )
-    given = "ensemble.recommendation.datasets:given_interactions"
+    given = "ensemble.recommendation.dataset:given_interactions"
     num_factors: int = key(8, "length of the embeddings of users and items", gt=0)
 
 

@@ -1,0 +1,257 @@
+"""Interactions: who watched what, or rated what how, of files, data frames and MovieLens.
+
+MovieLens is read as TFDS prepares it. Nothing of it is in this repository: its licence forbids
+that. Watches can be generated, too, in the form of MovieLens and with its words: movies are items.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ensemble.data.own_arrays import local_path
+from ensemble.data.source import Request
+from ensemble.data.tables.table_files import reading
+from ensemble.data.tfds_sets import PreparedSet, broken, open_set
+from ensemble.errors import InputError, quoted, shown
+from ensemble.storage.memory import check_memory
+
+_USUAL: Mapping[str, tuple[str, ...]] = {
+    "user": ("user", "userid"),
+    "item": ("item", "itemid", "movie", "movieid"),
+    "rating": ("rating", "userrating"),
+    "weight": ("weight",),
+    "time": ("time", "timestamp"),
+    "title": ("title", "movietitle"),
+    "genre": ("genre", "genres"),
+}
+"""Usual names of columns by their meaning, in lower case and without underscores."""
+
+RANK = 8
+"""Rank of the planted factors of generated watches."""
+GENRES = ("Action", "Comedy", "Crime", "Drama", "Horror", "Musical", "Romance", "Western")
+_GENRE_SHARE = 0.6  # Of the variance of a movie's factors; the rest is its own.
+_MOVIE_SCALE = 0.5  # Taste moves a log-odds by 0.5 sqrt(8) = 1.4, one standard deviation.
+_LOG_ODDS = -5.5  # Of the least active user and a movie of ordinary popularity.
+_USUAL_MOVIES = 600  # With fewer to choose from, a user watches a larger share of them.
+_USERS_PER_BLOCK = 256
+_WATCH_STREAM, _AGAIN_STREAM = 3, 4  # 1 and 2 are those of batches.py.
+
+
+class Item(NamedTuple):
+    """Id of an item, its title, which is the id if it has none, and its first genre, if any."""
+
+    id: str
+    title: str
+    genre: str = ""
+
+
+class Interactions(NamedTuple):
+    """Pairs of a user and an item in the order of the data.
+
+    Attributes:
+        name: Name of the data set.
+        rows: Frame of columns `user` and `item`, numbers in order of appearance, and those of
+            `rating`, `weight` and `time` that the data have.
+        user_ids: Ids in the data, [N].
+        items: Names of the items, [M].
+        truth: Parameters that watches were generated from; None for real ones.
+    """
+
+    name: str
+    rows: pd.DataFrame
+    user_ids: list[str]
+    items: list[Item]
+    truth: Mapping[str, np.ndarray] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of users and of items."""
+        return len(self.user_ids), len(self.items)
+
+
+def read_frame(name: str, request: Request) -> pd.DataFrame:
+    """Reads `ratings:FILE`, or MovieLens as TFDS prepares it, such as `movielens/1m-ratings`.
+
+    Raises:
+        InputError: The data are not there, or cannot be read.
+    """
+    if name.startswith("movielens/"):
+        prepared = open_set(name, request.data_dir, request.prepares)
+        columns = ["user", "item", "rating", "time", "title", "genre"]
+        return pd.DataFrame(_ratings_of(prepared), columns=columns)
+    place = local_path(name.removeprefix("ratings:"))
+    if not place.is_file():
+        raise InputError(f"{name}: there is no file {place.absolute()}; check the path")
+    with reading(name):
+        if place.suffix.lower() == ".parquet":
+            return pd.read_parquet(place)
+        with open(place, encoding="utf-8-sig") as file:
+            mark = max(",;\t|", key=file.readline().count)
+        # Ids stay as they are written.
+        return pd.read_csv(place, sep=mark, dtype=str, encoding="utf-8-sig", index_col=False)
+
+
+def _ratings_of(prepared: PreparedSet) -> Iterator[tuple[Any, ...]]:
+    """Ratings of the split `train`, which is the only one."""
+    rows = range(prepared.sizes["train"])
+    genres = dict(enumerate(prepared.features["movie_genres"].feature.names))
+    try:
+        for fields in prepared.examples("train", rows):
+            user, item, title = (
+                fields[name].bytes_list.value[0].decode()
+                for name in ("user_id", "movie_id", "movie_title")
+            )
+            rating = fields["user_rating"].float_list.value[0]
+            time, genre = (
+                fields[name].int64_list.value[0] for name in ("timestamp", "movie_genres")
+            )
+            yield user, item, rating, time, title, genres[genre]
+    except (LookupError, UnicodeDecodeError) as error:
+        raise broken(prepared.directory, "a rating of train cannot be decoded") from error
+
+
+def of_frame(frame: pd.DataFrame, name: str, types: Mapping[str, str] | None) -> Interactions:
+    """Numbers the users and items of a frame with a row for each interaction.
+
+    Args:
+        frame: The frame.
+        name: Name of the data set.
+        types: Meanings of columns by name; None: by their usual names.
+
+    Raises:
+        InputError: A column is missing, or a row cannot be used.
+    """
+    found = types or {
+        column: meaning
+        for meaning, usual in _USUAL.items()
+        for column in frame
+        if str(column).lower().replace("_", "") in usual
+    }
+    meanings = [found[column] for column in frame if column in found]
+    if not {"user", "item"} <= set(meanings) or len(set(meanings)) < len(meanings):
+        raise InputError(
+            f"{name} has the columns {quoted([*map(str, frame)], 12)}, and needs one user and one "
+            "item, and each meaning once: rename columns, or set config.column_types, such as "
+            "'NAME=user, OTHER=item'"
+        )
+    frame = frame[[column for column in frame if column in found]]
+    frame = frame.rename(columns=found).reset_index(drop=True)
+    needed = [one for one in ("user", "item", "rating", "weight", "time") if one in frame]
+    rows = frame[needed].assign(
+        **{one: _numbers(frame[one], one) for one in needed if one not in ("user", "item")}
+    )
+    is_bad = rows.isna().to_numpy()
+    if is_bad.any() or not len(rows):
+        row, column = np.argwhere(is_bad)[0] if len(rows) else (0, 0)
+        value = shown(repr(frame[needed[column]].iloc[row])[:60]) if len(rows) else "nothing"
+        raise InputError(
+            f"{name}: row {row + 1} has the {needed[column]} {value}; each row needs a user and an "
+            "item, ratings are finite numbers, weights positive ones, and times numbers or dates "
+            "such as 2024-12-31: correct or remove the row"
+        )
+    ids = {}
+    for one in ("user", "item"):
+        # Whole numbers in a column of floats are whole numbers.
+        rows[one], ids[one] = pd.factorize(rows[one].convert_dtypes().astype(str))
+    first = frame[~rows["item"].duplicated()]
+    titles = first["title"].fillna("").astype(str) if "title" in first else ids["item"]
+    genres = first["genre"].fillna("").astype(str) if "genre" in first else [""] * len(first)
+    items = [
+        Item(one, title or one, genre.split("|")[0])
+        for one, title, genre in zip(ids["item"], titles, genres, strict=True)
+    ]
+    return Interactions(name, rows, ids["user"].tolist(), items)
+
+
+def _numbers(column: pd.Series, meaning: str) -> pd.Series:
+    """Numbers of a column, NaN where they cannot be used; times are seconds, or in their unit."""
+    values = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    if meaning == "time" and values.isna().all():
+        dates = pd.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
+        values = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
+    is_good = np.isfinite(values) & column.notna() & ((meaning != "weight") | (values > 0))
+    return values.where(is_good)
+
+
+def generate_watches(name: str, seed: int) -> Interactions:
+    """Generates watches from planted factors: few movies are popular, few users watch very much.
+
+    Every genre has a place among the factors, and its movies lie around it. A user's row that came
+    out without a watched or without an unwatched movie is drawn again.
+
+    Args:
+        name: Such as `watches:1000x600`, with the numbers of users and of movies.
+        seed: Equal arguments give equal watches.
+
+    Raises:
+        InputError: The numbers cannot be used, or memory cannot hold so many pairs.
+    """
+    match = re.fullmatch(r"watches:([1-9]\d{0,11})x(\d{1,12})", name, re.ASCII)
+    if match is None or int(match[2]) < 2:
+        raise InputError(
+            f"dataset={name!r} must give the numbers of users, from 1, and of movies, from 2; "
+            f"write watches:1000x600"
+        )
+    num_users, num_movies = int(match[1]), int(match[2])
+    check_matrix(name, (num_users, num_movies))
+    rng = np.random.default_rng([_WATCH_STREAM, seed])
+    genres = rng.integers(len(GENRES), size=num_movies)
+    truth = _plant(rng, num_users, genres)
+    watched = np.empty((num_users, num_movies), bool)
+    for start in range(0, num_users, _USERS_PER_BLOCK):
+        users = slice(start, start + _USERS_PER_BLOCK)
+        p = probabilities(truth, users)
+        drawn = rng.random(p.shape, np.float32) < p
+        for row in np.flatnonzero(drawn.all(axis=1) | ~drawn.any(axis=1)):
+            again = np.random.default_rng([_AGAIN_STREAM, seed, start + int(row)])
+            while drawn[row].all() or not drawn[row].any():
+                drawn[row] = again.random(num_movies, np.float32) < p[row]
+        watched[users] = drawn
+    titles = [f"Movie {movie + 1}" for movie in range(num_movies)]
+    return Interactions(
+        name,
+        pd.DataFrame(np.argwhere(watched), columns=["user", "item"]),
+        [f"u{user + 1}" for user in range(num_users)],
+        [Item(one, one, GENRES[genre]) for one, genre in zip(titles, genres, strict=True)],
+        truth,
+    )
+
+
+def _plant(rng: np.random.Generator, num_users: int, genres: np.ndarray) -> dict[str, np.ndarray]:
+    """Factors and biases of users and of movies of these genres [M]."""
+    num_movies = len(genres)
+    places = rng.normal(size=(len(GENRES), RANK))
+    own = rng.normal(size=(num_movies, RANK))
+    factors = np.sqrt(_GENRE_SHARE) * places[genres] + np.sqrt(1 - _GENRE_SHARE) * own
+    # Gumbel's right tail is popularity; the exponential bounds activity below, as MovieLens does.
+    popularity = _LOG_ODDS + rng.gumbel(scale=0.8, size=num_movies)
+    popularity += max(0.0, np.log(_USUAL_MOVIES / num_movies))
+    planted = {
+        "user_bias": rng.exponential(0.8, num_users),
+        "user_embeddings": rng.normal(size=(num_users, RANK)),
+        "movie_bias": popularity,
+        "movie_embeddings": _MOVIE_SCALE * factors,
+    }
+    return {name: values.astype(np.float32) for name, values in planted.items()}
+
+
+def probabilities(params: Mapping[str, np.ndarray], users: Any) -> np.ndarray:
+    """Probabilities of watching [B, M] float32, of some users."""
+    logits = params["user_embeddings"][users] @ params["movie_embeddings"].T
+    return 1 / (1 + np.exp(-logits - params["user_bias"][users, None] - params["movie_bias"]))
+
+
+def check_matrix(name: str, shape: tuple[int, int]) -> None:
+    """Refuses watches of more pairs of a user and an item than memory can hold.
+
+    Raises:
+        InputError: With the bytes that they would take.
+    """
+    check_memory(
+        3 * shape[0] * shape[1],  # As they are read, on the host, and on devices.
+        f"dataset={name!r}, {shape[0]:,} users times {shape[1]:,} items,",
+        "these numbers, or learn ratings, which need no such matrix",
+    )
