@@ -3,8 +3,7 @@
 import dataclasses
 import functools
 import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ensemble.data.tables import is_table
 from ensemble.errors import InputError, shown
 from ensemble.notes import note
 from ensemble.recommendation.interactions import (
+    PAIR,
     Interactions,
     check_matrix,
     generate_watches,
@@ -31,7 +31,6 @@ RATINGS = "gaussian_homoscedastic"
 """`config.likelihood` of ratings; another learns who has watched what."""
 _SHARE = 0.1  # Of the interactions, or of the users, is held out.
 _HOLD_OUT_STREAM = 5
-_PAIR = ["user", "item"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,24 +67,16 @@ class InteractionDataset(Dataset):
         signs[tuple(self.splits["test"].inputs.T)] = 0
         return signs
 
-    @functools.cached_property
-    def is_known(self) -> list[np.ndarray]:
-        """Whether anything is learned of each user, bool [N], and of each item, bool [M]."""
-        if self.class_names:
-            return [self.signs.any(axis=1), self.signs.any(axis=0)]
-        pairs, shape = self.splits["train"].inputs, self.interactions.shape
-        return [np.isin(np.arange(shape[axis]), pairs[:, axis]) for axis in (0, 1)]
-
     def seen(self, user: int) -> np.ndarray:
         """Whether a user has watched or rated each item, bool [M], held-out ones too."""
         rows = self.interactions.rows
         items = rows["item"][rows["user"] == user]
-        return np.isin(np.arange(len(self.interactions.items)), items)
+        return np.bincount(items, minlength=len(self.interactions.items)) > 0
 
 
 def load_ratings(name: str, request: Request) -> InteractionDataset:
     """Reads interactions, `ratings:FILE` or MovieLens by TFDS, and holds a tenth of them out."""
-    return _of_frame(read_frame(name, request), name, request)
+    return split(of_frame(read_frame(name, request), name, request), request)
 
 
 def load_generated(name: str, request: Request) -> InteractionDataset:
@@ -114,16 +105,11 @@ class _GivenInteractions(Given):
         """Checks the data, and holds a tenth of them out."""
         data: Any = self.parts[POOL].inputs
         frame = data.to_pandas() if hasattr(data, "to_pandas") else pd.DataFrame(data)
-        return _of_frame(frame, FRAME, request)
+        return split(of_frame(frame, FRAME, request), request)
 
     def defaults(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """Suggests nothing: a factorisation has settings of its own."""
         return {}
-
-
-def _of_frame(frame: pd.DataFrame, name: str, request: Request) -> InteractionDataset:
-    types = (request.own or {}).get("column_types")
-    return split(of_frame(frame, name, types and json.loads(types)), request)
 
 
 def split(found: Interactions, request: Request) -> InteractionDataset:
@@ -149,96 +135,82 @@ def split(found: Interactions, request: Request) -> InteractionDataset:
                 f"{found.name} has no column {column}, which config.likelihood={RATINGS!r} and "
                 "config.split_by='time' need: name it so, or set others"
             )
-    if of_ratings and rows.duplicated(_PAIR).any():
-        row = rows[rows.duplicated(_PAIR)].iloc[0]
-        user, item = found.user_ids[int(row["user"])], found.items[int(row["item"])].title
-        raise InputError(
-            f"{found.name}: user {shown(repr(user))} rates {shown(repr(item))} twice; remove the "
-            "duplicates, or join them to one with a weight"
-        )
-    rows = rows if "weight" in rows else rows.assign(weight=1.0)
+    if "weight" not in rows:
+        rows = rows.assign(weight=1.0)
+    rows = _each_pair_once(found, rows, of_ratings)
     if not of_ratings:
-        rows, class_names = _watches(found, rows), ("not watched", "watched")
-
-    @functools.cache
-    def generator(user: int) -> np.random.Generator:
-        return np.random.default_rng([_HOLD_OUT_STREAM, request.seed, _hash(found.user_ids[user])])
-
+        class_names = ("not watched", "watched")
+        check_matrix(found.name, found.shape)
     is_held = np.zeros(len(rows), bool)
     if split_by == "time":
         times = rows["time"].to_numpy()
         is_held = times >= np.sort(times)[-max(1, round(_SHARE * len(times)))]
     elif split_by == "user":
-        hashes = np.array([_hash(f"{request.seed} {one}") for one in found.user_ids], np.uint64)
-        is_held = np.isin(rows["user"], np.argsort(hashes)[: max(1, round(_SHARE * len(hashes)))])
-    else:
-        for user, places in rows.groupby("user").indices.items():
+        numbers = range(len(found.user_ids))
+        order = sorted(numbers, key=lambda k: _hash(f"{request.seed} {found.user_ids[k]}"))
+        is_held = np.isin(rows["user"], order[: max(1, round(_SHARE * len(order)))])
+    items, parts = rows["item"].to_numpy(), []
+    by_user = rows.groupby("user").indices if split_by == "random" or not of_ratings else {}
+    for user, places in by_user.items():
+        rng = np.random.default_rng([_HOLD_OUT_STREAM, request.seed, _hash(found.user_ids[user])])
+        if split_by == "random":
             size = min(max(1, round(_SHARE * len(places))), len(places) - 1)
-            is_held[generator(user).choice(places, size, replace=False)] = True
-    pairs = rows[_PAIR].to_numpy(np.int32)
-    targets = rows["rating"].to_numpy(np.float32) if of_ratings else np.ones(len(rows), np.int32)
-    train, test = (Examples(pairs[one], targets[one]) for one in (~is_held, is_held))
-    if not of_ratings:
-        test = _with_unwatched(rows, is_held, found.shape[1], generator)
+            is_held[rng.choice(places, size, replace=False)] = True
+        if of_ratings:
+            continue
+        held = items[places[is_held[places]]]
+        unwatched = np.delete(np.arange(found.shape[1]), items[places])
+        size = round(len(held) / len(places) * len(unwatched))
+        if 0 < len(held) < len(places):
+            size = max(0, min(max(1, size), len(unwatched) - 1))
+        chosen = np.concatenate([held, np.sort(rng.choice(unwatched, size, replace=False))])
+        parts.append([np.full_like(chosen, user), chosen, np.arange(len(chosen)) < len(held)])
+    pairs, targets = rows[PAIR].to_numpy(np.int32), np.ones(len(rows), np.int32)
+    if of_ratings:
+        targets = rows["rating"].to_numpy(np.float32)
+        test = Examples(pairs[is_held], targets[is_held])
+    else:
+        *columns, labels = np.concatenate(parts, axis=1).astype(np.int32)
+        test = Examples(np.stack(columns, axis=1), labels)
     # Watches are scored on pairs of both classes.
     if is_held.all() or len(np.unique(test.targets)) < 2 - of_ratings:
         raise InputError(
             f"{found.name} has too few interactions, users or times for config.split_by="
             f"{split_by!r}; use more data, or another split"
         )
+    splits = {"train": Examples(pairs[~is_held], targets[~is_held]), "test": test}
     weights = rows["weight"].to_numpy(np.float32)[~is_held]
-    splits = {"train": train, "test": test}
-    dataset = InteractionDataset(found.name, splits, class_names, found, weights)
-    new = [int((~one).sum()) for one in dataset.is_known]
-    if any(new):
-        note(
-            f"{found.name}: in the test split alone: {new[0]:,} of {found.shape[0]:,} users, "
-            f"{new[1]:,} of {found.shape[1]:,} items. They are scored from the prior."
-        )
-    return dataset
+    return InteractionDataset(found.name, splits, class_names, found, weights)
 
 
-def _watches(found: Interactions, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows by users and items, each pair once.
+def _each_pair_once(found: Interactions, rows: pd.DataFrame, of_ratings: bool) -> pd.DataFrame:
+    """The rows; of watches by users and items, with the sums of the weights of equal pairs.
 
     Raises:
-        InputError: Memory cannot hold all pairs.
+        InputError: A user rates an item twice.
     """
-    check_matrix(found.name, found.shape)
+    repeats = rows[rows.duplicated(PAIR)]
+    if of_ratings and len(repeats):
+        user, item = repeats[PAIR].iloc[0]
+        raise InputError(
+            f"{found.name}: user {shown(repr(found.user_ids[user]))} rates "
+            f"{shown(repr(found.items['title'][item]))} twice; remove the duplicates, or join them "
+            "to one with a weight"
+        )
+    if of_ratings:
+        return rows
     if "rating" in rows and not found.name.startswith("movielens/"):
         note(
             f"{found.name} has ratings, which are not used: who has watched what is learned. Set "
             f"config.likelihood={RATINGS!r} to learn the ratings."
         )
-    first = {one: "sum" if one == "weight" else "first" for one in rows if one not in _PAIR}
-    joined = rows.groupby(_PAIR, as_index=False).agg(first)
-    if number := len(rows) - len(joined):
+    if len(repeats):
         note(
-            f"{found.name}: {number:,} of {len(rows):,} rows repeat a user and an item; a pair is "
-            "learned once, with the sum of its rows' weights."
+            f"{found.name}: {len(repeats):,} of {len(rows):,} rows repeat a user and an item; a "
+            "pair is learned once, with the sum of its rows' weights."
         )
-    return joined
-
-
-def _with_unwatched(
-    rows: pd.DataFrame,
-    is_held: np.ndarray,
-    num_items: int,
-    generator: Callable[[int], np.random.Generator],
-) -> Examples:
-    """Held-out watches of each user in turn, and unwatched items at the same rate."""
-    items, parts = rows["item"].to_numpy(), []
-    for user, places in rows.groupby("user").indices.items():
-        held = items[places[is_held[places]]]
-        unwatched = np.delete(np.arange(num_items), items[places])
-        size = round(len(held) / len(places) * len(unwatched))
-        if 0 < len(held) < len(places):
-            size = max(0, min(max(1, size), len(unwatched) - 1))
-        drawn = np.sort(generator(user).choice(unwatched, size, replace=False))
-        chosen = np.concatenate([held, drawn])
-        parts.append([np.full_like(chosen, user), chosen, np.arange(len(chosen)) < len(held)])
-    *pairs, labels = np.concatenate(parts, axis=1).astype(np.int32)
-    return Examples(np.stack(pairs, axis=1), labels)
+    how = {one: "sum" if one == "weight" else "first" for one in rows if one not in PAIR}
+    return rows.groupby(PAIR, as_index=False).agg(how)
 
 
 def _hash(text: str) -> int:

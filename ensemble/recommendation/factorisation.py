@@ -70,7 +70,7 @@ class MatrixFactorisation:
         self, variables: Variables, inputs: jax.Array, train: bool = False, rng_key: Any = None
     ) -> tuple[jax.Array, Variables]:
         """Maps pairs [P, 2], the numbers of a user and of an item, to outputs [P, K]."""
-        params = jax.tree.map(jnp.asarray, variables["params"])
+        params = variables["params"]
         users, items = inputs.astype(jnp.int32).T
         products = params["user_embeddings"][users] * params["movie_embeddings"][items]
         found = products.sum(axis=-1) + params["user_bias"][users] + params["movie_bias"][items]
@@ -80,13 +80,13 @@ class MatrixFactorisation:
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Refuses pairs [P, 2] that are not numbers of users and of items."""
-        for noun, count, numbers in zip(("user", "item"), self.shape, inputs.T, strict=True):
-            unknown = (numbers < 0) | (numbers >= count) | (numbers != np.floor(numbers))
-            if unknown.any():
-                raise InputError(
-                    f"{noun} {numbers[unknown][0]} is unknown: the {noun}s are the whole numbers "
-                    f"from 0 to {count - 1}"
-                )
+        is_unknown = (inputs < 0) | (inputs >= self.shape) | (inputs != np.floor(inputs))
+        if is_unknown.any():
+            row, column = np.argwhere(is_unknown)[0]
+            raise InputError(
+                f"{('user', 'item')[column]} {inputs[row, column]} is unknown: use a whole number "
+                f"from 0 to {self.shape[column] - 1}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

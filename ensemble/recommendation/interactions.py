@@ -4,6 +4,7 @@ MovieLens is read as TFDS prepares it. Nothing of it is in this repository: its 
 that. Watches can be generated, too, in the form of MovieLens and with its words: movies are items.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from ensemble.data.tfds_sets import PreparedSet, broken, open_set
 from ensemble.errors import InputError, quoted, shown
 from ensemble.storage.memory import check_memory
 
+PAIR = ["user", "item"]
 _USUAL: Mapping[str, tuple[str, ...]] = {
     "user": ("user", "userid"),
     "item": ("item", "itemid", "movie", "movieid"),
@@ -40,31 +42,21 @@ _USERS_PER_BLOCK = 256
 _WATCH_STREAM, _AGAIN_STREAM = 3, 4  # 1 and 2 are those of batches.py.
 
 
-class Item(NamedTuple):
-    """Id of an item, its title, which is the id if it has none, and its first genre, if any."""
-
-    id: str
-    title: str
-    genre: str = ""
-
-
 class Interactions(NamedTuple):
     """Pairs of a user and an item in the order of the data.
 
     Attributes:
         name: Name of the data set.
         rows: Frame of columns `user` and `item`, numbers in order of appearance, and those of
-            `rating`, `weight` and `time` that the data have.
+            `rating`, `weight` and `time` that the data have, [R].
         user_ids: Ids in the data, [N].
-        items: Names of the items, [M].
-        truth: Parameters that watches were generated from; None for real ones.
+        items: Frame of the ids `item`, `title`, an id if there is none, and the first `genre`, [M].
     """
 
     name: str
     rows: pd.DataFrame
     user_ids: list[str]
-    items: list[Item]
-    truth: Mapping[str, np.ndarray] | None = None
+    items: pd.DataFrame
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -113,57 +105,56 @@ def _ratings_of(prepared: PreparedSet) -> Iterator[tuple[Any, ...]]:
         raise broken(prepared.directory, "a rating of train cannot be decoded") from error
 
 
-def of_frame(frame: pd.DataFrame, name: str, types: Mapping[str, str] | None) -> Interactions:
+def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
     """Numbers the users and items of a frame with a row for each interaction.
-
-    Args:
-        frame: The frame.
-        name: Name of the data set.
-        types: Meanings of columns by name; None: by their usual names.
 
     Raises:
         InputError: A column is missing, or a row cannot be used.
     """
-    found = types or {
-        column: meaning
-        for meaning, usual in _USUAL.items()
-        for column in frame
-        if str(column).lower().replace("_", "") in usual
-    }
-    meanings = [found[column] for column in frame if column in found]
-    if not {"user", "item"} <= set(meanings) or len(set(meanings)) < len(meanings):
+    names, types = quoted([*map(str, frame)], 12), (request.own or {}).get("column_types")
+    found = (
+        json.loads(types)
+        if types
+        else {
+            column: meaning
+            for meaning, usual in _USUAL.items()
+            for column in frame
+            if str(column).lower().replace("_", "") in usual
+        }
+    )
+    frame = frame.rename(columns=found)
+    columns = [one for one in frame if one in _USUAL]
+    if frame.empty or not {*PAIR} <= {*columns} or len({*columns}) < len(columns):
         raise InputError(
-            f"{name} has the columns {quoted([*map(str, frame)], 12)}, and needs one user and one "
-            "item, and each meaning once: rename columns, or set config.column_types, such as "
+            f"{name} has {len(frame):,} rows of the columns {names}, and needs a user and an item "
+            "in each, and each meaning once: rename columns, or set config.column_types, such as "
             "'NAME=user, OTHER=item'"
         )
-    frame = frame[[column for column in frame if column in found]]
-    frame = frame.rename(columns=found).reset_index(drop=True)
-    needed = [one for one in ("user", "item", "rating", "weight", "time") if one in frame]
-    rows = frame[needed].assign(
-        **{one: _numbers(frame[one], one) for one in needed if one not in ("user", "item")}
-    )
+    frame = frame[columns].reset_index(drop=True)
+    rows = frame.drop(columns=["title", "genre"], errors="ignore")
+    for one in rows.columns.difference(PAIR):
+        rows[one] = _numbers(rows[one], one)
     is_bad = rows.isna().to_numpy()
-    if is_bad.any() or not len(rows):
-        row, column = np.argwhere(is_bad)[0] if len(rows) else (0, 0)
-        value = shown(repr(frame[needed[column]].iloc[row])[:60]) if len(rows) else "nothing"
+    if is_bad.any():
+        row, column = np.argwhere(is_bad)[0]
+        meaning = rows.columns[column]
         raise InputError(
-            f"{name}: row {row + 1} has the {needed[column]} {value}; each row needs a user and an "
-            "item, ratings are finite numbers, weights positive ones, and times numbers or dates "
-            "such as 2024-12-31: correct or remove the row"
+            f"{name}: row {row + 1} has the {meaning} {shown(repr(frame[meaning][row])[:60])}; "
+            "each row needs a user and an item, ratings are finite numbers, weights positive ones, "
+            "and times numbers or dates such as 2024-12-31: correct or remove the row"
         )
     ids = {}
-    for one in ("user", "item"):
+    for one in PAIR:
         # Whole numbers in a column of floats are whole numbers.
         rows[one], ids[one] = pd.factorize(rows[one].convert_dtypes().astype(str))
-    first = frame[~rows["item"].duplicated()]
-    titles = first["title"].fillna("").astype(str) if "title" in first else ids["item"]
-    genres = first["genre"].fillna("").astype(str) if "genre" in first else [""] * len(first)
-    items = [
-        Item(one, title or one, genre.split("|")[0])
-        for one, title, genre in zip(ids["item"], titles, genres, strict=True)
-    ]
-    return Interactions(name, rows, ids["user"].tolist(), items)
+    items = frame.reindex(columns=["item", "title", "genre"], fill_value="")
+    items = items[~rows["item"].duplicated()].astype(object).fillna("").astype(str)
+    items = items.assign(
+        item=ids["item"],
+        title=items["title"].where(items["title"] != "", ids["item"]),
+        genre=items["genre"].str.split("|").str[0],
+    )
+    return Interactions(name, rows, ids["user"].tolist(), items.reset_index(drop=True))
 
 
 def _numbers(column: pd.Series, meaning: str) -> pd.Series:
@@ -199,49 +190,32 @@ def generate_watches(name: str, seed: int) -> Interactions:
     check_matrix(name, (num_users, num_movies))
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(len(GENRES), size=num_movies)
-    truth = _plant(rng, num_users, genres)
+    places = rng.normal(size=(len(GENRES), RANK))
+    own = rng.normal(size=(num_movies, RANK))
+    movies = np.sqrt(_GENRE_SHARE) * places[genres] + np.sqrt(1 - _GENRE_SHARE) * own
+    # Gumbel's right tail is popularity; the exponential bounds activity below, as MovieLens does.
+    popularity = _LOG_ODDS + rng.gumbel(scale=0.8, size=num_movies)
+    popularity += max(0.0, np.log(_USUAL_MOVIES / num_movies))
+    activity = rng.exponential(0.8, num_users)
+    planted = rng.normal(size=(num_users, RANK)), _MOVIE_SCALE * movies, activity, popularity
+    users, movies, activity, popularity = (one.astype(np.float32) for one in planted)
     watched = np.empty((num_users, num_movies), bool)
     for start in range(0, num_users, _USERS_PER_BLOCK):
-        users = slice(start, start + _USERS_PER_BLOCK)
-        p = probabilities(truth, users)
+        some = slice(start, start + _USERS_PER_BLOCK)
+        p = 1 / (1 + np.exp(-(users[some] @ movies.T) - activity[some, None] - popularity))
         drawn = rng.random(p.shape, np.float32) < p
         for row in np.flatnonzero(drawn.all(axis=1) | ~drawn.any(axis=1)):
             again = np.random.default_rng([_AGAIN_STREAM, seed, start + int(row)])
             while drawn[row].all() or not drawn[row].any():
                 drawn[row] = again.random(num_movies, np.float32) < p[row]
-        watched[users] = drawn
+        watched[some] = drawn
     titles = [f"Movie {movie + 1}" for movie in range(num_movies)]
     return Interactions(
         name,
-        pd.DataFrame(np.argwhere(watched), columns=["user", "item"]),
+        pd.DataFrame(np.argwhere(watched), columns=PAIR),
         [f"u{user + 1}" for user in range(num_users)],
-        [Item(one, one, GENRES[genre]) for one, genre in zip(titles, genres, strict=True)],
-        truth,
+        pd.DataFrame({"item": titles, "title": titles, "genre": np.array(GENRES)[genres]}),
     )
-
-
-def _plant(rng: np.random.Generator, num_users: int, genres: np.ndarray) -> dict[str, np.ndarray]:
-    """Factors and biases of users and of movies of these genres [M]."""
-    num_movies = len(genres)
-    places = rng.normal(size=(len(GENRES), RANK))
-    own = rng.normal(size=(num_movies, RANK))
-    factors = np.sqrt(_GENRE_SHARE) * places[genres] + np.sqrt(1 - _GENRE_SHARE) * own
-    # Gumbel's right tail is popularity; the exponential bounds activity below, as MovieLens does.
-    popularity = _LOG_ODDS + rng.gumbel(scale=0.8, size=num_movies)
-    popularity += max(0.0, np.log(_USUAL_MOVIES / num_movies))
-    planted = {
-        "user_bias": rng.exponential(0.8, num_users),
-        "user_embeddings": rng.normal(size=(num_users, RANK)),
-        "movie_bias": popularity,
-        "movie_embeddings": _MOVIE_SCALE * factors,
-    }
-    return {name: values.astype(np.float32) for name, values in planted.items()}
-
-
-def probabilities(params: Mapping[str, np.ndarray], users: Any) -> np.ndarray:
-    """Probabilities of watching [B, M] float32, of some users."""
-    logits = params["user_embeddings"][users] @ params["movie_embeddings"].T
-    return 1 / (1 + np.exp(-logits - params["user_bias"][users, None] - params["movie_bias"]))
 
 
 def check_matrix(name: str, shape: tuple[int, int]) -> None:

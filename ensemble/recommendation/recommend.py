@@ -3,11 +3,11 @@
 import dataclasses
 import numbers
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 import scipy.special
 
 from ensemble.config import flatten
@@ -17,91 +17,68 @@ from ensemble.errors import InputError, aligned, shown
 from ensemble.predictor import restore
 from ensemble.priors import Prior, parse_prior, sample_prior
 from ensemble.recommendation.dataset import FRAME, RATINGS, InteractionDataset, given_interactions
-from ensemble.recommendation.interactions import Item
-from ensemble.recommendation.scores import NUM_RECOMMENDED, best_unseen, num_of, outputs_of
+from ensemble.recommendation.scores import (
+    NUM_RECOMMENDED,
+    best_unseen,
+    num_of,
+    of_users,
+    outputs_of,
+)
+from ensemble.recommendation.watch_likelihood import USERS
 from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir
 
 _VERBS = {"probability": "watched", "rating": "rated"}
 _TAIL = 0.05  # Of the draws, below and above an interval.
-_NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users; with the one below, items.
+_NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
 
 
-class Recommendation(NamedTuple):
-    """One item for one user.
-
-    Attributes:
-        item: Id in the data.
-        title: Title in the data; the id if they have none.
-        genre: First genre; empty if the data have none.
-        share: Share of the draws that recommend the item first.
-        mean: Mean over draws of the probability of watching it, or of the expected rating.
-        low: 5% of the draws have a lower one.
-        high: 5% have a higher one.
-    """
-
-    item: str
-    title: str
-    genre: str
-    share: float
-    mean: float
-    low: float
-    high: float
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Answer:
     """Recommendations to a user. As text, it is a table, an item a line.
 
     Attributes:
         user: Id in the data.
         of: Prediction: the `probability` of watching an item, or its `rating`.
-        items: The best ones that the user has not watched or rated, the best first; or the one that
-            was asked for.
+        table: Frame of the best items that the user has not watched or rated, the best first, or of
+            the one that was asked for. Its columns are the id `item`, `title`, `genre`, `share`,
+            the share of the draws that recommend the item first, `mean` over draws of what is
+            predicted, and `low` and `high`, below and above which 5% of the draws are.
         num_seen: Number of items that the user has watched or rated.
         num_draws: Number of draws of the posterior.
-        from_prior: `user`, `item`, both or none: those of which nothing was learned, so that the
-            prior answers.
-        notes: Sentences on these.
+        from_prior: `user` if nothing was learned of the user, so that the prior answers.
+        notes: A sentence that says so.
     """
 
     user: str
     of: str
-    items: tuple[Recommendation, ...]
+    table: pd.DataFrame
     num_seen: int
     num_draws: int
     from_prior: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """Rows of the table, with its columns as attributes."""
+        return tuple(self.table.itertuples(index=False, name="Recommendation"))
+
     def __str__(self) -> str:
-        heads = (
-            "title",
-            "genre",
-            {"probability": "prob"}.get(self.of, self.of),
-            "5%",
-            "95%",
-            "first",
-        )
-        rows = []
-        for one in self.items:
-            values = [f"{value:.3f}" for value in (one.mean, one.low, one.high)]
-            rows.append([shown(one.title), shown(one.genre), *values, f"{one.share:.0%}"])
-        first, *others = aligned([heads, *rows], (0, 1))
+        heads = {"title": "title", "genre": "genre", "mean": self.of, "low": "5%", "high": "95%"}
+        texts = self.table.map(lambda one: shown(one) if isinstance(one, str) else f"{one:.3f}")
+        rows = texts[[*heads, "share"]].itertuples(index=False)
+        first, *others = aligned([[*heads.values(), "first"], *rows], (0, 1))
         seen = f"User {shown(self.user)} has {_VERBS[self.of]} {self.num_seen:,} items."
         return "\n".join([*self.notes, seen, "", first, "-" * len(first), *others])
 
     def document(self) -> dict[str, Any]:
         """The same, JSON-ready."""
-        items = [
-            {self.of if key == "mean" else key: value for key, value in one._asdict().items()}
-            for one in self.items
-        ]
         return {
             "user": self.user,
             f"num_{_VERBS[self.of]}": self.num_seen,
             "num_draws": self.num_draws,
             "from_prior": [*self.from_prior],
-            "recommendations": items,
+            "recommendations": self.table.rename(columns={"mean": self.of}).to_dict("records"),
         }
 
 
@@ -120,8 +97,7 @@ def recommend(
         workdir: Directory of a run that factorised watches or ratings, finished or with draws.
         user: Id in the data; for another one the prior answers.
         top: Number of items, positive.
-        item: Id or title of an item, to answer for it alone, seen or not; for one that the data do
-            not have, the prior answers.
+        item: Id or title of an item, to answer for it alone, seen or not.
         data: Data frame that the run was handed over instead of `config.dataset`.
         data_dir: Directory of TFDS sets; by default the run's.
 
@@ -134,8 +110,7 @@ def recommend(
             used.
     """
     startup.configure(None)
-    asked = {"user": user} if item is None else {"user": user, "item": item}
-    for kind, value in asked.items():
+    for kind, value in (("user", user), ("item", "" if item is None else item)):
         if not (isinstance(value, str) or _is_whole(value)):
             raise InputError(
                 f"{kind}={value!r} must be text or a whole number, as the data name the {kind}"
@@ -150,43 +125,35 @@ def recommend(
             "give the workdir of a run with config.model='matrix_factorisation'"
         )
     dataset = _dataset(str(workdir), restored, data_dir, data)
-    user_ids, items = dataset.interactions.user_ids, dataset.interactions.items
-    places = {"user": user_ids.index(str(user)) if str(user) in user_ids else len(user_ids)}
-    if item is not None:
-        places["item"] = _find(items, str(item))
-    from_prior = []
-    for (kind, place), known in zip(places.items(), dataset.is_known, strict=False):
-        if place == len(known):
-            draws = with_new(draws, parse_prior(config["prior"]), kind, config["seed"])
-        if not known[place : place + 1].any():
-            from_prior.append(kind)
-    seen = dataset.seen(places["user"])
-    if places.get("item") == len(items):
-        items, seen = [*items, Item(str(item), str(item))], np.append(seen, False)
-    outputs, of_ratings = outputs_of(draws, places["user"]), config["likelihood"] == RATINGS
-    likelihood: Any = restored.likelihood
+    ids, of_ratings = dataset.interactions.user_ids, config["likelihood"] == RATINGS
+    at = ids.index(str(user)) if str(user) in ids else len(ids)
+    is_known = at in dataset.splits["train"].inputs[:, 0]
+    if at == len(ids):
+        one = _new_user(draws, parse_prior(config["prior"]), config["seed"])
+    else:
+        one = of_users(draws, slice(at, at + 1))
+    outputs, seen, likelihood = outputs_of(one), dataset.seen(at), restored.likelihood
     values = scipy.special.expit(outputs)
     if of_ratings:
         values = likelihood.shift + likelihood.scale * outputs
-    mean, (low, high) = values.mean(axis=0), np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
-    shares = np.bincount(best_unseen(outputs, seen), minlength=len(items)) / len(values)
-    chosen = [places["item"]] if item is not None else np.argsort(-mean, kind="stable")
+    low, high = np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
+    first = np.bincount(best_unseen(outputs, seen), minlength=len(seen))
+    items = dataset.interactions.items.assign(
+        share=first / len(values), mean=values.mean(axis=0), low=low, high=high
+    )
     if item is None:
-        chosen = chosen[~seen[chosen]][:top]
+        chosen = items[~seen].sort_values("mean", ascending=False, kind="stable").head(top)
+    else:
+        chosen = _named(items, str(item))
+    note = f"Nothing was learned of user {shown(str(user))}: the answer is the prior's."
     return Answer(
         user=str(user),
         of="rating" if of_ratings else "probability",
-        items=tuple(
-            Recommendation(*items[one], *map(float, (shares[one], mean[one], low[one], high[one])))
-            for one in chosen
-        ),
+        table=chosen,
         num_seen=int(seen.sum()),
         num_draws=num_of(draws),
-        from_prior=tuple(from_prior),
-        notes=tuple(
-            f"Nothing was learned of {kind} {shown(str(asked[kind]))}: the answer is the prior's."
-            for kind in from_prior
-        ),
+        from_prior=() if is_known else ("user",),
+        notes=() if is_known else (note,),
     )
 
 
@@ -216,41 +183,24 @@ def _dataset(path: str, restored: Any, data_dir: str | None, data: Any) -> Inter
     return dataset
 
 
-def _find(items: list[Item], asked: str) -> int:
-    """The number of an item by its id or its title; behind the last one if there is no such.
+def _named(items: pd.DataFrame, asked: str) -> pd.DataFrame:
+    """The item of an id or a title.
 
     Raises:
-        InputError: Several have this title.
+        InputError: None has it, or several have this title.
     """
-    found = [k for k, one in enumerate(items) if one.id == asked]
-    found = found or [k for k, one in enumerate(items) if one.title == asked]
-    if len(found) > 1:
+    found = items[items["item"] == asked]
+    if found.empty:
+        found = items[items["title"] == asked]
+    if len(found) != 1:
         raise InputError(
-            f"{len(found)} items have the title {shown(asked)}: give the id of one as item"
+            f"{len(found)} items have the id or the title {shown(repr(asked))}: give the id of one"
         )
-    return found[0] if found else len(items)
+    return found
 
 
-def with_new(
-    draws: Mapping[str, Any], priors: tuple[Prior, ...], kind: str, seed: int
-) -> dict[str, Any]:
-    """Puts one more user, or one more item, at the end of draws, drawn from the prior for each.
-
-    Nothing is known of it but what is known of all, so that its posterior is the prior.
-
-    Args:
-        draws: Parameters [K, ...].
-        priors: Priors of the run.
-        kind: `user` or `item`.
-        seed: Seed of the run.
-    """
-    # A new user and a new item are drawn independently.
-    name, stream = ("user", _NEW_STREAM) if kind == "user" else ("movie", _NEW_STREAM - 1)
-    own = {one: draws[one] for one in (f"{name}_embeddings", f"{name}_bias")}
-    shapes = {
-        one: jax.ShapeDtypeStruct((1, *leaf.shape[2:]), np.float32) for one, leaf in own.items()
-    }
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), stream), num_of(draws))
-    new = jax.vmap(lambda key: sample_prior(key, priors, shapes))(keys)
-    joined = {one: np.concatenate([leaf, new[one]], axis=1) for one, leaf in own.items()}
-    return {**draws, **joined}
+def _new_user(draws: Any, priors: tuple[Prior, ...], seed: int) -> Any:
+    """Draws [K, ...] with one user alone, of whom nothing is known but the prior."""
+    shapes = {name: jax.ShapeDtypeStruct((1, *draws[name].shape[2:]), np.float32) for name in USERS}
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _NEW_STREAM), num_of(draws))
+    return {**draws, **jax.vmap(lambda key: sample_prior(key, priors, shapes))(keys)}

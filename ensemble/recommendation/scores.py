@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from ensemble.data.source import Examples, in_memory
 from ensemble.metrics.ranking import auroc
-from ensemble.recommendation.interactions import probabilities
+from ensemble.recommendation.interactions import PAIR
 
 if TYPE_CHECKING:
     from ensemble.recommendation.factorisation import Factorisation
@@ -36,28 +35,23 @@ def section(task: Factorisation, draws: Any, maximum: Any) -> dict[str, Any]:
         or rated most and fewest items: how many that are, and how many draws recommend what first.
     """
     dataset, found, choices = task.dataset, task.dataset.interactions, {}
-    counts = np.bincount(found.rows.drop_duplicates(["user", "item"])["user"])
+    counts = np.bincount(found.rows.drop_duplicates(PAIR)["user"])
     for which, user in (("most", counts.argmax()), ("fewest", counts.argmin())):
-        chosen = best_unseen(outputs_of(draws, user), dataset.seen(user))
-        items = [found.items[one] for one in chosen]
+        outputs = outputs_of(of_users(draws, slice(user, user + 1)))
+        items = found.items.iloc[best_unseen(outputs, dataset.seen(user))]
         choices[which] = {
             "user": found.user_ids[user],
             "num_rated" if task.of_ratings else "num_watched": int(counts[user]),
-            "titles": _counted([one.title for one in items]),
-            "genres": _counted([one.genre for one in items]),
+            "titles": items["title"].value_counts().to_dict(),
+            "genres": items["genre"].value_counts().to_dict(),
         }
     score = _score_ratings if task.of_ratings else _score_watches
-    single = {"map": maximum} | task.baselines
-    models = {"posterior": draws} | {
-        name: jax.tree.map(lambda leaf: np.asarray(leaf)[None], one) for name, one in single.items()
+    single = {"map": maximum, **task.baselines}
+    models = {
+        name: jax.tree.map(lambda leaf: np.asarray(leaf)[None], single[name]) for name in single
     }
-    held_out = {name: score(task, params) for name, params in models.items()}
+    held_out = {name: score(task, one) for name, one in {"posterior": draws, **models}.items()}
     return {"num_draws": num_of(draws), "held_out": held_out, "first_choices": choices}
-
-
-def _counted(names: list[str]) -> dict[str, int]:
-    """How often each name is there, most first."""
-    return dict(collections.Counter(names).most_common())
 
 
 def num_of(draws: Any) -> int:
@@ -65,9 +59,15 @@ def num_of(draws: Any) -> int:
     return len(draws["user_bias"])
 
 
-def outputs_of(draws: Any, user: int) -> np.ndarray:
-    """Log-odds of watching, or standardised ratings, [K, M], of one user by every draw."""
-    return np.asarray(_outputs_of_draws(draws, np.array([user]))[:, 0])
+def of_users(draws: Any, users: slice) -> dict[str, Any]:
+    """Draws [K, ...] of the parameters of all items and of some users alone."""
+    own = {name: draws[name][:, users] for name in ("user_embeddings", "user_bias")}
+    return {**draws, **own}
+
+
+def outputs_of(draws: Any) -> np.ndarray:
+    """Log-odds of watching, or standardised ratings, [K, M], by draws of one user's parameters."""
+    return np.asarray(_outputs_of_draws(draws)[:, 0])
 
 
 def best_unseen(outputs: np.ndarray, seen: np.ndarray) -> np.ndarray:
@@ -75,57 +75,47 @@ def best_unseen(outputs: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return np.where(seen, -np.inf, outputs).argmax(axis=1)
 
 
-def _outputs(params: Any, users: jax.Array) -> jax.Array:
-    """Outputs [B, M] of some users by one draw."""
+def _outputs(params: Any) -> jax.Array:
+    """Outputs [B, M] by one draw of some users' parameters."""
     with jax.default_matmul_precision("highest"):
-        products = params["user_embeddings"][users] @ params["movie_embeddings"].T
-    return products + params["user_bias"][users, None] + params["movie_bias"]
+        products = params["user_embeddings"] @ params["movie_embeddings"].T
+    return products + params["user_bias"][:, None] + params["movie_bias"]
 
 
-_outputs_of_draws = jax.jit(jax.vmap(_outputs, (0, None)))
+_outputs_of_draws = jax.jit(jax.vmap(_outputs))
 
 
 @jax.jit
-def mean_probabilities(draws: Any, users: jax.Array) -> jax.Array:
-    """Means over draws of the probabilities of not watching and of watching, [2, B, M]."""
+def mean_probabilities(draws: Any) -> jax.Array:
+    """Means over draws of probabilities of not watching and of watching, [2, B, M]."""
 
     def add(total: jax.Array, params: Any) -> tuple[jax.Array, None]:
-        logits = _outputs(params, users)
+        logits = _outputs(params)
         return total + jax.nn.sigmoid(jnp.stack([-logits, logits])), None
 
-    zeros = jnp.zeros((2, len(users), draws["movie_bias"].shape[1]))
-    return jax.lax.scan(add, zeros, draws)[0] / num_of(draws)
+    shape = 2, draws["user_bias"].shape[1], draws["movie_bias"].shape[1]
+    return jax.lax.scan(add, jnp.zeros(shape), draws)[0] / num_of(draws)
 
 
 def _score_watches(task: Factorisation, draws: Any) -> dict[str, float]:
-    """Log likelihood in nats a pair, AUC and recall@20 of the mean over draws.
-
-    Of generated watches, also the RMSE of the probabilities of all pairs: factors are not
-    identified, probabilities are.
-    """
+    """Log likelihood in nats a pair, AUC and recall@20 of the mean over draws."""
     (pairs, labels), signs = in_memory(task.dataset, "test"), task.dataset.signs
-    truth = task.dataset.interactions.truth
-    log_odds, log_probs = np.zeros((2, len(labels)))
-    recalled, squares = [], 0.0
+    log_odds, log_probs, recalled = np.zeros(len(labels)), np.zeros(len(labels)), []
     for start in range(0, len(signs), _USERS_PER_BLOCK):
-        users = np.arange(start, min(start + _USERS_PER_BLOCK, len(signs)))
-        p = np.asarray(mean_probabilities(draws, users), np.float64)
+        users = slice(start, start + _USERS_PER_BLOCK)
+        p = np.asarray(mean_probabilities(of_users(draws, users)), np.float64)
         logs = np.log(np.maximum(p, _LEAST))
         scores = logs[1] - logs[0]
-        here = np.isin(pairs[:, 0], users)
+        here = pairs[:, 0] // _USERS_PER_BLOCK == start // _USERS_PER_BLOCK
         rows, items = pairs[here, 0] - start, pairs[here, 1]
         log_odds[here], log_probs[here] = scores[rows, items], logs[labels[here], rows, items]
         relevant = np.stack([rows, items], axis=1)[labels[here] == 1]
         recalled.append(recalls(scores, signs[users] > 0, relevant))
-        if truth is not None:
-            squares += np.sum((p[1] - probabilities(truth, users)) ** 2)
-    found = {
-        "log_likelihood": log_probs.mean(),
-        "auc": auroc(log_odds, labels == 1).mean(),
-        f"recall_at_{NUM_RECOMMENDED}": np.concatenate(recalled).mean(),
-        **({"rmse": np.sqrt(squares / signs.size)} if truth is not None else {}),
+    return {
+        "log_likelihood": float(log_probs.mean()),
+        "auc": float(auroc(log_odds, labels == 1).mean()),
+        f"recall_at_{NUM_RECOMMENDED}": float(np.concatenate(recalled).mean()),
     }
-    return {name: float(value) for name, value in found.items()}
 
 
 def recalls(
