@@ -815,8 +815,12 @@ LIKELIHOOD_OF = {"labels": "categorical", "targets": "gaussian"}
 COLUMN_TYPES = ("number", "boolean", "date", "category", "drop")
 
 
-def column_types(value: Any) -> dict[str, str]:
+def column_types(value: Any, is_type: Callable[[str], bool] | None = None) -> dict[str, str]:
     """Returns types of columns by name, of a mapping, JSON, or `zip=category, id=drop`.
+
+    Args:
+        value: The mapping or text.
+        is_type: Tells types from other values; None: those of tables.
 
     Raises:
         ValueError: They are no such types.
@@ -827,7 +831,7 @@ def column_types(value: Any) -> dict[str, str]:
         parts = re.split(r",(?=[^=,]*=)", value)  # A comma may also be a decimal mark.
         value = dict(one.rsplit("=", 1) for one in parts)
     types = {str(name).strip(): str(one).strip() for name, one in value.items()}
-    if not all(map(is_column_type, types.values())):
+    if not all(map(is_type or is_column_type, types.values())):
         raise ValueError
     return types
 
@@ -935,12 +939,22 @@ class Table(Vectors):
     )
 
 
+MEANINGS = ("user", "item", "rating", "weight", "time", "title", "genre")
+"""Meanings of columns of ratings and watches."""
+
+
 @dataclass(frozen=True)
 class Ratings:
     """Keys of ratings and watches."""
 
     split_by: Literal["random", "time", "user"] = key(
         "random", "test data: a tenth of each user's at random, the latest, or all of some users"
+    )
+    column_types: str | None = key(
+        None,
+        "meanings of columns; None: by their usual names",
+        read=lambda value: json.dumps(column_types(value, MEANINGS.__contains__)),
+        rule=f"must be meanings of columns, {', '.join(MEANINGS)}: 'who=user, what=item'",
     )
 
 

@@ -6,8 +6,8 @@ that. Watches can be generated, too, in the form of MovieLens and with its words
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,9 +27,16 @@ _USUAL: Mapping[str, tuple[str, ...]] = {
     "weight": ("weight",),
     "time": ("time", "timestamp"),
     "title": ("title", "movietitle"),
-    "genre": ("genre", "genres"),
+    "genre": ("genre", "genres", "moviegenres"),
 }
 """Usual names of columns by their meaning, in lower case and without underscores."""
+
+_MOVIELENS = {
+    **dict.fromkeys(("user_id", "movie_id", "movie_title"), "bytes_list"),
+    "user_rating": "float_list",
+    **dict.fromkeys(("timestamp", "movie_genres"), "int64_list"),
+}
+"""Columns of MovieLens, and how TFDS has written them."""
 
 RANK = 8
 """Rank of the planted factors of generated watches."""
@@ -71,9 +78,7 @@ def read_frame(name: str, request: Request) -> pd.DataFrame:
         InputError: The data are not there, or cannot be read.
     """
     if name.startswith("movielens/"):
-        prepared = open_set(name, request.data_dir, request.prepares)
-        columns = ["user", "item", "rating", "time", "title", "genre"]
-        return pd.DataFrame(_ratings_of(prepared), columns=columns)
+        return _movielens(open_set(name, request.data_dir, request.prepares))
     place = local_path(name.removeprefix("ratings:"))
     if not place.is_file():
         raise InputError(f"{name}: there is no file {place.absolute()}; check the path")
@@ -86,21 +91,22 @@ def read_frame(name: str, request: Request) -> pd.DataFrame:
         return pd.read_csv(place, sep=mark, dtype=str, encoding="utf-8-sig", index_col=False)
 
 
-def _ratings_of(prepared: PreparedSet) -> Iterator[tuple[Any, ...]]:
+def _movielens(prepared: PreparedSet) -> pd.DataFrame:
     """Ratings of the split `train`, which is the only one."""
     rows = range(prepared.sizes["train"])
-    genres = dict(enumerate(prepared.features["movie_genres"].feature.names))
     try:
-        for fields in prepared.examples("train", rows):
-            user, item, title = (
-                fields[name].bytes_list.value[0].decode()
-                for name in ("user_id", "movie_id", "movie_title")
-            )
-            rating = fields["user_rating"].float_list.value[0]
-            time, genre = (
-                fields[name].int64_list.value[0] for name in ("timestamp", "movie_genres")
-            )
-            yield user, item, rating, time, title, genres[genre]
+        examples = prepared.examples("train", rows)
+        frame = pd.DataFrame(
+            (
+                [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
+                for fields in examples
+            ),
+            columns=[*_MOVIELENS],
+        )
+        for name in ("user_id", "movie_id", "movie_title"):
+            frame[name] = frame[name].str.decode("utf-8")
+        genres = dict(enumerate(prepared.features["movie_genres"].feature.names))
+        return frame.assign(movie_genres=[genres[one] for one in frame["movie_genres"]])
     except (LookupError, UnicodeDecodeError) as error:
         raise broken(prepared.directory, "a rating of train cannot be decoded") from error
 
@@ -112,22 +118,19 @@ def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
         InputError: A column is missing, or a row cannot be used.
     """
     names, types = quoted([*map(str, frame)], 12), (request.own or {}).get("column_types")
-    found = (
-        json.loads(types)
-        if types
-        else {
-            column: meaning
-            for meaning, usual in _USUAL.items()
-            for column in frame
-            if str(column).lower().replace("_", "") in usual
-        }
-    )
+    found = {
+        column: meaning
+        for meaning, usual in _USUAL.items()
+        for column in frame
+        if str(column).lower().replace("_", "") in usual
+    }
+    found |= json.loads(types or "{}")
     frame = frame.rename(columns=found)
     columns = [one for one in frame if one in _USUAL]
     if frame.empty or not {*PAIR} <= {*columns} or len({*columns}) < len(columns):
         raise InputError(
             f"{name} has {len(frame):,} rows of the columns {names}, and needs a user and an item "
-            "in each, and each meaning once: rename columns, or set config.column_types, such as "
+            "in each, and each meaning once: rename columns, or set config.column_types to such as "
             "'NAME=user, OTHER=item'"
         )
     frame = frame[columns].reset_index(drop=True)

@@ -34,7 +34,7 @@ _NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Answer:
+class ItemPrediction:
     """Recommendations to a user. As text, it is a table, an item a line.
 
     Attributes:
@@ -90,7 +90,7 @@ def recommend(
     item: str | int | None = None,
     data: Any = None,
     data_dir: str | None = None,
-) -> Answer:
+) -> ItemPrediction:
     """Recommends items to a user, with how sure the posterior is.
 
     Args:
@@ -146,7 +146,7 @@ def recommend(
     else:
         chosen = _named(items, str(item))
     note = f"Nothing was learned of user {shown(str(user))}: the answer is the prior's."
-    return Answer(
+    return ItemPrediction(
         user=str(user),
         of="rating" if of_ratings else "probability",
         table=chosen,
