@@ -95,6 +95,7 @@ class Factorisation(Supervised):
 
     dataset: Any
     network: MatrixFactorisation
+    likelihood: Any
     is_softmax_regression = False
 
     @property

@@ -150,14 +150,11 @@ def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
     for one in PAIR:
         # Whole numbers in a column of floats are whole numbers.
         rows[one], ids[one] = pd.factorize(rows[one].convert_dtypes().astype(str))
-    items = frame.reindex(columns=["item", "title", "genre"], fill_value="")
-    items = items[~rows["item"].duplicated()].astype(object).fillna("").astype(str)
-    items = items.assign(
-        item=ids["item"],
-        title=items["title"].where(items["title"] != "", ids["item"]),
-        genre=items["genre"].str.split("|").str[0],
-    )
-    return Interactions(name, rows, ids["user"].tolist(), items.reset_index(drop=True))
+    items = frame.reindex(columns=["title", "genre"]).astype(object).groupby(rows["item"]).first()
+    items.insert(0, "item", ids["item"])
+    items["title"] = items["title"].fillna(items["item"]).astype(str)
+    items["genre"] = items["genre"].fillna("").astype(str).str.split("|").str[0]
+    return Interactions(name, rows, ids["user"].tolist(), items)
 
 
 def _numbers(column: pd.Series, meaning: str) -> pd.Series:
@@ -201,11 +198,11 @@ def generate_watches(name: str, seed: int) -> Interactions:
     popularity += max(0.0, np.log(_USUAL_MOVIES / num_movies))
     activity = rng.exponential(0.8, num_users)
     planted = rng.normal(size=(num_users, RANK)), _MOVIE_SCALE * movies, activity, popularity
-    users, movies, activity, popularity = (one.astype(np.float32) for one in planted)
+    users, items, activity, popularity = (one.astype(np.float32) for one in planted)
     watched = np.empty((num_users, num_movies), bool)
     for start in range(0, num_users, _USERS_PER_BLOCK):
         some = slice(start, start + _USERS_PER_BLOCK)
-        p = 1 / (1 + np.exp(-(users[some] @ movies.T) - activity[some, None] - popularity))
+        p = 1 / (1 + np.exp(-(users[some] @ items.T) - activity[some, None] - popularity))
         drawn = rng.random(p.shape, np.float32) < p
         for row in np.flatnonzero(drawn.all(axis=1) | ~drawn.any(axis=1)):
             again = np.random.default_rng([_AGAIN_STREAM, seed, start + int(row)])
@@ -228,7 +225,7 @@ def check_matrix(name: str, shape: tuple[int, int]) -> None:
         InputError: With the bytes that they would take.
     """
     check_memory(
-        3 * shape[0] * shape[1],  # As they are read, on the host, and on devices.
+        4 * shape[0] * shape[1],  # As they are read, twice on the host, and on devices.
         f"dataset={name!r}, {shape[0]:,} users times {shape[1]:,} items,",
         "these numbers, or learn ratings, which need no such matrix",
     )

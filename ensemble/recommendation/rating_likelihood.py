@@ -98,7 +98,7 @@ def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -
 
     def blocks_of(values: np.ndarray) -> np.ndarray:
         parts = np.split(values[order], np.cumsum(counts)[:-1])
-        return np.stack([transfer.pad(part, counts.max()) for part in parts])
+        return np.stack([transfer.pad(part, int(counts.max())) for part in parts])
 
     entries = (row[user] * num_items + item).astype(np.int32)
     columns = entries, ratings.targets, ratings.weights, ratings.reference

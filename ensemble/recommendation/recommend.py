@@ -117,7 +117,7 @@ def recommend(
             )
     if not _is_whole(top) or top < 1:
         raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
-    restored = restore(Workdir(workdir))
+    restored: Any = restore(Workdir(workdir))
     config, draws = restored.config, restored.fitted.sets["params"]
     if config["task"] != "factorisation":
         raise InputError(

@@ -151,7 +151,8 @@ def recalls(
 def _score_ratings(task: Factorisation, draws: Any) -> dict[str, float]:
     """Log likelihood in nats a rating of the mixture of draws, and RMSE of its mean."""
     split = in_memory(task.dataset, "test")
-    mean, log_density, number = 0.0, -np.inf, num_of(draws)
+    mean, log_density = np.zeros(len(split.targets)), np.full(len(split.targets), -np.inf)
+    number = num_of(draws)
     for k in range(number):  # One at a time: all of them may be more than memory holds.
         one = jax.tree.map(lambda leaf, k=k: leaf[k], draws)
         means, log_densities_ = log_densities(task, one, split)

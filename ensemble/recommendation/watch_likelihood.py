@@ -75,23 +75,9 @@ def place(signs: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatches
     totals = padded.reshape(num_shards, -1).sum(axis=1)
     rounded = totals.astype(np.float32)
     pairs = np.stack([rounded, (totals - rounded).astype(np.float32)], axis=1)
-
-    def signs_of(index: tuple[slice, ...] | None) -> np.ndarray:
-        """The signs of the shards that one device has: all, or one."""
-        first, last, _ = (index or (slice(None),))[0].indices(shape[0])
-        blocks = np.zeros((last - first, num_rows, num_movies), signs.dtype)
-        of_shards = blocks.reshape(-1, num_blocks * num_rows, num_movies)
-        for shard, part in enumerate(of_shards, first // num_blocks):
-            of_users = signs[shard * per_shard : (shard + 1) * per_shard]
-            part[: len(of_users)] = of_users
-        return blocks
-
-    sharding = named_sharding(mesh, "row")
-    shape = (num_shards * num_blocks, num_rows, num_movies)
-    return PlacedWatches(
-        signs=transfer.put_parts(shape, signs.dtype, sharding, signs_of),
-        reference=transfer.put(pairs, sharding),
-    )
+    shards = transfer.pad(signs, num_shards * per_shard).reshape(num_shards, per_shard, num_movies)
+    blocks = transfer.pad(shards, num_blocks * num_rows, axis=1).reshape(-1, num_rows, num_movies)
+    return PlacedWatches(*transfer.put((blocks, pairs), named_sharding(mesh, "row")))
 
 
 def rows_of_block(mesh: Mesh, num_movies: int) -> int:
