@@ -153,10 +153,9 @@ class Factorisation(Supervised):
         is_by_blocks = rating_likelihood.is_by_blocks(num_ratings, *shape)
 
         def place() -> Any:
-            reference = scores.log_densities(self, self.baselines["biases"], split)[1]
-            ratings = rating_likelihood.Ratings(
-                *split, self.dataset.weights, reference.astype(np.float32)
-            )
+            biases = jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.baselines["biases"])
+            reference = np.asarray(scores.mixture(self, biases, split)[1])
+            ratings = rating_likelihood.Ratings(*split, self.dataset.weights, reference)
             if is_by_blocks:
                 return rating_likelihood.place_blocks(ratings, *shape, mesh)
             return rating_likelihood.place_pairs(ratings, mesh)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NUM_RECOMMENDED = 20
 _USERS_PER_BLOCK = 256
-_LEAST = 1e-37  # A probability in float32.
 
 
 def section(task: Factorisation, draws: Any, maximum: Any) -> dict[str, Any]:
@@ -45,12 +44,11 @@ def section(task: Factorisation, draws: Any, maximum: Any) -> dict[str, Any]:
             "titles": items["title"].value_counts().to_dict(),
             "genres": items["genre"].value_counts().to_dict(),
         }
-    score = _score_ratings if task.of_ratings else _score_watches
     single = {"map": maximum, **task.baselines}
     models = {
         name: jax.tree.map(lambda leaf: np.asarray(leaf)[None], single[name]) for name in single
     }
-    held_out = {name: score(task, one) for name, one in {"posterior": draws, **models}.items()}
+    held_out = {name: _score(task, one) for name, one in {"posterior": draws, **models}.items()}
     return {"num_draws": num_of(draws), "held_out": held_out, "first_choices": choices}
 
 
@@ -85,37 +83,57 @@ def _outputs(params: Any) -> jax.Array:
 _outputs_of_draws = jax.jit(jax.vmap(_outputs))
 
 
+def _score(task: Factorisation, draws: Any) -> dict[str, float]:
+    """Log likelihood in nats a pair of the mixture of draws, and how its mean does.
+
+    That is AUC and recall@20 of watches, or RMSE of ratings.
+    """
+    split = in_memory(task.dataset, "test")
+    mean, log_density = (np.asarray(one, np.float64) for one in mixture(task, draws, split))
+    found = {"log_likelihood": log_density.mean()}
+    if task.of_ratings:
+        found["rmse"] = np.mean((mean - split.targets) ** 2) ** 0.5
+    else:
+        found["auc"] = auroc(mean, split.targets == 1).mean()
+        relevant, recalled = split.inputs[split.targets == 1], []
+        for start in range(0, task.network.shape[0], _USERS_PER_BLOCK):
+            users = slice(start, start + _USERS_PER_BLOCK)
+            here = relevant[relevant[:, 0] // _USERS_PER_BLOCK == start // _USERS_PER_BLOCK]
+            p = np.asarray(_mean_probabilities(of_users(draws, users)))
+            recalled.append(recalls(p, task.dataset.signs[users] > 0, here - [start, 0]))
+        found[f"recall_at_{NUM_RECOMMENDED}"] = np.concatenate(recalled).mean()
+    return {name: float(value) for name, value in found.items()}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def mixture(task: Factorisation, draws: Any, split: Examples) -> tuple[jax.Array, jax.Array]:
+    """Predictions of pairs [P] by the mixture of draws.
+
+    Returns:
+        Means of ratings, or probabilities of watching; and log densities of the targets, nats.
+    """
+
+    def add(total: Any, params: Any) -> Any:
+        log_prob, aux = task.log_likelihood({"params": params}, *split)
+        mean = (
+            aux.predicted["loc"] if task.of_ratings else jnp.exp(aux.predicted["log_probs"][:, 1])
+        )
+        return (total[0] + mean, jnp.logaddexp(total[1], log_prob)), None
+
+    start = jnp.zeros(len(split.targets)), jnp.full(len(split.targets), -jnp.inf)
+    mean, log_density = jax.lax.scan(add, start, draws)[0]
+    return mean / num_of(draws), log_density - jnp.log(num_of(draws))
+
+
 @jax.jit
-def mean_probabilities(draws: Any) -> jax.Array:
-    """Means over draws of probabilities of not watching and of watching, [2, B, M]."""
+def _mean_probabilities(draws: Any) -> jax.Array:
+    """Means over draws of the probabilities of watching, [B, M]."""
 
     def add(total: jax.Array, params: Any) -> tuple[jax.Array, None]:
-        logits = _outputs(params)
-        return total + jax.nn.sigmoid(jnp.stack([-logits, logits])), None
+        return total + jax.nn.sigmoid(_outputs(params)), None
 
-    shape = 2, draws["user_bias"].shape[1], draws["movie_bias"].shape[1]
+    shape = draws["user_bias"].shape[1], draws["movie_bias"].shape[1]
     return jax.lax.scan(add, jnp.zeros(shape), draws)[0] / num_of(draws)
-
-
-def _score_watches(task: Factorisation, draws: Any) -> dict[str, float]:
-    """Log likelihood in nats a pair, AUC and recall@20 of the mean over draws."""
-    (pairs, labels), signs = in_memory(task.dataset, "test"), task.dataset.signs
-    log_odds, log_probs, recalled = np.zeros(len(labels)), np.zeros(len(labels)), []
-    for start in range(0, len(signs), _USERS_PER_BLOCK):
-        users = slice(start, start + _USERS_PER_BLOCK)
-        p = np.asarray(mean_probabilities(of_users(draws, users)), np.float64)
-        logs = np.log(np.maximum(p, _LEAST))
-        scores = logs[1] - logs[0]
-        here = pairs[:, 0] // _USERS_PER_BLOCK == start // _USERS_PER_BLOCK
-        rows, items = pairs[here, 0] - start, pairs[here, 1]
-        log_odds[here], log_probs[here] = scores[rows, items], logs[labels[here], rows, items]
-        relevant = np.stack([rows, items], axis=1)[labels[here] == 1]
-        recalled.append(recalls(scores, signs[users] > 0, relevant))
-    return {
-        "log_likelihood": float(log_probs.mean()),
-        "auc": float(auroc(log_odds, labels == 1).mean()),
-        f"recall_at_{NUM_RECOMMENDED}": float(np.concatenate(recalled).mean()),
-    }
 
 
 def recalls(
@@ -146,33 +164,3 @@ def recalls(
     hits = np.bincount(users, places[users, items], len(values))
     counts = np.bincount(users, minlength=len(values))
     return hits[counts > 0] / np.minimum(k, counts[counts > 0])
-
-
-def _score_ratings(task: Factorisation, draws: Any) -> dict[str, float]:
-    """Log likelihood in nats a rating of the mixture of draws, and RMSE of its mean."""
-    split = in_memory(task.dataset, "test")
-    mean, log_density = np.zeros(len(split.targets)), np.full(len(split.targets), -np.inf)
-    number = num_of(draws)
-    for k in range(number):  # One at a time: all of them may be more than memory holds.
-        one = jax.tree.map(lambda leaf, k=k: leaf[k], draws)
-        means, log_densities_ = log_densities(task, one, split)
-        mean = mean + means / number
-        log_density = np.logaddexp(log_density, log_densities_ - np.log(number))
-    errors = mean - split.targets
-    return {
-        "log_likelihood": float(np.mean(log_density)),
-        "rmse": float(np.sqrt(np.mean(errors**2))),
-    }
-
-
-def log_densities(task: Factorisation, params: Any, split: Examples) -> tuple[NDArray, NDArray]:
-    """Means and log densities [P] of ratings by one draw, float64."""
-    found = _predict(task, params, split.inputs)
-    mean, sd = (np.asarray(found[name], np.float64) for name in ("loc", "scale"))
-    errors = (split.targets - mean) / sd
-    return mean, -0.5 * (errors**2 + np.log(2 * np.pi)) - np.log(sd)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _predict(task: Factorisation, params: Any, pairs: Any) -> Any:
-    return task.predict({"params": params}, pairs)
