@@ -38,6 +38,8 @@ from ensemble.task import DrawSections, OwnLogLikelihood
 from ensemble.tasks.learning_data import check_params, described_dataset, make_likelihood
 from ensemble.tasks.supervised import OWN, Supervised
 
+_MOST = 2**24
+"""Users or items: pairs to predict are float32, as all inputs of networks."""
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
 
 
@@ -212,6 +214,8 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
     dataset: Any = load(config.dataset, request) if data is None else data.source(request)
     likelihood: Any = make_likelihood(dataset, config)
     shape = dataset.interactions.shape
+    if max(shape) > _MOST:
+        raise InputError(f"{dataset.name} has over {_MOST:,} users or items; leave some out")
     network = MatrixFactorisation(shape, config.num_factors, likelihood.num_outputs)
     return Factorisation(dataset, network, likelihood, priors)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ensemble.data.source import Examples, in_memory
 from ensemble.metrics.ranking import auroc
 from ensemble.recommendation.interactions import PAIR
+from ensemble.recommendation.watch_likelihood import USERS, contract, join_biases
 
 if TYPE_CHECKING:
     from ensemble.recommendation.factorisation import Factorisation
@@ -59,8 +60,7 @@ def num_of(draws: Any) -> int:
 
 def of_users(draws: Any, users: slice) -> dict[str, Any]:
     """Draws [K, ...] of the parameters of all items and of some users alone."""
-    own = {name: draws[name][:, users] for name in ("user_embeddings", "user_bias")}
-    return {**draws, **own}
+    return {**draws, **{name: draws[name][:, users] for name in USERS}}
 
 
 def outputs_of(draws: Any) -> np.ndarray:
@@ -75,9 +75,7 @@ def best_unseen(outputs: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 def _outputs(params: Any) -> jax.Array:
     """Outputs [B, M] by one draw of some users' parameters."""
-    with jax.default_matmul_precision("highest"):
-        products = params["user_embeddings"] @ params["movie_embeddings"].T
-    return products + params["user_bias"][:, None] + params["movie_bias"]
+    return contract(*join_biases(params), 1, 1)
 
 
 _outputs_of_draws = jax.jit(jax.vmap(_outputs))

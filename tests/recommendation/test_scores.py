@@ -5,7 +5,6 @@ import pytest
 import scipy.special
 from run_parts import of_classes
 
-import ensemble
 from ensemble.data import load_dataset
 from ensemble.recommendation import scores
 from ensemble.recommendation.factorisation import Factorisation, MatrixFactorisation
@@ -67,27 +66,3 @@ def test_models_are_scored_on_what_was_held_out():
     chosen = np.where(seen, -np.inf, logits[:, most]).argmax(axis=1)
     titles = dataset.interactions.items["title"][chosen]
     assert choices["most"]["titles"] == titles.value_counts().to_dict()
-
-
-@pytest.mark.check
-def test_the_posterior_predicts_best():
-    config = {
-        "dataset": "watches:160x80",
-        "model": "matrix_factorisation",
-        "num_factors": 2,
-        "method": "hmc",
-        "prior": "normal(1)",
-        "init_from": "map",
-        "num_chains": 2,
-        "num_devices": 2,
-        "log_every_steps": 100,
-        "sampler.step_size": 0.05,
-        "sampler.num_leapfrog_steps": 16,
-        "sampler.num_warmup": 100,
-        "sampler.num_samples": 100,
-    }
-    report = ensemble.train(config, show_progress=False).report
-    held_out = report["recommendation"]["held_out"]
-    nats = [held_out[name]["log_likelihood"] for name in ("posterior", "map", "popularity")]
-    assert nats == sorted(nats, reverse=True)
-    assert report["posterior"]["rhat_max"] < 1.2
