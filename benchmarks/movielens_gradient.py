@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import rates
-import scipy.sparse
 
 from ensemble.sharding import startup
 
@@ -26,17 +25,17 @@ POSITIVE_RATE = 0.045  # Of MovieLens 1M.
 _ROWS = 512
 
 
-def make_observed(num_users: int, num_movies: int) -> np.ndarray:
-    """Watches [N, M] uint8 at MovieLens's rate: few movies and few users have most of them."""
+def make_signs(num_users: int, num_movies: int) -> np.ndarray:
+    """Watches [N, M] int8 at MovieLens's rate: few movies and few users have most of them."""
     rng = np.random.default_rng(0)
     activity, popularity = rng.lognormal(size=num_users), rng.lognormal(sigma=1.3, size=num_movies)
     activity, popularity = activity / activity.mean(), popularity / popularity.mean()
-    observed = np.empty((num_users, num_movies), np.uint8)
+    signs = np.empty((num_users, num_movies), np.int8)
     for start in range(0, num_users, _ROWS):
-        block = observed[start : start + _ROWS]
+        block = signs[start : start + _ROWS]
         probs = POSITIVE_RATE * np.outer(activity[start : start + _ROWS], popularity)
-        block[:] = rng.random(block.shape, np.float32) < probs
-    return observed
+        block[:] = np.where(rng.random(block.shape, np.float32) < probs, 1, -1)
+    return signs
 
 
 def make_positions(num_users: int, num_movies: int, num_shards: int) -> dict[str, np.ndarray]:
@@ -126,8 +125,7 @@ def difference_error(
     trajectory: Callable[[Any, Any], Any],
     positions: Any,
     data: Any,
-    observed: np.ndarray,
-    excess: Any,
+    signs: np.ndarray,
 ) -> float:
     """How wrong the change of the log likelihood over the last of two trajectories is, nats.
 
@@ -142,7 +140,7 @@ def difference_error(
     errors = []
     for k in range(NUM_CHAINS):
         exact = [
-            user_log_likelihoods({name: leaf[k] for name, leaf in params.items()}, observed, excess)
+            user_log_likelihoods({name: leaf[k] for name, leaf in params.items()}, signs)
             for params in (first, second)
         ]
         errors.append(float(after[k]) - float(before[k]) - (exact[1] - exact[0]).sum())
@@ -156,8 +154,7 @@ def run_ours(
     import jax
 
     from ensemble.recommendation import watch_likelihood
-    from ensemble.recommendation.baselines import fit_biases
-    from ensemble.recommendation.watch_task import reference_of
+    from ensemble.recommendation.baselines import watch_baselines
     from ensemble.sharding.chainwise import with_own_gradient
     from ensemble.sharding.mesh import DATA, create_mesh
 
@@ -167,17 +164,16 @@ def run_ours(
     def log_likelihood(params: Any, data: Any) -> jax.Array:
         return with_own_gradient(value_and_grad, data)(params)
 
-    observed = make_observed(num_users, num_movies)
+    signs = make_signs(num_users, num_movies)
     host = make_positions(num_users, num_movies, mesh.shape[DATA])
-    excess = None
     if is_weighted:
-        weights = np.random.default_rng(2).exponential(size=observed.shape)
-        excess = scipy.sparse.csr_array((weights - 1) * (observed == 1))
-    user_bias, movie_bias = fit_biases(observed, excess)
-    biases = {"user_bias": user_bias, "movie_bias": movie_bias}
-    data = watch_likelihood.place(observed, reference_of(observed, biases, excess), mesh, excess)
+        weights = np.random.default_rng(2).exponential(size=signs.shape)
+        signs = np.where(signs == 1, weights, signs).astype(np.float32)
+    biases = watch_baselines(signs)["biases"]
+    reference = watch_likelihood.user_log_likelihoods(biases, signs)
+    data = watch_likelihood.place(signs, reference, mesh)
     positions = place_positions(host, mesh)
-    return _measure(log_likelihood, positions, data, observed, seconds, excess)
+    return _measure(log_likelihood, positions, data, signs, seconds)
 
 
 def run_peer(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
@@ -202,23 +198,18 @@ def run_peer(num_users: int, num_movies: int, num_groups: int, seconds: float) -
     log_likelihood = jax.shard_map(
         on_shard, mesh=mesh, in_specs=(specs, shards), out_specs=whole, check_vma=True
     )
-    observed = make_observed(num_users, num_movies)
-    data = jax.device_put(observed.astype(bool), NamedSharding(mesh, shards))
+    signs = make_signs(num_users, num_movies)
+    data = jax.device_put(signs > 0, NamedSharding(mesh, shards))
     positions = place_positions(make_positions(num_users, num_movies, num_shards), mesh)
-    return _measure(log_likelihood, positions, data, observed, seconds)
+    return _measure(log_likelihood, positions, data, signs, seconds)
 
 
 def _measure(
-    log_likelihood: Any,
-    positions: Any,
-    data: Any,
-    observed: np.ndarray,
-    seconds: float,
-    excess: Any = None,
+    log_likelihood: Any, positions: Any, data: Any, signs: np.ndarray, seconds: float
 ) -> dict[str, float]:
     trajectory = make_trajectory(log_likelihood)
     result = measure(trajectory, positions, data, seconds)
-    return result | {"error": difference_error(trajectory, positions, data, observed, excess)}
+    return result | {"error": difference_error(trajectory, positions, data, signs)}
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ _EXPORTS = {
     "EnsembleClassifier": "ensemble.sklearn",
     "EnsembleRegressor": "ensemble.sklearn",
     "default_config": "ensemble.config",
-    "recommend": "ensemble.recommendation.answer",
+    "recommend": "ensemble.recommendation.recommend",
     "sample": "ensemble.numpyro_models.sample",
     "create_train_state": "ensemble.pmapped",
     "apply_model": "ensemble.pmapped",

@@ -6,14 +6,14 @@
 
 The probability is that of watching, its mean over draws, with the range between 5% and 95% of them;
 the share is that of the draws which recommend the item first. Of a run that has learned ratings,
-the expected rating stands in its place. Of a user or an item that the data do not have, nothing is
-known but the prior: the answer is the prior's, and says so.
+the expected rating stands in its place. Of a user whom the data do not have, nothing is known but
+the prior: the answer is the prior's, and says so.
 """
 
 import json
 
 from ensemble import cli
-from ensemble.recommendation.answer import recommend
+from ensemble.recommendation.recommend import recommend
 
 
 def main(call: cli.Call) -> None:

@@ -821,8 +821,12 @@ LIKELIHOOD_OF = {"labels": "categorical", "targets": "gaussian"}
 COLUMN_TYPES = ("number", "boolean", "date", "category", "drop")
 
 
-def column_types(value: Any) -> dict[str, str]:
+def column_types(value: Any, is_type: Callable[[str], bool] | None = None) -> dict[str, str]:
     """Returns types of columns by name, of a mapping, JSON, or `zip=category, id=drop`.
+
+    Args:
+        value: The mapping or text.
+        is_type: Tells types from other values; None: those of tables.
 
     Raises:
         ValueError: They are no such types.
@@ -833,7 +837,7 @@ def column_types(value: Any) -> dict[str, str]:
         parts = re.split(r",(?=[^=,]*=)", value)  # A comma may also be a decimal mark.
         value = dict(one.rsplit("=", 1) for one in parts)
     types = {str(name).strip(): str(one).strip() for name, one in value.items()}
-    if not all(map(is_column_type, types.values())):
+    if not all(map(is_type or is_column_type, types.values())):
         raise ValueError
     return types
 
@@ -941,12 +945,22 @@ class Table(Vectors):
     )
 
 
+MEANINGS = ("user", "item", "rating", "weight", "time", "title", "genre")
+"""Meanings of columns of ratings and watches."""
+
+
 @dataclass(frozen=True)
 class Ratings:
     """Keys of ratings and watches."""
 
     split_by: Literal["random", "time", "user"] = key(
         "random", "test data: a tenth of each user's at random, the latest, or all of some users"
+    )
+    column_types: str | None = key(
+        None,
+        "meanings of columns; None: by their usual names",
+        read=lambda value: json.dumps(column_types(value, MEANINGS.__contains__)),
+        rule=f"must be meanings of columns, {', '.join(MEANINGS)}: 'who=user, what=item'",
     )
 
 
@@ -980,7 +994,7 @@ class DataForm(NamedTuple):
     given: str = ""
 
 
-_S, _R = "ensemble.data.", "ensemble.recommendation.datasets:"
+_S, _R = "ensemble.data.", "ensemble.recommendation.dataset:"
 _TABLE = DataForm(
     _S + "tables.table_source:load_table",
     Table,
@@ -1129,12 +1143,12 @@ class Factorisation(OfData):
     """Keys of matrix factorisation, of watches or ratings."""
 
     chosen_by = "config.model='matrix_factorisation'"
-    restore = "ensemble.recommendation.watch_task:restore"
+    restore = "ensemble.recommendation.factorisation:restore"
     why_not_evaluated = (
         "has learned who watches what or rates it how, and evaluations are of predictions; its "
         "scores are in results.json, and `ensemble recommend` recommends"
     )
-    given = "ensemble.recommendation.datasets:given_interactions"
+    given = "ensemble.recommendation.dataset:given_interactions"
     num_factors: int = key(8, "length of the embeddings of users and items", gt=0)
 
 

@@ -375,7 +375,7 @@ MODELS = Kind(
         "resnet20": _N + "resnet:ResNet20",
         "resnet50": _N + "resnet50:ResNet50",
         "vit": _N + "vit:ViT",
-        "matrix_factorisation": "ensemble.recommendation.matrix_factorisation:MatrixFactorisation",
+        "matrix_factorisation": "ensemble.recommendation.factorisation:MatrixFactorisation",
     },
 )
 _L = "ensemble.likelihoods."
@@ -430,7 +430,7 @@ TASKS = Kind(
     {
         "supervised": "ensemble.tasks.supervised:create",
         "distillation": "ensemble.tasks.distillation:create",
-        "factorisation": "ensemble.recommendation.watch_task:create",
+        "factorisation": "ensemble.recommendation.factorisation:create",
         "numpyro": "ensemble.numpyro_models.sample:create_task",
         "density": "ensemble.random_walk.task:create",
     },

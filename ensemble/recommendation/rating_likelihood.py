@@ -95,13 +95,10 @@ def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -
 
     order = np.lexsort([item, row[user], block[user]])
     counts = np.bincount(block[user], minlength=num_blocks)
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    where = block[user][order], rank
 
     def blocks_of(values: np.ndarray) -> np.ndarray:
-        found = np.zeros((num_blocks, counts.max()), values.dtype)
-        found[where] = values[order]
-        return found
+        parts = np.split(values[order], np.cumsum(counts)[:-1])
+        return np.stack([transfer.pad(part, int(counts.max())) for part in parts])
 
     entries = (row[user] * num_items + item).astype(np.int32)
     columns = entries, ratings.targets, ratings.weights, ratings.reference

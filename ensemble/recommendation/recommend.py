@@ -1,267 +1,206 @@
-"""What the draws of a matrix factorisation recommend, and how they do beside simpler models."""
+"""Recommendations of a workdir to one user: `ensemble.recommend`, which the command prints."""
 
-from __future__ import annotations
-
-import collections
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import dataclasses
+import numbers
+import os
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import scipy.special
 
-from ensemble.data.source import in_memory
-from ensemble.errors import InputError
-from ensemble.priors import Prior, sample_prior
-from ensemble.recommendation import ranking
-from ensemble.recommendation.baselines import fit_popularity
-from ensemble.recommendation.datasets import WATCHED, Names, RatingDataset, WatchDataset
+from ensemble.config import flatten
+from ensemble.data.catalogue import load
+from ensemble.data.source import Request, check_same_data
+from ensemble.errors import InputError, aligned, shown
+from ensemble.predictor import restore
+from ensemble.priors import Prior, parse_prior, sample_prior
+from ensemble.recommendation.dataset import FRAME, RATINGS, InteractionDataset, given_interactions
+from ensemble.recommendation.scores import (
+    NUM_RECOMMENDED,
+    best_unseen,
+    num_of,
+    of_users,
+    outputs_of,
+)
+from ensemble.recommendation.watch_likelihood import USERS
+from ensemble.sharding import startup
+from ensemble.storage.workdir import Workdir
 
-if TYPE_CHECKING:
-    from ensemble.recommendation.watch_task import Factorisation
-
-NUM_RECOMMENDED = 20
-Interacted = WatchDataset | RatingDataset
-"""What is recommended from."""
-Link = Callable[[np.ndarray], np.ndarray]
-"""From a factorisation's outputs to what a user reads: probabilities, or ratings."""
-_USERS_PER_BLOCK = 256
+_VERBS = {"probability": "watched", "rating": "rated"}
 _TAIL = 0.05  # Of the draws, below and above an interval.
-_NEW_STREAM = 2**32 - 3  # What the seed is folded with to draw new users and items.
+_NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
 
 
-class Recommendation(NamedTuple):
-    """One item for one user.
+@dataclasses.dataclass(frozen=True, eq=False)
+class ItemPrediction:
+    """Recommendations to a user. As text, it is a table, an item a line.
 
     Attributes:
-        item: its id in the data.
-        title: as the data have it; the id where nobody says it.
-        genre: its first one, or nothing.
-        share: of the draws whose best unseen item it is.
-        mean: over the draws: the probability of watching it, or the expected rating.
-        low: 5% of the draws have a lower one.
-        high: 5% have a higher one.
+        user: Id in the data.
+        of: Prediction: the `probability` of watching an item, or its `rating`.
+        table: Frame of the best items that the user has not watched or rated, the best first, or of
+            the one that was asked for. Its columns are the id `item`, `title`, `genre`, `share`,
+            the share of the draws that recommend the item first, `mean` over draws of what is
+            predicted, and `low` and `high`, below and above which 5% of the draws are.
+        num_seen: Number of items that the user has watched or rated.
+        num_draws: Number of draws of the posterior.
+        from_prior: `user` if nothing was learned of the user, so that the prior answers.
+        notes: A sentence that says so.
     """
 
-    item: str
-    title: str
-    genre: str
-    share: float
-    mean: float
-    low: float
-    high: float
+    user: str
+    of: str
+    table: pd.DataFrame
+    num_seen: int
+    num_draws: int
+    from_prior: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """Rows of the table, with its columns as attributes."""
+        return tuple(self.table.itertuples(index=False, name="Recommendation"))
+
+    def __str__(self) -> str:
+        heads = {"title": "title", "genre": "genre", "mean": self.of, "low": "5%", "high": "95%"}
+        texts = self.table.map(lambda one: shown(one) if isinstance(one, str) else f"{one:.3f}")
+        rows = texts[[*heads, "share"]].itertuples(index=False)
+        first, *others = aligned([[*heads.values(), "first"], *rows], (0, 1))
+        seen = f"User {shown(self.user)} has {_VERBS[self.of]} {self.num_seen:,} items."
+        return "\n".join([*self.notes, seen, "", first, "-" * len(first), *others])
+
+    def document(self) -> dict[str, Any]:
+        """The same, JSON-ready."""
+        return {
+            "user": self.user,
+            f"num_{_VERBS[self.of]}": self.num_seen,
+            "num_draws": self.num_draws,
+            "from_prior": [*self.from_prior],
+            "recommendations": self.table.rename(columns={"mean": self.of}).to_dict("records"),
+        }
 
 
-@jax.jit
-def logits_of(draws: Any, users: jax.Array) -> jax.Array:
-    """Log-odds [K, B, M] of some users watching each item, by every draw.
-
-    Args:
-        draws: parameters [K, ...].
-        users: [B], their numbers.
-    """
-    with jax.default_matmul_precision("highest"):
-        products = jnp.einsum(
-            "kbd,kmd->kbm", draws["user_embeddings"][:, users], draws["movie_embeddings"]
-        )
-    return products + draws["user_bias"][:, users, None] + draws["movie_bias"][:, None, :]
-
-
-@jax.jit
-def watch_probabilities(draws: Any, users: jax.Array) -> jax.Array:
-    """Probabilities [B, M] of watching, the mean over draws, one draw at a time."""
-    num_draws = len(draws["user_bias"])
-    shape = (len(users), draws["movie_bias"].shape[1])
-
-    def add(total: jax.Array, draw: Any) -> tuple[jax.Array, None]:
-        one = jax.tree.map(lambda leaf: leaf[None], draw)
-        return total + jax.nn.sigmoid(logits_of(one, users)[0]), None
-
-    return jax.lax.scan(add, jnp.zeros(shape), draws)[0] / num_draws
-
-
-def choose_first(draws: Any, dataset: Interacted, user: int) -> np.ndarray:
-    """Returns the item [K] that each draw recommends first: the best one not watched or rated."""
-    return _best_unseen(_logits_of_one(draws, user), dataset.seen(user))
-
-
-def _logits_of_one(draws: Any, user: int) -> np.ndarray:
-    """Log-odds [K, M] of one user, by every draw."""
-    return np.asarray(logits_of(draws, np.array([user]))[:, 0])
-
-
-def _best_unseen(logits: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    return np.where(seen, -np.inf, logits).argmax(axis=1)
-
-
-def recommended(
-    draws: Any,
-    names: Names,
-    seen: np.ndarray,
-    user: int,
+def recommend(
+    workdir: str | os.PathLike[str],
+    user: str | int,
+    *,
     top: int = NUM_RECOMMENDED,
-    link: Link = scipy.special.expit,
-    item: int | None = None,
-) -> list[Recommendation]:
-    """Recommends items that a user has not watched or rated, the best first.
+    item: str | int | None = None,
+    data: Any = None,
+    data_dir: str | None = None,
+) -> ItemPrediction:
+    """Recommends items to a user, with how sure the posterior is.
 
     Args:
-        draws: parameters [K, ...].
-        names: of the items.
-        seen: whether the user has watched or rated each item [M].
-        user: number of the user.
-        top: how many at most, positive.
-        link: from the draws' outputs to what is recommended by.
-        item: the number of one, seen or not, that alone is asked for.
+        workdir: Directory of a run that factorised watches or ratings, finished or with draws.
+        user: Id in the data; for another one the prior answers.
+        top: Number of items, positive.
+        item: Id or title of an item, to answer for it alone, seen or not.
+        data: Data frame that the run was handed over instead of `config.dataset`.
+        data_dir: Directory of TFDS sets; by default the run's.
+
+    Returns:
+        The items, each with the mean over draws of the probability of watching it, or of its
+        rating, and the range from 5% to 95% of the draws.
 
     Raises:
-        InputError: the draws give no probabilities.
+        InputError: The workdir is no such run, its data are others now, or an argument cannot be
+            used.
     """
-    logits = _logits_of_one(draws, user)
-    is_good = np.isfinite(logits).all(axis=1)
-    if not is_good.all():
+    startup.configure(None)
+    for kind, value in (("user", user), ("item", "" if item is None else item)):
+        if not (isinstance(value, str) or _is_whole(value)):
+            raise InputError(
+                f"{kind}={value!r} must be text or a whole number, as the data name the {kind}"
+            )
+    if not _is_whole(top) or top < 1:
+        raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
+    restored: Any = restore(Workdir(workdir))
+    config, draws = restored.config, restored.fitted.sets["params"]
+    if config["task"] != "factorisation":
         raise InputError(
-            f"{np.sum(~is_good)} of {len(logits)} draws predict NaN or infinite values for this "
-            "user, and every draw counts; sample again in a new workdir"
+            f"{workdir} has learned {config['dataset']}, which is not who watched or rated what; "
+            "give the workdir of a run with config.model='matrix_factorisation'"
         )
-    values = link(logits)
-    mean = values.mean(axis=0)
+    dataset = _dataset(str(workdir), restored, data_dir, data)
+    ids, of_ratings = dataset.interactions.user_ids, config["likelihood"] == RATINGS
+    at = ids.index(str(user)) if str(user) in ids else len(ids)
+    is_known = at in dataset.splits["train"].inputs[:, 0]
+    if at == len(ids):
+        one = _new_user(draws, parse_prior(config["prior"]), config["seed"])
+    else:
+        one = of_users(draws, slice(at, at + 1))
+    outputs, seen, likelihood = outputs_of(one), dataset.seen(at), restored.likelihood
+    values = scipy.special.expit(outputs)
+    if of_ratings:
+        values = likelihood.shift + likelihood.scale * outputs
     low, high = np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
-    counts = collections.Counter(_best_unseen(logits, seen).tolist())
-    unseen = np.flatnonzero(~seen)
-    order = unseen[np.argsort(-mean[unseen], kind="stable")][:top]
-    return [
-        Recommendation(
-            item=names.item_ids[one],
-            title=names.titles[one],
-            genre=names.genres[one],
-            share=counts[int(one)] / len(values),
-            mean=float(mean[one]),
-            low=float(low[one]),
-            high=float(high[one]),
+    first = np.bincount(best_unseen(outputs, seen), minlength=len(seen))
+    items = dataset.interactions.items.assign(
+        share=first / len(values), mean=values.mean(axis=0), low=low, high=high
+    )
+    if item is None:
+        chosen = items[~seen].sort_values("mean", ascending=False, kind="stable").head(top)
+    else:
+        chosen = _named(items, str(item))
+    note = f"Nothing was learned of user {shown(str(user))}: the answer is the prior's."
+    return ItemPrediction(
+        user=str(user),
+        of="rating" if of_ratings else "probability",
+        table=chosen,
+        num_seen=int(seen.sum()),
+        num_draws=num_of(draws),
+        from_prior=() if is_known else ("user",),
+        notes=() if is_known else (note,),
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _dataset(path: str, restored: Any, data_dir: str | None, data: Any) -> InteractionDataset:
+    """The interactions that a run has learned, as they are now.
+
+    Raises:
+        InputError: They are not there, or have changed.
+    """
+    config, description = restored.config, restored.description
+    if data is None and description["name"] == FRAME:
+        raise InputError(
+            f"{path} has learned a data frame, which is not kept: from Python call "
+            "ensemble.recommend(WORKDIR, USER, data=FRAME)"
         )
-        for one in (order if item is None else [item])
-    ]
+    request = Request(data_dir or config["data_dir"], config["seed"], own=flatten(config))
+    dataset: Any = (
+        load(config["dataset"], request)
+        if data is None
+        else given_interactions(data).source(request)
+    )
+    check_same_data(path, description["fingerprint"], dataset.fingerprint, "restore the data")
+    return dataset
 
 
-def with_new(draws: Any, priors: tuple[Prior, ...], kind: str, seed: int) -> Any:
-    """Puts one more user, or one more item, at the end of draws, drawn from the prior for each.
+def _named(items: pd.DataFrame, asked: str) -> pd.DataFrame:
+    """The item of an id or a title.
 
-    Nothing is known of it but what is known of all, so that its posterior is the prior.
-
-    Args:
-        draws: parameters [K, ...].
-        priors: of the run.
-        kind: `user` or `movie`.
-        seed: of the draws.
+    Raises:
+        InputError: None has it, or several have this title.
     """
-    names = {name: draws[name] for name in (f"{kind}_embeddings", f"{kind}_bias")}
-    shapes = {
-        name: jax.ShapeDtypeStruct((1, *leaf.shape[2:]), np.float32) for name, leaf in names.items()
-    }
-    # A new user and a new item are drawn independently.
-    stream = _NEW_STREAM - ("user", "movie").index(kind)
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), stream), num_of(draws))
-    new = jax.vmap(lambda key: sample_prior(key, priors, shapes))(keys)
-    joined = {name: np.concatenate([leaf, new[name]], axis=1) for name, leaf in names.items()}
-    return {**draws, **joined}
+    found = items[items["item"] == asked]
+    if found.empty:
+        found = items[items["title"] == asked]
+    if len(found) != 1:
+        raise InputError(
+            f"{len(found)} items have the id or the title {shown(repr(asked))}: give the id of one"
+        )
+    return found
 
 
-def num_of(draws: Any) -> int:
-    """K, the number of draws."""
-    return len(draws["user_bias"])
-
-
-def extreme_users(dataset: Interacted) -> dict[str, int]:
-    """The numbers of the users who have watched or rated most and fewest items."""
-    return {"most": int(dataset.counts.argmax()), "fewest": int(dataset.counts.argmin())}
-
-
-def recommendation_section(dataset: Interacted, draws: Any, scores: Any) -> dict[str, Any]:
-    """The report's entry `recommendation`.
-
-    Args:
-        dataset: what was learned.
-        draws: parameters [K, ...] of the posterior.
-        scores: of the posterior and of simpler models, by name.
-
-    Returns:
-        `num_draws`; `held_out`, the scores; `first_choices`: of the users who watched or rated most
-        and fewest, how many items that are, and how many of the draws recommend what first.
-    """
-    names, choices = dataset.names, {}
-    counted = "num_watched" if isinstance(dataset, WatchDataset) else "num_rated"
-    for which, user in extreme_users(dataset).items():
-        movies = choose_first(draws, dataset, user)
-        choices[which] = {
-            "user": names.user_ids[user],
-            counted: int(dataset.counts[user]),
-            "titles": _counted(names.titles, movies),
-            "genres": _counted(names.genres, movies),
-        }
-    return {"num_draws": num_of(draws), "held_out": scores, "first_choices": choices}
-
-
-def _counted(names: Sequence[str], movies: np.ndarray) -> dict[str, int]:
-    """How often each title or genre is among items, most first."""
-    return dict(collections.Counter(names[movie] for movie in movies).most_common())
-
-
-def score_models(task: Factorisation, draws: Any, map_params: Any) -> dict[str, dict[str, float]]:
-    """Scores the posterior's mean and simpler models on the held-out pairs of watches.
-
-    Returns:
-        Log likelihood in nats a pair, AUC and recall@20 of the mean over draws, of the MAP, of a
-        bias for each user and item, and of popularity; of generated data also the RMSE of the
-        watch probabilities.
-    """
-    observed = task.observed
-    popularity = fit_popularity(observed, task.excess)
-    user_bias, movie_bias = task.biases["user_bias"], task.biases["movie_bias"]
-    maximum = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], map_params)
-    scores: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
-        "posterior": lambda users: _logit(np.asarray(watch_probabilities(draws, users))),
-        "map": lambda users: np.asarray(logits_of(maximum, users)[0]),
-        "biases": lambda users: user_bias[users, None] + movie_bias,
-        "popularity": lambda users: np.broadcast_to(popularity, (len(users), len(popularity))),
-    }
-    return {name: _score(task, of_users) for name, of_users in scores.items()}
-
-
-def _score(task: Factorisation, of_users: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
-    """Held-out scores of log-odds [B, M] of watching, which are asked for by blocks of users.
-
-    Where the data were generated, also the root mean squared error of the watch probabilities of
-    all pairs: factors are not identified, probabilities are.
-    """
-    truth, observed = task.dataset.watches.truth, task.observed
-    (pairs, labels), num_users = in_memory(task.dataset, "test"), len(observed)
-    logits, recalls, squares = np.zeros(len(labels)), [], 0.0
-    for start in range(0, num_users, _USERS_PER_BLOCK):
-        users = np.arange(start, min(start + _USERS_PER_BLOCK, num_users))
-        values = of_users(users)
-        here = (pairs[:, 0] >= start) & (pairs[:, 0] <= users[-1])
-        rows, movies = pairs[here, 0] - start, pairs[here, 1]
-        logits[here] = values[rows, movies]
-        relevant = np.stack([rows, movies], axis=1)[labels[here] == 1]
-        if len(relevant):
-            seen = observed[users] == WATCHED
-            recalls.append(ranking.recalls(values, seen, relevant, NUM_RECOMMENDED))
-        if truth is not None:
-            errors = scipy.special.expit(values) - truth.probabilities(users)
-            squares += float(np.sum(errors**2, dtype=np.float64))
-    log_probs = ranking.watch_log_probs(logits)
-    return {
-        "log_likelihood": ranking.held_out_log_likelihood(log_probs, labels),
-        "auc": ranking.auc(logits, labels),
-        f"recall_at_{NUM_RECOMMENDED}": float(np.mean(np.concatenate(recalls))),
-        **({"rmse": math.sqrt(squares / observed.size)} if truth is not None else {}),
-    }
-
-
-def _logit(probabilities: np.ndarray) -> np.ndarray:
-    """Log-odds of probabilities, finite where float32 has rounded them to 0 or 1."""
-    inside = np.clip(probabilities.astype(np.float64), 1e-12, 1 - 1e-12)
-    return np.log(inside) - np.log1p(-inside)
+def _new_user(draws: Any, priors: tuple[Prior, ...], seed: int) -> Any:
+    """Draws [K, ...] with one user alone, of whom nothing is known but the prior."""
+    shapes = {name: jax.ShapeDtypeStruct((1, *draws[name].shape[2:]), np.float32) for name in USERS}
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _NEW_STREAM), num_of(draws))
+    return {**draws, **jax.vmap(lambda key: sample_prior(key, priors, shapes))(keys)}

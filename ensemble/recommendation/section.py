@@ -13,11 +13,8 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
     """The posterior beside simpler models, by the pairs that were held out."""
     recommendation = report["recommendation"]
     held_out = recommendation["held_out"]
-    titles = {"log_likelihood": "nats a rating", "rmse": "RMSE"}
-    if "auc" in held_out["posterior"]:  # Of watches, which are no numbers.
-        titles = {"log_likelihood": "nats a pair", "auc": "AUC", "recall_at_20": "recall@20"}
-        if "rmse" in held_out["posterior"]:
-            titles["rmse"] = "RMSE of p"
+    names = {"log_likelihood": "nats", "auc": "AUC", "recall_at_20": "recall@20", "rmse": "RMSE"}
+    titles = {name: names[name] for name in held_out["posterior"]}
     rows = [
         [model, *(f"{scores[name]:.4f}" for name in titles)] for model, scores in held_out.items()
     ]

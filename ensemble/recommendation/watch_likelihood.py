@@ -28,13 +28,9 @@ import numpy as np
 import scipy.special
 from jax.sharding import Mesh, PartitionSpec  # noqa: TID251  A type.
 
-from ensemble.recommendation.baselines import Excess, weights_of
-from ensemble.recommendation.datasets import HELD_OUT, WATCHED
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, named_sharding, spec
-
-_SIGNS = np.array([-1, 1, 0], np.int8)  # Of NOT_WATCHED, WATCHED, HELD_OUT.
 
 _ENTRIES_PER_BLOCK = 600_000  # On CPUs: 2.4 MB.
 _ENTRIES_ON_ACCELERATORS = 2**26
@@ -51,7 +47,7 @@ the number of users, padded to a multiple of the shards."""
 
 
 class PlacedWatches(NamedTuple):
-    """The observed matrix, its users spread over the shards in blocks.
+    """Watches, their users spread over the shards in blocks.
 
     Attributes:
         signs: [S * B, R, M], t of B blocks of R users on each of S shards; 0 pads. int8, or
@@ -64,45 +60,24 @@ class PlacedWatches(NamedTuple):
     reference: jax.Array
 
 
-def place(
-    observed: np.ndarray, reference: np.ndarray, mesh: Mesh, excess: Excess = None
-) -> PlacedWatches:
-    """Puts the observed matrix on the devices.
+def place(signs: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatches:
+    """Puts watches on the devices.
 
     Args:
-        observed: [N, M] uint8 of NOT_WATCHED, WATCHED and HELD_OUT.
+        signs: [N, M], as of `InteractionDataset.signs`.
         reference: [N] float64, log likelihoods of the users under a fixed baseline, nats.
         mesh: of the devices; shard s of the data has users s * N' / S and on.
-        excess: how much more than once each watch counts.
     """
-    dtype = np.int8 if excess is None else np.float32
-    (num_users, num_movies), num_shards = observed.shape, mesh.shape[DATA]
+    (num_users, num_movies), num_shards = signs.shape, mesh.shape[DATA]
     per_shard = -(-num_users // num_shards)
     num_blocks, num_rows = _block_shape(per_shard, rows_of_block(mesh, num_movies))
     padded = transfer.pad(reference.astype(np.float64), num_shards * per_shard)
     totals = padded.reshape(num_shards, -1).sum(axis=1)
     rounded = totals.astype(np.float32)
     pairs = np.stack([rounded, (totals - rounded).astype(np.float32)], axis=1)
-
-    def signs_of(index: tuple[slice, ...] | None) -> np.ndarray:
-        """The signs of the shards that one device has: all, or one."""
-        first, last, _ = (index or (slice(None),))[0].indices(shape[0])
-        signs = np.zeros((last - first, num_rows, num_movies), dtype)
-        of_shards = signs.reshape(-1, num_blocks * num_rows, num_movies)
-        for shard, part in enumerate(of_shards, first // num_blocks):
-            users = slice(shard * per_shard, (shard + 1) * per_shard)
-            signs_of_users = _SIGNS[observed[users]]
-            if excess is not None:
-                signs_of_users = signs_of_users * weights_of(excess, users)
-            part[: len(signs_of_users)] = signs_of_users
-        return signs
-
-    sharding = named_sharding(mesh, "row")
-    shape = (num_shards * num_blocks, num_rows, num_movies)
-    return PlacedWatches(
-        signs=transfer.put_parts(shape, dtype, sharding, signs_of),
-        reference=transfer.put(pairs, sharding),
-    )
+    shards = transfer.pad(signs, num_shards * per_shard).reshape(num_shards, per_shard, num_movies)
+    blocks = transfer.pad(shards, num_blocks * num_rows, axis=1).reshape(-1, num_rows, num_movies)
+    return PlacedWatches(*transfer.put((blocks, pairs), named_sharding(mesh, "row")))
 
 
 def rows_of_block(mesh: Mesh, num_movies: int) -> int:
@@ -176,28 +151,23 @@ def make_log_probs(mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
     return lambda params, pairs: mapped(dict(params), pairs)
 
 
-def user_log_likelihoods(
-    params: Mapping[str, Any], observed: np.ndarray, excess: Excess = None
-) -> np.ndarray:
+def user_log_likelihoods(params: Mapping[str, Any], signs: np.ndarray) -> np.ndarray:
     """Computes the log likelihood of every user, [N] float64 nats, on the host.
 
     Args:
         params: with or without padding.
-        observed: [N, M] of NOT_WATCHED, WATCHED and HELD_OUT.
-        excess: how much more than once each watch counts.
+        signs: [N, M], as of `place`.
     """
     users, user_bias, movies, movie_bias = (
         np.asarray(params[name], np.float64) for name in (*USERS, *MOVIES)
     )
-    result = np.empty(len(observed))
-    for start in range(0, len(observed), _HOST_ROWS):
-        block = observed[start : start + _HOST_ROWS]
+    result = np.empty(len(signs))
+    for start in range(0, len(signs), _HOST_ROWS):
+        block = signs[start : start + _HOST_ROWS]
         rows = slice(start, start + len(block))
         logits = users[rows] @ movies.T + user_bias[rows, None] + movie_bias
-        log_probs = scipy.special.log_expit(np.where(block == WATCHED, logits, -logits))
-        if excess is not None:
-            log_probs *= weights_of(excess, rows)
-        result[rows] = np.sum(log_probs, axis=1, where=block != HELD_OUT)
+        log_probs = scipy.special.log_expit(np.sign(block) * logits)
+        result[rows] = np.sum(abs(block) * log_probs, axis=1, where=block != 0)
     return result
 
 

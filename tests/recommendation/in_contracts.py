@@ -8,8 +8,7 @@ RUN = {
     "num_chains": 2,
 }
 UNUSED = {
-    "ensemble.recommendation.matrix_factorisation": True,
-    "ensemble.recommendation.plots": True,
-    "ensemble.recommendation.watch_task": True,
+    "ensemble.recommendation.factorisation": True,
+    "ensemble.recommendation.dataset": True,
 }
 """Modules that a run on digits has no use for."""

@@ -2,27 +2,21 @@
 
 from ensemble.data import Source
 from ensemble.network import Network
-from ensemble.recommendation.datasets import WatchDataset
-from ensemble.recommendation.matrix_factorisation import MatrixFactorisation
-from ensemble.recommendation.watch_task import Factorisation, Factors
-from ensemble.task import Learned, PredictingTask
+from ensemble.recommendation.dataset import InteractionDataset
+from ensemble.recommendation.factorisation import Factorisation, MatrixFactorisation
+from ensemble.task import Learned
 
 
-def learned(watches: Factorisation) -> Learned:
+def learned(task: Factorisation) -> Learned:
     """What samplers take."""
-    return watches
+    return task
 
 
-def predictive(factors: Factors) -> PredictingTask:
-    """What is restored from a workdir."""
-    return factors
-
-
-def sources(watches: WatchDataset) -> Source:
+def sources(interactions: InteractionDataset) -> Source:
     """The data."""
-    return watches
+    return interactions
 
 
-def networks(factors: MatrixFactorisation) -> Network:
+def networks(network: MatrixFactorisation) -> Network:
     """The network."""
-    return factors
+    return network

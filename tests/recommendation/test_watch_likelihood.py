@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.sparse
 import scipy.special
 from jax.sharding import NamedSharding, PartitionSpec
 from run_parts import mesh_of, over_chains
@@ -33,29 +32,25 @@ def logits_of(params):
     return products + params["user_bias"][:, None] + params["movie_bias"]
 
 
-def make_observed(params, held_out=0.1):
-    """Watched as the parameters have it, some entries held out."""
+def make_signs(params, is_weighted=False):
+    """Watched as the parameters have it, some entries held out, some watches weighted to 100."""
     rng = np.random.default_rng(7)
     logits = logits_of(params)
-    observed = (rng.random(logits.shape) < scipy.special.expit(logits)).astype(np.uint8)
-    observed[rng.random(logits.shape) < held_out] = watch_likelihood.HELD_OUT
-    return observed
+    signs = np.where(rng.random(logits.shape) < scipy.special.expit(logits), 1, -1)
+    signs[rng.random(logits.shape) < 0.1] = 0
+    if not is_weighted:
+        return signs.astype(np.int8)
+    weights = np.where(rng.random(signs.shape) < 0.4, rng.lognormal(0, 1.5, signs.shape), 1)
+    assert weights.max() > 10
+    return np.where(signs == 1, weights, signs).astype(np.float32)
 
 
-def make_excess(observed):
-    """Weights of some watches, from less than 1 to 100, less 1."""
-    rng = np.random.default_rng(5)
-    weights = np.where(rng.random(observed.shape) < 0.4, rng.lognormal(0, 1.5, observed.shape), 1)
-    return scipy.sparse.csr_array((weights - 1) * (observed == 1))
-
-
-def oracle(params, observed, excess=None):
+def oracle(params, signs):
     """The log likelihood and its gradient, by hand, in float64."""
-    logits = logits_of(params)
-    counts = (observed != watch_likelihood.HELD_OUT) * 1.0
-    counts *= 1 if excess is None else 1 + excess.toarray()
-    value = (counts * ((observed == 1) * logits - np.logaddexp(0, logits))).sum()
-    residuals = counts * ((observed == 1) - scipy.special.expit(logits))
+    logits, signs = logits_of(params), signs.astype(np.float64)
+    counts = abs(signs)
+    value = (counts * ((signs > 0) * logits - np.logaddexp(0, logits))).sum()
+    residuals = counts * ((signs > 0) - scipy.special.expit(logits))
     return value, {
         "user_embeddings": residuals @ np.float64(params["movie_embeddings"]),
         "user_bias": residuals.sum(axis=1),
@@ -79,17 +74,17 @@ def stack(trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def make(observed, mesh, reference=None, excess=None):
+def make(signs, mesh, reference=None):
     """The function of chains, jitted, and its data."""
-    reference = np.zeros(len(observed)) if reference is None else reference
-    watches = watch_likelihood.place(observed, reference, mesh, excess)
+    reference = np.zeros(len(signs)) if reference is None else reference
+    watches = watch_likelihood.place(signs, reference, mesh)
     value_and_grad = watch_likelihood.make_value_and_grad(mesh)
     return jax.jit(over_chains(value_and_grad, in_axes=(0, None))), watches
 
 
-def assert_exact(value, grads, params, observed, excess=None):
-    num_users = len(observed)
-    expected, expected_grads = oracle(params, observed, excess)
+def assert_exact(value, grads, params, signs):
+    num_users = len(signs)
+    expected, expected_grads = oracle(params, signs)
     assert float(value) == pytest.approx(expected, rel=1e-6)
     for name, exact in expected_grads.items():
         ours = np.asarray(grads[name])
@@ -107,42 +102,30 @@ def several_blocks_and_groups(monkeypatch):
 
 
 @functools.cache
-def observed_matrix():
-    return make_observed(make_params())
+def some_signs(is_weighted=False):
+    return make_signs(make_params(), is_weighted)
 
 
 @pytest.mark.check
-@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (2, 4)])
-def test_value_and_gradient_match_float64(groups, shards):
-    observed, mesh = observed_matrix(), mesh_of(groups, shards)
-    value_and_grad, watches = make(observed, mesh)
-    chains = [make_params(seed) for seed in (1, 2)]
-    values, grads = value_and_grad(stack([padded(params, shards) for params in chains]), watches)
-    for k, params in enumerate(chains):
-        assert_exact(values[k], {name: g[k] for name, g in grads.items()}, params, observed)
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 4), (2, 2)])
-def test_weights_multiply_watches(groups, shards):
-    observed, mesh = observed_matrix(), mesh_of(groups, shards)
-    excess = make_excess(observed)
-    assert excess.max() > 10
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 2), (1, 8), (2, 2), (2, 4)])
+def test_value_and_gradient_match_float64(groups, shards, is_weighted):
+    signs, mesh = some_signs(is_weighted), mesh_of(groups, shards)
     biases = {**make_params(3), "user_embeddings": np.zeros((NUM_USERS, DIM))}
-    reference = watch_likelihood.user_log_likelihoods(biases, observed, excess)
-    assert reference.sum() == pytest.approx(oracle(biases, observed, excess)[0], rel=1e-9)
-    value_and_grad, watches = make(observed, mesh, reference, excess)
+    reference = watch_likelihood.user_log_likelihoods(biases, signs)
+    assert reference.sum() == pytest.approx(oracle(biases, signs)[0], rel=1e-9)
+    value_and_grad, watches = make(signs, mesh, reference)
     chains = [make_params(seed) for seed in (1, 2)]
     values, grads = value_and_grad(stack([padded(params, shards) for params in chains]), watches)
     for k, params in enumerate(chains):
         of_chain = {name: g[k] for name, g in grads.items()}
-        assert_exact(values[k] + reference.sum(), of_chain, params, observed, excess)
+        assert_exact(values[k] + reference.sum(), of_chain, params, signs)
 
 
 @pytest.mark.check
 def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_share():
-    observed, mesh = observed_matrix(), mesh_of(2, 2)
-    watches = watch_likelihood.place(observed, np.zeros(NUM_USERS), mesh)
+    signs, mesh = some_signs(), mesh_of(2, 2)
+    watches = watch_likelihood.place(signs, np.zeros(NUM_USERS), mesh)
     value_and_grad = watch_likelihood.make_value_and_grad(mesh)
     chains = [make_params(seed) for seed in range(3)]
     bias = chains[0]["movie_bias"]
@@ -155,38 +138,26 @@ def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_s
     values, grads = of_chains(stack([padded(params, 2) for params in chains]), bias)
     for k, params in enumerate(chains):
         of_chain = {name: g[k] for name, g in grads.items()}
-        assert_exact(values[k], of_chain, params | {"movie_bias": bias}, observed)
+        assert_exact(values[k], of_chain, params | {"movie_bias": bias}, signs)
     value, grads = jax.jit(value_and_grad)(padded(chains[1], 2), watches)
-    assert_exact(value, grads, chains[1], observed)
-
-
-def test_user_log_likelihoods_are_those_of_the_users(monkeypatch):
-    monkeypatch.setattr(watch_likelihood, "_HOST_ROWS", 32)
-    params, observed = make_params(3), observed_matrix()
-    ours = watch_likelihood.user_log_likelihoods(padded(params, 8), observed)
-    assert ours.shape == (NUM_USERS,)
-    assert ours.dtype == np.float64
-    logits = logits_of(params)
-    terms = np.where(observed == watch_likelihood.WATCHED, logits, 0) - np.logaddexp(0, logits)
-    expected = np.sum(terms, axis=1, where=observed != watch_likelihood.HELD_OUT)
-    np.testing.assert_allclose(ours, expected, rtol=1e-12)
+    assert_exact(value, grads, chains[1], signs)
 
 
 @pytest.mark.check
 def test_differences_of_millions_of_nats_lose_nothing():
     """A log likelihood near -2e6, of which the energy error of HMC is some hundredths."""
     near = make_params(1, num_users=600, num_movies=400, scale=4.0)
-    observed = make_observed(make_params(2, 600, 400))
+    signs = make_signs(make_params(2, 600, 400))
     rng = np.random.default_rng(3)
     chains = [near] + [
         {k: v + np.float32(1e-4) * rng.normal(size=v.shape) for k, v in near.items()}
         for _ in range(4)
     ]
     chains = [{k: np.float32(v) for k, v in params.items()} for params in chains]
-    exact = np.array([oracle(params, observed)[0] for params in chains])
+    exact = np.array([oracle(params, signs)[0] for params in chains])
     assert exact[0] < -1.5e6
-    reference = watch_likelihood.user_log_likelihoods(near, observed)
-    value_and_grad, watches = make(observed, mesh_of(1, 2), reference)
+    reference = watch_likelihood.user_log_likelihoods(near, signs)
+    value_and_grad, watches = make(signs, mesh_of(1, 2), reference)
     values = np.float64(value_and_grad(stack(chains), watches)[0])
     np.testing.assert_allclose(values, exact - exact[0], atol=0.01)
     plain = np.float64(np.float32(exact))  # Right to the last bit that a float32 has.
@@ -194,20 +165,20 @@ def test_differences_of_millions_of_nats_lose_nothing():
 
 
 def test_confident_and_wrong_is_finite_and_exact_and_a_nan_shows():
-    observed, params = observed_matrix(), make_params(1, scale=30.0)
-    value_and_grad, watches = make(observed, mesh_of(1, 1))
+    signs, params = some_signs(), make_params(1, scale=30.0)
+    value_and_grad, watches = make(signs, mesh_of(1, 1))
     broken = params | {"movie_bias": np.where(np.arange(NUM_MOVIES) == 5, np.nan, 0)}
     broken = {k: np.float32(v) for k, v in broken.items()}
     assert np.abs(logits_of(params)).max() > 1000
     values, grads = value_and_grad(stack([params, broken]), watches)
-    assert_exact(values[0], {name: g[0] for name, g in grads.items()}, params, observed)
+    assert_exact(values[0], {name: g[0] for name, g in grads.items()}, params, signs)
     assert np.isnan(values[1])
 
 
 def test_users_stay_on_their_shards_and_no_matrix_is_whole():
-    observed, shards = observed_matrix(), 4
+    signs, shards = some_signs(), 4
     mesh = mesh_of(2, shards)
-    value_and_grad, watches = make(observed, mesh)
+    value_and_grad, watches = make(signs, mesh)
     chains = stack([padded(make_params(seed), shards) for seed in (1, 2)])
     specs = {
         name: PartitionSpec("ensemble", "data" if name.startswith("user") else None)
