@@ -8,7 +8,7 @@ are batches of the training data, whose curvature is added up.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -24,14 +24,7 @@ from ensemble.fitted import Fitted, OnDisk, Predict
 from ensemble.methods import training
 from ensemble.methods.descent import apart
 from ensemble.methods.given_weights import check_number, run_of
-from ensemble.methods.laplace_member import (
-    Approximation,
-    parts_of_set,
-    precise,
-    predict_closed,
-    predict_draw,
-)
-from ensemble.methods.laplace_structures import structure_of
+from ensemble.methods.laplace_member import Approximation, precise, predict_closed, predict_draw
 from ensemble.network import Variables
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
@@ -99,36 +92,33 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         InputError: The network, the likelihood or the run that is begun from do not suit it, or it
             takes too much memory.
     """
-    _check(config, task)
-    structure, own = structure_of(config.laplace.structure), training.with_own_keys(config)
+    member, own = Approximation(task, config.laplace.structure), training.with_own_keys(config)
+    _check(config, member)
     epochs = training.Epochs.of(config, task.num_train_examples)
-    steps = structure.num_passes * epochs.steps
+    steps = member.structure.num_passes * epochs.steps
     report = LaplaceReport(
         config, task, "set config.laplace.prior_precision to a larger number, such as 100"
     )
-    predict, passes = _predict_of(config)
-    report.predict = predict
+    report.predict, passes = _predict_of(config)
 
     def place(count: int) -> Devices:
         # What does not add up sees whole batches.
-        splits = task.traits.examples_are_independent and structure.adds
+        splits = task.traits.examples_are_independent and member.structure.adds
         return Devices(count, processes.devices(config.num_devices), splits)
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = training.batches(own, task, devices, numbers, steps)
-        functions = _Curvature(config, task, devices, epochs.steps)
-        between = []
+        *functions, choose = _functions(member, devices, config, epochs.steps)
+        between: tuple[Between, ...] = ()
         if config.laplace.prior_precision == VALIDATION:
             data = Fixed(training.validation(task, devices))
-            between.append(Between(lambda step: step == steps, functions.choose, data))
+            between = (Between(lambda step: step == steps, choose, data),)
         return Algorithm(
-            functions.init,
-            functions.step,
-            functions.parameters,
+            *functions,
             steps,
             feed,
             steps_per_program=training.in_loop(task, devices, feed.steps_per_program),
-            between=tuple(between),
+            between=between,
             start=functools.partial(_start, config, task),
             passes=passes,
         )
@@ -138,100 +128,83 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     )
 
 
-class _Curvature(Approximation):
-    """The functions of one member, on devices.
+def _functions(
+    member: Approximation, devices: Devices, config: Any, epoch: int
+) -> tuple[Callable[..., Any], ...]:
+    """Returns `init`, `step`, `parameters` and `choose` of one member.
 
     Args:
+        member: Pure functions of it.
+        devices: Placement of the members.
         config: Configuration of the run.
-        task: What the members have learned.
-        devices: Their placement.
         epoch: Steps of a pass over the data.
     """
+    task, structure, given = member.task, member.structure, config.laplace.prior_precision
 
-    def __init__(self, config: Any, task: Supervised, devices: Devices, epoch: int):
-        super().__init__(task, config.laplace.structure)
-        self.devices, self.epoch, self.chosen = devices, epoch, config.laplace.prior_precision
-        self.predict, self.passes = _predict_of(config)
-        self.spread = devices.over_examples(self._of_slice, unrolls=True)
+    def of_slice(one: Any, batch: Batch) -> Any:
+        variables, curvature, number = one
+        found, outputs = member.added(variables, curvature, number, batch.inputs, batch.weights)
+        log_prob = task.likelihood.log_prob(member.own(variables), outputs, batch.targets)
+        # A structure may pass over the data twice.
+        return (found, jnp.where(number == 0, jnp.sum(batch.weights * log_prob), 0.0)), ()
 
-    def init(self, now: Now, batch: Batch) -> LaplaceState:
-        """A member whose curvature is not known yet."""
-        variables = now.given
-        if variables is None:  # Only the shapes are asked for.
-            variables = self.task.init_variables(now.key)
-        fixed = self.chosen not in (MARGINAL, VALIDATION)
-        precision = jnp.float32(self.chosen if fixed else "nan")
-        curvature = self.structure.nothing(self.covered(variables))
+    spread = devices.over_examples(of_slice, unrolls=True)
+
+    def init(now: Now, batch: Batch) -> LaplaceState:
+        # Without what is given, only the shapes are asked for.
+        variables = task.init_variables(now.key) if now.given is None else now.given
+        precision = jnp.float32("nan" if given in (MARGINAL, VALIDATION) else given)
+        curvature = structure.nothing(member.matrices(member.covered(variables)))
         return LaplaceState(variables, curvature, jnp.zeros(()), precision)
 
     @precise
-    def step(self, now: Now, state: LaplaceState, batch: Batch) -> tuple[LaplaceState, Info]:
-        """Adds the curvature of a batch."""
-        member = state.mean, state.curvature, now.step // self.epoch
-        (found, told), _ = self.spread(member, batch)
-        if self.structure.adds:
-            found = jax.tree.map(jnp.add, state.curvature, found)
-        log_likelihood = state.log_likelihood + told
-        return state._replace(curvature=found, log_likelihood=log_likelihood), Info({})
-
-    def _of_slice(self, member: Any, batch: Batch) -> Any:
-        variables, sums, number = member
-        found, outputs = self.added(variables, sums, number, batch.inputs, batch.weights)
-        log_prob = self.task.likelihood.log_prob(self.own(variables), outputs, batch.targets)
-        # A structure may pass over the data twice.
-        told = jnp.where(number == 0, jnp.sum(batch.weights * log_prob), 0.0)
-        return (found, told), ()
-
-    def _set(self, now: Now, state: LaplaceState, precision: jax.Array, is_closed: bool) -> Any:
-        """The variables, and the posterior around them."""
-        spectrum = self.structure.spectrum(state.curvature)
-        found = self.posterior(state.mean, spectrum, state.log_likelihood, precision, is_closed)
-        return {**state.mean, OF_METHOD: {**found, "rng_key": jax.random.key_data(now.key)}}
+    def step(now: Now, state: LaplaceState, batch: Batch) -> tuple[LaplaceState, Info]:
+        found, _ = spread((state.mean, state.curvature, now.step // epoch), batch)
+        sums = jax.tree.map(jnp.add, (state.curvature, state.log_likelihood), found)
+        return LaplaceState(state.mean, *sums, state.precision), Info({})
 
     @precise
-    def parameters(self, now: Now, state: LaplaceState) -> Any:
-        """The one set of a member."""
-        found = self._set(now, state, state.precision, self.passes == 1)
-        return pytrees.at(found, None)
+    def parameters(now: Now, state: LaplaceState) -> Any:
+        spectrum = structure.spectrum(state.curvature)
+        found = member.posterior(state.mean, spectrum, state.log_likelihood, state.precision)
+        if not config.num_draws:
+            found["spectrum"] = structure.kept(spectrum, found["prior_precision"])
+        own = {**found, "rng_key": jax.random.key_data(now.key)}
+        return pytrees.at({**state.mean, OF_METHOD: own}, None)
+
+    tried = jnp.asarray(_TRIED, jnp.float32)
+
+    def losses(one: Any, batch: Batch) -> jax.Array:
+        variables, own = one
+        if member.is_last or not config.num_draws:
+            seen = Supervised.prepare(task, batch.inputs)
+            said = member.closed(variables, own["spectrum"], tried, seen)
+            said = jax.tree.map(lambda leaf: leaf[:, None], said)
+        else:
+            predict, passes = _predict_of(config)
+
+            def drawn(tau: jax.Array) -> Any:
+                whole = {**variables, OF_METHOD: {**own, "prior_precision": tau}}
+                return jax.lax.map(
+                    lambda k: predict(task, whole, k, batch.inputs), jnp.arange(passes)
+                )
+
+            said = jax.lax.map(drawn, tried)
+        scores = jax.vmap(lambda each: task.likelihood.scores(each, batch.targets))(said)
+        return scores[task.likelihood.loss]
+
+    loss = training.mean_loss(task, devices, losses, tried.shape)
 
     @precise
-    def choose(self, now: Now, state: LaplaceState, data: Batch) -> Any:
-        """Takes the precision whose predictions of the validation split are best."""
-        losses_of = self._losses
-        if self.is_last:
-            losses_of, data = self._losses_by_features, self._with_features(state, data)
-        loss = training.mean_loss(self.task, self.devices, losses_of)
-        tried = jnp.asarray(_TRIED, jnp.float32)
-        is_closed = self.is_last or self.passes == 1
-        losses = jnp.stack([loss(self._set(now, state, one, is_closed), data) for one in tried])
-        best = tried[jnp.nanargmin(jnp.where(jnp.isfinite(losses), losses, jnp.inf))]
-        best = jnp.where(jnp.isfinite(losses).any(), best, tried[-1])
+    def choose(now: Now, state: LaplaceState, data: Batch) -> Any:
+        spectrum = structure.spectrum(state.curvature)
+        own = {"spectrum": spectrum, "rng_key": jax.random.key_data(now.key)}
+        found = loss((state.mean, own), data)
+        found = jnp.where(jnp.isfinite(found), found, jnp.inf)
+        best = jnp.where(jnp.isfinite(found).any(), tried[jnp.argmin(found)], tried[-1])
         return state._replace(precision=best), jnp.int8(Status.ACTIVE)
 
-    def _losses(self, one: Any, batch: Batch) -> jax.Array:
-        """Losses [B] of a set, on raw inputs."""
-        passes, likelihood = jnp.arange(self.passes), self.task.likelihood
-        said = jax.lax.map(lambda k: self.predict(self.task, one, k, batch.inputs), passes)
-        return likelihood.scores(said, batch.targets)[likelihood.loss]
-
-    def _losses_by_features(self, one: Any, batch: Batch) -> jax.Array:
-        """The same of the last layer in closed form, on features and outputs."""
-        (variables, posterior), (features, outputs) = parts_of_set(one), batch.inputs
-        variances = jax.vmap(functools.partial(self.variances, posterior))(features)
-        said, likelihood = self.closed(variables, outputs, variances), self.task.likelihood
-        return likelihood.scores(apart(said, 1), batch.targets)[likelihood.loss]
-
-    def _with_features(self, state: LaplaceState, data: Batch) -> Batch:
-        """Blocks of features and outputs, which are computed once, and not for each posterior."""
-
-        def of_block(variables: Variables, batch: Batch) -> Any:
-            seen = Supervised.prepare(self.task, batch.inputs)
-            features = jax.vmap(functools.partial(self.derivatives, variables))(seen)
-            return (), (features, self.task.outputs(variables, seen)[0])
-
-        spread, number = self.devices.over_examples(of_block, unrolls=True), len(data.mask)
-        blocks = [spread(state.mean, pytrees.at(data, i))[1] for i in range(number)]
-        return data._replace(inputs=jax.tree.map(lambda *each: jnp.stack(each), *blocks))
+    return init, step, parameters, choose
 
 
 def _predict_of(config: Any) -> tuple[Predict, int]:
@@ -276,16 +249,13 @@ def _start(config: Any, task: Supervised) -> Start:
     return Start(given=dict(fitted.variables))
 
 
-# Checks.
-
-
-def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
+def _check(config: ml_collections.FrozenConfigDict, member: Approximation) -> None:
     """Refuses what has no such approximation, or too large a one.
 
     Raises:
         InputError: as said.
     """
-    name, member = config.laplace.structure, Approximation(task, config.laplace.structure)
+    name, task = config.laplace.structure, member.task
     if not config.init_from or is_file(config.init_from):
         raise InputError(
             f"config.init_from={config.init_from!r} must be the workdir of a run, whose members "
@@ -306,10 +276,12 @@ def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
             f"config.laplace.prior_precision={VALIDATION!r} needs a validation split: give one, "
             f"set config.train_on_all=False, or choose {MARGINAL!r}"
         )
-    shapes = jax.eval_shape(task.init_variables, jax.random.key(0))
-    covered = jax.eval_shape(member.covered, shapes)
-    curvature = jax.eval_shape(member.structure.nothing, covered)
-    size, num_params = (pytrees.size(one) for one in (curvature, covered))
+
+    def sizes(rng_key: jax.Array) -> Any:
+        covered = member.matrices(member.covered(task.init_variables(rng_key)))
+        return member.structure.nothing(covered), covered
+
+    size, num_params = map(pytrees.size, jax.eval_shape(sizes, jax.random.key(0)))
     # The curvature, its eigenvectors and a copy of these; derivatives of an example.
     own = 4 * (3 * size + 2 * num_params * task.likelihood.num_outputs)
     on_devices = own * config.ensemble_size // processes.count()

@@ -1,7 +1,7 @@
 """One member's Laplace approximation: its curvature, its posterior, and how that predicts.
 
-Everything is a pure function of one member. `covered` are the parameters that have a distribution:
-those of the last layer, or all but the likelihood's own.
+Everything is a pure function of one member. Its parameters that have a distribution, those of the
+last layer or all but the likelihood's own, are a tree of matrices: see `laplace_structures`.
 """
 
 import functools
@@ -16,7 +16,7 @@ import numpy as np
 from ensemble import pytrees
 from ensemble.config.builtin import LAST_LAYER
 from ensemble.fitted import OWN as OF_METHOD
-from ensemble.methods.laplace_structures import structure_of
+from ensemble.methods.laplace_structures import STRUCTURES
 from ensemble.network import Variables
 from ensemble.runtime.streams import Stream
 from ensemble.tasks.supervised import OWN, Supervised
@@ -52,30 +52,40 @@ class Approximation:
     """
 
     def __init__(self, task: Supervised, name: str):
-        self.task, self.is_last, self.structure = task, name in LAST_LAYER, structure_of(name)
+        self.task, self.is_last, self.structure = task, name in LAST_LAYER, STRUCTURES[name]()
 
     # Parameters.
 
     def covered(self, variables: Variables) -> Any:
-        """The parameters that have a distribution."""
+        """The parameters that have a distribution, as they lie in the network."""
         params = variables["params"]
         if not self.is_last:
             return pytrees.without(params, OWN)
-        layer = self.task.output_layer
-        assert layer is not None  # It has been checked.
         return {
             name: functools.reduce(lambda tree, key: tree[key.key], path, params)
-            for name, path in layer.items()
+            for name, path in (self.task.output_layer or {}).items()
         }
 
-    def outputs(self, variables: Variables, covered: Any, inputs: jax.Array) -> jax.Array:
-        """Outputs [B, K] of prepared inputs, by covered parameters in place of the member's."""
-        params = {**variables["params"], **covered}
+    def matrices(self, covered: Any) -> Any:
+        """The same as matrices [I, F]; those of the last layer as one, with the bias below."""
         if self.is_last:
-            places = {path: covered[name] for name, path in (self.task.output_layer or {}).items()}
-            params = jax.tree.map_with_path(
-                lambda path, leaf: places.get(path, leaf), variables["params"]
-            )
+            bias = [covered["bias"][None]] if "bias" in covered else []
+            return {"layer": jnp.concatenate([covered["kernel"], *bias])}
+        return jax.tree.map(
+            lambda leaf: leaf.reshape(-1, leaf.shape[-1] if leaf.ndim else 1), covered
+        )
+
+    def outputs(self, variables: Variables, matrices: Any, inputs: jax.Array) -> jax.Array:
+        """Outputs [B, K] of prepared inputs, by matrices in place of the member's parameters."""
+        params, covered = variables["params"], self.covered(variables)
+        if self.is_last:
+            whole = matrices["layer"]
+            layer = {"kernel": whole[: len(covered["kernel"])], "bias": whole[-1]}
+            places = {path: layer[name] for name, path in (self.task.output_layer or {}).items()}
+            params = jax.tree.map_with_path(lambda path, leaf: places.get(path, leaf), params)
+        else:
+            own = jax.tree.map(lambda one, leaf: one.reshape(leaf.shape), matrices, covered)
+            params = {**params, **own}
         return self.task.outputs({**variables, "params": params}, inputs)[0]
 
     def own(self, variables: Variables) -> Any:
@@ -85,20 +95,18 @@ class Approximation:
     # Curvature.
 
     def derivatives(self, variables: Variables, one: jax.Array) -> Any:
-        """Derivatives of the outputs of one prepared example by the covered parameters.
+        """Derivatives [K, I, F] of the outputs of one prepared example by the matrices.
 
         Of the last layer they are its inputs [F'], with a 1 for its bias.
         """
-        covered = self.covered(variables)
+        matrices = self.matrices(self.covered(variables))
 
-        def outputs(covered: Any) -> jax.Array:
-            return self.outputs(variables, covered, one[None])[0]
+        def outputs(matrices: Any) -> jax.Array:
+            return self.outputs(variables, matrices, one[None])[0]
 
         if not self.is_last:
-            return jax.jacrev(outputs)(covered)
-        gradient = jax.grad(lambda layer: outputs(layer)[0])(covered)
-        ones = [jnp.ones(1)] if "bias" in covered else []
-        return jnp.concatenate([gradient["kernel"][:, 0], *ones])
+            return jax.jacrev(outputs)(matrices)
+        return jax.grad(lambda matrices: outputs(matrices)[0])(matrices)["layer"][:, 0]
 
     def information_root(self, variables: Variables, outputs: jax.Array) -> jax.Array:
         """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
@@ -114,18 +122,14 @@ class Approximation:
             found = likelihood.predict(self.own(variables), one[None])
             return found["loc"].reshape(-1), found["scale"].reshape(-1)
 
-        def said(one: jax.Array) -> jax.Array:
-            loc, scales = parts(one)
-            return jnp.concatenate([loc, jnp.log(scales)])
-
-        _, scales = parts(outputs)
-        roots = jnp.concatenate([1 / scales, jnp.full_like(scales, math.sqrt(2))])
-        return roots[:, None] * jax.jacfwd(said)(outputs)
+        of_loc, of_scale = jax.jacfwd(parts)(outputs)
+        scale = parts(outputs)[1][:, None]
+        return jnp.concatenate([of_loc / scale, math.sqrt(2) * of_scale / scale])
 
     def rows(
         self, variables: Variables, one: jax.Array, weight: jax.Array
     ) -> tuple[Any, jax.Array]:
-        """What the structure takes of one prepared example, and the outputs [K]."""
+        """The rows of one prepared example, as its structure takes them, and the outputs [K]."""
         outputs = self.task.outputs(variables, one[None])[0][0]
         root = jnp.sqrt(weight) * self.information_root(variables, outputs)
         found = self.derivatives(variables, one)
@@ -133,72 +137,53 @@ class Approximation:
             return {"features": found, "information": root.T @ root}, outputs
         return jax.tree.map(lambda leaf: jnp.tensordot(root, leaf, 1), found), outputs
 
-    def variances(self, posterior: Any, derivatives: Any) -> jax.Array:
-        """Variances [K] of the outputs of one example, by `derivatives`."""
-        found: jax.Array = self.structure.variances(
-            posterior["spectrum"], posterior["prior_precision"], derivatives
-        )
-        return found
-
-    def at_once(self, variables: Variables) -> int:
-        """Examples whose derivatives are in memory at once."""
-        number = pytrees.size(self.covered(variables))
-        return max(1, _JACOBIAN_BYTES // (8 * number * self.task.likelihood.num_outputs))
+    def at_once(self, variables: Variables, size: int) -> int:
+        """Examples of a batch whose derivatives are in memory at once: a divisor of its size."""
+        of_one = 8 * pytrees.size(self.covered(variables)) * self.task.likelihood.num_outputs
+        most = max(1, min(size, _JACOBIAN_BYTES // of_one))
+        return next(number for number in range(most, 0, -1) if size % number == 0)
 
     def added(
-        self, variables: Variables, sums: Any, number: Any, inputs: jax.Array, weights: jax.Array
+        self, variables: Variables, curvature: Any, number: Any, inputs: jax.Array, weights: Any
     ) -> tuple[Any, jax.Array]:
-        """What a batch adds to the curvature, or the curvature with it; and the outputs [B, K].
+        """What a batch adds to the curvature, and the outputs [B, K].
 
         Args:
             variables: Of the member.
-            sums: The curvature so far.
+            curvature: So far.
             number: Number of the pass over the data.
             inputs: [B, ...], prepared.
             weights: [B].
         """
-        structure = self.structure
 
-        def of_examples(variables: Variables, inputs: jax.Array, weights: jax.Array) -> Any:
-            return jax.vmap(functools.partial(self.rows, variables))(inputs, weights)
+        def of_part(variables: Variables, curvature: Any, number: Any, part: Any) -> Any:
+            rows, outputs = jax.vmap(functools.partial(self.rows, variables))(*part)
+            rows = rows if self.is_last else pytrees.merged(rows)
+            return self.structure.terms(curvature, rows, number), outputs
 
         if self.is_last:
-            rows, outputs = of_examples(variables, inputs, weights)
-            return structure.terms(sums, rows, number), outputs
-        at_once = min(len(inputs), self.at_once(variables))
-        num_parts = -(-len(inputs) // at_once)
-        padding = num_parts * at_once - len(inputs)
-
-        def parts(leaf: jax.Array, fill: jax.Array) -> jax.Array:
-            padded = jnp.concatenate([leaf, jnp.broadcast_to(fill, (padding, *leaf.shape[1:]))])
-            return padded.reshape(num_parts, at_once, *leaf.shape[1:])
+            return of_part(variables, curvature, number, (inputs, weights))
 
         @in_turn
-        def scanned(sums: Any, variables: Variables, columns: Any, number: Any) -> Any:
-            def one(carry: Any, part: Any) -> tuple[Any, jax.Array]:
-                rows, outputs = of_examples(variables, *part)
-                found = pytrees.merged(rows)
-                if structure.adds:
-                    terms = structure.terms(sums, found, number)
-                    return jax.tree.map(jnp.add, carry, terms), outputs
-                return structure.terms(carry, found, number), outputs
+        def scanned(variables: Variables, curvature: Any, number: Any, parts: Any) -> Any:
+            def one(found: Any, part: Any) -> tuple[Any, jax.Array]:
+                so_far = jax.tree.map(jnp.add, curvature, found)
+                terms, outputs = of_part(variables, so_far, number, part)
+                return jax.tree.map(jnp.add, found, terms), outputs
 
-            start = jax.tree.map(jnp.zeros_like, sums) if structure.adds else sums
-            return jax.lax.scan(one, start, columns)
+            return jax.lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)
 
-        columns = parts(inputs, inputs[-1]), parts(weights, jnp.zeros((), weights.dtype))
-        found, outputs = scanned(sums, variables, columns, jnp.asarray(number))
-        return found, outputs.reshape(-1, outputs.shape[-1])[: len(inputs)]
+        size = self.at_once(variables, len(inputs))
+        parts = jax.tree.map(
+            lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (inputs, weights)
+        )
+        found, outputs = scanned(variables, curvature, jnp.asarray(number), parts)
+        return found, outputs.reshape(len(inputs), -1)
 
     # Posterior.
 
     def posterior(
-        self,
-        variables: Variables,
-        spectrum: Any,
-        log_likelihood: jax.Array,
-        precision: jax.Array,
-        is_closed: bool,
+        self, variables: Variables, spectrum: Any, log_likelihood: jax.Array, precision: jax.Array
     ) -> dict[str, Any]:
         """Posterior of a prior precision, or of the one with the largest marginal likelihood.
 
@@ -207,7 +192,6 @@ class Approximation:
             spectrum: Spectrum of its curvature.
             log_likelihood: Of the training data, [] nats.
             precision: Of the prior, []; NaN: the best.
-            is_closed: If True, it is to predict by the closed form.
         """
         leaves = jax.tree.leaves(self.covered(variables))
         size, squares = sum(leaf.size for leaf in leaves), sum(jnp.sum(leaf**2) for leaf in leaves)
@@ -219,10 +203,8 @@ class Approximation:
         tried = jnp.asarray(_PRECISIONS, jnp.float32)
         best = tried[jnp.argmax(jax.lax.map(log_evidence, tried))]
         precision = jnp.where(jnp.isnan(precision), best, precision)
-        number = self.task.likelihood.num_outputs
-        kept = self.structure.kept(spectrum, precision, number) if is_closed else spectrum
         return {
-            "spectrum": kept,
+            "spectrum": spectrum,
             "prior_precision": precision,
             "log_marginal_likelihood": log_evidence(precision),
         }
@@ -230,23 +212,51 @@ class Approximation:
     # Predictions.
 
     def closed(
-        self, variables: Variables, outputs: jax.Array, variances: jax.Array
+        self, variables: Variables, spectrum: Any, precisions: jax.Array, inputs: jax.Array
     ) -> dict[str, jax.Array]:
-        """The prediction by outputs [B, K] and their variances.
+        """Predictions [T, B, ...] of prepared inputs by variances of outputs, without draws.
 
         Logits are divided by sqrt(1 + pi / 8 variance), MacKay's approximation, and the variance of
         a number's mean is added to that of its noise. Covariances of outputs, and the variance of a
         scale, do not enter.
+
+        Args:
+            variables: Of the member.
+            spectrum: Spectrum of its curvature.
+            precisions: Of the prior, [T].
+            inputs: [B, ...], prepared.
         """
+
+        own = self.own(variables)
+
+        def of_example(variables: Variables, spectrum: Any, taus: Any, one: Any) -> jax.Array:
+            found = self.derivatives(variables, one)
+            return jax.vmap(lambda tau: self.structure.variances(spectrum, tau, found))(taus)
+
+        @in_turn
+        def mapped(variables: Variables, spectrum: Any, taus: Any, inputs: jax.Array) -> jax.Array:
+            # The batch of an export has no size.
+            is_known = isinstance(inputs.shape[0], int)
+            size = self.at_once(variables, len(inputs)) if is_known else None
+            each = functools.partial(of_example, variables, spectrum, taus)
+            return jax.lax.map(each, inputs, batch_size=size)
+
+        each = jax.vmap(of_example, (None, None, None, 0)) if self.is_last else mapped
+        variances = each(variables, spectrum, precisions, inputs)
+        outputs, predict = self.task.outputs(variables, inputs)[0], self.task.likelihood.predict
+        widen = functools.partial(self._widened, functools.partial(predict, own), outputs)
+        return jax.vmap(widen, 1)(variances)
+
+    def _widened(
+        self, predict: Callable[[jax.Array], Any], outputs: jax.Array, variances: jax.Array
+    ) -> dict[str, jax.Array]:
+        """The prediction by outputs [B, K] and their variances."""
         likelihood: Any = self.task.likelihood
-        predict = functools.partial(likelihood.predict, self.own(variables))
         predicted: dict[str, jax.Array] = predict(outputs)
         if "log_probs" in predicted:
-            widths = jnp.sqrt(1 + math.pi / 8 * variances)
-            if likelihood.class_weights is None:
-                return predict(outputs / widths)
-            shift = np.log(likelihood.class_weights)
-            return predict((outputs - shift) / widths + shift)
+            weights = likelihood.class_weights
+            shift = 0 if weights is None else np.log(weights)
+            return predict((outputs - shift) / jnp.sqrt(1 + math.pi / 8 * variances) + shift)
         slopes = jax.vmap(jax.jacfwd(lambda one: predict(one[None])["loc"][0]))(outputs)
         of_mean = jnp.einsum("b...k,bk->b...", slopes**2, variances)
         return {**predicted, "scale": jnp.sqrt(predicted["scale"] ** 2 + of_mean)}
@@ -261,10 +271,14 @@ def predict_draw(
     rng_key = jax.random.fold_in(jax.random.wrap_key_data(posterior["rng_key"]), Stream.DRAWS)
     covered = member.covered(variables)
     normal = pytrees.standard_normal(jax.random.fold_in(rng_key, number), covered)
-    off = member.structure.draw(posterior["spectrum"], posterior["prior_precision"], normal)
+    off = member.structure.draw(
+        posterior["spectrum"], posterior["prior_precision"], member.matrices(normal)
+    )
     seen = Supervised.prepare(task, inputs)
     # Not `jax.jvp`: what has a gradient of its own, as convolutions on CPU, has no other.
-    at_mean, pull_back = jax.vjp(lambda one: member.outputs(variables, one, seen), covered)
+    at_mean, pull_back = jax.vjp(
+        lambda one: member.outputs(variables, one, seen), member.matrices(covered)
+    )
     (change,) = jax.linear_transpose(lambda one: pull_back(one)[0], at_mean)(off)
     return task.likelihood.predict(member.own(variables), at_mean + change)
 
@@ -274,26 +288,10 @@ def predict_closed(
     name: str, task: Supervised, one: Any, number: Any, inputs: jax.Array
 ) -> dict[str, jax.Array]:
     """By the variances of outputs: see `Approximation.closed`."""
-    member, (variables, _) = Approximation(task, name), parts_of_set(one)
-    seen = Supervised.prepare(task, inputs)
-    outputs = task.outputs(variables, seen)[0]
-
-    def variances_of(one: Any, example: jax.Array) -> jax.Array:
-        variables, posterior = parts_of_set(one)
-        return member.variances(posterior, member.derivatives(variables, example))
-
-    if member.is_last:
-        variances = jax.vmap(functools.partial(variances_of, one))(seen)
-        return member.closed(variables, outputs, variances)
-    # The batch of an export has no size.
-    is_known = isinstance(seen.shape[0], int)
-    size = min(member.at_once(variables), len(seen)) if is_known else None
-
-    @in_turn
-    def mapped(one: Any, seen: jax.Array) -> jax.Array:
-        return jax.lax.map(functools.partial(variances_of, one), seen, batch_size=size)
-
-    return member.closed(variables, outputs, mapped(one, seen))
+    variables, posterior = parts_of_set(one)
+    precisions, seen = posterior["prior_precision"][None], Supervised.prepare(task, inputs)
+    found = Approximation(task, name).closed(variables, posterior["spectrum"], precisions, seen)
+    return pytrees.at(found, 0)
 
 
 def parts_of_set(one: Any) -> tuple[Variables, Any]:

@@ -453,19 +453,23 @@ def validation(task: Learned, devices: Devices) -> Batch:
 
 
 def mean_loss(
-    task: Learned, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
+    task: Learned,
+    devices: Devices,
+    losses_of: Callable[[Any, Batch], jax.Array],
+    shape: tuple[int, ...] = (),
 ) -> Callable[[Any, Batch], jax.Array]:
-    """Returns `(variables, blocks) -> []`, the mean of losses of one member.
+    """Returns `(variables, blocks) -> [...]`, the mean of losses of one member.
 
     Args:
         task: What the members learn.
         devices: Their placement.
-        losses_of: `(variables, batch) -> losses [B]`; that of weight 0 may be anything.
+        losses_of: `(variables, batch) -> losses [..., B]`; that of weight 0 may be anything.
+        shape: Axes of the losses before the last.
     """
 
     def of_slice(variables: Any, batch: Batch) -> Any:
         lost = jnp.where(batch.weights > 0, losses_of(variables, batch), 0) * batch.weights
-        return (jnp.sum(lost), jnp.sum(batch.weights)), ()
+        return (jnp.sum(lost, axis=-1), jnp.sum(batch.weights)), ()
 
     spread = devices.over_examples(of_slice, unrolls=True)
 
@@ -473,7 +477,7 @@ def mean_loss(
         def add(sums: Any, block: Batch) -> Any:
             return jax.tree.map(jnp.add, sums, spread(variables, block)[0]), None
 
-        sums = (jnp.float32(0), jnp.float32(0))
+        sums = (jnp.zeros(shape), jnp.float32(0))
         if task.traits.has_convolutions:  # XLA:CPU convolves slowly within a loop.
             for i in range(len(blocks.mask)):
                 sums, _ = add(sums, pytrees.at(blocks, i))
