@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -21,18 +21,18 @@ nothing is known, hardly tell it."""
 
 
 class HeldPredictions(NamedTuple):
-    """Predictions of rows by the members that have not learned them.
+    """Predictions of N rows by M members, some of which have not learned them.
 
     Attributes:
-        rows: of each member, ascending.
-        arrays: of each member's K estimators, [K, n, ...] by name.
-        targets: [N] of all training rows.
-        weights: [N], how much these count; None: all the same.
-        likelihood: of the targets.
+        holds: [M, N] bool: whether a member lives and holds a row out.
+        arrays: Predictions of each member's K estimators, [M, K, N, ...] by name.
+        targets: [N].
+        weights: [N], how much rows count; None: all the same.
+        likelihood: Of the targets.
     """
 
-    rows: Sequence[np.ndarray]
-    arrays: Sequence[dict[str, np.ndarray]]
+    holds: np.ndarray
+    arrays: Mapping[str, np.ndarray]
     targets: np.ndarray
     weights: np.ndarray | None
     likelihood: Any
@@ -42,19 +42,10 @@ class HeldPredictions(NamedTuple):
 
         These are arrays [number * K, n, ...], of the estimators of one member after the other.
         """
-        rows = np.concatenate(self.rows)
-        order = np.argsort(rows, kind="stable")
-        found, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
-        found, starts = found[counts >= number], starts[counts >= number]
-        places = order[starts + np.arange(number)[:, None]]
-        whole = {
-            name: np.concatenate([one[name] for one in self.arrays], axis=1)
-            for name in self.arrays[0]
-        }
-        return found, {
-            name: one[:, places].swapaxes(0, 1).reshape(len(one) * number, *one[0, places[0]].shape)
-            for name, one in whole.items()
-        }
+        rows = np.flatnonzero(self.holds.sum(axis=0) >= number)
+        members = np.argsort(~self.holds[:, rows], axis=0, kind="stable")[:number]
+        found = {name: one[members, :, rows].swapaxes(1, 2) for name, one in self.arrays.items()}
+        return rows, {name: np.concatenate(one) for name, one in found.items()}
 
     def losses(self) -> np.ndarray:
         """The loss [N] of each row by one member that holds it out, or two; else NaN."""
@@ -67,14 +58,7 @@ class HeldPredictions(NamedTuple):
         return losses
 
 
-def has_factor(held: HeldPredictions, num_members: int) -> bool:
-    """Whether `fitted_factor` finds one."""
-    if not held.likelihood.can_be_tempered or not held.rows:
-        return False
-    return num_members == 1 or len(held.mixtures(2)[0]) > 0
-
-
-def fitted_factor(held: HeldPredictions, num_members: int) -> float | None:
+def fitted_factor(held: HeldPredictions, num_members: int) -> float:
     """How much wider the predictions of members must be for those of their mixture to be right.
 
     On rows that two members hold out, the factor of one and the factor of their mixture tell by
@@ -83,17 +67,17 @@ def fitted_factor(held: HeldPredictions, num_members: int) -> float | None:
     temperature.
 
     Args:
-        held: of the live members.
+        held: Of the members.
         num_members: M.
 
     Returns:
-        None where no two of several members hold out a row, or predictions have no width.
+        1 where no two of several members hold out a row, or predictions have no width.
     """
-    if not has_factor(held, num_members):
-        return None
+    rows, pairs = held.mixtures(min(num_members, 2))
+    if not held.likelihood.can_be_tempered or not len(rows):
+        return 1.0
     shrinkage = 1.0
     if num_members > 1:
-        rows, pairs = held.mixtures(2)
         first = {name: one[: len(one) // 2] for name, one in pairs.items()}
         one, two = (_best(held, rows, arrays) ** 2 for arrays in (first, pairs))
         limit = 2 * two - one

@@ -22,7 +22,6 @@ from ensemble.errors import InputError
 from ensemble.fitted import OWN as OF_METHOD
 from ensemble.fitted import Fitted, OnDisk, Predict
 from ensemble.methods import training
-from ensemble.methods.descent import apart
 from ensemble.methods.given_weights import check_number, run_of
 from ensemble.methods.laplace_member import Approximation, precise, predict_closed, predict_draw
 from ensemble.network import Variables
@@ -31,7 +30,6 @@ from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Fixed
 from ensemble.runtime.method import Method, Report
-from ensemble.runtime.rows import Period
 from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 from ensemble.storage.memory import check_memory
@@ -64,10 +62,6 @@ class LaplaceReport(Report):
 
     charts: ClassVar[Mapping[str, str]] = {}
     noun, set_noun = _NOUNS
-
-    def scalars(self, run: Any, period: Period) -> dict[str, float]:
-        """There are none."""
-        return {}
 
     def rate(self, examples_per_second: float) -> dict[str, float]:
         """The speed as it is shown."""

@@ -120,11 +120,12 @@ class Approximation:
 
         def parts(one: jax.Array) -> Any:
             found = likelihood.predict(self.own(variables), one[None])
-            return found["loc"].reshape(-1), found["scale"].reshape(-1)
+            scales = found["scale"].reshape(-1)
+            return jnp.concatenate([found["loc"].reshape(-1), jnp.log(scales)]), scales
 
-        of_loc, of_scale = jax.jacfwd(parts)(outputs)
-        scale = parts(outputs)[1][:, None]
-        return jnp.concatenate([of_loc / scale, math.sqrt(2) * of_scale / scale])
+        slopes, scales = jax.jacfwd(parts, has_aux=True)(outputs)
+        roots = jnp.concatenate([1 / scales, jnp.full_like(scales, math.sqrt(2))])
+        return roots[:, None] * slopes
 
     def rows(
         self, variables: Variables, one: jax.Array, weight: jax.Array

@@ -178,8 +178,7 @@ class SharedWeights(Supervised):
                 for name, one in leaf.items()
             }
 
-        params = jax.tree.map(amplified, variables["params"], is_leaf=_is_folded)
-        return {**variables, "params": params}
+        return _with_params(amplified, variables)
 
     def _map(self, fn: Callable[[Variables, Any], Any], variables: Variables) -> Any:
         """`fn(variables, k)` of every estimator, stacked."""
@@ -233,9 +232,8 @@ def nth(variables: Variables, k: Any) -> Variables:
     def pick(leaf: dict[str, Any]) -> dict[str, Any]:
         return {name: one if name == SHARED else one[k] for name, one in leaf.items()}
 
-    state = pytrees.without(variables, "params")
-    params = jax.tree.map(pick, variables["params"], is_leaf=_is_folded)
-    return {**pytrees.at(state, k), "params": params}
+    state = pytrees.at(pytrees.without(variables, "params"), k)
+    return {**_with_params(pick, variables), **state}
 
 
 def unfolded(variables: Variables) -> Variables:
@@ -249,32 +247,22 @@ def unfolded(variables: Variables) -> Variables:
             found = found * leaf[ROWS][:, None]
         return found * leaf[COLUMNS] if COLUMNS in leaf else found
 
-    return {**variables, "params": jax.tree.map(whole, variables["params"], is_leaf=_is_folded)}
-
-
-def estimators(variables: Variables) -> Variables:
-    """The variables [M * K, ...] of all networks, member by member, on the host.
-
-    Args:
-        variables: of the members, [M, ...].
-    """
-    found = []
-    for m in range(len(jax.tree.leaves(variables)[0])):
-        member = jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m]), variables)
-        folded = jax.tree.leaves(member["params"], is_leaf=_is_folded)
-        each = {len(one) for leaf in folded for name, one in leaf.items() if name != SHARED}
-        found += [unfolded(nth(member, k)) for k in range(each.pop())]
-    return jax.tree.map(lambda *each: np.stack(each), *found)
+    return _with_params(whole, variables)
 
 
 def apart(members: Fitted) -> Fitted:
-    """The networks, from the trees of shared weights [M, ...]."""
-    sets = estimators(members.sets)
-    num_each = len(jax.tree.leaves(sets)[0]) // members.num_sets
+    """The networks, from the trees of shared weights [M, ...], on the host."""
+    found = []
+    for m in range(members.num_sets):
+        member = jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m]), members.sets)
+        axes = jax.tree.leaves_with_path(_axes(member)["params"])
+        (path, _), *_ = axes
+        number = len(functools.reduce(lambda tree, key: tree[key.key], path, member["params"]))
+        found += [unfolded(nth(member, k)) for k in range(number)]
     return dataclasses.replace(
         members,
-        sets=sets,
-        member_of=np.repeat(np.arange(members.num_sets), num_each),
+        sets=jax.tree.map(lambda *each: np.stack(each), *found),
+        member_of=np.repeat(np.arange(members.num_sets), len(found) // members.num_sets),
         nouns=("member", "estimator"),
         in_order=False,
     )
@@ -286,8 +274,12 @@ def _axes(variables: Variables) -> Variables:
     def of_leaf(leaf: dict[str, Any]) -> dict[str, int | None]:
         return {name: None if name == SHARED else 0 for name in leaf}
 
-    params = jax.tree.map(of_leaf, variables["params"], is_leaf=_is_folded)
-    return {**dict.fromkeys(variables, 0), "params": params}
+    return {**dict.fromkeys(variables, 0), "params": _with_params(of_leaf, variables)["params"]}
+
+
+def _with_params(fn: Callable[[dict[str, Any]], Any], variables: Variables) -> Variables:
+    """Variables with a function of each dict that stands in the place of a parameter."""
+    return {**variables, "params": jax.tree.map(fn, variables["params"], is_leaf=_is_folded)}
 
 
 def _is_folded(node: Any) -> bool:
