@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 
 from ensemble import pytrees
 from ensemble.data.batches import epoch_batches
@@ -32,7 +31,7 @@ from ensemble.methods.batch_ensemble import EstimatorReport
 from ensemble.methods.descent import Descending, descent, make_objective
 from ensemble.methods.folds import make_folds
 from ensemble.methods.held_predictions import HeldPredictions, fitted_factor
-from ensemble.methods.optimizers import Descent, create_optimizer, learning_rate_schedule
+from ensemble.methods.optimizers import descent_of_each
 from ensemble.methods.shared_weights import OWN, SHARED, SharedWeights
 from ensemble.methods.training import StoppingEarly
 from ensemble.network import path_name
@@ -107,7 +106,8 @@ class _Bagging:
     """The settings of a run, and the functions of its members."""
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
-        self.config = config = training.with_own_keys(config)
+        keys = {**training.with_own_keys(config), "clip_norm": _MAX_NORM}
+        self.config = config = ml_collections.FrozenConfigDict(keys)
         self.why_not_linear = linear_start.why_not(task)
         beside = (WIDTH,) if self.why_not_linear else (LINEAR, WIDTH)
         self.task = task = dataclasses.replace(task, beside=beside)
@@ -128,7 +128,7 @@ class _Bagging:
         self.end = max(self.ends, default=-1)
         self.before = (number - 1) * self.trial
         self.num_trials, self.num_steps = number, self.before + steps
-        self.how = _descent(config, steps)
+        self.how = descent_of_each(config, steps, "learning_rate")
         # Classes count as they come where predictions are corrected for their weights.
         of_classes = self.learned.likelihood.class_weights is None
         self.weigh = training.weights_of(config, task.dataset, of_classes)
@@ -194,21 +194,6 @@ class _Bagging:
         length = self.folds.num_learned
         order, mask = epoch_batches(len(rows), size, self.config.seed, epoch, member, length)
         return rows[order].astype(np.int32), mask
-
-
-def _descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
-    """How members descend, over a horizon of `num_steps`: each trial's by a rate of its own."""
-    schedule = learning_rate_schedule(config, num_steps)
-
-    def optimizer_of(learning_rate: Any) -> optax.GradientTransformation:
-        share = learning_rate / config.learning_rate
-        shortened = optax.clip_by_global_norm(_MAX_NORM)
-        return optax.chain(
-            shortened, create_optimizer(config, lambda count: share * schedule(count))
-        )
-
-    optimizer = optax.inject_hyperparams(optimizer_of)(learning_rate=config.learning_rate)
-    return Descent(schedule, optimizer)
 
 
 def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any], ...]:

@@ -104,9 +104,9 @@ def _best(
     found: Any = None
     for one in candidates:
         loss = np.average(one[1][decide], weights=weights[decide])
-        waited = 0 if loss < lowest else waited + 1
-        if not waited:
-            lowest, found = loss, one
+        waited += 1
+        if found is None or loss < lowest:
+            lowest, found, waited = loss, one, 0
         if waited == patience:
             break
     return found

@@ -166,3 +166,23 @@ def create_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> D
 def descent_by(config: ml_collections.FrozenConfigDict, schedule: optax.Schedule) -> Descent:
     """Returns a descent by the optimiser of a configuration, with a learning rate by step."""
     return Descent(schedule, create_optimizer(config, schedule))
+
+
+def descent_of_each(
+    config: ml_collections.FrozenConfigDict, num_steps: int, *names: str
+) -> Descent:
+    """Returns a descent in which settings are each member's own, in `hyperparams` of its state.
+
+    Args:
+        config: Configuration of the run, with the values that members start with.
+        num_steps: Horizon of the schedule.
+        *names: `learning_rate`, and perhaps `weight_decay`.
+    """
+    schedule = learning_rate_schedule(config, num_steps)
+
+    def optimizer_of(learning_rate: Any, weight_decay: Any = None) -> optax.GradientTransformation:
+        share = learning_rate / config.learning_rate
+        return create_optimizer(config, lambda count: share * schedule(count), weight_decay)
+
+    values = {name: config[name] for name in names}
+    return Descent(schedule, optax.inject_hyperparams(optimizer_of)(**values))

@@ -161,7 +161,7 @@ def create(
             steps,
             feed,
             steps_per_program=in_loop(learned, devices, feed.steps_per_program),
-            together=None if feed.per_member else ensemble_scores(learned),
+            together=None if feed.reads_each else ensemble_scores(learned),
             start=start,
         )
         if wrap is not None:
