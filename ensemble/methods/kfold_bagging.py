@@ -222,10 +222,11 @@ def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any],
         """One step of the setting that is under way; in a trial nobody fails for good."""
         in_trial, held = now._replace(step=now.step - bagging.begun(now.step)), state.held
         moving, info = move(in_trial, held.moving, batch)
-        lowest = jnp.where(info.ok, held.lowest, jnp.nan)
+        ok = jnp.asarray(info.ok)
+        lowest = jnp.where(ok, held.lowest, jnp.nan)
         moving = pytrees.where(jnp.isnan(lowest), held.moving, moving)
         held = held._replace(moving=moving, lowest=lowest)
-        return state._replace(held=held), Info(info.scalars, info.ok | (now.step < end))
+        return state._replace(held=held), Info(info.scalars, ok | (now.step < end))
 
     def judge(now: Now, state: Tried, status: jax.Array, data: Any) -> tuple[Tried, Any]:
         """Keeps the best variables of every member by its criterion, and stops it."""

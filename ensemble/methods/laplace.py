@@ -8,7 +8,7 @@ are batches of the training data, whose curvature is added up.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -28,7 +28,7 @@ from ensemble.network import Variables
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.feed import Batch, Fixed
+from ensemble.runtime.feed import Batch, Batches, Fixed
 from ensemble.runtime.method import Method, Report
 from ensemble.runtime.status import Status
 from ensemble.sharding import processes
@@ -93,7 +93,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
     report = LaplaceReport(
         config, task, "set config.laplace.prior_precision to a larger number, such as 100"
     )
-    report.predict, passes = _predict_of(config)
+    report.predict, _ = _predict_of(config)
 
     def place(count: int) -> Devices:
         # What does not add up sees whole batches.
@@ -102,38 +102,27 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
         feed = training.batches(own, task, devices, numbers, steps)
-        *functions, choose = _functions(member, devices, config, epochs.steps)
-        between: tuple[Between, ...] = ()
-        if config.laplace.prior_precision == VALIDATION:
-            data = Fixed(training.validation(task, devices))
-            between = (Between(lambda step: step == steps, choose, data),)
-        return Algorithm(
-            *functions,
-            steps,
-            feed,
-            steps_per_program=training.in_loop(task, devices, feed.steps_per_program),
-            between=between,
-            start=functools.partial(_start, config, task),
-            passes=passes,
-        )
+        return _algorithm(config, member, devices, feed, epochs.steps)
 
     return training.of_members(
         config, task, epochs, place=place, algorithm=algorithm, report=report, num_steps=steps
     )
 
 
-def _functions(
-    member: Approximation, devices: Devices, config: Any, epoch: int
-) -> tuple[Callable[..., Any], ...]:
-    """Returns `init`, `step`, `parameters` and `choose` of one member.
+def _algorithm(
+    config: Any, member: Approximation, devices: Devices, feed: Batches, epoch: int
+) -> Algorithm:
+    """Returns the algorithm of members.
 
     Args:
-        member: Pure functions of it.
-        devices: Placement of the members.
         config: Configuration of the run.
-        epoch: Steps of a pass over the data.
+        member: Pure functions of a member.
+        devices: Placement of the members.
+        feed: Batches of the training examples.
+        epoch: Steps of a pass over these.
     """
     task, structure, given = member.task, member.structure, config.laplace.prior_precision
+    tried, (predict, passes) = jnp.asarray(_TRIED, jnp.float32), _predict_of(config)
 
     def of_slice(one: Any, batch: Batch) -> Any:
         variables, curvature, number = one
@@ -154,28 +143,25 @@ def _functions(
     @precise
     def step(now: Now, state: LaplaceState, batch: Batch) -> tuple[LaplaceState, Info]:
         found, _ = spread((state.mean, state.curvature, now.step // epoch), batch)
-        sums = jax.tree.map(jnp.add, (state.curvature, state.log_likelihood), found)
-        return LaplaceState(state.mean, *sums, state.precision), Info({})
+        curvature, told = jax.tree.map(jnp.add, (state.curvature, state.log_likelihood), found)
+        return state._replace(curvature=curvature, log_likelihood=told), Info({})
 
     @precise
     def parameters(now: Now, state: LaplaceState) -> Any:
         spectrum = structure.spectrum(state.curvature)
         found = member.posterior(state.mean, spectrum, state.log_likelihood, state.precision)
-        if not config.num_draws:
+        if passes == 1:
             found["spectrum"] = structure.kept(spectrum, found["prior_precision"])
         own = {**found, "rng_key": jax.random.key_data(now.key)}
         return pytrees.at({**state.mean, OF_METHOD: own}, None)
 
-    tried = jnp.asarray(_TRIED, jnp.float32)
-
     def losses(one: Any, batch: Batch) -> jax.Array:
         variables, own = one
-        if member.is_last or not config.num_draws:
+        if member.is_last or passes == 1:
             seen = Supervised.prepare(task, batch.inputs)
             said = member.closed(variables, own["spectrum"], tried, seen)
             said = jax.tree.map(lambda leaf: leaf[:, None], said)
         else:
-            predict, passes = _predict_of(config)
 
             def drawn(tau: jax.Array) -> Any:
                 whole = {**variables, OF_METHOD: {**own, "prior_precision": tau}}
@@ -198,7 +184,22 @@ def _functions(
         best = jnp.where(jnp.isfinite(found).any(), tried[jnp.argmin(found)], tried[-1])
         return state._replace(precision=best), jnp.int8(Status.ACTIVE)
 
-    return init, step, parameters, choose
+    steps = structure.num_passes * epoch
+    between: tuple[Between, ...] = ()
+    if given == VALIDATION:
+        data = Fixed(training.validation(task, devices))
+        between = (Between(lambda step: step == steps, choose, data),)
+    return Algorithm(
+        init,
+        step,
+        parameters,
+        steps,
+        feed,
+        steps_per_program=training.in_loop(task, devices, feed.steps_per_program),
+        between=between,
+        start=functools.partial(_start, config, task),
+        passes=passes,
+    )
 
 
 def _predict_of(config: Any) -> tuple[Predict, int]:
