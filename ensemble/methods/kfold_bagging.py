@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,18 +23,18 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
+import scipy.optimize
 
 from ensemble import pytrees
 from ensemble.data.batches import epoch_batches
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.methods import linear_start, training
-from ensemble.methods.batch_ensemble import EstimatorReport
+from ensemble.methods.batch_ensemble import OWN, SHARED, EstimatorReport, SharedWeights
 from ensemble.methods.descent import Descending, descent, make_objective
 from ensemble.methods.folds import make_folds
-from ensemble.methods.held_predictions import HeldPredictions, fitted_factor
 from ensemble.methods.optimizers import descent_of_each
-from ensemble.methods.shared_weights import OWN, SHARED, SharedWeights
 from ensemble.methods.training import StoppingEarly
+from ensemble.metrics import metrics_of
 from ensemble.network import path_name
 from ensemble.notes import tell
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
@@ -60,6 +61,13 @@ _AT_ONCE = 1024
 """Rows of one forward pass."""
 _ROWS_OF_ALL = 50
 """Rows of its own from which on a member's loss counts more than that of all members."""
+
+_SEARCHED = (0.4, 3.0)
+"""Factors among which the best is searched."""
+_NARROWEST, _WIDEST = 0.8, 1.5
+_DEVIATION = 0.1
+"""The prior deviation of the factor's logarithm, before any row is seen: few rows, or rows of which
+nothing is known, hardly tell it."""
 
 
 class Tried(NamedTuple):
@@ -122,12 +130,11 @@ class _Bagging:
         """Steps of a trial; 0: there are none."""
         self.starts = (False,) if self.why_not_linear else (True, False)
         """Whether trials start from a linear model; the last one has the better of these starts."""
-        number = len(self.starts) + 1 if self.trial else 1
-        self.ends = [(i + 1) * self.trial for i in range(number if self.trial else 0)]
+        number = (len(self.starts) + 1) * bool(self.trial)
+        self.ends = [(i + 1) * self.trial for i in range(number)]
         """Steps after which trials end."""
-        self.end = max(self.ends, default=-1)
-        self.before = (number - 1) * self.trial
-        self.num_trials, self.num_steps = number, self.before + steps
+        self.end, self.before = max(self.ends, default=-1), max(self.ends[:-1], default=0)
+        self.num_steps = self.before + steps
         self.how = descent_of_each(config, steps, "learning_rate")
         # Classes count as they come where predictions are corrected for their weights.
         of_classes = self.learned.likelihood.class_weights is None
@@ -136,7 +143,7 @@ class _Bagging:
 
     def rate(self, trial: int) -> float:
         """Share of the learning rate of a trial."""
-        return _LOWER if trial == self.num_trials - 1 > 0 else 1.0
+        return _LOWER if trial == len(self.ends) - 1 else 1.0
 
     def begun(self, step: Any) -> Any:
         """Returns the first step of the trial that a step is of, traced or not."""
@@ -199,7 +206,7 @@ class _Bagging:
 def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any], ...]:
     """Returns `init`, `step`, `judge` and `next_trial` of members on devices."""
     config, task, end = bagging.config, bagging.learned, bagging.end
-    last, starts = bagging.num_trials - 1, jnp.array(bagging.starts)
+    last, starts = max(len(bagging.ends) - 1, 0), jnp.array(bagging.starts)
     begin, move = descent(task, devices, make_objective(config, task), bagging.how)
     losses_of = devices.map_members(training.held_loss(task, devices), (0, 1))
     real = ~jnp.asarray(devices.is_padding)
@@ -431,3 +438,89 @@ def _line(found: Mapping[str, Any], size: int) -> str:
         f"{line} Their held-out NLL is {abs(gain):.2f} nats {side} the linear model's (standard "
         f"error {error:.2f})."
     )
+
+
+# What members predict of the rows that they hold out, and how wide their mixture must be.
+
+
+class HeldPredictions(NamedTuple):
+    """Predictions of N rows by M members, some of which have not learned them.
+
+    Attributes:
+        holds: [M, N] bool: whether a member lives and holds a row out.
+        arrays: Predictions of each member's K estimators, [M, K, N, ...] by name.
+        targets: [N].
+        weights: [N], how much rows count; None: all the same.
+        likelihood: Of the targets.
+    """
+
+    holds: np.ndarray
+    arrays: Mapping[str, np.ndarray]
+    targets: np.ndarray
+    weights: np.ndarray | None
+    likelihood: Any
+
+    def mixtures(self, number: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Rows [n] that so many members hold out, or more, and what the first of them predict.
+
+        These are arrays [number * K, n, ...], of the estimators of one member after the other.
+        """
+        rows = np.flatnonzero(self.holds.sum(axis=0) >= number)
+        members = np.argsort(~self.holds[:, rows], axis=0, kind="stable")[:number]
+        found = {name: one[members, :, rows].swapaxes(1, 2) for name, one in self.arrays.items()}
+        return rows, {name: np.concatenate(one) for name, one in found.items()}
+
+    def losses(self) -> np.ndarray:
+        """The loss [N] of each row by one member that holds it out, or two; else NaN."""
+        losses = np.full(len(self.targets), np.nan)
+        for number in (1, 2):
+            rows, arrays = self.mixtures(number)
+            if len(rows):
+                p = self.likelihood.predictive(arrays)
+                losses[rows] = metrics_of(p)[self.likelihood.loss].terms(p, self.targets[rows])
+        return losses
+
+
+def fitted_factor(held: HeldPredictions, num_members: int) -> float:
+    """How much wider the predictions of members must be for those of their mixture to be right.
+
+    On rows that two members hold out, the factor of one and the factor of their mixture tell by
+    extrapolation in 1 / M how the one of the whole mixture, which nobody holds rows out of, differs
+    from that of one member, for which all rows that are held out speak. Of classes it is a
+    temperature.
+
+    Args:
+        held: Of the members.
+        num_members: M.
+
+    Returns:
+        1 where no two of several members hold out a row, or predictions have no width.
+    """
+    rows, pairs = held.mixtures(min(num_members, 2))
+    if not held.likelihood.can_be_tempered or not len(rows):
+        return 1.0
+    shrinkage = 1.0
+    if num_members > 1:
+        first = {name: one[: len(one) // 2] for name, one in pairs.items()}
+        one, two = (_best(held, rows, arrays) ** 2 for arrays in (first, pairs))
+        limit = 2 * two - one
+        shrinkage = (limit + (one - limit) / num_members) / one
+    square = shrinkage * _best(held, *held.mixtures(1)) ** 2
+    return math.sqrt(np.clip(square, _NARROWEST**2, _WIDEST**2))
+
+
+def _best(held: HeldPredictions, rows: np.ndarray, arrays: dict[str, np.ndarray]) -> float:
+    """The most probable factor of mixtures [m, n, ...] of rows [n], with weights of mean 1."""
+    targets, likelihood = held.targets[rows], held.likelihood
+    weights = None if held.weights is None else held.weights[rows]
+    tempered = jax.jit(likelihood.tempered)
+
+    def loss(log_factor: float) -> float:
+        wide = jax.tree.map(np.asarray, tempered(arrays, math.exp(log_factor)))
+        nll = -likelihood.predictive(wide).log_prob(targets)
+        mean = np.average(nll, weights=weights)
+        return float(len(rows) * mean + (log_factor / _DEVIATION) ** 2 / 2)
+
+    bounds = tuple(map(math.log, _SEARCHED))
+    found = scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded")
+    return math.exp(found.x)

@@ -445,9 +445,10 @@ def blocks(
         devices: Placement of the members.
         source: Data.
         split: Split of the examples.
-        rows: Numbers of the examples; of each member, blocks are then [n, M, B, ...].
+        rows: Numbers of the examples of each member, whose blocks are [n, M, B, ...]; or of one,
+            which all members share.
         size: B.
-        weigh: As of `Batches`; None: all count the same.
+        weigh: As of `Batches`, of examples of each member; None: they are shared, and count alike.
     """
     counts, per_member = np.array([len(one) for one in rows]), weigh is not None
     number = -(-max(counts) // size) * size
@@ -501,11 +502,9 @@ def mean_loss(
             return jax.tree.map(jnp.add, sums, spread(variables, block)[0]), None
 
         sums = (jnp.zeros(shape), jnp.float32(0))
-        if task.traits.has_convolutions:  # XLA:CPU convolves slowly within a loop.
-            for i in range(len(blocks.mask)):
-                sums, _ = add(sums, pytrees.at(blocks, i))
-        else:
-            sums, _ = jax.lax.scan(add, sums, blocks)
+        # XLA:CPU convolves slowly within a loop.
+        unroll = task.traits.has_convolutions
+        sums, _ = jax.lax.scan(add, sums, blocks, unroll=unroll)
         return sums[0] / sums[1]
 
     return loss

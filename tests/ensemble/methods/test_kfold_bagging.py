@@ -12,7 +12,7 @@ from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.numbers import Gaussian
 from ensemble.methods import kfold_bagging
 from ensemble.methods.folds import Folds, make_folds
-from ensemble.methods.held_predictions import HeldPredictions, fitted_factor
+from ensemble.methods.kfold_bagging import HeldPredictions, fitted_factor
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.workdir import Workdir
 

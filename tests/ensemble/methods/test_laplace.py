@@ -12,7 +12,7 @@ from run_parts import task_of, validated
 import ensemble
 from ensemble.config.pieces import path_of
 from ensemble.fitted import OWN as OF_METHOD
-from ensemble.methods.laplace_member import Approximation, predict_closed
+from ensemble.methods.laplace import Approximation, predict_closed
 from ensemble.methods.laplace_structures import LowRank
 from ensemble.tasks.supervised import OWN
 
@@ -46,18 +46,18 @@ def fit(task, variables, name, rank=5, tau=2.0, is_closed=True):
     """The curvature of all training examples, and the posterior."""
     read = task.dataset.read("train", slice(None))
     seen = task.prepare(jnp.asarray(read.inputs))
-    member = Approximation(task, name)
+    member = Approximation(task, name, variables)
     if name == "low_rank":
         member.structure = LowRank(rank)
     structure = member.structure
-    sums = structure.nothing(member.matrices(member.covered(variables)))
+    sums = structure.nothing(member.matrices(member.covered))
     ones = jnp.ones(len(seen))
-    add = jax.jit(lambda sums, number: member.added(variables, sums, number, seen, ones)[0])
+    add = jax.jit(lambda sums, number: member.added(sums, number, seen, ones)[0])
     for number in range(structure.num_passes):
         sums = jax.tree.map(jnp.add, sums, add(sums, number))
     log_likelihood = task.log_likelihood(variables, seen, read.targets)[0].sum()
     spectrum, tau = structure.spectrum(sums), jnp.float32(tau)
-    posterior = member.posterior(variables, spectrum, log_likelihood, tau)
+    posterior = member.posterior(spectrum, log_likelihood, tau)
     if is_closed:
         posterior["spectrum"] = structure.kept(spectrum, posterior["prior_precision"])
     return posterior, sums, structure
@@ -135,8 +135,8 @@ def exact_curvature(task, variables):
     """The matrix [P, P] of Gauss and Newton, of all training examples one by one."""
     read = task.dataset.read("train", slice(None))
     seen = task.prepare(jnp.asarray(read.inputs))
-    member = Approximation(task, "diagonal")
-    rows = [member.rows(variables, one, jnp.float32(1))[0] for one in seen]
+    member = Approximation(task, "diagonal", variables)
+    rows = [member.rows(one, jnp.float32(1))[0] for one in seen]
     flat = [
         np.hstack([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(one)])
         for one in rows
@@ -203,8 +203,8 @@ def test_draws_have_the_covariance_by_which_variances_are_told(name):
     task = linear_task("categorical")
     variables = random_variables(task)
     posterior, sums, structure = fit(task, variables, name, rank=15, is_closed=False)
-    member = Approximation(task, name)
-    flat, unravel = ravel_pytree(member.matrices(member.covered(variables)))
+    member = Approximation(task, name, variables)
+    flat, unravel = ravel_pytree(member.matrices(member.covered))
     normal = jax.random.normal(jax.random.key(5), (40_000, len(flat)))
     spectrum, tau = posterior["spectrum"], posterior["prior_precision"]
     draw = jax.vmap(lambda z: structure.draw(spectrum, tau, unravel(z)))
