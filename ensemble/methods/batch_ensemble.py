@@ -6,19 +6,47 @@ each times an outer product of two vectors of its own. Gorishniy, Kotelnikov and
 own win. Laurent et al., "Packed-Ensembles" (2023), arXiv:2210.09184: K narrow networks divide the
 units of one. A member is one tree; its estimators see the same batches, each learns by its own
 loss, and their mixture predicts.
+
+The parameters of a member are a tree like that of its network, with a dict in the place of each
+leaf. It holds `own` [K, ...], of which estimator k has the k-th, or `shared` [..., I, O], which all
+have; beside the latter there may be `rows` [K, I] and `columns` [K, O], by which estimator k has it
+multiplied along its last two axes. State is each estimator's own, [K, ...]. Unfolded, these are the
+variables of K networks like any other.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import ml_collections
+import numpy as np
 
+from ensemble import pytrees
+from ensemble.errors import InputError
 from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods import training
 from ensemble.methods.optimizers import create_descent
-from ensemble.methods.shared_weights import ALL, SharedWeights, apart
+from ensemble.network import Variables, path_name
+from ensemble.networks import layers
 from ensemble.runtime import loading
 from ensemble.runtime.method import Method
+from ensemble.task import Aux
+from ensemble.tasks.supervised import Supervised
+
+OWN, SHARED, ROWS, COLUMNS = "own", "shared", "rows", "columns"
+ALL = "all"
+"""The adapters of estimators that share nothing."""
+_AXES = {ROWS: -2, COLUMNS: -1}
+_NETWORKS, _FACTORS = 2**32 - 4, 2**32 - 3  # What a member's key is folded with to start these.
+
+Factors = Mapping[str, bool]
+"""The factors of a shared leaf by name, and whether they start as random signs, or as 1."""
 
 
 class EstimatorReport(training.DescentReport):
@@ -26,8 +54,7 @@ class EstimatorReport(training.DescentReport):
 
     def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
         """The networks that the live members consist of."""
-        found: Any = super().fitted(run, live)
-        return apart(found) if self.config.num_estimators > 1 else found
+        return apart(super().fitted(run, live), self.config.num_estimators)
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
@@ -38,5 +65,262 @@ def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
 
 def fitted(saved: OnDisk) -> Fitted:
     """The networks of members that are on disk."""
-    found = loading.fitted(saved)
-    return apart(found) if saved.config["num_estimators"] > 1 else found
+    return apart(loading.fitted(saved), saved.config["num_estimators"])
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedWeights(Supervised):
+    """A supervised task for members of K estimators; what it predicts is [B, K, ...].
+
+    Attributes:
+        num_estimators: K.
+        adapters: what an estimator has of its own, a value of `config.adapters`, or
+            `ALL`.
+    """
+
+    num_estimators: int = 2
+    adapters: str = "rank_one"
+
+    @classmethod
+    def of(cls, task: Supervised, num_estimators: int, adapters: str) -> SharedWeights:
+        """The task of one network, for members of estimators.
+
+        Raises:
+            InputError: the network lacks the first and last dense layer that the adapters are of.
+        """
+        fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
+        found = cls(**fields, num_estimators=num_estimators, adapters=adapters)
+        found._factors("", 0)  # Whether the network has what they are of.
+        return found
+
+    @functools.cached_property
+    def _layers(self) -> tuple[list[str], set[str]]:
+        """Paths of the kernels of dense layers, in their order, and of the arrays of the last."""
+        params = jax.eval_shape(super().init_variables, jax.random.key(0))["params"]
+        leaves = [(path_name(path), leaf) for path, leaf in jax.tree.leaves_with_path(params)]
+        kernels = [name for name, leaf in leaves if name.endswith("kernel") and leaf.ndim == 2]
+        ends = {*map(path_name, (self.output_layer or {}).values())}
+        if not ends or kernels[0] in ends or self.traits.has_convolutions:
+            raise InputError(
+                f"config.adapters={self.adapters!r} is for networks that begin and "
+                "end with a dense layer each, such as 'mlp'; use 'rank_one'"
+            )
+        return kernels, ends
+
+    def _factors(self, path: str, num_axes: int) -> Factors | None:
+        """The factors of a leaf, by its path in `params` and its axes; None: it is not shared."""
+        if self.adapters == ALL:
+            return None
+        if self.adapters == "rank_one":  # But for biases, of which attention has some of two axes.
+            is_kernel = num_axes > 1 and not path.endswith("bias")
+            return {ROWS: True, COLUMNS: True} if is_kernel else None
+        kernels, ends = self._layers
+        if path in ends or (self.adapters == "tabm" and num_axes < 2):
+            return None
+        if self.adapters == "tabm_mini":
+            return {ROWS: True} if path == kernels[0] else {}
+        return {ROWS: path == kernels[0], COLUMNS: False} if path in kernels else {}
+
+    # Parameters.
+
+    def init_variables(self, rng_key: jax.Array) -> Variables:
+        """Starts the variables of a member: those of K networks, the first one's where shared."""
+        key_networks, key_factors = (
+            jax.random.fold_in(rng_key, stream) for stream in (_NETWORKS, _FACTORS)
+        )
+        numbers = jnp.arange(self.num_estimators)
+        keys = pytrees.keys_of(key_networks, numbers)
+        each = jax.vmap(super().init_variables)(keys)
+
+        def start(path: Any, leaves: jax.Array) -> dict[str, jax.Array]:
+            name = path_name(path)
+            factors = self._factors(name, leaves.ndim - 1)
+            if factors is None:
+                return {OWN: leaves}
+            found = {SHARED: leaves[0]}
+            for part, is_random in factors.items():
+                shape = (self.num_estimators, leaves.shape[_AXES[part]])
+                key = jax.random.fold_in(key_factors, zlib.crc32(f"{name}/{part}".encode()))
+                found[part] = jax.random.rademacher(key, shape, leaves.dtype)
+                if not is_random:
+                    found[part] = jnp.ones(shape, leaves.dtype)
+            return found
+
+        return {**each, "params": jax.tree.map_with_path(start, each["params"])}
+
+    def log_prior(self, params: Any) -> jax.Array:
+        """Returns the mean over estimators of log p(params) up to a constant, nats."""
+        of_one = super().log_prior
+        if not self.priors:
+            return of_one(params)
+        variables = self._by_own_loss({"params": params})
+        return jnp.mean(self._map(lambda one, k: of_one(one["params"]), variables))
+
+    # The likelihood.
+
+    def log_likelihood(
+        self,
+        variables: Variables,
+        inputs: jax.Array,
+        targets: jax.Array,
+        train: bool = False,
+        rng_key: jax.Array | None = None,
+    ) -> tuple[jax.Array, Aux]:
+        """The mean over a member's estimators of log p(target | input, estimator).
+
+        Args:
+            variables: of one member.
+            inputs: [B, ...], prepared, which all estimators see.
+            targets: [B].
+            train: as of `Network.apply`.
+            rng_key: as of `Network.apply`; each estimator has its own.
+
+        Returns:
+            Nats [B], and what the passes leave: predictions [B, K, ...], and state [K, ...].
+        """
+        of_one = super().log_likelihood
+
+        def one(variables: Variables, k: jax.Array) -> Any:
+            key = None if rng_key is None else jax.random.fold_in(rng_key, k)
+            log_prob, aux = of_one(variables, inputs, targets, train, key)
+            return log_prob, aux.predicted, aux.state
+
+        log_probs, predicted, state = self._map(one, self._by_own_loss(variables))
+        return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
+
+    def predict(
+        self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
+        """What the estimators of one member say of raw inputs [B, ...]: [B, K, ...]."""
+        of_one = super().predict
+        return _examples_first(self._map(lambda each, k: of_one(each, inputs), variables))
+
+    def _by_own_loss(self, variables: Variables) -> Variables:
+        """The same variables, of which gradients of the mean become those of each one's own loss.
+
+        What an estimator has alone is in one of the K terms of a mean: its gradient is multiplied
+        by K. That of what is shared is the mean of K.
+        """
+
+        def amplified(leaf: dict[str, Any]) -> dict[str, Any]:
+            return {
+                name: one if name == SHARED else _with_gradient_times(self.num_estimators, one)
+                for name, one in leaf.items()
+            }
+
+        return _with_params(amplified, variables)
+
+    def _map(self, fn: Callable[[Variables, Any], Any], variables: Variables) -> Any:
+        """`fn(variables, k)` of every estimator, stacked."""
+        numbers = jnp.arange(self.num_estimators)
+        if self.traits.has_convolutions:
+            # Mapped, they would become grouped ones; XLA:CPU differentiates them slowly in a loop.
+            one = jax.jit(fn)
+            found = [one(unfolded(nth(variables, k)), numbers[k]) for k in range(len(numbers))]
+            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+        axes = _axes(variables), 0
+
+        def each(one: Variables, k: jax.Array) -> Any:
+            return fn(unfolded(one), k)
+
+        if self.adapters == ALL:
+            with layers.mapped_over_networks():  # These are narrow.
+                return jax.vmap(each, axes)(variables, numbers)
+        if layers.on_cpu():
+            # What one works with stays in the cache; beside products, gradients make it again.
+            policy = jax.checkpoint_policies.dots_saveable
+            each = jax.checkpoint(each, policy=policy, prevent_cse=False)
+            return _in_turn(each, axes, variables, numbers)
+        return jax.vmap(each, axes)(variables, numbers)
+
+
+def _in_turn(fn: Callable[..., Any], axes: Any, *args: Any) -> Any:
+    """`jax.vmap(fn, axes)(*args)` by a loop; axes are 0 or None."""
+    map_all = functools.partial(jax.tree.map, is_leaf=lambda one: one is None)
+    whole = jax.tree.broadcast(axes, args, is_leaf=lambda one: one is None)
+    mapped = map_all(lambda axis, leaf: None if axis is None else leaf, whole, args)
+
+    def one(mapped: Any) -> Any:
+        return fn(*map_all(lambda some, leaf: leaf if some is None else some, mapped, args))
+
+    return jax.lax.map(one, mapped)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _with_gradient_times(factor: int, leaf: jax.Array) -> jax.Array:
+    return leaf
+
+
+_with_gradient_times.defvjp(
+    lambda factor, leaf: (leaf, None), lambda factor, _, gradient: (factor * gradient,)
+)
+
+
+def nth(variables: Variables, k: Any) -> Variables:
+    """What estimator k has of a member's variables: the same tree, without the axis [K]."""
+
+    def pick(leaf: dict[str, Any]) -> dict[str, Any]:
+        return {name: one if name == SHARED else one[k] for name, one in leaf.items()}
+
+    state = pytrees.at(pytrees.without(variables, "params"), k)
+    return {**_with_params(pick, variables), **state}
+
+
+def unfolded(variables: Variables) -> Variables:
+    """The variables of a network, from what an estimator has, as of `nth`."""
+
+    def whole(leaf: dict[str, Any]) -> Any:
+        if OWN in leaf:
+            return leaf[OWN]
+        found = leaf[SHARED]
+        if ROWS in leaf:
+            found = found * leaf[ROWS][:, None]
+        return found * leaf[COLUMNS] if COLUMNS in leaf else found
+
+    return _with_params(whole, variables)
+
+
+def apart(members: Any, number: int) -> Fitted:
+    """The networks of members of so many estimators, on the host.
+
+    Args:
+        members: What predicts, with trees of shared weights [M, ...].
+        number: K; members of one are networks already.
+    """
+    if number == 1:
+        return members
+    each = [pytrees.at(jax.tree.map(np.asarray, members.sets), m) for m in range(members.num_sets)]
+    found = [unfolded(nth(member, k)) for member in each for k in range(number)]
+    return dataclasses.replace(
+        members,
+        sets=jax.tree.map(lambda *leaves: np.stack(leaves), *found),
+        member_of=np.repeat(np.arange(members.num_sets), number),
+        nouns=("member", "estimator"),
+        in_order=False,
+    )
+
+
+def _axes(variables: Variables) -> Variables:
+    """The axes [K] of a member's variables, as `jax.vmap` takes them; None: there is none."""
+
+    def of_leaf(leaf: dict[str, Any]) -> dict[str, int | None]:
+        return {name: None if name == SHARED else 0 for name in leaf}
+
+    return {**dict.fromkeys(variables, 0), "params": _with_params(of_leaf, variables)["params"]}
+
+
+def _with_params(fn: Callable[[dict[str, Any]], Any], variables: Variables) -> Variables:
+    """Variables with a function of each dict that stands in the place of a parameter."""
+    return {**variables, "params": jax.tree.map(fn, variables["params"], is_leaf=_is_folded)}
+
+
+def _is_folded(node: Any) -> bool:
+    """Whether it stands in the place of a leaf."""
+    if not isinstance(node, Mapping) or not node.keys() & {OWN, SHARED}:
+        return False
+    return not any(isinstance(one, Mapping) for one in node.values())
+
+
+def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Predictions [B, K, ...], from [K, B, ...]."""
+    return {name: jnp.swapaxes(one, 0, 1) for name, one in predicted.items()}

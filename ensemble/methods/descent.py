@@ -101,31 +101,6 @@ def update_member(
     return params, state, jnp.isfinite(sum(sums))
 
 
-def gradients(task: Learned, devices: Devices, objective: Objective) -> Callable[..., Output]:
-    """Returns `(variables, batch, key) -> Output` of the mean loss on the batch of all slices,
-    with the prior's share."""
-
-    def of_slice(member: Any, batch: Batch) -> Any:
-        variables, key = member
-        found = apply_member(variables, objective, batch.inputs, batch.targets, batch.weights, key)
-        # Where examples meet in a network, and move its state, they lie in one slice.
-        moved = {} if devices.slices_batches else found.state
-        sums = found.gradients, found.loss, jnp.sum(batch.weights), moved
-        return sums, found.predicted
-
-    spread = devices.over_examples(of_slice, unrolls=True)
-
-    def of_batch(variables: Variables, batch: Batch, key: jax.Array) -> Output:
-        (grads, loss, weight, moved), predicted = spread((variables, key), batch)
-        prior, of_prior = jax.value_and_grad(task.log_prior)(variables["params"])
-        number = task.num_train_examples
-        grads = jax.tree.map(lambda g, p: g / weight - p / number, grads, of_prior)
-        beside = {name: one for name, one in variables.items() if name != "params"}
-        return Output(grads, loss / weight - prior / number, predicted, {**beside, **moved})
-
-    return of_batch
-
-
 def descent(
     task: Learned,
     devices: Devices,
@@ -140,8 +115,17 @@ def descent(
         objective: What is maximised.
         how: How they descend.
     """
-    gradient = gradients(task, devices, objective)
-    progress, num_each = task.likelihood.progress, task.num_estimators
+    optimizer, likelihood, number = how.optimizer, task.likelihood, task.num_train_examples
+
+    def of_slice(member: Any, batch: Batch) -> Any:
+        variables, key = member
+        found = apply_member(variables, objective, batch.inputs, batch.targets, batch.weights, key)
+        # Where examples meet in a network, and move its state, they lie in one slice.
+        moved = {} if devices.slices_batches else found.state
+        sums = found.gradients, found.loss, jnp.sum(batch.weights), moved
+        return sums, found.predicted
+
+    spread = devices.over_examples(of_slice, unrolls=True)
 
     def init(now: Now, batch: Batch) -> Descending:
         variables = dict(task.init_variables(now.key))
@@ -149,19 +133,21 @@ def descent(
             from ensemble.methods.given_weights import with_given  # Most start by themselves.
 
             variables = with_given(variables, now.given)
-        state = how.optimizer.init(variables["params"])
+        state = optimizer.init(variables["params"])
         return Descending(variables, how.seed(state, now.key) if how.seed else state)
 
     def step(now: Now, state: Descending, batch: Batch) -> tuple[Descending, Info]:
+        variables, params = state.variables, state.variables["params"]
         key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), now.step)
-        found = gradient(state.variables, batch, key)
-        params, moved, ok = update_member(
-            how.optimizer, state.variables["params"], state.optimizer, found.gradients, found.loss
-        )
-        scores = task.likelihood.scores(apart(found.predicted, num_each), batch.targets)
-        shown = jnp.sum(batch.mask * scores[progress]) / jnp.sum(batch.mask)
-        info = Info({"loss": found.loss, progress: shown}, ok, found.predicted)
-        return Descending({"params": params, **found.state}, moved), info
+        (grads, loss, weight, moved), predicted = spread((variables, key), batch)
+        prior, of_prior = jax.value_and_grad(task.log_prior)(params)
+        grads = jax.tree.map(lambda g, p: g / weight - p / number, grads, of_prior)
+        loss = loss / weight - prior / number
+        params, own, ok = update_member(optimizer, params, state.optimizer, grads, loss)
+        scores = likelihood.scores(apart(predicted, task.num_estimators), batch.targets)
+        shown = jnp.sum(batch.mask * scores[likelihood.progress]) / jnp.sum(batch.mask)
+        info = Info({"loss": loss, likelihood.progress: shown}, ok, predicted)
+        return Descending({**variables, **moved, "params": params}, own), info
 
     return init, step
 
@@ -198,17 +184,16 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
     Raises:
         InputError: the likelihood has no labels to be smoothed, or no scale to weight by.
     """
-    if config.label_smoothing and not hasattr(task.likelihood, "smoothed_log_prob"):
-        raise InputError(
-            f"config.label_smoothing={config.label_smoothing} is for classes, and "
-            f"config.likelihood={task.likelihood.name!r} is for numbers; set it to 0"
-        )
-    if config.beta_nll and not hasattr(task.likelihood, "relative_variance"):
-        raise InputError(
-            f"config.beta_nll={config.beta_nll} is for likelihoods of a location and a scale, such "
-            f"as 'gaussian', of one target; this is {task.likelihood.name!r} of "
-            f"{task.likelihood.num_targets}: set it to 0"
-        )
+    likelihood: Any = task.likelihood
+    for key, needs, whose in (
+        ("label_smoothing", "smoothed_log_prob", "classes"),
+        ("beta_nll", "relative_variance", "one target with a location and a scale"),
+    ):
+        if config[key] and not hasattr(likelihood, needs):
+            raise InputError(
+                f"config.{key}={config[key]} is for {whose}, and config.likelihood is "
+                f"{likelihood.name!r} of {likelihood.num_targets} targets: set it to 0"
+            )
 
     def objective(
         variables: Variables,
@@ -218,11 +203,9 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
     ) -> tuple[jax.Array, Aux]:
         log_prob, aux = task.log_likelihood(variables, inputs, targets, True, rng_key)
         if config.label_smoothing:
-            smoothed: Any = task.likelihood  # Which `label_smoothing` has been checked to suit.
-            log_prob = smoothed.smoothed_log_prob(aux.outputs, targets, config.label_smoothing)
+            log_prob = likelihood.smoothed_log_prob(aux.outputs, targets, config.label_smoothing)
         if config.beta_nll:
-            scaled: Any = task.likelihood  # Likewise, by `beta_nll`.
-            weight = scaled.relative_variance(aux.predicted) ** config.beta_nll
+            weight = likelihood.relative_variance(aux.predicted) ** config.beta_nll
             weighted = jax.lax.stop_gradient(weight) * log_prob
             log_prob = weighted + jax.lax.stop_gradient(log_prob - weighted)
         if "posterior_temperature" in config:

@@ -102,29 +102,32 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
         sizes = [share, num_rows - share]
     else:
         sizes = [len(fold) for fold in np.array_split(np.arange(num_rows), number)]
-    if strata is None:
-        return Folds(number, *_at_random(source, sizes, number, seed))
-    return Folds(number, *_by(strata, sizes, number, seed), strata.groups is None)
+    made = _at_random(source, sizes, seed) if strata is None else _by(strata, sizes, number, seed)
+    codes, of_rows, leads = made
+    is_shared = np.zeros(num_rows, bool)
+    for fold in range(number if number > 1 else 0):
+        is_shared |= (of_rows == fold) & np.isin(codes, leads[fold])
+    return Folds(number, of_rows, is_shared, strata is not None and strata.groups is None)
 
 
-def _at_random(
-    source: Source, sizes: list[int], number: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The fold of each row [N], and whether it is shared."""
+Made = tuple[np.ndarray, np.ndarray, list[np.ndarray]]
+"""Codes [N] of what stays together, the fold [N] of each row, and the codes that it shares."""
+
+
+def _at_random(source: Source, sizes: list[int], seed: int) -> Made:
+    """Makes folds that are alike in their targets."""
     targets = source.targets("train")
     classes = targets if targets.dtype.kind in "iu" else _blocks(targets, len(sizes))
     parts = stratified_split(classes, sizes, seed)
-    codes = np.arange(len(targets), dtype=np.uint64)
+    codes, of_rows = np.arange(len(targets), dtype=np.uint64), np.empty(len(targets), np.int64)
     if isinstance(source, Dataset):  # Inputs that are not in memory are not compared.
         inputs = source.splits["train"].inputs
         codes = copies.digest_examples(inputs, inputs.dtype)
         parts = copies.keep_together(parts, codes)
-    of_rows, is_shared = np.empty(len(targets), np.int64), np.zeros(len(targets), bool)
     for fold, rows in enumerate(parts):
         of_rows[rows] = fold
-        if fold < number > 1:  # A prefix of a part is as mixed as the part.
-            is_shared[rows] = np.isin(codes[rows], codes[rows[: len(rows) // _PARTS]])
-    return of_rows, is_shared
+    # A prefix of a part is as mixed as the part.
+    return codes, of_rows, [codes[rows[: len(rows) // _PARTS]] for rows in parts]
 
 
 def _blocks(targets: np.ndarray, size: int) -> np.ndarray:
@@ -135,11 +138,10 @@ def _blocks(targets: np.ndarray, size: int) -> np.ndarray:
     return ranks // size
 
 
-def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Makes folds as `_at_random` does, of whole groups or times."""
+def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> Made:
+    """Makes folds of whole groups or times."""
     codes = np.unique(strata.values, return_inverse=True)[1]
-    latest_first = codes.max() - codes
-    codes = latest_first if strata.groups is None else in_random_order(codes, seed)
+    codes = codes.max() - codes if strata.groups is None else in_random_order(codes, seed)
     of_rows = cut(codes, sizes)
     if of_rows is None:
         raise InputError(
@@ -147,9 +149,6 @@ def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> tuple[np.nd
             f"too few for {number} folds; lower config.kfold_bagging.folds, or set "
             "config.method='deep_ensemble'"
         )
-    is_shared = np.zeros(len(codes), bool)
-    for fold in range(number if number > 1 else 0):
-        own = np.unique(codes[of_rows == fold])
-        some = max(1, len(own) // _PARTS) if len(own) > 1 else 0
-        is_shared |= np.isin(codes, own[:some])
-    return of_rows, is_shared
+    each = [np.unique(codes[of_rows == fold]) for fold in range(number)]
+    leads = [own[: max(1, len(own) // _PARTS) if len(own) > 1 else 0] for own in each]
+    return codes, of_rows, leads

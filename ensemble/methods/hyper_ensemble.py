@@ -16,11 +16,10 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 
 from ensemble import pytrees
 from ensemble.methods import training
-from ensemble.methods.optimizers import Descent, create_optimizer, learning_rate_schedule
+from ensemble.methods.optimizers import Descent, descent_of_each
 from ensemble.runtime.method import Method
 from ensemble.runtime.rows import Period
 from ensemble.runtime.streams import Stream
@@ -79,18 +78,10 @@ def draw_settings(
 
 def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
     """How members descend, over a horizon of `num_steps`: each by a rate and decay of its own."""
-    schedule = learning_rate_schedule(config, num_steps)
-
-    def optimizer_of(learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
-        share = learning_rate / config.learning_rate
-        return create_optimizer(config, lambda count: share * schedule(count), weight_decay)
-
-    optimizer = optax.inject_hyperparams(optimizer_of)(
-        learning_rate=config.learning_rate, weight_decay=config.weight_decay
-    )
 
     def seed(state: Any, rng_key: jax.Array) -> Any:
         settings = draw_settings(config, rng_key)
         return state._replace(hyperparams={name: settings[name] for name in state.hyperparams})
 
-    return Descent(schedule, optimizer, seed, augments_each=True)
+    found = descent_of_each(config, num_steps, "learning_rate", "weight_decay")
+    return found._replace(seed=seed, augments_each=True)

@@ -16,31 +16,30 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
+import scipy.optimize
 
 from ensemble import pytrees
 from ensemble.data.batches import epoch_batches
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.methods import linear_start, training
-from ensemble.methods.batch_ensemble import EstimatorReport
+from ensemble.methods.batch_ensemble import OWN, SHARED, EstimatorReport, SharedWeights
 from ensemble.methods.descent import Descending, descent, make_objective
-from ensemble.methods.descent import apart as estimators_first
-from ensemble.methods.folds import Folds, make_folds
-from ensemble.methods.held_predictions import HeldPredictions, fitted_factor, has_factor
-from ensemble.methods.optimizers import Descent, create_optimizer, learning_rate_schedule
-from ensemble.methods.shared_weights import SharedWeights
+from ensemble.methods.folds import make_folds
+from ensemble.methods.optimizers import descent_of_each
 from ensemble.methods.training import StoppingEarly
+from ensemble.metrics import metrics_of
+from ensemble.network import path_name
 from ensemble.notes import tell
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.feed import Batch
+from ensemble.runtime.feed import Batch, Fixed
 from ensemble.runtime.method import Method
 from ensemble.runtime.rows import Period
 from ensemble.runtime.status import FAILURES, Status
@@ -63,17 +62,12 @@ _AT_ONCE = 1024
 _ROWS_OF_ALL = 50
 """Rows of its own from which on a member's loss counts more than that of all members."""
 
-
-class Held(NamedTuple):
-    """A member that is held to the rows of its fold.
-
-    Attributes:
-        best: The member, with its best variables and their criterion, nats.
-        is_lost: Whether a step of the trial was not finite.
-    """
-
-    best: StoppingEarly
-    is_lost: jax.Array
+_SEARCHED = (0.4, 3.0)
+"""Factors among which the best is searched."""
+_NARROWEST, _WIDEST = 0.8, 1.5
+_DEVIATION = 0.1
+"""The prior deviation of the factor's logarithm, before any row is seen: few rows, or rows of which
+nothing is known, hardly tell it."""
 
 
 class Tried(NamedTuple):
@@ -81,17 +75,16 @@ class Tried(NamedTuple):
 
     Attributes:
         variables: Those that predict.
-        held: The member of the setting that is under way.
+        held: The member of the setting that is under way, and its best epoch by the rows of its
+            fold.
         kept: That of the best trial so far.
         losses: [T] of trials, nats; infinite of those yet to come.
-        chosen: Number of the best trial so far, the same for all members.
     """
 
     variables: Any
-    held: Held
-    kept: Held
-    losses: jax.Array
-    chosen: jax.Array
+    held: StoppingEarly
+    kept: StoppingEarly
+    losses: Any
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
@@ -121,7 +114,8 @@ class _Bagging:
     """The settings of a run, and the functions of its members."""
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
-        self.config = config = training.with_own_keys(config)
+        keys = {**training.with_own_keys(config), "clip_norm": _MAX_NORM}
+        self.config = config = ml_collections.FrozenConfigDict(keys)
         self.why_not_linear = linear_start.why_not(task)
         beside = (WIDTH,) if self.why_not_linear else (LINEAR, WIDTH)
         self.task = task = dataclasses.replace(task, beside=beside)
@@ -131,17 +125,17 @@ class _Bagging:
         self.folds = make_folds(task.dataset, config.kfold_bagging.folds, config.seed)
         self.epochs = training.Epochs.of(config, self.folds.num_learned)
         self.epoch = self.epochs.steps
-        self.steps = int(config.num_steps or config.num_epochs * self.epoch)
-        epochs = min(_TRIAL_EPOCHS, self.steps // self.epoch // _MIN_LENGTH)
-        self.trial = epochs * self.epoch
+        steps = int(config.num_steps or config.num_epochs * self.epoch)
+        self.trial = min(_TRIAL_EPOCHS, steps // self.epoch // _MIN_LENGTH) * self.epoch
+        """Steps of a trial; 0: there are none."""
         self.starts = (False,) if self.why_not_linear else (True, False)
         """Whether trials start from a linear model; the last one has the better of these starts."""
-        self.num_trials = len(self.starts) + 1 if epochs else 1
-        self.before = (self.num_trials - 1) * self.trial
-        self.end = self.num_trials * self.trial or -1
-        """Steps of all trials; -1: there are none."""
-        self.num_steps = self.before + self.steps
-        self.how = _descent(config, self.steps)
+        number = (len(self.starts) + 1) * bool(self.trial)
+        self.ends = [(i + 1) * self.trial for i in range(number)]
+        """Steps after which trials end."""
+        self.end, self.before = max(self.ends, default=-1), max(self.ends[:-1], default=0)
+        self.num_steps = self.before + steps
+        self.how = descent_of_each(config, steps, "learning_rate")
         # Classes count as they come where predictions are corrected for their weights.
         of_classes = self.learned.likelihood.class_weights is None
         self.weigh = training.weights_of(config, task.dataset, of_classes)
@@ -149,13 +143,11 @@ class _Bagging:
 
     def rate(self, trial: int) -> float:
         """Share of the learning rate of a trial."""
-        return _LOWER if trial == self.num_trials - 1 > 0 else 1.0
+        return _LOWER if trial == len(self.ends) - 1 else 1.0
 
     def begun(self, step: Any) -> Any:
         """Returns the first step of the trial that a step is of, traced or not."""
-        return sum(
-            (step >= end) * self.trial for end in range(self.trial, self.end, self.trial or 1)
-        )
+        return sum((step >= end) * self.trial for end in self.ends[:-1])
 
     def start(self) -> Start:
         """The linear models, of which a member takes that of its fold."""
@@ -166,28 +158,33 @@ class _Bagging:
         return Start(shared=processes.tree_from_main(found))
 
     def algorithm(self, devices: Devices, numbers: Sequence[int]) -> Algorithm:
+        """Returns the algorithm of some members, each with the rows that it holds out."""
         feed = training.batches(
             self.config, self.learned, devices, numbers, self.num_steps, order=self._order
         )
-        self.rows = _HeldRows(self, devices, numbers)
-        functions = _Functions(self, devices)
-        ends = [self.trial * (i + 1) for i in range(self.num_trials)] if self.trial else []
+        rows = [self.folds.held_out(k) for k in numbers]
+        counts = np.array([len(one) for one in rows], np.float32)
+        size = -(-int(counts.max()) // -(-int(counts.max()) // _AT_ONCE))
+        blocks = training.blocks(devices, self.task.dataset, "train", rows, size, self.weigh)
+        decides = np.array([self.folds.decides(k) for k in numbers])
+        held = Fixed((blocks, *devices.put_members((counts, decides))))
+        init, step, judge, next_trial = _functions(self, devices)
 
         def is_epoch(step: int) -> bool:
             return step % self.epoch == 0 or step == self.num_steps
 
         return Algorithm(
-            functions.init,
-            functions.step,
+            init,
+            step,
             lambda now, state: pytrees.at(state.variables, None),
             self.num_steps,
             feed,
             steps_per_program=training.in_loop(self.learned, devices, feed.steps_per_program),
             between=(
-                Between(is_epoch, functions.judge, self.rows, of_all=True),
-                Between(ends.__contains__, functions.next_trial, of_all=True),
+                Between(is_epoch, judge, held, of_all=True),
+                Between(self.ends.__contains__, next_trial, of_all=True),
                 # Who never gets better predicts as it began.
-                Between(ends[:-1].__contains__, functions.judge, self.rows, of_all=True),
+                Between(self.ends[:-1].__contains__, judge, held, of_all=True),
             ),
             start=None if self.why_not_linear else self.start,
         )
@@ -200,219 +197,122 @@ class _Bagging:
         """
         assert member is not None
         epoch -= self.begun(epoch * self.epoch) // self.epoch
-        rows = self.folds.learned(member)
-        order, mask = epoch_batches(
-            len(rows),
-            self.epochs.batch_size,
-            self.config.seed,
-            epoch,
-            member,
-            length=self.folds.num_learned,
-        )
+        rows, size = self.folds.learned(member), self.epochs.batch_size
+        length = self.folds.num_learned
+        order, mask = epoch_batches(len(rows), size, self.config.seed, epoch, member, length)
         return rows[order].astype(np.int32), mask
 
 
-def _descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
-    """How members descend, over a horizon of `num_steps`: each trial's by a rate of its own."""
-    schedule = learning_rate_schedule(config, num_steps)
+def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any], ...]:
+    """Returns `init`, `step`, `judge` and `next_trial` of members on devices."""
+    config, task, end = bagging.config, bagging.learned, bagging.end
+    last, starts = max(len(bagging.ends) - 1, 0), jnp.array(bagging.starts)
+    begin, move = descent(task, devices, make_objective(config, task), bagging.how)
+    losses_of = devices.map_members(training.held_loss(task, devices), (0, 1))
+    real = ~jnp.asarray(devices.is_padding)
 
-    def optimizer_of(learning_rate: Any) -> optax.GradientTransformation:
-        share = learning_rate / config.learning_rate
-        shortened = optax.clip_by_global_norm(_MAX_NORM)
-        return optax.chain(
-            shortened, create_optimizer(config, lambda count: share * schedule(count))
-        )
-
-    optimizer = optax.inject_hyperparams(optimizer_of)(learning_rate=config.learning_rate)
-    return Descent(schedule, optimizer)
-
-
-class _HeldRows:
-    """The rows that members hold out, on the devices: a feed of each member's own.
-
-    Args:
-        bagging: Settings of the run.
-        devices: Placement of the members.
-        numbers: Their numbers.
-    """
-
-    per_member = True
-
-    def __init__(self, bagging: _Bagging, devices: Devices, numbers: Sequence[int]):
-        folds: Folds = bagging.folds
-        self._bagging, self._devices = bagging, devices
-        self.rows = [folds.held_out(k) for k in numbers]
-        """Numbers of the rows of each member, ascending."""
-        self.counts = np.array([len(rows) for rows in self.rows])
-        self.decides = np.array([folds.decides(k) for k in numbers])
-        most = max(map(len, self.rows))
-        self._num_parts = math.ceil(most / _AT_ONCE)
-        self._size = math.ceil(most / self._num_parts)
-
-    @functools.cached_property
-    def fixed(self) -> Any:
-        """Blocks [num_places, parts, B, ...], and what decides on all members."""
-        source, size = self._bagging.task.dataset, self._num_parts * self._size
-        filled = np.stack([np.resize(rows, size) for rows in self.rows])
-        inputs, targets = source.read("train", filled)
-        weights = self._bagging.weigh(filled, targets)
-        counted = (np.arange(size) < self.counts[:, None]).astype(np.float32)
-        weights = counted * (1 if weights is None else weights)
-        arrays = jax.tree.map(
-            lambda one: np.swapaxes(
-                one.reshape(len(one), self._num_parts, self._size, *one.shape[2:]), 0, 1
-            ),
-            (inputs, targets, counted, weights.astype(np.float32)),
-        )
-        placed = self._devices.put_examples(arrays, 2, per_member=True)
-        facts = self._devices.put_members((self.counts.astype(np.float32), self.decides))
-        return Batch(*placed), *facts
-
-    def predictions(self, predict: Any, sets: Any) -> list[dict[str, np.ndarray]]:
-        """What each member's estimators predict of its rows, arrays [K, n, ...] by name.
-
-        Args:
-            predict: Program of what sets say of inputs.
-            sets: [num_places, 1, ...] of the members.
-        """
-        rows = np.unique(np.concatenate(self.rows))
-        inputs = self._bagging.task.dataset.read("train", rows).inputs
-        flat, number = predict(sets, inputs), len(self.rows)
-        found = {name: leaf.reshape(number, -1, *leaf.shape[1:]) for name, leaf in flat.items()}
-        places = [np.searchsorted(rows, own) for own in self.rows]
-        return [
-            {name: leaf[i][:, own] for name, leaf in found.items()} for i, own in enumerate(places)
-        ]
-
-
-class _Functions:
-    """The functions of the members."""
-
-    def __init__(self, bagging: _Bagging, devices: Devices):
-        self.bagging, self.devices, self.task = bagging, devices, bagging.learned
-        objective = make_objective(bagging.config, self.task)
-        self.begin, self.move = descent(self.task, devices, objective, bagging.how)
-        self.loss = training.mean_loss(self.task, devices, self._losses)
-
-    def _start(self, now: Now, is_linear: jax.Array, rate: jax.Array) -> Held:
+    def started(now: Now, is_linear: jax.Array, rate: jax.Array) -> StoppingEarly:
         """A member that begins a trial."""
-        moving = self.begin(now, None)
-        variables = moving.variables
-        if not self.bagging.why_not_linear:
-            started = _started(self.task, now.shared, now.number, variables)
-            variables = pytrees.where(is_linear, started, variables)
-        rates = moving.optimizer.hyperparams["learning_rate"] * jnp.float32(rate)
-        optimizer = moving.optimizer._replace(hyperparams={"learning_rate": rates})
-        return Held(StoppingEarly.of(Descending(variables, optimizer)), jnp.array(False))
+        variables, optimizer = begin(now, None)
+        if now.shared is not None:
+            linear = _from_linear(task, now.shared, now.number, variables)
+            variables = pytrees.where(is_linear, linear, variables)
+        rates = optimizer.hyperparams["learning_rate"] * jnp.float32(rate)
+        optimizer = optimizer._replace(hyperparams={"learning_rate": rates})
+        return StoppingEarly.of(Descending(variables, optimizer))
 
-    def init(self, now: Now, batch: Any) -> Tried:
-        """A member that begins its first trial."""
-        held = self._start(now, jnp.array(self.bagging.starts[0]), jnp.float32(1))
-        losses = jnp.full(self.bagging.num_trials, jnp.inf)
-        return Tried(held.best.variables, held, held, losses, jnp.int32(0))
+    def init(now: Now, batch: Any) -> Tried:
+        held = started(now, starts[0], jnp.float32(1))
+        return Tried(held.variables, held, held, jnp.full(last + 1, jnp.inf))
 
-    def step(self, now: Now, state: Tried, batch: Batch) -> tuple[Tried, Info]:
+    def step(now: Now, state: Tried, batch: Batch) -> tuple[Tried, Info]:
         """One step of the setting that is under way; in a trial nobody fails for good."""
-        (best, is_lost), in_trial = state.held, now.step < self.bagging.end
-        step = now.step - self.bagging.begun(now.step)
-        moving, info = self.move(now._replace(step=step), best.moving, batch)
+        in_trial, held = now._replace(step=now.step - bagging.begun(now.step)), state.held
+        moving, info = move(in_trial, held.moving, batch)
         ok = jnp.asarray(info.ok)
-        is_lost |= ~ok
-        best = best._replace(moving=pytrees.where(is_lost, best.moving, moving))
-        held = Held(best, is_lost & in_trial)
-        return state._replace(held=held), info._replace(ok=ok | in_trial, rows=None)
+        lowest = jnp.where(ok, held.lowest, jnp.nan)
+        moving = pytrees.where(jnp.isnan(lowest), held.moving, moving)
+        held = held._replace(moving=moving, lowest=lowest)
+        return state._replace(held=held), Info(info.scalars, ok | (now.step < end))
 
-    def _losses(self, variables: Any, part: Batch) -> jax.Array:
-        """Losses of a part of a member's rows."""
-        task, likelihood = self.task, self.task.likelihood
-        nats, aux = task.log_likelihood(variables, task.prepare(part.inputs), part.targets)
-        if task.num_estimators == 1 and likelihood.class_weights is None:
-            return -nats
-        each = estimators_first(aux.predicted, task.num_estimators)
-        return likelihood.scores(each, part.targets)[likelihood.loss]
-
-    def judge(self, now: Now, state: Tried, status: jax.Array, data: Any) -> tuple[Tried, Any]:
-        """Notes the criterion of every member, keeps its best variables, stops it.
-
-        Few rows of its own alone flatter a member, of whose many epochs one is the best by chance;
-        and no member that diverges decides for the others. Where the latest period decides, all
-        stop by the median of those who hold it out.
-        """
-        parts, counts, decides = data
-        losses = self.devices.map_members(self.loss, (0, 1))(
-            state.held.best.moving.variables, parts
-        )
-        real = ~jnp.asarray(self.devices.is_padding)
-        finite = jnp.isfinite(losses)
-        counted = finite & real & decides
-        by_own = jnp.all(decides | ~real) | ~jnp.any(counted)
-        counted = jnp.where(by_own, finite & real, counted)
-        own = jnp.where(by_own, counts / (counts + _ROWS_OF_ALL), jnp.where(finite, 0.0, 1.0))
-        median = jnp.nanmedian(jnp.where(counted, losses, jnp.nan))
-        criteria = jnp.where(own < 1, own * losses + (1 - own) * median, losses)
-        criteria = jnp.where(jnp.any(finite & real), criteria, losses)
-        in_trial = jnp.asarray(now.step <= self.bagging.end)
+    def judge(now: Now, state: Tried, status: jax.Array, data: Any) -> tuple[Tried, Any]:
+        """Keeps the best variables of every member by its criterion, and stops it."""
+        blocks, counts, decides = data
+        losses = losses_of(state.held.moving.variables, blocks)
+        criteria = _criteria(losses, counts, decides, real)
         active = status == Status.ACTIVE
 
-        def of_member(held: Held, value: jax.Array, active: jax.Array) -> tuple[Held, jax.Array]:
-            reached = jnp.where(held.is_lost, jnp.inf, value)
-            best, status = held.best.judged(reached, self.bagging.config.early_stopping_epochs)
-            lost = held.is_lost | (jnp.isnan(value) & in_trial)
-            return Held(pytrees.where(active, best, held.best), lost), status
+        def of_member(one: StoppingEarly, value: jax.Array, active: jax.Array) -> Any:
+            judged, status = one.judged(value, config.early_stopping_epochs)
+            return pytrees.where(active, judged, one), status
 
-        held, found = self.devices.map_members(of_member)(state.held, criteria, active)
-        found = jnp.where(active & ~in_trial, found, status)
-        return state._replace(held=held, variables=held.best.variables), found
+        held, found = devices.map_members(of_member)(state.held, criteria, active)
+        status = jnp.where(active & (now.step > end), found, status)
+        return state._replace(held=held, variables=held.variables), status
 
-    def next_trial(self, now: Now, state: Tried, status: jax.Array, data: Any) -> Any:
+    def next_trial(now: Now, state: Tried, status: jax.Array, data: Any) -> Any:
         """Notes how a trial went, and begins the next; after the last one the best goes on."""
-        settings, held = self.bagging, state.held
-        number = now.step // settings.trial - 1
-        losses = state.losses.at[:, number].set(jnp.where(held.is_lost, jnp.inf, held.best.lowest))
-        real = ~jnp.asarray(self.devices.is_padding)
-        tried = real & jnp.isfinite(losses).any(axis=1)
-        tried = jnp.where(tried.any(), tried, real)
-        means = jnp.sum(jnp.where(tried[:, None], losses, 0), 0) / jnp.sum(tried)
-        means = jnp.where(jnp.isnan(means), jnp.inf, means)
-        best = jnp.argmin(means).astype(jnp.int32)
+        number, held = now.step // bagging.trial - 1, state.held
+        lowest = jnp.where(jnp.isnan(held.lowest), jnp.inf, held.lowest)
+        losses = state.losses.at[:, number].set(lowest)
+        means = _means(losses, real)
+        best = jnp.argmin(means)
+        # The last trial has the better start of those before, and the lower rate.
+        is_lower = number + 1 == last
+        which = jnp.where(is_lower, jnp.argmin(means[: len(starts)]), number + 1)
+
+        def again(number: jax.Array, key: jax.Array) -> StoppingEarly:
+            rate = jnp.where(is_lower, _LOWER, 1.0)
+            return started(now._replace(number=number, key=key), starts[which], rate)
+
         kept = pytrees.where(best == number, held, state.kept)
-        is_last = number == settings.num_trials - 1
-        # The last trial has the better start of those before.
-        starts = jnp.array([*settings.starts, False])
-        of_best = starts[jnp.argmin(means[: len(settings.starts)])]
-        is_lower = number + 1 == settings.num_trials - 1
-        is_linear = jnp.where(is_lower, of_best, starts[number + 1])
-        rate = jnp.where(is_lower, _LOWER, 1.0)
+        fresh = devices.map_members(again)(now.number, now.key)
+        going_on = pytrees.where(number == last, kept, fresh)
+        is_lost = (number == last) & ~jnp.isfinite(losses[:, best])
+        status = jnp.where(is_lost, jnp.int8(Status.NON_FINITE), status)
+        return Tried(going_on.variables, going_on, kept, losses), status
 
-        def begin(number: jax.Array, key: jax.Array) -> Held:
-            return self._start(now._replace(number=number, key=key), is_linear, rate)
-
-        started = self.devices.map_members(begin)(now.number, now.key)
-        going_on = pytrees.where(is_last, kept, started)
-        going_on = going_on._replace(is_lost=jnp.zeros_like(going_on.is_lost))
-        lost = is_last & ~jnp.isfinite(losses[:, best])
-        status = jnp.where(lost, jnp.int8(Status.NON_FINITE), status)
-        chosen = jnp.full_like(state.chosen, best)
-        return Tried(going_on.best.variables, going_on, kept, losses, chosen), status
+    return init, step, judge, next_trial
 
 
-def _started(task: Supervised, shared: Any, number: jax.Array, variables: Any) -> Any:
+def _criteria(
+    losses: jax.Array, counts: jax.Array, decides: jax.Array, real: jax.Array
+) -> jax.Array:
+    """Criteria [M] of members by their losses [M], of so many rows.
+
+    Few rows of its own alone flatter a member, of whose many epochs one is the best by chance; and
+    no member that diverges decides for the others. Where the latest period decides, all stop by the
+    median of those who hold it out.
+    """
+    counted = jnp.isfinite(losses) & real
+    decides = decides | ~jnp.any(counted & decides)
+    median = jnp.nanmedian(jnp.where(counted & decides, losses, jnp.nan))
+    own = jnp.where(jnp.all(decides | ~real), counts / (counts + _ROWS_OF_ALL), 0.0)
+    return jnp.where(counted, own * losses + (1 - own) * median, losses)
+
+
+def _means(losses: Any, real: Any) -> Any:
+    """Mean losses [T] of trials over members [M, T], those that have had any; infinite, not NaN."""
+    tried = real & jnp.isfinite(losses).any(axis=1)
+    tried = jnp.where(tried.any(), tried, real)
+    means = jnp.sum(jnp.where(tried[:, None], losses, 0), 0) / jnp.sum(tried)
+    return jnp.where(jnp.isnan(means), jnp.inf, means)
+
+
+def _from_linear(task: Supervised, shared: Any, number: jax.Array, variables: Any) -> Any:
     """Variables that put out what the linear model of a member's fold does: the network's are 0."""
     fold = number % len(shared["bias"])
-    kernel, bias = shared["kernel"][fold], shared["bias"][fold]
+    linear = {name: shared[name][fold] for name in ("kernel", "bias")}
     if task.num_estimators > 1:
-        kernel, bias = (jnp.stack([one] * task.num_estimators) for one in (kernel, bias))
-    assert task.output_layer is not None
-    params = variables["params"]
-    last = {str(jax.tree_util.keystr(path)) for path in task.output_layer.values()}
+        linear = jax.tree.map(lambda leaf: jnp.stack([leaf] * task.num_estimators), linear)
+    last = {path_name(path) for path in (task.output_layer or {}).values()}
 
     def zero(path: Any, leaf: jax.Array) -> jax.Array:
-        place = [key for key in path if getattr(key, "key", None) not in ("own", "shared")]
-        is_last = str(jax.tree_util.keystr(tuple(place))) in last
-        return jnp.zeros_like(leaf) if is_last else leaf
+        name = path_name(path).removesuffix(f"/{OWN}").removesuffix(f"/{SHARED}")
+        return jnp.zeros_like(leaf) if name in last else leaf
 
-    params = jax.tree.map_with_path(zero, params)
-    return {**variables, "params": params, LINEAR: {"kernel": kernel, "bias": bias}}
+    params = jax.tree.map_with_path(zero, variables["params"])
+    return {**variables, "params": params, LINEAR: linear}
 
 
 class BaggingReport(EstimatorReport):
@@ -425,77 +325,75 @@ class BaggingReport(EstimatorReport):
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Means over steps; the learning rate is that of the trial."""
         bagging, step = self._bagging, period.end - 1
-        begun = bagging.begun(step)
         if step < bagging.end:
-            trial = begun // bagging.trial
+            trial = step // bagging.trial
         else:
-            trial = int(run.devices.fetch_members(run.loop.members.state.chosen)[0])
-        rate = float(self.descent.learning_rate(step - begun)) * bagging.rate(trial)
+            losses = run.devices.fetch_members(run.loop.members.state.losses)
+            trial = int(np.argmin(_means(losses, np.True_)))
+        rate = float(self.descent.learning_rate(step - bagging.begun(step))) * bagging.rate(trial)
         return {**super().scalars(run, period), "train/learning_rate": rate}
 
-    def _held(self, run: Any, is_wide: bool = False) -> HeldPredictions:
-        """Predictions of the live members at their best, of the rows that they hold out.
+    def _held(self, run: Any, variables: Any) -> tuple[np.ndarray, HeldPredictions]:
+        """Rows that members hold out, ascending, and what the live members predict of them.
 
         Args:
             run: Of the members.
-            is_wide: Whether predictions are as wide as the mixture's, or as training left them.
+            variables: By which they predict.
         """
-        bagging, targets = self._bagging, self.task.dataset.targets("train")
-        variables = run.loop.members.state.variables
-        variables = variables if is_wide else _unwidened(variables)
+        source = self.task.dataset
+        each = [self._bagging.folds.held_out(k) for k in run.numbers]
+        rows = np.unique(np.concatenate(each))
+        holds = [
+            np.isin(rows, own) & (status not in FAILURES)
+            for own, status in zip(each, run.loop.status, strict=True)
+        ]
         sets = jax.tree.map(lambda leaf: leaf[:, None], variables)
-        found = bagging.rows.predictions(run.predict, sets)
-        live = [i for i, one in enumerate(run.loop.status) if one not in FAILURES]
-        weights = bagging.weigh(np.arange(len(targets)), targets)
-        rows = [bagging.rows.rows[i] for i in live]
-        arrays = [found[i] for i in live]
-        return HeldPredictions(rows, arrays, targets, weights, self.task.likelihood)
+        flat = run.predict(sets, source.read("train", rows).inputs)
+        arrays = {k: one.reshape(len(each), -1, *one.shape[1:]) for k, one in flat.items()}
+        targets = source.targets("train")[rows]
+        weights = self._bagging.weigh(rows, targets)
+        found = HeldPredictions(np.stack(holds), arrays, targets, weights, self.task.likelihood)
+        return rows, found
 
     def finish(self, run: Any) -> bool:
         """Makes predictions as wide as the rows held out say."""
-        held, size = self._held(run), len(run.numbers)
-        factor = processes.from_main(lambda: fitted_factor(held, size)) or 1
         state = run.loop.members.state
-        plain = _unwidened(state.variables)
-        wide = {"factor": plain[WIDTH]["factor"] * np.float32(factor)}
-        state = state._replace(variables={**plain, WIDTH: wide})
-        run.loop.members = run.loop.members._replace(state=state)
+        plain, size = state.held.variables, len(run.numbers)
+        held = self._held(run, plain)[1]
+        factor = np.float32(processes.from_main(lambda: fitted_factor(held, size)))
+        wide = {**plain, WIDTH: {"factor": plain[WIDTH]["factor"] * factor}}
+        run.loop.members = run.loop.members._replace(state=state._replace(variables=wide))
         return True
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """The settings that were tried and chosen, and what the rows held out say of them."""
-        bagging, held = self._bagging, self._held(run)
-        state = run.devices.fetch_members(run.loop.members.state)
-        taken = run.devices.fetch_members(run.loop.members.taken)
+        bagging, members = self._bagging, run.loop.members
+        state, taken = run.devices.fetch_members((members.state, members.taken))
+        rows, held = self._held(run, members.state.held.variables)
+        losses, means = held.losses(), np.asarray(_means(state.losses, np.True_))
+        starts = [*bagging.starts, bagging.starts[np.argmin(means[: len(bagging.starts)])]]
         epochs = -(-(taken - bagging.before) // bagging.epoch)
-        tried = np.isfinite(state.losses).any(axis=1)
-        losses = state.losses[tried if tried.any() else ...].mean(axis=0)
-        chosen = int(state.chosen[0])
-        starts = [*bagging.starts, bagging.starts[int(np.argmin(losses[: len(bagging.starts)]))]]
-        rate = self.config.learning_rate
+        width = float(state.variables[WIDTH]["factor"].flat[0])
         found: dict[str, Any] = {
             "folds": bagging.folds.number,
-            "held_out_rows": int(np.isfinite(held.losses()).sum()),
+            "held_out_rows": int(np.isfinite(losses).sum()),
             "trials": [
                 {
-                    "linear_start": bool(starts[i]),
-                    "learning_rate": rate * bagging.rate(i),
-                    "nll": float(loss) if np.isfinite(loss) else None,
+                    "linear_start": starts[i],
+                    "learning_rate": self.config.learning_rate * bagging.rate(i),
+                    "nll": float(mean) if np.isfinite(mean) else None,
                 }
-                for i, loss in enumerate(losses if bagging.trial else [np.inf])
+                for i, mean in enumerate(means)
             ],
-            "chosen": chosen,
-            "best_epochs": (epochs - state.held.best.waited).tolist(),
-            "width": None,
+            "chosen": int(np.argmin(means)),
+            "best_epochs": (epochs - state.held.waited).tolist(),
+            "width": None if width == 1 else width,
             "latest_decides": bagging.folds.are_periods,
             "why_not_linear": bagging.why_not_linear,
             "below_linear": None,
         }
-        if has_factor(held, len(run.numbers)):
-            found["width"] = float(state.variables[WIDTH]["factor"].flat[0])
         if not bagging.why_not_linear:
-            of_linear = np.asarray(run.loop.shared["losses"])
-            gain = of_linear - held.losses()
+            gain = np.asarray(run.loop.shared["losses"])[rows] - losses
             found["below_linear"] = _mean_and_error(gain, held.weights)
         found["summary"] = _line(found, self.config.ensemble_size)
         tell(found["summary"])
@@ -503,16 +401,12 @@ class BaggingReport(EstimatorReport):
 
     def write(self, run: Any) -> None:
         """Writes the losses of the rows that members hold out: see `storage.held_out`."""
-        losses = self._held(run, is_wide=True).losses()
-        losses[~self._bagging.folds.deciding] = np.nan
+        folds = self._bagging.folds
+        rows, held = self._held(run, run.loop.members.state.variables)
+        losses = np.full(len(folds.of_rows), np.nan)
+        losses[rows] = np.where(folds.deciding[rows], held.losses(), np.nan)
         if processes.is_main():
             write_held_out(run.where.work, losses)
-
-
-def _unwidened(variables: Any) -> dict[str, Any]:
-    """Variables that predict as training has left them."""
-    factors = jax.tree.map(lambda one: one / one, variables[WIDTH])  # Ones, where these lie.
-    return {**variables, WIDTH: factors}
 
 
 def _mean_and_error(values: np.ndarray, weights: np.ndarray | None) -> list[float]:
@@ -527,17 +421,13 @@ def _mean_and_error(values: np.ndarray, weights: np.ndarray | None) -> list[floa
 def _line(found: Mapping[str, Any], size: int) -> str:
     """Says in one line what was chosen, and by what."""
     chosen = found["trials"][found["chosen"]]
-    start = "from a linear model" if chosen["linear_start"] else "without a linear model"
-    if found["why_not_linear"]:
-        start += f", for {found['why_not_linear']},"
+    start = "from" if chosen["linear_start"] else "without"
     low, high = min(found["best_epochs"]), max(found["best_epochs"])
     line = (
         f"{size} networks hold out folds of {found['folds']}, {found['held_out_rows']} rows in "
-        f"all. They start {start}, at rate {chosen['learning_rate']:.3g}; best epochs {low} to "
-        f"{high}."
+        f"all. They start {start} a linear model, at rate {chosen['learning_rate']:.3g}; best "
+        f"epochs {low} to {high}."
     )
-    if found["latest_decides"]:
-        line += " Which of these, the latest of the folds has decided."
     if found["below_linear"] is None:
         return line
     gain, error = found["below_linear"]
@@ -548,3 +438,89 @@ def _line(found: Mapping[str, Any], size: int) -> str:
         f"{line} Their held-out NLL is {abs(gain):.2f} nats {side} the linear model's (standard "
         f"error {error:.2f})."
     )
+
+
+# What members predict of the rows that they hold out, and how wide their mixture must be.
+
+
+class HeldPredictions(NamedTuple):
+    """Predictions of N rows by M members, some of which have not learned them.
+
+    Attributes:
+        holds: [M, N] bool: whether a member lives and holds a row out.
+        arrays: Predictions of each member's K estimators, [M, K, N, ...] by name.
+        targets: [N].
+        weights: [N], how much rows count; None: all the same.
+        likelihood: Of the targets.
+    """
+
+    holds: np.ndarray
+    arrays: Mapping[str, np.ndarray]
+    targets: np.ndarray
+    weights: np.ndarray | None
+    likelihood: Any
+
+    def mixtures(self, number: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Rows [n] that so many members hold out, or more, and what the first of them predict.
+
+        These are arrays [number * K, n, ...], of the estimators of one member after the other.
+        """
+        rows = np.flatnonzero(self.holds.sum(axis=0) >= number)
+        members = np.argsort(~self.holds[:, rows], axis=0, kind="stable")[:number]
+        found = {name: one[members, :, rows].swapaxes(1, 2) for name, one in self.arrays.items()}
+        return rows, {name: np.concatenate(one) for name, one in found.items()}
+
+    def losses(self) -> np.ndarray:
+        """The loss [N] of each row by one member that holds it out, or two; else NaN."""
+        losses = np.full(len(self.targets), np.nan)
+        for number in (1, 2):
+            rows, arrays = self.mixtures(number)
+            if len(rows):
+                p = self.likelihood.predictive(arrays)
+                losses[rows] = metrics_of(p)[self.likelihood.loss].terms(p, self.targets[rows])
+        return losses
+
+
+def fitted_factor(held: HeldPredictions, num_members: int) -> float:
+    """How much wider the predictions of members must be for those of their mixture to be right.
+
+    On rows that two members hold out, the factor of one and the factor of their mixture tell by
+    extrapolation in 1 / M how the one of the whole mixture, which nobody holds rows out of, differs
+    from that of one member, for which all rows that are held out speak. Of classes it is a
+    temperature.
+
+    Args:
+        held: Of the members.
+        num_members: M.
+
+    Returns:
+        1 where no two of several members hold out a row, or predictions have no width.
+    """
+    rows, pairs = held.mixtures(min(num_members, 2))
+    if not held.likelihood.can_be_tempered or not len(rows):
+        return 1.0
+    shrinkage = 1.0
+    if num_members > 1:
+        first = {name: one[: len(one) // 2] for name, one in pairs.items()}
+        one, two = (_best(held, rows, arrays) ** 2 for arrays in (first, pairs))
+        limit = 2 * two - one
+        shrinkage = (limit + (one - limit) / num_members) / one
+    square = shrinkage * _best(held, *held.mixtures(1)) ** 2
+    return math.sqrt(np.clip(square, _NARROWEST**2, _WIDEST**2))
+
+
+def _best(held: HeldPredictions, rows: np.ndarray, arrays: dict[str, np.ndarray]) -> float:
+    """The most probable factor of mixtures [m, n, ...] of rows [n], with weights of mean 1."""
+    targets, likelihood = held.targets[rows], held.likelihood
+    weights = None if held.weights is None else held.weights[rows]
+    tempered = jax.jit(likelihood.tempered)
+
+    def loss(log_factor: float) -> float:
+        wide = jax.tree.map(np.asarray, tempered(arrays, math.exp(log_factor)))
+        nll = -likelihood.predictive(wide).log_prob(targets)
+        mean = np.average(nll, weights=weights)
+        return float(len(rows) * mean + (log_factor / _DEVIATION) ** 2 / 2)
+
+    bounds = tuple(map(math.log, _SEARCHED))
+    found = scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded")
+    return math.exp(found.x)

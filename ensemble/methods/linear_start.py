@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,6 @@ import numpy as np
 import scipy.optimize
 from scipy.special import logsumexp
 
-from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.methods.folds import Folds
 from ensemble.sharding import processes, signals
 from ensemble.tasks.supervised import Supervised
@@ -69,16 +69,47 @@ def fit(task: Supervised, folds: Folds, weights: np.ndarray | None) -> LinearSta
     """Fits a linear model without the rows of each fold.
 
     Args:
-        task: what the members learn, of which `why_not` has nothing to say.
-        folds: of the training rows.
+        task: What the members learn, of which `why_not` has nothing to say.
+        folds: Folds of the training rows.
         weights: [N], how much rows count in what is predicted; None: all the same.
     """
-    examples = task.dataset.read("train", slice(None))
+    examples, likelihood = task.dataset.read("train", slice(None)), task.likelihood
     inputs = np.asarray(jax.jit(task.prepare)(examples.inputs), np.float64)
     weights = np.ones(len(inputs)) if weights is None else weights / weights.mean(dtype=np.float64)
-    if task.likelihood.name in _OF_CLASSES:
-        return _fit_classes(task.likelihood, inputs, examples.targets, weights, folds)
-    return _fit_numbers(task.likelihood, inputs, examples.targets, weights, folds)
+    if likelihood.name in _OF_CLASSES:
+        return _fit_classes(likelihood, inputs, examples.targets, weights, folds)
+    # Several targets lie side by side.
+    families: Any = getattr(likelihood, "likelihoods", (likelihood,))
+    columns = examples.targets.reshape(len(inputs), -1).T
+    found = [
+        _fit_number(family, inputs, column, weights, folds)
+        for family, column in zip(families, columns, strict=True)
+    ]
+    kernels, biases, losses = zip(*found, strict=True)
+    return LinearStart(np.concatenate(kernels, -1), np.concatenate(biases, -1), np.sum(losses, 0))
+
+
+def _best(
+    candidates: Iterable[tuple[Any, np.ndarray]], weights: np.ndarray, folds: Folds, patience: int
+) -> tuple[Any, np.ndarray]:
+    """The candidate with the lowest mean loss [N] of the rows held out that decide.
+
+    Args:
+        candidates: Pairs of something and its losses, made one by one.
+        weights: [N] of the rows.
+        folds: Folds of the rows.
+        patience: Worse candidates in line, after which no more are made.
+    """
+    decide, lowest, waited = folds.deciding, math.inf, 0
+    found: Any = None
+    for one in candidates:
+        loss = np.average(one[1][decide], weights=weights[decide])
+        waited += 1
+        if found is None or loss < lowest:
+            lowest, found, waited = loss, one, 0
+        if waited == patience:
+            break
+    return found
 
 
 def _heed_signals() -> None:
@@ -96,47 +127,30 @@ def _learned(folds: Folds, fold: int) -> np.ndarray:
 # Numbers.
 
 
-def _fit_numbers(
-    likelihood: Likelihood, inputs: np.ndarray, targets: np.ndarray, weights: np.ndarray, folds: Any
-) -> LinearStart:
-    families: Any = getattr(
-        likelihood, "likelihoods", (likelihood,)
-    )  # Of several targets, side by side.
-    columns = targets.reshape(len(targets), -1)
-    found = [
-        _fit_number(one, inputs, columns[:, d], weights, folds) for d, one in enumerate(families)
-    ]
-    return LinearStart(
-        np.concatenate([one.kernel for one in found], axis=-1),
-        np.concatenate([one.bias for one in found], axis=-1),
-        np.sum([one.losses for one in found], axis=0),
-    )
-
-
 def _fit_number(
     family: Any, inputs: np.ndarray, targets: np.ndarray, weights: np.ndarray, folds: Folds
 ) -> LinearStart:
+    """Fits ridge regressions of one target."""
     y = (targets.astype(np.float64) - family.shift) / family.scale
     paths = []
     for rows in (_learned(folds, fold) for fold in range(folds.number)):
         _heed_signals()
         paths.append(_ridge_path(inputs[rows], y[rows], weights[rows]))
     held = folds.of_rows < folds.number
-    best, of_rows = (math.inf, 0, 0.0), np.full(len(y), np.nan)
-    for i in range(len(_PENALTIES)):
-        location = np.zeros(len(y))
-        for fold, path in enumerate(paths):
-            rows = folds.rows(fold)
-            location[rows] = inputs[rows] @ path[i][0] + path[i][1]
-        raw, losses = _scaled(family, location[held], targets[held], weights[held])
-        decide = folds.deciding[held]
-        score = float(np.average(losses[decide], weights=weights[held][decide]))
-        if score < best[0]:
-            best, of_rows[held] = (score, i, raw), losses
-    chosen = [path[best[1]] for path in paths]
-    kernel = np.stack([np.stack([one, np.zeros_like(one)], axis=-1) for one, _ in chosen])
-    bias = np.array([[constant, best[2]] for _, constant in chosen])
-    return LinearStart(kernel.astype(np.float32), bias.astype(np.float32), of_rows)
+
+    def candidates() -> Iterator[tuple[Any, np.ndarray]]:
+        for models in zip(*paths, strict=True):
+            location, losses = np.zeros(len(y)), np.full(len(y), np.nan)
+            for fold, (coefficients, constant) in enumerate(models):
+                rows = folds.rows(fold)
+                location[rows] = inputs[rows] @ coefficients + constant
+            raw, losses[held] = _scaled(family, location[held], targets[held], weights[held])
+            yield (models, raw), losses
+
+    (models, raw), losses = _best(candidates(), weights, folds, len(_PENALTIES))
+    kernel = np.stack([np.stack([one, np.zeros_like(one)], axis=-1) for one, _ in models])
+    bias = np.array([[constant, raw] for _, constant in models])
+    return LinearStart(kernel.astype(np.float32), bias.astype(np.float32), losses)
 
 
 def _ridge_path(
@@ -185,41 +199,44 @@ def _losses(family: Any, raw: jax.Array, location: jax.Array, targets: jax.Array
 def _fit_classes(
     likelihood: Any, inputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, folds: Folds
 ) -> LinearStart:
+    """Fits logistic regressions, or constants."""
     # Its import takes a second.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    num_classes = likelihood.num_classes
-    decide = folds.deciding
+    number = likelihood.num_classes
     constants = [
-        _shares(labels[rows], weights[rows], num_classes)
+        _shares(labels[rows], weights[rows], number)
         for rows in map(folds.learned, range(folds.number))
     ]
-    chosen = [(np.zeros((inputs.shape[1], num_classes)), one) for one in constants]
-    losses = _class_losses(chosen, inputs, labels, folds)
-    score, since = np.average(losses[decide], weights=weights[decide]), 0
     rows_of = [_learned(folds, fold) for fold in range(folds.number)]
     fits = [LogisticRegression(warm_start=True, max_iter=200, tol=1e-3) for _ in rows_of]
-    is_one_class = any(len(np.unique(labels[rows])) < 2 for rows in rows_of)
-    for strength in () if is_one_class else _STRENGTHS:
-        models = []
-        for fit, rows, constant in zip(fits, rows_of, constants, strict=True):
-            _heed_signals()
-            fit.C = strength
-            with warnings.catch_warnings():  # One that has not converged is a candidate too.
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                fit.fit(inputs[rows], labels[rows], sample_weight=weights[rows])
-            centre = inputs[rows].mean(axis=0)
-            models.append(_as_linear(fit, centre, constant, num_classes))
-        found = _class_losses(models, inputs, labels, folds)
-        loss = np.average(found[decide], weights=weights[decide])
-        if loss < score:
-            score, since, losses, chosen = loss, 0, found, models
-        else:
-            since += 1
-        if since == _PATIENCE:
-            break
-    kernel, bias = (np.stack(ones) for ones in zip(*chosen, strict=True))
+
+    def with_losses(models: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Any, np.ndarray]:
+        losses = np.full(len(labels), np.nan)
+        for fold, (kernel, bias) in enumerate(models):
+            rows = folds.rows(fold)
+            logits = inputs[rows] @ kernel + bias
+            losses[rows] = logsumexp(logits, axis=1) - logits[np.arange(len(rows)), labels[rows]]
+        return models, losses
+
+    def candidates() -> Iterator[tuple[Any, np.ndarray]]:
+        yield with_losses([(np.zeros((inputs.shape[1], number)), one) for one in constants])
+        if any(len(np.unique(labels[rows])) < 2 for rows in rows_of):
+            return
+        for strength in _STRENGTHS:
+            models = []
+            for fit, rows, constant in zip(fits, rows_of, constants, strict=True):
+                _heed_signals()
+                with warnings.catch_warnings():  # One that has not converged is a candidate too.
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    fit.set_params(C=strength)
+                    fit.fit(inputs[rows], labels[rows], sample_weight=weights[rows])
+                models.append(_as_linear(fit, inputs[rows].mean(axis=0), constant, number))
+            yield with_losses(models)
+
+    models, losses = _best(candidates(), weights, folds, _PATIENCE)
+    kernel, bias = (np.stack(ones) for ones in zip(*models, strict=True))
     if likelihood.class_weights is not None:  # What members learn is in proportion to these, too.
         bias = bias + np.log(likelihood.class_weights)
     if likelihood.name == "bernoulli":
@@ -249,17 +266,3 @@ def _as_linear(
     kernel[:, fit.classes_] = coefficients.T
     bias[fit.classes_] = intercepts
     return kernel, bias
-
-
-def _class_losses(
-    models: list[tuple[np.ndarray, np.ndarray]],
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    folds: Folds,
-) -> np.ndarray:
-    losses = np.full(len(labels), np.nan)
-    for fold, (kernel, bias) in enumerate(models):
-        rows = folds.rows(fold)
-        logits = inputs[rows] @ kernel + bias
-        losses[rows] = logsumexp(logits, axis=1) - logits[np.arange(len(rows)), labels[rows]]
-    return losses

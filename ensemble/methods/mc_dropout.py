@@ -51,11 +51,10 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         InputError: The network draws no noise where it predicts.
     """
     if why_not := task.why_no_noise():
-        known = "dropout" in config
-        remedy = "set config.dropout above 0" if known else "use layers nn.Dropout"
         raise InputError(
             f"config.method='mc_dropout' predicts with noise, and config.model={config.model!r} "
-            f"{why_not}; {remedy}, or choose config.method='deep_ensemble'"
+            f"{why_not}; use layers nn.Dropout, set config.dropout above 0 where it is a key, or "
+            "choose config.method='deep_ensemble'"
         )
 
     def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:

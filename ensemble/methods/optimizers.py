@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import ml_collections
 import optax
 
-from ensemble.config.pieces import OPTIMIZERS, SCHEDULES, Kind
+from ensemble.config.pieces import OPTIMIZERS, SCHEDULES
 from ensemble.errors import InputError, in_one_line, in_own_code
-from ensemble.notes import note
 
 
 class Descent(NamedTuple):
@@ -55,54 +54,34 @@ def check_descent(
         shapes: makes those of one network's parameters.
 
     Raises:
-        InputError: one of them fails, or what it makes has another form.
+        InputError: one of them fails, or makes steps of another form than the parameters.
     """
-    name = config.get("lr_schedule")
-    if name not in (None, *SCHEDULES.names):
-        step = jax.ShapeDtypeStruct((), jnp.int32)
-        rate = _traced(SCHEDULES, name, descent.learning_rate, step)
-        if not isinstance(rate, jax.ShapeDtypeStruct) or rate.shape:
-            raise InputError(
-                f"the schedule {name} makes {in_one_line(repr(rate), 80)} of a step, and "
-                " must make a number, as optax.constant_schedule does"
-            )
-    name = config.get("optimizer")
-    if name not in (None, *OPTIMIZERS.names):
-        _check_steps(name, descent.optimizer, shapes())
-
-
-def _check_steps(name: str, optimizer: optax.GradientTransformation, params: Any) -> None:
-    """Refuses steps that are not of the form of the parameters."""
+    kinds = [
+        one for one in (SCHEDULES, OPTIMIZERS) if config.get(one.key) not in (None, *one.names)
+    ]
+    if not kinds:
+        return
+    what = " or ".join(f"the {kind.noun} {config[kind.key]}" for kind in kinds)
 
     def step(params: Any) -> Any:
-        return optimizer.update(params, optimizer.init(params), params)[0]
+        return descent.optimizer.update(params, descent.optimizer.init(params), params)[0]
 
-    forms = [
-        jax.tree.map(jnp.shape, tree) for tree in (_traced(OPTIMIZERS, name, step, params), params)
-    ]
-    if forms[0] != forms[1]:
-        raise InputError(
-            f"the optimizer {name} makes steps of the form "
-            f"{in_one_line(str(forms[0]), 120)}, and must make them of that of the parameters, "
-            f"{in_one_line(str(forms[1]), 120)}"
-        )
-
-
-def _traced(kind: Kind, name: str, function: Callable[..., Any], argument: Any) -> Any:
-    """The shapes of what somebody's function makes, as a compiled program sees it.
-
-    Raises:
-        InputError: it fails.
-    """
+    params = shapes()
     try:
-        return jax.eval_shape(function, argument)
+        made = jax.eval_shape(step, params)
     except InputError:
         raise
     except Exception as error:  # It is a program, and may raise anything.
         raise InputError(
-            f"the {kind.noun} {name} failed {in_own_code(error)}; it is compiled by "
-            "jax.jit, where `if` cannot ask for values: use jnp.where"
+            f"{what} failed {in_own_code(error)}; it is compiled by jax.jit, where `if` cannot ask "
+            "for values: use jnp.where"
         ) from error
+    found, wanted = (jax.tree.map(jnp.shape, one) for one in (made, params))
+    if found != wanted:
+        raise InputError(
+            f"{what} makes steps of the form {in_one_line(str(found), 120)}, and must make them of "
+            f"that of the parameters, {in_one_line(str(wanted), 120)}"
+        )
 
 
 def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
@@ -189,27 +168,21 @@ def descent_by(config: ml_collections.FrozenConfigDict, schedule: optax.Schedule
     return Descent(schedule, create_optimizer(config, schedule))
 
 
-def note_stretching(
-    config: ml_collections.FrozenConfigDict,
-    learning_rate: optax.Schedule,
-    step: int,
-    was: int,
-    last_step: int,
-) -> None:
-    """Says that the learning rate rises where a schedule is stretched to more steps.
+def descent_of_each(
+    config: ml_collections.FrozenConfigDict, num_steps: int, *names: str
+) -> Descent:
+    """Returns a descent in which settings are each member's own, in `hyperparams` of its state.
 
     Args:
-        config: of the run.
-        learning_rate: by step, from now on.
-        step: that the run has reached.
-        was: steps of the schedule so far.
-        last_step: of the schedule from now on.
+        config: Configuration of the run, with the values that members start with.
+        num_steps: Horizon of the schedule.
+        *names: `learning_rate`, and perhaps `weight_decay`.
     """
-    before = float(learning_rate_schedule(config, was)(max(step - 1, 0)))
-    after = float(learning_rate(step))
-    if after > before:
-        note(
-            f"The schedule {config.lr_schedule!r} is stretched from {was} to {last_step} steps, so "
-            f"at step {step} the learning rate goes from {before:.3g} up to {after:.3g}; the "
-            f"result is not that of one run of {last_step} steps."
-        )
+    schedule = learning_rate_schedule(config, num_steps)
+
+    def optimizer_of(learning_rate: Any, weight_decay: Any = None) -> optax.GradientTransformation:
+        share = learning_rate / config.learning_rate
+        return create_optimizer(config, lambda count: share * schedule(count), weight_decay)
+
+    values = {name: config[name] for name in names}
+    return Descent(schedule, optax.inject_hyperparams(optimizer_of)(**values))

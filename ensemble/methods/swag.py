@@ -39,21 +39,31 @@ _MIN_BATCHES = 100
 """In which batch statistics of a draw settle, at least: Flax's forget 1% of themselves in each."""
 
 
+class Moments(NamedTuple):
+    """Moments of the iterates of one array of parameters.
+
+    Attributes:
+        mean: Their mean.
+        squares: Sum of squared deviations from the mean (Welford).
+        deviations: [T, ...] of each iterate from the mean up to it, in half the bytes.
+    """
+
+    mean: jax.Array
+    squares: jax.Array
+    deviations: jax.Array
+
+
 class SWAGState(NamedTuple):
     """A descent, and the moments of the parameters that it has passed.
 
     Attributes:
         moving: The descent.
-        mean: Of the iterates, as the parameters.
-        squares: Sums of squared deviations from the mean (Welford).
-        deviations: [T, ...] of each iterate from the mean up to it, in half the bytes.
+        moments: `Moments` of each array of parameters.
         collections: [K, ...] of each draw beside parameters; empty where there are none.
     """
 
     moving: Any
-    mean: Any
-    squares: Any
-    deviations: Any
+    moments: Any
     collections: Any
 
 
@@ -108,10 +118,12 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
 class _Batches:
     """Batches in which statistics settle; they are put on the devices when they are asked for."""
 
-    def __init__(self, batches: Any, count: int):
-        self._batches, self._count, self.per_member = batches, count, False
+    per_member = False
 
-    @functools.cached_property
+    def __init__(self, batches: Any, count: int):
+        self._batches, self._count = batches, count
+
+    @property
     def fixed(self) -> Any:
         """What all steps have, and what is sent of each, [steps, ...]."""
         return self._batches.fixed, self._batches.send(0, self._count, self._count)
@@ -139,47 +151,33 @@ def draws_of_iterates(
 
     def init(now: Now, batch: Any) -> SWAGState:
         moving = descent.init(now, batch)
-        zeros = jax.tree.map(jnp.zeros_like, moving.variables["params"])
-        deviations = jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape), _DEVIATIONS), zeros)
+
+        def nothing(leaf: jax.Array) -> Moments:
+            zeros = jnp.zeros_like(leaf)
+            return Moments(zeros, zeros, jnp.zeros((number, *leaf.shape), _DEVIATIONS))
+
         kept = pytrees.without(moving.variables, "params")
         kept = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], num_draws, 0), kept)
-        return SWAGState(moving, zeros, zeros, deviations, kept)
+        return SWAGState(moving, jax.tree.map(nothing, moving.variables["params"]), kept)
 
     def step(now: Now, state: SWAGState, batch: Any) -> Any:
         moving, info = descent.step(now, state.moving, batch)
         due, place = jnp.any(now.step + 1 == stops), jnp.sum(now.step + 1 > stops)
 
-        def collect(old: SWAGState) -> SWAGState:
-            params = old.moving.variables["params"]
-            off = jax.tree.map(jnp.subtract, params, old.mean)
-            mean = jax.tree.map(lambda m, d: m + d / (place + 1), old.mean, off)
-            deviations = jax.tree.map(jnp.subtract, params, mean)
-            squares = jax.tree.map(lambda s, a, b: s + a * b, old.squares, off, deviations)
-            rows = jax.tree.map(
-                lambda all_, one: all_.at[place].set(one.astype(all_.dtype)),
-                old.deviations,
-                deviations,
-            )
-            return old._replace(mean=mean, squares=squares, deviations=rows)
+        def collected(leaf: jax.Array, old: Moments) -> Moments:
+            off = leaf - old.mean
+            mean = old.mean + off / (place + 1)
+            deviation = leaf - mean
+            rows = old.deviations.at[place].set(deviation.astype(_DEVIATIONS))
+            return Moments(mean, old.squares + off * deviation, rows)
 
-        return jax.lax.cond(due, collect, lambda old: old, state._replace(moving=moving)), info
-
-    def drawn(now: Now, state: SWAGState, k: jax.Array) -> Any:
-        """Parameters of a draw."""
-        key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
-        leaves, tree = jax.tree.flatten(state.mean)
-        others = (jax.tree.leaves(state.squares), jax.tree.leaves(state.deviations))
-        weights = jax.random.normal(jax.random.fold_in(key, len(leaves)), (number,))
-        found = []
-        for i, (mean, square, deviation) in enumerate(zip(leaves, *others, strict=True)):
-            sd = jnp.sqrt(jnp.maximum(square, 0) / number)
-            own = sd * jax.random.normal(jax.random.fold_in(key, i), mean.shape, mean.dtype)
-            common = jnp.tensordot(weights, deviation.astype(mean.dtype), 1)
-            found.append(mean + (own + common / math.sqrt(number - 1)) / math.sqrt(2))
-        return jax.tree.unflatten(tree, found)
+        params, moments = moving.variables["params"], state.moments
+        collect = functools.partial(jax.tree.map, collected, params)
+        moments = jax.lax.cond(due, collect, lambda old: old, moments)
+        return SWAGState(moving, moments, state.collections), info
 
     def parameters(now: Now, state: SWAGState) -> Any:
-        params = jax.vmap(lambda k: drawn(now, state, k))(jnp.arange(num_draws))
+        params = jax.vmap(lambda k: _drawn(now, state, k))(jnp.arange(num_draws))
         return {"params": params, **state.collections}
 
     def settle(now: Now, state: SWAGState, data: Any) -> tuple[SWAGState, jax.Array]:
@@ -187,7 +185,7 @@ def draws_of_iterates(
         fixed, sent = data
 
         def of_draw(k: jax.Array) -> Any:
-            params = drawn(now, state, k)
+            params = _drawn(now, state, k)
 
             def one(i: jax.Array, kept: Any) -> Any:
                 batch = batches.read(fixed, pytrees.at(sent, i), i)
@@ -204,9 +202,30 @@ def draws_of_iterates(
 
     between = descent.between
     if task.traits.has_state:
-        own = training.with_own_keys(config)
+        # Statistics settle by batches that members share.
+        own = ml_collections.FrozenConfigDict(
+            {**training.with_own_keys(config), "shuffle": "shared"}
+        )
         count = max(training.Epochs.of(own, task.num_train_examples).steps, _MIN_BATCHES)
         batches = training.batches(own, task, devices, numbers, count)
         rest = _Batches(batches, count)
         between += (Between(lambda step: step == ends[-1], settle, rest),)
     return descent._replace(init=init, step=step, parameters=parameters, between=between)
+
+
+def _drawn(now: Now, state: SWAGState, k: jax.Array) -> Any:
+    """Parameters of a draw."""
+    key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
+    params = state.moving.variables["params"]
+    places = range(len(jax.tree.leaves(params)))
+    number = jax.tree.leaves(state.moments)[-1].shape[0]  # Of deviations.
+    weights = jax.random.normal(jax.random.fold_in(key, len(places)), (number,))
+
+    def one(leaf: jax.Array, place: int, moments: Moments) -> jax.Array:
+        sd = jnp.sqrt(jnp.maximum(moments.squares, 0) / number)
+        own = sd * jax.random.normal(jax.random.fold_in(key, place), leaf.shape, leaf.dtype)
+        common = jnp.tensordot(weights, moments.deviations.astype(leaf.dtype), 1)
+        return moments.mean + (own + common / math.sqrt(number - 1)) / math.sqrt(2)
+
+    numbers = jax.tree.unflatten(jax.tree.structure(params), places)
+    return jax.tree.map(one, params, numbers, state.moments)

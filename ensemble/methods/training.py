@@ -16,10 +16,11 @@ from ensemble.config import with_defaults
 from ensemble.config.builtin import DeepEnsemble
 from ensemble.config.keys import MAX_STEPS
 from ensemble.data.labels import class_weights
+from ensemble.data.source import Source
 from ensemble.errors import InputError
-from ensemble.methods.augmenting import augmented, augments, check_augmentation
+from ensemble.methods.augmenting import augmentation
 from ensemble.methods.descent import apart, descent, ensemble_scores, make_objective
-from ensemble.methods.optimizers import Descent, check_descent, note_stretching
+from ensemble.methods.optimizers import Descent, check_descent
 from ensemble.notes import note
 from ensemble.runtime.algorithm import Algorithm, Between, Now
 from ensemble.runtime.devices import Devices
@@ -56,9 +57,14 @@ class DescentReport(Report):
         return {"train/learning_rate": rate, **super().scalars(run, period)}
 
     def resumed(self, run: Any, step: int, goal: int) -> None:
-        """Says that the learning rate rises where a schedule is stretched."""
-        if run.goal > goal and "lr_schedule" in self.config:
-            note_stretching(self.config, self.descent.learning_rate, step, goal, run.goal)
+        """Notes that a schedule is stretched."""
+        name = self.config.get("lr_schedule", "constant")
+        if run.goal > goal and name != "constant":
+            note(
+                f"The schedule {name!r} is stretched from {goal} to {run.goal} steps, so that the "
+                f"learning rate jumps at step {step}; the result is not that of one run of "
+                f"{run.goal} steps."
+            )
 
 
 def with_own_keys(config: ml_collections.FrozenConfigDict) -> ml_collections.FrozenConfigDict:
@@ -155,7 +161,7 @@ def create(
             steps,
             feed,
             steps_per_program=in_loop(learned, devices, feed.steps_per_program),
-            together=None if feed.per_member else ensemble_scores(learned),
+            together=None if feed.reads_each else ensemble_scores(learned),
             start=start,
         )
         if wrap is not None:
@@ -218,23 +224,20 @@ def place(
     Raises:
         InputError: They do not fit, however they are split.
     """
-    devices = processes.devices(config.num_devices)
-    size, is_cpu = len(devices), devices[0].platform == "cpu"
-    if is_cpu and not config.split_members:
-        return _said(spread(config, task, number))
+    devices, is_split = processes.devices(config.num_devices), bool(config.split_members)
+    size = len(devices)
+    if devices[0].platform == "cpu" and not is_split:
+        return spread(config, task, number)
     variables = jax.eval_shape(task.init_variables, jax.random.key(0))
     state = variables, jax.eval_shape(optimizer.init, variables["params"]), variables["params"]
     member = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    room = processes.from_main(lambda: device_bytes(devices) // 2)
-    taken = 0
-    for parts in range(1 + bool(config.split_members), size + 1):
-        if size % parts:
-            continue
+    room, taken = processes.from_main(lambda: device_bytes(devices) // 2), 0
+    for parts in (one for one in range(1 + is_split, size + 1) if size % one == 0):
         taken = -(-number // (size // parts)) * member // parts
         if taken > room:
             continue
         if parts == 1:
-            return _said(spread(config, task, number))
+            return spread(config, task, number)
         note(
             f"{parts} of {size} devices hold each member, whose state and gradients take "
             f"{member / 2**30:.3g} GiB; a device has {room / 2**30:.3g} GiB for these."
@@ -245,21 +248,6 @@ def place(
         f"devices, which have {room / 2**30:.3g} GiB for parameters, gradients and the optimiser's "
         "state; use more devices, fewer members or a smaller network"
     )
-
-
-def _said(placed: Devices) -> Devices:
-    """Says which accelerators compute padding; cores are shared anyway."""
-    number, idle = (
-        placed.num_members,
-        placed.mesh.size - placed.mesh.size * placed.num_members // placed.num_places,
-    )
-    if idle and placed.platform != "cpu":
-        note(
-            f"{idle} of {placed.mesh.size} devices compute padding, nothing of the {number} "
-            f"members: use config.ensemble_size={placed.mesh.size}; or config.split_members=True, "
-            "where the method has it."
-        )
-    return placed
 
 
 def fits_on_devices(task: Learned, devices: Devices) -> bool:
@@ -307,13 +295,7 @@ def batches(
         InputError: The class weights or augmentations do not suit the data.
     """
     source = task.dataset
-    check_augmentation(config, source)
-    augment = None
-    if augments(config):
-
-        def augment(keys: jax.Array, inputs: jax.Array) -> jax.Array:
-            return augmented(config, keys, inputs)
-
+    augment = augmentation(config, source)
     return Batches(
         devices,
         numbers,
@@ -331,10 +313,18 @@ def batches(
     )
 
 
+Weigh = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
+"""`(numbers of examples, targets) -> weights`; None where all count the same."""
+
+
 def weights_of(
     config: ml_collections.FrozenConfigDict, source: Any, with_classes: bool = True
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray | None]:
-    """Returns `(numbers of examples, targets) -> weights`; None where all count the same."""
+) -> Weigh:
+    """Returns how much examples of training count.
+
+    Raises:
+        InputError: There are class weights, and no classes.
+    """
     of_classes = None
     if with_classes and config.class_weights != "none":
         if not source.class_names:
@@ -364,7 +354,7 @@ class StoppingEarly(NamedTuple):
     Attributes:
         variables: Those with the lowest criterion so far.
         moving: The descent.
-        lowest: That criterion, [].
+        lowest: That criterion, []; NaN after one that was NaN.
         waited: Evaluations since then, [] int32.
     """
 
@@ -390,7 +380,7 @@ class StoppingEarly(NamedTuple):
         variables = pytrees.where(better, self.moving.variables, self.variables)
         status = jnp.where(waited >= patience, Status.STOPPED_EARLY, Status.ACTIVE)
         status = jnp.where(jnp.isnan(value), Status.NON_FINITE, status)
-        lowest = jnp.where(better, value, self.lowest)
+        lowest = jnp.where(better | jnp.isnan(value), value, self.lowest)
         return StoppingEarly(variables, self.moving, lowest, waited), status
 
 
@@ -415,12 +405,7 @@ def with_early_stopping(
             "split: give one, set config.train_on_all=False, or early_stopping_epochs=0"
         )
     epoch = Epochs.of(config, task.num_train_examples).steps
-
-    def losses(variables: Any, batch: Batch) -> jax.Array:
-        predicted = apart(task.predict(variables, batch.inputs), task.num_estimators)
-        return task.likelihood.scores(predicted, batch.targets)[task.likelihood.loss]
-
-    loss = mean_loss(task, devices, losses)
+    loss = held_loss(task, devices)
 
     def init(now: Now, batch: Any) -> StoppingEarly:
         return StoppingEarly.of(algorithm.init(now, batch))
@@ -440,32 +425,75 @@ def with_early_stopping(
 
 
 def validation(task: Learned, devices: Devices) -> Batch:
-    """The validation split, raw, in blocks [n, 256, ...]; the mask is zero for padding."""
-    examples = task.dataset.read("validation", slice(None))
-    number = len(examples.inputs)
-    size = min(_BLOCK, number)
-    rows = np.arange(number + -number % size)
-    mask = (rows < number).astype(np.float32)
-    arrays = *pytrees.at(examples, np.minimum(rows, number - 1)), mask
-    blocks = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), arrays)
-    inputs, targets, mask = devices.put_examples(blocks, axis=1)
-    return Batch(inputs, targets, mask, mask)
+    """The validation split in `blocks` of at most 256 examples."""
+    number = task.dataset.sizes["validation"]
+    rows = [np.arange(number)]
+    return blocks(devices, task.dataset, "validation", rows, min(_BLOCK, number))
+
+
+def blocks(
+    devices: Devices,
+    source: Source,
+    split: str,
+    rows: Sequence[np.ndarray],
+    size: int,
+    weigh: Weigh | None = None,
+) -> Batch:
+    """Raw examples that members are judged by, in blocks [n, B, ...]; padding has mask zero.
+
+    Args:
+        devices: Placement of the members.
+        source: Data.
+        split: Split of the examples.
+        rows: Numbers of the examples of each member, whose blocks are [n, M, B, ...]; or of one,
+            which all members share.
+        size: B.
+        weigh: As of `Batches`, of examples of each member; None: they are shared, and count alike.
+    """
+    counts, per_member = np.array([len(one) for one in rows]), weigh is not None
+    number = -(-max(counts) // size) * size
+    filled = np.stack([np.resize(one, number) for one in rows])
+    inputs, targets = source.read(split, filled)
+    mask = (np.arange(number) < counts[:, None]).astype(np.float32)
+    weights = weigh(filled, targets) if weigh else None
+    weights = mask if weights is None else (mask * weights).astype(np.float32)
+
+    def cut(leaf: np.ndarray) -> np.ndarray:
+        parts = leaf.reshape(len(rows), -1, size, *leaf.shape[2:])
+        return np.swapaxes(parts, 0, 1) if per_member else parts[0]
+
+    arrays = jax.tree.map(cut, (inputs, targets, mask, weights))
+    return Batch(*devices.put_examples(arrays, 1 + per_member, per_member))
+
+
+def held_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], jax.Array]:
+    """Returns `(variables, blocks) -> []`, the mean loss of one member's predictions, nats."""
+
+    def losses(variables: Any, batch: Batch) -> jax.Array:
+        predicted = apart(task.predict(variables, batch.inputs), task.num_estimators)
+        return task.likelihood.scores(predicted, batch.targets)[task.likelihood.loss]
+
+    return mean_loss(task, devices, losses)
 
 
 def mean_loss(
-    task: Learned, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
+    task: Learned,
+    devices: Devices,
+    losses_of: Callable[[Any, Batch], jax.Array],
+    shape: tuple[int, ...] = (),
 ) -> Callable[[Any, Batch], jax.Array]:
-    """Returns `(variables, blocks) -> []`, the mean of losses of one member.
+    """Returns `(variables, blocks) -> [...]`, the mean of losses of one member.
 
     Args:
         task: What the members learn.
         devices: Their placement.
-        losses_of: `(variables, batch) -> losses [B]`; that of weight 0 may be anything.
+        losses_of: `(variables, batch) -> losses [..., B]`; that of weight 0 may be anything.
+        shape: Axes of the losses before the last.
     """
 
     def of_slice(variables: Any, batch: Batch) -> Any:
         lost = jnp.where(batch.weights > 0, losses_of(variables, batch), 0) * batch.weights
-        return (jnp.sum(lost), jnp.sum(batch.weights)), ()
+        return (jnp.sum(lost, axis=-1), jnp.sum(batch.weights)), ()
 
     spread = devices.over_examples(of_slice, unrolls=True)
 
@@ -473,12 +501,10 @@ def mean_loss(
         def add(sums: Any, block: Batch) -> Any:
             return jax.tree.map(jnp.add, sums, spread(variables, block)[0]), None
 
-        sums = (jnp.float32(0), jnp.float32(0))
-        if task.traits.has_convolutions:  # XLA:CPU convolves slowly within a loop.
-            for i in range(len(blocks.mask)):
-                sums, _ = add(sums, pytrees.at(blocks, i))
-        else:
-            sums, _ = jax.lax.scan(add, sums, blocks)
+        sums = (jnp.zeros(shape), jnp.float32(0))
+        # XLA:CPU convolves slowly within a loop.
+        unroll = task.traits.has_convolutions
+        sums, _ = jax.lax.scan(add, sums, blocks, unroll=unroll)
         return sums[0] / sums[1]
 
     return loss

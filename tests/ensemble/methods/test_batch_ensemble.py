@@ -10,7 +10,7 @@ from run_parts import classification
 from ensemble import networks
 from ensemble.config.pieces import path_of
 from ensemble.data.dataset import dataset_from_arrays
-from ensemble.methods.shared_weights import (
+from ensemble.methods.batch_ensemble import (
     COLUMNS,
     OWN,
     ROWS,

@@ -12,7 +12,7 @@ from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.numbers import Gaussian
 from ensemble.methods import kfold_bagging
 from ensemble.methods.folds import Folds, make_folds
-from ensemble.methods.held_predictions import HeldPredictions, fitted_factor
+from ensemble.methods.kfold_bagging import HeldPredictions, fitted_factor
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.workdir import Workdir
 
@@ -45,9 +45,8 @@ def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
         loop = loop_of(config, one)
         loop.start()
         loop.go()
-        moving = (
-            loop.members.state.held.best.moving
-        )  # Which of the epochs is best, the rows do decide.
+        # Which of the epochs is best, the rows do decide.
+        moving = loop.members.state.held.moving
         found.append(loop.devices.fetch_members(moving.variables["params"]))
     gaps = [
         np.abs(a - b).reshape(4, -1).max(axis=1)
@@ -114,14 +113,10 @@ def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path
 
 def held(likelihood, arrays, targets, folds):
     """Predictions of members [M, N] by name, of the rows of their folds alone."""
-    rows = [
-        np.flatnonzero(np.arange(len(targets)) % folds == k % folds) for k in range(len(arrays))
-    ]
-    parts = [
-        {name: one[None, r] for name, one in each.items()}
-        for each, r in zip(arrays, rows, strict=True)
-    ]
-    return HeldPredictions(rows, parts, targets, None, likelihood)
+    rows = np.arange(len(targets)) % folds
+    holds = np.stack([rows == k % folds for k in range(len(arrays))])
+    whole = {name: np.stack([one[name][None] for one in arrays]) for name in arrays[0]}
+    return HeldPredictions(holds, whole, targets, None, likelihood)
 
 
 @pytest.mark.parametrize("claimed", [0.7, 0.9, 1.1])
@@ -156,7 +151,7 @@ def test_classes_get_a_temperature_and_few_rows_hardly_one():
     assert fitted_factor(held(likelihood, arrays, labels, 2), 4) == pytest.approx(1.4, abs=0.06)
     few = [{"log_probs": said[:10].astype(np.float32)}] * 4
     assert abs(fitted_factor(held(likelihood, few, labels[:10], 2), 4) - 1) < 0.1
-    assert fitted_factor(held(likelihood, arrays[:2], labels, 2), 2) is None  # One holds a row out.
+    assert fitted_factor(held(likelihood, arrays[:2], labels, 2), 2) == 1  # One holds a row out.
 
 
 def test_weights_count_in_what_is_held_out():
@@ -171,5 +166,5 @@ def test_weights_count_in_what_is_held_out():
     loop = loop_of({**NUMBERS, "num_epochs": 2}, joined)
     loop.start()
     loop.go()
-    lowest = loop.devices.fetch_members(loop.members.state.held.best.lowest)
+    lowest = loop.devices.fetch_members(loop.members.state.held.lowest)
     assert (lowest < 4).all()  # Of a normal distribution about all rows it is 4.7.

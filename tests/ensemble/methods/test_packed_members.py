@@ -8,7 +8,7 @@ from run_parts import classification
 
 from ensemble import networks
 from ensemble.data.dataset import dataset_from_arrays
-from ensemble.methods.shared_weights import ALL, OWN, SharedWeights, nth, unfolded
+from ensemble.methods.batch_ensemble import ALL, OWN, SharedWeights, nth, unfolded
 from ensemble.networks import Packing, layers
 
 NUM_ESTIMATORS = 3
