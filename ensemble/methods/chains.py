@@ -268,14 +268,12 @@ class _Sampling:
         with self._traced():
             chains = chains._replace(rng_key=jax.vmap(self._key)(keys))
             assert self.density.run_free is not None
-            chains, _, (scalars, kept) = self.density.run_free(
+            chains, (scalars, kept) = self.density.run_free(
                 self.devices.mesh,
                 self._free_draws,
                 (shared, fixed["data"]),
                 chains,
-                jnp.zeros(len(numbers), jnp.int32),
                 _Record(scalars, kept),
-                first,
                 first,
                 end,
             )
@@ -294,7 +292,6 @@ class _Sampling:
             lambda position: of_params(coordinates.to_params(position)),
             observe,
             self.keep.before,
-            self.num_left_out,
         )
 
     def _told(self, params: Any, tracked: Any) -> dict[str, jax.Array]:
