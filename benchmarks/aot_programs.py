@@ -82,7 +82,7 @@ def free_chains(devices: Sequence[jax.Device], **settings: Any) -> jax.stages.Lo
     import numpyro  # An extra.
     import numpyro.distributions as dist
 
-    from ensemble.numpyro_models.numpyro_program import NumPyroProgram
+    from ensemble.numpyro_models.model import Model
 
     def schools(y: Any, sigma: Any) -> None:
         mu, tau = numpyro.sample("mu", dist.Normal(0, 5)), numpyro.sample("tau", dist.HalfCauchy(5))
@@ -91,7 +91,7 @@ def free_chains(devices: Sequence[jax.Device], **settings: Any) -> jax.stages.Lo
             numpyro.sample("y", dist.Normal(mu + tau * theta, sigma), obs=y)
 
     arrays = np.arange(8, dtype=np.float32), np.full(8, 10.0, np.float32)
-    model = NumPyroProgram(schools, arrays)
+    model = Model(schools, arrays)
     own = {"model": "numpyro:schools", "init_from": "uniform", "sampler.mass_matrix": "diagonal"}
     return lower_steps(devices, data=model, **{**own, **settings})
 

@@ -250,14 +250,12 @@ class _Chains:
     ) -> tuple[Chain, Any, Any]:
         """Takes draws of chains that do not wait for each other: of a model, by its parameters."""
         assert self.density.run_free is not None
-        chains, _, (scalars, kept) = self.density.run_free(
+        chains, (scalars, kept) = self.density.run_free(
             self.devices.mesh,
             self._free_draws,
             (fixed["data"],),
             chains._replace(rng_key=jax.vmap(_key)(keys)),
-            jnp.zeros(len(numbers), jnp.int32),
             _Record(scalars, kept),
-            first,
             first,
             end,
         )
@@ -268,7 +266,7 @@ class _Chains:
             return self._observed(info, params, None), pytrees.at(params, None)
 
         density, keep = self.density.bind(data), self.keep
-        return FreeDraws(self.settings, density, observe, keep.before, self.report.first)
+        return FreeDraws(self.settings, density, observe, keep.before)
 
     def _observed(self, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:
         """Scalars of a draw: its diagnostics, and those of a model or of a split's predictions."""

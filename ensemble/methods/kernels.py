@@ -98,8 +98,8 @@ class FreeDraws(NamedTuple):
     """Draws of chains that do not wait for each other, which a task's `run_free` takes.
 
     It is called with the mesh, a function that makes these of what is whole on every device, that,
-    the chains [C, ...], how often each has moved [C], the record of draws, the number of its first
-    draw, of the first new one, and the end; it returns chains, moves and record.
+    the chains [C, ...], the record of draws, the number of its first draw, and the end; it returns
+    chains and record.
 
     Attributes:
         settings: of the sampler.
@@ -107,14 +107,12 @@ class FreeDraws(NamedTuple):
         observe: `(DrawInfo, position) -> (trace, params)`, trees of what is recorded of every draw,
             and of those that are kept.
         num_kept: `(t) -> []`, how many of the first t draws are kept.
-        num_left_out: draws that do not count.
     """
 
     settings: "Settings"
     logdensity_fn: Callable[[Any], jax.Array]
     observe: Callable[[DrawInfo, Any], tuple[Any, Any]]
     num_kept: Callable[[Any], Any]
-    num_left_out: int
 
 
 class Sampler(NamedTuple):

@@ -5,19 +5,18 @@ that do not begin at 0, axes without a plate and statistics over latents give ot
 silence. So a model is checked: its shapes when it is read, and numbers before anything is drawn.
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
-from numpyro.infer.util import constrain_fn, potential_energy
+from numpyro.infer.util import constrain_fn
 
 from ensemble.errors import InputError
-from ensemble.numpyro_models.sites import innermost
+from ensemble.numpyro_models.sites import innermost, kind_of
 from ensemble.sharding import transfer
 
 _NUM_VALUES = 16  # Of all discrete latents together, at which an enumeration is checked.
@@ -29,228 +28,49 @@ MISREAD = (
     "side, as by a sum or a mean over them; use each by itself, in its plate, or write the sum "
     "over their values yourself"
 )
-"""A fault of sites whose enumerated density is another."""
-_REMEDY = "sum it out, as with numpyro.distributions.MixtureSameFamily, or observe it"
+"""Fault of sites whose enumerated density is another."""
 
 
-def check_discrete(where: str, site: Mapping[str, Any]) -> None:
-    """Refuses a discrete latent that NumPyro cannot enumerate, or would enumerate wrongly.
+def discrete_faults(sites: Mapping[str, Any], at: Callable[[str], str]) -> Iterator[str]:
+    """Yields why the discrete latents of a model cannot be enumerated, or would be wrongly.
 
-    Args:
-        where: name and place of the site.
-        site: NumPyro's.
-
-    Raises:
-        InputError: as said.
-    """
-    fn = site["fn"]
-    kind = f"latent site {where} is discrete ({type(innermost(fn)).__name__}), which no gradient"
-    if not fn.has_enumerate_support or fn.event_shape:
-        raise InputError(f"{kind} moves, and NumPyro cannot enumerate it; {_REMEDY}")
-    if site["infer"].get("enumerate", "parallel") != "parallel":
-        raise InputError(
-            f"latent site {where} has infer={{'enumerate': {site['infer']['enumerate']!r}}}, must "
-            "be 'parallel', or left out"
-        )
-    with jax.ensure_compile_time_eval():
-        support = np.ravel(fn.enumerate_support(expand=False))
-    if not np.array_equal(support, np.arange(support.size)):
-        raise InputError(
-            f"{kind} moves, and its values {support[0]} to {support[-1]} do not begin at 0, as "
-            "NumPyro's enumeration has it; shift them in the model"
-        )
-
-
-def check_plates(
-    name: str, sites: Mapping[str, Any], discrete: list[str], places: Mapping[str, str]
-) -> None:
-    """Refuses an axis without a plate: there NumPyro would take the sites for one.
+    Without a plate, NumPyro would take the sites of an axis for one.
 
     Args:
-        name: of the model.
-        sites: a trace of it.
-        discrete: names of its discrete latents.
-        places: where in the user's code sites are written, by name.
-
-    Raises:
-        InputError: as said.
+        sites: A trace of the model.
+        at: Returns the name and the place of a site.
     """
-    for key, site in sites.items():
-        if site["type"] != "sample":
-            continue
-        shape = jnp.shape(site["value"])
-        of_value = shape[: len(shape) - site["fn"].event_dim]
-        sizes = np.broadcast_shapes(site["fn"].batch_shape, of_value)
-        known = {frame.dim for frame in site["cond_indep_stack"]}
-        if _is_in_steps(site):
-            known.add(-len(sizes))  # The steps.
-        unnamed = [size for i, size in enumerate(sizes) if size > 1 and i - len(sizes) not in known]
-        if unnamed:
-            raise InputError(
-                f"{name} has discrete latents ({', '.join(discrete)}), and its site {key!r}"
-                f"{f' at {places[key]}' if places.get(key) else ''} an axis of {unnamed[0]} in no "
-                "plate; put the site into a numpyro.plate, or write .to_event()"
+    discrete = [name for name, site in sites.items() if kind_of(site) == "discrete"]
+    for name in discrete:
+        fn, support = sites[name]["fn"], np.zeros(1)
+        if is_known := fn.has_enumerate_support and not fn.event_shape:
+            with jax.ensure_compile_time_eval():
+                support = np.ravel(fn.enumerate_support(expand=False))
+        if not is_known or not np.array_equal(support, np.arange(support.size)):
+            yield (
+                f"latent site {at(name)} is discrete ({type(innermost(fn)).__name__}), which no "
+                "gradient moves, and NumPyro cannot enumerate its values from 0 on; sum it out, as "
+                "with numpyro.distributions.MixtureSameFamily, shift it, or observe it"
             )
+    for name, site in sites.items():
+        if site["type"] == "sample":
+            shape = np.shape(site["value"])
+            of_value = shape[: len(shape) - site["fn"].event_dim]
+            sizes = np.broadcast_shapes(site["fn"].batch_shape, of_value)
+            known = {frame.dim for frame in site["cond_indep_stack"]}
+            if _is_in_steps(site):
+                known.add(-len(sizes))  # The steps.
+            for i, size in enumerate(sizes):
+                if size > 1 and i - len(sizes) not in known:
+                    yield (
+                        f"it has discrete latents ({', '.join(discrete)}), and its site {at(name)} "
+                        f"an axis of {size} in no plate; put the site into a numpyro.plate, or "
+                        "write .to_event()"
+                    )
 
 
-@dataclasses.dataclass(frozen=True)
-class Enumeration:
-    """The log density of a model's latents, the discrete ones summed out; made by `enumerate_`.
-
-    Attributes:
-        function: the model.
-        discrete: names of its discrete latents.
-        first_free: the axis to the left of all plates, negative.
-    """
-
-    function: Callable[..., Any]
-    discrete: list[str]
-    first_free: int
-
-    @property
-    def _enumerated(self) -> Any:
-        # Only models with discrete latents wait for funsor.
-        from numpyro.contrib.funsor import config_enumerate, enum
-
-        return enum(config_enumerate(self.function), self.first_free)
-
-    def log_density(self, args: Any, kwargs: Any, params: Mapping[str, Any]) -> jax.Array:
-        """Nats [] at unconstrained parameters, with the Jacobians."""
-        found = potential_energy(self._enumerated, args, kwargs, dict(params), enum=True)
-        return -jnp.asarray(found)
-
-    def dependent(
-        self,
-        args: Any,
-        kwargs: Any,
-        params: Mapping[str, Any],
-        sites: Mapping[str, Any],
-        names: Sequence[str],
-    ) -> list[str]:
-        """Which variables have values that depend on those of the discrete latents.
-
-        Args:
-            args: of the model.
-            kwargs: of the model.
-            params: unconstrained.
-            sites: a trace of the model.
-            names: of the variables.
-        """
-
-        def value(name: str, values: Any) -> Any:
-            model = handlers.substitute(self.function, data=values)
-            found = constrain_fn(model, args, kwargs, dict(params), return_deterministic=True)
-            return found[name]
-
-        twice = {name: jnp.stack([sites[name]["value"]] * 2) for name in self.discrete}
-        found = []
-        for name in names:
-            try:  # What is mapped depends on what it is mapped over.
-                jax.eval_shape(jax.vmap(functools.partial(value, name), out_axes=None), twice)
-            except ValueError as error:
-                if "out_axes" not in str(error):
-                    raise
-                found.append(name)
-        return found
-
-    def misread(
-        self, having: Callable[[Any], Any], params: Mapping[str, Any], arrays: Any
-    ) -> list[str]:
-        """Names of the sites whose enumerated log density is another than at values.
-
-        Args:
-            having: from arrays to the arguments of the model.
-            params: [C, ...], of finite densities.
-            arrays: among the arguments.
-        """
-        numbers = np.arange(_NUM_VALUES)
-        keys = jax.random.split(jax.random.key(1), _NUM_VALUES)
-        points = {name: leaf[numbers % len(leaf)] for name, leaf in params.items()}
-
-        @jax.jit
-        def differing(of_values: Any, arrays: Any) -> Any:
-            args, kwargs = having(arrays)
-            return jax.lax.map(lambda one: self.differing(args, kwargs, *one), of_values)
-
-        found = transfer.fetch(differing((points, keys, numbers), arrays))
-        return [name for name, differs in found.items() if np.any(differs)]
-
-    def differing(
-        self,
-        args: Any,
-        kwargs: Any,
-        params: Mapping[str, Any],
-        rng_key: jax.Array,
-        number: jax.Array,
-    ) -> dict[str, jax.Array]:
-        """By site, whether its enumerated log density is another than at values that are drawn.
-
-        Number 0 has all latents at their least value, 1 at their largest: of drawn ones a maximum
-        over many, as a mean over few, may be what it is over all values side by side. Sites within
-        a scan are left out: there, steps follow on each other.
-        """
-        # Only models with discrete latents wait for funsor.
-        import funsor
-        from numpyro.contrib.funsor import plate_to_enum_plate
-        from numpyro.contrib.funsor import trace as packed_trace
-
-        seeded = handlers.seed(self.function, rng_key)
-        values = constrain_fn(seeded, args, kwargs, dict(params))
-        at_first = handlers.substitute(seeded, data=values)
-        latents = handlers.trace(at_first).get_trace(*args, **kwargs)
-        chosen_values = {
-            name: jnp.select(
-                [number == 0, number == 1],
-                [jnp.zeros_like(one["value"]), jnp.full_like(one["value"], _num_values(one) - 1)],
-                one["value"],
-            )
-            for name, one in latents.items()
-            if name in self.discrete and not _is_in_steps(one)
-        }
-        at_values = handlers.substitute(seeded, data=values | chosen_values)
-        drawn = handlers.trace(at_values).get_trace(*args, **kwargs)
-        model = handlers.substitute(self._enumerated, data=values)
-        with plate_to_enum_plate():
-            packed = packed_trace(model).get_trace(*args, **kwargs)
-        packed = {
-            name: site
-            for name, site in packed.items()
-            if site["type"] == "sample" and not _is_in_scan(name, site)
-        }
-        chosen = {
-            name: funsor.to_funsor(
-                drawn[name]["value"],
-                funsor.Bint[_num_values(packed[name])],
-                {frame.dim: frame.name for frame in drawn[name]["cond_indep_stack"]},
-            )
-            for name in self.discrete
-            if name in packed
-        }
-        found = {}
-        for name, site in packed.items():
-            factor = funsor.to_funsor(
-                site["fn"].log_prob(site["value"]), funsor.Real, site["infer"]["dim_to_name"]
-            )
-            chosen_factor = factor(
-                **{key: one for key, one in chosen.items() if key in factor.inputs}
-            )
-            enumerated = chosen_factor.reduce(funsor.ops.add).data
-            terms = drawn[name]["fn"].log_prob(drawn[name]["value"])
-            limit = _TOLERANCE * (1 + jnp.sum(jnp.abs(terms)))
-            difference = jnp.abs(enumerated - jnp.sum(terms))
-            found[name] = ~((enumerated == jnp.sum(terms)) | (difference <= limit))
-        return found
-
-
-def enumerate_(
-    function: Callable[..., Any], sites: Mapping[str, Any], discrete: list[str]
-) -> Enumeration:
-    """Prepares the enumeration of a model's discrete latents.
-
-    Args:
-        function: the model.
-        sites: a trace of it.
-        discrete: names of its discrete latents.
+def first_free(sites: Mapping[str, Any]) -> int:
+    """Returns the axis to the left of all plates, negative.
 
     Raises:
         InputError: funsor is not installed.
@@ -259,31 +79,146 @@ def enumerate_(
         import funsor  # noqa: F401
     except ImportError:
         raise InputError(
-            f"the model has discrete latents ({', '.join(discrete)}), which NumPyro sums out by "
-            "funsor; run: pip install 'funsor>=0.4.8'"
+            "the model has discrete latents, which NumPyro sums out by funsor; run: pip install "
+            "'funsor>=0.4.8'"
         ) from None
-    frames = [frame for one in sites.values() for frame in one.get("cond_indep_stack", ())]
-    return Enumeration(function, discrete, min((one.dim for one in frames), default=0) - 1)
+    frames = [frame for site in sites.values() for frame in site.get("cond_indep_stack", ())]
+    return min((frame.dim for frame in frames), default=0) - 1
+
+
+def enumerated(function: Callable[..., Any], first_free: int) -> Any:
+    """Returns a model in which discrete latents have all their values, side by side."""
+    # Only models with discrete latents wait for funsor.
+    from numpyro.contrib.funsor import config_enumerate, enum
+
+    return enum(config_enumerate(function), first_free)
+
+
+def dependent(
+    model: Any, arrays: Any, params: Mapping[str, Any], sites: Mapping[str, Any]
+) -> list[str]:
+    """Returns the variables whose values depend on those of the discrete latents.
+
+    Args:
+        model: The `Model`.
+        arrays: Arrays among its arguments.
+        params: Unconstrained parameters.
+        sites: A trace of the model.
+    """
+    args, kwargs = model.arguments(arrays)
+
+    def value(name: str, values: Any) -> Any:
+        at_values = handlers.substitute(model.function, data=values)
+        return constrain_fn(at_values, args, kwargs, dict(params), return_deterministic=True)[name]
+
+    twice = {name: jnp.stack([sites[name]["value"]] * 2) for name in model.discrete}
+    found = []
+    for name in model.variables:
+        try:  # What is mapped depends on what it is mapped over.
+            jax.eval_shape(jax.vmap(functools.partial(value, name), out_axes=None), twice)
+        except ValueError as error:
+            if "out_axes" not in str(error):
+                raise
+            found.append(name)
+    return found
+
+
+def misread(model: Any, params: Mapping[str, Any]) -> list[str]:
+    """Returns the sites whose enumerated log density is another than at values that are drawn.
+
+    Number 0 has all latents at their least value, 1 at their largest: of drawn ones a maximum over
+    many, as a mean over few, may be what it is over all values side by side.
+
+    Args:
+        model: The `Model`.
+        params: Parameters [C, ...] of finite densities.
+    """
+    numbers = np.arange(_NUM_VALUES)
+    keys = jax.random.split(jax.random.key(1), _NUM_VALUES)
+    points = {name: leaf[numbers % len(leaf)] for name, leaf in params.items()}
+
+    @jax.jit
+    def differing(points: Any, arrays: Any) -> Any:
+        args, kwargs = model.arguments(arrays)
+        return jax.lax.map(lambda point: _differing(model, args, kwargs, *point), points)
+
+    found = transfer.fetch(differing((points, keys, numbers), model.arrays))
+    return [name for name, differs in found.items() if np.any(differs)]
+
+
+def _differing(
+    model: Any, args: Any, kwargs: Any, params: Any, rng_key: jax.Array, number: jax.Array
+) -> dict[str, jax.Array]:
+    """Tells by site if its enumerated log density is another than at drawn values.
+
+    Sites within a scan are left out: there, steps follow on each other.
+    """
+    # Only models with discrete latents wait for funsor.
+    import funsor
+    from numpyro.contrib.funsor import plate_to_enum_plate
+    from numpyro.contrib.funsor import trace as packed_trace
+
+    def trace_at(values: Any) -> Any:
+        seeded = handlers.seed(model.function, rng_key)
+        return handlers.trace(handlers.substitute(seeded, data=values)).get_trace(*args, **kwargs)
+
+    values = constrain_fn(handlers.seed(model.function, rng_key), args, kwargs, dict(params))
+    chosen_values = dict(values)
+    for name, site in trace_at(values).items():
+        if name in model.discrete and not _is_in_steps(site):
+            extremes = [jnp.zeros_like(site["value"]), _num_values(site) - 1 + 0 * site["value"]]
+            chosen_values[name] = jnp.select([number == 0, number == 1], extremes, site["value"])
+    drawn = trace_at(chosen_values)
+    enumerated_model = handlers.substitute(
+        enumerated(model.function, model.first_free), data=values
+    )
+    with plate_to_enum_plate():
+        packed = packed_trace(enumerated_model).get_trace(*args, **kwargs)
+    packed = {
+        name: site
+        for name, site in packed.items()
+        if site["type"] == "sample" and not _is_in_scan(name, site)
+    }
+    chosen = {
+        name: funsor.to_funsor(
+            drawn[name]["value"],
+            funsor.Bint[_num_values(packed[name])],
+            {frame.dim: frame.name for frame in drawn[name]["cond_indep_stack"]},
+        )
+        for name in model.discrete
+        if name in packed
+    }
+    found = {}
+    for name, site in packed.items():
+        log_prob, axes = site["fn"].log_prob(site["value"]), site["infer"]["dim_to_name"]
+        factor = funsor.to_funsor(log_prob, funsor.Real, axes)
+        at_chosen = factor(**{key: one for key, one in chosen.items() if key in factor.inputs})
+        side_by_side = at_chosen.reduce(funsor.ops.add).data
+        terms = drawn[name]["fn"].log_prob(drawn[name]["value"])
+        limit = _TOLERANCE * (1 + jnp.sum(jnp.abs(terms)))
+        total = jnp.sum(terms)
+        is_near = (side_by_side == total) | (jnp.abs(side_by_side - total) <= limit)
+        found[name] = ~is_near
+    return found
 
 
 def in_model(name: str) -> str:
-    """The name that a model gives to a site which a scan with discrete latents has renamed."""
+    """Returns the name of a site that a scan with discrete latents has renamed."""
     while name.startswith(_FIRST):
         name = name.removeprefix(_FIRST)
     return name
 
 
 def _num_values(site: Mapping[str, Any]) -> int:
-    """How many values a discrete latent has."""
     return int(site["fn"].enumerate_support(expand=False).shape[0])
 
 
 def _is_in_steps(site: Mapping[str, Any]) -> bool:
-    """Whether a site of a trace belongs to a scan."""
+    """Tells if a site of a trace belongs to a scan."""
     return "_scan_current_index" in site["infer"]
 
 
 def _is_in_scan(name: str, site: Mapping[str, Any]) -> bool:
-    """Whether a site of a packed trace belongs to a scan."""
+    """Tells if a site of a packed trace belongs to a scan."""
     axes = site["infer"].get("dim_to_name", {}).values()
     return name.startswith(_FIRST) or any(axis.startswith(_TIME) for axis in axes)

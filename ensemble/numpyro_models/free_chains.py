@@ -15,15 +15,9 @@ from blackjax.mcmc.hmc import HMCState
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
-from ensemble.methods.kernels import (
-    MAX_ENERGY_ERROR,
-    MAX_TREE_DEPTH,
-    Chain,
-    DrawInfo,
-    FreeDraws,
-    Settings,
-)
-from ensemble.methods.warmup import Windows, make_windows
+from ensemble import pytrees
+from ensemble.methods.kernels import MAX_ENERGY_ERROR, MAX_TREE_DEPTH, Chain, DrawInfo, FreeDraws
+from ensemble.methods.warmup import make_windows
 from ensemble.numpyro_models.nuts_steps import Tree, grow, plant
 from ensemble.sharding.mesh import spec
 
@@ -31,156 +25,121 @@ _PATIENCE = 4
 """Leapfrog steps of all chains that take about as long as to begin a draw; it changes no draw."""
 
 
-class Recorded(NamedTuple):
-    """What has been recorded of draws, in two arrays.
-
-    Attributes:
-        numbers: [T, C, n], of every draw.
-        positions: [K, C, P], of those that are kept.
-    """
-
-    numbers: jax.Array
-    positions: jax.Array
-
-
 class _Run(NamedTuple):
     """C chains under way.
 
     Attributes:
-        t: [C] numbers of their draws.
-        chains: with flat positions.
-        trees: of these draws.
-        num_moves: [C] draws that count at which a chain was elsewhere than before.
-        recorded: so far.
+        t: Numbers [C] of their draws.
+        chains: Chains, with flat positions.
+        trees: Trees of these draws.
+        record: What is recorded of every draw, [T, C, n], and of those that are kept, [K, C, P].
     """
 
     t: jax.Array
     chains: Chain
     trees: Tree
-    num_moves: jax.Array
-    recorded: Recorded
+    record: tuple[jax.Array, jax.Array]
 
 
-class _Draw(NamedTuple):
-    """How one chain takes a draw.
+def take_draws(
+    draws: FreeDraws,
+    chains: Chain,
+    record: tuple[jax.Array, jax.Array],
+    first: jax.Array,
+    end: jax.Array,
+) -> tuple[Chain, tuple[jax.Array, jax.Array]]:
+    """Takes draws first..end-1 of every chain.
 
-    Attributes:
-        value_and_grad: of the log density, at a flat position.
-        windows: that adapt step size and mass.
+    Args:
+        draws: Density, settings, and what is recorded.
+        chains: Chains [C, ...].
+        record: As of `_Run`, with places for the draws from `first` on.
+        first: Number of the first draw.
+        end: Number after the last one.
     """
+    unravel = ravel_pytree(pytrees.at(chains.state.position, 0))[1]
+    value_and_grad = jax.value_and_grad(lambda flat: draws.logdensity_fn(unravel(flat)))
+    windows, num_chains = make_windows(draws.settings), len(chains.state.logdensity)
+    # Of chains whose tree is done, in leapfrog steps: then all that are done begin a new draw.
+    patience = _PATIENCE * num_chains
+    is_patient = draws.settings.mass == "dense"  # To begin takes a factorisation of it.
 
-    value_and_grad: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
-    windows: Windows
-
-    @classmethod
-    def of(cls, settings: Settings, logdensity_fn: Callable[[jax.Array], jax.Array]) -> "_Draw":
-        """By settings and the log density of a flat position."""
-        return cls(jax.value_and_grad(logdensity_fn), make_windows(settings))
-
-    def begin(self, chain: Chain, t: jax.Array) -> Tree:
-        """The tree of draw t before its first leapfrog step."""
+    def begin(chain: Chain, t: jax.Array) -> Tree:
         return plant(
             jax.random.fold_in(chain.rng_key, t),
             chain.state,
-            self.windows.step_size(chain.adaptation, t),
+            windows.step_size(chain.adaptation, t),
             chain.adaptation.mass.inverse_mass_matrix,
             MAX_TREE_DEPTH,
         )
 
-    def grow(self, chain: Chain, tree: Tree) -> Tree:
-        """The tree after one more leapfrog step, unless it is done."""
+    def step(chain: Chain, tree: Tree) -> Tree:
         inverse_mass = chain.adaptation.mass.inverse_mass_matrix
-        return grow(tree, self.value_and_grad, inverse_mass, MAX_ENERGY_ERROR)
+        return grow(tree, value_and_grad, inverse_mass, MAX_ENERGY_ERROR)
 
-    def finish(self, chain: Chain, tree: Tree, t: jax.Array) -> tuple[Chain, DrawInfo]:
-        """The chain after draw t, whose tree is done."""
-        state, info = tree.state, draw_info(tree)
-        adaptation = self.windows.update(
+    def finish(chain: Chain, tree: Tree, t: jax.Array) -> tuple[Chain, DrawInfo]:
+        state, error = tree.state, tree.choice[-1] - tree.start_energy
+        info = DrawInfo(
+            log_density=state.logdensity,
+            acceptance_rate=tree.sum_acceptance / tree.num_steps,
+            is_divergent=tree.is_divergent,
+            energy_error=jnp.where(jnp.isnan(error), jnp.inf, error),
+            step_size=tree.step_size,
+            num_gradients=tree.num_steps,
+        )
+        adaptation = windows.update(
             chain.adaptation, t, state.position, state.logdensity_grad, info.acceptance_rate
         )
         return Chain(chain.rng_key, state, adaptation), info
 
+    def advance(run: _Run) -> _Run:
+        has_draws = run.t < end
+        begun = jax.vmap(begin)(run.chains, run.t)
+        trees = _choose(run.trees.is_done & has_draws, begun, run.trees)
 
-class FreeChains(FreeDraws):
-    """The loop of chains that do not wait, with the draws that they take."""
+        def must_grow(carry: tuple[Tree, jax.Array]) -> jax.Array:
+            trees, waited = carry
+            return ~jnp.all(trees.is_done) & (is_patient | (waited < patience))
 
-    def run(
-        self,
-        chains: Chain,
-        num_moves: jax.Array,
-        recorded: Recorded,
-        begun: jax.Array,
-        first: jax.Array,
-        end: jax.Array,
-    ) -> tuple[Chain, jax.Array, Recorded]:
-        """Takes draws first..end-1 of every chain.
+        def grow_all(carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
+            trees, waited = carry
+            trees = jax.vmap(step)(run.chains, trees)
+            return trees, waited + jnp.sum(trees.is_done & has_draws)
 
-        Args:
-            chains: [C, ...].
-            num_moves: [C].
-            recorded: of draws begun..first-1, with places for the new ones.
-            begun: the number of the record's first draw.
-            first: of the new draws.
-            end: number after the last one.
-        """
-        unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], chains.state.position))[1]
-        draw = _Draw.of(self.settings, lambda flat: self.logdensity_fn(unravel(flat)))
-        # Of chains whose tree is done, in leapfrog steps: then all that are done begin a new draw.
-        patience = _PATIENCE * len(num_moves)
-        is_patient = self.settings.mass == "dense"  # To begin takes a factorisation of it.
-
-        def advance(run: _Run) -> _Run:
-            has_draws = run.t < end
-            begun_trees = jax.vmap(draw.begin)(run.chains, run.t)
-            trees = _choose(run.trees.is_done & has_draws, begun_trees, run.trees)
-
-            def must_grow(carry: tuple[Tree, jax.Array]) -> jax.Array:
-                trees, waited = carry
-                return ~jnp.all(trees.is_done) & (is_patient | (waited < patience))
-
-            def grow_all(carry: tuple[Tree, jax.Array]) -> tuple[Tree, jax.Array]:
-                trees, waited = carry
-                trees = jax.vmap(draw.grow)(run.chains, trees)
-                return trees, waited + jnp.sum(trees.is_done & has_draws)
-
-            trees, _ = jax.lax.while_loop(must_grow, grow_all, (trees, jnp.int32(0)))
-            return finish_all(run._replace(trees=trees))
-
-        def finish_all(run: _Run) -> _Run:
-            is_due = run.trees.is_done & (run.t < end)
-            # Of the others the adaptation stays: after the warm-up nothing changes it.
-            t = jnp.where(is_due, run.t, self.settings.num_warmup)
-            chains, info = jax.vmap(draw.finish)(run.chains, run.trees, t)
-            log_density = info.log_density
-            moved = (log_density != run.chains.state.logdensity) & jnp.isfinite(log_density)
-            counts = is_due & (run.t >= self.num_left_out)
-            chains = chains._replace(state=_choose(is_due, chains.state, run.chains.state))
-            observed = jax.vmap(lambda info, flat: self.observe(info, unravel(flat)))(
-                info, chains.state.position
-            )
-            numbers, params = (_pack(tree, 1) for tree in observed)
-            kept, before = self.num_kept(run.t), self.num_kept(begun)
-            is_kept = is_due & (self.num_kept(run.t + 1) > kept)
-            recorded = Recorded(
-                _write(run.recorded.numbers, is_due, run.t - begun, numbers),
-                _write(run.recorded.positions, is_kept, kept - before, params),
-            )
-            num_moves = run.num_moves + (moved & counts)
-            return _Run(run.t + is_due, chains, run.trees, num_moves, recorded)
-
-        flat = chains._replace(state=jax.vmap(_ravel)(chains.state))
-        t = jnp.full(len(num_moves), first)
-        # Trees that are done: the loop plants all, so that the program has it once.
-        nothing = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(jax.vmap(draw.begin), flat, t),
+        trees, _ = jax.lax.while_loop(must_grow, grow_all, (trees, jnp.int32(0)))
+        is_due = trees.is_done & has_draws
+        # Of the others the adaptation stays: after the warm-up nothing changes it.
+        t = jnp.where(is_due, run.t, draws.settings.num_warmup)
+        chains, info = jax.vmap(finish)(run.chains, trees, t)
+        chains = chains._replace(state=_choose(is_due, chains.state, run.chains.state))
+        observed = jax.vmap(lambda info, flat: draws.observe(info, unravel(flat)))(
+            info, chains.state.position
         )
-        trees = nothing._replace(is_done=jnp.ones_like(nothing.is_done))
-        run = _Run(t, flat, trees, num_moves, recorded)
-        run = jax.lax.while_loop(lambda run: jnp.any(run.t < end), advance, run)
-        position, log_density, grad = run.chains.state
-        state = HMCState(jax.vmap(unravel)(position), log_density, jax.vmap(unravel)(grad))
-        return run.chains._replace(state=state), run.num_moves, run.recorded
+        before, kept = draws.num_kept(first), draws.num_kept(run.t)
+        is_kept = is_due & (draws.num_kept(run.t + 1) > kept)
+        places = (is_due, run.t - first), (is_kept, kept - before)
+        written = [
+            _write(array, *place, _pack(tree, 1))
+            for array, place, tree in zip(run.record, places, observed, strict=True)
+        ]
+        return _Run(run.t + is_due, chains, trees, (written[0], written[1]))
+
+    def ravel(state: HMCState) -> HMCState:
+        position, grad = (ravel_pytree(leaf)[0] for leaf in (state.position, state.logdensity_grad))
+        return HMCState(position, state.logdensity, grad)
+
+    flat = chains._replace(state=jax.vmap(ravel)(chains.state))
+    t = jnp.full(num_chains, first)
+    # Trees that are done: the loop plants all, so that the program has it once.
+    shapes = jax.eval_shape(jax.vmap(begin), flat, t)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    trees = nothing._replace(is_done=jnp.ones_like(nothing.is_done))
+    run = jax.lax.while_loop(
+        lambda run: jnp.any(run.t < end), advance, _Run(t, flat, trees, record)
+    )
+    position, log_density, grad = run.chains.state
+    state = HMCState(jax.vmap(unravel)(position), log_density, jax.vmap(unravel)(grad))
+    return run.chains._replace(state=state), run.record
 
 
 def run_on_devices(
@@ -188,63 +147,44 @@ def run_on_devices(
     free_draws: Callable[..., FreeDraws],
     whole: Sequence[Any],
     chains: Chain,
-    num_moves: jax.Array,
     record: Any,
-    *numbers: jax.Array,
-) -> tuple[Chain, jax.Array, Any]:
-    """`FreeChains.run`, each device with chains of its own.
+    first: jax.Array,
+    end: jax.Array,
+) -> tuple[Chain, Any]:
+    """Takes draws first..end-1 of every chain, each device of its own chains.
 
     Args:
-        mesh: over whose axis `ensemble` the chains lie.
+        mesh: Mesh over whose axis `ensemble` the chains lie.
         free_draws: `(*whole) -> FreeDraws`.
-        whole: trees of arrays that every device has whole.
-        chains: [C, ...].
-        num_moves: [C].
-        record: a pair of trees [T, C, ...] and [K, C, ...].
-        *numbers: begun, first, end.
+        whole: Trees of arrays that every device has whole.
+        chains: Chains [C, ...].
+        record: A pair of trees, [T, C, ...] of every draw from `first` on, and [K, C, ...] of those
+            that are kept.
+        first: Number of the first draw.
+        end: Number after the last one.
 
     Returns:
-        The chains, `num_moves` and the record after these draws.
+        The chains and the record after these draws.
     """
 
     def run(whole: Sequence[Any], *arguments: Any) -> Any:
-        return FreeChains(*free_draws(*whole)).run(*arguments)
+        return take_draws(free_draws(*whole), *arguments)
 
     own, draws, shared = spec("chain"), spec(None, "chain"), spec()
     run_all = jax.shard_map(
         run,
         mesh=mesh,
-        in_specs=(shared, own, own, draws, shared, shared, shared),
-        out_specs=(own, own, draws),
+        in_specs=(shared, own, draws, shared, shared),
+        out_specs=(own, draws),
         check_vma=False,  # Devices that share chains all compute the same.
     )
-    packed = Recorded(*(_pack(tree, 2) for tree in record))
-    chains, num_moves, recorded = run_all(whole, chains, num_moves, packed, *numbers)
-    unpacked = [_unpack(array, tree) for array, tree in zip(recorded, record, strict=True)]
-    return chains, num_moves, type(record)(*unpacked)
-
-
-def draw_info(tree: Tree) -> DrawInfo:
-    """The diagnostics of a draw whose tree is done."""
-    energy_error = tree.energy - tree.start_energy
-    return DrawInfo(
-        log_density=tree.state.logdensity,
-        acceptance_rate=tree.sum_acceptance / tree.num_steps,
-        is_divergent=tree.is_divergent,
-        energy_error=jnp.where(jnp.isnan(energy_error), jnp.inf, energy_error),
-        step_size=tree.step_size,
-        num_gradients=tree.num_steps,
-    )
-
-
-def _ravel(state: HMCState) -> HMCState:
-    position, grad = (ravel_pytree(tree)[0] for tree in (state.position, state.logdensity_grad))
-    return HMCState(position, state.logdensity, grad)
+    packed = _pack(record[0], 2), _pack(record[1], 2)
+    chains, written = run_all(whole, chains, packed, first, end)
+    return chains, type(record)(*map(_unpack, written, record))
 
 
 def _choose(is_chosen: jax.Array, ones: Any, others: Any) -> Any:
-    """Takes chosen entries of the first of two trees of arrays [C, ...], and others of the
-    second."""
+    """Takes chosen entries of the first of two trees of arrays [C, ...], else the second's."""
 
     def choose(one: jax.Array, other: jax.Array) -> jax.Array:
         return jnp.where(is_chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
@@ -261,7 +201,7 @@ def _write(
 
 
 def _pack(tree: Any, num_axes: int) -> jax.Array:
-    """Arrays that share so many leading axes as one, [..., n]."""
+    """Joins arrays that share so many leading axes to one, [..., n]."""
     pack = lambda one: ravel_pytree(one)[0]  # noqa: E731
     for _ in range(num_axes):
         pack = jax.vmap(pack)

@@ -25,20 +25,6 @@ InverseMass: TypeAlias = jax.Array | LowRankInverseMassMatrix
 """[P], [P, P], or of low rank."""
 
 
-class Dice(NamedTuple):
-    """The random numbers of a draw, one for each doubling [D].
-
-    Attributes:
-        is_forward: where the doubling goes.
-        key_leaves: of the choices within the new half.
-        uniform: that decides between the halves.
-    """
-
-    is_forward: jax.Array
-    key_leaves: jax.Array
-    uniform: jax.Array
-
-
 class Tree(NamedTuple):
     """A trajectory that grows. D is the largest number of doublings.
 
@@ -47,7 +33,9 @@ class Tree(NamedTuple):
     log density and energy, in a row.
 
     Attributes:
-        dice: of the draw.
+        is_forward: [D], the direction of each doubling.
+        key_leaves: [D], keys of the choices within the new half.
+        uniform: [D], even from 0 to 1, for the choice between the halves.
         step_size: of the leapfrog steps.
         start_energy: nats.
         at: [3, P], the point where the next step starts.
@@ -70,7 +58,9 @@ class Tree(NamedTuple):
         is_done: whether the draw is `choice`; further steps change nothing that counts.
     """
 
-    dice: Dice
+    is_forward: jax.Array
+    key_leaves: jax.Array
+    uniform: jax.Array
     step_size: jax.Array
     start_energy: jax.Array
     at: jax.Array
@@ -97,11 +87,6 @@ class Tree(NamedTuple):
         position, grad = self.choice[:num_params], self.choice[num_params:-2]
         return HMCState(position, self.choice[-2], grad)
 
-    @property
-    def energy(self) -> jax.Array:
-        """The energy of the draw, nats."""
-        return self.choice[-1]
-
 
 def plant(
     rng_key: jax.Array,
@@ -126,8 +111,17 @@ def plant(
     point = jnp.stack([state.position, momentum, state.logdensity_grad])
     choice = _in_a_row(point, state.logdensity, energy)
     zero, no_steps = jnp.zeros(()), jnp.int32(0)
+
+    def of_doubling(depth: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        keys = jax.random.split(jax.random.fold_in(key_tree, depth), 3)
+        key_direction, key_leaves, key_half = keys
+        return jax.random.bernoulli(key_direction), key_leaves, jax.random.uniform(key_half)
+
+    is_forward, key_leaves, uniform = jax.vmap(of_doubling)(jnp.arange(max_depth))
     return Tree(
-        dice=_throw(key_tree, max_depth),
+        is_forward=is_forward,
+        key_leaves=key_leaves,
+        uniform=uniform,
         step_size=step_size,
         start_energy=energy,
         at=point,
@@ -147,15 +141,6 @@ def plant(
         is_divergent=jnp.bool_(False),
         is_done=jnp.bool_(False),
     )
-
-
-def _throw(rng_key: jax.Array, max_depth: int) -> Dice:
-    def of_doubling(depth: jax.Array) -> Dice:
-        keys = jax.random.split(jax.random.fold_in(rng_key, depth), 3)
-        key_direction, key_leaves, key_half = keys
-        return Dice(jax.random.bernoulli(key_direction), key_leaves, jax.random.uniform(key_half))
-
-    return jax.vmap(of_doubling)(jnp.arange(max_depth))
 
 
 def _in_a_row(point: jax.Array, log_density: jax.Array, energy: jax.Array) -> jax.Array:
@@ -178,7 +163,7 @@ def grow(
     """
     max_depth = tree.marks.shape[1]
     doubling = jnp.minimum(tree.depth, max_depth - 1)
-    is_forward = tree.dice.is_forward[doubling]
+    is_forward = tree.is_forward[doubling]
     length = jnp.where(is_forward, tree.step_size, -tree.step_size)
     at, log_density, velocity = _leapfrog(tree.at, value_and_grad, length, inverse_mass)
     momentum = at[1]
@@ -207,7 +192,7 @@ def grow(
     is_active = ~tree.is_done
     fails = is_turning | is_divergent
     is_whole = is_active & (fails | (tree.leaf + 1 >= 1 << doubling))
-    uniform = tree.dice.uniform[doubling]
+    uniform = tree.uniform[doubling]
     is_taken = is_whole & ~fails & (uniform < jnp.exp(half_weight - tree.log_weight))
     log_weight = jnp.logaddexp(tree.log_weight, half_weight)
     side = jnp.stack([~is_forward, is_forward])[:, None, None]
@@ -216,9 +201,9 @@ def grow(
     rho = momentum_sum - 0.5 * (ends[0, 1] + ends[1, 1])
     closes = _turns(rho, times(inverse_mass, ends[0, 1]), times(inverse_mass, ends[1, 1]))
     depth = tree.depth + is_whole
-    goes_forward = tree.dice.is_forward[jnp.minimum(depth, max_depth - 1)]
+    goes_forward = tree.is_forward[jnp.minimum(depth, max_depth - 1)]
     # For the next step: computed in that one, it would be so wherever it is used.
-    coin = jax.random.uniform(jax.random.fold_in(tree.dice.key_leaves[doubling], tree.leaf + 1))
+    coin = jax.random.uniform(jax.random.fold_in(tree.key_leaves[doubling], tree.leaf + 1))
     return tree._replace(
         at=jnp.where(is_whole, jnp.where(goes_forward, ends[1], ends[0]), at),
         ends=ends,

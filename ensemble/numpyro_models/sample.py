@@ -18,6 +18,7 @@ from ensemble.run.result import as_text
 from ensemble.sharding import processes
 
 if TYPE_CHECKING:
+    from ensemble.numpyro_models.model import Model
     from ensemble.numpyro_models.model_task import ModelTask
 
 
@@ -103,10 +104,10 @@ def sample(
     able = [known for known, keys in METHODS.items() if "numpyro" in keys.tasks]
     if given["method"] not in able:
         raise InputError(f"method={given['method']!r} must be one of {', '.join(able)}")
-    given = {**_defaults(), **given}
-    make_program = functools.partial(_program, model, data, start, name)
+    given = {**numpyro_nuts.get_config(), **given}
+    make_model = functools.partial(_model, model, data, start, name)
     where = None if workdir is None else os.fspath(workdir)
-    result = run(checked(given), make_program, where, started, show_progress)
+    result = run(checked(given), make_model, where, started, show_progress)
     if not processes.is_main():
         return Samples({}, None, None)
     return Samples(result.report, result.data, where)
@@ -116,7 +117,7 @@ def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> "ModelTas
     """Makes the task of a run.
 
     Raises:
-        InputError: as `ensemble.numpyro_models.model_task.create`; or NumPyro is not installed.
+        InputError: As `ensemble.numpyro_models.model_task.create`; or NumPyro is not installed.
     """
     check_installed()
     from ensemble.numpyro_models.model_task import create  # It imports NumPyro.
@@ -135,13 +136,11 @@ def check_installed() -> None:
         ) from error
 
 
-def _program(model: Callable[..., Any], data: Any, start: Any, name: str) -> Any:
-    """What the task takes; made when the devices are set up."""
+def _model(model: Callable[..., Any], data: Any, start: Any, name: str) -> "Model":
+    """Makes what the task takes; called when the devices are set up."""
     check_installed()
-    # NumPyro may start JAX when it is imported: the devices must be set up before.
-    from ensemble.numpyro_models.density_program import DensityProgram
-    from ensemble.numpyro_models.model_file import check_arguments
-    from ensemble.numpyro_models.numpyro_program import NumPyroProgram
+    from ensemble.numpyro_models.model import Model, density_model
+    from ensemble.numpyro_models.refusals import check_arguments
 
     if start is not None:
         if data is not None:
@@ -149,22 +148,13 @@ def _program(model: Callable[..., Any], data: Any, start: Any, name: str) -> Any
                 "data are for a NumPyro model; a log density, which has a start, closes over its "
                 "data: leave one of the two out"
             )
-        return DensityProgram(model, start, f"log density {name!r}")
-    if data is not None and not isinstance(data, Mapping | tuple):
+        return density_model(model, start, f"log density {name!r}")
+    if not isinstance(data, Mapping | tuple | None):
         raise InputError(
             f"data are a {type(data).__name__}, must be a mapping of arguments by name, or a tuple"
         )
     args = data if isinstance(data, tuple) else ()
     kwargs = dict(data) if isinstance(data, Mapping) else {}
-    try:
-        check_arguments(model, args, kwargs, name, "data")
-    except InputError as error:
-        if data is not None:
-            raise
-        raise InputError(f"{error}; or, of a log density, give start") from error
-    return NumPyroProgram(model, args, kwargs, f"model {name!r}")
-
-
-def _defaults() -> dict[str, Any]:
-    """What the bundled configuration says, without keys of other tasks."""
-    return numpyro_nuts.get_config()
+    where = "data" if data is not None else "data=None, which a log density has with a start,"
+    check_arguments(model, args, kwargs, where)
+    return Model(model, args, kwargs, f"model {name!r}")

@@ -1,4 +1,4 @@
-"""What a report says of a model that was sampled."""
+"""Part of a report on a model that was sampled."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,25 +7,27 @@ import numpy as np
 
 from ensemble.errors import plural
 from ensemble.report.findings import Finding
-from ensemble.report.sections import DIVERGENT, MODES, SLOW, Section, grid
+from ensemble.report.sections import DIVERGENT, MODES, Section, grid
 
 _MAX_SITES = 40
+_COLUMNS = {
+    "mean": ("mean", ".5g"), "mcse": ("+-", ".2g"), "sd": ("sd", ".5g"), "q05": ("5%", ".5g"),
+    "q95": ("95%", ".5g"), "rhat": ("R-hat", ".3f"), "ess_bulk": ("bulk ESS", ".0f"),
+    "ess_tail": ("tail ESS", ".0f"),
+}  # fmt: skip
 
 
 def _contents(report: Mapping[str, Any]) -> list[str]:
-    """The variables of a model, a line each, and what LOO says of its observations."""
-    titles = {
-        "mean": "mean", "mcse": "+-", "sd": "sd", "q05": "5%", "q95": "95%", "rhat": "R-hat",
-        "ess_bulk": "bulk ESS", "ess_tail": "tail ESS",
-    }  # fmt: skip
-    digits = {"rhat": ".3f", "ess_bulk": ".0f", "ess_tail": ".0f", "mcse": ".2g"}
-
-    def cell(name: str, value: float) -> str:
-        return "" if np.isnan(value) else f"{value:{digits.get(name, '.5g')}}"
-
+    """Returns the table of a model's variables, and the LOO of its observations."""
     shown = list(report["sites"].items())[:_MAX_SITES]
-    rows = [[site, *(cell(name, row[name]) for name in titles)] for site, row in shown]
-    found: list[str] = [grid(["variable", *titles.values()], rows)]
+    rows = [
+        [
+            site,
+            *("" if np.isnan(row[n]) else f"{row[n]:{form}}" for n, (_, form) in _COLUMNS.items()),
+        ]
+        for site, row in shown
+    ]
+    found = [grid(["variable", *(title for title, _ in _COLUMNS.values())], rows)]
     if report["num_values"] > len(shown):
         found.append(
             f"These are {len(shown)} of {report['num_values']:,} values; results.json has "
@@ -40,20 +42,22 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
 
 
 def _findings(results: Mapping[str, Any]) -> list[Finding]:
-    """Latents that the data do not determine, and observations that LOO cannot judge."""
-    found = []
-    for site, one in results["loo"].items():
-        if number := one["num_bad_k"]:
-            text = (
-                f"LOO of {site} is unreliable: Pareto k exceeds {one['good_k']:.2g} for "
-                f"{plural(number, 'observation')}."
-            )
-            found.append(Finding("loo", "warning", text, {"num_bad_k": number}))
-    return found
+    """Returns observations that LOO cannot judge."""
+    return [
+        Finding(
+            "loo",
+            "warning",
+            f"LOO of {site} is unreliable: Pareto k exceeds {one['good_k']:.2g} for "
+            f"{plural(one['num_bad_k'], 'observation')}.",
+            {"num_bad_k": one["num_bad_k"]},
+        )
+        for site, one in results["loo"].items()
+        if one["num_bad_k"]
+    ]
 
 
 def _remedy(results: Mapping[str, Any], fault: str) -> str:
-    """What helps a model where a network needs something else."""
+    """Returns what helps a model where a network needs something else."""
     if fault == MODES:
         return (
             "Set config.method='parallel_tempering', or order parameters of mirror images in the "
@@ -61,7 +65,6 @@ def _remedy(results: Mapping[str, Any], fault: str) -> str:
         )
     if fault == DIVERGENT:
         return "Raise config.sampler.target_accept to 0.95, or write the model without centring."
-    assert fault == SLOW
     sites, worst = results["sites"], results["posterior"]["rhat_worst"]
     mass = results.get("config", {}).get("sampler", {}).get("mass_matrix")
     # A ladder has a diagonal mass.

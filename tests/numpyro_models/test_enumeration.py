@@ -10,8 +10,8 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer.util import potential_energy
 
 from ensemble import InputError
+from ensemble.numpyro_models.model import Model
 from ensemble.numpyro_models.model_task import ModelTask
-from ensemble.numpyro_models.numpyro_program import NumPyroProgram
 from ensemble.numpyro_models.sharded_distributions import sharded_plate
 
 Y = np.linspace(-2, 3, 9).astype(np.float32)
@@ -43,8 +43,8 @@ def by_hand(y):
 
 @pytest.mark.check
 def test_a_mixture_is_the_one_that_is_summed_by_hand():
-    task = ModelTask(NumPyroProgram(mixture, (Y,)))
-    program = task.program
+    task = ModelTask(Model(mixture, (Y,)))
+    program = task.model
     params = task.starts(KEYS, from_prior=False)
     one = {name: leaf[1] for name, leaf in params.items()}
     assert program.latent == ["weights", "mean", "sd"]
@@ -59,8 +59,8 @@ def test_a_mixture_is_the_one_that_is_summed_by_hand():
     assert list(draws.values) == ["weights", "mean", "sd", "gap"]  # What depends on z is left out.
     assert draws.log_likelihood == {}
     assert draws.predicted["y"].shape == (2, 1, 9)
-    assert "'z' at " in program.warning
-    assert "Nor are there draws of 'center'" in program.warning
+    assert "'z' at " in program.warning()
+    assert "Nor are there draws of 'center'" in program.warning()
     with sharded_plate("row", 3):  # NumPyro's enumeration has changed what makes plates.
         pass
 
@@ -86,7 +86,7 @@ def test_a_series_of_states_is_the_one_that_is_summed_by_hand():
 
         return jax.nn.logsumexp(jax.lax.scan(step, jnp.array([0.0, -jnp.inf]), y)[0])
 
-    program = NumPyroProgram(chain, (Y,))
+    program = Model(chain, (Y,))
     at = jnp.float32(0.4)  # Its logistic function is `stay`.
     found = jax.jit(program.log_density)({"stay": at}, program.arrays)
     stay = jax.nn.sigmoid(at)
@@ -115,7 +115,7 @@ def volatile(positive):
 
 @pytest.mark.check
 def test_the_first_step_of_a_series_has_latents_and_is_no_part_of_the_prior():
-    program = NumPyroProgram(volatile(positive=False), (Y,))
+    program = Model(volatile(positive=False), (Y,))
     params = ModelTask(program).starts(KEYS, from_prior=False)
     one = {name: jnp.asarray(leaf[0]) for name, leaf in params.items()}
     before = jnp.append(0, one["level"][:-1])
@@ -133,7 +133,7 @@ def test_a_value_that_some_state_forbids_is_no_fault():
             z = numpyro.sample("z", dist.Bernoulli(0.001))
             numpyro.factor("rule", jnp.where((z == 0) & (y > 0), -jnp.inf, mean))
 
-    assert ModelTask(NumPyroProgram(all_or_nothing, (Y,))).starts(KEYS, False)
+    assert ModelTask(Model(all_or_nothing, (Y,))).starts(KEYS, False)
 
 
 def counted(y):
@@ -174,5 +174,5 @@ def bounded(y):
 )
 def test_what_would_be_summed_wrongly_is_refused(model, line):
     with pytest.raises(InputError, match=line) as caught:
-        ModelTask(NumPyroProgram(model, (Y,))).starts(KEYS, False)
+        ModelTask(Model(model, (Y,))).starts(KEYS, False)
     assert "\n" not in str(caught.value)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ensemble.numpyro_models.results import SiteDraws, _loo
+from ensemble.numpyro_models.results import loo
 
 
 def test_what_is_masked_is_no_observation_of_loo():
@@ -14,7 +14,7 @@ def test_what_is_masked_is_no_observation_of_loo():
     masked = np.concatenate([log_likelihood, np.zeros((2, 100, 5))], axis=-1)
 
     def criteria(values):
-        return _loo(SiteDraws({"mu": mu[..., 0]}, {"y": values}, {}, {}, {}))
+        return loo({"y": values}, {"mu": mu[..., 0]})
 
     assert criteria(masked) == criteria(log_likelihood)
     assert criteria(masked)["y"]["num_bad_k"] == 0
@@ -29,6 +29,6 @@ def test_few_draws_bear_less_of_a_pareto_k(num_draws, good_k):
     mild = 0.1 * np.random.default_rng(2).normal(size=log_likelihood.shape)
     values = np.concatenate([log_likelihood, mild], axis=-1)
     draws = {"mu": np.random.default_rng(1).normal(size=values.shape[:2])}
-    found = _loo(SiteDraws(draws, {"y": values}, {}, {}, {}))["y"]
+    found = loo({"y": values}, draws)["y"]
     assert found["good_k"] == pytest.approx(good_k)
     assert found["num_bad_k"] == 1

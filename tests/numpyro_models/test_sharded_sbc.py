@@ -57,7 +57,7 @@ def ranks_of(name):
         density = model.bind({data_name: y})
         start = jax.random.normal(key_start, (NUM_ROWS + 2,))
         start = {"mean": start[0], "spread": start[1], "effect": start[2:]}
-        sampler = make_sampler(settings, lambda one: density(model.pad(one)))
+        sampler = make_sampler(settings, density)
         chain = sampler.init(key_chain, start)
         chain, _ = advance(sampler, chain, jnp.int32(0), settings.num_warmup)
         first = jnp.int32(settings.num_warmup)

@@ -12,8 +12,8 @@ from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import log_density
 
 from ensemble import InputError
+from ensemble.numpyro_models.model import Model
 from ensemble.numpyro_models.model_task import ModelTask
-from ensemble.numpyro_models.numpyro_program import NumPyroProgram
 
 KEY = jax.random.key(3)
 Y = np.linspace(0.1, 3, 9).astype(np.float32)
@@ -32,8 +32,8 @@ def varied(y):
 
 @pytest.mark.check
 def test_the_density_is_numpyros_and_draws_have_all_sites():
-    task = ModelTask(NumPyroProgram(varied, (Y,)))
-    program = task.program
+    task = ModelTask(Model(varied, (Y,)))
+    program = task.model
     for from_prior in (False, True):  # Of flat sites nothing can be drawn.
         params = task.starts(jax.random.split(KEY, 3), from_prior)
         one = {name: leaf[1] for name, leaf in params.items()}
@@ -56,19 +56,19 @@ def test_the_reference_is_the_prior_with_the_jacobians():
         numpyro.factor("extra", -3 * scale.sum())
         numpyro.sample("y", dist.Normal(scale.sum(), 1), obs=y)
 
-    program = NumPyroProgram(model, (Y,))
+    program = Model(model, (Y,))
     at = jnp.array([0.3, -1.2])
     found = program.log_reference({"scale": at}, program.arrays, 1.0)
     expected = dist.HalfNormal(2).log_prob(jnp.exp(at)).sum() + at.sum()
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    flat = NumPyroProgram(varied, (Y,))
-    with pytest.raises(InputError, match=r"'low'.*test_numpyro_program.py:"):
+    flat = Model(varied, (Y,))
+    with pytest.raises(InputError, match=r"'low'.*test_model.py:"):
         flat.log_reference(flat.shapes, flat.arrays, 1.0)
 
 
 @pytest.mark.check
 def test_log_likelihoods_and_predictions_are_of_every_observation():
-    task = ModelTask(NumPyroProgram(varied, (Y,)))
+    task = ModelTask(Model(varied, (Y,)))
     params = {k: v[:, None] for k, v in task.starts(jax.random.split(KEY, 2), False).items()}
     found = task.site_draws(params)
     mean = found.values["shift"] + found.values["middle"].sum(-1)
@@ -96,11 +96,11 @@ def series(y, seen):
 @pytest.mark.check
 def test_a_scan_takes_arrays_of_numpy_and_names_the_axes_of_plates():
     y = np.arange(8.0, dtype=np.float32).reshape(4, 2)
-    task = ModelTask(NumPyroProgram(series, (y, np.array([True, False, True, True]))))
+    task = ModelTask(Model(series, (y, np.array([True, False, True, True]))))
     params = {"level": jnp.full((1, 1, 4, 2), 0.5)}
     assert task.track({"level": params["level"][0, 0]}).shape == (8,)
     found = task.site_draws(params)
-    assert found.dims == {"level": (None, "unit"), "y": (None, "unit")}
+    assert task.model.dims == {"level": (None, "unit"), "y": (None, "unit")}
     expected = np.array(dist.Normal(0.5, 1).log_prob(y))
     expected[1] = 0
     np.testing.assert_allclose(found.log_likelihood["y"][0, 0], expected, rtol=1e-5)
@@ -145,5 +145,5 @@ def test_a_model_that_cannot_be_sampled_is_refused_with_its_own_line(model, line
     code = model.__code__
     last = max(number for *_, number in code.co_lines() if number)
     with pytest.raises(InputError, match=line.format(line=last)) as caught:
-        ModelTask(NumPyroProgram(model, (Y,))).starts(jax.random.split(KEY, 2), False)
+        ModelTask(Model(model, (Y,))).starts(jax.random.split(KEY, 2), False)
     assert "\n" not in str(caught.value)

@@ -1,0 +1,423 @@
+"""NumPyro models, and log densities, as pure functions of unconstrained latents."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.stats import norm
+from numpyro import handlers
+from numpyro.distributions import biject_to, constraints
+from numpyro.infer import init_to_uniform
+from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
+
+from ensemble.errors import InputError, in_one_line
+from ensemble.numpyro_models import enumeration
+from ensemble.numpyro_models.refusals import UNTRACED, failed, faults, plain_arguments
+from ensemble.numpyro_models.sharded_distributions import MARK
+from ensemble.numpyro_models.sites import Reading, kind_of, plate_dims, read_site
+from ensemble.sharding import transfer
+
+Params = Mapping[str, Any]
+"""Arrays by latent site, on the whole real line."""
+
+
+class Model:
+    """A NumPyro model with its arguments, read once from a trace.
+
+    Arrays among the arguments are traced, so that compiled programs do not hold them as constants.
+    A model that needs their values, such as for the size of a plate, gets them as constants.
+
+    Args:
+        function: The model.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        name: Name of the model, for messages.
+        centre: Position about which chains start; of a log density alone, which has no prior.
+
+    Attributes:
+        arrays: Arrays among the arguments, by number; the functions below take them, or others.
+        shapes: Shapes of the parameters of a chain.
+        sites: Sites by name, in the model's order.
+        plates: `(size, axis of the mesh)` of the sharded plates, by name.
+        discrete: Names of the latents that are summed out.
+        latent: Names of the other latents.
+        variables: Names of the latents and of what follows from them alone.
+        dims: Names of the axes of variables and observations; None for an axis without a name.
+
+    Raises:
+        InputError: The model fails, or its posterior cannot be sampled by gradients.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        name: str = "the model",
+        centre: Mapping[str, np.ndarray] | None = None,
+    ):
+        self.name = name
+        self.function = Reading(function)
+        arguments = plain_arguments((args, dict(kwargs or {})), name)
+        self._leaves, self._structure = jax.tree.flatten(arguments)
+        self.arrays: dict[str, Any] = {
+            str(i): leaf
+            for i, leaf in enumerate(self._leaves)
+            if isinstance(leaf, np.ndarray | jax.Array)
+        }
+        self.has_centre = centre is not None
+        self.arrays |= centre or {}
+        try:
+            self.shapes = self._read(self.arrays)
+        except UNTRACED:
+            self.arrays = {}
+            self.shapes = self._read({})
+        if not self.latent:
+            raise InputError(
+                f"{name} has no {'continuous ' if self.discrete else ''}latent site, so nothing is "
+                "to be sampled; write one with numpyro.sample(NAME, DISTRIBUTION), without obs"
+            )
+
+    def arguments(self, arrays: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns arguments and keyword arguments with other arrays; by default their own."""
+        # Arrays of NumPy cannot be indexed by what is traced, as a scan does.
+        of_jax = {number: jnp.asarray(array) for number, array in arrays.items()}
+        leaves = [of_jax.get(str(i), leaf) for i, leaf in enumerate(self._leaves)]
+        args, kwargs = jax.tree.unflatten(self._structure, leaves)
+        return args, kwargs
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Form of the arguments, sites, arguments and centre, which tell models apart."""
+        sites = sorted(self.sites.items(), key=str)
+        return str(self._structure), sites, *self._leaves, *self.arrays.values()
+
+    def at(self, names: Iterable[str]) -> str:
+        """Lists sites with their places in the user's code."""
+        places = self.function.places
+        return ", ".join(f"{n!r} at {places[n]}" if places.get(n) else repr(n) for n in names)
+
+    def of_kind(self, *kinds: str) -> list[str]:
+        """Returns the names of the sites of some kinds."""
+        return [name for name, site in self.sites.items() if site.kind in kinds]
+
+    # Functions of the parameters.
+
+    def log_density(self, params: Params, arrays: Any) -> jax.Array:
+        """Returns log p(data, latents) with the Jacobians of the transforms, nats []."""
+        return self._log_density(self.function, params, arrays)
+
+    def log_reference(self, params: Params, arrays: Any, sd: float) -> jax.Array:
+        """Returns the log density of the prior, or of normals about the centre, nats [].
+
+        Args:
+            params: Parameters of a chain.
+            arrays: Arrays among the arguments.
+            sd: Standard deviation of the normals.
+
+        Raises:
+            InputError: A site is flat, so that there is no such density.
+        """
+        if self.has_centre:
+            densities = [norm.logpdf(params[name], arrays[name], sd).sum() for name in params]
+            return jnp.sum(jnp.stack(densities))
+        return self._log_density(self.prior, params, arrays)
+
+    @property
+    def prior(self) -> Any:
+        """The model without observations and factors.
+
+        Raises:
+            InputError: A site is flat.
+        """
+        if flat := [name for name, site in self.sites.items() if site.is_flat]:
+            raise InputError(
+                f"config.method='parallel_tempering' begins at the prior, and that of "
+                f"{self.at(flat)} is flat; give it a distribution, or use 'nuts'"
+            )
+        # By name: NumPyro writes the Jacobians of its transforms as factors, too.
+        hidden = [name for name, site in self.sites.items() if site.is_likelihood]
+        return handlers.block(
+            self.function,
+            hide_fn=lambda site: enumeration.in_model(site.get("name") or "") in hidden,
+        )
+
+    def _log_density(self, function: Any, params: Params, arrays: Any) -> jax.Array:
+        if self.discrete:
+            function = enumeration.enumerated(function, self.first_free)
+        # TPUs and TF32 would round products to some 3 digits, which are nats here.
+        with jax.default_matmul_precision("highest"):
+            energy = potential_energy(
+                function, *self.arguments(arrays), dict(params), enum=bool(self.discrete)
+            )
+            return -jnp.asarray(energy)
+
+    def values(self, params: Params, arrays: Any) -> dict[str, jax.Array]:
+        """Returns latent and deterministic sites, except those that need discrete latents."""
+        args, kwargs = self.arguments(arrays)
+        with jax.default_matmul_precision("highest"):
+            found = constrain_fn(
+                self._seeded, args, kwargs, dict(params), return_deterministic=True
+            )
+        return {name: found[name] for name in self.variables}
+
+    def observations(
+        self, rng_key: jax.Array, params: Params, arrays: Any
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """Returns log likelihoods, elementwise, and new values of the observed sites.
+
+        With discrete latents there are no log likelihoods: they depend on what is summed out.
+        """
+        args, kwargs = self.arguments(arrays)
+        names = self.of_kind("observed")
+        with jax.default_matmul_precision("highest"):
+            found = constrain_fn(self._seeded, args, kwargs, dict(params))
+            latents = handlers.substitute(self.function, data=found)
+            sites = handlers.trace(handlers.seed(latents, rng_key)).get_trace(*args, **kwargs)
+            log_probs = {n: sites[n]["fn"].log_prob(sites[n]["value"]) for n in names}
+            if self.discrete:
+                log_probs = {}
+            if self._undrawn:
+                return log_probs, {}
+            free = handlers.uncondition(handlers.seed(latents, rng_key))
+            drawn = handlers.trace(free).get_trace(*args, **kwargs)
+        return log_probs, {name: drawn[name]["value"] for name in names}
+
+    def observed(self) -> dict[str, np.ndarray]:
+        """Returns the values of the observed sites."""
+
+        @jax.jit  # What is drawn on the way is left out.
+        def find(arrays: Any) -> list[jax.Array]:
+            sites = self._trace(jax.random.key(0), arrays)
+            return [jnp.asarray(sites[name]["value"]) for name in self.of_kind("observed")]
+
+        return dict(zip(self.of_kind("observed"), map(np.asarray, find(self.arrays)), strict=True))
+
+    def start(self, rng_key: jax.Array, from_prior: bool, arrays: Any) -> dict[str, jax.Array]:
+        """Draws from the prior, flat sites evenly, or evenly from -2 to 2 on the real line.
+
+        Raises:
+            InputError: The prior of a log density is not known.
+        """
+        if from_prior and self.has_centre:
+            raise InputError(
+                f"init_from='prior' cannot be used with {self.name}, of which no prior is known; "
+                "use 'uniform'"
+            )
+        if from_prior:
+            return self._unconstrained(self._trace(rng_key, arrays, flat_only=True))
+        keys = jax.random.split(rng_key, len(self.shapes))
+        params = {
+            name: jax.random.uniform(key, leaf.shape, minval=-2, maxval=2)
+            for key, (name, leaf) in zip(keys, self.shapes.items(), strict=True)
+        }
+        return jax.tree.map(jnp.add, arrays, params) if self.has_centre else params
+
+    def fault(self, params: Mapping[str, np.ndarray]) -> str:
+        """Finds what is wrong at parameters [C, ...].
+
+        Returns:
+            Sites that are not finite in any chain, or observations that none allows; empty if
+            there are none.
+        """
+        if self.discrete:
+            log_density = jax.jit(jax.vmap(self.log_density, (0, None)))(params, self.arrays)
+            is_finite = np.isfinite(log_density)
+            if is_finite.any():  # Of sites, the values of discrete latents decide.
+                finite = {name: leaf[is_finite] for name, leaf in params.items()}
+                wrong = enumeration.misread(self, finite)
+                return enumeration.MISREAD.format(self.at(wrong)) if wrong else ""
+        of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPyro's, of what is said here.
+            terms, observed = transfer.fetch(of_chains(params, self.arrays))
+        for name, (is_outside, worst) in observed.items():
+            if np.all(is_outside):
+                return (
+                    f"observation {worst[0]:.6g} of site {self.at([name])} is outside of what its "
+                    f"distribution {self.sites[name].fn} allows at every start; fix the data or "
+                    "the model, or if its range depends on latents, set config.init_from='prior'"
+                )
+        for is_bad, what in ((np.isnan, "NaN"), (np.isinf, "infinite")):
+            if bad := [name for name, one in terms.items() if np.all(is_bad(one))]:
+                return (
+                    f"the log density of {self.at(bad)} is {what} there; look for NaN among the "
+                    "observations, which must be left out or masked, and for such values in the "
+                    "model"
+                )
+        return ""
+
+    def _terms(self, params: Params, arrays: Any) -> Any:
+        """Returns log densities by site, and `(is one impossible, which)` of observations."""
+        args, kwargs = self.arguments(arrays)
+        values = constrain_fn(self._seeded, args, kwargs, dict(params))
+        terms, sites = compute_log_probs(self._seeded, args, kwargs, values)
+        observed = {}
+        for name in self.of_kind("observed"):
+            fn, value = sites[name]["fn"], jnp.asarray(sites[name]["value"])
+            if not (isinstance(fn, dist.MaskedDistribution) or fn.event_shape):
+                outside = ~fn.support(value) & ~jnp.isnan(value) & jnp.ones(fn.shape(), bool)
+                sizes = jnp.where(outside, jnp.abs(value), -1)
+                worst = jnp.ravel(jnp.broadcast_to(value, sizes.shape))[jnp.argmax(sizes)]
+                observed[name] = jnp.any(outside), worst * 1.0
+        return terms, observed
+
+    def warning(self) -> str:
+        """Returns what the report says of the model: what is not drawn; empty if it is all."""
+        lines = []
+        if self.discrete:
+            lines.append(
+                f"The discrete latents {self.at(self.discrete)} are summed out: there are no draws "
+                "of them, and no LOO."
+            )
+        if left_out := [n for n in self.of_kind("deterministic") if n not in self.variables]:
+            lines.append(f"Nor are there draws of {self.at(left_out)}, which need them.")
+        if self._undrawn:
+            lines.append(
+                "There is no posterior predictive: the distribution of "
+                f"{self.at(self._undrawn)} has no sample method."
+            )
+        if not any(site.is_likelihood for site in self.sites.values()):
+            lines.append(f"{self.name} observes nothing: these are draws of its prior.")
+        return " ".join(lines)
+
+    # Traces.
+
+    @property
+    def _seeded(self) -> Any:
+        """The model, with some values of its discrete latents."""
+        return handlers.seed(self.function, jax.random.key(0))
+
+    def _trace(self, rng_key: jax.Array, arrays: Any, flat_only: bool = False) -> dict[str, Any]:
+        """Traces the model, with latents that are drawn evenly on the real line.
+
+        Args:
+            rng_key: Key of the draws.
+            arrays: Arrays among the arguments.
+            flat_only: If True, latents are drawn from the prior, if they are not flat.
+        """
+        args, kwargs = self.arguments(arrays)
+        evenly = init_to_uniform()
+
+        def strategy(site: dict[str, Any]) -> Any:
+            is_drawn = flat_only and not (site["type"] == "sample" and read_site(site).is_flat)
+            return None if is_drawn else evenly(site)
+
+        model = handlers.substitute(handlers.seed(self.function, rng_key), substitute_fn=strategy)
+        sites: dict[str, Any] = handlers.trace(model).get_trace(*args, **kwargs)
+        return sites
+
+    @staticmethod
+    def _unconstrained(sites: Mapping[str, Any]) -> dict[str, jax.Array]:
+        return {
+            name: jnp.asarray(biject_to(site["fn"].support).inv(site["value"]), jnp.float32)
+            for name, site in sites.items()
+            if kind_of(site) in ("latent", "imputed")
+        }
+
+    def _read(self, arrays: Any) -> dict[str, jax.ShapeDtypeStruct]:
+        """Traces the model without computing a value; returns the shapes of its parameters."""
+
+        def run(arrays: Any) -> dict[str, jax.Array]:
+            sites, again = (self._trace(jax.random.key(0), arrays) for _ in range(2))
+            for fault in faults(sites, again, self.function.places):
+                raise InputError(f"{self.name}: {fault}")
+            self._keep(sites)
+            params = self._unconstrained(sites)
+            if self.discrete:
+                dependent = enumeration.dependent(self, arrays, params, sites)
+                if bounded := [name for name in self.latent if name in dependent]:
+                    raise InputError(
+                        f"the range of {self.at(bounded)} depends on the discrete latents "
+                        f"{self.at(self.discrete)}, which are summed out; give it one range"
+                    )
+                self.variables = [name for name in self.variables if name not in dependent]
+            return params
+
+        try:
+            shapes = jax.eval_shape(run, arrays)
+            jax.eval_shape(self.log_density, shapes, arrays)
+            return shapes
+        except InputError:
+            raise
+        except Exception as error:  # A model is a program, and may raise anything.
+            if arrays and isinstance(error, UNTRACED):
+                raise
+            raise failed(self.name, error) from error
+
+    def _keep(self, sites: Mapping[str, Any]) -> None:
+        """Keeps what is known of the sites of a trace."""
+        self.sites = {name: read_site(site) for name, site in sites.items()}
+        marks = [site["infer"][MARK] for site in sites.values() if MARK in site.get("infer", {})]
+        self.plates = {plate: (sites[plate]["args"][0], axis_name) for plate, axis_name in marks}
+        self.latent, self.discrete = self.of_kind("latent"), self.of_kind("discrete")
+        self.variables = [*self.latent, *self.of_kind("deterministic")]
+        reported = [*self.variables, *self.of_kind("observed")]
+        self.dims = plate_dims({name: sites[name] for name in self.sites if name in reported})
+        self._undrawn = [n for n in self.of_kind("observed") if not _can_draw(sites[n]["fn"])]
+        if self.discrete and self.plates:
+            raise InputError(
+                f"{self.name} has a sharded_plate, and the discrete latents "
+                f"{self.at(self.discrete)}, which are summed out in plain plates alone; use "
+                "numpyro.plate"
+            )
+        if self.discrete:
+            self.first_free = enumeration.first_free(sites)
+
+
+def density_model(
+    logdensity_fn: Callable[[Any], jax.Array], start: Any, name: str = "the log density"
+) -> Model:
+    """Makes a model of a log density: latents with flat priors, and a factor.
+
+    Args:
+        logdensity_fn: Function from a position of one chain to nats [], which JAX can trace and
+            differentiate.
+        start: Position: an array, or a tree of arrays. Every chain starts within 2 of it in each
+            coordinate.
+        name: Name of the density, for messages.
+
+    Raises:
+        InputError: The function fails, or does not return one real number.
+    """
+    paths, structure = jax.tree_util.tree_flatten_with_path(start)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") or "x" for path, _ in paths]
+    try:
+        centre = {
+            key: np.asarray(leaf, np.float32) for key, (_, leaf) in zip(names, paths, strict=True)
+        }
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the start of {name} must be an array of real numbers, or a tree of them: "
+            f"{in_one_line(error)}"
+        ) from None
+
+    def model() -> None:
+        leaves = [
+            numpyro.sample(key, dist.ImproperUniform(constraints.real, leaf.shape, ()))
+            for key, leaf in centre.items()
+        ]
+        found = logdensity_fn(jax.tree.unflatten(structure, leaves))
+        kind, shape = jnp.result_type(found), jnp.shape(found)
+        if shape or not jnp.issubdtype(kind, jnp.floating):
+            raise InputError(
+                f"{name} returns {kind}{list(shape)} for one position, must be one real number, "
+                "nats; sum over the axes"
+            )
+        numpyro.factor("logdensity_fn", jnp.asarray(found, jnp.float32))
+
+    return Model(model, name=name, centre=centre)
+
+
+def _can_draw(fn: Any) -> bool:
+    """Tells if a distribution can be sampled: those of users may have no sample method."""
+    try:
+        fn.sample(jax.random.key(0))
+    except NotImplementedError:
+        return False
+    return True
