@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from scipy.special import ndtri
 from ensemble.data.source import Source, blocks, in_memory
 from ensemble.likelihoods.classes import Classes
 from ensemble.likelihoods.predictive import Predictive
-from ensemble.metrics import metrics_of
 
 MAX_COLUMNS = 2000
 """The most columns of linear regression: with more it takes longer than the ensemble."""
@@ -65,15 +63,6 @@ def baselines(
             for baseline, one, mean, deviation in zip(found, p.targets, *normals, strict=True):
                 baseline[title] = _normal(one, mean, float(deviation))
     return found
-
-
-def comparable(p: Any, other: Any, names: Mapping[str, object]) -> list[str]:
-    """Metrics of `names` that both have: a density has no NLL comparable to a probability's."""
-    is_alike = (p.kind == "counts") == (other.kind == "counts")
-    others = metrics_of(other)
-    if p.kind == other.kind == "quantiles" and p.levels != other.levels:
-        others = {name: one for name, one in others.items() if name != "pinball"}
-    return [one for one in names if one in others and (is_alike or not one.startswith("nll"))]
 
 
 def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:

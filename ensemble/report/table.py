@@ -10,7 +10,6 @@ import numpy as np
 
 from ensemble.errors import aligned
 from ensemble.metrics import Estimate, Metric
-from ensemble.report.baselines import comparable
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
@@ -95,41 +94,42 @@ def as_data(value: Any) -> Any:
 
 def table(e: Evaluation) -> Table:
     """Scores an ensemble, its members and simple baselines on the same rows."""
-    p, y, groups, rows = e.test, e.y, e.groups, []
+    p, rows = e.test, []
     for title, other in e.simple.items():
-        names = [one for one in comparable(p, other, e.metrics) if e.metrics[one].of_members]
-        values = {name: e.metrics[name].estimate(other, y, groups) for name in names}
-        rows.append(Row(title, "baseline", values))
+        rows.append(Row(title, "baseline", e.estimates(other, e.shared(other))))
     if draw := (e.chains or {}).get("draw"):
         single = {name: Estimate(value) for name, value in draw.items() if name in e.metrics}
         rows.append(Row("average draw", "draw", single))
-    ensemble, members, gains = {}, {}, {}
+    members, means, sds, gains = {}, {}, {}, {}
     for name, one in e.metrics.items():
-        ensemble[name] = one.estimate(p, y, groups)
         if one.of_members:
-            each = one.member_terms(p, y)
-            members[name] = [float(np.mean(terms)) for terms in each]
+            each = one.member_terms(p, e.y)
+            found = [float(np.mean(terms)) for terms in each]
+            members[name], means[name] = found, Estimate(float(np.mean(found)))
+            with np.errstate(invalid="ignore"):
+                sds[name] = Estimate(float(np.std(found, ddof=len(found) > 1)))
             if one.better:
-                gains[name] = one.difference(each.mean(axis=0), one.terms(p, y), groups)
-    over = f"{e.split} examples"
-    if groups is not None:
-        over = f"{len(np.unique(groups))} groups of {over}"
-    if p.num_members == 1:
-        rows.append(Row(f"one {e.noun}", "ensemble", ensemble))
-        return Table(e.metrics, rows, members, over)
-    with np.errstate(invalid="ignore"):
-        means = {name: Estimate(float(np.mean(v))) for name, v in members.items()}
-        sds = {name: Estimate(float(np.std(v, ddof=1))) for name, v in members.items()}
-    title = f"all {p.num_members} {e.noun}s"
-    if e.noun == "member":
-        title = f"ensemble of {p.num_members}"
-    rows += [
-        Row(f"average {e.noun}", "member", means),
-        Row(f"sd of {e.noun}s", "sd", sds),
-        Row(title, "ensemble", ensemble),
-        Row(f"ensemble - average {e.noun}", "gain", gains),
-    ]
-    return Table(e.metrics, rows, members, over)
+                gains[name] = one.difference(each.mean(axis=0), one.terms(p, e.y), e.groups)
+    title = f"ensemble of {p.num_members}"
+    if e.noun != "member" or p.num_members == 1:
+        title = f"one {e.noun}" if p.num_members == 1 else f"all {p.num_members} {e.noun}s"
+    ensemble = Row(title, "ensemble", e.estimates(p, e.metrics))
+    if p.num_members > 1:
+        rows += [
+            Row(f"average {e.noun}", "member", means),
+            Row(f"sd of {e.noun}s", "sd", sds),
+            ensemble,
+            Row(f"ensemble - average {e.noun}", "gain", gains),
+        ]
+    else:
+        rows.append(ensemble)
+    groups = "" if e.groups is None else f"{len(np.unique(e.groups))} groups of "
+    return Table(e.metrics, rows, members, f"{groups}{e.split} examples")
+
+
+def joint(number: int) -> float:
+    """Level of each of several intervals that hold together (Bonferroni)."""
+    return 1 - 0.05 / max(number, 1)
 
 
 # How numbers are shown.
