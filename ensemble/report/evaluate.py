@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from ensemble.config.builtin import PRIOR, STARTS, is_file
 from ensemble.config.pieces import path_of, trusting
@@ -31,8 +30,6 @@ from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
 
-_TAKEN = ("checkpoints", "predictions", "plots", "events", "draws")
-"""Folders of a workdir that its run writes."""
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 
 
@@ -96,7 +93,9 @@ def evaluate(
         asked = requested(metrics, p, getattr(p, "class_names", ()))
         others, notes = _others(run, [os.fspath(one) for one in compare], data_dir, data)
         inputs = other_inputs.plan(run, datasets)
-        directory = _directory(run, out)
+        directory = Workdir(out).path if out else run.work.path / "evaluation"
+        with other_inputs.write_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
         predicted = other_inputs.predict(run, inputs, directory / "predictions", show_progress)
         about = _about(run, [*run.notes, *notes])
         held, source = run.predicted("calibration"), run.dataset
@@ -119,14 +118,9 @@ def evaluate(
         )
         logger.info("Scoring %d %ss on %d examples.", p.num_members, run.noun, len(y))
         content = {**about, **evaluation.json(), "environment": _environment()}
-        html = page.render(evaluation)
+        files = {"report.html": page.render(evaluation), "report.json": to_json(content)}
         with other_inputs.write_errors(directory):
-            write_together(
-                {
-                    directory / "report.html": html,
-                    directory / "report.json": to_json(content),
-                }
-            )
+            write_together({directory / name: one for name, one in files.items()})
         return evaluation
 
 
@@ -138,45 +132,39 @@ def _others(
     Raises:
         InputError: A run that was asked for cannot be compared.
     """
-    found, notes = {}, []
-    start = str(run.config.get("init_from", PRIOR))
+    found, notes, start = {}, [], str(run.config.get("init_from", PRIOR))
     is_posterior = "num_chains" in run.config and "selection" not in run.results
     is_asked = os.path.abspath(start) in map(os.path.abspath, workdirs)
-    if is_posterior and not is_asked and start not in STARTS and not is_file(start):
+    starts = [] if is_asked or not is_posterior or start in STARTS or is_file(start) else [start]
+    for workdir in [*starts, *workdirs]:
         try:
-            other = EvaluatedRun(start, data_dir, data)
-            found[f"its start, {other.work.path.name}"] = _comparable(run, other)
+            other = EvaluatedRun(workdir, data_dir, data)
+            _check_comparable(run, other)
         except InputError as error:
+            if workdir not in starts:
+                raise
             notes.append(f"The run that the chains start from is not compared: {error}")
-    for workdir in workdirs:
-        other = EvaluatedRun(workdir, data_dir, data)
-        name = other.work.path.name
-        found[workdir if name in found else name] = _comparable(run, other)
+        else:
+            name = f"{'its start, ' if workdir in starts else ''}{other.work.path.name}"
+            found[workdir if name in found else name] = other.test.predictive
     return found, notes
 
 
-def _comparable(run: EvaluatedRun, other: EvaluatedRun) -> Predictive:
-    """Predictive of another run on the same examples.
-
-    Raises:
-        InputError: It predicts other targets, or was tested on other examples.
-    """
-    ours, theirs, here = run.test, other.test, other.work.path
-    kinds = {p.kind.replace("counts", "numbers") for p in (ours.predictive, theirs.predictive)}
-    if len(kinds) > 1:
+def _check_comparable(run: EvaluatedRun, other: EvaluatedRun) -> None:
+    """Refuses runs that predict other targets, or were tested on other examples."""
+    here, (ours, y, _), (theirs, z, _) = f"--compare={other.work.path}", run.test, other.test
+    if len({p.kind.replace("counts", "numbers") for p in (ours, theirs)}) > 1:
         raise InputError(
-            f"--compare={here} predicts by config.likelihood={other.config['likelihood']!r}, "
-            f"{run.work.path} by {run.config['likelihood']!r}; compare classes with classes, and "
-            "numbers with numbers"
+            f"{here} predicts {theirs.kind}, {run.work.path} {ours.kind}; compare classes with "
+            "classes, and numbers with numbers"
         )
     prints = {one.description.get("test_fingerprint") for one in (run, other)}
-    if len(prints) > 1 or not np.array_equal(ours.targets, theirs.targets):
+    if len(prints) > 1 or not np.array_equal(y, z):
         raise InputError(
-            f"--compare={here} was tested on other examples of {other.description['name']} than "
+            f"{here} was tested on other examples of {other.description['name']} than "
             f"{run.work.path} of {run.description['name']}; give both the same splits, or, where "
             "splits are carved, the same config.seed"
         )
-    return theirs.predictive
 
 
 def _chains(run: EvaluatedRun) -> dict[str, Any] | None:
@@ -201,11 +189,11 @@ def _chains(run: EvaluatedRun) -> dict[str, Any] | None:
 def _about(run: EvaluatedRun, notes: Sequence[str]) -> dict[str, Any]:
     """Particulars of the run, for report.json and for the page."""
     p, y, members = run.test
-    results, name = run.results, str(run.description["name"])
-    facts = [plural(p.num_members, run.noun), run.config["method"].replace("_", " "), name]
-    facts.append(f"{len(y):,} test examples")
+    name, method = str(run.description["name"]), run.config["method"].replace("_", " ")
+    facts = [plural(p.num_members, run.noun), method, name, f"{len(y):,} test examples"]
     if not run.is_finished:
         facts.append(f"in training, step {run.step:,}")
+    kept = {name: run.results[name] for name in ("posterior", "selection") if name in run.results}
     return {
         "version": VERSION,
         "workdir": str(run.work.path),
@@ -218,27 +206,8 @@ def _about(run: EvaluatedRun, notes: Sequence[str]) -> dict[str, Any]:
         "notes": notes,
         "dataset": run.description,
         "config": run.config,
-        **{name: results[name] for name in ("posterior", "selection") if name in results},
+        **kept,
     }
-
-
-def _directory(run: EvaluatedRun, out: str | os.PathLike[str] | None) -> epath.Path:
-    """Creates the directory of the results.
-
-    Raises:
-        InputError: It cannot be written, or belongs to a run.
-    """
-    directory = Workdir(out).path if out else run.work.path / "evaluation"
-    for workdir in (directory, *directory.parents):
-        first = directory.relative_to(workdir).parts[:1]
-        if (workdir / "config.json").exists() and (not first or first[0] in _TAKEN):
-            raise InputError(
-                f"--out={directory} is the workdir {workdir}, or belongs to its run; choose a "
-                "directory of its own"
-            )
-    with other_inputs.write_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-    return directory
 
 
 def _environment() -> dict[str, Any]:
