@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.metrics import functions, interval, ranking
 from ensemble.report.svg import Axis, Chart, span
@@ -68,7 +69,7 @@ def reliability(e: Evaluation) -> Chart:
     return chart
 
 
-def _bins(of: Sequence[Any], y: np.ndarray) -> np.ndarray:
+def _bins(of: Sequence[Any], y: NDArray) -> NDArray:
     """[6, K]: place, size, confidence, accuracy and its interval of filled bins, pooled."""
     confidence = np.concatenate([p.confidence for p in of])
     hit = np.concatenate([functions.accuracy(p, y) for p in of])
@@ -108,7 +109,7 @@ def predictions(e: Evaluation) -> Chart:
     return chart
 
 
-def widest(p: Any) -> tuple[float, np.ndarray, np.ndarray]:
+def widest(p: Any) -> tuple[float, NDArray, NDArray]:
     """Level, lower and upper ends [N] of 90% intervals; of quantiles, the outermost ones."""
     if p.kind == "quantiles":
         return p.levels[-1] - p.levels[0], p.at_levels[:, 0], p.at_levels[:, -1]
@@ -121,7 +122,7 @@ def widest(p: Any) -> tuple[float, np.ndarray, np.ndarray]:
 def abstention(e: Evaluation) -> Chart:
     """Accuracy, or error, of answered examples against their share."""
 
-    def curve(p: Any) -> np.ndarray:
+    def curve(p: Any) -> NDArray:
         right = functions.accuracy(p, e.y) if e.is_classes else np.abs(p.median - e.y)
         found = np.array(ranking.risk_coverage(-p.doubt(), right))
         return found[:, np.linspace(found.shape[1] // 20, found.shape[1] - 1, 120).astype(int)]
@@ -194,7 +195,7 @@ def learning_curves(records: Sequence[Mapping[str, Any]], names: Mapping[str, st
         against epochs where these are known. Long curves are thinned.
     """
     progress = "epoch" if any("epoch" in record for record in records) else "step"
-    curves: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    curves: dict[tuple[str, str], dict[str, NDArray]] = {}
     for key in dict.fromkeys(key for record in records for key in record):
         split, who, score = [*key.split("/"), "", ""][:3]
         if score in names and (split != "train" or score == "loss"):
@@ -221,7 +222,7 @@ def learning_curves(records: Sequence[Mapping[str, Any]], names: Mapping[str, st
 
 
 def chains_of(
-    scalars: Mapping[str, np.ndarray],
+    scalars: Mapping[str, NDArray],
     live: Sequence[int],
     first: int,
     score: str,
@@ -253,8 +254,8 @@ def chains_of(
 
 
 def chains(
-    traces: Mapping[str, np.ndarray],
-    ranks: Mapping[str, tuple[np.ndarray, float, float]],
+    traces: Mapping[str, NDArray],
+    ranks: Mapping[str, tuple[NDArray, float, float]],
     num_warmup: int,
 ) -> dict[str, list[Chart]]:
     """Charts "traces" of draws [C, T], and "ranks" of `(draws, R-hat, bulk ESS)`, by name."""
@@ -264,7 +265,7 @@ def chains(
     }
 
 
-def trace(name: str, values: np.ndarray, num_warmup: int) -> Chart:
+def trace(name: str, values: NDArray, num_warmup: int) -> Chart:
     """Draws of every chain in order; many are thinned.
 
     Args:
@@ -282,7 +283,7 @@ def trace(name: str, values: np.ndarray, num_warmup: int) -> Chart:
     return chart
 
 
-def rank(name: str, values: np.ndarray, r_hat: float, ess: float) -> Chart:
+def rank(name: str, values: NDArray, r_hat: float, ess: float) -> Chart:
     """Share of each chain's draws by their rank among all draws: flat if the chains agree.
 
     Rank histograms of Vehtari et al. 2021 (https://doi.org/10.1214/20-BA1221, section 4.3), as
@@ -309,14 +310,14 @@ def rank(name: str, values: np.ndarray, r_hat: float, ess: float) -> Chart:
     return chart
 
 
-def _add_chains(chart: Chart, xs: np.ndarray, lines: np.ndarray) -> None:
+def _add_chains(chart: Chart, xs: NDArray, lines: NDArray) -> None:
     """Adds a line for each chain, of few chains in its own colour."""
     for k, ys in enumerate(lines):
         named = (f"chain-{k}", f"chain {k}") if len(lines) <= _MAX_CHAINS else ("each", "chains")
         chart.add("line", named[0], xs, ys, named[1])
 
 
-def rank_histogram(values: np.ndarray, ess: float) -> tuple[np.ndarray, float]:
+def rank_histogram(values: NDArray, ess: float) -> tuple[NDArray, float]:
     """Histograms of the pooled ranks of draws.
 
     Args:
@@ -341,7 +342,7 @@ def rank_histogram(values: np.ndarray, ess: float) -> tuple[np.ndarray, float]:
 # Applications.
 
 
-def marginals(edges: np.ndarray, cdf: np.ndarray) -> list[Chart]:
+def marginals(edges: NDArray, cdf: NDArray) -> list[Chart]:
     """Histograms of the draws of a density, one chart for each of the first dimensions.
 
     Args:

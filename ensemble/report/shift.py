@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.special import ive
 
@@ -100,7 +101,7 @@ def _pieces(shape: tuple[int, ...]) -> list[slice]:
 
 def shifted_images(
     images: Inputs, value_range: tuple[float, float], kind: str, severity: int
-) -> Iterator[np.ndarray]:
+) -> Iterator[NDArray]:
     """Shifts images piece by piece, as a pure function of the arguments.
 
     Args:
@@ -117,12 +118,12 @@ def shifted_images(
 
 
 def _shifted(
-    images: np.ndarray,
+    images: NDArray,
     kind: str,
     amount: float,
     value_range: tuple[float, float],
     rng: np.random.Generator,
-) -> np.ndarray:
+) -> NDArray:
     (low, high), sides = value_range, np.array(images.shape[1:3])
     if kind == "noise":
         noise = rng.standard_normal(images.shape, np.float32)
@@ -168,13 +169,13 @@ class Columns(NamedTuple):
         high: largest value.
     """
 
-    column: np.ndarray
-    is_number: np.ndarray
-    flag: np.ndarray
-    mean: np.ndarray
-    deviation: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    column: NDArray
+    is_number: NDArray
+    flag: NDArray
+    mean: NDArray
+    deviation: NDArray
+    low: NDArray
+    high: NDArray
 
 
 def columns_of(source: Source) -> Columns:
@@ -189,14 +190,12 @@ def columns_of(source: Source) -> Columns:
     return Columns(column, is_number, flag, mean, deviation, rows.min(axis=0), rows.max(axis=0))
 
 
-def _known(rows: np.ndarray, flag: np.ndarray) -> np.ndarray:
+def _known(rows: NDArray, flag: NDArray) -> NDArray:
     """Whether each value is not missing, bool [N, F]."""
     return (rows[:, flag] == 0) | (flag < 0)
 
 
-def shifted_rows(
-    rows: np.ndarray, columns: Columns, kind: str, severity: int
-) -> Iterator[np.ndarray]:
+def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> Iterator[NDArray]:
     """Shifts rows [N, F] of a table, as a pure function of the arguments.
 
     Inputs of one column, as those of a category, are missing together. Noise is added to known
@@ -222,8 +221,8 @@ def shifted_rows(
 
 
 def drawn(
-    name: str, shape: tuple[int, ...], dtype: np.dtype, low: np.ndarray, high: np.ndarray
-) -> Iterator[np.ndarray]:
+    name: str, shape: tuple[int, ...], dtype: np.dtype, low: NDArray, high: NDArray
+) -> Iterator[NDArray]:
     """Inputs whose values are drawn evenly and independently, in pieces.
 
     Args:
@@ -244,7 +243,7 @@ def drawn(
 
 def constant_inputs(
     shape: tuple[int, ...], value_range: tuple[float, float], dtype: np.dtype
-) -> np.ndarray:
+) -> NDArray:
     """Inputs [K, ...] of one value each: every whole number of the range, else 256 levels."""
     low, high = value_range
     levels = np.arange(low, high + 1) if dtype.kind in "iu" else np.linspace(low, high, 256)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.errors import visible
 from ensemble.metrics import Estimate
@@ -76,8 +77,8 @@ class Mark(NamedTuple):
 
     shape: str
     kind: str
-    xs: np.ndarray
-    ys: np.ndarray
+    xs: NDArray
+    ys: NDArray
     name: str = ""
 
 
@@ -156,7 +157,7 @@ class Chart:
         return f"{head}{''.join(parts)}</svg>"
 
 
-def _path(xs: np.ndarray, ys: np.ndarray, are_dots: bool) -> str:
+def _path(xs: NDArray, ys: NDArray, are_dots: bool) -> str:
     """Commands of an SVG path through points, or of dots."""
     path, command = "", "M"
     for x, y in zip(xs.tolist(), ys.tolist(), strict=True):
@@ -204,7 +205,7 @@ def strip(found: Estimate, average: Estimate | None = None) -> str:
     return chart.svg()
 
 
-def image(pixels: np.ndarray, low: float, high: float) -> str:
+def image(pixels: NDArray, low: float, high: float) -> str:
     """An image [H, W, C] of values from low to high as a small picture in a data URL."""
     from PIL import Image
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from ensemble.report.evaluation import Evaluation
 from ensemble.report.findings import Finding, as_lines, find
-from ensemble.report.sections import sections_of
+from ensemble.report.sections import Results, sections_of
 
 _RULES = ("quality", "gain", "gain_nll", "impossible", "baseline", "several")
 """Rules of an evaluation that a training tells."""
@@ -20,7 +19,7 @@ _MAX_LOST = 1.0
 
 
 def training_findings(
-    results: Mapping[str, Any],
+    results: Results,
     evaluation: Evaluation | None,
     losses: Mapping[int, float],
     remedy: str,
@@ -77,7 +76,7 @@ def _no_gain(e: Evaluation, losses: Mapping[int, float], remedy: str) -> list[Fi
     return [Finding("no_better_than_constant", "warning", text, numbers)]
 
 
-def as_text(results: Mapping[str, Any], evaluation: Evaluation | None) -> str:
+def as_text(results: Results, evaluation: Evaluation | None) -> str:
     """The table of a run, its findings and its notes.
 
     Args:
