@@ -9,8 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from ensemble.metrics import Estimate, Metric
 from ensemble.report import charts, svg
 from ensemble.report.findings import SECTIONS, Finding, warnings_first
 from ensemble.report.svg import Chart, escaped
-from ensemble.report.table import Row, digits, percent, shown
+from ensemble.report.table import Row, cells, digits, parts, percent, shown
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
@@ -121,9 +120,9 @@ def _legend(chart: Chart) -> str:
 def _table(head: Iterable[str], rows: Iterable[Sequence[Cell]], kinds: Iterable[str] = ()) -> str:
     """A table; a row begins with its name."""
     body = ""
-    for (first, *cells), kind in zip(rows, kinds or itertools.repeat(""), strict=False):
+    for (first, *texts), kind in zip(rows, kinds or itertools.repeat(""), strict=False):
         body += f'<tr class="{kind}"><th>{escaped(first)}</th>'
-        for cell in cells:
+        for cell in texts:
             text, small = (cell, "") if isinstance(cell, str) else cell
             body += f"<td>{escaped(text)}<small>{escaped(small)}</small></td>"
         body += "</tr>"
@@ -132,30 +131,21 @@ def _table(head: Iterable[str], rows: Iterable[Sequence[Cell]], kinds: Iterable[
     return f'<div class="scroll" tabindex="0">{table}</div>' if body else ""
 
 
-def _estimate(found: Estimate, show: Callable[[Any], str]) -> tuple[str, str]:
-    """A number and its interval, which is empty if it is not known."""
-    ends = f"{show(found.low)} to {show(found.high)}" if found.is_known else ""
-    return show(found.value), ends
-
-
-def _cells(e: Evaluation, metrics: Mapping[str, Metric]) -> list[tuple[str, str]]:
-    return [_estimate(e.estimate(name), partial(shown, one=one)) for name, one in metrics.items()]
-
-
 def _cards(e: Evaluation) -> str:
     """The metrics of the table, each compared with the average member's."""
-    average, cards, metrics = e.table.values("member"), "", e.table.shown
-    for (name, one), (value, ends) in zip(metrics.items(), _cells(e, metrics), strict=True):
+    average, html, metrics = e.table.values("member"), "", e.table.shown
+    ours = cells(e.table.first("ensemble"), metrics)
+    for (name, one), (value, ends) in zip(metrics.items(), ours, strict=True):
         member = average.get(name)
         note = f"average {e.noun} {shown(member.value, one)}" if member else f"one {e.noun}"
         if name == "ece":  # It has no interval: chance alone raises it.
             ends = f"by chance up to {digits(e.ece_by_chance[0])}"
-        cards += (
+        html += (
             f'<div class="card"><h3>{escaped(one.title)}</h3><div class="number">{value}</div>'
             f'<div class="range">{ends}</div>{svg.strip(e.estimate(name), member)}'
             f"<p>{escaped(note)}</p></div>"
         )
-    return f'<div class="cards">{cards}</div>'
+    return f'<div class="cards">{html}</div>'
 
 
 # The sections.
@@ -196,12 +186,14 @@ def _scores(e: Evaluation) -> str:
         changes = {n: one["difference"] for n, one in found.items()}
         rows += [Row(name, "member", scores), Row(f"{name} - this run", "gain", changes)]
     titles = ["", *(one.title for one in metrics.values())]
-    cells = [(row.title, *e.table.cells(row)) for row in rows]
-    body = _panel("", "", _table(titles, cells, [row.kind for row in rows]))
+    texts = [(row.title, *cells(row, metrics)) for row in rows]
+    body = _panel("", "", _table(titles, texts, [row.kind for row in rows]))
     if e.targets:
         metrics = next(iter(e.targets.values())).table.shown
         titles = ["", *(one.title for one in metrics.values())]
-        each = [(name, *_cells(one, metrics)) for name, one in e.targets.items()]
+        each = [
+            (name, *cells(one.table.first("ensemble"), metrics)) for name, one in e.targets.items()
+        ]
         body += _panel("Targets", "Scores of the ensemble on each target.", _table(titles, each))
     return body
 
@@ -214,7 +206,7 @@ def _errors(e: Evaluation, shows_worst: bool = True) -> str:
     if e.is_classes and len(e.recall) > 2:
         worst = np.argsort([one.value for one in e.recall], kind="stable")[:_MAX_CLASSES]
         known = [c for c in worst if np.isfinite(e.recall[c].value)]
-        rows = [(_name(e.test.axis[c]), _estimate(e.recall[c], percent)) for c in known]
+        rows = [(_name(e.test.axis[c]), parts(e.recall[c], percent)) for c in known]
     note = "Share of each class that is found, worst first, with joint 95% intervals."
     found = _grid([charts.abstention(e)], _panel("Classes", note, _table(["", "recall"], rows)))
     return found + _worst(e) if shows_worst else found
@@ -273,7 +265,7 @@ def _shift(e: Evaluation) -> str:
         small = f'<div class="multiples">{figures}</div>{_legend(found[0])}'
         title = f"{e.metrics[name].title} under shift"
         body += _panel(title, "Against severity; 0 is the test split.", small)
-    rows = [[name, _estimate(one.auroc, "{:.3f}".format)] for name, one in e.detection.items()]
+    rows = [[name, parts(one.auroc, "{:.3f}".format)] for name, one in e.detection.items()]
     note = "AUROC of the total uncertainty, for telling them from test examples."
     return body + _panel("Out-of-distribution detection", note, _table((), rows))
 
@@ -286,14 +278,15 @@ def _about(e: Evaluation) -> str:
         for one in e.metrics.values()
     }
     rest = {name: one for name, one in e.metrics.items() if not one.in_table}
-    titles = [one.title for one in rest.values()]
-    parts = {
-        "Other metrics": _table((), zip(titles, _cells(e, rest), strict=True)),
+    texts = cells(e.table.first("ensemble"), rest)
+    rows = zip([one.title for one in rest.values()], texts, strict=True)
+    contents = {
+        "Other metrics": _table((), rows),
         "Definitions": _list(terms),
         "Configuration": _list(flatten(e.about.get("config", {}))),
     }
     body = "".join(f"<p>{escaped(one)}</p>" for one in e.about.get("notes", ()))
-    for title, content in parts.items():
+    for title, content in contents.items():
         if content:
             body += f"<details><summary>{title}</summary>{content}</details>"
     return body

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,24 +47,24 @@ class Table(NamedTuple):
     members: Mapping[str, list[float]]
     over: str
 
+    def first(self, kind: str) -> Row:
+        """The first row of a kind; without values if there is none."""
+        return next((one for one in self.rows if one.kind == kind), Row("", kind, {}))
+
     def values(self, kind: str) -> Mapping[str, Estimate]:
         """Estimates of the first row of a kind; empty if there is none."""
-        return next((one.values for one in self.rows if one.kind == kind), {})
+        return self.first(kind).values
 
     @property
     def shown(self) -> dict[str, Metric]:
         """The metrics that the table shows."""
         return {name: one for name, one in self.metrics.items() if one.in_table}
 
-    def cells(self, row: Row) -> list[tuple[str, str]]:
-        """Texts of the values of a row and of their intervals."""
-        return [_cell(row.values.get(name), one, row.kind) for name, one in self.shown.items()]
-
     def text(self) -> str:
         """For a terminal."""
         lines = [["", *(one.title for one in self.shown.values())]]
         for row in self.rows:
-            values, intervals = zip(*self.cells(row), strict=True)
+            values, intervals = zip(*cells(row, self.shown), strict=True)
             lines.append([row.title, *values])
             if row.kind in ("ensemble", "gain"):
                 lines.append(["  95% interval", *intervals])
@@ -158,13 +159,20 @@ def shown(value: float | None, one: Metric, signed: bool = False) -> str:
     return percent(value, 2, signed) if one.unit == "share" else digits(value, signed)
 
 
-def _cell(found: Estimate | None, one: Metric, kind: str) -> tuple[str, str]:
-    """A value and its interval, if it has any; differences of shares are in points."""
+def parts(found: Estimate | None, show: Callable[[Any], str]) -> tuple[str, str]:
+    """Texts of a number, which may be missing, and of its interval, which may be unknown."""
     if found is None:
         return "", ""
-    is_gain = kind == "gain"
-    value, *ends = (shown(number, one, is_gain) for number in found)
-    interval = " to ".join(ends) if found.is_known and kind in ("ensemble", "gain") else ""
-    if is_gain:
-        return value.replace("%", " pts"), interval.replace("%", "")
-    return value, interval
+    ends = f"{show(found.low)} to {show(found.high)}" if found.is_known else ""
+    return show(found.value), ends
+
+
+def cells(row: Row, metrics: Mapping[str, Metric]) -> list[tuple[str, str]]:
+    """Texts of the values of a row and of their intervals; differences of shares are in points."""
+    is_gain, found = row.kind == "gain", []
+    for name, one in metrics.items():
+        value, ends = parts(row.values.get(name), partial(shown, one=one, signed=is_gain))
+        if is_gain:
+            value, ends = value.replace("%", " pts"), ends.replace("%", "")
+        found.append((value, ends if is_gain or row.kind == "ensemble" else ""))
+    return found
