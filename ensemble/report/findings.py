@@ -160,6 +160,34 @@ def _by_value(item: tuple[Any, Estimate]) -> float:
     return item[1].value
 
 
+def _extreme(
+    found: Mapping[str, Estimate],
+    toward: int,
+    said: Said,
+    otherwise: Said | None = None,
+    bound: float = 0.0,
+    other_bound: float = 0.0,
+) -> Findings:
+    """Finding on the most extreme of several estimates, which are tested together, or on all.
+
+    Args:
+        found: Estimates by name; the text may have the `{name}`.
+        toward: 1: the largest is the most extreme, -1: the smallest.
+        said: Said if its interval lies beyond the bound.
+        otherwise: Said if all intervals lie on this side of the other bound.
+        bound: Of the most extreme one.
+        other_bound: Of all.
+    """
+    if not found:
+        return
+    beyond, within = (Estimate.above, Estimate.below)[::toward]
+    name, one = max(found.items(), key=lambda item: toward * item[1].value)
+    if beyond(one, bound):
+        yield _finding(*said, one, name=name)
+    elif otherwise and all(within(one, other_bound) for one in found.values()):
+        yield _finding(*otherwise)
+
+
 # How good is it?
 
 
@@ -218,17 +246,12 @@ def baseline(e: Evaluation) -> Findings:
 
 
 def weak_class(e: Evaluation) -> Findings:
-    """Classes that are found significantly less often than the average one."""
-    if not e.is_classes or len(e.recall) < 3:
-        return
-    accuracy = e.estimate("accuracy").value
-    weak = {c: one for c, one in enumerate(e.recall) if one.below(accuracy)}
-    if weak:
-        c, one = min(weak.items(), key=_by_value)
-        text = "Class {label!r} is found least often: {percent} of its examples."
-        if others := len(weak) - 1:
-            text += f" {others} other classes are below average too."
-        yield _warning(text, one, label=e.test.axis[c])
+    """The class that is found least often, if significantly less than the average one."""
+    if e.is_classes and len(e.recall) > 2:
+        recall = {str(e.test.axis[c]): one for c, one in enumerate(e.recall) if one.is_known}
+        text = "Class {name!r} is found least often: {percent} of its examples."
+        accuracy = e.estimate("accuracy").value
+        yield from _extreme(recall, -1, ("warning", text), bound=accuracy)
 
 
 # Can its uncertainty be trusted?
@@ -327,11 +350,9 @@ def guarantee(e: Evaluation) -> Findings:
     """The least of three error rates that the calibration split proves."""
     for most in (0.01, 0.02, 0.05) if e.is_classes else ():
         if answers := e.answers(Rule(MAX_ERROR, most)):
-            said, rest = _info, "if it answers {coverage:.1%} of examples."
-            if answers.coverage == 1:
-                said, rest = _good, "without abstaining."
-            text = "At most {max_error:.0%} of its answers are wrong, with 95% confidence, "
-            yield said(text + rest, max_error=most, coverage=answers.coverage)
+            text = "At most {max_error:.0%} of its answers are wrong, with 95% confidence, if it "
+            text += "answers {coverage:.1%} of examples."
+            yield _info(text, max_error=most, coverage=answers.coverage)
             return
 
 
@@ -372,14 +393,13 @@ def more_members(e: Evaluation) -> Findings:
 
 def harmful_member(e: Evaluation) -> Findings:
     """A member without which the ensemble is better; all are tested together."""
-    if e.without_each is None:
-        return
-    whole, level = e.metrics[e.proper].terms(e.test, e.y), joint(e.test.num_members)
-    found = dict(enumerate(e.interval(whole - one, level=level) for one in e.without_each))
-    member, one = max(found.items(), key=_by_value)
-    if one.above(SMALL / 10 * abs(e.estimate(e.proper).value)):
-        text = "Without {noun} {member} the {proper} is {number} lower: look at its training."
-        yield _warning(text, one, member=member)
+    if e.without_each is not None:
+        whole, level = e.metrics[e.proper].terms(e.test, e.y), joint(e.test.num_members)
+        each = [e.interval(whole - one, level=level) for one in e.without_each]
+        found = {str(k): one for k, one in enumerate(each)}
+        text = "Without {noun} {name} the {proper} is {number} lower: look at its training."
+        least = SMALL / 10 * abs(e.estimate(e.proper).value)
+        yield from _extreme(found, 1, ("warning", text), bound=least)
 
 
 # What does it do on other inputs?
@@ -388,39 +408,30 @@ def harmful_member(e: Evaluation) -> Findings:
 def shift_costs(e: Evaluation) -> Findings:
     """The shift that costs most at the middle severity, or that none costs much."""
     metric, changes = e.metrics[e.headline], {k: one.change for k, one in e.shifts.items()}
-    rises, worst = metric.better < 0, max if metric.better < 0 else min
-    bad = {k: one for k, one in changes.items() if (one.above() if rises else one.below())}
-    if bad:
-        kind, one = worst(bad.items(), key=_by_value)
-        size = "{points} points" if metric.unit == "share" else "{size}"
-        text = f"Under {{shift}} at severity 3 {_title(metric)} {'rises' if rises else 'falls'} by "
-        yield _warning(f"{text}{size}, most among {len(changes)} shifts.", one, shift=kind)
-    elif changes and not rises and all(one.above(-MARGIN) for one in changes.values()):
-        yield _good(f"None of {len(changes)} shifts costs 2 points of accuracy at severity 3.")
+    size, verb = ("{points} points", "falls") if metric.unit == "share" else ("{size}", "rises")
+    text = f"Under {{name}} at severity 3 {_title(metric)} {verb} by {size}, most among "
+    said, few = ("warning", f"{text}{len(changes)} shifts."), None
+    if metric.better > 0:
+        text = f"None of {len(changes)} shifts costs 2 points of accuracy at severity 3."
+        few = "good", text
+    yield from _extreme(changes, -metric.better, said, few, 0, -MARGIN)
 
 
 def shift_overconfidence(e: Evaluation) -> Findings:
     """Whether confidence falls with accuracy."""
     found = {k: one.overconfidence for k, one in e.shifts.items() if one.overconfidence}
-    if found:
-        kind, one = max(found.items(), key=_by_value)
-        text = "Under {shift} at severity 3 it is overconfident by {points} points: do not trust "
-        if one.above(MARGIN):
-            yield _warning(f"{text}its confidence there.", one, shift=kind)
-        elif all(one.below(MARGIN) for one in found.values()):
-            yield _good(f"Under none of {len(found)} shifts is it overconfident at severity 3.")
+    text = "Under {name} at severity 3 it is overconfident by {points} points: do not trust its "
+    good = f"Under none of {len(found)} shifts is it overconfident at severity 3."
+    said = "warning", f"{text}confidence there."
+    yield from _extreme(found, 1, said, ("good", good), MARGIN, MARGIN)
 
 
 def shift_gain(e: Evaluation) -> Findings:
     """Whether averaging still helps under shift."""
-    better, gains = e.metrics[e.headline].better, {k: one.gain for k, one in e.shifts.items()}
-    if not gains or e.test.num_members == 1:
-        return
-    helps, hurts = (Estimate.above, Estimate.below)[::better]
-    if all(helps(one) for one in gains.values()):
-        yield _good(f"Averaging helps under all {len(gains)} shifts, too.")
-    for kind in [kind for kind, one in gains.items() if hurts(one)][:1]:
-        yield _warning("Averaging hurts under {shift} at severity 3.", gains[kind], shift=kind)
+    gains = {k: one.gain for k, one in e.shifts.items() if e.test.num_members > 1}
+    good = f"Averaging helps under all {len(gains)} shifts, too."
+    said = "warning", "Averaging hurts under {name} at severity 3."
+    yield from _extreme(gains, -e.metrics[e.headline].better, said, ("good", good))
 
 
 def detection(e: Evaluation) -> Findings:
