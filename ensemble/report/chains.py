@@ -100,8 +100,10 @@ def _faults(results: Results, posterior: Results) -> Iterator[Finding]:
         # The variance grows with the sixth power of the step size.
         known = max(_SHORT_ENOUGH, np.nan_to_num(variance or 0, posinf=0))
         lower = size * min(0.5, (_SHORT_ENOUGH / known) ** (1 / 6))
-        text = "The step size is too long, and num_warmup=0 tunes none: lower "
-        text += f"config.sampler.step_size={size:g} to {lower:.2g} in a new workdir."
+        text = (
+            "The step size is too long, and num_warmup=0 tunes none: lower "
+            f"config.sampler.step_size={size:g} to {lower:.2g} in a new workdir."
+        )
         yield warning("step_too_long", text, step_size=size, suggested=lower)
     elif number:
         remedy = _own(results, DIVERGENT) or "Raise config.sampler.target_accept to 0.95."
@@ -112,14 +114,18 @@ def _faults(results: Results, posterior: Results) -> Iterator[Finding]:
     sizes = zip(results["active_members"], posterior.get("step_size") or (), strict=False)
     lost = [str(k) for k, size in sizes if not 0 < (size or 0) < np.inf]
     if lost and posterior.get("num_warmup"):
-        text = f"The warm-up found no step size for chains {', '.join(lost)}, which do not move. "
-        text += "Raise config.sampler.num_warmup in a new workdir."
+        text = (
+            f"The warm-up found no step size for chains {', '.join(lost)}, which do not move. "
+            "Raise config.sampler.num_warmup in a new workdir."
+        )
         yield warning("step_not_found", text, chains=len(lost))
     rates = np.asarray(results.get("ladder", {}).get("swap_rates", 1.0))
     if rates.min() < _RARE_SWAPS and posterior["num_samples"] >= _MIN_SWAPPED:
         chain, place = np.unravel_index(np.argmin(rates), rates.shape)
-        text = f"Replicas {place} and {place + 1} of chain {chain} swapped in {rates.min():.1%} of "
-        text += "attempts: raise config.parallel_tempering.num_replicas."
+        text = (
+            f"Replicas {place} and {place + 1} of chain {chain} swapped in {rates.min():.1%} of "
+            "attempts: raise config.parallel_tempering.num_replicas."
+        )
         yield warning("swaps", text, swap_rate=float(rates.min()))
 
 

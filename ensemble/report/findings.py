@@ -100,6 +100,7 @@ def _words(e: Evaluation, numbers: Mapping[str, Any]) -> dict[str, Any]:
         "proper": _title(e.metrics[e.proper]),
         "sets": "sets" if e.is_classes else "intervals",
         "errors": "errors" if e.is_classes else "large errors",
+        "what": "temperature" if e.is_classes else "scale factor",
     }
     if "value" in numbers:
         known = [numbers[one] for one in Estimate._fields if numbers[one] is not None]
@@ -280,25 +281,29 @@ def calibration_by_level(e: Evaluation) -> Findings:
         return
     (chance, p_value), one = e.ece_by_chance, e.estimate("overconfidence")
     if p_value <= DOUBTED and one.is_known and not (one.above() or one.below()):
-        text = "Confidence is right on average, not at every level: ECE is {ece:.4f}, and chance "
-        text += "seldom exceeds {by_chance:.4f}."
+        text = (
+            "Confidence is right on average, not at every level: ECE is {ece:.4f}, and chance "
+            "seldom exceeds {by_chance:.4f}."
+        )
         yield _warning(text, ece=e.estimate("ece").value, by_chance=chance, p_value=p_value)
 
 
 def pit(e: Evaluation) -> Findings:
     """Uniformity of the PIT, by an exact test at 1%."""
     if e.test.kind in ("numbers", "counts") and e.groups is None and e.pit[1] <= DOUBTED:
-        text = "The predicted distributions have the wrong shape: their PIT is not uniform "
-        text += "(distance {distance:.3f}, p = {p_value:.2g})."
+        text = (
+            "The predicted distributions have the wrong shape: their PIT is not uniform (distance "
+            "{distance:.3f}, p = {p_value:.2g})."
+        )
         yield _warning(text, distance=e.pit[0], p_value=e.pit[1])
 
 
 def factor(e: Evaluation) -> Findings:
     """One temperature, or factor of the scale, by folds of the calibration split."""
-    one, what = e.factor_gain, "temperature" if e.is_classes else "scale factor"
+    one = e.factor_gain
     if one and one.below():
-        text = f"A {what} of {{factor:.2f}} lowers the NLL by {{size}} on held-out examples: "
-        yield _warning(f"{text}calibrate it.", one, factor=e.factor)
+        text = "A {what} of {factor:.2f} lowers the NLL by {size} on held-out examples: calibrate."
+        yield _warning(text, one, factor=e.factor)
     elif one and one.above(-SMALL):
         text = f"Calibration is not needed: it would lower the NLL by less than {SMALL:g} nats."
         yield _good(text, one, factor=e.factor)
@@ -350,8 +355,10 @@ def guarantee(e: Evaluation) -> Findings:
     """The least of three error rates that the calibration split proves."""
     for most in (0.01, 0.02, 0.05) if e.is_classes else ():
         if answers := e.answers(Rule(MAX_ERROR, most)):
-            text = "At most {max_error:.0%} of its answers are wrong, with 95% confidence, if it "
-            text += "answers {coverage:.1%} of examples."
+            text = (
+                "At most {max_error:.0%} of its answers are wrong, with 95% confidence, if it "
+                "answers {coverage:.1%} of examples."
+            )
             yield _info(text, max_error=most, coverage=answers.coverage)
             return
 
@@ -363,8 +370,11 @@ def confident_errors(e: Evaluation) -> Findings:
     sure = e.test.confidence >= 0.99
     number, expected = int((e.wrong & sure).sum()), float((1 - e.test.confidence)[sure].sum())
     if number >= 3 and special.pdtrc(number - 1, expected) <= DOUBTED:
-        text = "It was wrong {count} times with a confidence above 99%, where {expected:.1f} are "
-        yield _warning(f"{text}expected: look at these first.", count=number, expected=expected)
+        text = (
+            "It was wrong {count} times with a confidence above 99%, where {expected:.1f} are "
+            "expected: look at these first."
+        )
+        yield _warning(text, count=number, expected=expected)
 
 
 # What do its members bring?
@@ -377,9 +387,11 @@ def agreement(e: Evaluation) -> Findings:
     right, agree = ~e.wrong, (e.test.votes == e.test.votes[0]).all(axis=0)
     if min(agree.sum(), (~agree).sum()) >= _FEW:
         one, elsewhere = e.interval(right, agree, bounds=(0, 1)), float(right[~agree].mean())
-        text = "Where all {noun}s agree, on {share:.0%} of examples, {percent} are right; "
+        text = (
+            "Where all {noun}s agree, on {share:.0%} of examples, {percent} are right; elsewhere "
+            "{elsewhere:.1%}."
+        )
         if one.above(e.estimate("accuracy").value):
-            text += "elsewhere {elsewhere:.1%}."
             yield _info(text, one, share=float(agree.mean()), elsewhere=elsewhere)
 
 
@@ -409,21 +421,24 @@ def shift_costs(e: Evaluation) -> Findings:
     """The shift that costs most at the middle severity, or that none costs much."""
     metric, changes = e.metrics[e.headline], {k: one.change for k, one in e.shifts.items()}
     size, verb = ("{points} points", "falls") if metric.unit == "share" else ("{size}", "rises")
-    text = f"Under {{name}} at severity 3 {_title(metric)} {verb} by {size}, most among "
-    said, few = ("warning", f"{text}{len(changes)} shifts."), None
-    if metric.better > 0:
-        text = f"None of {len(changes)} shifts costs 2 points of accuracy at severity 3."
-        few = "good", text
-    yield from _extreme(changes, -metric.better, said, few, 0, -MARGIN)
+    text = (
+        f"Under {{name}} at severity 3 {_title(metric)} {verb} by {size}, most among "
+        f"{len(changes)} shifts."
+    )
+    good = "good", f"None of {len(changes)} shifts costs 2 points of accuracy at severity 3."
+    few = good if metric.better > 0 else None
+    yield from _extreme(changes, -metric.better, ("warning", text), few, 0, -MARGIN)
 
 
 def shift_overconfidence(e: Evaluation) -> Findings:
     """Whether confidence falls with accuracy."""
     found = {k: one.overconfidence for k, one in e.shifts.items() if one.overconfidence}
-    text = "Under {name} at severity 3 it is overconfident by {points} points: do not trust its "
+    text = (
+        "Under {name} at severity 3 it is overconfident by {points} points: do not trust its "
+        "confidence there."
+    )
     good = f"Under none of {len(found)} shifts is it overconfident at severity 3."
-    said = "warning", f"{text}confidence there."
-    yield from _extreme(found, 1, said, ("good", good), MARGIN, MARGIN)
+    yield from _extreme(found, 1, ("warning", text), ("good", good), MARGIN, MARGIN)
 
 
 def shift_gain(e: Evaluation) -> Findings:
@@ -440,12 +455,17 @@ def detection(e: Evaluation) -> Findings:
     if not found:
         return
     name, one = min(found.items(), key=_by_value)
-    bad = "It is surer of {inputs} than of test examples (AUROC {auroc}): its uncertainty does not "
-    above = "info", "Of the other inputs, it reveals {inputs} least well (AUROC {auroc})."
+    bad = (
+        "It is surer of {inputs} than of test examples (AUROC {auroc}): its uncertainty does not "
+        "reveal them."
+    )
+    above = (
+        "info",
+        "Of the other inputs, its uncertainty reveals {inputs} least well (AUROC {auroc}).",
+    )
     if one.above(0.95):
-        text = "Its uncertainty reveals other inputs; hardest is {inputs} (AUROC {auroc})."
-        above = "good", text
-    yield from _judged(one, above, ("warning", f"{bad}reveal them."), bound=0.5, inputs=name)
+        above = "good", "Its uncertainty reveals other inputs; hardest is {inputs} (AUROC {auroc})."
+    yield from _judged(one, above, ("warning", bad), bound=0.5, inputs=name)
 
 
 # Compared with others.
