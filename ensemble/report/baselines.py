@@ -38,7 +38,8 @@ def baselines(
         Predictives by title for each target, the simplest first: a constant; of numbers, linear
         regression with normal noise; of rows split by time, the value of the row before.
     """
-    number, learned = source.sizes[split], source.targets("train")
+    number = source.sizes[split]
+    learned = source.targets("train")
     if p.kind == "classes":
         counts = np.bincount(learned, minlength=p.log_probs.shape[-1]) + 1.0
         log_probs = np.broadcast_to(np.log(counts / counts.sum()), (1, number, len(counts)))
@@ -80,11 +81,13 @@ def linear_regression(source: Source, split: str) -> Normals | None:
 
     Returns None of too many columns, or too few rows for them.
     """
-    num_columns, num_rows = int(np.prod(source.input_shape)), source.sizes["train"]
+    num_columns = int(np.prod(source.input_shape))
+    num_rows = source.sizes["train"]
     if num_columns > MAX_COLUMNS:
         return None
     rows = in_memory(source, "train").inputs.reshape(num_rows, -1).astype(np.float64)
-    centre, scale = rows.mean(axis=0), rows.std(axis=0)
+    centre = rows.mean(axis=0)
+    scale = rows.std(axis=0)
     scale[scale == 0] = 1
 
     def design(inputs: NDArray) -> NDArray:

@@ -13,9 +13,11 @@ from ensemble.report.findings import Finding
 from ensemble.report.sections import DIVERGENT, MODES, SLOW, Results, sections_of
 
 _IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
-_RARE_SWAPS, _MIN_SWAPPED = 0.1, 20
+_RARE_SWAPS = 0.1
+_MIN_SWAPPED = 20
 """Share of swaps between neighbours of a ladder, and draws from which on it is judged."""
-_TOO_LONG, _SHORT_ENOUGH = 1.0, 0.1
+_TOO_LONG = 1.0
+_SHORT_ENOUGH = 0.1
 """Nats^2 per step and parameter of a fixed step size: above the first, networks predict worse."""
 
 
@@ -43,12 +45,14 @@ def _agreement(results: Results, posterior: Results) -> Iterator[Finding]:
     rhat, ess, chance = numbers = [posterior.get(key) for key in keys]
     who = plural(len(results["active_members"]), "chain")
     draws = f"{who} of {plural(posterior['num_samples'], 'draw')}"
-    level, text = "warning", f"R-hat is not known: {draws} are too few, or do not move."
+    level = "warning"
+    text = f"R-hat is not known: {draws} are too few, or do not move."
     if np.isfinite(np.array([rhat, ess], float)).all():
         verdict = judge_chains(rhat, least_ess(posterior), chance)
         measured = f"R-hat is up to {rhat:.3f}, bulk ESS from {ess:,.0f}."
         if verdict == AGREE:
-            level, text = "good", f"Its {draws} agree: {measured}"
+            level = "good"
+            text = f"Its {draws} agree: {measured}"
         else:
             text = f"Its {who} {verdict}: {measured} {_advice(results, posterior, verdict)}"
     names = ("rhat", "ess_bulk", "rhat_by_chance")
@@ -94,7 +98,8 @@ def _faults(results: Results, posterior: Results) -> Iterator[Finding]:
     def warning(code: str, text: str, **numbers: Any) -> Finding:
         return Finding(code, "warning", text, numbers)
 
-    variance, number = posterior.get("energy_variance"), posterior.get("divergences")
+    variance = posterior.get("energy_variance")
+    number = posterior.get("divergences")
     if _is_too_long(results, posterior):
         size = results["config"]["sampler"]["step_size"]
         # The variance grows with the sixth power of the step size.
@@ -131,8 +136,10 @@ def _faults(results: Results, posterior: Results) -> Iterator[Finding]:
 
 def _worth(posterior: Results, ladder: Results) -> Iterator[Finding]:
     """What a posterior is worth: predictions, bias, temperature and evidence."""
-    predictive, error = posterior.get("predictive") or {}, ladder.get("log_evidence_error")
-    ends, temperature = predictive.get("nll_interval"), posterior.get("temperature", 1)
+    predictive = posterior.get("predictive") or {}
+    error = ladder.get("log_evidence_error")
+    ends = predictive.get("nll_interval")
+    temperature = posterior.get("temperature", 1)
     of_nll = f", and the Monte Carlo error of their NLL {np.ptp(ends) / 2:.4f}" if ends else ""
     within = "" if error is None else f" +- {error:.2f}"
     for code, value, text in (

@@ -17,10 +17,17 @@ from ensemble.report.svg import Axis, Chart, span
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
-_TALL, _SMALL, _TINY = (400, 320), (310, 230), (200, 150)
-_MAX_ROWS, _MAX_RANKED, _MAX_CHAINS, _MAX_POINTS = 200, 20, 8, 1000
-_MAX_DIMENSIONS, _MAX_COUNTS = 12, 20
-_NUM_BINS, _MIN_WORTH_OF_BIN = 20, 5
+_TALL = (400, 320)
+_SMALL = (310, 230)
+_TINY = (200, 150)
+_MAX_ROWS = 200
+_MAX_RANKED = 20
+_MAX_CHAINS = 8
+_MAX_POINTS = 1000
+_MAX_DIMENSIONS = 12
+_MAX_COUNTS = 20
+_NUM_BINS = 20
+_MIN_WORTH_OF_BIN = 5
 
 
 def shorten(name: str, most: int = 12) -> str:
@@ -73,7 +80,8 @@ def _bins(of: Sequence[Any], y: NDArray) -> NDArray:
     """[6, K]: place, size, confidence, accuracy and its interval of filled bins, pooled."""
     confidence = np.concatenate([p.confidence for p in of])
     hit = np.concatenate([functions.accuracy(p, y) for p in of])
-    places, found = np.minimum((confidence * 10 - 1e-12).astype(int), 9), []
+    places = np.minimum((confidence * 10 - 1e-12).astype(int), 9)
+    found = []
     for i in np.unique(places):
         some = places == i
         found.append((i, some.sum(), confidence[some].mean(), *interval(hit[some], bounds=(0, 1))))
@@ -84,7 +92,8 @@ def coverage(e: Evaluation) -> Chart:
     """Share of targets in central intervals against their level, by the PIT."""
     note = "On the diagonal, intervals hold as many targets as their level says."
     chart = _unit("Coverage", "level of the interval", "targets inside", note)
-    levels, far = np.linspace(0.05, 0.95, 19), 2 * np.abs(e.test.pit(e.y) - 0.5)
+    levels = np.linspace(0.05, 0.95, 19)
+    far = 2 * np.abs(e.test.pit(e.y) - 0.5)
     each = [interval(far <= level, e.groups, bounds=(0, 1)) for level in levels]
     share, low, high = np.array(each, float).T
     chart.band("band", levels, low, high, "95% interval")
@@ -97,7 +106,8 @@ def predictions(e: Evaluation) -> Chart:
     level, *ends = widest(e.test)
     some = np.random.default_rng(0).permutation(len(e.y))[:_MAX_ROWS]
     low, high, y, median = (np.asarray(one, float)[some] for one in (*ends, e.y, e.test.median))
-    axis, percent = span([low, high, y]), f"{100 * level:g}% interval"
+    axis = span([low, high, y])
+    percent = f"{100 * level:g}% interval"
     note = f"Targets outside their {percent} are orange."
     x = Axis(f"predicted median and {percent}", axis)
     chart = Chart("Predictions and targets", x, Axis("target", axis), note, _TALL)
@@ -147,12 +157,15 @@ def abstention(e: Evaluation) -> Chart:
 
 def sizes(e: Evaluation) -> list[Chart]:
     """Scores against the number of members; dots are single members."""
-    charts, xs = [], list(e.sizes) if e.test.num_members > 1 else []
+    charts = []
+    xs = list(e.sizes) if e.test.num_members > 1 else []
     ticks = [(x, str(x)) for x in xs if x in (1, 2, 4, 8, 16, 32, max(xs))]
     for name in {e.headline: None, e.proper: None} if xs else ():
-        one, members = e.metrics[name], e.table.members[name]
+        one = e.metrics[name]
+        members = e.table.members[name]
         y = Axis(one.title + " (nats)" * (one.unit == "nats"), is_share=one.unit == "share")
-        x, title = Axis(f"number of {e.noun}s", ticks=ticks), f"{one.title} by number of {e.noun}s"
+        x = Axis(f"number of {e.noun}s", ticks=ticks)
+        title = f"{one.title} by number of {e.noun}s"
         chart = Chart(title, x, y, f"Dots are single {e.noun}s.")
         chart.add("dots", "single", np.ones(len(members)), members, f"single {e.noun}s")
         ys = [each[name] for each in e.sizes.values()]
@@ -169,7 +182,8 @@ def shifts(e: Evaluation, name: str) -> list[Chart]:
     }
     y = Axis(is_share=e.metrics[name].unit == "share")
     y = y.fitted([values for pair in curves.values() for values in pair])
-    xs, charts = np.arange(6), []
+    xs = np.arange(6)
+    charts = []
     for kind, (ours, member) in curves.items():
         chart = Chart(kind, Axis(), y, size=_TINY)
         chart.band("band", xs, *ours[1:])
@@ -245,7 +259,8 @@ def chains_of(
         "step_size": "step size",
     }
     traces = {title: scalars[name] for name, title in names.items() if name in scalars}
-    worst, ranks = str(found["rhat_worst"]), {}
+    worst = str(found["rhat_worst"])
+    ranks = {}
     numbers = np.array([found["rhat_max"], found["ess_bulk_min"]], float)
     drawn = scalars.get(worst, scalars.get(f"value:{worst}"))
     if drawn is not None and np.isfinite(numbers).all():  # Of draws enough.
@@ -304,7 +319,8 @@ def rank(name: str, values: NDArray, r_hat: float, ess: float) -> Chart:
         Axis(f"draws of {shorten(name, 20)} by rank, relative"),
         size=_SMALL,
     )
-    low, high = max(1 - width, 0), 1 + width
+    low = max(1 - width, 0)
+    high = 1 + width
     chart.band("count", (0, 1), (low, low), (high, high), "99% of agreeing chains")
     _add_chains(chart, edges, np.repeat(shares[np.sort(farthest)], 2, axis=1))
     return chart
@@ -351,7 +367,8 @@ def marginals(edges: NDArray, cdf: NDArray) -> list[Chart]:
     """
     charts = []
     for d, (xs, shares) in enumerate(zip(edges[:_MAX_DIMENSIONS], cdf, strict=False)):
-        heights, around = np.repeat(np.diff(shares) / np.diff(xs), 2), np.repeat(xs, 2)[1:-1]
+        heights = np.repeat(np.diff(shares) / np.diff(xs), 2)
+        around = np.repeat(xs, 2)[1:-1]
         y = Axis("density", (0, 1.05 * float(heights.max()) or 1))
         chart = Chart(f"Density of dimension {d}", Axis(f"dimension {d}"), y, size=_SMALL)
         chart.band("band", around, 0 * heights, heights)

@@ -98,7 +98,8 @@ def evaluate(
             directory.mkdir(parents=True, exist_ok=True)
         predicted = other_inputs.predict(run, inputs, directory / "predictions", show_progress)
         about = _about(run, [*run.notes, *notes])
-        held, source = run.predicted("calibration"), run.dataset
+        held = run.predicted("calibration")
+        source = run.dataset
         evaluation = Evaluation(
             p,
             y,
@@ -132,7 +133,9 @@ def _others(
     Raises:
         InputError: A run that was asked for cannot be compared.
     """
-    found, notes, start = {}, [], str(run.config.get("init_from", PRIOR))
+    found = {}
+    notes = []
+    start = str(run.config.get("init_from", PRIOR))
     is_posterior = "num_chains" in run.config and "selection" not in run.results
     is_asked = os.path.abspath(start) in map(os.path.abspath, workdirs)
     starts = [] if is_asked or not is_posterior or start in STARTS or is_file(start) else [start]
@@ -152,7 +155,9 @@ def _others(
 
 def _check_comparable(run: EvaluatedRun, other: EvaluatedRun) -> None:
     """Refuses runs that predict other targets, or were tested on other examples."""
-    here, (ours, y, _), (theirs, z, _) = f"--compare={other.work.path}", run.test, other.test
+    here = f"--compare={other.work.path}"
+    ours, y, _ = run.test
+    theirs, z, _ = other.test
     if len({p.kind.replace("counts", "numbers") for p in (ours, theirs)}) > 1:
         raise InputError(
             f"{here} predicts {theirs.kind}, {run.work.path} {ours.kind}; compare classes with "
@@ -189,7 +194,8 @@ def _chains(run: EvaluatedRun) -> dict[str, Any] | None:
 def _about(run: EvaluatedRun, notes: Sequence[str]) -> dict[str, Any]:
     """Particulars of the run, for report.json and for the page."""
     p, y, members = run.test
-    name, method = str(run.description["name"]), run.config["method"].replace("_", " ")
+    name = str(run.description["name"])
+    method = run.config["method"].replace("_", " ")
     facts = [plural(p.num_members, run.noun), method, name, f"{len(y):,} test examples"]
     if not run.is_finished:
         facts.append(f"in training, step {run.step:,}")

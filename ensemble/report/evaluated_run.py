@@ -57,15 +57,19 @@ class EvaluatedRun:
         data: Any = None,
         num_devices: int | None = None,
     ):
-        self.work, self.why_no_data = Workdir(workdir), ""
-        self._data, self._num_devices = data, num_devices
+        self.work = Workdir(workdir)
+        self.why_no_data = ""
+        self._data = data
+        self._num_devices = num_devices
         startup.configure(num_devices)
         check_is_workdir(self.work)
         self.results = self.work.read_report()
         if self.is_finished:
-            self.config, self.description = self.results["config"], self.results["dataset"]
+            self.config = self.results["config"]
+            self.description = self.results["dataset"]
         else:
-            self.config, self.description = self._restored.config, self._restored.description
+            self.config = self._restored.config
+            self.description = self._restored.description
         if why := trait("task", self.config["task"], "why_not_evaluated"):
             raise InputError(f"{self.work.path} {why}")
         self.data_dir = data_dir or self.config["data_dir"]
@@ -148,7 +152,8 @@ class EvaluatedRun:
         Raises:
             InputError: They have changed since the run.
         """
-        config, table = self.config, table_keys(self.config)
+        config = self.config
+        table = table_keys(self.config)
         request = Request(
             data_dir=self.data_dir,
             seed=config["seed"],

@@ -212,12 +212,14 @@ class Evaluation:
     def against(self, p: Predictive, name: str, level: float = LEVEL) -> Estimate:
         """A metric of another predictive of the same rows - the ensemble's, paired."""
         one = self.metrics[name]
-        ours, theirs = one.terms(self.test, self.y), one.terms(p, self.y)
+        ours = one.terms(self.test, self.y)
+        theirs = one.terms(p, self.y)
         return one.difference(ours, theirs, self.groups, level)
 
     def shared(self, p: Predictive) -> list[str]:
         """Metrics that both have: a density has no NLL comparable to a probability's."""
-        is_alike, theirs = (self.test.kind == "counts") == (p.kind == "counts"), metrics_of(p)
+        is_alike = (self.test.kind == "counts") == (p.kind == "counts")
+        theirs = metrics_of(p)
         if list(self.test.axis) != list(p.axis):
             theirs.pop("pinball", None)
         return [
@@ -321,7 +323,8 @@ class Evaluation:
     @cached_property
     def recall(self) -> list[Estimate]:
         """Recall of each class, [C]; intervals of all hold together."""
-        number, hit = self.test.log_probs.shape[-1], functions.accuracy(self.test, self.y)
+        number = self.test.log_probs.shape[-1]
+        hit = functions.accuracy(self.test, self.y)
         how: dict[str, Any] = {"bounds": (0, 1), "level": joint(number)}
         return [self.interval(hit, self.y == c, **how) for c in range(number)]
 
@@ -330,7 +333,8 @@ class Evaluation:
     @cached_property
     def sizes(self) -> dict[int, dict[str, float]]:
         """Mean metrics of ensembles of 1..M members, over windows that count all members alike."""
-        number, found = self.test.num_members, dict[int, dict[str, float]]()
+        number = self.test.num_members
+        found = dict[int, dict[str, float]]()
         sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, number - 1, number} & {*range(1, number + 1)}
         for size in sorted(sizes):
             starts = range(number if size < number else 1)
@@ -358,7 +362,8 @@ class Evaluation:
         """
         if self.without_each is None or self.test.weights is not None:
             return None
-        number, whole = self.test.num_members, self.metrics[self.proper].terms(self.test, self.y)
+        number = self.test.num_members
+        whole = self.metrics[self.proper].terms(self.test, self.y)
         fall = self.without_each.mean(axis=0) - whole
         return self.interval(fall * (number - 1) / (number + 1))
 
@@ -367,11 +372,15 @@ class Evaluation:
     @cached_property
     def shifts(self) -> dict[str, Shift]:
         """By kind."""
-        metrics, y, one = self.metrics, self.y, self.metrics[self.headline]
+        metrics = self.metrics
+        y = self.y
+        one = self.metrics[self.headline]
         names = dict.fromkeys((self.headline, "nll" if "nll" in metrics else self.proper))
-        level, found = joint(len(self.shifted)), {}
+        level = joint(len(self.shifted))
+        found = {}
         for kind, each in self.shifted.items():
-            along, p = [self.test, *each], each[shift.MIDDLE - 1]
+            along = [self.test, *each]
+            p = each[shift.MIDDLE - 1]
             terms = functions.overconfidence(p, y) if self.is_classes else None
             average = one.member_terms(p, y).mean(axis=0)
             found[kind] = Shift(
@@ -389,12 +398,14 @@ class Evaluation:
 
         There are no intervals if rows come in groups.
         """
-        found, level = {}, joint(len(self.outside))
+        found = {}
+        level = joint(len(self.outside))
         for name, p in self.outside.items() if self.test.kind != "several" else ():
             both = [_total(self.test), _total(p)]
             sizes = [*map(len, both)]
             ranked = np.concatenate(both), np.repeat([False, True], sizes)
-            terms, weight = ranking.auroc(*ranked), sum(sizes) / min(sizes) / 2
+            terms = ranking.auroc(*ranked)
+            weight = sum(sizes) / min(sizes) / 2
             auroc = interval(terms, bounds=(0, 1), level=level, weight=weight)
             if self.groups is not None:
                 auroc = Estimate(auroc.value)

@@ -22,7 +22,8 @@ from ensemble.report.table import digits, joint, percent
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
-MARGIN, COVERAGE_MARGIN = 0.02, 0.05
+MARGIN = 0.02
+COVERAGE_MARGIN = 0.05
 """Confidence this near to accuracy, and coverage this near to its level, is calibrated."""
 DOUBTED = 0.01
 """p-value of the tests next to an interval, which alone has 5% of false alarms."""
@@ -263,14 +264,17 @@ def calibration(e: Evaluation) -> Findings:
     name = next((n for n in e.metrics if n.startswith("coverage_")), "")
     if e.is_classes:
         text = "It is {}confident: mean confidence is {{points}} points {} accuracy."
-        over, under = text.format("over", "above"), text.format("under", "below")
+        over = text.format("over", "above")
+        under = text.format("under", "below")
         near = "good", "Its confidence is right on average: within 2 points of accuracy."
         one = e.estimate("overconfidence")
         yield from _judged(one, ("warning", over), ("warning", under), near, margin=MARGIN)
     elif name and e.test.kind != "several":
-        text, level = f"Its {name[9:]}% intervals cover {{percent}} of the targets", name[9:]
+        text = f"Its {name[9:]}% intervals cover {{percent}} of the targets"
+        level = name[9:]
         wide = None if e.test.kind == "counts" else ("warning", f"{text}: they are too wide.")
-        narrow, near = ("warning", f"{text}: they are too narrow."), ("good", f"{text}.")
+        narrow = ("warning", f"{text}: they are too narrow.")
+        near = ("good", f"{text}.")
         how = {"bound": float(level) / 100, "margin": COVERAGE_MARGIN}
         yield from _judged(e.estimate(name), wide, narrow, near, **how)
 
@@ -279,7 +283,8 @@ def calibration_by_level(e: Evaluation) -> Findings:
     """ECE above that of labels drawn from the predictions, by a Monte Carlo test at 1%."""
     if not e.is_classes or e.groups is not None:
         return
-    (chance, p_value), one = e.ece_by_chance, e.estimate("overconfidence")
+    chance, p_value = e.ece_by_chance
+    one = e.estimate("overconfidence")
     if p_value <= DOUBTED and one.is_known and not (one.above() or one.below()):
         text = (
             "Confidence is right on average, not at every level: ECE is {ece:.4f}, and chance "
@@ -311,7 +316,8 @@ def factor(e: Evaluation) -> Findings:
 
 def conformal(e: Evaluation) -> Findings:
     """Coverage compared with its distribution over pairs of splits."""
-    one, text = e.conformal, "Conformal {sets} of 90% cover {coverage:.1%}"
+    one = e.conformal
+    text = "Conformal {sets} of 90% cover {coverage:.1%}"
     if one is None or e.groups is not None:
         return
     low, high = one.expected
@@ -368,7 +374,8 @@ def confident_errors(e: Evaluation) -> Findings:
     if not e.is_classes or e.groups is not None:
         return
     sure = e.test.confidence >= 0.99
-    number, expected = int((e.wrong & sure).sum()), float((1 - e.test.confidence)[sure].sum())
+    number = int((e.wrong & sure).sum())
+    expected = float((1 - e.test.confidence)[sure].sum())
     if number >= 3 and special.pdtrc(number - 1, expected) <= DOUBTED:
         text = (
             "It was wrong {count} times with a confidence above 99%, where {expected:.1f} are "
@@ -384,9 +391,11 @@ def agreement(e: Evaluation) -> Findings:
     """Accuracy where all members agree."""
     if not e.is_classes or e.test.num_members < 3:
         return
-    right, agree = ~e.wrong, (e.test.votes == e.test.votes[0]).all(axis=0)
+    right = ~e.wrong
+    agree = (e.test.votes == e.test.votes[0]).all(axis=0)
     if min(agree.sum(), (~agree).sum()) >= _FEW:
-        one, elsewhere = e.interval(right, agree, bounds=(0, 1)), float(right[~agree].mean())
+        one = e.interval(right, agree, bounds=(0, 1))
+        elsewhere = float(right[~agree].mean())
         text = (
             "Where all {noun}s agree, on {share:.0%} of examples, {percent} are right; elsewhere "
             "{elsewhere:.1%}."
@@ -406,7 +415,8 @@ def more_members(e: Evaluation) -> Findings:
 def harmful_member(e: Evaluation) -> Findings:
     """A member without which the ensemble is better; all are tested together."""
     if e.without_each is not None:
-        whole, level = e.metrics[e.proper].terms(e.test, e.y), joint(e.test.num_members)
+        whole = e.metrics[e.proper].terms(e.test, e.y)
+        level = joint(e.test.num_members)
         each = [e.interval(whole - one, level=level) for one in e.without_each]
         found = {str(k): one for k, one in enumerate(each)}
         text = "Without {noun} {name} the {proper} is {number} lower: look at its training."
@@ -419,7 +429,8 @@ def harmful_member(e: Evaluation) -> Findings:
 
 def shift_costs(e: Evaluation) -> Findings:
     """The shift that costs most at the middle severity, or that none costs much."""
-    metric, changes = e.metrics[e.headline], {k: one.change for k, one in e.shifts.items()}
+    metric = e.metrics[e.headline]
+    changes = {k: one.change for k, one in e.shifts.items()}
     size, verb = ("{points} points", "falls") if metric.unit == "share" else ("{size}", "rises")
     text = (
         f"Under {{name}} at severity 3 {_title(metric)} {verb} by {size}, most among "
@@ -481,9 +492,11 @@ def comparison(e: Evaluation) -> Findings:
 def groups(e: Evaluation) -> Findings:
     """What intervals are over."""
     if e.groups is not None:
-        said, text = _warning, "{groups} groups are too few for intervals: collect more."
+        said = _warning
+        text = "{groups} groups are too few for intervals: collect more."
         if e.estimate(e.headline).is_known:
-            said, text = _info, "Rows come in {groups} groups, and intervals are over these."
+            said = _info
+            text = "Rows come in {groups} groups, and intervals are over these."
         yield said(text, groups=len(np.unique(e.groups)))
 
 

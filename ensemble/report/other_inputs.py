@@ -52,7 +52,8 @@ def plan(run: EvaluatedRun, names: Sequence[str] | None) -> list[OtherInputs]:
     Raises:
         InputError: A name is unknown, or its data are missing.
     """
-    source, is_asked = run.dataset, names is not None
+    source = run.dataset
+    is_asked = names is not None
     if names is None:
         names = _defaults(run, source) if source else []
     if list(names) in ([], [NONE]):
@@ -136,8 +137,10 @@ def predict(
     """
     found = [_read(run, one, directory) for one in sets]
     sizes = [0 if p else len(one.inputs) for one, p in zip(sets, found, strict=True)]
-    done, total = 0, sum(sizes)
-    shifted, outside = dict[str, list[Predictive]](), dict[str, Predictive]()
+    done = 0
+    total = sum(sizes)
+    shifted = dict[str, list[Predictive]]()
+    outside = dict[str, Predictive]()
     with (
         open_display(show_progress and total > 0) as display,
         Progress(0, total, display, "predicting", "example") as progress,

@@ -44,7 +44,9 @@ Cell = str | tuple[str, str]
 
 def render(e: Evaluation) -> str:
     """Returns the page of an evaluation as HTML."""
-    name, links, body = escaped(e.about.get("name", "ensemble")), "", ""
+    name = escaped(e.about.get("name", "ensemble"))
+    links = ""
+    body = ""
     for id_, title, why, content in _sections(e):
         if content:
             links += f'<a href="#{id_}">{title}</a>'
@@ -133,7 +135,9 @@ def _table(head: Iterable[str], rows: Iterable[Sequence[Cell]], kinds: Iterable[
 
 def _cards(e: Evaluation) -> str:
     """The metrics of the table, each compared with the average member's."""
-    average, html, metrics = e.table.values("member"), "", e.table.shown
+    average = e.table.values("member")
+    html = ""
+    metrics = e.table.shown
     ours = cells(e.table.first("ensemble"), metrics)
     for (name, one), (value, ends) in zip(metrics.items(), ours, strict=True):
         member = average.get(name)
@@ -176,7 +180,8 @@ def _sections(e: Evaluation) -> list[tuple[str, str, str, str]]:
 
 
 def _scores(e: Evaluation) -> str:
-    metrics, rows = e.table.shown, [*e.table.rows]
+    metrics = e.table.shown
+    rows = [*e.table.rows]
     if e.factor is not None:
         what = "temperature" if e.is_classes else "scale factor"
         calibrated = e.estimates(e.test.scaled(e.factor), metrics)
@@ -220,10 +225,12 @@ def _worst(e: Evaluation) -> str:
     """The errors of highest confidence, or the targets farthest from their prediction."""
     level, *ends = (0, 0, 0) if e.is_classes else charts.widest(e.test)
     if e.is_classes:
-        title, note = "Most confident errors", "Wrong labels are often among these."
+        title = "Most confident errors"
+        note = "Wrong labels are often among these."
         far = np.where(e.wrong, e.test.confidence, -1)
     else:
-        title, note = "Largest errors", f"In widths of the {100 * level:g}% interval."
+        title = "Largest errors"
+        note = f"In widths of the {100 * level:g}% interval."
         far = np.abs(e.y - e.test.median) / np.maximum(ends[1] - ends[0], 1e-12)
     order = np.argsort(-far, kind="stable")[: min(_MAX_WORST, int((far >= 0).sum()))]
     rows = []
@@ -240,7 +247,8 @@ def _worst(e: Evaluation) -> str:
         places = np.sort(order)  # As files are read fastest.
         inputs = e.source.read(e.split, places).inputs[np.searchsorted(places, order)]
         if e.source.has_pictures:
-            figures, bounds = "", e.source.value_range("train")
+            figures = ""
+            bounds = e.source.value_range("train")
             for (name, a, b), pixels in zip(rows, inputs, strict=True):
                 figures += (
                     f'<figure><img alt="{name}" src="{svg.image(pixels, *bounds)}"><div>predicted '

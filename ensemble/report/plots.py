@@ -71,7 +71,8 @@ def png(panels: Sequence[Chart]) -> bytes:
     """Draws charts as the content of a PNG file."""
     from PIL import Image
 
-    content, picture = io.BytesIO(), Image.fromarray(pixels(panels))
+    content = io.BytesIO()
+    picture = Image.fromarray(pixels(panels))
     # A palette makes the file a quarter as large.
     picture.quantize(_COLOURS, Image.Quantize.FASTOCTREE).save(content, "png", optimize=True)
     return content.getvalue()

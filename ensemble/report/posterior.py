@@ -67,7 +67,8 @@ def posterior_section(
         places of the chains of each mode among the live ones, and `modes_scalar` the name of the
         scalar that shows it; else None.
     """
-    rate, errors = gradients_per_second, counted["energy_error"]
+    rate = gradients_per_second
+    errors = counted["energy_error"]
     section = {
         **convergence_section(counted, found, traced, config.num_chains, predicting),
         "accept": float(counted["acceptance_rate"].mean()),
@@ -182,8 +183,12 @@ def write_posterior(run: Any, report: Any) -> None:
         run: of the chains.
         report: an `ensemble.methods.chain_report.PosteriorReport`.
     """
-    work, draws, first, some = run.where.work, run.draws, report.first, list(run.live)
-    found, tracked = report.diagnose(run)._asdict(), tracked_scalars(draws, first, some)
+    work = run.where.work
+    draws = run.draws
+    first = report.first
+    some = list(run.live)
+    found = report.diagnose(run)._asdict()
+    tracked = tracked_scalars(draws, first, some)
     score = [*report.traced, ""][0]
     panels = charts.chains_of(draws.scalars(), some, first, score, report.split, found)
     plots.write(work.plots, panels)

@@ -45,7 +45,8 @@ def stale_statistics(
 
     @jax.jit
     def losses(variables: Any, inputs: Any, targets: Any) -> jax.Array:
-        inputs, rng_key = task.prepare(inputs), jax.random.key(0)
+        inputs = task.prepare(inputs)
+        rng_key = jax.random.key(0)
         predicted, _ = task.log_likelihood(variables, inputs, targets)
         learned, _ = task.log_likelihood(variables, inputs, targets, True, rng_key)
         return -jnp.stack([predicted.mean(), learned.mean()])

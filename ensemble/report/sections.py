@@ -13,7 +13,9 @@ Results = Mapping[str, Any]
 
 Shows = Callable[..., Any]
 
-SLOW, MODES, DIVERGENT = "slow", "modes", "divergent"
+SLOW = "slow"
+MODES = "modes"
+DIVERGENT = "divergent"
 """Faults of chains: they mix slowly, stay in modes of their own, or have divergent draws."""
 
 _SECTIONS = (

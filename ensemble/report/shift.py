@@ -35,7 +35,8 @@ IMAGES = {
     "blur": (0.02, 0.04, 0.06, 0.08, 0.10),
     "contrast": (0.75, 0.5, 0.4, 0.3, 0.15),
 }
-NOISY, MISSING = "noisy columns", "missing values"
+NOISY = "noisy columns"
+MISSING = "missing values"
 TABLES = {NOISY: (0.1, 0.2, 0.4, 0.8, 1.6), MISSING: (0.1, 0.2, 0.4, 0.6, 0.8)}
 SEVERITIES = (1, 2, 3, 4, 5)
 MIDDLE = 3
@@ -62,16 +63,21 @@ def made_inputs(source: Source, name: str) -> dict[str, AnyInputs]:
     Returns:
         Inputs by name; those of `shift` have names such as `shift/rotation/3`.
     """
-    shape, dtype, number = source.input_shape, source.input_dtype, source.sizes["test"]
+    shape = source.input_shape
+    dtype = source.input_dtype
+    number = source.sizes["test"]
     if name == CONSTANT:
         return {name: constant_inputs(shape, source.value_range("train"), dtype)}
     if name == UNIFORM or (name == SHIFT and source.has_pictures):
         low, high = source.value_range("train")
-        kinds, images = IMAGES, SplitInputs(source, "test")
+        kinds = IMAGES
+        images = SplitInputs(source, "test")
         shifted = partial(shifted_images, images, (low, high))
     elif is_table(source):
-        columns, rows = columns_of(source), in_memory(source, "test").inputs
-        low, high = columns.low, columns.high
+        columns = columns_of(source)
+        rows = in_memory(source, "test").inputs
+        low = columns.low
+        high = columns.high
         kinds = TABLES if columns.is_number.any() else {MISSING: TABLES[MISSING]}
         shifted = partial(shifted_rows, rows, columns)
     else:
@@ -110,7 +116,9 @@ def shifted_images(
         kind: of `IMAGES`.
         severity: 1 to 5.
     """
-    rng, amount, one = _rng(kind), IMAGES[kind][severity - 1], images[:1]
+    rng = _rng(kind)
+    amount = IMAGES[kind][severity - 1]
+    one = images[:1]
     for piece in _pieces((len(images), *one.shape[1:])):
         found = _shifted(images[piece].astype(np.float32), kind, amount, value_range, rng)
         found = np.clip(found, *value_range)
@@ -124,7 +132,8 @@ def _shifted(
     value_range: tuple[float, float],
     rng: np.random.Generator,
 ) -> NDArray:
-    (low, high), sides = value_range, np.array(images.shape[1:3])
+    low, high = value_range
+    sides = np.array(images.shape[1:3])
     if kind == "noise":
         noise = rng.standard_normal(images.shape, np.float32)
         return images + np.float32(amount * (high - low)) * noise
@@ -138,7 +147,8 @@ def _shifted(
             images = ndimage.correlate1d(images, kernel / kernel.sum(), axis, mode="reflect")
         return images
     is_turned = kind == "rotation"
-    moved, ways = np.empty_like(images), rng.integers(2 if is_turned else 4, size=len(images))
+    moved = np.empty_like(images)
+    ways = rng.integers(2 if is_turned else 4, size=len(images))
     for way in np.unique(ways):
         some = ways == way
         if is_turned:
@@ -186,7 +196,8 @@ def columns_of(source: Source) -> Columns:
     column, is_number, flag = map(np.array, zip(*features, strict=True))
     rows = in_memory(source, "train").inputs.astype(np.float64)
     where = _known(rows, flag)
-    mean, deviation = rows.mean(axis=0, where=where), rows.std(axis=0, where=where)
+    mean = rows.mean(axis=0, where=where)
+    deviation = rows.std(axis=0, where=where)
     return Columns(column, is_number, flag, mean, deviation, rows.min(axis=0), rows.max(axis=0))
 
 
@@ -207,7 +218,9 @@ def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> I
         kind: of `TABLES`.
         severity: 1 to 5.
     """
-    amount, rng, x = TABLES[kind][severity - 1], _rng(kind), rows.astype(np.float64)
+    amount = TABLES[kind][severity - 1]
+    rng = _rng(kind)
+    x = rows.astype(np.float64)
     if kind == MISSING:
         is_missing = rng.random((len(x), int(columns.column.max()) + 1)) < amount
         x = np.where(is_missing[:, columns.column], columns.mean, x)
@@ -232,7 +245,8 @@ def drawn(
         low: end, a number or [F].
         high: end, a number or [F].
     """
-    rng, is_whole = _rng(name), dtype.kind in "iu"
+    rng = _rng(name)
+    is_whole = dtype.kind in "iu"
     for piece in _pieces(shape):
         share = rng.random((piece.stop - piece.start, *shape[1:]))
         if name == OUTSIDE:

@@ -15,7 +15,8 @@ from ensemble.metrics import Estimate, Metric
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
-MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
+DASH = "\N{EN DASH}"
 
 
 class Row(NamedTuple):
@@ -95,18 +96,23 @@ def as_data(value: Any) -> Any:
 
 def table(e: Evaluation) -> Table:
     """Scores an ensemble, its members and simple baselines on the same rows."""
-    p, rows = e.test, []
+    p = e.test
+    rows = []
     for title, other in e.simple.items():
         rows.append(Row(title, "baseline", e.estimates(other, e.shared(other))))
     if draw := (e.chains or {}).get("draw"):
         single = {name: Estimate(value) for name, value in draw.items() if name in e.metrics}
         rows.append(Row("average draw", "draw", single))
-    members, means, sds, gains = {}, {}, {}, {}
+    members = {}
+    means = {}
+    sds = {}
+    gains = {}
     for name, one in e.metrics.items():
         if one.of_members:
             each = one.member_terms(p, e.y)
             found = [float(np.mean(terms)) for terms in each]
-            members[name], means[name] = found, Estimate(float(np.mean(found)))
+            members[name] = found
+            means[name] = Estimate(float(np.mean(found)))
             with np.errstate(invalid="ignore"):
                 sds[name] = Estimate(float(np.std(found, ddof=len(found) > 1)))
             if one.better:
@@ -169,10 +175,12 @@ def parts(found: Estimate | None, show: Callable[[Any], str]) -> tuple[str, str]
 
 def cells(row: Row, metrics: Mapping[str, Metric]) -> list[tuple[str, str]]:
     """Texts of the values of a row and of their intervals; differences of shares are in points."""
-    is_gain, found = row.kind == "gain", []
+    is_gain = row.kind == "gain"
+    found = []
     for name, one in metrics.items():
         value, ends = parts(row.values.get(name), partial(shown, one=one, signed=is_gain))
         if is_gain:
-            value, ends = value.replace("%", " pts"), ends.replace("%", "")
+            value = value.replace("%", " pts")
+            ends = ends.replace("%", "")
         found.append((value, ends if is_gain or row.kind == "ensemble" else ""))
     return found

@@ -34,7 +34,8 @@ def training_findings(
         remedy: what to try if training has failed, such as 'lower config.learning_rate=0.1'.
         remedy_of_failed: the same for members that became non-finite; empty: as `remedy`.
     """
-    found, failed = [], results["failed_members"]
+    found = []
+    failed = results["failed_members"]
     if failed:
         reasons = " or ".join(sorted(set(failed.values())))
         text = f"{len(failed)} of {results['num_members']} became {reasons} and are left out: "
@@ -62,11 +63,13 @@ def _no_gain(e: Evaluation, losses: Mapping[int, float], remedy: str) -> list[Fi
     score = abs(e.metrics[e.proper].value(constant, e.y))
     if not e.against(constant, e.proper).below(_MAX_GAIN * max(score, 1.0)):
         return []  # It is better, or an interval does not decide.
-    nll, numbers = e.metrics.get("nll"), {}
+    nll = e.metrics.get("nll")
+    numbers = {}
     cause = f"check that inputs and targets belong together, train longer, or {remedy}"
     values = [loss for loss in losses.values() if np.isfinite(loss)]
     if nll and values:
-        loss, reference = float(np.median(values)), nll.value(constant, e.y)
+        loss = float(np.median(values))
+        reference = nll.value(constant, e.y)
         numbers = {"train_loss": loss, "nll_of_constant": reference}
         if loss > reference + _MAX_LOST:
             cause = f"the training loss has diverged, to {loss:.3g} nats: {remedy}"
