@@ -64,8 +64,7 @@ def find(e: Evaluation, codes: Collection[str] | None = None) -> list[Finding]:
     found = []
     for code, rule in RULES.items():
         for one in rule(e) if codes is None or code in codes else ():
-            text = one.text.format_map(_words(e, one.numbers))
-            found.append(one._replace(code=code, text=text))
+            found.append(one._replace(code=code, text=one.text.format_map(_words(e, one.numbers))))
     return found if codes is not None else [*found, *(e.chains or {}).get("said", ())]
 
 
@@ -225,9 +224,10 @@ def gain_nll(e: Evaluation) -> Findings:
 def impossible(e: Evaluation) -> Findings:
     """Targets of probability 0 make the NLL infinite, whatever else is right."""
     if "nll" in e.metrics and math.isinf(e.estimate("nll").value):
-        number = int(np.isinf(functions.nll(e.test, e.y)).sum())
-        text = "The NLL is infinite: {count} of the targets got a probability of 0."
-        yield _warning(text, count=number)
+        yield _warning(
+            "The NLL is infinite: {count} of the targets got a probability of 0.",
+            count=int(np.isinf(functions.nll(e.test, e.y)).sum()),
+        )
 
 
 def _versus(one: Estimate, name: str, **numbers: Any) -> Findings:
@@ -251,9 +251,12 @@ def weak_class(e: Evaluation) -> Findings:
     """The class that is found least often, if significantly less than the average one."""
     if e.is_classes and len(e.recall) > 2:
         recall = {str(e.test.axis[c]): one for c, one in enumerate(e.recall) if one.is_known}
-        text = "Class {name!r} is found least often: {percent} of its examples."
-        accuracy = e.estimate("accuracy").value
-        yield from _extreme(recall, -1, ("warning", text), bound=accuracy)
+        yield from _extreme(
+            recall,
+            -1,
+            ("warning", "Class {name!r} is found least often: {percent} of its examples."),
+            bound=e.estimate("accuracy").value,
+        )
 
 
 # Can its uncertainty be trusted?
@@ -267,8 +270,9 @@ def calibration(e: Evaluation) -> Findings:
         over = text.format("over", "above")
         under = text.format("under", "below")
         near = "good", "Its confidence is right on average: within 2 points of accuracy."
-        one = e.estimate("overconfidence")
-        yield from _judged(one, ("warning", over), ("warning", under), near, margin=MARGIN)
+        yield from _judged(
+            e.estimate("overconfidence"), ("warning", over), ("warning", under), near, margin=MARGIN
+        )
     elif name and e.test.kind != "several":
         text = f"Its {name[9:]}% intervals cover {{percent}} of the targets"
         level = name[9:]
@@ -286,21 +290,24 @@ def calibration_by_level(e: Evaluation) -> Findings:
     chance, p_value = e.ece_by_chance
     one = e.estimate("overconfidence")
     if p_value <= DOUBTED and one.is_known and not (one.above() or one.below()):
-        text = (
+        yield _warning(
             "Confidence is right on average, not at every level: ECE is {ece:.4f}, and chance "
-            "seldom exceeds {by_chance:.4f}."
+            "seldom exceeds {by_chance:.4f}.",
+            ece=e.estimate("ece").value,
+            by_chance=chance,
+            p_value=p_value,
         )
-        yield _warning(text, ece=e.estimate("ece").value, by_chance=chance, p_value=p_value)
 
 
 def pit(e: Evaluation) -> Findings:
     """Uniformity of the PIT, by an exact test at 1%."""
     if e.test.kind in ("numbers", "counts") and e.groups is None and e.pit[1] <= DOUBTED:
-        text = (
+        yield _warning(
             "The predicted distributions have the wrong shape: their PIT is not uniform (distance "
-            "{distance:.3f}, p = {p_value:.2g})."
+            "{distance:.3f}, p = {p_value:.2g}).",
+            distance=e.pit[0],
+            p_value=e.pit[1],
         )
-        yield _warning(text, distance=e.pit[0], p_value=e.pit[1])
 
 
 def factor(e: Evaluation) -> Findings:
@@ -333,9 +340,12 @@ def conformal(e: Evaluation) -> Findings:
 
 def ranking(e: Evaluation) -> Findings:
     """AUROC of the doubt for errors."""
-    good = "It knows where it errs: {errors} have higher uncertainty (AUROC {auroc})."
-    bad = "Do not rank by its uncertainty: {errors} have a lower one (AUROC {auroc})."
-    yield from _judged(e.detects_errors, ("good", good), ("warning", bad), bound=0.5)
+    yield from _judged(
+        e.detects_errors,
+        ("good", "It knows where it errs: {errors} have higher uncertainty (AUROC {auroc})."),
+        ("warning", "Do not rank by its uncertainty: {errors} have a lower one (AUROC {auroc})."),
+        bound=0.5,
+    )
 
 
 def abstention(e: Evaluation) -> Findings:
@@ -343,8 +353,10 @@ def abstention(e: Evaluation) -> Findings:
     if e.is_classes and e.wrong.any():
         terms = e.metrics["accuracy_at_80"].terms(e.test, e.y)
         if e.interval(terms - functions.accuracy(e.test, e.y)).above():
-            text = "On the 80% of examples it is surest of, {percent} are right."
-            yield _good(text, e.estimate("accuracy_at_80"))
+            yield _good(
+                "On the 80% of examples it is surest of, {percent} are right.",
+                e.estimate("accuracy_at_80"),
+            )
 
 
 def requested_rules(e: Evaluation) -> Findings:
@@ -361,11 +373,12 @@ def guarantee(e: Evaluation) -> Findings:
     """The least of three error rates that the calibration split proves."""
     for most in (0.01, 0.02, 0.05) if e.is_classes else ():
         if answers := e.answers(Rule(MAX_ERROR, most)):
-            text = (
+            yield _info(
                 "At most {max_error:.0%} of its answers are wrong, with 95% confidence, if it "
-                "answers {coverage:.1%} of examples."
+                "answers {coverage:.1%} of examples.",
+                max_error=most,
+                coverage=answers.coverage,
             )
-            yield _info(text, max_error=most, coverage=answers.coverage)
             return
 
 
@@ -377,11 +390,12 @@ def confident_errors(e: Evaluation) -> Findings:
     number = int((e.wrong & sure).sum())
     expected = float((1 - e.test.confidence)[sure].sum())
     if number >= 3 and special.pdtrc(number - 1, expected) <= DOUBTED:
-        text = (
+        yield _warning(
             "It was wrong {count} times with a confidence above 99%, where {expected:.1f} are "
-            "expected: look at these first."
+            "expected: look at these first.",
+            count=number,
+            expected=expected,
         )
-        yield _warning(text, count=number, expected=expected)
 
 
 # What do its members bring?
@@ -406,10 +420,12 @@ def agreement(e: Evaluation) -> Findings:
 
 def more_members(e: Evaluation) -> Findings:
     """Expected gain of one more member, compared with a hundredth of the score."""
-    more = "More {noun}s pay: one more should lower the {proper} by {number}."
-    enough = "There are enough {noun}s: one more should lower the {proper} by less than 1%."
-    least = SMALL * abs(e.estimate(e.proper).value)
-    yield from _judged(e.next_member, ("info", more), ("good", enough), bound=least)
+    yield from _judged(
+        e.next_member,
+        ("info", "More {noun}s pay: one more should lower the {proper} by {number}."),
+        ("good", "There are enough {noun}s: one more should lower the {proper} by less than 1%."),
+        bound=SMALL * abs(e.estimate(e.proper).value),
+    )
 
 
 def harmful_member(e: Evaluation) -> Findings:
@@ -418,10 +434,15 @@ def harmful_member(e: Evaluation) -> Findings:
         whole = e.metrics[e.proper].terms(e.test, e.y)
         level = joint(e.test.num_members)
         each = [e.interval(whole - one, level=level) for one in e.without_each]
-        found = {str(k): one for k, one in enumerate(each)}
-        text = "Without {noun} {name} the {proper} is {number} lower: look at its training."
-        least = SMALL / 10 * abs(e.estimate(e.proper).value)
-        yield from _extreme(found, 1, ("warning", text), bound=least)
+        yield from _extreme(
+            {str(k): one for k, one in enumerate(each)},
+            1,
+            (
+                "warning",
+                "Without {noun} {name} the {proper} is {number} lower: look at its training.",
+            ),
+            bound=SMALL / 10 * abs(e.estimate(e.proper).value),
+        )
 
 
 # What does it do on other inputs?
@@ -444,12 +465,18 @@ def shift_costs(e: Evaluation) -> Findings:
 def shift_overconfidence(e: Evaluation) -> Findings:
     """Whether confidence falls with accuracy."""
     found = {k: one.overconfidence for k, one in e.shifts.items() if one.overconfidence}
-    text = (
-        "Under {name} at severity 3 it is overconfident by {points} points: do not trust its "
-        "confidence there."
+    yield from _extreme(
+        found,
+        1,
+        (
+            "warning",
+            "Under {name} at severity 3 it is overconfident by {points} points: do not trust its "
+            "confidence there.",
+        ),
+        ("good", f"Under none of {len(found)} shifts is it overconfident at severity 3."),
+        MARGIN,
+        MARGIN,
     )
-    good = f"Under none of {len(found)} shifts is it overconfident at severity 3."
-    yield from _extreme(found, 1, ("warning", text), ("good", good), MARGIN, MARGIN)
 
 
 def shift_gain(e: Evaluation) -> Findings:
