@@ -41,8 +41,12 @@ def chain_findings(results: Results) -> list[Finding]:
 
 
 def _agreement(results: Results, posterior: Results) -> Iterator[Finding]:
-    keys = ("rhat_max", "ess_bulk_min", "rhat_chance")
-    rhat, ess, chance = numbers = [posterior.get(key) for key in keys]
+    numbers: dict[str, Any] = {
+        "rhat": posterior.get("rhat_max"),
+        "ess_bulk": posterior.get("ess_bulk_min"),
+        "rhat_by_chance": posterior.get("rhat_chance"),
+    }
+    rhat, ess, chance = numbers.values()
     who = plural(len(results["active_members"]), "chain")
     draws = f"{who} of {plural(posterior['num_samples'], 'draw')}"
     level = "warning"
@@ -55,8 +59,7 @@ def _agreement(results: Results, posterior: Results) -> Iterator[Finding]:
             text = f"Its {draws} agree: {measured}"
         else:
             text = f"Its {who} {verdict}: {measured} {_advice(results, posterior, verdict)}"
-    names = ("rhat", "ess_bulk", "rhat_by_chance")
-    yield Finding("convergence", level, text, dict(zip(names, numbers, strict=True)))
+    yield Finding("convergence", level, text, numbers)
 
 
 def _advice(results: Results, posterior: Results, verdict: str) -> str:
@@ -88,8 +91,9 @@ def _is_too_long(results: Results, posterior: Results) -> bool:
     """Whether a step size that nothing tunes is too long."""
     if not results["config"].get("sampler") or posterior.get("num_warmup", 1) > 0:
         return False
-    variance = posterior.get("energy_variance") or 0
-    return bool(posterior["divergences"]) or not variance <= _TOO_LONG
+    return (
+        bool(posterior["divergences"]) or not (posterior.get("energy_variance") or 0) <= _TOO_LONG
+    )
 
 
 def _faults(results: Results, posterior: Results) -> Iterator[Finding]:

@@ -63,12 +63,15 @@ def _unit(title: str, xlabel: str, ylabel: str, note: str) -> Chart:
 
 def reliability(e: Evaluation) -> Chart:
     """Accuracy against confidence in ten bins, with 95% intervals and counts."""
-    note = "On the diagonal, confidence equals accuracy. Bars are 95% intervals."
-    chart = _unit("Reliability", "confidence", "accuracy", note)
+    chart = _unit(
+        "Reliability",
+        "confidence",
+        "accuracy",
+        "On the diagonal, confidence equals accuracy. Bars are 95% intervals.",
+    )
     places, counts, confidence, share, *ends = _bins([e.test], e.y)
     for left, height in zip(places / 10, 0.22 * counts / counts.max(), strict=True):
-        bar = (left + 0.006, left + 0.094)
-        chart.band("count", bar, (0, 0), (height, height), "examples")
+        chart.band("count", (left + 0.006, left + 0.094), (0, 0), (height, height), "examples")
     average = _bins(e.test.members, e.y)
     _add_average(chart, e, *average[2:4, np.isin(average[0], places)])
     chart.curve(confidence, share)
@@ -90,8 +93,12 @@ def _bins(of: Sequence[Any], y: NDArray) -> NDArray:
 
 def coverage(e: Evaluation) -> Chart:
     """Share of targets in central intervals against their level, by the PIT."""
-    note = "On the diagonal, intervals hold as many targets as their level says."
-    chart = _unit("Coverage", "level of the interval", "targets inside", note)
+    chart = _unit(
+        "Coverage",
+        "level of the interval",
+        "targets inside",
+        "On the diagonal, intervals hold as many targets as their level says.",
+    )
     levels = np.linspace(0.05, 0.95, 19)
     far = 2 * np.abs(e.test.pit(e.y) - 0.5)
     each = [interval(far <= level, e.groups, bounds=(0, 1)) for level in levels]
@@ -165,8 +172,7 @@ def sizes(e: Evaluation) -> list[Chart]:
         members = e.table.members[name]
         y = Axis(one.title + " (nats)" * (one.unit == "nats"), is_share=one.unit == "share")
         x = Axis(f"number of {e.noun}s", ticks=ticks)
-        title = f"{one.title} by number of {e.noun}s"
-        chart = Chart(title, x, y, f"Dots are single {e.noun}s.")
+        chart = Chart(f"{one.title} by number of {e.noun}s", x, y, f"Dots are single {e.noun}s.")
         chart.add("dots", "single", np.ones(len(members)), members, f"single {e.noun}s")
         ys = [each[name] for each in e.sizes.values()]
         chart.curve(xs, ys, name=f"ensemble, {y.text(ys[-1])} of {xs[-1]}")

@@ -23,6 +23,7 @@ from ensemble.report import charts, other_inputs, page
 from ensemble.report.baselines import baselines
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
+from ensemble.report.table import Json
 from ensemble.storage.files import write_together
 from ensemble.storage.json_files import to_json
 from ensemble.storage.metrics_log import read_metrics
@@ -172,34 +173,41 @@ def _check_comparable(run: EvaluatedRun, other: EvaluatedRun) -> None:
         )
 
 
-def _chains(run: EvaluatedRun) -> dict[str, Any] | None:
+def _chains(run: EvaluatedRun) -> Json | None:
     """Findings and charts of chains, and the mean metrics of single draws."""
     if (posterior := run.results.get("posterior")) is None:
         return None
     from ensemble.report.chains import chain_findings  # Imports ArviZ.
 
     live = run.results["active_members"]
-    found: dict[str, Any] = {
+    found: Json = {
         "draw": run.results.get("single_draw", {}).get("test"),
         "said": chain_findings(run.results),
     }
     if scalars := Draws(run.work.draws).scalars():
         first = next(iter(scalars.values())).shape[1] - posterior["num_samples"]
         traced = [name for name in posterior.get("monte_carlo", {}) if name != LOG_DENSITY]
-        split = posterior.get("tracked_split")
-        found["charts"] = charts.chains_of(scalars, live, first, [*traced, ""][0], split, posterior)
+        found["charts"] = charts.chains_of(
+            scalars, live, first, [*traced, ""][0], posterior.get("tracked_split"), posterior
+        )
     return found
 
 
-def _about(run: EvaluatedRun, notes: Sequence[str]) -> dict[str, Any]:
+def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
     """Particulars of the run, for report.json and for the page."""
     p, y, members = run.test
     name = str(run.description["name"])
-    method = run.config["method"].replace("_", " ")
-    facts = [plural(p.num_members, run.noun), method, name, f"{len(y):,} test examples"]
+    facts = [
+        plural(p.num_members, run.noun),
+        run.config["method"].replace("_", " "),
+        name,
+        f"{len(y):,} test examples",
+    ]
     if not run.is_finished:
         facts.append(f"in training, step {run.step:,}")
-    kept = {name: run.results[name] for name in ("posterior", "selection") if name in run.results}
+    kept: Json = {
+        name: run.results[name] for name in ("posterior", "selection") if name in run.results
+    }
     return {
         "version": VERSION,
         "workdir": str(run.work.path),
@@ -216,7 +224,7 @@ def _about(run: EvaluatedRun, notes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _environment() -> dict[str, Any]:
+def _environment() -> Json:
     return {
         "evaluated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

@@ -128,8 +128,9 @@ class EvaluatedRun:
         alive = np.flatnonzero(~p.have_nan())
         if not len(alive):
             raise InputError(f"{self.work.path} has no member whose predictions are finite")
-        members = np.array(self.predictor.members)[alive]
-        return StoredPredictions(p.of(alive), self.dataset.targets(split), members)
+        return StoredPredictions(
+            p.of(alive), self.dataset.targets(split), np.array(self.predictor.members)[alive]
+        )
 
     @functools.cached_property
     def predictor(self) -> Any:
@@ -179,9 +180,12 @@ class EvaluatedRun:
                     error,
                 )
                 return None
-        remedy = "restore the data, give the same arrays in the same order, or set --data_dir"
-        expected = self.description["fingerprint"]
-        check_same_data(str(self.work.path), expected, found.fingerprint, remedy)
+        check_same_data(
+            str(self.work.path),
+            self.description["fingerprint"],
+            found.fingerprint,
+            "restore the data, give the same arrays in the same order, or set --data_dir",
+        )
         return found
 
     @property

@@ -19,7 +19,7 @@ from ensemble.metrics import calibration as fit
 from ensemble.metrics.abstention import COVERAGE, MAX_ERROR, Rule, are_wrong, fit_abstention
 from ensemble.report import shift
 from ensemble.report.findings import Finding, as_lines, find
-from ensemble.report.table import Table, as_data, joint, table
+from ensemble.report.table import ByName, Json, Table, as_data, joint, table
 
 VERSION = 3
 """Version of results.json and evaluation/report.json."""
@@ -105,13 +105,13 @@ class Evaluation:
     calibration: tuple[Any, NDArray] | None = None
     baselines: Sequence[Mapping[str, Predictive]] = ()
     shifted: Mapping[str, list[Any]] = field(default_factory=dict)
-    outside: Mapping[str, Any] = field(default_factory=dict)
+    outside: ByName = field(default_factory=dict)
     groups: NDArray | None = None
-    others: Mapping[str, Any] = field(default_factory=dict)
-    chains: Mapping[str, Any] | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
+    others: ByName = field(default_factory=dict)
+    chains: ByName | None = None
+    about: ByName = field(default_factory=dict)
     source: Source | None = None
-    records: Sequence[Mapping[str, Any]] = ()
+    records: Sequence[ByName] = ()
     noun: str = "member"
     rules: Sequence[Rule] = ()
     requested: Mapping[str, Metric] = field(default_factory=dict)
@@ -212,9 +212,9 @@ class Evaluation:
     def against(self, p: Predictive, name: str, level: float = LEVEL) -> Estimate:
         """A metric of another predictive of the same rows - the ensemble's, paired."""
         one = self.metrics[name]
-        ours = one.terms(self.test, self.y)
-        theirs = one.terms(p, self.y)
-        return one.difference(ours, theirs, self.groups, level)
+        return one.difference(
+            one.terms(self.test, self.y), one.terms(p, self.y), self.groups, level
+        )
 
     def shared(self, p: Predictive) -> list[str]:
         """Metrics that both have: a density has no NLL comparable to a probability's."""
@@ -229,7 +229,7 @@ class Evaluation:
         ]
 
     @cached_property
-    def comparisons(self) -> dict[str, dict[str, dict[str, Any]]]:
+    def comparisons(self) -> dict[str, dict[str, Json]]:
         """By other ensemble and metric: its `value`, and the `difference`, as of `against`."""
         return {
             other: {
@@ -325,7 +325,7 @@ class Evaluation:
         """Recall of each class, [C]; intervals of all hold together."""
         number = self.test.log_probs.shape[-1]
         hit = functions.accuracy(self.test, self.y)
-        how: dict[str, Any] = {"bounds": (0, 1), "level": joint(number)}
+        how: Json = {"bounds": (0, 1), "level": joint(number)}
         return [self.interval(hit, self.y == c, **how) for c in range(number)]
 
     # Members.
@@ -337,8 +337,10 @@ class Evaluation:
         found = dict[int, dict[str, float]]()
         sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, number - 1, number} & {*range(1, number + 1)}
         for size in sorted(sizes):
-            starts = range(number if size < number else 1)
-            some = [self.test.of((np.arange(size) + k) % number) for k in starts]
+            some = [
+                self.test.of((np.arange(size) + k) % number)
+                for k in range(number if size < number else 1)
+            ]
             each = [values(p, self.y, self.main) for p in some]
             found[size] = {name: float(np.mean([one[name] for one in each])) for name in self.main}
         return found
@@ -364,8 +366,7 @@ class Evaluation:
             return None
         number = self.test.num_members
         whole = self.metrics[self.proper].terms(self.test, self.y)
-        fall = self.without_each.mean(axis=0) - whole
-        return self.interval(fall * (number - 1) / (number + 1))
+        return self.interval((self.without_each.mean(axis=0) - whole) * (number - 1) / (number + 1))
 
     # Other inputs.
 
@@ -382,10 +383,11 @@ class Evaluation:
             along = [self.test, *each]
             p = each[shift.MIDDLE - 1]
             terms = functions.overconfidence(p, y) if self.is_classes else None
-            average = one.member_terms(p, y).mean(axis=0)
             found[kind] = Shift(
                 self.against(p, self.headline, level),
-                one.difference(average, one.terms(p, y), self.groups, level),
+                one.difference(
+                    one.member_terms(p, y).mean(axis=0), one.terms(p, y), self.groups, level
+                ),
                 None if terms is None else self.interval(terms, bounds=(-1, 1), level=level),
                 {n: [metrics[n].estimate(p, y, self.groups) for p in along] for n in names},
                 {n: [float(metrics[n].member_terms(p, y).mean()) for p in along] for n in names},
@@ -404,9 +406,12 @@ class Evaluation:
             both = [_total(self.test), _total(p)]
             sizes = [*map(len, both)]
             ranked = np.concatenate(both), np.repeat([False, True], sizes)
-            terms = ranking.auroc(*ranked)
-            weight = sum(sizes) / min(sizes) / 2
-            auroc = interval(terms, bounds=(0, 1), level=level, weight=weight)
+            auroc = interval(
+                ranking.auroc(*ranked),
+                bounds=(0, 1),
+                level=level,
+                weight=sum(sizes) / min(sizes) / 2,
+            )
             if self.groups is not None:
                 auroc = Estimate(auroc.value)
             aupr = float(ranking.average_precision(*ranked).mean())
@@ -420,7 +425,7 @@ class Evaluation:
         """Sentences that intervals decide."""
         return find(self)
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """Everything as data."""
         targets = [{"name": name, **e.json()} for name, e in self.targets.items()]
         found = as_data(
@@ -443,8 +448,8 @@ class Evaluation:
         )
         return {key: value for key, value in found.items() if value not in (None, {})}
 
-    def _calibration(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _calibration(self) -> Json:
+        found: Json = {}
         if self.factor is not None:
             found["temperature" if self.is_classes else "scale"] = self.factor
             found["nll_change"] = self.factor_gain

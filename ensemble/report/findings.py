@@ -17,7 +17,7 @@ from scipy import special
 
 from ensemble.metrics import Estimate, Metric, functions
 from ensemble.metrics.abstention import MAX_ERROR, Rule
-from ensemble.report.table import digits, joint, percent
+from ensemble.report.table import ByName, Json, digits, joint, percent
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
@@ -89,7 +89,7 @@ _SHOW: dict[str, Callable[[float], str]] = {
 _SIZES = ("size", "points")
 
 
-def _words(e: Evaluation, numbers: Mapping[str, Any]) -> dict[str, Any]:
+def _words(e: Evaluation, numbers: ByName) -> Json:
     """Words that templates may have in addition to the numbers of their finding.
 
     A number and its interval are `{number}`, as shares `{percent}`, with three digits `{auroc}`;

@@ -38,8 +38,6 @@ _WHY = {
 """Sections by their identifier."""
 _MAX_TARGETS, _MAX_WORST, _MAX_COLUMNS, _MAX_CLASSES, _MAX_NAME = 4, 12, 12, 20, 24
 _CSS = Path(__file__).with_name("page.css")
-Cell = str | tuple[str, str]
-"""A text, or a text and a small one below it."""
 
 
 def render(e: Evaluation) -> str:
@@ -55,8 +53,10 @@ def render(e: Evaluation) -> str:
     facts = "".join(f"<span>{escaped(one)}</span>" for one in e.about.get("facts", ()))
     warnings = [one for one in e.findings if one.level == "warning"]
     for k, why in reversed(e.about.get("failed_members", {}).items()):
-        text = f"{e.noun.capitalize()} {k} is left out: {why}."
-        warnings.insert(0, Finding("failed_members", "warning", text))
+        warnings.insert(
+            0,
+            Finding("failed_members", "warning", f"{e.noun.capitalize()} {k} is left out: {why}."),
+        )
     top = _list_of(warnings, e) or '<ul class="findings"><li class="good">No warnings.</li></ul>'
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -119,8 +119,8 @@ def _legend(chart: Chart) -> str:
     return f'<div class="legend">{items}</div>' if len(chart.legend) > 1 else ""
 
 
-def _table(head: Iterable[str], rows: Iterable[Sequence[Cell]], kinds: Iterable[str] = ()) -> str:
-    """A table; a row begins with its name."""
+def _table(head: Iterable[str], rows: Iterable[Sequence[Any]], kinds: Iterable[str] = ()) -> str:
+    """A table of texts, or pairs of a text and a small one; a row begins with its name."""
     body = ""
     for (first, *texts), kind in zip(rows, kinds or itertools.repeat(""), strict=False):
         body += f'<tr class="{kind}"><th>{escaped(first)}</th>'
@@ -138,8 +138,9 @@ def _cards(e: Evaluation) -> str:
     average = e.table.values("member")
     html = ""
     metrics = e.table.shown
-    ours = cells(e.table.first("ensemble"), metrics)
-    for (name, one), (value, ends) in zip(metrics.items(), ours, strict=True):
+    for (name, one), (value, ends) in zip(
+        metrics.items(), cells(e.table.first("ensemble"), metrics), strict=True
+    ):
         member = average.get(name)
         note = f"average {e.noun} {shown(member.value, one)}" if member else f"one {e.noun}"
         if name == "ece":  # It has no interval: chance alone raises it.
@@ -207,13 +208,19 @@ def _errors(e: Evaluation, shows_worst: bool = True) -> str:
     """What abstention gains, the recall of classes, and the worst examples."""
     if e.targets:
         return ""
-    rows: list[Sequence[Cell]] = []
+    rows = []
     if e.is_classes and len(e.recall) > 2:
         worst = np.argsort([one.value for one in e.recall], kind="stable")[:_MAX_CLASSES]
         known = [c for c in worst if np.isfinite(e.recall[c].value)]
         rows = [(_name(e.test.axis[c]), parts(e.recall[c], percent)) for c in known]
-    note = "Share of each class that is found, worst first, with joint 95% intervals."
-    found = _grid([charts.abstention(e)], _panel("Classes", note, _table(["", "recall"], rows)))
+    found = _grid(
+        [charts.abstention(e)],
+        _panel(
+            "Classes",
+            "Share of each class that is found, worst first, with joint 95% intervals.",
+            _table(["", "recall"], rows),
+        ),
+    )
     return found + _worst(e) if shows_worst else found
 
 
@@ -270,12 +277,17 @@ def _shift(e: Evaluation) -> str:
             f"<figure><figcaption>{escaped(one.title)}</figcaption>{one.svg()}</figure>"
             for one in found
         )
-        small = f'<div class="multiples">{figures}</div>{_legend(found[0])}'
-        title = f"{e.metrics[name].title} under shift"
-        body += _panel(title, "Against severity; 0 is the test split.", small)
+        body += _panel(
+            f"{e.metrics[name].title} under shift",
+            "Against severity; 0 is the test split.",
+            f'<div class="multiples">{figures}</div>{_legend(found[0])}',
+        )
     rows = [[name, parts(one.auroc, "{:.3f}".format)] for name, one in e.detection.items()]
-    note = "AUROC of the total uncertainty, for telling them from test examples."
-    return body + _panel("Out-of-distribution detection", note, _table((), rows))
+    return body + _panel(
+        "Out-of-distribution detection",
+        "AUROC of the total uncertainty, for telling them from test examples.",
+        _table((), rows),
+    )
 
 
 def _about(e: Evaluation) -> str:
@@ -286,8 +298,9 @@ def _about(e: Evaluation) -> str:
         for one in e.metrics.values()
     }
     rest = {name: one for name, one in e.metrics.items() if not one.in_table}
-    texts = cells(e.table.first("ensemble"), rest)
-    rows = zip([one.title for one in rest.values()], texts, strict=True)
+    rows = zip(
+        [one.title for one in rest.values()], cells(e.table.first("ensemble"), rest), strict=True
+    )
     contents = {
         "Other metrics": _table((), rows),
         "Definitions": _list(terms),
@@ -301,8 +314,9 @@ def _about(e: Evaluation) -> str:
 
 
 def _doc(metric: Metric) -> str:
-    function = getattr(metric.terms, "func", metric.terms)
-    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    return " ".join(
+        (inspect.getdoc(getattr(metric.terms, "func", metric.terms)) or "").split("\n\n")[0].split()
+    )
 
 
 def _list(items: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from ensemble.draws.store import (
 )
 from ensemble.draws.unadjusted_bias import expected_bias
 from ensemble.report import charts, plots
+from ensemble.report.table import Json
 
 _MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
 Scalars = Mapping[str, NDArray]
@@ -38,7 +39,7 @@ def posterior_section(
     traced: Sequence[str],
     num_params: int,
     predicting: NDArray,
-) -> dict[str, Any]:
+) -> Json:
     """The report's entry `posterior`.
 
     Args:
@@ -99,7 +100,7 @@ def convergence_section(
     traced: Sequence[str],
     num_chains: int,
     predicting: NDArray,
-) -> dict[str, Any]:
+) -> Json:
     """What the report's entry `posterior` has of chains whatever moves them.
 
     Args:
@@ -152,7 +153,7 @@ def convergence_scalars(
         predicting: as of `posterior_section`.
     """
     section = predictive_section(scalars, found, predicting) or {}
-    each: dict[str, Any] = {ERROR: section.get("error")}
+    each: Json = {ERROR: section.get("error")}
     for name in ("rhat_max", "ess_bulk_min", "ess_tail_min"):
         each[f"posterior/{name}"] = getattr(found, name)
         each[f"posterior/predictive/{name}"] = section.get(name)
@@ -189,8 +190,9 @@ def write_posterior(run: Any, report: Any) -> None:
     some = list(run.live)
     found = report.diagnose(run)._asdict()
     tracked = tracked_scalars(draws, first, some)
-    score = [*report.traced, ""][0]
-    panels = charts.chains_of(draws.scalars(), some, first, score, report.split, found)
+    panels = charts.chains_of(
+        draws.scalars(), some, first, [*report.traced, ""][0], report.split, found
+    )
     plots.write(work.plots, panels)
     counted = draws.scalars(first)
     info = {name: one[some] for name, one in counted.items() if not name.startswith(LOG_PROB)}

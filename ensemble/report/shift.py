@@ -69,22 +69,19 @@ def made_inputs(source: Source, name: str) -> dict[str, AnyInputs]:
     if name == CONSTANT:
         return {name: constant_inputs(shape, source.value_range("train"), dtype)}
     if name == UNIFORM or (name == SHIFT and source.has_pictures):
-        low, high = source.value_range("train")
+        ends: Any = source.value_range("train")
         kinds = IMAGES
-        images = SplitInputs(source, "test")
-        shifted = partial(shifted_images, images, (low, high))
+        shifted = partial(shifted_images, SplitInputs(source, "test"), ends)
     elif is_table(source):
         columns = columns_of(source)
         rows = in_memory(source, "test").inputs
-        low = columns.low
-        high = columns.high
+        ends = (columns.low, columns.high)
         kinds = TABLES if columns.is_number.any() else {MISSING: TABLES[MISSING]}
         shifted = partial(shifted_rows, rows, columns)
     else:
         return {}
     if name != SHIFT:
-        draw = partial(drawn, name, (number, *shape), dtype, low, high)
-        return {name: MadeInputs(number, draw)}
+        return {name: MadeInputs(number, partial(drawn, name, (number, *shape), dtype, *ends))}
     return {
         f"{SHIFT}/{kind}/{severity}": MadeInputs(number, partial(shifted, kind, severity))
         for kind in kinds
@@ -196,9 +193,15 @@ def columns_of(source: Source) -> Columns:
     column, is_number, flag = map(np.array, zip(*features, strict=True))
     rows = in_memory(source, "train").inputs.astype(np.float64)
     where = _known(rows, flag)
-    mean = rows.mean(axis=0, where=where)
-    deviation = rows.std(axis=0, where=where)
-    return Columns(column, is_number, flag, mean, deviation, rows.min(axis=0), rows.max(axis=0))
+    return Columns(
+        column,
+        is_number,
+        flag,
+        rows.mean(axis=0, where=where),
+        rows.std(axis=0, where=where),
+        rows.min(axis=0),
+        rows.max(axis=0),
+    )
 
 
 def _known(rows: NDArray, flag: NDArray) -> NDArray:
@@ -234,7 +237,7 @@ def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> I
 
 
 def drawn(
-    name: str, shape: tuple[int, ...], dtype: np.dtype, low: NDArray, high: NDArray
+    name: str, shape: tuple[int, ...], dtype: np.dtype, low: Any, high: Any
 ) -> Iterator[NDArray]:
     """Inputs whose values are drawn evenly and independently, in pieces.
 

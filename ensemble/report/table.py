@@ -15,6 +15,10 @@ from ensemble.metrics import Estimate, Metric
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
+Json = dict[str, Any]
+"""Content of a JSON object."""
+ByName = Mapping[str, Any]
+"""Anything by its name."""
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
 
@@ -69,12 +73,13 @@ class Table(NamedTuple):
             lines.append([row.title, *values])
             if row.kind in ("ensemble", "gain"):
                 lines.append(["  95% interval", *intervals])
-        over = f"Intervals are 95%, over {self.over}, with these members."
-        return "\n".join([*aligned(lines), over])
+        return "\n".join(
+            [*aligned(lines), f"Intervals are 95%, over {self.over}, with these members."]
+        )
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """`metrics` with intervals and members, `gain`, `single_draw` and `baselines`."""
-        found: dict[str, Any] = {"metrics": as_data(self.values("ensemble"))}
+        found: Json = {"metrics": as_data(self.values("ensemble"))}
         for name, members in self.members.items():
             found["metrics"][name]["members"] = members
         if gains := self.values("gain"):
@@ -149,8 +154,7 @@ def digits(value: float | None, signed: bool = False) -> str:
     size = abs(value)
     before = len(f"{size:.0f}") if round(size, 4) >= 1 else 0
     form = ".2g" if 0 < size < 5e-5 else f",.{max(4 - before, 0)}f"
-    text = f"{value + 0.0:{'+' * signed}{form}}"
-    return text.replace("-", MINUS).replace("inf", "\N{INFINITY}")
+    return f"{value + 0.0:{'+' * signed}{form}}".replace("-", MINUS).replace("inf", "\N{INFINITY}")
 
 
 def percent(value: float | None, places: int = 1, signed: bool = False) -> str:

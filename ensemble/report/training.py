@@ -75,8 +75,14 @@ def _no_gain(e: Evaluation, losses: Mapping[int, float], remedy: str) -> list[Fi
             cause = f"the training loss has diverged, to {loss:.3g} nats: {remedy}"
         elif loss < reference - max(0.1, 0.5 * abs(reference)):
             cause = f"the training loss is low, {loss:.3g} nats: give more data, or stop earlier"
-    text = f"It is not measurably better than {title}; {cause}."
-    return [Finding("no_better_than_constant", "warning", text, numbers)]
+    return [
+        Finding(
+            "no_better_than_constant",
+            "warning",
+            f"It is not measurably better than {title}; {cause}.",
+            numbers,
+        )
+    ]
 
 
 def as_text(results: Results, evaluation: Evaluation | None) -> str:
