@@ -21,7 +21,7 @@ from ensemble.metrics import requested
 from ensemble.metrics.abstention import Rule
 from ensemble.report import charts, other_inputs, page
 from ensemble.report.baselines import baselines
-from ensemble.report.evaluated_run import EvaluatedRun
+from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.table import Json
 from ensemble.storage.files import write_together
@@ -35,10 +35,10 @@ PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 
 
 def evaluate(
-    workdir: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
+    workdir: AnyPath,
+    out: AnyPath | None = None,
     datasets: Sequence[str] | str | None = None,
-    compare: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] = (),
+    compare: Sequence[AnyPath] | AnyPath = (),
     *,
     data_dir: str | None = None,
     data: Any = None,

@@ -23,6 +23,7 @@ from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.learning_data import table_keys
 
+AnyPath = str | os.PathLike[str]
 logger = logging.getLogger("ensemble")
 
 
@@ -52,7 +53,7 @@ class EvaluatedRun:
 
     def __init__(
         self,
-        workdir: str | os.PathLike[str],
+        workdir: AnyPath,
         data_dir: str | None = None,
         data: Any = None,
         num_devices: int | None = None,

@@ -191,17 +191,21 @@ def _scores(e: Evaluation) -> str:
         scores = {n: Estimate(one["value"]) for n, one in found.items()}
         changes = {n: one["difference"] for n, one in found.items()}
         rows += [Row(name, "member", scores), Row(f"{name} - this run", "gain", changes)]
+    body = _panel("", "", _metrics(rows, metrics))
+    if e.targets:
+        each = [
+            Row(name, "ensemble", one.table.values("ensemble")) for name, one in e.targets.items()
+        ]
+        metrics = next(iter(e.targets.values())).table.shown
+        body += _panel("Targets", "Scores of the ensemble on each target.", _metrics(each, metrics))
+    return body
+
+
+def _metrics(rows: Sequence[Row], metrics: Mapping[str, Metric]) -> str:
+    """A table of some metrics."""
     titles = ["", *(one.title for one in metrics.values())]
     texts = [(row.title, *cells(row, metrics)) for row in rows]
-    body = _panel("", "", _table(titles, texts, [row.kind for row in rows]))
-    if e.targets:
-        metrics = next(iter(e.targets.values())).table.shown
-        titles = ["", *(one.title for one in metrics.values())]
-        each = [
-            (name, *cells(one.table.first("ensemble"), metrics)) for name, one in e.targets.items()
-        ]
-        body += _panel("Targets", "Scores of the ensemble on each target.", _table(titles, each))
-    return body
+    return _table(titles, texts, [row.kind for row in rows])
 
 
 def _errors(e: Evaluation, shows_worst: bool = True) -> str:
