@@ -169,7 +169,6 @@ LEVELS = {"calibration_by_level": 0.01, "pit": 0.01, "confident_errors": 0.01}
 NOT_SIMULATED = {
     "quality": "describes, and claims nothing",
     "impossible": "counts",
-    "convergence": "of chains: simulations.chains",
     "requested_rules": "only if asked for: simulations.chains",
     "guarantee": "of a calibration split: simulations.chains",
     "groups": "describes",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from scipy.special import ndtri
 from ensemble.data.source import Source, blocks, in_memory
 from ensemble.likelihoods.classes import Classes
 from ensemble.likelihoods.predictive import Predictive
-from ensemble.metrics import metrics_of
 
 MAX_COLUMNS = 2000
 """The most columns of linear regression: with more it takes longer than the ensemble."""
@@ -40,7 +38,8 @@ def baselines(
         Predictives by title for each target, the simplest first: a constant; of numbers, linear
         regression with normal noise; of rows split by time, the value of the row before.
     """
-    number, learned = source.sizes[split], source.targets("train")
+    number = source.sizes[split]
+    learned = source.targets("train")
     if p.kind == "classes":
         counts = np.bincount(learned, minlength=p.log_probs.shape[-1]) + 1.0
         log_probs = np.broadcast_to(np.log(counts / counts.sum()), (1, number, len(counts)))
@@ -67,15 +66,6 @@ def baselines(
     return found
 
 
-def comparable(p: Any, other: Any, names: Mapping[str, object]) -> list[str]:
-    """Metrics of `names` that both have: a density has no NLL comparable to a probability's."""
-    is_alike = (p.kind == "counts") == (other.kind == "counts")
-    others = metrics_of(other)
-    if p.kind == other.kind == "quantiles" and p.levels != other.levels:
-        others = {name: one for name, one in others.items() if name != "pinball"}
-    return [one for one in names if one in others and (is_alike or not one.startswith("nll"))]
-
-
 def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:
     from ensemble.likelihoods.numbers import Numbers  # Not of classes.
     from ensemble.likelihoods.quantiles import Quantiles
@@ -91,11 +81,13 @@ def linear_regression(source: Source, split: str) -> Normals | None:
 
     Returns None of too many columns, or too few rows for them.
     """
-    num_columns, num_rows = int(np.prod(source.input_shape)), source.sizes["train"]
+    num_columns = int(np.prod(source.input_shape))
+    num_rows = source.sizes["train"]
     if num_columns > MAX_COLUMNS:
         return None
     rows = in_memory(source, "train").inputs.reshape(num_rows, -1).astype(np.float64)
-    centre, scale = rows.mean(axis=0), rows.std(axis=0)
+    centre = rows.mean(axis=0)
+    scale = rows.std(axis=0)
     scale[scale == 0] = 1
 
     def design(inputs: NDArray) -> NDArray:

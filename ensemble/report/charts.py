@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.metrics import functions, interval, ranking
 from ensemble.report.svg import Axis, Chart, span
@@ -16,10 +17,17 @@ from ensemble.report.svg import Axis, Chart, span
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
-_TALL, _SMALL, _TINY = (400, 320), (310, 230), (200, 150)
-_MAX_ROWS, _MAX_RANKED, _MAX_CHAINS, _MAX_POINTS = 200, 20, 8, 1000
-_MAX_DIMENSIONS, _MAX_COUNTS = 12, 20
-_NUM_BINS, _MIN_WORTH_OF_BIN = 20, 5
+_TALL = (400, 320)
+_SMALL = (310, 230)
+_TINY = (200, 150)
+_MAX_ROWS = 200
+_MAX_RANKED = 20
+_MAX_CHAINS = 8
+_MAX_POINTS = 1000
+_MAX_DIMENSIONS = 12
+_MAX_COUNTS = 20
+_NUM_BINS = 20
+_MIN_WORTH_OF_BIN = 5
 
 
 def shorten(name: str, most: int = 12) -> str:
@@ -55,12 +63,15 @@ def _unit(title: str, xlabel: str, ylabel: str, note: str) -> Chart:
 
 def reliability(e: Evaluation) -> Chart:
     """Accuracy against confidence in ten bins, with 95% intervals and counts."""
-    note = "On the diagonal, confidence equals accuracy. Bars are 95% intervals."
-    chart = _unit("Reliability", "confidence", "accuracy", note)
+    chart = _unit(
+        "Reliability",
+        "confidence",
+        "accuracy",
+        "On the diagonal, confidence equals accuracy. Bars are 95% intervals.",
+    )
     places, counts, confidence, share, *ends = _bins([e.test], e.y)
     for left, height in zip(places / 10, 0.22 * counts / counts.max(), strict=True):
-        bar = (left + 0.006, left + 0.094)
-        chart.band("count", bar, (0, 0), (height, height), "examples")
+        chart.band("count", (left + 0.006, left + 0.094), (0, 0), (height, height), "examples")
     average = _bins(e.test.members, e.y)
     _add_average(chart, e, *average[2:4, np.isin(average[0], places)])
     chart.curve(confidence, share)
@@ -68,11 +79,12 @@ def reliability(e: Evaluation) -> Chart:
     return chart
 
 
-def _bins(of: Sequence[Any], y: np.ndarray) -> np.ndarray:
+def _bins(of: Sequence[Any], y: NDArray) -> NDArray:
     """[6, K]: place, size, confidence, accuracy and its interval of filled bins, pooled."""
     confidence = np.concatenate([p.confidence for p in of])
     hit = np.concatenate([functions.accuracy(p, y) for p in of])
-    places, found = np.minimum((confidence * 10 - 1e-12).astype(int), 9), []
+    places = np.minimum((confidence * 10 - 1e-12).astype(int), 9)
+    found = []
     for i in np.unique(places):
         some = places == i
         found.append((i, some.sum(), confidence[some].mean(), *interval(hit[some], bounds=(0, 1))))
@@ -81,9 +93,14 @@ def _bins(of: Sequence[Any], y: np.ndarray) -> np.ndarray:
 
 def coverage(e: Evaluation) -> Chart:
     """Share of targets in central intervals against their level, by the PIT."""
-    note = "On the diagonal, intervals hold as many targets as their level says."
-    chart = _unit("Coverage", "level of the interval", "targets inside", note)
-    levels, far = np.linspace(0.05, 0.95, 19), 2 * np.abs(e.test.pit(e.y) - 0.5)
+    chart = _unit(
+        "Coverage",
+        "level of the interval",
+        "targets inside",
+        "On the diagonal, intervals hold as many targets as their level says.",
+    )
+    levels = np.linspace(0.05, 0.95, 19)
+    far = 2 * np.abs(e.test.pit(e.y) - 0.5)
     each = [interval(far <= level, e.groups, bounds=(0, 1)) for level in levels]
     share, low, high = np.array(each, float).T
     chart.band("band", levels, low, high, "95% interval")
@@ -96,7 +113,8 @@ def predictions(e: Evaluation) -> Chart:
     level, *ends = widest(e.test)
     some = np.random.default_rng(0).permutation(len(e.y))[:_MAX_ROWS]
     low, high, y, median = (np.asarray(one, float)[some] for one in (*ends, e.y, e.test.median))
-    axis, percent = span([low, high, y]), f"{100 * level:g}% interval"
+    axis = span([low, high, y])
+    percent = f"{100 * level:g}% interval"
     note = f"Targets outside their {percent} are orange."
     x = Axis(f"predicted median and {percent}", axis)
     chart = Chart("Predictions and targets", x, Axis("target", axis), note, _TALL)
@@ -108,7 +126,7 @@ def predictions(e: Evaluation) -> Chart:
     return chart
 
 
-def widest(p: Any) -> tuple[float, np.ndarray, np.ndarray]:
+def widest(p: Any) -> tuple[float, NDArray, NDArray]:
     """Level, lower and upper ends [N] of 90% intervals; of quantiles, the outermost ones."""
     if p.kind == "quantiles":
         return p.levels[-1] - p.levels[0], p.at_levels[:, 0], p.at_levels[:, -1]
@@ -121,7 +139,7 @@ def widest(p: Any) -> tuple[float, np.ndarray, np.ndarray]:
 def abstention(e: Evaluation) -> Chart:
     """Accuracy, or error, of answered examples against their share."""
 
-    def curve(p: Any) -> np.ndarray:
+    def curve(p: Any) -> NDArray:
         right = functions.accuracy(p, e.y) if e.is_classes else np.abs(p.median - e.y)
         found = np.array(ranking.risk_coverage(-p.doubt(), right))
         return found[:, np.linspace(found.shape[1] // 20, found.shape[1] - 1, 120).astype(int)]
@@ -146,13 +164,15 @@ def abstention(e: Evaluation) -> Chart:
 
 def sizes(e: Evaluation) -> list[Chart]:
     """Scores against the number of members; dots are single members."""
-    charts, xs = [], list(e.sizes) if e.test.num_members > 1 else []
+    charts = []
+    xs = list(e.sizes) if e.test.num_members > 1 else []
     ticks = [(x, str(x)) for x in xs if x in (1, 2, 4, 8, 16, 32, max(xs))]
     for name in {e.headline: None, e.proper: None} if xs else ():
-        one, members = e.metrics[name], e.table.members[name]
+        one = e.metrics[name]
+        members = e.table.members[name]
         y = Axis(one.title + " (nats)" * (one.unit == "nats"), is_share=one.unit == "share")
-        x, title = Axis(f"number of {e.noun}s", ticks=ticks), f"{one.title} by number of {e.noun}s"
-        chart = Chart(title, x, y, f"Dots are single {e.noun}s.")
+        x = Axis(f"number of {e.noun}s", ticks=ticks)
+        chart = Chart(f"{one.title} by number of {e.noun}s", x, y, f"Dots are single {e.noun}s.")
         chart.add("dots", "single", np.ones(len(members)), members, f"single {e.noun}s")
         ys = [each[name] for each in e.sizes.values()]
         chart.curve(xs, ys, name=f"ensemble, {y.text(ys[-1])} of {xs[-1]}")
@@ -168,7 +188,8 @@ def shifts(e: Evaluation, name: str) -> list[Chart]:
     }
     y = Axis(is_share=e.metrics[name].unit == "share")
     y = y.fitted([values for pair in curves.values() for values in pair])
-    xs, charts = np.arange(6), []
+    xs = np.arange(6)
+    charts = []
     for kind, (ours, member) in curves.items():
         chart = Chart(kind, Axis(), y, size=_TINY)
         chart.band("band", xs, *ours[1:])
@@ -194,7 +215,7 @@ def learning_curves(records: Sequence[Mapping[str, Any]], names: Mapping[str, st
         against epochs where these are known. Long curves are thinned.
     """
     progress = "epoch" if any("epoch" in record for record in records) else "step"
-    curves: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    curves: dict[tuple[str, str], dict[str, NDArray]] = {}
     for key in dict.fromkeys(key for record in records for key in record):
         split, who, score = [*key.split("/"), "", ""][:3]
         if score in names and (split != "train" or score == "loss"):
@@ -221,7 +242,7 @@ def learning_curves(records: Sequence[Mapping[str, Any]], names: Mapping[str, st
 
 
 def chains_of(
-    scalars: Mapping[str, np.ndarray],
+    scalars: Mapping[str, NDArray],
     live: Sequence[int],
     first: int,
     score: str,
@@ -244,7 +265,8 @@ def chains_of(
         "step_size": "step size",
     }
     traces = {title: scalars[name] for name, title in names.items() if name in scalars}
-    worst, ranks = str(found["rhat_worst"]), {}
+    worst = str(found["rhat_worst"])
+    ranks = {}
     numbers = np.array([found["rhat_max"], found["ess_bulk_min"]], float)
     drawn = scalars.get(worst, scalars.get(f"value:{worst}"))
     if drawn is not None and np.isfinite(numbers).all():  # Of draws enough.
@@ -253,8 +275,8 @@ def chains_of(
 
 
 def chains(
-    traces: Mapping[str, np.ndarray],
-    ranks: Mapping[str, tuple[np.ndarray, float, float]],
+    traces: Mapping[str, NDArray],
+    ranks: Mapping[str, tuple[NDArray, float, float]],
     num_warmup: int,
 ) -> dict[str, list[Chart]]:
     """Charts "traces" of draws [C, T], and "ranks" of `(draws, R-hat, bulk ESS)`, by name."""
@@ -264,7 +286,7 @@ def chains(
     }
 
 
-def trace(name: str, values: np.ndarray, num_warmup: int) -> Chart:
+def trace(name: str, values: NDArray, num_warmup: int) -> Chart:
     """Draws of every chain in order; many are thinned.
 
     Args:
@@ -282,7 +304,7 @@ def trace(name: str, values: np.ndarray, num_warmup: int) -> Chart:
     return chart
 
 
-def rank(name: str, values: np.ndarray, r_hat: float, ess: float) -> Chart:
+def rank(name: str, values: NDArray, r_hat: float, ess: float) -> Chart:
     """Share of each chain's draws by their rank among all draws: flat if the chains agree.
 
     Rank histograms of Vehtari et al. 2021 (https://doi.org/10.1214/20-BA1221, section 4.3), as
@@ -303,20 +325,21 @@ def rank(name: str, values: np.ndarray, r_hat: float, ess: float) -> Chart:
         Axis(f"draws of {shorten(name, 20)} by rank, relative"),
         size=_SMALL,
     )
-    low, high = max(1 - width, 0), 1 + width
+    low = max(1 - width, 0)
+    high = 1 + width
     chart.band("count", (0, 1), (low, low), (high, high), "99% of agreeing chains")
     _add_chains(chart, edges, np.repeat(shares[np.sort(farthest)], 2, axis=1))
     return chart
 
 
-def _add_chains(chart: Chart, xs: np.ndarray, lines: np.ndarray) -> None:
+def _add_chains(chart: Chart, xs: NDArray, lines: NDArray) -> None:
     """Adds a line for each chain, of few chains in its own colour."""
     for k, ys in enumerate(lines):
         named = (f"chain-{k}", f"chain {k}") if len(lines) <= _MAX_CHAINS else ("each", "chains")
         chart.add("line", named[0], xs, ys, named[1])
 
 
-def rank_histogram(values: np.ndarray, ess: float) -> tuple[np.ndarray, float]:
+def rank_histogram(values: NDArray, ess: float) -> tuple[NDArray, float]:
     """Histograms of the pooled ranks of draws.
 
     Args:
@@ -341,7 +364,7 @@ def rank_histogram(values: np.ndarray, ess: float) -> tuple[np.ndarray, float]:
 # Applications.
 
 
-def marginals(edges: np.ndarray, cdf: np.ndarray) -> list[Chart]:
+def marginals(edges: NDArray, cdf: NDArray) -> list[Chart]:
     """Histograms of the draws of a density, one chart for each of the first dimensions.
 
     Args:
@@ -350,7 +373,8 @@ def marginals(edges: np.ndarray, cdf: np.ndarray) -> list[Chart]:
     """
     charts = []
     for d, (xs, shares) in enumerate(zip(edges[:_MAX_DIMENSIONS], cdf, strict=False)):
-        heights, around = np.repeat(np.diff(shares) / np.diff(xs), 2), np.repeat(xs, 2)[1:-1]
+        heights = np.repeat(np.diff(shares) / np.diff(xs), 2)
+        around = np.repeat(xs, 2)[1:-1]
         y = Axis("density", (0, 1.05 * float(heights.max()) or 1))
         chart = Chart(f"Density of dimension {d}", Axis(f"dimension {d}"), y, size=_SMALL)
         chart.band("band", around, 0 * heights, heights)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from ensemble.config.builtin import PRIOR, STARTS, is_file
 from ensemble.config.pieces import path_of, trusting
@@ -22,8 +21,9 @@ from ensemble.metrics import requested
 from ensemble.metrics.abstention import Rule
 from ensemble.report import charts, other_inputs, page
 from ensemble.report.baselines import baselines
-from ensemble.report.evaluated_run import EvaluatedRun
+from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
+from ensemble.report.table import Json
 from ensemble.storage.files import write_together
 from ensemble.storage.json_files import to_json
 from ensemble.storage.metrics_log import read_metrics
@@ -31,16 +31,14 @@ from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
 
-_TAKEN = ("checkpoints", "predictions", "plots", "events", "draws")
-"""Folders of a workdir that its run writes."""
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
 
 
 def evaluate(
-    workdir: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
+    workdir: AnyPath,
+    out: AnyPath | None = None,
     datasets: Sequence[str] | str | None = None,
-    compare: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] = (),
+    compare: Sequence[AnyPath] | AnyPath = (),
     *,
     data_dir: str | None = None,
     data: Any = None,
@@ -96,10 +94,13 @@ def evaluate(
         asked = requested(metrics, p, getattr(p, "class_names", ()))
         others, notes = _others(run, [os.fspath(one) for one in compare], data_dir, data)
         inputs = other_inputs.plan(run, datasets)
-        directory = _directory(run, out)
+        directory = Workdir(out).path if out else run.work.path / "evaluation"
+        with other_inputs.write_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
         predicted = other_inputs.predict(run, inputs, directory / "predictions", show_progress)
         about = _about(run, [*run.notes, *notes])
-        held, source = run.predicted("calibration"), run.dataset
+        held = run.predicted("calibration")
+        source = run.dataset
         evaluation = Evaluation(
             p,
             y,
@@ -119,14 +120,9 @@ def evaluate(
         )
         logger.info("Scoring %d %ss on %d examples.", p.num_members, run.noun, len(y))
         content = {**about, **evaluation.json(), "environment": _environment()}
-        html = page.render(evaluation)
+        files = {"report.html": page.render(evaluation), "report.json": to_json(content)}
         with other_inputs.write_errors(directory):
-            write_together(
-                {
-                    directory / "report.html": html,
-                    directory / "report.json": to_json(content),
-                }
-            )
+            write_together({directory / name: one for name, one in files.items()})
         return evaluation
 
 
@@ -138,74 +134,80 @@ def _others(
     Raises:
         InputError: A run that was asked for cannot be compared.
     """
-    found, notes = {}, []
+    found = {}
+    notes = []
     start = str(run.config.get("init_from", PRIOR))
     is_posterior = "num_chains" in run.config and "selection" not in run.results
     is_asked = os.path.abspath(start) in map(os.path.abspath, workdirs)
-    if is_posterior and not is_asked and start not in STARTS and not is_file(start):
+    starts = [] if is_asked or not is_posterior or start in STARTS or is_file(start) else [start]
+    for workdir in [*starts, *workdirs]:
         try:
-            other = EvaluatedRun(start, data_dir, data)
-            found[f"its start, {other.work.path.name}"] = _comparable(run, other)
+            other = EvaluatedRun(workdir, data_dir, data)
+            _check_comparable(run, other)
         except InputError as error:
+            if workdir not in starts:
+                raise
             notes.append(f"The run that the chains start from is not compared: {error}")
-    for workdir in workdirs:
-        other = EvaluatedRun(workdir, data_dir, data)
-        name = other.work.path.name
-        found[workdir if name in found else name] = _comparable(run, other)
+        else:
+            name = f"{'its start, ' if workdir in starts else ''}{other.work.path.name}"
+            found[workdir if name in found else name] = other.test.predictive
     return found, notes
 
 
-def _comparable(run: EvaluatedRun, other: EvaluatedRun) -> Predictive:
-    """Predictive of another run on the same examples.
-
-    Raises:
-        InputError: It predicts other targets, or was tested on other examples.
-    """
-    ours, theirs, here = run.test, other.test, other.work.path
-    kinds = {p.kind.replace("counts", "numbers") for p in (ours.predictive, theirs.predictive)}
-    if len(kinds) > 1:
+def _check_comparable(run: EvaluatedRun, other: EvaluatedRun) -> None:
+    """Refuses runs that predict other targets, or were tested on other examples."""
+    here = f"--compare={other.work.path}"
+    ours, y, _ = run.test
+    theirs, z, _ = other.test
+    if len({p.kind.replace("counts", "numbers") for p in (ours, theirs)}) > 1:
         raise InputError(
-            f"--compare={here} predicts by config.likelihood={other.config['likelihood']!r}, "
-            f"{run.work.path} by {run.config['likelihood']!r}; compare classes with classes, and "
-            "numbers with numbers"
+            f"{here} predicts {theirs.kind}, {run.work.path} {ours.kind}; compare classes with "
+            "classes, and numbers with numbers"
         )
     prints = {one.description.get("test_fingerprint") for one in (run, other)}
-    if len(prints) > 1 or not np.array_equal(ours.targets, theirs.targets):
+    if len(prints) > 1 or not np.array_equal(y, z):
         raise InputError(
-            f"--compare={here} was tested on other examples of {other.description['name']} than "
+            f"{here} was tested on other examples of {other.description['name']} than "
             f"{run.work.path} of {run.description['name']}; give both the same splits, or, where "
             "splits are carved, the same config.seed"
         )
-    return theirs.predictive
 
 
-def _chains(run: EvaluatedRun) -> dict[str, Any] | None:
+def _chains(run: EvaluatedRun) -> Json | None:
     """Findings and charts of chains, and the mean metrics of single draws."""
     if (posterior := run.results.get("posterior")) is None:
         return None
     from ensemble.report.chains import chain_findings  # Imports ArviZ.
 
     live = run.results["active_members"]
-    found: dict[str, Any] = {
+    found: Json = {
         "draw": run.results.get("single_draw", {}).get("test"),
         "said": chain_findings(run.results),
     }
     if scalars := Draws(run.work.draws).scalars():
         first = next(iter(scalars.values())).shape[1] - posterior["num_samples"]
         traced = [name for name in posterior.get("monte_carlo", {}) if name != LOG_DENSITY]
-        split = posterior.get("tracked_split")
-        found["charts"] = charts.chains_of(scalars, live, first, [*traced, ""][0], split, posterior)
+        found["charts"] = charts.chains_of(
+            scalars, live, first, [*traced, ""][0], posterior.get("tracked_split"), posterior
+        )
     return found
 
 
-def _about(run: EvaluatedRun, notes: Sequence[str]) -> dict[str, Any]:
+def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
     """Particulars of the run, for report.json and for the page."""
     p, y, members = run.test
-    results, name = run.results, str(run.description["name"])
-    facts = [plural(p.num_members, run.noun), run.config["method"].replace("_", " "), name]
-    facts.append(f"{len(y):,} test examples")
+    name = str(run.description["name"])
+    facts = [
+        plural(p.num_members, run.noun),
+        run.config["method"].replace("_", " "),
+        name,
+        f"{len(y):,} test examples",
+    ]
     if not run.is_finished:
         facts.append(f"in training, step {run.step:,}")
+    kept: Json = {
+        name: run.results[name] for name in ("posterior", "selection") if name in run.results
+    }
     return {
         "version": VERSION,
         "workdir": str(run.work.path),
@@ -218,30 +220,11 @@ def _about(run: EvaluatedRun, notes: Sequence[str]) -> dict[str, Any]:
         "notes": notes,
         "dataset": run.description,
         "config": run.config,
-        **{name: results[name] for name in ("posterior", "selection") if name in results},
+        **kept,
     }
 
 
-def _directory(run: EvaluatedRun, out: str | os.PathLike[str] | None) -> epath.Path:
-    """Creates the directory of the results.
-
-    Raises:
-        InputError: It cannot be written, or belongs to a run.
-    """
-    directory = Workdir(out).path if out else run.work.path / "evaluation"
-    for workdir in (directory, *directory.parents):
-        first = directory.relative_to(workdir).parts[:1]
-        if (workdir / "config.json").exists() and (not first or first[0] in _TAKEN):
-            raise InputError(
-                f"--out={directory} is the workdir {workdir}, or belongs to its run; choose a "
-                "directory of its own"
-            )
-    with other_inputs.write_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-    return directory
-
-
-def _environment() -> dict[str, Any]:
+def _environment() -> Json:
     return {
         "evaluated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

@@ -23,6 +23,7 @@ from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.learning_data import table_keys
 
+AnyPath = str | os.PathLike[str]
 logger = logging.getLogger("ensemble")
 
 
@@ -52,21 +53,24 @@ class EvaluatedRun:
 
     def __init__(
         self,
-        workdir: str | os.PathLike[str],
+        workdir: AnyPath,
         data_dir: str | None = None,
         data: Any = None,
         num_devices: int | None = None,
     ):
         self.work = Workdir(workdir)
-        self._data, self._num_devices = data, num_devices
         self.why_no_data = ""
+        self._data = data
+        self._num_devices = num_devices
         startup.configure(num_devices)
         check_is_workdir(self.work)
         self.results = self.work.read_report()
         if self.is_finished:
-            self.config, self.description = self.results["config"], self.results["dataset"]
+            self.config = self.results["config"]
+            self.description = self.results["dataset"]
         else:
-            self.config, self.description = self._restored.config, self._restored.description
+            self.config = self._restored.config
+            self.description = self._restored.description
         if why := trait("task", self.config["task"], "why_not_evaluated"):
             raise InputError(f"{self.work.path} {why}")
         self.data_dir = data_dir or self.config["data_dir"]
@@ -103,19 +107,31 @@ class EvaluatedRun:
         Raises:
             InputError: There is none.
         """
-        found = self.predicted("test")
-        if found is None:
-            raise InputError(
-                f"{self.work.path} has no test split to score: its run learned from all data. "
-                "Train with config.train_on_all=False, or give test data."
-            )
-        return found
+        if found := self.predicted("test"):
+            return found
+        raise InputError(
+            f"{self.work.path} has no test split to score: its run learned from all data. "
+            "Train with config.train_on_all=False, or give test data."
+        )
 
     def predicted(self, split: str) -> StoredPredictions | None:
         """Predictions of a split; None if the run has no such split."""
         if split not in self.description["num_examples"]:
             return None
-        return self._stored(split) if self.is_finished else self._from_checkpoint(split)
+        if self.is_finished:
+            return read_predictions(self.work, split, self.likelihood)
+        if self.dataset is None:
+            raise InputError(
+                f"{self.work.path} is still in training, and needs its data to predict: "
+                f"{self.why_no_data}"
+            )
+        p = self.predictor.predict_members(SplitInputs(self.dataset, split))
+        alive = np.flatnonzero(~p.have_nan())
+        if not len(alive):
+            raise InputError(f"{self.work.path} has no member whose predictions are finite")
+        return StoredPredictions(
+            p.of(alive), self.dataset.targets(split), np.array(self.predictor.members)[alive]
+        )
 
     @functools.cached_property
     def predictor(self) -> Any:
@@ -138,22 +154,40 @@ class EvaluatedRun:
         Raises:
             InputError: They have changed since the run.
         """
-        try:
-            dataset = self._load_dataset()
-        except InputError as error:
-            if self._data is not None:
-                raise
-            self.why_no_data = str(error)
-            logger.warning(
-                "The data of %s are not available, so the report has neither images nor shifts: %s",
-                self.work.path,
-                error,
-            )
-            return None
-        remedy = "restore the data, give the same arrays in the same order, or set --data_dir"
-        expected = self.description["fingerprint"]
-        check_same_data(str(self.work.path), expected, dataset.fingerprint, remedy)
-        return dataset
+        config = self.config
+        table = table_keys(self.config)
+        request = Request(
+            data_dir=self.data_dir,
+            seed=config["seed"],
+            hold_out=not config["train_on_all"],
+            size=parse_size(config.get("resize")),
+            table=table,
+        )
+        if self._data is not None:
+            from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
+
+            given = recognise(self._data, table.kind, table.target)
+            is_table = given.is_table and "table" in self.description
+            found = dataclasses.replace(given, is_table=is_table).source(request)
+        else:
+            try:
+                found = load(self.description["name"], request)
+            except InputError as error:
+                self.why_no_data = str(error)
+                logger.warning(
+                    "The data of %s are not available, so the report has neither images nor "
+                    "shifts: %s",
+                    self.work.path,
+                    error,
+                )
+                return None
+        check_same_data(
+            str(self.work.path),
+            self.description["fingerprint"],
+            found.fingerprint,
+            "restore the data, give the same arrays in the same order, or set --data_dir",
+        )
+        return found
 
     @property
     def notes(self) -> list[str]:
@@ -165,48 +199,9 @@ class EvaluatedRun:
 
     def groups(self) -> np.ndarray | None:
         """Groups of the test rows [N], if the data were split by groups."""
-        strata = None if self.dataset is None else self.dataset.strata("test")
-        return None if strata is None else strata.groups
-
-    def _load_dataset(self) -> Source:
-        config, table = self.config, table_keys(self.config)
-        request = Request(
-            data_dir=self.data_dir,
-            seed=config["seed"],
-            hold_out=not config["train_on_all"],
-            size=parse_size(config.get("resize")),
-            table=table,
-        )
-        if self._data is None:
-            return load(self.description["name"], request)
-        from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
-
-        given = recognise(self._data, table.kind, table.target)
-        is_table = given.is_table and "table" in self.description
-        return dataclasses.replace(given, is_table=is_table).source(request)
+        strata = self.dataset and self.dataset.strata("test")
+        return strata.groups if strata else None
 
     @functools.cached_property
     def _restored(self) -> Any:
         return restore(self.work)
-
-    def _stored(self, split: str) -> StoredPredictions:
-        found = read_predictions(self.work, split, self.likelihood)
-        if found.members.tolist() != self.results["active_members"]:
-            raise InputError(
-                f"{self.work.predictions}/{split}.npz has other members than "
-                f"{self.work.report.name}. Train again with the same --workdir."
-            )
-        return found
-
-    def _from_checkpoint(self, split: str) -> StoredPredictions:
-        if self.dataset is None:
-            raise InputError(
-                f"{self.work.path} is still in training, and needs its data to predict: "
-                f"{self.why_no_data}"
-            )
-        p = self.predictor.predict_members(SplitInputs(self.dataset, split))
-        alive = np.flatnonzero(~p.have_nan())
-        if not len(alive):
-            raise InputError(f"{self.work.path} has no member whose predictions are finite")
-        members = np.array(self.predictor.members)[alive]
-        return StoredPredictions(p.of(alive), self.dataset.targets(split), members)

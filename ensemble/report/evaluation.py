@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.data.source import Source
 from ensemble.errors import InputError
 from ensemble.likelihoods.predictive import Predictive
-from ensemble.metrics import Estimate, Metric, functions, interval, metrics_of, ranking
+from ensemble.metrics import Estimate, Metric, functions, interval, metrics_of, ranking, values
 from ensemble.metrics import calibration as fit
 from ensemble.metrics.abstention import COVERAGE, MAX_ERROR, Rule, are_wrong, fit_abstention
 from ensemble.report import shift
-from ensemble.report.baselines import comparable
 from ensemble.report.findings import Finding, as_lines, find
-from ensemble.report.table import Table, as_data, table
+from ensemble.report.table import ByName, Json, Table, as_data, joint, table
 
 VERSION = 3
 """Version of results.json and evaluation/report.json."""
@@ -105,13 +105,13 @@ class Evaluation:
     calibration: tuple[Any, NDArray] | None = None
     baselines: Sequence[Mapping[str, Predictive]] = ()
     shifted: Mapping[str, list[Any]] = field(default_factory=dict)
-    outside: Mapping[str, Any] = field(default_factory=dict)
+    outside: ByName = field(default_factory=dict)
     groups: NDArray | None = None
-    others: Mapping[str, Any] = field(default_factory=dict)
-    chains: Mapping[str, Any] | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
+    others: ByName = field(default_factory=dict)
+    chains: ByName | None = None
+    about: ByName = field(default_factory=dict)
     source: Source | None = None
-    records: Sequence[Mapping[str, Any]] = ()
+    records: Sequence[ByName] = ()
     noun: str = "member"
     rules: Sequence[Rule] = ()
     requested: Mapping[str, Metric] = field(default_factory=dict)
@@ -123,9 +123,10 @@ class Evaluation:
         return "\n".join([*lines, *notes, "", self.table.text()])
 
     def _repr_html_(self) -> str:
-        from ensemble.report import page  # Of notebooks alone.
+        from ensemble.report import page, svg  # Of notebooks alone.
 
-        return page.notebook(self)
+        style = "width:100%;height:720px;border:1px solid #8884;border-radius:8px"
+        return f'<iframe style="{style}" srcdoc="{svg.escaped(page.render(self))}"></iframe>'
 
     @property
     def is_classes(self) -> bool:
@@ -151,24 +152,21 @@ class Evaluation:
     @cached_property
     def targets(self) -> dict[str, Evaluation]:
         """Evaluations of each of several targets, by name; empty if there is one."""
-        if self.test.kind != "several":
-            return {}
-        return {f"target {d}": self._of_target(d) for d in range(self.y.shape[1])}
+        number = self.y.shape[1] if self.test.kind == "several" else 0
+        return {f"target {d}": self._of_target(d) for d in range(number)}
 
     def _of_target(self, d: int) -> Evaluation:
-        def one(each: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: p.targets[d] for name, p in each.items()}
+        names = ("test", "calibration", "shifted", "outside", "others")
+        parts = {name: getattr(self, name) for name in names}
 
-        held = self.calibration
+        def of_target(one: Any) -> Any:
+            return one[:, d] if isinstance(one, np.ndarray) else one.targets[d]
+
         return replace(
             self,
-            test=self.test.targets[d],
+            **jax.tree.map(of_target, parts),
             y=self.y[:, d],
-            calibration=held and (held[0].targets[d], held[1][:, d]),
             baselines=self.baselines[d : d + 1],
-            shifted={kind: [p.targets[d] for p in each] for kind, each in self.shifted.items()},
-            outside=one(self.outside),
-            others=one(self.others),
             chains=None,
             requested={},
             rules=(),
@@ -184,11 +182,15 @@ class Evaluation:
         """Baselines of the only target, by title; of several targets they stand with each."""
         return self.baselines[0] if self.baselines and self.test.kind != "several" else {}
 
+    @cached_property
+    def main(self) -> dict[str, Metric]:
+        """The headline and the proper score."""
+        return {name: self.metrics[name] for name in (self.headline, self.proper)}
+
     @property
     def recorded(self) -> dict[str, str]:
         """Titles of what the learning curves show, by name."""
-        names = (self.headline, self.proper)
-        return {"loss": "loss", **{name: self.metrics[name].title for name in names}}
+        return {"loss": "loss", **{name: one.title for name, one in self.main.items()}}
 
     def estimate(self, name: str) -> Estimate:
         """A metric of the ensemble."""
@@ -198,6 +200,10 @@ class Evaluation:
         """A metric of the ensemble - that of the average member."""
         return self.table.values("gain").get(name)
 
+    def estimates(self, p: Predictive, names: Iterable[str]) -> dict[str, Estimate]:
+        """Metrics of a predictive of rows with these targets."""
+        return {name: self.metrics[name].estimate(p, self.y, self.groups) for name in names}
+
     def interval(self, terms: NDArray, where: Any = slice(None), **how: Any) -> Estimate:
         """Mean of terms [N] over some rows, or groups of rows."""
         groups = None if self.groups is None else self.groups[where]
@@ -206,19 +212,31 @@ class Evaluation:
     def against(self, p: Predictive, name: str, level: float = LEVEL) -> Estimate:
         """A metric of another predictive of the same rows - the ensemble's, paired."""
         one = self.metrics[name]
-        ours, theirs = one.terms(self.test, self.y), one.terms(p, self.y)
-        return one.difference(ours, theirs, self.groups, level)
+        return one.difference(
+            one.terms(self.test, self.y), one.terms(p, self.y), self.groups, level
+        )
+
+    def shared(self, p: Predictive) -> list[str]:
+        """Metrics that both have: a density has no NLL comparable to a probability's."""
+        is_alike = (self.test.kind == "counts") == (p.kind == "counts")
+        theirs = metrics_of(p)
+        if list(self.test.axis) != list(p.axis):
+            theirs.pop("pinball", None)
+        return [
+            name
+            for name, one in self.metrics.items()
+            if one.of_members and name in theirs and (is_alike or not name.startswith("nll"))
+        ]
 
     @cached_property
-    def comparisons(self) -> dict[str, dict[str, dict[str, Any]]]:
+    def comparisons(self) -> dict[str, dict[str, Json]]:
         """By other ensemble and metric: its `value`, and the `difference`, as of `against`."""
-        metrics = {n: one for n, one in self.metrics.items() if one.of_members}
         return {
-            name: {
-                n: {"value": metrics[n].value(p, self.y), "difference": self.against(p, n)}
-                for n in comparable(self.test, p, metrics)
+            other: {
+                name: {"value": value, "difference": self.against(p, name)}
+                for name, value in values(p, self.y, self.shared(p)).items()
             }
-            for name, p in self.others.items()
+            for other, p in self.others.items()
         }
 
     # Calibration.
@@ -305,8 +323,9 @@ class Evaluation:
     @cached_property
     def recall(self) -> list[Estimate]:
         """Recall of each class, [C]; intervals of all hold together."""
-        number, hit = self.test.log_probs.shape[-1], functions.accuracy(self.test, self.y)
-        how: dict[str, Any] = {"bounds": (0, 1), "level": _joint(number)}
+        number = self.test.log_probs.shape[-1]
+        hit = functions.accuracy(self.test, self.y)
+        how: Json = {"bounds": (0, 1), "level": joint(number)}
         return [self.interval(hit, self.y == c, **how) for c in range(number)]
 
     # Members.
@@ -314,15 +333,16 @@ class Evaluation:
     @cached_property
     def sizes(self) -> dict[int, dict[str, float]]:
         """Mean metrics of ensembles of 1..M members, over windows that count all members alike."""
-        number, found = self.test.num_members, dict[int, dict[str, float]]()
+        number = self.test.num_members
+        found = dict[int, dict[str, float]]()
         sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, number - 1, number} & {*range(1, number + 1)}
         for size in sorted(sizes):
-            starts = range(number if size < number else 1)
-            some = [self.test.of((np.arange(size) + k) % number) for k in starts]
-            found[size] = {
-                name: float(np.mean([self.metrics[name].value(p, self.y) for p in some]))
-                for name in (self.headline, self.proper)
-            }
+            some = [
+                self.test.of((np.arange(size) + k) % number)
+                for k in range(number if size < number else 1)
+            ]
+            each = [values(p, self.y, self.main) for p in some]
+            found[size] = {name: float(np.mean([one[name] for one in each])) for name in self.main}
         return found
 
     @cached_property
@@ -344,30 +364,32 @@ class Evaluation:
         """
         if self.without_each is None or self.test.weights is not None:
             return None
-        number, whole = self.test.num_members, self.metrics[self.proper].terms(self.test, self.y)
-        fall = self.without_each.mean(axis=0) - whole
-        return self.interval(fall * (number - 1) / (number + 1))
+        number = self.test.num_members
+        whole = self.metrics[self.proper].terms(self.test, self.y)
+        return self.interval((self.without_each.mean(axis=0) - whole) * (number - 1) / (number + 1))
 
     # Other inputs.
 
     @cached_property
     def shifts(self) -> dict[str, Shift]:
         """By kind."""
-        metrics, y, groups = self.metrics, self.y, self.groups
+        metrics = self.metrics
+        y = self.y
+        one = self.metrics[self.headline]
         names = dict.fromkeys((self.headline, "nll" if "nll" in metrics else self.proper))
-        level, found, one = _joint(len(self.shifted)), {}, metrics[self.headline]
+        level = joint(len(self.shifted))
+        found = {}
         for kind, each in self.shifted.items():
-            along, p = [self.test, *each], each[shift.MIDDLE - 1]
-            overconfidence = None
-            if self.is_classes:
-                terms = functions.overconfidence(p, y)
-                overconfidence = self.interval(terms, bounds=(-1, 1), level=level)
-            average = one.member_terms(p, y).mean(axis=0)
+            along = [self.test, *each]
+            p = each[shift.MIDDLE - 1]
+            terms = functions.overconfidence(p, y) if self.is_classes else None
             found[kind] = Shift(
                 self.against(p, self.headline, level),
-                one.difference(average, one.terms(p, y), groups, level),
-                overconfidence,
-                {n: [metrics[n].estimate(p, y, groups) for p in along] for n in names},
+                one.difference(
+                    one.member_terms(p, y).mean(axis=0), one.terms(p, y), self.groups, level
+                ),
+                None if terms is None else self.interval(terms, bounds=(-1, 1), level=level),
+                {n: [metrics[n].estimate(p, y, self.groups) for p in along] for n in names},
                 {n: [float(metrics[n].member_terms(p, y).mean()) for p in along] for n in names},
             )
         return found
@@ -378,13 +400,18 @@ class Evaluation:
 
         There are no intervals if rows come in groups.
         """
-        found, level = {}, _joint(len(self.outside))
+        found = {}
+        level = joint(len(self.outside))
         for name, p in self.outside.items() if self.test.kind != "several" else ():
-            values = np.concatenate([_total(self.test), _total(p)])
-            ranked = values, np.arange(len(values)) >= len(self.test)
-            terms = ranking.auroc(*ranked)
-            weight = len(values) / min(len(self.test), len(p)) / 2
-            auroc = interval(terms, bounds=(0, 1), level=level, weight=weight)
+            both = [_total(self.test), _total(p)]
+            sizes = [*map(len, both)]
+            ranked = np.concatenate(both), np.repeat([False, True], sizes)
+            auroc = interval(
+                ranking.auroc(*ranked),
+                bounds=(0, 1),
+                level=level,
+                weight=sum(sizes) / min(sizes) / 2,
+            )
             if self.groups is not None:
                 auroc = Estimate(auroc.value)
             aupr = float(ranking.average_precision(*ranked).mean())
@@ -398,8 +425,9 @@ class Evaluation:
         """Sentences that intervals decide."""
         return find(self)
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """Everything as data."""
+        targets = [{"name": name, **e.json()} for name, e in self.targets.items()]
         found = as_data(
             {
                 "num_examples": len(self.y),
@@ -415,14 +443,13 @@ class Evaluation:
                 "comparison": self.comparisons,
                 "findings": self.findings,
                 "recall": self.recall if self.is_classes else None,
-                "targets": self.targets
-                and [{"name": name, **e.json()} for name, e in self.targets.items()],
+                "targets": targets or None,
             }
         )
         return {key: value for key, value in found.items() if value not in (None, {})}
 
-    def _calibration(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _calibration(self) -> Json:
+        found: Json = {}
         if self.factor is not None:
             found["temperature" if self.is_classes else "scale"] = self.factor
             found["nll_change"] = self.factor_gain
@@ -439,11 +466,5 @@ class Evaluation:
         return {name: one for name, one in each.items() if one is not None}
 
 
-def _joint(number: int) -> float:
-    """Level of each of several intervals that hold together (Bonferroni)."""
-    return 1 - (1 - LEVEL) / max(number, 1)
-
-
 def _total(p: Predictive) -> NDArray:
-    found = p.uncertainty
-    return np.asarray(found.get("total", found["epistemic"]))
+    return np.asarray(p.uncertainty.get("total", p.uncertainty["epistemic"]))

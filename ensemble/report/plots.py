@@ -25,20 +25,10 @@ BLUE, ORANGE, GREY, DARK, LIGHT = "#0072B2", "#D55E00", "#8C8C8C", "#333333", "#
 PALETTE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", GREY)
 _COLUMNS = 3
 _COLOURS = 64  # Of a PNG file.
-_STYLES: dict[str, dict[str, Any]] = {
-    "ours": {"color": BLUE, "linewidth": 2.2, "zorder": 4},
-    "whisker": {"color": BLUE, "zorder": 3},
-    "ours-faint": {"color": BLUE, "linewidth": 1, "alpha": 0.25},
-    "ours-bar": {"color": BLUE},
-    "band": {"color": BLUE, "alpha": 0.15, "linewidth": 0},
-    "member": {"color": GREY, "linewidth": 1.6},
-    "single": {"color": GREY, "alpha": 0.8},
-    "each": {"color": GREY, "linewidth": 0.9, "alpha": 0.5},
-    "ideal": {"color": DARK, "linewidth": 1, "linestyle": "--"},
-    "count": {"color": LIGHT, "linewidth": 0},
-    "weak": {"color": ORANGE, "linewidth": 1.6, "zorder": 5},
-    "weak-faint": {"color": ORANGE, "linewidth": 1, "alpha": 0.45},
-    **{f"chain-{k}": {"color": one, "linewidth": 0.9} for k, one in enumerate(PALETTE)},
+_COLOURS_OF = {
+    **dict.fromkeys(("ours", "whisker", "band"), BLUE),
+    **dict.fromkeys(("member", "single", "each"), GREY),
+    **{"ideal": DARK, "count": LIGHT, "weak": ORANGE},
 }
 _RC = str(Path(__file__).with_name("plots.mplstyle"))
 
@@ -47,9 +37,8 @@ def figures(e: Evaluation) -> dict[str, list[Chart]]:
     """Charts of predictions: "calibration", "errors" and, of several members, "members"."""
     if e.test.kind == "several":
         return {}
-    calibration, errors = charts.calibration(e), [charts.abstention(e)]
-    found = {"calibration": calibration, "errors": errors, "members": charts.sizes(e)}
-    return {name: panels for name, panels in found.items() if panels}
+    found = {"calibration": charts.calibration(e), "errors": [charts.abstention(e)]}
+    return found | ({"members": charts.sizes(e)} if e.test.num_members > 1 else {})
 
 
 def pixels(panels: Sequence[Chart]) -> np.ndarray:
@@ -82,7 +71,8 @@ def png(panels: Sequence[Chart]) -> bytes:
     """Draws charts as the content of a PNG file."""
     from PIL import Image
 
-    content, picture = io.BytesIO(), Image.fromarray(pixels(panels))
+    content = io.BytesIO()
+    picture = Image.fromarray(pixels(panels))
     # A palette makes the file a quarter as large.
     picture.quantize(_COLOURS, Image.Quantize.FASTOCTREE).save(content, "png", optimize=True)
     return content.getvalue()
@@ -110,10 +100,20 @@ def _draw(axes: Any, chart: Chart) -> None:
     for place, axis in ((axes.set_xticks, x), (axes.set_yticks, y)):
         place([v for v, _ in axis.ticks], [shown(text) for _, text in axis.ticks])
     for mark in chart.marks:
-        style: dict[str, Any] = {"label": mark.name, **_STYLES.get(mark.kind, {})}
-        if mark.shape == "dots":
-            style |= {"linestyle": "", "marker": "o", "markersize": 4}
-        (axes.fill if mark.shape == "area" else axes.plot)(mark.xs, mark.ys, **style)
+        kind, _, number = mark.kind.partition("-")
+        style: dict[str, Any] = {
+            "label": mark.name,
+            "color": PALETTE[int(number)] if kind == "chain" else _COLOURS_OF[kind],
+            "alpha": 0.25 if kind in ("each", "band") or number == "faint" else 1,
+            "linewidth": 2 if mark.kind in ("ours", "member") else 1,
+            "linestyle": "--" if kind == "ideal" else "-",
+        }
+        if mark.shape == "area":
+            axes.fill(mark.xs, mark.ys, **style | {"linewidth": 0})
+        elif mark.shape == "dots":
+            axes.plot(mark.xs, mark.ys, **style | {"linestyle": "", "marker": "o"})
+        else:
+            axes.plot(mark.xs, mark.ys, **style)
     handles, names = axes.get_legend_handles_labels()
     entries = dict(zip(names, handles, strict=True))
     if len(entries) > 1:

@@ -7,6 +7,7 @@ from typing import Any
 import ml_collections
 import numpy as np
 from flax.traverse_util import flatten_dict
+from numpy.typing import NDArray
 
 from ensemble.config import trait
 from ensemble.draws import diagnostics
@@ -21,12 +22,15 @@ from ensemble.draws.store import (
 )
 from ensemble.draws.unadjusted_bias import expected_bias
 from ensemble.report import charts, plots
+from ensemble.report.table import Json
 
 _MAX_LOOKED_AT = 10  # Scalars, those whose R-hat is largest.
+Scalars = Mapping[str, NDArray]
+"""[C, T] each, by name."""
 
 
 def posterior_section(
-    counted: Mapping[str, np.ndarray],
+    counted: Scalars,
     found: Diagnostics,
     config: ml_collections.FrozenConfigDict,
     num_gradients: int,
@@ -34,8 +38,8 @@ def posterior_section(
     tracked_split: str | None,
     traced: Sequence[str],
     num_params: int,
-    predicting: np.ndarray,
-) -> dict[str, Any]:
+    predicting: NDArray,
+) -> Json:
     """The report's entry `posterior`.
 
     Args:
@@ -63,41 +67,39 @@ def posterior_section(
         places of the chains of each mode among the live ones, and `modes_scalar` the name of the
         scalar that shows it; else None.
     """
-    seconds = num_gradients / gradients_per_second if gradients_per_second else None
-    bias = {}
-    if not trait("method", config.method, "is_exact"):
-        variance = float(np.mean(np.square(counted["energy_error"]))) / num_params
-        bias = {
-            "energy_variance": variance,
-            "sd_bias": list(expected_bias(variance, num_params)),
-        }
-    return {
+    rate = gradients_per_second
+    errors = counted["energy_error"]
+    section = {
         **convergence_section(counted, found, traced, config.num_chains, predicting),
         "accept": float(counted["acceptance_rate"].mean()),
         "accept_by_chain": counted["acceptance_rate"].mean(axis=1).tolist(),
         "divergences": int(counted["is_divergent"].sum()),
-        "energy_error": float(np.median(np.abs(counted["energy_error"]))),
+        "energy_error": float(np.median(np.abs(errors))),
         "step_size": counted["step_size"][:, -1].tolist(),
         "num_gradients": num_gradients,
-        "gradients_per_second": gradients_per_second,
-        "ess_per_second": found.ess_bulk_min / seconds if seconds else None,
+        "gradients_per_second": rate,
+        "ess_per_second": rate and found.ess_bulk_min * rate / num_gradients,
         "ess_per_gradient": found.ess_bulk_min / num_gradients,
         "num_warmup": config.sampler.num_warmup,
         "num_burn_in": config.sampler.num_burn_in,
         "num_chains": config.num_chains,
         "temperature": config.posterior_temperature,
         "tracked_split": tracked_split,
-        **bias,
     }
+    if not trait("method", config.method, "is_exact"):
+        variance = float(np.mean(np.square(errors))) / num_params
+        section["energy_variance"] = variance
+        section["sd_bias"] = list(expected_bias(variance, num_params))
+    return section
 
 
 def convergence_section(
-    counted: Mapping[str, np.ndarray],
+    counted: Scalars,
     found: Diagnostics,
     traced: Sequence[str],
     num_chains: int,
-    predicting: np.ndarray,
-) -> dict[str, Any]:
+    predicting: NDArray,
+) -> Json:
     """What the report's entry `posterior` has of chains whatever moves them.
 
     Args:
@@ -116,16 +118,15 @@ def convergence_section(
     is_whole = len(counted[LOG_DENSITY]) == num_chains
     has_diverged = bool(np.any(counted.get("is_divergent", False)))
     predictive = predictive_section(counted, found, predicting)
-    monte_carlo = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
-    worst = found._asdict()
-    del worst["scalars"]
-    apart = _modes(counted, found) if verdict == DISAGREE else None
+    summaries = diagnostics.summarise({name: counted[name] for name in (LOG_DENSITY, *traced)})
+    scalar, modes = _modes(counted, found) if verdict == DISAGREE else (None, None)
     return {
         "converged": verdict == AGREE and is_whole and not has_diverged,
-        **worst,
+        **{name: one for name, one in found._asdict().items() if name != "scalars"},
         "ess_bulk_median": float(np.median(ess)) if ess else math.nan,
         "num_scalars": len(found.scalars),
-        **dict(zip(("modes_scalar", "modes"), apart or (None, None), strict=True)),
+        "modes_scalar": scalar,
+        "modes": modes,
         "num_samples": counted[LOG_DENSITY].shape[1],
         "monte_carlo": {
             name: {
@@ -134,14 +135,14 @@ def convergence_section(
                 "interval": one.interval,
                 "interval_over": OVER,
             }
-            for name, one in monte_carlo.scalars.items()
+            for name, one in summaries.scalars.items()
         },
         **({"predictive": predictive} if predictive else {}),
     }
 
 
 def convergence_scalars(
-    scalars: Mapping[str, np.ndarray], found: Diagnostics, predicting: np.ndarray
+    scalars: Scalars, found: Diagnostics, predicting: NDArray
 ) -> dict[str, float]:
     """What the curves of a run show of convergence; what is not known yet is left out.
 
@@ -151,7 +152,7 @@ def convergence_scalars(
         predicting: as of `posterior_section`.
     """
     section = predictive_section(scalars, found, predicting) or {}
-    each: dict[str, Any] = {ERROR: section.get("error")}
+    each: Json = {ERROR: section.get("error")}
     for name in ("rhat_max", "ess_bulk_min", "ess_tail_min"):
         each[f"posterior/{name}"] = getattr(found, name)
         each[f"posterior/predictive/{name}"] = section.get(name)
@@ -160,20 +161,19 @@ def convergence_scalars(
     return {name: one for name, one in each.items() if one is not None and np.isfinite(one)}
 
 
-def _modes(
-    counted: Mapping[str, np.ndarray], found: Diagnostics
-) -> tuple[str, list[list[int]]] | None:
+def _modes(counted: Scalars, found: Diagnostics) -> tuple[str | None, list[list[int]] | None]:
     """Finds the scalar that differs most between modes of chains, and the chains of each."""
+    from ensemble.draws import disagreement  # Of chains that disagree alone.
+
     names = {
-        name.removeprefix(VALUE): name
-        for name in counted
+        name.removeprefix(VALUE): one
+        for name, one in counted.items()
         if name == LOG_DENSITY or not is_diagnostic(name)
     }
     known = [name for name in found.scalars if name in names]
-    worst = sorted(known, key=lambda name: -np.nan_to_num(found.scalars[name].rhat))
-    from ensemble.draws import disagreement  # Of chains that disagree alone.
-
-    return disagreement.modes_apart({one: counted[names[one]] for one in worst[:_MAX_LOOKED_AT]})
+    known.sort(key=lambda name: -np.nan_to_num(found.scalars[name].rhat))
+    apart = disagreement.modes_apart({one: names[one] for one in known[:_MAX_LOOKED_AT]})
+    return apart or (None, None)
 
 
 def write_posterior(run: Any, report: Any) -> None:
@@ -183,25 +183,28 @@ def write_posterior(run: Any, report: Any) -> None:
         run: of the chains.
         report: an `ensemble.methods.chain_report.PosteriorReport`.
     """
-    work, draws, first, some = run.where.work, run.draws, report.first, list(run.live)
-    found, tracked = report.diagnose(run)._asdict(), tracked_scalars(draws, first, some)
-    score = [*report.traced, ""][0]
-    panels = charts.chains_of(draws.scalars(), some, first, score, report.split, found)
+    work = run.where.work
+    draws = run.draws
+    first = report.first
+    some = list(run.live)
+    found = report.diagnose(run)._asdict()
+    tracked = tracked_scalars(draws, first, some)
+    panels = charts.chains_of(
+        draws.scalars(), some, first, [*report.traced, ""][0], report.split, found
+    )
     plots.write(work.plots, panels)
     counted = draws.scalars(first)
     info = {name: one[some] for name, one in counted.items() if not name.startswith(LOG_PROB)}
     positions, kept = draws.positions(draws.predicting(report.most))
-    params = {
-        name: leaf[some]
-        for name, leaf in flatten_dict(positions.get("params", {}), sep="/").items()
-    }
+    params = flatten_dict(positions.get("params", {}), sep="/")
     # ArviZ marks divergences by position: parameters, kept for some draws, are a group apart.
     all_draws = first + np.arange(counted[LOG_DENSITY].shape[1])
     groups = {"sample_stats": diagnostics.sample_stats(info, all_draws)}
     if tracked:
         groups["posterior"] = diagnostics.to_dataset(tracked, all_draws)
     if params:
-        groups["params"] = diagnostics.to_dataset(params, kept)
+        live = {name: leaf[some] for name, leaf in params.items()}
+        groups["params"] = diagnostics.to_dataset(live, kept)
     data = diagnostics.to_arviz(groups)
     data.attrs |= {"temperature": report.config.posterior_temperature, "chains": some}
     diagnostics.write_netcdf(work.path / "posterior.nc", data)

@@ -38,23 +38,22 @@ def stale_statistics(
     kept = sorted(variables.keys() - {"params", LINEAR, WIDTH})
     if not kept or fitted.is_split:  # One device would have to hold a member.
         return []
+    number = task.dataset.sizes["train"]
+    size = min(max(config["batch_size"], _NUM_EXAMPLES), number)
+    rows = np.random.default_rng(0).choice(number, size, replace=False)
+    batch = task.dataset.read("train", rows)
 
     @jax.jit
-    def losses(variables: Any, inputs: Any, targets: Any, rng_key: jax.Array) -> jax.Array:
+    def losses(variables: Any, inputs: Any, targets: Any) -> jax.Array:
         inputs = task.prepare(inputs)
+        rng_key = jax.random.key(0)
         predicted, _ = task.log_likelihood(variables, inputs, targets)
         learned, _ = task.log_likelihood(variables, inputs, targets, True, rng_key)
         return -jnp.stack([predicted.mean(), learned.mean()])
 
-    num_examples = task.dataset.sizes["train"]
-    batch_size = min(config["batch_size"], num_examples)
-    rng, found = np.random.default_rng(0), []
-    for i in range(max(1, _NUM_EXAMPLES // batch_size)):
-        batch = task.dataset.read("train", rng.choice(num_examples, batch_size, replace=False))
-        for k in range(fitted.num_sets):
-            member = jax.tree.map(operator.itemgetter(k), variables)
-            found.append(losses(member, batch.inputs, batch.targets, jax.random.key(i)))
-    predicted, learned = np.mean(found, axis=0)
+    members = [jax.tree.map(operator.itemgetter(k), variables) for k in range(fitted.num_sets)]
+    each = [losses(one, batch.inputs, batch.targets) for one in members]
+    predicted, learned = np.mean(each, axis=0)
     if not predicted > learned + _WORSE:
         return []
     text = (

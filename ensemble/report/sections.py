@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 
 from ensemble.config.pieces import resolve
 from ensemble.errors import aligned
-from ensemble.report.findings import Finding
 
 Results = Mapping[str, Any]
 """Content of results.json."""
 
-SLOW, MODES, DIVERGENT = "slow", "modes", "divergent"
+Shows = Callable[..., Any]
+
+SLOW = "slow"
+MODES = "modes"
+DIVERGENT = "divergent"
 """Faults of chains: they mix slowly, stay in modes of their own, or have divergent draws."""
 
 _SECTIONS = (
@@ -44,12 +47,12 @@ class Section(NamedTuple):
     """
 
     key: str
-    contents: Callable[[Results], list[str]]
+    contents: Shows
     stands_alone: bool = False
-    sentence: Callable[[Results], str] = lambda results: ""
-    findings: Callable[[Results], list[Finding]] = lambda results: []
-    figures: Callable[[Results], dict[str, Any]] = lambda results: {}
-    remedy: Callable[[Results, str], str] = lambda results, fault: ""
+    sentence: Shows = lambda results: ""
+    findings: Shows = lambda results: []
+    figures: Shows = lambda results: {}
+    remedy: Shows = lambda results, fault: ""
 
 
 def sections_of(results: Results) -> list[Section]:

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.errors import visible
 from ensemble.metrics import Estimate
 
 Range = tuple[float, float]
-_THUMBNAIL, _QUALITY, _STRIP = 96, 80, (200, 24)
+_THUMBNAIL = 96
+_QUALITY = 80
+_STRIP = (200, 24)
 
 
 class Axis(NamedTuple):
@@ -50,7 +53,8 @@ class Axis(NamedTuple):
         """The axis with ends and ticks."""
         low, high = self.ends or span(values)
         if self.is_share:
-            low, high = max(low, 0.0), min(high, 1.0)
+            low = max(low, 0.0)
+            high = min(high, 1.0)
         places = ticks(low, high)
         if self.is_log:
             places = sorted({math.log10(float(f"{10**v:.1g}")) for v in places})
@@ -76,8 +80,8 @@ class Mark(NamedTuple):
 
     shape: str
     kind: str
-    xs: np.ndarray
-    ys: np.ndarray
+    xs: NDArray
+    ys: NDArray
     name: str = ""
 
 
@@ -134,12 +138,19 @@ class Chart:
 
     def svg(self) -> str:
         """Returns the chart as an SVG element."""
-        (width, height), (x, y) = self.size, self.axes
-        left, right, top, bottom = 6.0, width - 6.0, 3.0, height - 3.0
-        parts, kind = [], "plot" if self.title else "strip"
+        width, height = self.size
+        x, y = self.axes
+        left = 6.0
+        right = width - 6.0
+        top = 3.0
+        bottom = height - 3.0
+        parts = []
+        kind = "plot" if self.title else "strip"
         if self.title:
             left = 10 + 6.7 * max([3, *(len(text) for _, text in y.ticks)])
-            right, top, bottom = width - 14, 26 if y.label else 10, height - (40 if x.label else 24)
+            right = width - 14
+            top = 26 if y.label else 10
+            bottom = height - (40 if x.label else 24)
             parts.append(f"<title>{escaped(self.title)}</title>")
             for value, text in y.ticks:
                 at = y.at(value, bottom, top)
@@ -149,16 +160,18 @@ class Chart:
             parts.append(_text(2, 13, y.label, "start"))
             parts.append(_text((left + right) / 2, height - 4, x.label))
         for mark in self.marks:
-            xs, ys = x.at(mark.xs, left, right), np.clip(y.at(mark.ys, bottom, top), top, bottom)
+            xs = x.at(mark.xs, left, right)
+            ys = np.clip(y.at(mark.ys, bottom, top), top, bottom)
             path = _path(xs, ys, mark.shape == "dots")
             parts.append(f'<path class="{mark.shape} {mark.kind}" d="{path}"/>')
         head = f'<svg class="{kind}" viewBox="0 0 {width} {height}" role="img">'
         return f"{head}{''.join(parts)}</svg>"
 
 
-def _path(xs: np.ndarray, ys: np.ndarray, are_dots: bool) -> str:
+def _path(xs: NDArray, ys: NDArray, are_dots: bool) -> str:
     """Commands of an SVG path through points, or of dots."""
-    path, command = "", "M"
+    path = ""
+    command = "M"
     for x, y in zip(xs.tolist(), ys.tolist(), strict=True):
         if math.isfinite(x + y):
             path += f"{command}{x:.1f} {y:.1f}" + "h0" * are_dots
@@ -204,13 +217,14 @@ def strip(found: Estimate, average: Estimate | None = None) -> str:
     return chart.svg()
 
 
-def image(pixels: np.ndarray, low: float, high: float) -> str:
+def image(pixels: NDArray, low: float, high: float) -> str:
     """An image [H, W, C] of values from low to high as a small picture in a data URL."""
     from PIL import Image
 
     pixels = pixels if pixels.shape[-1] == 3 else pixels.mean(axis=-1)
     scaled = np.clip((pixels - low) * (255 / (high - low or 1)), 0, 255).astype(np.uint8)
-    picture, content = Image.fromarray(scaled), io.BytesIO()
+    picture = Image.fromarray(scaled)
+    content = io.BytesIO()
     picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
     picture.save(content, "webp", quality=_QUALITY)
     return data_url(content.getvalue(), "webp")

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ensemble.errors import aligned
 from ensemble.metrics import Estimate, Metric
-from ensemble.report.baselines import comparable
 
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
-MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
+Json = dict[str, Any]
+"""Content of a JSON object."""
+ByName = Mapping[str, Any]
+"""Anything by its name."""
+MINUS = "\N{MINUS SIGN}"
+DASH = "\N{EN DASH}"
 
 
 class Row(NamedTuple):
@@ -47,33 +52,34 @@ class Table(NamedTuple):
     members: Mapping[str, list[float]]
     over: str
 
+    def first(self, kind: str) -> Row:
+        """The first row of a kind; without values if there is none."""
+        return next((one for one in self.rows if one.kind == kind), Row("", kind, {}))
+
     def values(self, kind: str) -> Mapping[str, Estimate]:
         """Estimates of the first row of a kind; empty if there is none."""
-        return next((one.values for one in self.rows if one.kind == kind), {})
+        return self.first(kind).values
 
     @property
     def shown(self) -> dict[str, Metric]:
         """The metrics that the table shows."""
         return {name: one for name, one in self.metrics.items() if one.in_table}
 
-    def cells(self, row: Row) -> list[tuple[str, str]]:
-        """Texts of the values of a row and of their intervals."""
-        return [_cell(row.values.get(name), one, row.kind) for name, one in self.shown.items()]
-
     def text(self) -> str:
         """For a terminal."""
         lines = [["", *(one.title for one in self.shown.values())]]
         for row in self.rows:
-            values, intervals = zip(*self.cells(row), strict=True)
+            values, intervals = zip(*cells(row, self.shown), strict=True)
             lines.append([row.title, *values])
             if row.kind in ("ensemble", "gain"):
                 lines.append(["  95% interval", *intervals])
-        over = f"Intervals are 95%, over {self.over}, with these members."
-        return "\n".join([*aligned(lines), over])
+        return "\n".join(
+            [*aligned(lines), f"Intervals are 95%, over {self.over}, with these members."]
+        )
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> Json:
         """`metrics` with intervals and members, `gain`, `single_draw` and `baselines`."""
-        found: dict[str, Any] = {"metrics": as_data(self.values("ensemble"))}
+        found: Json = {"metrics": as_data(self.values("ensemble"))}
         for name, members in self.members.items():
             found["metrics"][name]["members"] = members
         if gains := self.values("gain"):
@@ -95,41 +101,47 @@ def as_data(value: Any) -> Any:
 
 def table(e: Evaluation) -> Table:
     """Scores an ensemble, its members and simple baselines on the same rows."""
-    p, y, groups, rows = e.test, e.y, e.groups, []
+    p = e.test
+    rows = []
     for title, other in e.simple.items():
-        names = [one for one in comparable(p, other, e.metrics) if e.metrics[one].of_members]
-        values = {name: e.metrics[name].estimate(other, y, groups) for name in names}
-        rows.append(Row(title, "baseline", values))
+        rows.append(Row(title, "baseline", e.estimates(other, e.shared(other))))
     if draw := (e.chains or {}).get("draw"):
         single = {name: Estimate(value) for name, value in draw.items() if name in e.metrics}
         rows.append(Row("average draw", "draw", single))
-    ensemble, members, gains = {}, {}, {}
+    members = {}
+    means = {}
+    sds = {}
+    gains = {}
     for name, one in e.metrics.items():
-        ensemble[name] = one.estimate(p, y, groups)
         if one.of_members:
-            each = one.member_terms(p, y)
-            members[name] = [float(np.mean(terms)) for terms in each]
+            each = one.member_terms(p, e.y)
+            found = [float(np.mean(terms)) for terms in each]
+            members[name] = found
+            means[name] = Estimate(float(np.mean(found)))
+            with np.errstate(invalid="ignore"):
+                sds[name] = Estimate(float(np.std(found, ddof=len(found) > 1)))
             if one.better:
-                gains[name] = one.difference(each.mean(axis=0), one.terms(p, y), groups)
-    over = f"{e.split} examples"
-    if groups is not None:
-        over = f"{len(np.unique(groups))} groups of {over}"
-    if p.num_members == 1:
-        rows.append(Row(f"one {e.noun}", "ensemble", ensemble))
-        return Table(e.metrics, rows, members, over)
-    with np.errstate(invalid="ignore"):
-        means = {name: Estimate(float(np.mean(v))) for name, v in members.items()}
-        sds = {name: Estimate(float(np.std(v, ddof=1))) for name, v in members.items()}
-    title = f"all {p.num_members} {e.noun}s"
-    if e.noun == "member":
-        title = f"ensemble of {p.num_members}"
-    rows += [
-        Row(f"average {e.noun}", "member", means),
-        Row(f"sd of {e.noun}s", "sd", sds),
-        Row(title, "ensemble", ensemble),
-        Row(f"ensemble - average {e.noun}", "gain", gains),
-    ]
-    return Table(e.metrics, rows, members, over)
+                gains[name] = one.difference(each.mean(axis=0), one.terms(p, e.y), e.groups)
+    title = f"ensemble of {p.num_members}"
+    if e.noun != "member" or p.num_members == 1:
+        title = f"one {e.noun}" if p.num_members == 1 else f"all {p.num_members} {e.noun}s"
+    ensemble = Row(title, "ensemble", e.estimates(p, e.metrics))
+    if p.num_members > 1:
+        rows += [
+            Row(f"average {e.noun}", "member", means),
+            Row(f"sd of {e.noun}s", "sd", sds),
+            ensemble,
+            Row(f"ensemble - average {e.noun}", "gain", gains),
+        ]
+    else:
+        rows.append(ensemble)
+    groups = "" if e.groups is None else f"{len(np.unique(e.groups))} groups of "
+    return Table(e.metrics, rows, members, f"{groups}{e.split} examples")
+
+
+def joint(number: int) -> float:
+    """Level of each of several intervals that hold together (Bonferroni)."""
+    return 1 - 0.05 / max(number, 1)
 
 
 # How numbers are shown.
@@ -142,8 +154,7 @@ def digits(value: float | None, signed: bool = False) -> str:
     size = abs(value)
     before = len(f"{size:.0f}") if round(size, 4) >= 1 else 0
     form = ".2g" if 0 < size < 5e-5 else f",.{max(4 - before, 0)}f"
-    text = f"{value + 0.0:{'+' * signed}{form}}"
-    return text.replace("-", MINUS).replace("inf", "\N{INFINITY}")
+    return f"{value + 0.0:{'+' * signed}{form}}".replace("-", MINUS).replace("inf", "\N{INFINITY}")
 
 
 def percent(value: float | None, places: int = 1, signed: bool = False) -> str:
@@ -158,13 +169,22 @@ def shown(value: float | None, one: Metric, signed: bool = False) -> str:
     return percent(value, 2, signed) if one.unit == "share" else digits(value, signed)
 
 
-def _cell(found: Estimate | None, one: Metric, kind: str) -> tuple[str, str]:
-    """A value and its interval, if it has any; differences of shares are in points."""
+def parts(found: Estimate | None, show: Callable[[Any], str]) -> tuple[str, str]:
+    """Texts of a number, which may be missing, and of its interval, which may be unknown."""
     if found is None:
         return "", ""
-    is_gain = kind == "gain"
-    value, *ends = (shown(number, one, is_gain) for number in found)
-    interval = " to ".join(ends) if found.is_known and kind in ("ensemble", "gain") else ""
-    if is_gain:
-        return value.replace("%", " pts"), interval.replace("%", "")
-    return value, interval
+    ends = f"{show(found.low)} to {show(found.high)}" if found.is_known else ""
+    return show(found.value), ends
+
+
+def cells(row: Row, metrics: Mapping[str, Metric]) -> list[tuple[str, str]]:
+    """Texts of the values of a row and of their intervals; differences of shares are in points."""
+    is_gain = row.kind == "gain"
+    found = []
+    for name, one in metrics.items():
+        value, ends = parts(row.values.get(name), partial(shown, one=one, signed=is_gain))
+        if is_gain:
+            value = value.replace("%", " pts")
+            ends = ends.replace("%", "")
+        found.append((value, ends if is_gain or row.kind == "ensemble" else ""))
+    return found

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from ensemble.report.evaluation import Evaluation
 from ensemble.report.findings import Finding, as_lines, find
-from ensemble.report.sections import sections_of
+from ensemble.report.sections import Results, sections_of
 
 _RULES = ("quality", "gain", "gain_nll", "impossible", "baseline", "several")
 """Rules of an evaluation that a training tells."""
@@ -20,7 +19,7 @@ _MAX_LOST = 1.0
 
 
 def training_findings(
-    results: Mapping[str, Any],
+    results: Results,
     evaluation: Evaluation | None,
     losses: Mapping[int, float],
     remedy: str,
@@ -35,7 +34,8 @@ def training_findings(
         remedy: what to try if training has failed, such as 'lower config.learning_rate=0.1'.
         remedy_of_failed: the same for members that became non-finite; empty: as `remedy`.
     """
-    found, failed = [], results["failed_members"]
+    found = []
+    failed = results["failed_members"]
     if failed:
         reasons = " or ".join(sorted(set(failed.values())))
         text = f"{len(failed)} of {results['num_members']} became {reasons} and are left out: "
@@ -63,21 +63,29 @@ def _no_gain(e: Evaluation, losses: Mapping[int, float], remedy: str) -> list[Fi
     score = abs(e.metrics[e.proper].value(constant, e.y))
     if not e.against(constant, e.proper).below(_MAX_GAIN * max(score, 1.0)):
         return []  # It is better, or an interval does not decide.
-    nll, numbers = e.metrics.get("nll"), {}
+    nll = e.metrics.get("nll")
+    numbers = {}
     cause = f"check that inputs and targets belong together, train longer, or {remedy}"
     values = [loss for loss in losses.values() if np.isfinite(loss)]
     if nll and values:
-        loss, reference = float(np.median(values)), nll.value(constant, e.y)
+        loss = float(np.median(values))
+        reference = nll.value(constant, e.y)
         numbers = {"train_loss": loss, "nll_of_constant": reference}
         if loss > reference + _MAX_LOST:
             cause = f"the training loss has diverged, to {loss:.3g} nats: {remedy}"
         elif loss < reference - max(0.1, 0.5 * abs(reference)):
             cause = f"the training loss is low, {loss:.3g} nats: give more data, or stop earlier"
-    text = f"It is not measurably better than {title}; {cause}."
-    return [Finding("no_better_than_constant", "warning", text, numbers)]
+    return [
+        Finding(
+            "no_better_than_constant",
+            "warning",
+            f"It is not measurably better than {title}; {cause}.",
+            numbers,
+        )
+    ]
 
 
-def as_text(results: Mapping[str, Any], evaluation: Evaluation | None) -> str:
+def as_text(results: Results, evaluation: Evaluation | None) -> str:
     """The table of a run, its findings and its notes.
 
     Args:

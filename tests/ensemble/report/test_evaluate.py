@@ -130,12 +130,6 @@ def test_what_cannot_be_done_is_said_in_one_line(table_run, rows, tmp_path, how,
     assert "\n" not in str(error.value)
 
 
-def test_results_do_not_go_into_a_run(table_run, blobs_run):
-    for out in (blobs_run, blobs_run / "plots"):
-        with pytest.raises(InputError, match="choose a directory of its own"):
-            quiet(table_run, out)
-
-
 def test_a_run_without_a_test_split_has_nothing_to_evaluate(blobs, tmp_path):
     ensemble.train(small_config(train_on_all=True), blobs, str(tmp_path), show_progress=False)
     with pytest.raises(InputError, match="no test split"):

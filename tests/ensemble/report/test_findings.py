@@ -84,7 +84,7 @@ def test_members_are_worth_it_or_harmful():
     logs = p.arrays["log_probs"].copy()
     logs[2] = logs[2][:, ::-1]
     (one,) = find(Evaluation(Classes({"log_probs": logs}), y), ["harmful_member"])
-    assert one.numbers["member"] == 2
+    assert one.numbers["name"] == "2"
     same = Classes({"log_probs": np.broadcast_to(logs[:1], logs.shape)})
     assert not codes(Evaluation(same, y)) & {"gain", "gain_nll", "harmful_member"}
 

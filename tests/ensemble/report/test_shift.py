@@ -53,26 +53,33 @@ def test_rows_are_shifted_column_by_column():
     rows = RNG.normal([0, 5, -2], [1, 10, 0.1], (500, 3)).astype(np.float32)
     flag, number = np.full(3, -1), np.ones(3, bool)
     columns = shift.Columns(
-        rows.mean(0), rows.std(0), rows.min(0), rows.max(0), np.arange(3), number, flag
+        np.arange(3), number, flag, rows.mean(0), rows.std(0), rows.min(0), rows.max(0)
     )
-    noisy = shift.shifted_rows(rows, columns, shift.NOISY, 4)
+
+    def moved(columns, kind, severity):
+        return next(shift.shifted_rows(rows, columns, kind, severity))
+
+    noisy = moved(columns, shift.NOISY, 4)
     np.testing.assert_allclose((noisy - rows).std(0), 0.8 * columns.deviation, rtol=0.1)
-    missing = shift.shifted_rows(rows, columns, shift.MISSING, 4)
+    missing = moved(columns, shift.MISSING, 4)
     np.testing.assert_allclose((missing != rows).mean(0), 0.6, atol=0.07)
-    milder = shift.shifted_rows(rows, columns, shift.MISSING, 2)
+    milder = moved(columns, shift.MISSING, 2)
     assert not ((milder != rows) & (missing == rows)).any()
     together = columns._replace(column=np.array([0, 1, 1]))
-    changed = shift.shifted_rows(rows, together, shift.MISSING, 3) != rows
+    changed = moved(together, shift.MISSING, 3) != rows
     np.testing.assert_array_equal(changed[:, 1], changed[:, 2])
     fixed = columns._replace(is_number=np.array([True, False, True]))
-    np.testing.assert_array_equal(shift.shifted_rows(rows, fixed, shift.NOISY, 3)[:, 1], rows[:, 1])
-    inside, outside = (shift.box(columns, 300, rows.dtype, margin) for margin in (0.0, 1.0))
+    np.testing.assert_array_equal(moved(fixed, shift.NOISY, 3)[:, 1], rows[:, 1])
+    inside, outside = (
+        next(shift.drawn(name, (300, 3), rows.dtype, columns.low, columns.high))
+        for name in (shift.BOX, shift.OUTSIDE)
+    )
     assert ((inside >= columns.low) & (inside <= columns.high)).all()
     assert ((outside <= columns.low) | (outside >= columns.high)).all()
 
 
 def test_made_inputs_fill_the_range():
-    noise = np.concatenate([*shift.uniform_noise((50, 8, 8), (0, 16), np.dtype(np.uint8))])
+    noise = np.concatenate([*shift.drawn("uniform", (50, 8, 8), np.dtype(np.uint8), 0, 16)])
     assert noise.shape == (50, 8, 8)
     assert np.unique(noise).tolist() == [*range(17)]
     constant = shift.constant_inputs((2, 2), (0, 16), np.dtype(np.uint8))

@@ -8,8 +8,8 @@ from evaluations import classes, numbers, several
 from sklearn.linear_model import LinearRegression
 
 from ensemble.data.source import Strata
-from ensemble.metrics import metrics_of
-from ensemble.report.baselines import baselines, comparable, last_value, linear_regression
+from ensemble.report.baselines import baselines, last_value, linear_regression
+from ensemble.report.evaluation import Evaluation
 
 RNG = np.random.default_rng(0)
 
@@ -68,7 +68,7 @@ def test_baselines_are_of_the_ensemble_s_kind_where_they_can(kind):
     constant = found["the training mean"]
     assert len(constant) == 200
     np.testing.assert_allclose(constant.median[0], targets[:100].mean(), rtol=0.2)
-    names = comparable(p, constant, metrics_of(p))
+    names = Evaluation(p, y).shared(constant)
     assert ("nll" in names) == (kind == "gaussian")
 
 
