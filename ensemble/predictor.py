@@ -28,11 +28,10 @@ from ensemble.runtime.devices import Devices
 from ensemble.runtime.predict import Predictions
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import startup
-from ensemble.storage.json_files import with_config
 from ensemble.storage.predictions import read_predictions
-from ensemble.storage.search import is_search
+from ensemble.storage.search import Search
 from ensemble.storage.selection import is_selection, read_selection
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, with_config
 from ensemble.task import PredictingTask
 
 logger = logging.getLogger("ensemble")
@@ -502,7 +501,7 @@ def check_is_workdir(work: Workdir) -> None:
         InputError: it has no config.json, or one of another format.
     """
     if work.read_config() is None:
-        if is_search(work):
+        if Search.is_in(work):
             raise InputError(
                 f"{work.path} holds a search that has chosen nothing yet; the same `ensemble "
                 "search` goes on with it, and with --time_limit=1s chooses from what was tried"

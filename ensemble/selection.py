@@ -22,16 +22,14 @@ from ensemble.errors import InputError
 from ensemble.metrics import metrics_of, summary
 from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
-from ensemble.storage.held_out import read_held_out
-from ensemble.storage.predictions import write_predictions
-from ensemble.storage.search import is_search
+from ensemble.storage.predictions import HELD_OUT, read_held_out, write_predictions
+from ensemble.storage.search import Search
 from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
 from ensemble.storage.workdir import Workdir
 
 Floats = NDArray[np.float64]
-HELD_OUT = "held_out"
-"""Selects whole runs by the training rows that members of `kfold_bagging` hold out."""
 SELECT_BY = ("validation", "calibration", HELD_OUT)
+"""`held_out` selects whole runs by the training rows that members of `kfold_bagging` hold out."""
 MAX_ROUNDS = 100
 _FOLDS = 5
 _MIN_ROWS = 2 * _FOLDS
@@ -66,7 +64,9 @@ def select_members(
         InputError: The runs cannot be one ensemble, or have no such split.
     """
     out = Workdir(workdir)
-    if is_search(out) or (out.config.exists() and (out.report.exists() or not is_selection(out))):
+    if Search.is_in(out) or (
+        out.config.exists() and (out.report.exists() or not is_selection(out))
+    ):
         raise InputError(f"{out.path} has a run already; choose another --workdir")
     if by not in SELECT_BY:
         raise InputError(f"by={by} must be one of {', '.join(SELECT_BY)}")
@@ -305,7 +305,7 @@ def write(out: Workdir, found: Chosen, also: Mapping[str, Any] | None = None) ->
         },
         **(also or {}),
     }
-    out.write_report(report)
+    out.manifest.write(out.report, report)
     return Selection(report)
 
 

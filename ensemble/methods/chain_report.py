@@ -276,7 +276,7 @@ class ChainReport(PosteriorReport):
 
     def fault(self, run: Any) -> str:
         """What the task finds with fresh variables."""
-        return "" if isinstance(self.task, Modelled) else self.task.fault(None)
+        return "" if isinstance(self.task, Modelled) else self.task.fault()
 
     def data(self) -> Any:
         """The draws of a model; None of a network."""

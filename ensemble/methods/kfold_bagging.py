@@ -45,7 +45,7 @@ from ensemble.runtime.method import Method
 from ensemble.runtime.rows import Period
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import processes
-from ensemble.storage.held_out import write_held_out
+from ensemble.storage.predictions import write_held_out
 from ensemble.tasks.supervised import Supervised
 
 _TRIAL_EPOCHS = 20

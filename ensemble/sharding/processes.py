@@ -73,15 +73,11 @@ def start(
     """
     global _progress_timeout
     _progress_timeout = progress_timeout
-    timeouts = {
-        "initialization_timeout": initialization_timeout,
-        "progress_timeout": progress_timeout,
-    }
-    for name, seconds in timeouts.items():
+    for seconds in (initialization_timeout, progress_timeout):
         if not 0 < seconds <= _MAX_SECONDS:  # NaN is refused, too.
             raise InputError(
-                f"--{name}={seconds:g} must be above 0 and at most {_MAX_SECONDS:,}, which is a "
-                "week; leave it out for the default"
+                f"a timeout of {seconds:g} seconds must be above 0 and at most {_MAX_SECONDS:,}, "
+                "which is a week; leave it out for the default"
             )
     given = (coordinator_address, num_processes, process_id)
     if None in given and any(value is not None for value in given):
@@ -151,8 +147,8 @@ def _check_devices() -> None:
     counts = collections.Counter(device.process_index for device in jax.devices())
     if len(set(counts.values())) > 1:
         raise InputError(
-            f"the processes have {', '.join(str(counts[k]) for k in sorted(counts))} devices, must "
-            "have the same number; set JAX_NUM_CPU_DEVICES, or show each as many accelerators"
+            f"the processes have {', '.join(map(str, counts.values()))} devices, must have the "
+            "same number; set JAX_NUM_CPU_DEVICES, or show each as many accelerators"
         )
 
 
@@ -212,13 +208,13 @@ def from_main(value: Callable[[], Any]) -> Any:
     """
     if count() == 1:
         return value()
-    content: tuple[Any, str, bool] = (None, "", False)
+    found, fault, is_away = None, "", False
     if is_main():
         try:
-            content = (value(), "", False)
+            found = value()
         except InputError as error:
-            content = (None, str(error), isinstance(error, StorageError))
-    found, fault, is_away = tell(content)
+            fault, is_away = str(error), isinstance(error, StorageError)
+    found, fault, is_away = tell([found, fault, is_away])
     if fault:
         raise (StorageError if is_away else InputError)(fault)
     return found
@@ -339,13 +335,11 @@ def fault() -> str:
         return ""
     slowest = min(places, key=lambda k: places[k][0])
     calls, step = places[slowest]
-    is_slow = waited > _PATIENCE * _progress_timeout
-    if calls < _calls and (is_slow or step is not None):
-        which = f"process {slowest} is stuck"
-    elif is_slow and _calls == max(calls for calls, _ in places.values()):
-        which = "all processes wait"
-    else:
+    is_behind = calls < max(calls for calls, _ in places.values())
+    limit = _progress_timeout * (1 if is_behind and step is not None else _PATIENCE)
+    if waited < limit:
         return ""
+    which = f"process {slowest} is stuck" if is_behind else "all processes wait"
     at = "outside of its steps" if step is None else f"at step {step}"
     return (
         f"{which} {at}, and process {own} of {count()} has waited {waited:.0f} seconds, over "

@@ -1,29 +1,72 @@
-"""The file `search.json` of a workdir in which families are tried: what was tried so far."""
+"""Files of a workdir in which families or methods are tried: what was tried so far."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-from etils import epath
+from typing import Any, ClassVar, Self
 
 from ensemble.config import differences
 from ensemble.errors import InputError
-from ensemble.storage.json_files import to_json
 from ensemble.storage.workdir import Workdir
 
 
-class Tried(NamedTuple):
+@dataclasses.dataclass
+class _Tries:
+    """What a workdir says of tries.
+
+    Attributes:
+        file: Name of the file.
+        config: Configuration of the default, flat.
+        seconds: Seconds of all that is in no entry.
+        fingerprint: Fingerprint of the data; empty as long as no run has ended well.
+    """
+
+    file: ClassVar[str]
+    config: Mapping[str, Any]
+    seconds: float = 0.0
+    fingerprint: str = ""
+
+    @classmethod
+    def is_in(cls, work: Workdir) -> bool:
+        """Whether a workdir has such tries."""
+        return (work.path / cls.file).exists()
+
+    @classmethod
+    def read(cls, work: Workdir, config: Mapping[str, Any]) -> Self:
+        """Reads what `write` wrote; where there is none, nothing was tried.
+
+        Args:
+            work: The workdir.
+            config: Configuration of the default, as it is now.
+
+        Raises:
+            InputError: It is damaged, or of another configuration.
+        """
+        found = cls(**(work.manifest.read(work.path / cls.file) or {"config": config}))
+        if changed := differences(found.config, config):
+            raise InputError(
+                f"{work.path} holds tries with another configuration: {'; '.join(changed)}; set it "
+                "as it was, or choose another --workdir"
+            )
+        return found
+
+    def write(self, work: Workdir) -> None:
+        """Writes what was tried so far."""
+        work.manifest.write(work.path / self.file, dataclasses.asdict(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
     """A trial that has ended.
 
     Attributes:
-        family: its number.
-        settings: keys of the family that differ from the default's.
-        num_epochs: that it trained for at most.
-        nll: of rows held out, nats; None: it failed.
-        seconds: that it took, over all processes.
-        failure: why it failed; empty if it did not.
+        family: Its number.
+        settings: Keys of the family that differ from the default's.
+        num_epochs: Most epochs that it trained for.
+        nll: NLL of rows held out, nats; None: it failed.
+        seconds: Seconds that it took, over all processes.
+        failure: Why it failed; empty if it did not.
     """
 
     family: int
@@ -35,20 +78,14 @@ class Tried(NamedTuple):
 
 
 @dataclasses.dataclass
-class Search:
-    """What a workdir says of a search.
+class Search(_Tries):
+    """Trials of families that have ended, in their order; `seconds` are of one under way."""
 
-    Attributes:
-        config: of the default family, flat.
-        tried: the trials that have ended, in their order.
-        seconds: that a trial under way has taken so far.
-        fingerprint: of the data; empty as long as no trial has ended well.
-    """
+    file = "search.json"
+    tried: list[Tried] = dataclasses.field(default_factory=list)
 
-    config: Mapping[str, Any]
-    tried: list[Tried]
-    seconds: float = 0.0
-    fingerprint: str = ""
+    def __post_init__(self) -> None:
+        self.tried = [Tried(**one) if isinstance(one, dict) else one for one in self.tried]
 
     @property
     def spent(self) -> float:
@@ -66,42 +103,25 @@ class Search:
         return min((one.seconds for one in self.tried if one.nll is not None), default=0.0)
 
 
-def is_search(work: Workdir) -> bool:
-    """Whether families are tried in a workdir."""
-    return _file(work).exists()
+@dataclasses.dataclass
+class Comparison(_Tries):
+    """Comparison of methods; `seconds` were spent outside of cells.
 
-
-def write_search(work: Workdir, search: Search) -> None:
-    """Writes what was tried so far."""
-    content = {
-        "config": dict(search.config),
-        "tried": [one._asdict() for one in search.tried],
-        "seconds": search.seconds,
-        "fingerprint": search.fingerprint,
-    }
-    work.manifest.write(_file(work), to_json(content))
-
-
-def read_search(work: Workdir, config: Mapping[str, Any]) -> Search:
-    """Reads what `write_search` wrote; where there is none, nothing was tried.
-
-    Args:
-        work: the workdir.
-        config: of the default family, as it is now.
-
-    Raises:
-        InputError: it is damaged, or of a search with another configuration.
+    Attributes:
+        prices: Prices of steps, by the keys on which they depend: fields of `cells.Price`.
+        length: Length of one network: `steps` to its best validation score, their CPU `seconds`,
+            and `wall`, the seconds that they take; empty as long as it is not known.
+        cells: Rows of `ensemble.compare_methods`, by the names of their folders.
+        result: What follows from all of this, for whoever reads the file.
     """
-    if not (content := work.manifest.read(_file(work))):
-        return Search(config, [])
-    found = Search(**{**content, "tried": [Tried(**one) for one in content["tried"]]})
-    if changed := differences(found.config, config):
-        raise InputError(
-            f"{work.path} holds a search with another configuration: {'; '.join(changed)}; set it "
-            "as it was, or choose another --workdir"
-        )
-    return found
 
+    file = "methods.json"
+    prices: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    length: dict[str, Any] = dataclasses.field(default_factory=dict)
+    cells: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-def _file(work: Workdir) -> epath.Path:
-    return work.path / "search.json"
+    @property
+    def spent(self) -> float:
+        """Seconds in all."""
+        return self.seconds + sum(one["seconds"] for one in self.cells.values())

@@ -141,9 +141,6 @@ class _Pricing:
             self.rates.append((step - self._step, now - self._cpu, seconds))
         self._cpu, self._step = now, step
 
-    def started(self, loop: Loop) -> None:
-        """Nothing."""
-
     def period(self, period: Any, status: Any) -> None:
         """Nothing."""
 

@@ -29,14 +29,7 @@ from ensemble.run.loop import train
 from ensemble.run.progress import duration, open_display
 from ensemble.selection import select_members
 from ensemble.sharding import processes, signals, startup
-from ensemble.storage.comparison import (
-    Comparison,
-    is_comparison,
-    read_comparison,
-    remove_comparison,
-    write_comparison,
-)
-from ensemble.storage.search import is_search
+from ensemble.storage.search import Comparison, Search
 from ensemble.storage.workdir import Workdir
 from ensemble.tuning.advice import TITLES, lines_of, recommended
 from ensemble.tuning.budget import parse_seconds, quiet, stop_after
@@ -108,10 +101,10 @@ def compare_methods(
         raise InputError("methods are compared in one process; start it without the others")
     with contextlib.ExitStack() as stack:
         out = Workdir(workdir or stack.enter_context(tempfile.TemporaryDirectory()))
-        if out.config.exists() or is_search(out):
+        if out.config.exists() or Search.is_in(out):
             raise InputError(f"{out.path} has a run or a search already; choose another --workdir")
         stack.enter_context(out.opened())
-        known = read_comparison(out, own)
+        known = Comparison.read(out, own)
         stop = stack.enter_context(signals.stop_signals())
         stack.enter_context(collected())
         stack.enter_context(open_display(show_progress))
@@ -231,7 +224,7 @@ class _Work:
             score = scored(self._folder(_LENGTH)).decides
         except InputError:  # The data, or what was given, suit no method: nothing is kept.
             if not goes_on:
-                remove_comparison(self.out)
+                self.out.manifest.remove(self.out.path / Comparison.file)
                 shutil.rmtree(self._folder(_LENGTH).path, ignore_errors=True)
             raise
         except Interrupted:
@@ -429,8 +422,8 @@ class _Work:
 
     def _write(self) -> None:
         """Keeps what was run, once there is something to go on with."""
-        if self._folder(_LENGTH).config.exists() or is_comparison(self.out):
-            write_comparison(self.out, self.known)
+        if self._folder(_LENGTH).config.exists() or Comparison.is_in(self.out):
+            self.known.write(self.out)
 
     def _show(self, what: str) -> None:
         left = duration(max(0.0, self.budget - self.known.spent))

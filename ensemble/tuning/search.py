@@ -35,9 +35,8 @@ from ensemble.run.progress import Display, duration, open_display
 from ensemble.run.result import TrainResult
 from ensemble.selection import HELD_OUT, select_from, write
 from ensemble.sharding import processes, signals, startup
-from ensemble.storage.comparison import is_comparison
-from ensemble.storage.held_out import read_held_out
-from ensemble.storage.search import Search, Tried, is_search, read_search, write_search
+from ensemble.storage.predictions import read_held_out
+from ensemble.storage.search import Comparison, Search, Tried
 from ensemble.storage.workdir import Workdir
 from ensemble.tuning.budget import parse_seconds, quiet, stop_after
 from ensemble.tuning.same_data import check_same_data, fingerprint_of
@@ -112,12 +111,12 @@ def search(
     with contextlib.ExitStack() as stack:
         folder = workdir or stack.enter_context(tempfile.TemporaryDirectory())
         out = Workdir(folder)
-        if (out.config.exists() and not is_search(out)) or is_comparison(out):
+        if (out.config.exists() and not Search.is_in(out)) or Comparison.is_in(out):
             raise InputError(
                 f"{out.path} has a run or a comparison already; choose another --workdir"
             )
         stack.enter_context(out.opened())
-        search = read_search(out, default)
+        search = Search.read(out, default)
         check_same_data(out, search.config, search.fingerprint, data)
         stop = stack.enter_context(signals.stop_signals())
         stack.enter_context(collected())
@@ -258,7 +257,7 @@ def _tried(
             report = train(values, data, os.fspath(folder.path), show_progress=False).report
     except Interrupted:
         search.seconds += time.monotonic() - began
-        write_search(out, search)
+        search.write(out)
         if search.spent < budget or not search.has_found:
             raise
         return None
@@ -275,7 +274,7 @@ def _tried(
     tried = Tried(trial.family, trial.settings, trial.num_epochs, nll, seconds, failure)
     search.tried.append(tried)
     search.seconds = 0.0
-    write_search(out, search)
+    search.write(out)
     return tried
 
 
@@ -314,7 +313,7 @@ def _watched(
             # A first family may not suit the data; before it is a run, there is nothing to go on.
             if now - kept >= _KEPT_SECONDS and (search.tried or folder.config.exists()):
                 with contextlib.suppress(OSError):  # The run's own files will say so.
-                    write_search(out, so_far)
+                    so_far.write(out)
                 kept = now
 
     thread = threading.Thread(target=watch, name="search", daemon=True)
@@ -346,7 +345,9 @@ def _result(out: Workdir, search: Search, budget: float, is_interrupted: bool, w
         "budget_seconds": budget,
         "seconds": search.spent,
         "is_interrupted": is_interrupted,
-        "trials": [{**one._asdict(), "weight": weights[k]} for k, one in enumerate(search.tried)],
+        "trials": [
+            {**dataclasses.asdict(one), "weight": weights[k]} for k, one in enumerate(search.tried)
+        ],
     }
     report = write(out, chosen, {"search": content})
     for line in _remarks(report):

@@ -1,9 +1,8 @@
 """The mesh of devices, and what it refuses."""
 
-import types
+from unittest import mock
 
 import jax
-import numpy as np
 import pytest
 
 from ensemble import InputError
@@ -11,7 +10,7 @@ from ensemble.sharding import mesh
 
 
 def devices(platform, slices):
-    return [types.SimpleNamespace(platform=platform, slice_index=k) for k in slices]
+    return [mock.Mock(platform=platform, slice_index=k) for k in slices]
 
 
 @pytest.mark.parametrize(
@@ -24,6 +23,6 @@ def test_a_group_in_two_slices_of_tpus_is_refused(platform, num_groups, num_shar
 
 
 def test_groups_of_their_own_slices_are_not_and_hosts_of_gpus_are_no_slices():
-    mesh._check_slices(np.array(devices("tpu", [0, 0, 1, 1])).reshape(2, 2, 1))
-    mesh._check_slices(np.array(devices("gpu", [0, 1])).reshape(1, 2, 1))
-    mesh._check_slices(np.array(jax.devices()).reshape(1, -1, 1))  # CPUs have no such attribute.
+    mesh.create_mesh(2, 2, devices("tpu", [0, 0, 1, 1]))
+    mesh.create_mesh(1, 2, devices("gpu", [0, 1]))
+    mesh.create_mesh(1, 8, jax.devices())  # CPUs have no such attribute.

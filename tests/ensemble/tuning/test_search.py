@@ -10,8 +10,8 @@ from etils import epath
 import ensemble
 from ensemble import InputError
 from ensemble.selection import loss
-from ensemble.storage.held_out import read_held_out
 from ensemble.storage.manifest import Manifest
+from ensemble.storage.predictions import read_held_out
 from ensemble.storage.search import Search, Tried
 from ensemble.storage.workdir import Workdir
 from ensemble.tuning import search as module
@@ -87,7 +87,7 @@ def test_half_a_budget_is_a_prefix_of_the_same_search(tmp_path, monkeypatch, los
         return ended
 
     def searched(budget, search=None):
-        search = search or Search({"seed": 3, "num_epochs": 40}, [])
+        search = search or Search({"seed": 3, "num_epochs": 40})
         list(module._searched(Workdir(tmp_path), search, {}, None, budget, None, None))
         return search
 
