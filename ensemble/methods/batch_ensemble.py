@@ -8,7 +8,6 @@ units of one. A member is one tree; its estimators see the same batches, each le
 loss, and their mixture predicts.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import ml_collections
@@ -21,19 +20,10 @@ from ensemble.runtime import loading
 from ensemble.runtime.method import Method
 
 
-class EstimatorReport(training.DescentReport):
-    """What members say that consist of estimators."""
-
-    def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
-        """The networks that the live members consist of."""
-        found: Any = super().fitted(run, live)
-        return apart(found) if self.config.num_estimators > 1 else found
-
-
 def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
     """Makes the method of a configuration; packed ensembles have no adapters, and share nothing."""
     learned = SharedWeights.of(task, config.num_estimators, config.get("adapters", ALL))
-    return training.create(config, task, create_descent, learned=learned, report=EstimatorReport)
+    return training.create(config, task, create_descent, learned=learned)
 
 
 def fitted(saved: OnDisk) -> Fitted:

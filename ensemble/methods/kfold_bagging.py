@@ -29,7 +29,6 @@ from ensemble import pytrees
 from ensemble.data.batches import epoch_batches
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.methods import linear_start, training
-from ensemble.methods.batch_ensemble import EstimatorReport
 from ensemble.methods.descent import Descending, descent, make_objective
 from ensemble.methods.descent import apart as estimators_first
 from ensemble.methods.folds import Folds, make_folds
@@ -415,7 +414,7 @@ def _started(task: Supervised, shared: Any, number: jax.Array, variables: Any) -
     return {**variables, "params": params, LINEAR: {"kernel": kernel, "bias": bias}}
 
 
-class BaggingReport(EstimatorReport):
+class BaggingReport(training.DescentReport):
     """What runs of members that hold rows out say."""
 
     def __init__(self, bagging: _Bagging):

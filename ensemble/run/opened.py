@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import ml_collections
-import numpy as np
 
 from ensemble.errors import InputError
 from ensemble.notes import collected
@@ -102,11 +101,8 @@ def _check_is_shared(work: Workdir) -> None:
         return name
 
     path = work.path / processes.from_main(mark)
-    blind = np.flatnonzero(~processes.join_rows(np.array([path.exists()]))).tolist()
-    if processes.is_main():
-        path.unlink()
-    if blind:
-        raise InputError(
-            f"--workdir={work.path} of process {', '.join(map(str, blind))} is not the folder of "
-            "process 0; choose a directory on a disk that all processes share, or gs://BUCKET/RUN"
-        )
+    try:
+        processes.check_same(f"files of --workdir={work.path}", path.exists())
+    finally:
+        if processes.is_main():
+            path.unlink()

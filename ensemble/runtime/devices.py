@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from ensemble import pytrees
 from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh, platform_of
 from ensemble.sharding.transfer import Stored, fetch, pad, padded_size, put
 
@@ -42,9 +43,6 @@ class Devices:
     Attributes:
         mesh: Mesh of the axes `ensemble` and `data`.
         platform: What the devices are: `cpu`, `gpu` or `tpu`.
-
-    Raises:
-        InputError: A member would lie in several slices of TPUs.
     """
 
     def __init__(
@@ -134,22 +132,21 @@ class Devices:
         """Says where arrays [num_places, ...] of members lie, a tree of shardings.
 
         Args:
-            tree: Of the arrays.
-            whole: If True, no row lies beside its data.
+            tree: Arrays, or their shapes.
+            whole: If True, no row lies with its data.
         """
+        return jax.tree.map_with_path(lambda path, leaf: self._of_leaf(path, leaf, whole), tree)
 
-        def one(path: Any, leaf: Any) -> NamedSharding:
-            if self.is_split(path) and not whole:
-                return self.sharding(ENSEMBLE, DATA)
-            axes: list[str | None] = [ENSEMBLE] + [None] * (len(leaf.shape) - 1)
-            num_bytes = math.prod(leaf.shape[1:]) * leaf.dtype.itemsize
-            if self.splits_members and num_bytes >= SMALL_BYTES:
-                fit = [i for i in range(1, leaf.ndim) if leaf.shape[i] % self.num_slices == 0]
-                if fit:
-                    axes[max(fit, key=lambda i: leaf.shape[i])] = DATA
-            return self.sharding(*axes)
-
-        return jax.tree.map_with_path(one, tree)
+    def _of_leaf(self, path: Any, leaf: Any, whole: bool) -> NamedSharding:
+        sizes = leaf.shape[1:]
+        if self.is_split(path) and not whole:
+            return self.sharding(ENSEMBLE, DATA)
+        axes: list[str | None] = [None] * len(sizes)
+        if self.splits_members and math.prod(sizes) * leaf.dtype.itemsize >= SMALL_BYTES:
+            fit = [i for i, size in enumerate(sizes) if size % self.num_slices == 0]
+            if fit:
+                axes[max(fit, key=sizes.__getitem__)] = DATA
+        return self.sharding(ENSEMBLE, *axes)
 
     # Between host and devices.
 
@@ -161,22 +158,14 @@ class Devices:
             whole: As of `of_members`.
         """
 
-        def one(leaf: Any, sharding: NamedSharding) -> jax.Array:
+        def one(path: Any, leaf: Any) -> jax.Array:
             if isinstance(leaf, Stored):  # Each process reads its part.
-                return leaf.put(self._rows, sharding)
-            placed: jax.Array = put(leaf[self._rows], sharding)
+                return leaf.put(self._rows, self._of_leaf(path, leaf, whole))
+            leaf = np.asarray(leaf)
+            placed: jax.Array = put(leaf[self._rows], self._of_leaf(path, leaf, whole))
             return placed
 
-        tree = jax.tree.map(lambda x: x if isinstance(x, Stored) else np.asarray(x), tree)
-        shapes = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct((self.num_places, *x.shape[1:]), x.dtype), tree
-        )
-        return jax.tree.map(one, tree, self.of_members(shapes, whole))
-
-    def put_rows(self, tree: Any, numbers: Any) -> Any:
-        """Puts the rows of host arrays [L, ...] that members start with: row k modulo L."""
-        rows = np.asarray(numbers)
-        return self.put_members(jax.tree.map(lambda leaf: leaf[rows % len(leaf)], tree))
+        return jax.tree.map_with_path(one, tree)
 
     def put_examples(self, tree: Any, axis: int = 0, per_member: bool = False) -> Any:
         """Puts host arrays on the devices, examples along an axis over the slices.
@@ -209,7 +198,7 @@ class Devices:
     def fetch_members(self, tree: Any, axis: int = 0) -> Any:
         """Fetches arrays of members to every host, without padding: M along an axis."""
         cut = (slice(None),) * axis + (slice(self.num_members),)
-        return jax.tree.map(lambda leaf: leaf[cut], fetch(tree))
+        return pytrees.at(fetch(tree), cut)
 
 
 def unrolled(fn: Callable[..., Any]) -> Callable[..., Any]:

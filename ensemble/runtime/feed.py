@@ -1,6 +1,10 @@
 """What members see at a step, as the host hands it over and as a program reads it.
 
-A feed has a fixed part, which is on the devices for the whole run, and what it sends of each step.
+A feed has a part that is `fixed` on the devices for the whole run, and what it sends of each step:
+`send(first, count, size)` puts on the devices what `count` steps from `first` on need, with a
+leading axis of `size`, the steps of a program. In the program, `read(fixed, sent, step, key)` makes
+of these the batch of a step. `per_member` says whether what is sent has an axis of members.
+
 Data that every step sees whole are all fixed, batches of the host are all sent. Of examples in an
 accelerator's memory only the numbers are sent.
 """

@@ -1,8 +1,6 @@
 """What runs say whose members predict with what they have kept on disk: draws, snapshots."""
 
-import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +8,8 @@ import numpy as np
 from ensemble import pytrees
 from ensemble.data.source import SplitInputs
 from ensemble.draws.predictions import DrawPredictions
-from ensemble.draws.store import fitted_draws
-from ensemble.fitted import Fitted
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.runtime.method import Report
-from ensemble.sharding import processes
 
 
 class KeptReport(Report):
@@ -50,10 +45,3 @@ class KeptReport(Report):
     def predictions(self, run: Any, split: str) -> Predictive:
         """What the sets that are kept so far say of a split."""
         return self.predicted.of_split(split, run.draws)
-
-    def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
-        """The sets that are kept, of the live members; only the main process's."""
-        if not processes.is_main():
-            return None
-        found = fitted_draws(run.draws, live, self.most)
-        return dataclasses.replace(found, nouns=(self.noun, self.set_noun))

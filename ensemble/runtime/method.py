@@ -13,11 +13,10 @@ import numpy as np
 
 from ensemble.data.source import SplitInputs
 from ensemble.draws.predictions import predict_in_passes
-from ensemble.fitted import Fitted, Predict, predict_plainly
+from ensemble.fitted import Predict, predict_plainly
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.runtime.algorithm import Algorithm
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.loading import flattened
 from ensemble.runtime.rows import Period
 
 if TYPE_CHECKING:
@@ -131,18 +130,6 @@ class Report:
 
     def write(self, run: Run) -> None:
         """Writes files of its own into the workdir."""
-
-    def fitted(self, run: Run, live: Sequence[int]) -> Fitted | None:
-        """What the live members predict with."""
-        sets = run.devices.fetch_members(run.loop.parameters())
-        return flattened(
-            sets,
-            [run.numbers.index(k) for k in live],
-            predict=self.predict,
-            num_passes=run.algorithm.passes,
-            nouns=(self.noun, self.set_noun),
-            is_split=run.devices.splits_members,
-        )
 
     def fault(self, run: Run) -> str:
         """What the task finds of its own that is not finite, and a remedy; empty if nothing."""

@@ -111,8 +111,8 @@ class Programs:
 
     def _arguments(self, found: Start) -> tuple[Any, ...]:
         """The arguments of the program that starts members."""
-        numbers = self.devices.put_members(self._numbers)
-        given = self.devices.put_rows(found.given, self._numbers)
+        given = jax.tree.map(lambda leaf: leaf[self._numbers % len(leaf)], found.given)
+        numbers, given = self.devices.put_members((self._numbers, given))
         return numbers, given, found.shared, *self._feed(0, 1, 1)
 
     def advance(
@@ -137,8 +137,11 @@ class Programs:
 
     def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
         """The shapes of one set of parameters of one member."""
-        found = jax.eval_shape(self._parameters_of, members, shared, 0)
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), found)
+        return jax.eval_shape(
+            lambda one, more: pytrees.at(self._parameters_of(one, more, 0), (0, 0)),
+            members,
+            shared,
+        )
 
     def saved(self, members: Members) -> dict[str, Any]:
         """Returns members by the paths of their leaves, [num_places, ...]; without empty ones."""
@@ -187,10 +190,9 @@ class Programs:
         """What is mapped of a step's batch, over which axis, and how a member reads it."""
         feed = self.algorithm.feed
         sent = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
-        if feed.per_member:
-            return sent, 0, lambda one, key: feed.read(fixed, one, step, key)
-        if getattr(feed, "reads_each", False):
-            return sent, None, lambda one, key: feed.read(fixed, one, step, key)
+        if getattr(feed, "reads_each", feed.per_member):
+            axis = 0 if feed.per_member else None
+            return sent, axis, lambda one, key: feed.read(fixed, one, step, key)
         return feed.read(fixed, sent, step), None, lambda one, key: one
 
     def _started(

@@ -11,10 +11,12 @@ import jax
 import numpy as np
 from clu import parameter_overview
 
-from ensemble.config import flatten
+from ensemble.config import flatten, trait
+from ensemble.config.pieces import resolve
 from ensemble.data.source import check_same_data
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError, Interrupted, TrainingError
+from ensemble.fitted import Fitted, OnDisk
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.metrics import values
 from ensemble.notes import conclude, recall, said
@@ -28,7 +30,7 @@ from ensemble.run.log import Log
 from ensemble.run.opened import Open
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import TrainResult
-from ensemble.runtime.loading import PARAMETERS
+from ensemble.runtime.loading import PARAMETERS, VARIABLES
 from ensemble.runtime.loop import Loop, Periods
 from ensemble.runtime.method import Method
 from ensemble.runtime.predict import Predictions
@@ -347,7 +349,7 @@ class Run:
         """Writes a checkpoint."""
         if not self.where.keep:
             return
-        keep, work = self.algorithm.keep, self.where.work
+        work = self.where.work
         self.checkpointer.wait()  # Else the copies of two checkpoints were in memory.
         arrays = self.saved_arrays()
         self.log.flush()
@@ -356,21 +358,25 @@ class Run:
             work.check_is_there()
             return {
                 "config": self.config.to_dict(),
-                "counters": {
-                    "step": loop.step,
-                    "goal": self.goal,
-                    "begun": loop.rows.first,
-                    "num_kept": 0 if keep is None else int(keep.before(loop.rows.first)),
-                    "num_members": len(self.numbers),
-                    "is_split": self.devices.splits_members,
-                    "facts": {name: value for name, (value, _) in self.method.facts.items()},
-                },
+                "counters": self._counters(),
                 "dataset": self.task.describe(),
                 "clock": self.clock.state(),
                 "notes": list(said()),
             }
 
         self.checkpointer.save(loop.step, arrays, processes.from_main(meta))
+
+    def _counters(self) -> dict[str, Any]:
+        loop, keep = self.loop, self.algorithm.keep
+        return {
+            "step": loop.step,
+            "goal": self.goal,
+            "begun": loop.rows.first,
+            "num_kept": 0 if keep is None else int(keep.before(loop.rows.first)),
+            "num_members": len(self.numbers),
+            "is_split": self.devices.splits_members,
+            "facts": {name: value for name, (value, _) in self.method.facts.items()},
+        }
 
     def saved_arrays(self) -> dict[str, Any]:
         """What a checkpoint holds: arrays [num_places, ...] on the devices, rows on the host."""
@@ -419,6 +425,23 @@ class Run:
 
     # The end.
 
+    def _fitted(self, live: Sequence[int]) -> Fitted | None:
+        """What the live members predict with, as of a checkpoint; only the main process's."""
+        if self.scored is None:
+            return None
+        arrays: dict[str, Any] = {}
+        if self.algorithm.keep is None:
+            saved = self.saved_arrays()
+            members = {k: v for k, v in saved["members"].items() if k.startswith(VARIABLES)}
+            own = {PARAMETERS: saved[PARAMETERS]} if PARAMETERS in saved else {}
+            arrays = self.devices.fetch_members({"members": members, **own})
+        if not processes.is_main():
+            return None
+        make = resolve(trait("method", self.config.method, "result"))
+        values = self.config.to_dict()
+        found: Fitted = make(OnDisk(values, arrays, self._counters(), live, self.draws))
+        return found
+
     def result(self) -> TrainResult:
         """Scores the members, says what there is to say of them, and writes the results."""
         task, work, config, report = self.task, self.where.work, self.config, self.report
@@ -433,8 +456,7 @@ class Run:
         live, fault = content["active_members"], ""
         if content["failed_members"]:
             fault = report.fault(self) or report.remedy
-        fitted = report.fitted(self, live) if self.scored is not None else None
-        predictor = None
+        fitted, predictor = self._fitted(live), None
         if processes.is_main():
             losses = last_losses(work.metrics)
             found = training_findings(content, evaluation, losses, report.remedy, fault)

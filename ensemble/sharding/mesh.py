@@ -33,7 +33,7 @@ def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.De
         devices: Devices, at least the product of the numbers.
 
     Raises:
-        InputError: There are fewer devices, or a group would lie in several slices of TPUs.
+        InputError: There are fewer devices.
     """
     needed = num_chain_groups * num_shards
     if len(devices) < needed:
@@ -43,14 +43,6 @@ def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.De
         )
     # In their order: `jax.make_mesh` refuses a part of a TPU, and machines without a fast network.
     grid = np.array(devices[:needed], dtype=object).reshape(num_chain_groups, num_shards)
-    for group in grid:  # GPUs have a `slice_index` too, of their hosts, whose network is fast.
-        slices = {getattr(device, "slice_index", 0) for device in group}
-        if len(slices) > 1 and group[0].platform == "tpu":
-            raise InputError(
-                f"each member or chain would lie over {len(group)} TPUs of {len(slices)} slices, "
-                "which must be of one: use as many members or chains as there are slices or a "
-                "multiple of it, or one slice (nothing was tried on several)"
-            )
     return Mesh(grid, (ENSEMBLE, DATA), axis_types=(AxisType.Auto,) * 2)
 
 

@@ -38,12 +38,19 @@ def described() -> Iterator[None]:
         _only_described.reset(token)
 
 
+def _each(one: Callable[[Any, Any], Any], tree: Any, shardings: Any) -> Any:
+    """Calls a function of a leaf and its sharding; `shardings` is one, or a tree of them."""
+    if isinstance(shardings, Sharding):
+        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
+    return jax.tree.map(one, tree, shardings)
+
+
 def describe(tree: Any, shardings: Any) -> Any:
-    """What `put` returns within `described`.
+    """Returns what `put` returns within `described`.
 
     Args:
-        tree: of arrays, or of anything else that has a shape and a dtype.
-        shardings: one, or a tree of them.
+        tree: Arrays, or anything else that has a shape and a dtype.
+        shardings: One, or a tree of them.
     """
 
     def one(leaf: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
@@ -51,17 +58,15 @@ def describe(tree: Any, shardings: Any) -> Any:
         dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
         return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
 
-    if isinstance(shardings, Sharding):
-        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
-    return jax.tree.map(one, tree, shardings)
+    return _each(one, tree, shardings)
 
 
 def put(tree: Any, shardings: Any) -> Any:
     """Puts arrays, which every process has whole, where the shardings say.
 
     Args:
-        tree: of NumPy or JAX arrays.
-        shardings: one, or a tree of them.
+        tree: Arrays of NumPy or JAX.
+        shardings: One, or a tree of them.
     """
     if _only_described.get():
         return describe(tree, shardings)
@@ -77,9 +82,7 @@ def put(tree: Any, shardings: Any) -> Any:
         host = np.asarray(leaf)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
-    if isinstance(shardings, Sharding):
-        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
-    return jax.tree.map(one, tree, shardings)
+    return _each(one, tree, shardings)
 
 
 def put_parts(
@@ -210,8 +213,7 @@ def place_split(
     def padded(tree: Any) -> Any:
         return jax.tree.map(lambda one: pad(np.asarray(one), num_places, fill=None), tree)
 
-    rows = padded(targets)
-    arrays = (padded(inputs), rows, np.arange(num_places) < len(targets))
+    arrays = padded(inputs), padded(targets), np.arange(num_places) < len(targets)
     spread = named_sharding(mesh, "example")
     of_inputs = named_sharding(mesh) if whole_inputs else spread
     placed = PlacedSplit(*put(arrays, (of_inputs, spread, spread)))

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,22 +51,14 @@ def write_together(contents: Mapping[epath.Path, Content]) -> None:
 def _unfinished(path: epath.Path) -> Iterator[IO[bytes]]:
     """A new file beside a path, or of a store on this disk; removed if it is not renamed.
 
-    No other process knows its name. It is locked while it is written, which tells it from what
-    killed processes have left.
+    No other process knows its name. `remove_unfinished` removes what killed processes have left.
     """
     if is_remote(path):
         with tempfile.NamedTemporaryFile() as file:
             yield file
         return
-    _remove_left(path)
-    with contextlib.ExitStack() as stack:
-        is_new = False
-        while not is_new:  # Another process may just have taken it for one that was left.
-            part = os.fspath(path.parent / f".{path.name}.{secrets.token_hex(4)}.part")
-            file = stack.enter_context(open(part, "xb+"))
-            with contextlib.suppress(OSError):  # Not every disk can lock.
-                fcntl.flock(file, fcntl.LOCK_EX)
-            is_new = os.fstat(file.fileno()).st_nlink > 0
+    part = os.fspath(path.parent / f".{path.name}.{secrets.token_hex(4)}.part")
+    with open(part, "xb+") as file:
         try:
             yield file
         finally:  # What is written may be computed meanwhile, and interrupted.
@@ -75,15 +66,10 @@ def _unfinished(path: epath.Path) -> Iterator[IO[bytes]]:
                 os.unlink(part)
 
 
-def _remove_left(path: epath.Path) -> None:
-    """Removes what killed processes have left of a file: parts that nobody has locked."""
-    form = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.part")
-    with contextlib.suppress(OSError):
-        for name in filter(form.fullmatch, os.listdir(path.parent)):
-            part = os.path.join(path.parent, name)
-            with contextlib.suppress(OSError), open(part, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(part)
+def remove_unfinished(folder: epath.Path) -> None:
+    """Removes what killed processes have left of files in a folder, which nobody writes to now."""
+    for part in folder.glob(".*.part"):
+        part.unlink()
 
 
 def flush(path: str | os.PathLike[str]) -> None:

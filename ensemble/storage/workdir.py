@@ -16,7 +16,7 @@ from etils import epath
 from ensemble.config import FORMAT, build, differences, flatten
 from ensemble.config.pieces import packages
 from ensemble.errors import InputError, in_one_line, shown
-from ensemble.storage.files import locked, write_file
+from ensemble.storage.files import locked, remove_unfinished, write_file
 from ensemble.storage.manifest import Manifest, to_json
 from ensemble.storage.paths import is_remote, user_path
 
@@ -108,7 +108,12 @@ class Workdir:
         )
 
     def _remove_unfinished(self) -> None:
-        """Removes checkpoints that a kill interrupted: Orbax only does if it saves that step."""
+        """Removes files and checkpoints whose writing a kill interrupted.
+
+        Orbax only does so if it saves that step.
+        """
+        for directory in (self.path, self.draws, self.predictions, self.plots, self.new_members):
+            remove_unfinished(directory)
         for directory in (self.checkpoints, self.new_members / self.checkpoints.name):
             for left in directory.glob(f"*{UNFINISHED}*"):
                 left.rmtree() if left.is_dir() else left.unlink()
