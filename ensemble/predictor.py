@@ -28,11 +28,10 @@ from ensemble.runtime.devices import Devices
 from ensemble.runtime.predict import Predictions
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import startup
-from ensemble.storage.json_files import with_config
 from ensemble.storage.predictions import read_predictions
 from ensemble.storage.selection import is_selection, read_selection
 from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir
+from ensemble.storage.workdir import Workdir, with_config
 from ensemble.task import PredictingTask
 
 logger = logging.getLogger("ensemble")

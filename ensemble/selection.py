@@ -23,16 +23,14 @@ from ensemble.errors import InputError
 from ensemble.metrics import metrics_of, summary
 from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
-from ensemble.storage.held_out import read_held_out
-from ensemble.storage.predictions import write_predictions
+from ensemble.storage.predictions import HELD_OUT, read_held_out, write_predictions
 from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir
 
 Floats = NDArray[np.float64]
-HELD_OUT = "held_out"
-"""Selects whole runs by the training rows that members of `kfold_bagging` hold out."""
 SELECT_BY = ("validation", "calibration", HELD_OUT)
+"""`held_out` selects whole runs by the training rows that members of `kfold_bagging` hold out."""
 MAX_ROUNDS = 100
 _FOLDS = 5
 _MIN_ROWS = 2 * _FOLDS
@@ -295,7 +293,7 @@ def _write(
         "notes": list(dict.fromkeys(notes)),
         "selection": content,
     }
-    out.write_report(report)
+    out.manifest.write(out.report, report)
     return Selection(report)
 
 

@@ -198,15 +198,8 @@ class Learned(Task, PredictingTask, Protocol):
     def why_no_noise(self) -> str:
         """Why predictions with a key are none of a network with noise; empty where they are."""
 
-    def fault(self, variables: Variables | None) -> str:
-        """What makes a member non-finite that is no fault of the method, and a remedy.
-
-        Args:
-            variables: the last finite ones of a member that has failed; None where none are kept.
-
-        Returns:
-            Words; empty where no such fault is found.
-        """
+    def fault(self) -> str:
+        """What makes a fresh member non-finite, and a remedy; empty if nothing does."""
 
     def log_prior(self, params: Any) -> jax.Array:
         """Returns log p(params) up to a constant, nats []; zero without a prior."""
@@ -357,7 +350,7 @@ class Defaults:
         """Takes all inputs of the right shape."""
         return None
 
-    def fault(self, variables: Variables | None) -> str:
+    def fault(self) -> str:
         """None is known."""
         return ""
 

@@ -21,7 +21,6 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 XLA_FLAGS = (
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
-    "--xla_cpu_use_fusion_emitters=false",  # They take more than half of the time to compile.
     "--xla_cpu_parallel_codegen_split_count=1",  # Each part of a program costs.
     "--xla_cpu_collective_call_terminate_timeout_seconds=600",  # Two cores may be busy.
 )
@@ -44,12 +43,11 @@ from small_runs import leave_pictures_blank, make_blobs, small_config
 from written_runs import runs
 
 import ensemble
-from ensemble.sharding.startup import known_flags
 from scripts.launch_local import reserve_port
 
 __all__ = ["make_blobs", "runs", "small_config"]
 
-os.environ["XLA_FLAGS"] = " ".join(known_flags(XLA_FLAGS))  # Read when JAX starts, below.
+os.environ["XLA_FLAGS"] = " ".join(XLA_FLAGS)  # Read when JAX starts, below.
 jax.config.update("jax_num_cpu_devices", 8)
 assert jax.local_device_count() == 8  # Starts JAX: no run may settle for fewer.
 

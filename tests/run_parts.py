@@ -75,9 +75,9 @@ def loop_of(config: Mapping[str, Any], data: Any = None, task: Any = None) -> Lo
     return Loop(algorithm, devices, numbers, frozen.seed, periods, Silent())
 
 
-def mesh_of(num_groups: int, num_shards: int = 1, num_parts: int = 1) -> jax.sharding.Mesh:
-    """The first devices there are: groups of chains by shards of examples by parts of a member."""
-    return mesh.create_mesh(num_groups, num_shards, jax.devices(), num_parts)
+def mesh_of(num_groups: int, num_shards: int = 1) -> jax.sharding.Mesh:
+    """The first devices there are: groups of chains by shards of examples."""
+    return mesh.create_mesh(num_groups, num_shards, jax.devices())
 
 
 def over_chains(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:

@@ -44,7 +44,6 @@ OTHERS = [
     "ensemble.data.tables.table_source",
     "ensemble.data.tfds_sets",
     "ensemble.tasks.distillation",
-    "ensemble.tasks.faults",
     "pandas",
     "pyarrow",
     "tensorflow_datasets",

@@ -71,5 +71,5 @@ def write_run(path, config, class_names=("a", "b", "c"), name="arrays", **entrie
         "notes": [],
         **entries,
     }
-    work.write_report(content)
+    work.manifest.write(work.report, content)
     return work

@@ -36,7 +36,7 @@ from ensemble.likelihoods.predictive import Predictive
 from ensemble.likelihoods.preview import as_text, short
 from ensemble.predictor import Ensemble
 from ensemble.run.progress import Progress, open_display
-from ensemble.storage.files import write_by
+from ensemble.storage.files import write_file
 from ensemble.storage.paths import fresh_file
 from ensemble.storage.row_files import WRITERS
 from ensemble.storage.workdir import Workdir
@@ -69,7 +69,7 @@ def main(call: cli.Call) -> None:
             else:
                 text = f"{out}: predictions of {total:,} inputs, a row each"
                 rows = ({**own, **_listed(p.flat_columns())} for own, p in pieces)
-                write_by(out, lambda file: WRITERS[out.suffix.lower()](file, rows))
+                write_file(out, lambda file: WRITERS[out.suffix.lower()](file, rows))
     cli.print_answer(text)
 
 

@@ -7,6 +7,7 @@ not prepared and TensorFlow is installed; run it by hand on a machine with a net
 """
 
 import argparse
+import logging
 import os
 import ssl
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 from ensemble.data.tfds_sets import broken, data_directories, find_set, is_ready
 from ensemble.errors import InputError, in_one_line
 from ensemble.storage.files import locked
+
+logger = logging.getLogger("ensemble")
 
 _CATALOG = "https://www.tensorflow.org/datasets/catalog"
 _PROBE_SECONDS = 8
@@ -32,7 +35,8 @@ def prepare(name: str, data_dir: str | None) -> Path:
     """
     place = data_directories(data_dir)[0]
     place.mkdir(parents=True, exist_ok=True)
-    with locked(place / f".prepare_{name.replace('/', '_')}.lock"):
+    lock = place / f".prepare_{name.replace('/', '_')}.lock"
+    with locked(lock, lambda: logger.warning("another process prepares %s: waiting for it", name)):
         directory = find_set(name, data_dir)
         if directory is None:
             return _download(name, place)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -49,18 +49,10 @@ Factors = Mapping[str, bool]
 """The factors of a shared leaf by name, and whether they start as random signs, or as 1."""
 
 
-class EstimatorReport(training.DescentReport):
-    """What members say that consist of estimators."""
-
-    def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
-        """The networks that the live members consist of."""
-        return apart(super().fitted(run, live), self.config.num_estimators)
-
-
 def create(config: ml_collections.FrozenConfigDict, task: Any) -> Method:
     """Makes the method of a configuration; packed ensembles have no adapters, and share nothing."""
     learned = SharedWeights.of(task, config.num_estimators, config.get("adapters", ALL))
-    return training.create(config, task, create_descent, learned=learned, report=EstimatorReport)
+    return training.create(config, task, create_descent, learned=learned)
 
 
 def fitted(saved: OnDisk) -> Fitted:

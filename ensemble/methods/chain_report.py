@@ -260,8 +260,8 @@ class ChainReport(PosteriorReport):
             self._results.write(run.where.work)
 
     def fault(self, run: Any) -> str:
-        """Returns what the task finds with fresh variables."""
-        return "" if isinstance(self.task, Modelled) else self.task.fault(None)
+        """What the task finds with fresh variables."""
+        return "" if isinstance(self.task, Modelled) else self.task.fault()
 
     def data(self) -> Any:
         """Returns the draws of a model; None for a network."""

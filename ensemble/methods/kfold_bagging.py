@@ -29,7 +29,7 @@ from ensemble import pytrees
 from ensemble.data.batches import epoch_batches
 from ensemble.fitted import LINEAR, WIDTH
 from ensemble.methods import linear_start, training
-from ensemble.methods.batch_ensemble import OWN, SHARED, EstimatorReport, SharedWeights
+from ensemble.methods.batch_ensemble import OWN, SHARED, SharedWeights
 from ensemble.methods.descent import Descending, descent, make_objective
 from ensemble.methods.folds import make_folds
 from ensemble.methods.optimizers import descent_of_each
@@ -44,7 +44,7 @@ from ensemble.runtime.method import Method
 from ensemble.runtime.rows import Period
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import processes
-from ensemble.storage.held_out import write_held_out
+from ensemble.storage.predictions import write_held_out
 from ensemble.tasks.supervised import Supervised
 
 _TRIAL_EPOCHS = 20
@@ -315,7 +315,7 @@ def _from_linear(task: Supervised, shared: Any, number: jax.Array, variables: An
     return {**variables, "params": params, LINEAR: linear}
 
 
-class BaggingReport(EstimatorReport):
+class BaggingReport(training.DescentReport):
     """What runs of members that hold rows out say."""
 
     def __init__(self, bagging: _Bagging):

@@ -18,8 +18,7 @@ from ensemble import pytrees
 from ensemble.data.source import Examples
 from ensemble.errors import InputError
 from ensemble.sharding.chainwise import make_chainwise, with_own_gradient
-from ensemble.sharding.mesh import DATA, spec
-from ensemble.sharding.platforms import platform_of
+from ensemble.sharding.mesh import DATA, platform_of, spec
 from ensemble.sharding.transfer import PlacedSplit, place_split
 from ensemble.task import Learned, LogDensity, OwnLogLikelihood
 

@@ -232,10 +232,6 @@ class LangevinReport(PosteriorReport):
             f"config.sgmcmc.num_burn_in={times.num_burn_in}",
         }
 
-    def fault(self, run: Any) -> str:
-        """What the task finds with the last finite parameters of the first that failed."""
-        return self.fault_of(run, run.loop.members.state.moving.variables)
-
 
 def _note_heat(heat: float, config: Any) -> None:
     """Notes draws whose temperature is not that of the posterior."""

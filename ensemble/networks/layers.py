@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from ensemble.sharding.platforms import traced_platform
+from ensemble.sharding.mesh import traced_platform
 
 _is_mapped = contextvars.ContextVar("is_mapped", default=False)
 

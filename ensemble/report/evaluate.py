@@ -25,7 +25,7 @@ from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.table import Json
 from ensemble.storage.files import write_together
-from ensemble.storage.json_files import to_json
+from ensemble.storage.manifest import to_json
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import Workdir
 

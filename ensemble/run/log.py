@@ -15,9 +15,6 @@ from ensemble.storage.files import write_file
 from ensemble.storage.metrics_log import as_lines, read_metrics
 from ensemble.storage.workdir import Workdir
 
-# TensorBoard's table of runs shows five columns at first: those that are marked, then by name.
-_FIRST_COLUMNS = frozenset({"dataset", "ensemble_size", "learning_rate", "method", "model"})
-
 
 class Log:
     """Appends to a workdir's `metrics.jsonl` and to its TensorBoard events, without TensorFlow.
@@ -37,6 +34,8 @@ class Log:
         InputError: There is no such function.
     """
 
+    _events: Any
+
     def __init__(
         self,
         work: Workdir,
@@ -46,13 +45,11 @@ class Log:
         is_main: bool = True,
     ):
         self._work, self._purge_step, self._is_main = work, purge_step, is_main
-        self._has_events = has_events and is_main
-        self._name = on_metrics
+        self._has_events, self._events, self._name = has_events and is_main, None, on_metrics
         self._on_metrics = CALLBACKS.load(on_metrics) if on_metrics and is_main else None
-        remote = work.is_remote and is_main
-        self._scratch = tempfile.TemporaryDirectory() if remote else None
-        self._local = work if self._scratch is None else Workdir(self._scratch.name)
-        self._events: Any = None
+        self._local, self._stack = work, contextlib.ExitStack()
+        if work.is_remote and is_main:
+            self._local = Workdir(self._stack.enter_context(tempfile.TemporaryDirectory()))
         if is_main:
             kept = [one for one in read_metrics(work.metrics) if one["step"] < purge_step]
             write_file(self._local.metrics, as_lines(kept))
@@ -68,7 +65,19 @@ class Log:
             charts: Titles of charts of several curves, in the tab Custom Scalars, and a regular
                 expression of the tags of each.
         """
-        self._event(0, lambda summary: _overview(summary, hparams, metrics, charts))
+        # A tuple has no value, as None: TensorBoard cannot sort words and numbers.
+        values = {
+            name: () if one is None else one if isinstance(one, int | float | str) else str(one)
+            for name, one in hparams.items()
+        }
+        lines = {title: ("Multiline", [f"{pattern}$"]) for title, pattern in charts.items()}
+
+        def overview(summary: Any) -> Any:
+            experiment, start, _ = summary.hparams(values, dict.fromkeys(metrics))
+            layout = summary.custom_scalars({"members": lines})
+            return summary.Summary(value=[*experiment.value, *start.value, *layout.value])
+
+        self._event(0, overview)
 
     def scalars(self, step: int, scalars: Mapping[str, float], **extra: Any) -> None:
         """Writes scalars of a step.
@@ -129,7 +138,7 @@ class Log:
         """Puts everything where another process can read it."""
         if self._events is not None:
             self._events.flush()
-        if self._scratch is not None:
+        if self._local is not self._work:
             write_file(self._work.metrics, self._local.metrics.read_bytes())
             for file in self._local.events.glob("*"):
                 write_file(self._work.events / file.name, file.read_bytes())
@@ -139,28 +148,4 @@ class Log:
         self.flush()
         if self._events is not None:
             self._events.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
-
-
-def _overview(
-    summary: Any, hparams: Mapping[str, Any], metrics: Sequence[str], charts: Mapping[str, str]
-) -> Any:
-    """Summary of what `Log.describe` was given."""
-    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData  # As in `Log`.
-
-    # A tuple has no value, as None: TensorBoard cannot sort words and numbers.
-    values = {
-        name: () if one is None else one if isinstance(one, int | float | str) else str(one)
-        for name, one in hparams.items()
-    }
-    experiment, start, _ = summary.hparams(values, dict.fromkeys(metrics))
-    columns = experiment.value[0].metadata.plugin_data
-    content = HParamsPluginData.FromString(columns.content)
-    for info in content.experiment.hparam_infos:
-        if info.name in _FIRST_COLUMNS:  # The field `differs`, for which this protobuf is too old.
-            info.MergeFromString(b"\x38\x01")
-    columns.content = content.SerializeToString()
-    lines = {title: ("Multiline", [f"{pattern}$"]) for title, pattern in charts.items()}
-    layout = summary.custom_scalars({"members": lines})
-    return summary.Summary(value=[*experiment.value, *start.value, *layout.value])
+        self._stack.close()

@@ -4,7 +4,6 @@
 restore the members, enlarge their number, move them and report.
 """
 
-import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ import ml_collections
 from ensemble.config import by_path, checked
 from ensemble.config.pieces import METHODS, TASKS
 from ensemble.data.catalogue import complete
-from ensemble.run.opened import open_checkpoints, opened
+from ensemble.run.opened import opened
 from ensemble.run.progress import Clock
 from ensemble.run.result import TrainResult
 from ensemble.runtime.growth import enlarge
@@ -86,18 +85,16 @@ def run(
     with opened(config, workdir, show_progress) as where:
         task = create_task(config, make_data())
         processes.check_same("data", task.describe().get("fingerprint"))
-        with open_checkpoints(where) as checkpointer:
-            method = create_method(config, task)
-            make = functools.partial(Run, method)
-            members = make(range(method.num_members), where, checkpointer, Clock(started))
-            if members.restore() is not None:
-                members.clock = Clock(started, **members.meta["clock"])
-                members = enlarge(members, make)
-            members.begin()
-            members.go()
-            result = members.result()
-            result.workdir = workdir
-            return result
+        method = create_method(config, task)
+        members = Run(method, range(method.num_members), where, Clock(started))
+        if members.restore():
+            members.clock = Clock(started, **members.meta["clock"])
+            enlarge(members)
+        members.begin()
+        members.go()
+        result = members.result()
+        result.workdir = workdir
+        return result
 
 
 def create_task(config: ml_collections.FrozenConfigDict, data: Any) -> Task:

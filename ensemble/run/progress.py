@@ -59,12 +59,9 @@ class Clock:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of the clock; `Clock(started, **state)` goes on from it."""
-        return {
-            "seconds_before": self.seconds(),
-            "seconds_to_first_step": self.seconds_to_first_step,
-            "seconds_training": self.seconds_training,
-            "member_examples": self.member_examples,
-        }
+        found = dataclasses.asdict(self) | {"seconds_before": self.seconds()}
+        del found["started"]
+        return found
 
     def timing(self) -> dict[str, float | None]:
         """Returns the report's entry."""
@@ -77,110 +74,74 @@ class Clock:
         }
 
 
-class Display:
-    """Lines in the log; none if that is above INFO.
+_SECONDS = {"log": 30.0, "plain": 10.0, "terminal": 0.1, "notebook": 0.5}
+"""Kinds of displays, and the least time between two lines of each."""
 
-    Attributes:
-        seconds: Least time between two lines.
-        keeps: Whether each evaluation has a line that stays.
+
+class Display:
+    """Lines of progress in the log, or on stderr, in a terminal or below a notebook's cell.
+
+    Args:
+        kind: `log`; `plain`, one line after the other on stderr; `terminal`, its last line, written
+            anew; or `notebook`, an output of a cell that holds the line.
     """
 
-    seconds = 30.0
-    keeps = True
-
-    def __init__(self) -> None:
-        self._is_heard = logger.isEnabledFor(logging.INFO)
+    def __init__(self, kind: str = "log") -> None:
+        self.kind = kind
+        self._is_heard = logger.isEnabledFor(logging.INFO)  # In the log.
         self._next = 0.0  # When a line may follow.
+        self._is_there = False  # A line of a terminal.
+        self._handle: Any = None
 
     def wait(self) -> None:
         """Delays the next line, until steps take as long as they will."""
-        self._next = time.monotonic() + min(self.seconds, _EARLY_SECONDS)
+        self._next = time.monotonic() + min(_SECONDS[self.kind], _EARLY_SECONDS)
+
+    def is_due(self) -> bool:
+        """Whether the last line has not just come."""
+        return time.monotonic() >= self._next
 
     def show(self, line: str) -> None:
         """Replaces the line, unless it has just come."""
         if self.is_due():
             self.put(line)
 
-    def is_due(self) -> bool:
-        """Whether the last line has not just come."""
-        return time.monotonic() >= self._next
-
     def put(self, line: str) -> None:
         """Replaces the line."""
-        self._next = time.monotonic() + self.seconds
-        self._write(shown(line))
+        self._next = time.monotonic() + _SECONDS[self.kind]
+        line = shown(line)
+        if self.kind == "log":
+            if self._is_heard:
+                _log.info("%s", line)
+        elif self.kind == "notebook":
+            from IPython.display import display  # It is there: a notebook runs this.
+
+            content = {"text/plain": line}
+            if self._handle is None:
+                self._handle = display(content, raw=True, display_id=True)
+            else:
+                self._handle.update(content, raw=True)
+        elif self.kind == "terminal":
+            self.clear()
+            self._is_there = True
+            line = line[: shutil.get_terminal_size().columns - 1]
+            print(line, end="", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
 
     def keep(self, text: str) -> None:
         """Shows lines that stay."""
-        self.put(text)
-
-    def edge(self, line: str) -> None:
-        """Shows the first or last line of some work; the log has other ones then."""
+        if self.kind == "log":
+            self.put(text)
+        else:
+            self.clear()
+            print(printable(text), file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Makes room for a line that somebody else writes."""
-
-    def close(self) -> None:
-        """Leaves the terminal as it was."""
-
-    def _write(self, line: str) -> None:
-        if self._is_heard:
-            _log.info("%s", line)
-
-
-class _Plain(Display):
-    """One line after the other on stderr."""
-
-    seconds, keeps = 10.0, False
-
-    def keep(self, text: str) -> None:
-        print(printable(text), file=sys.stderr, flush=True)
-
-    def edge(self, line: str) -> None:
-        self.put(line)
-
-    def _write(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-
-class _Terminal(_Plain):
-    """The last line of a terminal, written anew."""
-
-    seconds, keeps = 0.1, True
-    _is_there = False
-
-    def keep(self, text: str) -> None:
-        self.clear()
-        super().keep(text)
-
-    def clear(self) -> None:
-        print(end="\r\x1b[K", file=sys.stderr, flush=True)
-        self._is_there = False
-
-    def close(self) -> None:
-        if self._is_there:
-            print(file=sys.stderr)
-
-    def _write(self, line: str) -> None:
-        self.clear()
-        self._is_there = True
-        print(line[: shutil.get_terminal_size().columns - 1], end="", file=sys.stderr, flush=True)
-
-
-class _Notebook(_Plain):
-    """An output of a notebook's cell that holds the line."""
-
-    seconds = 0.5
-    _handle: Any = None
-
-    def _write(self, line: str) -> None:
-        from IPython.display import display  # It is there: a notebook runs this.
-
-        content = {"text/plain": line}
-        if self._handle is None:
-            self._handle = display(content, raw=True, display_id=True)
-        else:
-            self._handle.update(content, raw=True)
+        if self.kind == "terminal":
+            print(end="\r\x1b[K", file=sys.stderr, flush=True)
+            self._is_there = False
 
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
@@ -211,12 +172,17 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         self.compiled(done)
 
     def __enter__(self) -> "Progress":
-        self._display.edge(self._line("starting"))
+        self._edge("starting")
         return self
 
     def __exit__(self, kind: Any, *error: object) -> None:
         if kind is None:
-            self._display.edge(self._line(f"took {duration(time.monotonic() - self._began)}"))
+            self._edge(f"took {duration(time.monotonic() - self._began)}")
+
+    def _edge(self, how: str) -> None:
+        """Shows the first or last line; the log has other ones then."""
+        if self._display.kind != "log":
+            self._display.put(self._line(how))
 
     def compiled(self, step: int) -> None:
         """Forgets the steps up to this one, whose time says nothing of the others'."""
@@ -242,7 +208,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         now, (last, before) = time.monotonic(), self._passed[-1]
         if step > before and (now - last) * _MOST_MOMENTS > now - self._started:
             self._passed.append((now, step))
-        if stays and self._display.keeps:
+        if stays and self._display.kind in ("log", "terminal"):
             self._display.keep(self._line(self._pace()))
         elif self._display.is_due():
             self._display.put(self._line(self._pace()))
@@ -295,7 +261,7 @@ def open_display(show: bool = True) -> Iterator[Display]:
         show: If False, show nothing on stderr.
     """
     level, least = logger.level, logger.getEffectiveLevel()
-    display = _chosen(show and sys.stderr is not None, least)
+    display = Display(_kind(show and sys.stderr is not None, least))
 
     def take(record: logging.LogRecord) -> bool:
         line = record.getMessage()
@@ -307,25 +273,27 @@ def open_display(show: bool = True) -> Iterator[Display]:
             display.show(line)
         return record.levelno >= least
 
-    with contextlib.closing(display):
-        if type(display) is Display:
-            yield display
-            return
-        logger.setLevel(min(least, logging.INFO))
-        logger.addFilter(take)
-        try:
-            yield display
-        finally:
-            logger.removeFilter(take)
-            logger.setLevel(level)
+    if display.kind == "log":
+        yield display
+        return
+    logger.setLevel(min(least, logging.INFO))
+    logger.addFilter(take)
+    try:
+        yield display
+    finally:
+        logger.removeFilter(take)
+        logger.setLevel(level)
+        if display._is_there:
+            print(file=sys.stderr)
 
 
-def _chosen(show: bool, least: int) -> Display:
+def _kind(show: bool, least: int) -> str:
+    """The kind of display that suits what stderr is."""
     if show and _in_notebook():
-        return _Notebook()
+        return "notebook"
     if show and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        return _Terminal()
-    return _Plain() if show and least > logging.INFO else Display()
+        return "terminal"
+    return "plain" if show and least > logging.INFO else "log"
 
 
 def _in_notebook() -> bool:

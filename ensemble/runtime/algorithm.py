@@ -5,7 +5,7 @@ masks whatever state they return. A method sees no device, no file and no other 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 
@@ -92,7 +92,8 @@ class Between(NamedTuple):
         due: Whether the change happens after n steps, a function of n; 0 is before the first step.
         change: `(now, state, data) -> (state, Status)` of one member, or where `on_host` is set,
             `(step, states [M, ...] as NumPy arrays) -> states`.
-        data: Data for `change`; None: no data.
+        data: Data for `change`: an object with `fixed`, arrays on the devices, and `per_member`,
+            whether they have an axis of members. None: no data.
         of_all: Whether `change` is of all members together: `(now, states, status, data) ->
             (states, status)`, all [num_places, ...], and so are number and key of `now`.
         on_host: Whether the host computes the change.
@@ -100,43 +101,9 @@ class Between(NamedTuple):
 
     due: Callable[[int], bool]
     change: Callable[..., Any]
-    data: "Data | None" = None
+    data: Any = None
     of_all: bool = False
     on_host: bool = False
-
-
-class Data(Protocol):
-    """Data on the devices.
-
-    Attributes:
-        per_member: Whether the data, or what is sent of each step, have an axis of members.
-    """
-
-    @property
-    def per_member(self) -> bool: ...
-
-    @property
-    def fixed(self) -> Any:
-        """Arrays that are there for the whole run."""
-
-
-class Feed(Data, Protocol):
-    """What members see at a step."""
-
-    def send(self, first: int, count: int, size: int) -> Any:
-        """Puts on the devices what the steps from `first` need beside `fixed`.
-
-        Args:
-            first: First step.
-            count: Steps that are taken.
-            size: Steps of the program, at least `count`: leading axis of what is sent.
-
-        Returns:
-            Arrays [size, ...], or [size, M, ...] `per_member`; None: nothing.
-        """
-
-    def read(self, fixed: Any, sent: Any, step: jax.Array, key: Any = None) -> Any:
-        """Makes the batch of a step, in a program; of one member, by its key, if it is its own."""
 
 
 class Algorithm(NamedTuple):
@@ -147,7 +114,7 @@ class Algorithm(NamedTuple):
         step: `(now, state, batch) -> (state, Info)`.
         parameters: `(now, state) -> tree [K, ...]`, the parameter samples that predict.
         num_steps: Steps of the run.
-        feed: Feed of the batches.
+        feed: Feed of the batches, as those of `ensemble.runtime.feed`.
         steps_per_program: Most steps of one program; 1 for convolutions on CPU.
         keep: When parameters are kept on disk; None: the last state predicts.
         between: Changes after some steps, in this order.
@@ -165,7 +132,7 @@ class Algorithm(NamedTuple):
     step: Callable[[Now, State, Any], tuple[State, Info]]
     parameters: Callable[[Now, State], Any]
     num_steps: int
-    feed: Feed
+    feed: Any
     steps_per_program: int = 64
     keep: Keep | None = None
     between: tuple[Between, ...] = ()

@@ -13,13 +13,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
-from ensemble.errors import InputError
-from ensemble.sharding.parts import Stored
-from ensemble.sharding.transfer import fetch, put
+from ensemble import pytrees
+from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh, platform_of
+from ensemble.sharding.transfer import Stored, fetch, pad, padded_size, put
 
-ENSEMBLE, DATA = "ensemble", "data"
 _MAX_UNROLLED = 16
 SMALL_BYTES = 2**16
 """Arrays of fewer bytes are whole on each device of a member that is split."""
@@ -41,8 +40,9 @@ class Devices:
         groups: Groups of devices; None: as many as suit. Chains, of which each device of a group
             computes the same, are never padded.
 
-    Raises:
-        InputError: A member would lie in several slices of TPUs.
+    Attributes:
+        mesh: Mesh of the axes `ensemble` and `data`.
+        platform: What the devices are: `cpu`, `gpu` or `tpu`.
     """
 
     def __init__(
@@ -61,18 +61,13 @@ class Devices:
             elif len({device.process_index for device in devices}) == 1:
                 groups = min(size, num_members)  # Else every process must have its part.
                 devices = devices[:groups]
-        grid = np.array(devices, dtype=object).reshape(groups, -1)
-        _check_slices(grid)
-        self.mesh = Mesh(grid, (ENSEMBLE, DATA), axis_types=(AxisType.Auto,) * 2)
+        self.mesh = create_mesh(groups, len(devices) // groups, devices)
+        self.platform = platform_of(self.mesh)
         self.num_members, self.splits_members = num_members, splits_members
         self.num_places = groups * -(-num_members // groups)
+        self._rows = np.minimum(np.arange(self.num_places), num_members - 1)
         self.is_split: Callable[[Any], bool] = lambda path: False
         """Returns whether the rows of an array of a member, by its path, lie with their data."""
-
-    @property
-    def platform(self) -> str:
-        """What the devices are: `cpu`, `gpu` or `tpu`."""
-        return str(self.mesh.devices.flat[0].platform)
 
     @property
     def num_slices(self) -> int:
@@ -137,21 +132,21 @@ class Devices:
         """Says where arrays [num_places, ...] of members lie, a tree of shardings.
 
         Args:
-            tree: Of the arrays.
-            whole: If True, no row lies beside its data.
+            tree: Arrays, or their shapes.
+            whole: If True, no row lies with its data.
         """
+        return jax.tree.map_with_path(lambda path, leaf: self._of_leaf(path, leaf, whole), tree)
 
-        def one(path: Any, leaf: Any) -> NamedSharding:
-            if self.is_split(path) and not whole:
-                return self.sharding(ENSEMBLE, DATA)
-            axes: list[str | None] = [ENSEMBLE] + [None] * (len(leaf.shape) - 1)
-            if self.splits_members and _num_bytes(leaf) >= SMALL_BYTES * leaf.shape[0]:
-                fit = [i for i in range(1, leaf.ndim) if leaf.shape[i] % self.num_slices == 0]
-                if fit:
-                    axes[max(fit, key=lambda i: leaf.shape[i])] = DATA
-            return self.sharding(*axes)
-
-        return jax.tree.map_with_path(one, tree)
+    def _of_leaf(self, path: Any, leaf: Any, whole: bool) -> NamedSharding:
+        sizes = leaf.shape[1:]
+        if self.is_split(path) and not whole:
+            return self.sharding(ENSEMBLE, DATA)
+        axes: list[str | None] = [None] * len(sizes)
+        if self.splits_members and math.prod(sizes) * leaf.dtype.itemsize >= SMALL_BYTES:
+            fit = [i for i, size in enumerate(sizes) if size % self.num_slices == 0]
+            if fit:
+                axes[max(fit, key=sizes.__getitem__)] = DATA
+        return self.sharding(ENSEMBLE, *axes)
 
     # Between host and devices.
 
@@ -162,23 +157,15 @@ class Devices:
             tree: Of the arrays.
             whole: As of `of_members`.
         """
-        rows = np.minimum(np.arange(self.num_places), self.num_members - 1)
 
-        def one(leaf: Any, sharding: NamedSharding) -> jax.Array:
+        def one(path: Any, leaf: Any) -> jax.Array:
             if isinstance(leaf, Stored):  # Each process reads its part.
-                return leaf.put(rows, sharding)
-            return put(leaf[rows], sharding)
+                return leaf.put(self._rows, self._of_leaf(path, leaf, whole))
+            leaf = np.asarray(leaf)
+            placed: jax.Array = put(leaf[self._rows], self._of_leaf(path, leaf, whole))
+            return placed
 
-        tree = jax.tree.map(lambda x: x if isinstance(x, Stored) else np.asarray(x), tree)
-        shapes = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct((self.num_places, *x.shape[1:]), x.dtype), tree
-        )
-        return jax.tree.map(one, tree, self.of_members(shapes, whole))
-
-    def put_rows(self, tree: Any, numbers: Any) -> Any:
-        """Puts the rows of host arrays [L, ...] that members start with: row k modulo L."""
-        rows = np.asarray(numbers)
-        return self.put_members(jax.tree.map(lambda leaf: leaf[rows % len(leaf)], tree))
+        return jax.tree.map_with_path(one, tree)
 
     def put_examples(self, tree: Any, axis: int = 0, per_member: bool = False) -> Any:
         """Puts host arrays on the devices, examples along an axis over the slices.
@@ -197,13 +184,10 @@ class Devices:
         def one(leaf: Any) -> jax.Array:
             leaf = np.asarray(leaf)
             if per_member:
-                rows = np.minimum(np.arange(self.num_places), self.num_members - 1)
-                leaf = np.take(leaf, rows, axis - 1)
-            excess = -leaf.shape[axis] % self.num_slices
-            if excess:
-                widths = [(0, excess if i == axis else 0) for i in range(leaf.ndim)]
-                leaf = np.pad(leaf, widths)
-            return put(leaf, self.sharding(*axes))
+                leaf = np.take(leaf, self._rows, axis - 1)
+            size = padded_size(leaf.shape[axis], self.mesh, DATA)
+            placed: jax.Array = put(pad(leaf, size, axis), self.sharding(*axes))
+            return placed
 
         return jax.tree.map(one, tree)
 
@@ -214,23 +198,7 @@ class Devices:
     def fetch_members(self, tree: Any, axis: int = 0) -> Any:
         """Fetches arrays of members to every host, without padding: M along an axis."""
         cut = (slice(None),) * axis + (slice(self.num_members),)
-        return jax.tree.map(lambda leaf: leaf[cut], fetch(tree))
-
-
-def _num_bytes(leaf: Any) -> int:
-    return math.prod(leaf.shape) * leaf.dtype.itemsize
-
-
-def _check_slices(grid: np.ndarray) -> None:
-    """Refuses groups [G, ...] of TPUs that only the network of a data centre joins."""
-    for devices in grid:
-        slices = {getattr(device, "slice_index", 0) for device in devices}
-        if len(slices) > 1 and devices[0].platform == "tpu":
-            raise InputError(
-                f"each member or chain would lie over {len(devices)} TPUs of {len(slices)} slices, "
-                "which must be of one: use as many members or chains as there are slices or a "
-                "multiple of it, or one slice (nothing was tried on several)"
-            )
+        return pytrees.at(fetch(tree), cut)
 
 
 def unrolled(fn: Callable[..., Any]) -> Callable[..., Any]:

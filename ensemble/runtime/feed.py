@@ -1,6 +1,10 @@
 """What members see at a step, as the host hands it over and as a program reads it.
 
-A feed has a fixed part, which is on the devices for the whole run, and what it sends of each step.
+A feed has a part that is `fixed` on the devices for the whole run, and what it sends of each step:
+`send(first, count, size)` puts on the devices what `count` steps from `first` on need, with a
+leading axis of `size`, the steps of a program. In the program, `read(fixed, sent, step, key)` makes
+of these the batch of a step. `per_member` says whether what is sent has an axis of members.
+
 Data that every step sees whole are all fixed, batches of the host are all sent. Of examples in an
 accelerator's memory only the numbers are sent.
 """
@@ -25,8 +29,6 @@ MAX_STEPS = 64
 """Steps of one program, at most."""
 _MAX_SENT_BYTES = 1 << 22
 """Bytes of several batches that are sent to one program."""
-_MAX_AHEAD_BYTES = 1 << 26
-"""Bytes of batches that are read ahead."""
 
 Augment = Callable[[jax.Array, jax.Array], jax.Array]
 """`(keys [B], raw inputs [B, ...]) -> raw inputs`."""
@@ -105,27 +107,17 @@ class Batches:
     ):
         self._devices, self._numbers, self._source = devices, tuple(numbers), source
         self._weigh, self._prepare, self._augment = weigh, prepare, augment
-        self._seed = seed
-        self.per_member = per_member
+        self._seed, self.per_member, self._on_devices = seed, per_member, on_devices
         self.reads_each = per_member or augments_each
         self._order = functools.lru_cache(2 * (len(self._numbers) if per_member else 1))(order)
-        self._steps_per_epoch, self._batch_size = self._numbers_of_epoch(0)[0].shape[-2:]
-        self._on_devices = on_devices
-        self._num_steps = num_steps
+        shape = self._numbers_of_epoch(0)[0].shape
+        self._steps_per_epoch = shape[0]
         self._full = functools.lru_cache(1)(self._put_full)
         self.ahead = ReadAhead(self._read, num_steps) if source.reads_ahead else None
         self.fixed = self._put_rows() if on_devices else None
-        example = 4 if on_devices else self._example_bytes
-        most = _MAX_SENT_BYTES // (self._steps_bytes(1) // self._example_bytes * example)
+        example = 4 if on_devices else math.prod(source.input_shape) * source.input_dtype.itemsize
+        most = _MAX_SENT_BYTES // (math.prod(shape[1:]) * example)
         self.steps_per_program = max(1, min(MAX_STEPS, log_every, most))
-
-    @property
-    def _example_bytes(self) -> int:
-        return math.prod(self._source.input_shape) * self._source.input_dtype.itemsize
-
-    def _steps_bytes(self, count: int) -> int:
-        num_batches = count * (len(self._numbers) if self.per_member else 1)
-        return num_batches * self._batch_size * self._example_bytes
 
     def _put_rows(self) -> Any:
         """Puts all training examples on every device: inputs flat, for axes may be filled up."""
@@ -137,29 +129,22 @@ class Batches:
         return self._devices.put_everywhere(rows)
 
     def _numbers_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of examples and masks of an epoch, [steps, B] or [M, steps, B]."""
+        """Numbers of examples and masks of an epoch, [steps, B] or [steps, M, B]."""
         if not self.per_member:
             return self._order(epoch, None)
         each = [self._order(epoch, k) for k in self._numbers]
-        examples, masks = zip(*each, strict=True)
-        return np.stack(examples), np.stack(masks)
+        examples, masks = (np.stack(ones, axis=1) for ones in zip(*each, strict=True))
+        return examples, masks
 
-    def _numbers_of_steps(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same of some steps: [count, B] or [count, M, B]."""
+    def _read(self, first: int, count: int) -> dict[str, np.ndarray]:
+        """What is sent of some steps."""
         parts, end = [], first + count
         while first < end:
             epoch, begin = divmod(first, self._steps_per_epoch)
             stop = min(begin + end - first, self._steps_per_epoch)
-            parts.append([one[..., begin:stop, :] for one in self._numbers_of_epoch(epoch)])
+            parts.append([one[begin:stop] for one in self._numbers_of_epoch(epoch)])
             first += stop - begin
-        examples, mask = (np.concatenate(ones, axis=-2) for ones in zip(*parts, strict=True))
-        if self.per_member:
-            examples, mask = np.swapaxes(examples, 0, 1), np.swapaxes(mask, 0, 1)
-        return examples, mask
-
-    def _read(self, first: int, count: int) -> dict[str, np.ndarray]:
-        """What is sent of some steps."""
-        examples, mask = self._numbers_of_steps(first, count)
+        examples, mask = (np.concatenate(ones) for ones in zip(*parts, strict=True))
         if self._on_devices:
             return {"rows": examples.astype(np.int32), "mask": mask}
         inputs, targets = self._source.read("train", examples)
@@ -175,11 +160,10 @@ class Batches:
         if count < size:
             fill = np.minimum(np.arange(size), count - 1)
             found = {name: leaf[fill] for name, leaf in found.items()}
-        mask = found.pop("mask")
-        full = self._full(mask.shape)
-        if mask.all():
-            return {**full, **self._put(found)}
-        return {**full, **self._put({**found, "mask": mask})}
+        full = self._full(found["mask"].shape)
+        if found["mask"].all():
+            del found["mask"]
+        return {**full, **self._put(found)}
 
     def _put(self, arrays: Any) -> Any:
         return self._devices.put_examples(arrays, 1 + self.per_member, self.per_member)

@@ -1,19 +1,15 @@
 """What runs say whose members predict with what they have kept on disk: draws, snapshots."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.data.source import SplitInputs
 from ensemble.draws.predictions import DrawPredictions
-from ensemble.draws.store import fitted_draws
-from ensemble.fitted import Fitted
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.runtime.method import Report
-from ensemble.sharding import processes
 
 
 class KeptReport(Report):
@@ -31,7 +27,7 @@ class KeptReport(Report):
 
     def _predict(self, sets: Any, split: str) -> dict[str, np.ndarray]:
         """What a set of each member, [M, ...] on the host, says of a split: [M, N, ...]."""
-        return self.said(jax.tree.map(lambda leaf: leaf[:, None], sets), split)
+        return self.said(pytrees.at(sets, np.s_[:, None]), split)
 
     def said(self, sets: Any, split: str) -> dict[str, np.ndarray]:
         """What sets [M, 1, ...] on the host say of a split: [M, N, ...]."""
@@ -40,8 +36,7 @@ class KeptReport(Report):
 
     def num_rows(self, run: Any) -> int:
         """Rows of scalars on disk, of a step or of what is kept: `Keep.only_rows`."""
-        keep, end = run.algorithm.keep, run.loop.rows.first
-        return int(keep.before(end)) if keep.only_rows else int(end)
+        return int(run.first_row(run.loop.rows.first))
 
     def has_predictions(self, run: Any) -> bool:
         """Whether a set is on disk."""
@@ -50,10 +45,3 @@ class KeptReport(Report):
     def predictions(self, run: Any, split: str) -> Predictive:
         """What the sets that are kept so far say of a split."""
         return self.predicted.of_split(split, run.draws)
-
-    def fitted(self, run: Any, live: Sequence[int]) -> Fitted | None:
-        """The sets that are kept, of the live members; only the main process's."""
-        if not processes.is_main():
-            return None
-        found = fitted_draws(run.draws, live, self.most)
-        return Fitted(found.sets, found.member_of, nouns=(self.noun, self.set_noun))

@@ -1,4 +1,4 @@
-"""What predicts, read from a workdir without the method that has trained it."""
+"""What predicts, by a checkpoint and the draws of a run, without the method that has trained it."""
 
 import dataclasses
 from typing import Any
@@ -7,11 +7,13 @@ import jax
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
+from ensemble import pytrees
 from ensemble.draws.store import fitted_draws
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted, OnDisk
 
-_VARIABLES = "state/variables/"
+VARIABLES = "state/variables/"
+"""Beginning of the names of members' variables in a checkpoint."""
 PARAMETERS = "parameters"
 """The entry of a checkpoint with what predicts, where it is no part of the members' states."""
 
@@ -19,10 +21,9 @@ PARAMETERS = "parameters"
 def fitted(saved: OnDisk) -> Fitted:
     """The members of a checkpoint, by the variables of their states."""
     members = saved.arrays["members"]
-    names = [name for name in members if name.startswith(_VARIABLES)]
-    flat = {name.removeprefix(_VARIABLES): members[name][:, None] for name in names}
-    is_split = bool(saved.counters.get("is_split"))
-    return flattened(unflatten_dict(flat, sep="/"), list(saved.live), is_split=is_split)
+    names = [name for name in members if name.startswith(VARIABLES)]
+    flat = {name.removeprefix(VARIABLES): members[name][:, None] for name in names}
+    return _flattened(saved, unflatten_dict(flat, sep="/"))
 
 
 def parameters(saved: OnDisk, **more: Any) -> Fitted:
@@ -40,7 +41,7 @@ def parameters(saved: OnDisk, **more: Any) -> Fitted:
             f"the members have taken {saved.counters['step']} steps, and predict nothing yet; "
             "wait for it"
         )
-    return flattened(saved.arrays[PARAMETERS], list(saved.live), **more)
+    return _flattened(saved, saved.arrays[PARAMETERS], **more)
 
 
 def draws(saved: OnDisk) -> Fitted:
@@ -66,8 +67,9 @@ def snapshots(saved: OnDisk) -> Fitted:
     return dataclasses.replace(draws(saved), nouns=("member", "snapshot"))
 
 
-def flattened(sets: Any, rows: list[int], **more: Any) -> Fitted:
-    """Sets [M, K, ...] of some members, member by member."""
-    number = jax.tree.leaves(sets)[0].shape[1]
-    flat = jax.tree.map(lambda leaf: leaf[rows].reshape(-1, *leaf.shape[2:]), sets)
-    return Fitted(flat, np.repeat(np.arange(len(rows)), number), **more)
+def _flattened(saved: OnDisk, sets: Any, **more: Any) -> Fitted:
+    """Sets [M, K, ...] of the live members, member by member."""
+    rows, number = [*saved.live], jax.tree.leaves(sets)[0].shape[1]
+    member_of = np.repeat(np.arange(len(rows)), number)
+    is_split = bool(saved.counters["is_split"])
+    return Fitted(pytrees.merged(pytrees.at(sets, rows)), member_of, is_split=is_split, **more)

@@ -2,16 +2,16 @@
 
 import collections
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.runtime.algorithm import Algorithm, Start
 from ensemble.runtime.devices import Devices, fetch
 from ensemble.runtime.programs import Members, Programs, Told
-from ensemble.runtime.rows import Period, Rows
+from ensemble.runtime.rows import Rows
 from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 
@@ -43,44 +43,6 @@ class Periods(NamedTuple):
         return min((step // every + 1) * every for every in self if every)
 
 
-class Saved(NamedTuple):
-    """What a checkpoint holds of the loop.
-
-    Attributes:
-        step: Steps that were taken.
-        members: `Members`, on the devices.
-        shared: What they share.
-        rows: Rows that are not written yet.
-    """
-
-    step: int
-    members: Members
-    shared: Any
-    rows: Rows
-
-
-class Observer(Protocol):
-    """Who is told what the members do."""
-
-    def started(self, loop: "Loop") -> None:
-        """Members have started or were restored."""
-
-    def advanced(self, step: int, seconds: float, compiles: bool) -> None:
-        """The steps up to this one have come back from the devices."""
-
-    def period(self, period: Period, status: np.ndarray) -> None:
-        """A line of metrics is due; `status` [M] is that after it."""
-
-    def evaluate(self, loop: "Loop") -> bool:
-        """An evaluation is due; returns whether the run may end."""
-
-    def stopping(self) -> None:
-        """The loop is about to save and to end."""
-
-    def save(self, loop: "Loop") -> None:
-        """A checkpoint is due."""
-
-
 class Loop:
     """Moves members to a goal.
 
@@ -90,7 +52,7 @@ class Loop:
         numbers: Their numbers.
         seed: Seed of the run.
         periods: When something is due.
-        observer: Who is told.
+        observer: An `ensemble.runtime.run.Run`, or anything with its five methods of an observer.
         asked_to_stop: Whether the run is to stop; all processes ask alike.
 
     Attributes:
@@ -101,6 +63,9 @@ class Loop:
         status: [M] of the members, as far as is known.
     """
 
+    members: Members
+    shared: Any = None
+
     def __init__(
         self,
         algorithm: Algorithm,
@@ -108,30 +73,36 @@ class Loop:
         numbers: Sequence[int],
         seed: int,
         periods: Periods,
-        observer: Observer,
+        observer: Any,
         asked_to_stop: Callable[[], bool] = lambda: False,
     ):
-        self.algorithm, self.devices, self.numbers = algorithm, devices, tuple(numbers)
+        self.algorithm, self.devices = algorithm, devices
         self._periods, self._observer, self._asked = periods, observer, asked_to_stop
         length = max(1, min(algorithm.steps_per_program, periods.log, algorithm.num_steps or 1))
         self.programs = algorithm.programs or Programs(algorithm, devices, numbers, seed, length)
-        self.status = np.full(len(self.numbers), Status.ACTIVE, np.int8)
+        self.status = np.full(len(numbers), Status.ACTIVE, np.int8)
         self._in_flight: collections.deque[tuple[int, int, Told]] = collections.deque()
         self._pace = Pace(self.programs.length, self.programs.stride)
-        self.step, self.shared, self.rows = 0, None, Rows()
-        self.members: Members = None  # type: ignore[assignment]
+        self.step, self.rows = 0, Rows()
 
     def start(self) -> None:
         """Starts the members."""
-        algorithm = self.algorithm
-        found = algorithm.start() if algorithm.start else Start()
+        found = self.algorithm.start() if self.algorithm.start else Start()
         self.shared = self.devices.put_everywhere(found.shared)
         self.members = self.programs.start(found._replace(shared=self.shared))
         self._between()
 
-    def restore(self, saved: Saved) -> None:
-        """Goes on from a checkpoint."""
-        self.step, self.members, self.shared, self.rows = saved
+    def restore(self, step: int, arrays: Mapping[str, Any], shared: Any, rows: Rows) -> None:
+        """Goes on from a checkpoint.
+
+        Args:
+            step: Steps that were taken.
+            arrays: Members as `Programs.saved` names them.
+            shared: What they share, on the devices.
+            rows: Rows that are not written yet.
+        """
+        self.step, self.shared, self.rows = step, shared, rows
+        self.members = self.programs.restored(arrays, shared)
         self.status = self.devices.fetch_members(self.members.status)
 
     def go(self, until: int | None = None) -> bool:
@@ -145,7 +116,6 @@ class Loop:
             been saved.
         """
         goal = self.algorithm.num_steps if until is None else until
-        self._observer.started(self)
         saved, done = time.monotonic(), self.step >= goal or self._all_stand
         while not done:
             processes.at_step(self.step)
@@ -203,16 +173,13 @@ class Loop:
         if not self._in_flight:  # What the host did meanwhile is no time of the steps.
             self._pace.resume()
         while self.step < end:
-            count = min(programs.length, end - self.step)
-            self.members, told = programs.advance(self.members, self.shared, self.step, count)
-            first, self.step = self.step, self.step + count
-            ends = keep is not None and not programs.num_kept
-            if keep is not None and ends and keep.before(self.step) > keep.before(first):
-                kept = jax.tree.map(lambda leaf: leaf[None], self.parameters())
-                told = told._replace(kept=kept)
+            first, count = self.step, min(programs.length, end - self.step)
+            self.members, told = programs.advance(self.members, self.shared, first, count)
+            self.step += count
+            if keep and not programs.num_kept and keep.before(self.step) > keep.before(first):
+                told = told._replace(kept=pytrees.at(self.parameters(), None))
             self._in_flight.append((first, count, told))
-            while len(self._in_flight) >= self._pace.programs:
-                self._note(*self._in_flight.popleft())
+            self._drain(self._pace.programs - 1)
 
     def _between(self) -> None:
         """Does what is due between two steps."""
@@ -222,21 +189,17 @@ class Loop:
                 self.members = self.programs.change(one, self.members, self.shared, self.step)
                 self.status = self.devices.fetch_members(self.members.status)
 
-    def _drain(self) -> None:
-        """Waits for all steps."""
-        while self._in_flight:
+    def _drain(self, left: int = 0) -> None:
+        """Notes what steps have said, in their order, until so few programs are in flight."""
+        while len(self._in_flight) > left:
             self._note(*self._in_flight.popleft())
 
     def _note(self, first: int, count: int, told: Told) -> None:
-        """Notes what some steps have said, in their order."""
-        fetched = self.devices.fetch_members(told.scalars, axis=1)
-        scalars = {name: leaf[:count] for name, leaf in fetched.items()}
-        of_all = {name: leaf[:count] for name, leaf in fetch(told.of_all).items()}
-        self.status, kept, keep = self.devices.fetch_members(told.status), None, self.algorithm.keep
-        if told.kept is not None and keep is not None:
-            number = int(keep.before(first + count) - keep.before(first))
-            kept = self.devices.fetch_members(told.kept, axis=1)
-            kept = jax.tree.map(lambda leaf: leaf[:number], kept) if number else None
+        scalars, kept = self.devices.fetch_members((told.scalars, told.kept), axis=1)
+        scalars, of_all = pytrees.at((scalars, fetch(told.of_all)), slice(count))
+        self.status, keep = self.devices.fetch_members(told.status), self.algorithm.keep
+        number = 0 if keep is None else int(keep.before(first + count) - keep.before(first))
+        kept = pytrees.at(kept, slice(number)) if number else {}
         seconds, compiles = self._pace.note(count)
         self.rows.append(count, scalars, of_all, kept)
         self._observer.advanced(self.rows.end, seconds, compiles)

@@ -13,13 +13,11 @@ import numpy as np
 
 from ensemble.data.source import SplitInputs
 from ensemble.draws.predictions import predict_in_passes
-from ensemble.fitted import Fitted, Predict, predict_plainly
+from ensemble.fitted import Predict, predict_plainly
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.runtime.algorithm import Algorithm
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.loading import flattened
 from ensemble.runtime.rows import Period
-from ensemble.runtime.status import FAILURES
 
 if TYPE_CHECKING:
     from ensemble.runtime.run import Run
@@ -133,31 +131,9 @@ class Report:
     def write(self, run: Run) -> None:
         """Writes files of its own into the workdir."""
 
-    def fitted(self, run: Run, live: Sequence[int]) -> Fitted | None:
-        """What the live members predict with."""
-        sets = run.devices.fetch_members(run.loop.parameters())
-        return flattened(
-            sets,
-            [run.numbers.index(k) for k in live],
-            predict=self.predict,
-            num_passes=run.algorithm.passes,
-            nouns=(self.noun, self.set_noun),
-            is_split=run.devices.splits_members,
-        )
-
     def fault(self, run: Run) -> str:
-        """What the task finds with the last finite variables of the first member that failed."""
-        state = run.loop.members.state
-        return self.fault_of(run, state.variables) if hasattr(state, "variables") else ""
-
-    def fault_of(self, run: Run, variables: Any) -> str:
-        """What the task finds with variables [num_places, ...] of the first that failed."""
-        failed = [i for i, one in enumerate(run.loop.status) if one in FAILURES]
-        if not failed:
-            return ""
-        found = run.devices.fetch_members(variables)
-        first = jax.tree.map(lambda leaf: leaf[failed[0]], found)
-        return str(run.method.learned.fault(first))
+        """What the task finds of its own that is not finite, and a remedy; empty if nothing."""
+        return str(run.method.learned.fault())
 
     def data(self) -> Any:
         """Draws of a model, as ArviZ takes them; None of a network."""

@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.data.source import Inputs
 from ensemble.fitted import Predict, in_passes, predict_plainly
 from ensemble.likelihoods.predictive import Arrays
 from ensemble.runtime.devices import Devices
-from ensemble.sharding.platforms import traced_for
+from ensemble.sharding.mesh import traced_for
+from ensemble.sharding.transfer import pad
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
-
-
 _DRAWS_BYTES = 1 << 28
 """The size of predictions of single estimators before they are pooled."""
 _MAX_BATCHES = 16  # Of inputs in memory meanwhile.
@@ -49,17 +49,16 @@ class Predictions:
 
         def of_member(sets: Any, inputs: jax.Array) -> tuple[tuple[()], Any]:
             """[B, K, ...] by name, of K sets and passes."""
-            if len(jax.tree.leaves(sets)[0]) == 1:
-                found = of_set(jax.tree.map(lambda leaf: leaf[0], sets), inputs)
-                axis = 1 if num_passes == 1 else None
-                return (), found if axis is None else _with_axis(found, axis)
-            found = jax.lax.map(lambda one: of_set(one, inputs), sets)
-            if num_passes == 1:
-                return (), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
-            joined = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, (0, 2), (1, 2)), found)
-            return (), jax.tree.map(
-                lambda leaf: leaf.reshape(leaf.shape[0], -1, *leaf.shape[3:]), joined
-            )
+            if len(jax.tree.leaves(sets)[0]) == 1:  # No loop, in which XLA:CPU convolves slowly.
+                found = pytrees.at(of_set(pytrees.at(sets, 0), inputs), None)
+            else:
+                found = jax.lax.map(lambda one: of_set(one, inputs), sets)
+            found = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
+            if num_passes > 1:
+                found = jax.tree.map(
+                    lambda leaf: leaf.reshape(leaf.shape[0], -1, *leaf.shape[3:]), found
+                )
+            return (), found
 
         spread = devices.over_examples(of_member, unrolls=True)
 
@@ -82,33 +81,31 @@ class Predictions:
         num_examples = len(inputs)
         size = min(MAX_BATCH_SIZE, 1 << max(num_examples - 1, 0).bit_length())
         kept: Arrays = {}
+        before: tuple[slice, Any] | None = None
 
-        def keep_batch(here: slice, predicted: dict[str, jax.Array]) -> None:
+        def keep(here: slice, predicted: Any) -> None:
             for name, one in self._devices.fetch_members(predicted).items():
-                one = np.moveaxis(one, 2, 1)
-                one = one.reshape(-1, *one.shape[2:])
-                if name not in kept:
-                    kept[name] = np.empty((len(one), num_examples, *one.shape[2:]), one.dtype)
-                # The slices may have padded the batch.
-                kept[name][:, here] = one[:, : here.stop - here.start]
+                _fill(kept, name, here, num_examples, pytrees.merged(np.moveaxis(one, 2, 1)))
 
-        before = None
         for start in range(0, num_examples, size):
             here = slice(start, min(start + size, num_examples))
             batch = np.asarray(inputs[start : start + size])
-            batch = np.pad(batch, [(0, size - len(batch))] + [(0, 0)] * (batch.ndim - 1))
-            placed = self._devices.put_examples(batch)  # While the devices predict the one before.
+            # While the devices predict the one before.
+            placed = self._devices.put_examples(pad(batch, size))
             if before is not None:
-                keep_batch(*before)
+                keep(*before)
             # Only now: CPUs would run two programs at once, in twice the memory.
             before = here, self.program(sets, placed)
         assert before is not None
-        keep_batch(*before)
+        keep(*before)
         return kept
 
 
-def _with_axis(tree: Any, axis: int) -> Any:
-    return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, axis), tree)
+def _fill(kept: Arrays, name: str, here: slice, num_examples: int, part: np.ndarray) -> None:
+    """Puts predictions [E, n, ...] of some examples to those of all; more than these may pad."""
+    if name not in kept:
+        kept[name] = np.empty((len(part), num_examples, *part.shape[2:]), part.dtype)
+    kept[name][:, here] = part[:, : here.stop - here.start]
 
 
 def predict_pooled(
@@ -134,15 +131,10 @@ def predict_pooled(
         here = slice(start, min(start + size, num_examples))
         arrays = predict(inputs[here])
         of_batch = sum(one[:, :1].nbytes for one in arrays.values()) * MAX_BATCH_SIZE
-        start, size = (
-            here.stop,
-            MAX_BATCH_SIZE * min(max(1, _DRAWS_BYTES // of_batch), _MAX_BATCHES),
-        )
+        number = min(max(1, _DRAWS_BYTES // of_batch), _MAX_BATCHES)
+        start, size = here.stop, MAX_BATCH_SIZE * number
         single = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
         for name, one in pooled(single).items():
-            flat = one.reshape(-1, *one.shape[2:])
-            if name not in kept:
-                whole = (len(flat), num_examples, *flat.shape[2:])
-                kept[name] = np.empty(whole, np.float32)
-            kept[name][:, here] = flat
+            part = pytrees.merged(one).astype(np.float32, copy=False)
+            _fill(kept, name, here, num_examples, part)
     return kept

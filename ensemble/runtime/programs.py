@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.status import Status
-from ensemble.sharding.platforms import traced_for
+from ensemble.sharding.mesh import traced_for
 
 
 class Members(NamedTuple):
@@ -97,26 +98,22 @@ class Programs:
 
     def start(self, found: Start) -> Members:
         """Starts the members."""
-        numbers = self.devices.put_members(self._numbers)
-        given = self.devices.put_rows(found.given, self._numbers)
-        arguments = numbers, given, found.shared, *self._feed(0, 1, 1)
-        shapes = jax.eval_shape(self._started, *arguments)
-        program = jax.jit(
-            self._traced(self._started),
-            out_shardings=self.devices.of_members(shapes),
-        )
-        return program(*arguments)
+        arguments = self._arguments(found)
+        where = self.devices.of_members(jax.eval_shape(self._started, *arguments))
+        program = jax.jit(self._traced(self._started), out_shardings=where)
+        members: Members = program(*arguments)
+        return members
 
     def shapes(self, found: Start) -> Members:
         """The shapes of the members, [num_places, ...]."""
-        numbers = jax.ShapeDtypeStruct((self.devices.num_places,), jnp.int32)
-        rows = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(
-                (self.devices.num_places, *leaf.shape[1:]), leaf.dtype
-            ),
-            found.given,
-        )
-        return jax.eval_shape(self._started, numbers, rows, found.shared, *self._feed(0, 1, 1))
+        members: Members = jax.eval_shape(self._started, *self._arguments(found))
+        return members
+
+    def _arguments(self, found: Start) -> tuple[Any, ...]:
+        """The arguments of the program that starts members."""
+        given = jax.tree.map(lambda leaf: leaf[self._numbers % len(leaf)], found.given)
+        numbers, given = self.devices.put_members((self._numbers, given))
+        return numbers, given, found.shared, *self._feed(0, 1, 1)
 
     def advance(
         self, members: Members, shared: Any, first: int, count: int
@@ -140,8 +137,11 @@ class Programs:
 
     def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
         """The shapes of one set of parameters of one member."""
-        found = jax.eval_shape(self._parameters_of, members, shared, 0)
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), found)
+        return jax.eval_shape(
+            lambda one, more: pytrees.at(self._parameters_of(one, more, 0), (0, 0)),
+            members,
+            shared,
+        )
 
     def saved(self, members: Members) -> dict[str, Any]:
         """Returns members by the paths of their leaves, [num_places, ...]; without empty ones."""
@@ -156,16 +156,18 @@ class Programs:
         """
 
         def one(path: Any, leaf: Any) -> np.ndarray:
+            sizes = leaf.shape[1:]
             if not leaf.size:
-                return np.zeros((self.devices.num_members, *leaf.shape[1:]), leaf.dtype)
-            found, sizes = arrays[_name(path)], leaf.shape[1:]
+                return np.zeros((self.devices.num_members, *sizes), leaf.dtype)
+            name = _name(path)
+            found = arrays[name]
             if len(found.shape) != leaf.ndim or found.dtype != leaf.dtype:
-                raise ValueError(f"{_name(path)} has the shape {found.shape}, not {leaf.shape}")
+                raise ValueError(f"{name} has the shape {found.shape}, not {leaf.shape}")
             if found.shape[1:] == sizes:
                 return found
             found = np.asarray(found)[(slice(None), *map(slice, sizes))]
-            widths = [(0, 0)] + [(0, a - b) for a, b in zip(sizes, found.shape[1:], strict=True)]
-            return np.pad(found, widths)
+            widths = (size - there for size, there in zip(sizes, found.shape[1:], strict=True))
+            return np.pad(found, [(0, 0), *((0, width) for width in widths)])
 
         template = self.shapes(Start(shared))
         return self.devices.put_members(jax.tree.map_with_path(one, template))
@@ -188,10 +190,9 @@ class Programs:
         """What is mapped of a step's batch, over which axis, and how a member reads it."""
         feed = self.algorithm.feed
         sent = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
-        if feed.per_member:
-            return sent, 0, lambda one, key: feed.read(fixed, one, step, key)
-        if getattr(feed, "reads_each", False):
-            return sent, None, lambda one, key: feed.read(fixed, one, step, key)
+        if getattr(feed, "reads_each", feed.per_member):
+            axis = 0 if feed.per_member else None
+            return sent, axis, lambda one, key: feed.read(fixed, one, step, key)
         return feed.read(fixed, sent, step), None, lambda one, key: one
 
     def _started(
@@ -221,7 +222,7 @@ class Programs:
             if info.ok is not None:
                 takes = active & info.ok
                 status = jnp.where(active & ~info.ok, jnp.int8(Status.NON_FINITE), status)
-                state = jax.tree.map(lambda a, b: jnp.where(takes, a, b), state, member.state)
+                state = pytrees.where(takes, state, member.state)
                 scalars = {k: jnp.where(active, v, jnp.nan) for k, v in info.scalars.items()}
                 info = info._replace(scalars=scalars)
             moved = Members(member.number, status, member.taken + takes, state)
@@ -238,12 +239,10 @@ class Programs:
         self, members: Members, shared: Any, fixed: Any, sent: Any, first: Any, count: Any
     ) -> tuple[Members, Told]:
         """Takes `count` steps, of which the scalars are [length, ...]."""
-        keep = self.algorithm.keep
-        if (
-            self.length == 1 and self.algorithm.run is None
-        ):  # Without a loop, in which XLA:CPU convolves slowly.
-            members, scalars, of_all = self._step(members, shared, fixed, sent, 0, first)
-            scalars, of_all = jax.tree.map(lambda leaf: leaf[None], (scalars, of_all))
+        keep, run = self.algorithm.keep, self.algorithm.run
+        if self.length == 1 and run is None:  # Without a loop, in which XLA:CPU convolves slowly.
+            members, *said = self._step(members, shared, fixed, sent, 0, first)
+            scalars, of_all = pytrees.at(said, None)
             return self._placed(members), Told(scalars, of_all, None, members.status)
 
         def one(i: Any, carry: Any) -> Any:
@@ -266,23 +265,22 @@ class Programs:
                 )
             return members, said, kept
 
-        def zeros(number: int, shapes: Any) -> Any:
+        def zeros(number: int, of_one: Callable[[Members], Any]) -> Any:
+            shapes = jax.eval_shape(of_one, members)
             return jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape), leaf.dtype), shapes)
 
-        shapes = jax.eval_shape(lambda m: self._step(m, shared, fixed, sent, 0, first)[1:], members)
-        said, kept = zeros(self.length, list(shapes)), None
+        said = zeros(self.length, lambda m: [*self._step(m, shared, fixed, sent, 0, first)[1:]])
+        kept = None
         if self.num_kept:
-            of_one = jax.eval_shape(lambda m: self._parameters_of(m, shared, first), members)
-            kept = zeros(self.num_kept, of_one)
-        if self.algorithm.run is not None:
-            keys = jax.vmap(self._key)(members.number)
-            state, said[0], kept = self.algorithm.run(
-                members.number, keys, members.state, shared, fixed, said[0], kept,
-                first, first + count,
-            )  # fmt: skip
-            members = members._replace(state=state)
-        else:
+            kept = zeros(self.num_kept, lambda m: self._parameters_of(m, shared, first))
+        if run is None:
             members, said, kept = jax.lax.fori_loop(0, count, one, (members, said, kept))
+        else:
+            keys, end = jax.vmap(self._key)(members.number), first + count
+            state, said[0], kept = run(
+                members.number, keys, members.state, shared, fixed, said[0], kept, first, end
+            )
+            members = members._replace(state=state)
         return self._placed(members), Told(said[0], said[1], kept, members.status)
 
     def _placed(self, members: Members) -> Members:
@@ -308,9 +306,8 @@ class Programs:
         def of_member(member: Members, data: Any) -> Members:
             state, status = which.change(self._now(member, step, shared), member.state, data)
             active = member.status == Status.ACTIVE
-            state = jax.tree.map(lambda a, b: jnp.where(active, a, b), state, member.state)
             status = jnp.where(active, jnp.asarray(status, jnp.int8), member.status)
-            return member._replace(status=status, state=state)
+            return member._replace(status=status, state=pytrees.where(active, state, member.state))
 
         axes = (0, 0 if per_member else None)
         return self._placed(self.devices.map_members(of_member, axes)(members, data))

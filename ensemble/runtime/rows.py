@@ -21,7 +21,7 @@ class Period(NamedTuple):
         end: Number after the last step.
         scalars: [steps, M] by name, or [steps, M, n].
         of_all: [steps] by name, of all members together.
-        kept: Parameters [n, M, K, ...] that are to be kept; None: none.
+        kept: Parameters [n, M, K, ...] that are to be kept; empty: none.
     """
 
     first: int
@@ -51,40 +51,19 @@ class Rows:
         self.end += count
         self._parts.append((scalars, of_all, kept))
 
-    def joined(self) -> Period:
-        """Joins all rows."""
-        kept = [kept for _, _, kept in self._parts if kept is not None]
-        return Period(
-            self.first,
-            self.end,
-            _joined([scalars for scalars, _, _ in self._parts if scalars]),
-            _joined([of_all for _, of_all, _ in self._parts if of_all]),
-            _joined(kept) if kept else None,
-        )
-
     def take(self) -> Period:
         """Joins all rows, and forgets them."""
-        period = self.joined()
+        period = Period(self.first, self.end, **self.saved())
         self.first, self._parts = self.end, []
         return period
 
     def saved(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds of the rows: a tree of arrays."""
-        period = self.joined()
-        return {k: v for k, v in period._asdict().items() if k not in ("first", "end") and v}
-
-    @classmethod
-    def restored(cls, first: int, end: int, saved: Mapping[str, Any]) -> "Rows":
-        """Returns the rows of a checkpoint."""
-        rows = cls(first)
-        if end > first:
-            rows.append(
-                end - first, saved.get("scalars", {}), saved.get("of_all", {}), saved.get("kept")
-            )
-        return rows
+        """Returns what a checkpoint holds of the rows: trees of arrays by kind."""
+        columns = zip(*self._parts, strict=True) if self._parts else ((), (), ())
+        return dict(zip(("scalars", "of_all", "kept"), map(_joined, columns), strict=True))
 
 
-def _joined(trees: list[Any]) -> Any:
-    if not trees:
-        return {}
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
+def _joined(trees: Any) -> Any:
+    """Trees of arrays, of which some may be empty, joined along their first axis."""
+    some = [tree for tree in trees if jax.tree.leaves(tree)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *some) if some else {}

@@ -1,6 +1,7 @@
 """A run in a workdir: members start or go on, are shown, saved and, in the end, scored."""
 
 import contextlib
+import copy
 import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +11,12 @@ import jax
 import numpy as np
 from clu import parameter_overview
 
-from ensemble.config import differences, flatten
+from ensemble.config import flatten, trait
+from ensemble.config.pieces import resolve
 from ensemble.data.source import check_same_data
 from ensemble.draws.store import Draws
-from ensemble.errors import InputError, TrainingError
+from ensemble.errors import InputError, Interrupted, TrainingError
+from ensemble.fitted import Fitted, OnDisk
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.metrics import values
 from ensemble.notes import conclude, recall, said
@@ -27,17 +30,16 @@ from ensemble.run.log import Log
 from ensemble.run.opened import Open
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import TrainResult
-from ensemble.run.resume import interrupt
-from ensemble.runtime.loading import PARAMETERS
-from ensemble.runtime.loop import Loop, Periods, Saved
+from ensemble.runtime.loading import PARAMETERS, VARIABLES
+from ensemble.runtime.loop import Loop, Periods
 from ensemble.runtime.method import Method
 from ensemble.runtime.predict import Predictions
 from ensemble.runtime.rows import Period, Rows
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import processes
-from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.json_files import with_config
+from ensemble.sharding.signals import resume_line
 from ensemble.storage.metrics_log import last_losses
+from ensemble.storage.workdir import with_config
 from ensemble.task import Comparing
 
 logger = logging.getLogger("ensemble")
@@ -46,21 +48,23 @@ _PLOT_EVERY_EPOCHS = 10
 
 
 class Run:
-    """Some members of a run, in a workdir.
+    """Some members of a run, in a workdir; it observes their loop.
 
     Args:
         method: What moves them.
         numbers: Their numbers.
         where: Workdir and what surrounds it.
-        checkpointer: Checkpoints of the workdir.
         clock: Clock of the run.
         others_live: Whether the ensemble has members elsewhere: then all of these may fail.
 
     Attributes:
         devices: Placement of the members.
         algorithm: How they move.
+        report: Report of these members.
         loop: The loop that moves them.
         draws: Parameters that were kept.
+        arrays: Arrays of the checkpoint that the run goes on from.
+        meta: Further content of that checkpoint; empty if there is none.
     """
 
     def __init__(
@@ -68,15 +72,16 @@ class Run:
         method: Method,
         numbers: Sequence[int],
         where: Open,
-        checkpointer: Checkpointer,
         clock: Clock,
         others_live: bool = False,
     ):
         self.method, self.numbers, self.where = method, tuple(numbers), where
-        self.config, self.task, self.report = method.config, method.task, method.report
-        self.clock, self.checkpointer, self._others_live = clock, checkpointer, others_live
+        self.config, self.task, self.clock = method.config, method.task, clock
+        self.checkpointer, self.others_live = where.checkpointer, others_live
         self.devices = method.place(len(self.numbers))
         self.algorithm = method.algorithm(self.devices, self.numbers)
+        self.report = copy.copy(method.report)
+        self.report.run = self
         config, epoch = self.config, method.steps_per_epoch
         periods = Periods(
             config.log_every_steps,
@@ -86,18 +91,14 @@ class Run:
         self.loop = Loop(
             self.algorithm, self.devices, self.numbers, config.seed, periods, self, where.stop.asked
         )
-        self._scored = self.task.scored()
-        self._failed: set[int] = set()
-        self._last: dict[str, float] = {}
-        self._seconds = 0.0
-        self._skips_rate = True
-        self._is_described = others_live  # New members are a part of what is described.
         self.draws = Draws(where.work.draws)
         self.arrays: Any = {}
-        """Arrays of the checkpoint that the run goes on from."""
         self.meta: dict[str, Any] = {}
-        """What that checkpoint says beside arrays."""
-        self.report.run = self
+        self.scored = self.task.scored()
+        self._failed: set[int] = set()
+        self._last: dict[str, float] = {}
+        self._seconds, self._skips_rate = 0.0, True
+        self._is_described = others_live  # New members are a part of what is described.
 
     @functools.cached_property
     def predict(self) -> Predictions:
@@ -118,97 +119,85 @@ class Run:
 
     # Beginning, and going on.
 
-    def restore(self) -> dict[str, Any] | None:
+    def restore(self) -> dict[str, Any]:
         """Reads the newest checkpoint.
 
         Returns:
-            What it says beside arrays; None: there is none.
+            `meta`; empty if there is none.
 
         Raises:
-            InputError: It is of another experiment, or of other members.
+            InputError: It is of another experiment.
         """
-        found = self.checkpointer.restore_for_all()
-        work = self.where.work
+        found, work = self.checkpointer.restore_for_all(), self.where.work
         if found is None:
             if processes.is_main() and work.metrics.exists():
                 logger.warning("%s has a run without a checkpoint: it starts again.", work.path)
-            return None
-        arrays, meta = found
+            return {}
         with work.checkpoint_errors():
-            meta = with_config(meta)
-            self._check(meta)
-        recall(meta["notes"])
-        self.arrays, self.meta = arrays, meta
-        return meta
+            self.arrays, self.meta = found[0], with_config(found[1])
+            self._check()
+        recall(self.meta["notes"])
+        return self.meta
 
-    def _check(self, meta: Mapping[str, Any]) -> None:
+    def _check(self) -> None:
         """Refuses to go on with another experiment."""
-        work, counters = self.where.work, meta["counters"]
-        changed = differences(meta["config"], self.config.to_dict())
-        if changed:
-            raise InputError(
-                f"{work.checkpoints} has members of another configuration: {'; '.join(changed)}; "
-                "restore these values or choose another --workdir"
-            )
-        then, now = meta["dataset"], self.task.describe()
+        path, counters, goal = self.where.work.path, self.meta["counters"], self.method.num_steps
+        then, now = self.meta["dataset"], self.task.describe()
         remedy = "restore the data or choose another --workdir"
-        check_same_data(str(work.path), then["fingerprint"], now["fingerprint"], remedy)
+        check_same_data(str(path), then["fingerprint"], now["fingerprint"], remedy)
         if now.get("teacher") != then.get("teacher"):
             raise InputError(
-                f"{work.path} holds a run that has learned from another ensemble, or from none, "
-                "than config.teacher says; restore that ensemble or choose another --workdir"
+                f"{path} holds a run that has learned from another ensemble, or from none, than "
+                "config.teacher says; restore that ensemble or choose another --workdir"
             )
-        goal = self.method.num_steps
         if counters["step"] > goal:
             raise InputError(
-                f"the run in {work.path} has taken {counters['step']} steps, more than the {goal} "
-                f"of this configuration; raise config.{self.method.duration}"
+                f"the run in {path} has taken {counters['step']} steps, more than the {goal} of "
+                f"this configuration; raise config.{self.method.duration}"
             )
         for name, (value, key) in self.method.facts.items():
             if counters["facts"].get(name) != value:
                 raise InputError(
                     f"{name} is {value} in this configuration, and {counters['facts'].get(name)} "
-                    f"in the run in {work.path}; keep {key} as it was, or choose another --workdir"
+                    f"in the run in {path}; keep {key} as it was, or choose another --workdir"
                 )
 
     def begin(self) -> None:
         """Starts the members, or puts those of the checkpoint on the devices."""
-        work = self.where.work
+        work, loop, counters = self.where.work, self.loop, self.meta.get("counters", {})
         if not self.meta:
-            self.loop.start()
+            loop.start()
         else:
             with work.checkpoint_errors(), processes.losses_noticed():
-                self.loop.restore(self._saved(self.arrays, self.meta["counters"]))
-            logger.info("Resuming %s at step %d of %d.", work.path, self.loop.step, self.goal)
+                shared, rows = self.arrays.get("shared"), Rows(counters["begun"])
+                shared = None if shared is None else self.devices.put_everywhere(shared)
+                if counters["step"] > rows.first:
+                    saved = jax.tree.map(np.asarray, self.arrays.get("rows", {}))
+                    kinds = (saved.get(name, {}) for name in ("scalars", "of_all", "kept"))
+                    rows.append(counters["step"] - rows.first, *kinds)
+                loop.restore(counters["step"], self.arrays["members"], shared, rows)
+            logger.info("Resuming %s at step %d of %d.", work.path, loop.step, self.goal)
             self._failed = {k for k, s in self.status.items() if s in FAILURES}
-            self.report.resumed(self, self.loop.step, self.meta["counters"]["goal"])
-        processes.from_main(lambda: work.write_config(self.config))
-        first, keep = self.loop.rows.first, self.algorithm.keep
-        if keep is None or keep.only_rows:
-            first = 0 if keep is None else int(keep.before(first))
-        processes.from_main(lambda: self._take_draws(first))
+            self.report.resumed(self, loop.step, counters["goal"])
+        first = self.first_row(loop.rows.first)
 
-    def _take_draws(self, first: int) -> None:
-        """Takes the draws on disk that the checkpoint knows of."""
-        there = self.meta.get("counters", {}).get("num_members", 0)
-        self.draws.join(takes=there == len(self.numbers))
-        self.draws.truncate(first)
+        def take_files() -> None:
+            """Takes the draws on disk that the checkpoint knows of."""
+            work.write_config(self.config)
+            self.draws.join(takes=counters.get("num_members") == len(self.numbers))
+            self.draws.truncate(first)
+
+        processes.from_main(take_files)
+
+    def first_row(self, step: int) -> int:
+        """The number of the row of scalars on disk that is of a step."""
+        keep = self.algorithm.keep
+        return 0 if keep is None else int(keep.before(step)) if keep.only_rows else step
 
     @property
     def goal(self) -> int:
         """Steps of the run."""
         return self.method.num_steps
-
-    def _saved(self, arrays: Mapping[str, Any], counters: Mapping[str, Any]) -> Saved:
-        """A checkpoint on the devices."""
-        shared = arrays.get("shared")
-        shared = None if shared is None else self.devices.put_everywhere(shared)
-        saved = jax.tree.map(np.asarray, arrays.get("rows", {}))
-        rows = Rows.restored(counters["begun"], counters["step"], saved)
-        members = self.loop.programs.restored(arrays["members"], shared)
-        return Saved(counters["step"], members, shared, rows)
-
-    # The loop's observer.
 
     def go(self, until: int | None = None) -> None:
         """Moves the members to the goal, and shows how they do.
@@ -217,48 +206,34 @@ class Run:
             TrainingError: No member is alive.
             Interrupted: SIGTERM or Ctrl-C; a checkpoint has been written.
         """
-        where, work = self.where, self.where.work
-        call = None if self._others_live else self.config.on_metrics
+        where, work, loop = self.where, self.where.work, self.loop
+        call = None if self.others_live else self.config.on_metrics
         with contextlib.ExitStack() as stack:
-            self.log = Log(work, self.loop.step + 1, call, where.keep, processes.is_main())
+            self.log = Log(work, loop.step + 1, call, where.keep, processes.is_main())
             stack.enter_context(contextlib.closing(self.log))
+            ends_early = self.method.may_end_early
             self.progress = stack.enter_context(
-                Progress(
-                    self.loop.step,
-                    self.goal,
-                    where.display,
-                    may_end_early=self.method.may_end_early,
-                )
+                Progress(loop.step, self.goal, where.display, may_end_early=ends_early)
             )
-            if not self.loop.finished and processes.is_main():
+            if not loop.finished and processes.is_main():
                 work.manifest.remove(work.report)  # It is of less training than is to come.
-            if not self.loop.go(until):
-                interrupt(f"step {self.loop.step} of {self.goal}", where.stop, self.checkpointer)
-            if not self._others_live and self.report.finish(self):
-                self.save(self.loop)
+            if not loop.step and not self.others_live:
+                shapes = loop.programs.shapes_of_parameters(loop.members, loop.shared)
+                overview = parameter_overview.get_parameter_overview(
+                    shapes.get("params", shapes), include_stats=False
+                )
+                logger.info("Parameters of a %s:\n%s", self.report.noun, overview)
+            if not loop.go(until):
+                self.checkpointer.wait()
+                processes.wait_for_all("interrupted")
+                at = f"interrupted at step {loop.step} of {self.goal}, after a checkpoint"
+                is_kept = where.stop.is_kept
+                line = f"{at}; {resume_line()}" if is_kept else where.stop.last_line()
+                raise Interrupted(line)
+            if not self.others_live and self.report.finish(self):
+                self.save(loop)
 
-    def started(self, loop: Loop) -> None:
-        """Shows the parameters of a new run."""
-        if loop.step or self._others_live:
-            return
-        shapes = loop.programs.shapes_of_parameters(loop.members, loop.shared)
-        overview = parameter_overview.get_parameter_overview(
-            shapes.get("params", shapes), include_stats=False
-        )
-        logger.info("Parameters of a %s:\n%s", self.report.noun, overview)
-
-    def _describe(self, metrics: Iterable[str]) -> None:
-        """Describes the run to TensorBoard, at the first evaluation of this process.
-
-        Args:
-            metrics: Names of those that members and runs are compared by.
-        """
-        if self._is_described:
-            return
-        self._is_described, split = True, self.method.tracked_split
-        charts = {f"{split} {one}": f"{split}/(member_[0-9]+|ensemble)/{one}" for one in metrics}
-        headlines = [f"{split}/ensemble/{one}" for one in metrics]
-        self.log.describe(flatten(self.config), headlines, {**self.report.charts, **charts})
+    # The loop's observer.
 
     def advanced(self, step: int, seconds: float, compiles: bool) -> None:
         """Steps have come back from the devices."""
@@ -285,77 +260,69 @@ class Run:
         self._last = scalars | rate
         self._show(period.end, self.report.headline(scalars))
         self._write(period.end, self._last)
-        if self.algorithm.keep is not None:
-            self.keep(period)
-
-    def keep(self, period: Period) -> None:
-        """Appends a period's scalars and parameters to those on disk."""
-        keep = self.algorithm.keep
-        assert keep is not None
-        steps, first, end = keep.steps(period.first, period.end), period.first, period.end
-        numbers = np.array(steps, np.int64)
-        if keep.only_rows:
-            first, end = (int(keep.before(one)) for one in (first, end))
-            numbers = np.arange(first, end)
-        scalars = {}
+        keep, first, end = self.algorithm.keep, *map(self.first_row, period[:2])
+        if keep is None or end <= first or not processes.is_main():
+            return
+        numbers = range(first, end) if keep.only_rows else keep.steps(first, end)
+        rows = {}
         for name, value in self.report.recorded(self, period).items():
             if value.ndim == 2:
-                scalars[name] = value.T
+                rows[name] = value.T
             else:  # A name with places for numbers.
-                scalars |= {name.format(i): value[..., i].T for i in range(value.shape[-1])}
-        kept = {} if period.kept is None else period.kept
-        positions = jax.tree.map(lambda leaf: np.moveaxis(leaf[:, :, 0], 0, 1), kept)
-        if end > first and processes.is_main():
-            stripped = self.report.stripped(positions)
-            self.draws.append(first, end, scalars, stripped, numbers)
+                rows |= {name.format(i): value[..., i].T for i in range(value.shape[-1])}
+        positions = jax.tree.map(lambda leaf: np.moveaxis(leaf[:, :, 0], 0, 1), period.kept)
+        self.draws.append(first, end, rows, self.report.stripped(positions), list(numbers))
 
     def evaluate(self, loop: Loop) -> bool:
-        """Scores the live members and their mean on the tracked split, and draws plots."""
+        """Scores the live members and their mean on the tracked split, and draws plots.
+
+        Returns:
+            Whether the run may end.
+        """
         split, step = self.method.tracked_split, loop.step
         self._note_failures(step)
-        if self._others_live and self._failed.issuperset(self.numbers):
+        if self.others_live and self._failed.issuperset(self.numbers):
             return True
         scalars = self.report.monitored(self)
         may_end = bool(processes.from_main(lambda: self.report.may_end(scalars)))
-        shown = self.report.headline(self._last | scalars)
+        shown, e, metrics = self.report.headline(self._last | scalars), None, {}
         shown.pop("train loss", None)
-        if self._scored is None or split is None or not self.report.has_predictions(self):
-            self._describe(())
-            self._write(step, scalars)
-            self._show(step, shown, stays=True)
-            if self._draws_now(step):
-                self._write_images(step, "posterior", self.report.figures(self))
-            return may_end
-        p = self.predictions([split])[split]
-        e = Evaluation(p, np.asarray(self._scored.dataset.targets(split)), split=split)
-        metrics = {name: one for name, one in e.metrics.items() if one.in_table}
-        each = [values(member, e.y, metrics) for member in e.test.members]
-        for k, of_member in zip(self.live, each, strict=True):
-            scalars |= {f"{split}/member_{k:02d}/{name}": v for name, v in of_member.items()}
-        whole = values(e.test, e.y)
-        for name, value in whole.items():
-            group = "ensemble" if e.metrics[name].of_members else "diversity"
-            scalars[f"{split}/{group}/{name}"] = value
+        if self.scored is not None and split is not None and self.report.has_predictions(self):
+            p = self.predictions([split])[split]
+            e = Evaluation(p, np.asarray(self.scored.dataset.targets(split)), split=split)
+            metrics = {name: one for name, one in e.metrics.items() if one.in_table}
+            each = [values(member, e.y, metrics) for member in e.test.members]
+            for k, of_member in zip(self.live, each, strict=True):
+                scalars |= {f"{split}/member_{k:02d}/{name}": v for name, v in of_member.items()}
+            whole = values(e.test, e.y)
+            for name, value in whole.items():
+                group = "ensemble" if e.metrics[name].of_members else "diversity"
+                scalars[f"{split}/{group}/{name}"] = value
+            loss = "nll" if "nll" in whole else e.headline
+            title, average = e.metrics[loss].title, float(np.mean([one[loss] for one in each]))
+            found = {f"{split} {e.headline}": whole[e.headline], title: whole[loss]}
+            shown = {**found, f"average {self.report.noun}'s {title}": average, **shown}
         self._describe(metrics)
         self._write(step, scalars)
-        loss = "nll" if "nll" in whole else e.headline
-        title, average = e.metrics[loss].title, float(np.mean([one[loss] for one in each]))
-        found = {f"{split} {e.headline}": whole[e.headline], title: whole[loss]}
-        found |= {f"average {self.report.noun}'s {title}": average, **shown}
-        self._show(step, found, stays=True)
-        if self._draws_now(step):
-            self._write_images(step, split, plots.figures(e))
-            if e.test.kind != "several":
+        self._show(step, shown, stays=True)
+        if step % (_PLOT_EVERY_EPOCHS * self.method.steps_per_epoch) == 0 or loop.finished:
+            figures = self.report.figures(self) if e is None else plots.figures(e)
+            for name, charts in figures.items() if processes.is_main() else ():
+                tag = f"{'posterior' if e is None else split}/{name}"
+                self.log.image(step, tag, plots.pixels(charts))
+            if e is not None and e.test.kind != "several":
                 self.log.histogram(step, f"{split}/uncertainty", e.test.doubt())
         return may_end
 
-    def _draws_now(self, step: int) -> bool:
-        every = _PLOT_EVERY_EPOCHS * self.method.steps_per_epoch
-        return step % every == 0 or self.loop.finished
-
-    def _write_images(self, step: int, group: str, figures: Mapping[str, Any]) -> None:
-        for name, charts in figures.items() if processes.is_main() else ():
-            self.log.image(step, f"{group}/{name}", plots.pixels(charts))
+    def _describe(self, metrics: Iterable[str]) -> None:
+        """Describes the run to TensorBoard, at the first evaluation of this process."""
+        if not self._is_described:
+            self._is_described, split = True, self.method.tracked_split
+            charts = {
+                f"{split} {one}": f"{split}/(member_[0-9]+|ensemble)/{one}" for one in metrics
+            }
+            headlines = [f"{split}/ensemble/{one}" for one in metrics]
+            self.log.describe(flatten(self.config), headlines, {**self.report.charts, **charts})
 
     def predictions(self, splits: Sequence[str]) -> dict[str, Predictive]:
         """What the live members say of splits; one that predicts NaN has failed.
@@ -364,13 +331,12 @@ class Run:
             TrainingError: No member is alive.
         """
         found = {}
-        if self._scored is not None and self.report.has_predictions(self):
+        if self.scored is not None and self.report.has_predictions(self):
             found = {name: self.report.predictions(self, name) for name in splits}
         for one in found.values():
-            for i, has_nan in enumerate(one.have_nan()):
-                if has_nan:
-                    self.loop.status = np.array(self.loop.status)
-                    self.loop.status[i] = Status.NON_FINITE
+            self.loop.status = np.where(
+                one.have_nan(), np.int8(Status.NON_FINITE), self.loop.status
+            )
         self._note_failures(self.loop.step)
         places = [i for i, s in enumerate(self.loop.status) if s not in FAILURES]
         return {name: one.of(places) for name, one in found.items()}
@@ -383,7 +349,7 @@ class Run:
         """Writes a checkpoint."""
         if not self.where.keep:
             return
-        keep, work = self.algorithm.keep, self.where.work
+        work = self.where.work
         self.checkpointer.wait()  # Else the copies of two checkpoints were in memory.
         arrays = self.saved_arrays()
         self.log.flush()
@@ -392,21 +358,25 @@ class Run:
             work.check_is_there()
             return {
                 "config": self.config.to_dict(),
-                "counters": {
-                    "step": loop.step,
-                    "goal": self.goal,
-                    "begun": loop.rows.first,
-                    "num_kept": 0 if keep is None else int(keep.before(loop.rows.first)),
-                    "num_members": len(self.numbers),
-                    "is_split": self.devices.splits_members,
-                    "facts": {name: value for name, (value, _) in self.method.facts.items()},
-                },
+                "counters": self._counters(),
                 "dataset": self.task.describe(),
                 "clock": self.clock.state(),
                 "notes": list(said()),
             }
 
         self.checkpointer.save(loop.step, arrays, processes.from_main(meta))
+
+    def _counters(self) -> dict[str, Any]:
+        loop, keep = self.loop, self.algorithm.keep
+        return {
+            "step": loop.step,
+            "goal": self.goal,
+            "begun": loop.rows.first,
+            "num_kept": 0 if keep is None else int(keep.before(loop.rows.first)),
+            "num_members": len(self.numbers),
+            "is_split": self.devices.splits_members,
+            "facts": {name: value for name, (value, _) in self.method.facts.items()},
+        }
 
     def saved_arrays(self) -> dict[str, Any]:
         """What a checkpoint holds: arrays [num_places, ...] on the devices, rows on the host."""
@@ -417,9 +387,9 @@ class Run:
             arrays["shared"] = jax.tree.map(np.asarray, loop.shared)
         # What predicts, where a program that loads it could not find it among the states.
         is_apart = not hasattr(loop.members.state, "variables") and self.algorithm.keep is None
-        if self._scored is not None and is_apart and self.report.has_predictions(self):
+        if self.scored is not None and is_apart and self.report.has_predictions(self):
             arrays[PARAMETERS] = loop.parameters()
-        if rows := loop.rows.saved():
+        if rows := {name: one for name, one in loop.rows.saved().items() if one}:
             arrays["rows"] = rows
         return arrays
 
@@ -428,28 +398,25 @@ class Run:
 
     def _show(self, step: int, scores: Mapping[str, float], stays: bool = False) -> None:
         """Shows scores, with the epoch if there are examples to go through."""
-        epoch = {} if self._scored is None else {"epoch": f"{self._epoch(step):.1f}"}
+        epoch = {} if self.scored is None else {"epoch": f"{self._epoch(step):.1f}"}
         self.progress.update(step, {**epoch, **scores}, stays)
 
     def _write(self, step: int, scalars: Mapping[str, float]) -> None:
-        extra: dict[str, Any] = {"epoch": self._epoch(step)}
-        if self._failed:
-            extra["failed_members"] = sorted(self._failed)
-        self.log.scalars(step, scalars, **extra)
+        failed = {"failed_members": sorted(self._failed)} if self._failed else {}
+        self.log.scalars(step, scalars, epoch=self._epoch(step), **failed)
 
     def _note_failures(self, step: int) -> None:
-        new = {k: FAILURES[s] for k, s in self.status.items() if s in FAILURES}
-        new = {k: why for k, why in new.items() if k not in self._failed}
-        self._failed |= new.keys()
-        for k, why in new.items():
+        failed = {k: FAILURES[s] for k, s in self.status.items() if s in FAILURES}
+        for k in sorted(failed.keys() - self._failed):
+            self._failed.add(k)
             logger.warning(
                 "%s %d became %s by step %d: it is left out of every mean.",
                 self.report.noun.capitalize(),
                 k,
-                why,
+                failed[k],
                 step,
             )
-        if self._failed.issuperset(self.numbers) and not self._others_live:
+        if self._failed.issuperset(self.numbers) and not self.others_live:
             reasons = " or ".join(sorted({FAILURES[s] for s in self.status.values()}))
             raise TrainingError(
                 f"all of the {len(self.numbers)} {self.report.noun}s under way became {reasons} by "
@@ -458,31 +425,38 @@ class Run:
 
     # The end.
 
+    def _fitted(self, live: Sequence[int]) -> Fitted | None:
+        """What the live members predict with, as of a checkpoint; only the main process's."""
+        if self.scored is None:
+            return None
+        arrays: dict[str, Any] = {}
+        if self.algorithm.keep is None:
+            saved = self.saved_arrays()
+            members = {k: v for k, v in saved["members"].items() if k.startswith(VARIABLES)}
+            own = {PARAMETERS: saved[PARAMETERS]} if PARAMETERS in saved else {}
+            arrays = self.devices.fetch_members({"members": members, **own})
+        if not processes.is_main():
+            return None
+        make = resolve(trait("method", self.config.method, "result"))
+        values = self.config.to_dict()
+        found: Fitted = make(OnDisk(values, arrays, self._counters(), live, self.draws))
+        return found
+
     def result(self) -> TrainResult:
         """Scores the members, says what there is to say of them, and writes the results."""
         task, work, config, report = self.task, self.where.work, self.config, self.report
         report.judge(self)
-        splits = [name for name in task.sizes if name != "train"]
-        predictions, timing = self.predictions(splits), self.clock.timing()
-        content = results.build_results(
-            config, task.describe(), task.num_train_examples, self.status, timing
-        )
-        content |= report.sections(self, timing)
-        evaluations = results.evaluations_of(self._scored, predictions, content, report.noun)
+        predictions = self.predictions([name for name in task.sizes if name != "train"])
+        content = results.content_of(self)
+        content |= report.sections(self, content["timing"])
+        evaluations = results.evaluations_of(self, predictions, content)
         content |= results.metrics_json(evaluations)
         evaluation = next(iter(evaluations.values()), None)
-        taken = self.devices.fetch_members(self.loop.members.taken)
-        stopped = {
-            k: int(taken[i])
-            for i, (k, s) in enumerate(self.status.items())
-            if s == Status.STOPPED_EARLY
-        }
-        results.log_stopped(stopped, len(self.numbers), self.method.steps_per_epoch)
+        results.log_stopped(self)
         live, fault = content["active_members"], ""
         if content["failed_members"]:
             fault = report.fault(self) or report.remedy
-        fitted = report.fitted(self, live) if self._scored is not None else None
-        predictor = None
+        fitted, predictor = self._fitted(live), None
         if processes.is_main():
             losses = last_losses(work.metrics)
             found = training_findings(content, evaluation, losses, report.remedy, fault)
@@ -497,8 +471,8 @@ class Run:
                 content |= task.compared(predictor)
         if self.where.keep:
             report.write(self)
-        if self.where.keep and processes.is_main():
-            results.write_results(work, self._scored, content, predictions, evaluation)
+            if processes.is_main():
+                results.write_results(self, content, predictions, evaluation)
         processes.wait_for_all("written")
         if not processes.is_main():
             return TrainResult({}, None)

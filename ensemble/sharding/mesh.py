@@ -1,7 +1,8 @@
-"""The one mesh: members or chains by examples by the parameters of a member."""
+"""The one mesh, members or chains by examples, and the platform that programs are traced for."""
 
-import math
-from collections.abc import Sequence
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -10,65 +11,46 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import InputError
 
-ENSEMBLE, DATA, MODEL = "ensemble", "data", "model"
+ENSEMBLE, DATA = "ensemble", "data"
 """Axes of the mesh."""
 
 RULES = {
     "member": ENSEMBLE,
     "chain": ENSEMBLE,
     "example": DATA,
-    "row": DATA,  # Of a table of data whose parameters lie beside it, a row's beside the row.
+    "row": DATA,  # Of a table of data whose parameters lie with it, a row's with the row.
 }
 """Over which axis of the mesh the things that an axis of an array counts are spread."""
+_traced = contextvars.ContextVar[str | None]("traced", default=None)
 
 
-def create_mesh(
-    num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device], num_parts: int = 1
-) -> Mesh:
-    """Lays devices out for members, examples and the parameters of a member.
+def create_mesh(num_chain_groups: int, num_shards: int, devices: Sequence[jax.Device]) -> Mesh:
+    """Lays devices out for members and examples.
 
     Args:
-        num_chain_groups: devices over which members, or chains, are spread.
-        num_shards: neighbouring devices over which the examples of each member are spread.
-        devices: at least the product of the numbers.
-        num_parts: neighbouring devices over which the arrays of each member are spread.
+        num_chain_groups: Devices over which members, or chains, are spread.
+        num_shards: Neighbouring devices over which the examples of each member are spread.
+        devices: Devices, at least the product of the numbers.
 
     Raises:
-        InputError: there are fewer devices, or a group would lie in several slices of TPUs.
+        InputError: There are fewer devices.
     """
-    shape = (num_chain_groups, num_shards, num_parts)
-    if len(devices) < math.prod(shape):
+    needed = num_chain_groups * num_shards
+    if len(devices) < needed:
         raise InputError(
-            f"{num_chain_groups} groups of chains x {num_shards} shards need "
-            f"{math.prod(shape)} devices, there are {len(devices)}; use fewer"
+            f"{num_chain_groups} groups of chains x {num_shards} shards need {needed} devices, "
+            f"there are {len(devices)}; use fewer"
         )
-    used = devices[: math.prod(shape)]
     # In their order: `jax.make_mesh` refuses a part of a TPU, and machines without a fast network.
-    grid = np.array(used, dtype=object).reshape(shape)
-    _check_slices(grid)
-    return Mesh(grid, (ENSEMBLE, DATA, MODEL), axis_types=(AxisType.Auto,) * 3)
-
-
-def _check_slices(grid: np.ndarray) -> None:
-    """Refuses groups [G, ...] of devices that only the network of a data centre joins.
-
-    GPUs have a `slice_index` too, of their hosts, whose network is made for it.
-    """
-    for devices in grid.reshape(len(grid), -1):
-        slices = {getattr(device, "slice_index", 0) for device in devices}
-        if len(slices) > 1 and devices[0].platform == "tpu":
-            raise InputError(
-                f"each member or chain would lie over {len(devices)} TPUs of {len(slices)} slices, "
-                "which must be of one: use as many members or chains as there are slices or a "
-                "multiple of it, or one slice (nothing was tried on several)"
-            )
+    grid = np.array(devices[:needed], dtype=object).reshape(num_chain_groups, num_shards)
+    return Mesh(grid, (ENSEMBLE, DATA), axis_types=(AxisType.Auto,) * 2)
 
 
 def spec(*names: str | None) -> PartitionSpec:
-    """How an array lies on the mesh.
+    """Says how an array lies on the mesh.
 
     Args:
-        *names: what its first axes count, keys of `RULES`; None and further axes are not spread.
+        *names: What its first axes count, keys of `RULES`; None and further axes are not spread.
     """
     return PartitionSpec(*[name and RULES[name] for name in names])
 
@@ -85,3 +67,26 @@ def by_rows(sharding: NamedSharding, num_axes: int = 2) -> Format:
 def named_sharding(mesh: Mesh, *names: str | None) -> NamedSharding:
     """Says where an array lies on the devices of a mesh; `names` as those of `spec`."""
     return NamedSharding(mesh, spec(*names))
+
+
+def platform_of(mesh: Mesh) -> str:
+    """Returns what the devices of a mesh are, also if they are only described: `cpu`, `gpu`, `tpu`.
+
+    Some forms of programs are fast on CPUs alone.
+    """
+    return str(mesh.devices.flat[0].platform)
+
+
+@contextlib.contextmanager
+def traced_for(mesh: Mesh) -> Iterator[None]:
+    """What is traced within is for the devices of a mesh, which networks do not see."""
+    token = _traced.set(platform_of(mesh))
+    try:
+        yield
+    finally:
+        _traced.reset(token)
+
+
+def traced_platform() -> str:
+    """The platform of what is traced; outside of `traced_for` that on which JAX computes."""
+    return _traced.get() or jax.default_backend()

@@ -5,7 +5,6 @@ the same functions in the same order; process 0, the main one, alone reads check
 In a run of one process everything here is trivial.
 """
 
-import collections
 import contextlib
 import itertools
 import json
@@ -17,7 +16,6 @@ import sys
 import threading
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -73,15 +71,11 @@ def start(
     """
     global _progress_timeout
     _progress_timeout = progress_timeout
-    timeouts = {
-        "initialization_timeout": initialization_timeout,
-        "progress_timeout": progress_timeout,
-    }
-    for name, seconds in timeouts.items():
+    for seconds in (initialization_timeout, progress_timeout):
         if not 0 < seconds <= _MAX_SECONDS:  # NaN is refused, too.
             raise InputError(
-                f"--{name}={seconds:g} must be above 0 and at most {_MAX_SECONDS:,}, which is a "
-                "week; leave it out for the default"
+                f"a timeout of {seconds:g} seconds must be above 0 and at most {_MAX_SECONDS:,}, "
+                "which is a week; leave it out for the default"
             )
     given = (coordinator_address, num_processes, process_id)
     if None in given and any(value is not None for value in given):
@@ -116,7 +110,8 @@ def start(
             handler.addFilter(_add_rank)
         if not is_main():
             logging.getLogger("ensemble").setLevel(logging.WARNING)
-        _check_devices()
+        # JAX's own exchanges need as many everywhere.
+        check_same("numbers of devices", jax.local_device_count())
         check_same("settings", settings)
 
 
@@ -146,16 +141,6 @@ def _detect(initialization_timeout: float) -> tuple[Any, ...] | None:
     return address, number, process_id, devices
 
 
-def _check_devices() -> None:
-    """Refuses processes of different numbers of devices: JAX's own exchanges need as many."""
-    counts = collections.Counter(device.process_index for device in jax.devices())
-    if len(set(counts.values())) > 1:
-        raise InputError(
-            f"the processes have {', '.join(str(counts[k]) for k in sorted(counts))} devices, must "
-            "have the same number; set JAX_NUM_CPU_DEVICES, or show each as many accelerators"
-        )
-
-
 def count() -> int:
     """How many processes the run has."""
     return jax.process_count()
@@ -179,13 +164,8 @@ def devices(num_devices: int | None = None) -> tuple[jax.Device, ...]:
 # Arrays.
 
 
-def join_rows(rows: np.ndarray) -> np.ndarray:
-    """Joins arrays [N, ...] of all processes, of the same N, to [P * N, ...] on each."""
-    return rows if count() == 1 else join_parts(rows)
-
-
 def join_parts(array: Any) -> np.ndarray:
-    """The whole of an array of which processes have parts, or of rows that each process has."""
+    """The whole of an array of which processes have parts."""
     arrive()
     return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
@@ -212,13 +192,13 @@ def from_main(value: Callable[[], Any]) -> Any:
     """
     if count() == 1:
         return value()
-    content: tuple[Any, str, bool] = (None, "", False)
+    found, fault, is_away = None, "", False
     if is_main():
         try:
-            content = (value(), "", False)
+            found = value()
         except InputError as error:
-            content = (None, str(error), isinstance(error, StorageError))
-    found, fault, is_away = tell(content)
+            fault, is_away = str(error), isinstance(error, StorageError)
+    found, fault, is_away = tell([found, fault, is_away])
     if fault:
         raise (StorageError if is_away else InputError)(fault)
     return found
@@ -244,8 +224,7 @@ def tell(value: Any) -> Any:
         if not place:
             client().key_value_delete(f"{_PREFIX}told/{block - 2}/")
     else:
-        limit = _PATIENCE * _progress_timeout
-        text = client().blocking_key_value_get(key, int(1000 * limit))
+        text = _awaited(key)
     return json.loads(text)
 
 
@@ -253,22 +232,29 @@ def check_same(what: str, value: Any) -> None:
     """Refuses what is not the same in all processes.
 
     Args:
-        what: it is, for the message.
-        value: what JSON can hold.
+        what: Plural noun, for the message.
+        value: What JSON can hold.
 
     Raises:
-        InputError: it is not; in all processes.
+        InputError: It is not; in all processes.
     """
     if count() == 1:
         return
-    number = np.array([zlib.crc32(json.dumps(value, sort_keys=True).encode())], np.uint32)
-    numbers = join_rows(number)
-    others = np.flatnonzero(numbers != numbers[0]).tolist()
+    arrive()
+    folder, text = f"{_PREFIX}same/{next(_told)}/", json.dumps(value, sort_keys=True)
+    client().key_value_set(f"{folder}{jax.process_index()}", text)
+    each = [_awaited(f"{folder}{k}") for k in range(count())]
+    others = [str(k) for k, one in enumerate(each) if one != each[0]]
     if others:
         raise InputError(
-            f"the {what} of process {', '.join(map(str, others))} are not those of process 0; "
-            "start all processes with the same arguments, on the same data"
+            f"the {what} of process {', '.join(others)} are not those of process 0; start all "
+            "processes with the same arguments, on the same data, devices and shared --workdir"
         )
+
+
+def _awaited(key: str) -> str:
+    """What another process has posted, or is about to."""
+    return str(client().blocking_key_value_get(key, int(1000 * _PATIENCE * _progress_timeout)))
 
 
 def post(key: str, value: str = "1") -> None:
@@ -339,13 +325,11 @@ def fault() -> str:
         return ""
     slowest = min(places, key=lambda k: places[k][0])
     calls, step = places[slowest]
-    is_slow = waited > _PATIENCE * _progress_timeout
-    if calls < _calls and (is_slow or step is not None):
-        which = f"process {slowest} is stuck"
-    elif is_slow and _calls == max(calls for calls, _ in places.values()):
-        which = "all processes wait"
-    else:
+    is_behind = calls < max(calls for calls, _ in places.values())
+    limit = _progress_timeout * (1 if is_behind and step is not None else _PATIENCE)
+    if waited < limit:
         return ""
+    which = f"process {slowest} is stuck" if is_behind else "all processes wait"
     at = "outside of its steps" if step is None else f"at step {step}"
     return (
         f"{which} {at}, and process {own} of {count()} has waited {waited:.0f} seconds, over "

@@ -8,6 +8,7 @@ Within `described` nothing is put anywhere: a program can be compiled for device
 
 import contextlib
 import contextvars
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -37,12 +38,19 @@ def described() -> Iterator[None]:
         _only_described.reset(token)
 
 
+def _each(one: Callable[[Any, Any], Any], tree: Any, shardings: Any) -> Any:
+    """Calls a function of a leaf and its sharding; `shardings` is one, or a tree of them."""
+    if isinstance(shardings, Sharding):
+        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
+    return jax.tree.map(one, tree, shardings)
+
+
 def describe(tree: Any, shardings: Any) -> Any:
-    """What `put` returns within `described`.
+    """Returns what `put` returns within `described`.
 
     Args:
-        tree: of arrays, or of anything else that has a shape and a dtype.
-        shardings: one, or a tree of them.
+        tree: Arrays, or anything else that has a shape and a dtype.
+        shardings: One, or a tree of them.
     """
 
     def one(leaf: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
@@ -50,17 +58,15 @@ def describe(tree: Any, shardings: Any) -> Any:
         dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
         return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
 
-    if isinstance(shardings, Sharding):
-        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
-    return jax.tree.map(one, tree, shardings)
+    return _each(one, tree, shardings)
 
 
 def put(tree: Any, shardings: Any) -> Any:
     """Puts arrays, which every process has whole, where the shardings say.
 
     Args:
-        tree: of NumPy or JAX arrays.
-        shardings: one, or a tree of them.
+        tree: Arrays of NumPy or JAX.
+        shardings: One, or a tree of them.
     """
     if _only_described.get():
         return describe(tree, shardings)
@@ -76,9 +82,7 @@ def put(tree: Any, shardings: Any) -> Any:
         host = np.asarray(leaf)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
-    if isinstance(shardings, Sharding):
-        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
-    return jax.tree.map(one, tree, shardings)
+    return _each(one, tree, shardings)
 
 
 def put_parts(
@@ -95,6 +99,41 @@ def put_parts(
     if _only_described.get():
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
     return jax.make_array_from_callback(shape, sharding, part)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stored:
+    """An array on disk, of which a process reads what it needs.
+
+    Attributes:
+        shape: Shape of the whole.
+        dtype: Type of the whole.
+        read: From slices of all axes to what lies there.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[tuple[slice, ...]], np.ndarray]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Reads all of it."""
+        found = self.read((slice(None),) * len(self.shape))
+        return found if dtype is None else found.astype(dtype)
+
+    def put(self, rows: np.ndarray, sharding: Sharding) -> jax.Array:
+        """Puts some rows on the devices; each process reads what lies on its own.
+
+        Args:
+            rows: Ascending, int [R].
+            sharding: Sharding of [R, ...].
+        """
+
+        def part(index: Any) -> np.ndarray:
+            own = rows[index[0]]
+            found = self.read((slice(own[0], own[-1] + 1), *index[1:]))
+            return found[own - own[0]]
+
+        return jax.make_array_from_callback((len(rows), *self.shape[1:]), sharding, part)
 
 
 @functools.cache
@@ -174,8 +213,7 @@ def place_split(
     def padded(tree: Any) -> Any:
         return jax.tree.map(lambda one: pad(np.asarray(one), num_places, fill=None), tree)
 
-    rows = padded(targets)
-    arrays = (padded(inputs), rows, np.arange(num_places) < len(targets))
+    arrays = padded(inputs), padded(targets), np.arange(num_places) < len(targets)
     spread = named_sharding(mesh, "example")
     of_inputs = named_sharding(mesh) if whole_inputs else spread
     placed = PlacedSplit(*put(arrays, (of_inputs, spread, spread)))

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import shutil
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -22,12 +23,10 @@ from ensemble.storage.workdir import UNFINISHED, cannot_write, check_format
 
 logger = logging.getLogger("ensemble")
 
-SPARE_BYTES = 1_000_000
-"""What a checkpoint takes beside its arrays, generously."""
-
+_SPARE_BYTES = 1_000_000
+"""What a checkpoint takes in addition to its arrays, generously."""
 _TRIES = 20
 """How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
-
 _REASONS = {
     os.strerror(errno.ENOSPC): errno.ENOSPC,
     os.strerror(errno.EDQUOT): errno.EDQUOT,
@@ -53,16 +52,14 @@ class Checkpointer:
     but `restore_latest`, in the same order.
 
     Args:
-        directory: created when the first checkpoint is saved.
-        keep: how many of the newest to keep.
+        directory: Directory, created when the first checkpoint is saved.
+        keep: Number of the newest to keep.
     """
 
     def __init__(self, directory: epath.Path, keep: int = 1):
-        self._directory = directory
-        self._keep = keep
-        self._manifest = Manifest(directory.parent)
+        self._directory, self._keep, self._workdir = directory, keep, directory.parent
+        self._manifest = Manifest(self._workdir)
         self._number = 0
-        self._has_saved = False
         self._manager: Any = None
 
     def __enter__(self) -> "Checkpointer":
@@ -77,13 +74,13 @@ class Checkpointer:
         """Saves in the background; waits for the save before, if that is still going on.
 
         Args:
-            step: that the checkpoint is numbered by. It gets a larger number where it would not be
-                the newest: an ensemble that has been enlarged is at the step that it was at.
-            arrays: nested dict of arrays of NumPy, not to be written to afterwards, or of JAX.
-            meta: JSON-ready; that of process 0 counts.
+            step: Number of the checkpoint. It gets a larger number where it would not be the
+                newest: an ensemble that has been enlarged is at the step that it was at.
+            arrays: Nested dict of arrays of NumPy, not to be written to afterwards, or of JAX.
+            meta: Further content, JSON-ready; that of process 0 counts.
 
         Raises:
-            InputError: this checkpoint or the one before cannot be written.
+            InputError: This checkpoint or the one before cannot be written.
         """
         arrays = jax.tree.map(
             lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), arrays
@@ -95,36 +92,27 @@ class Checkpointer:
             newest = manager.latest_step()
             return step if newest is None else max(step, newest + 1)
 
-        self._has_saved = True
-        try:
+        with self._writing():
             manager = self._open()
             manager.wait_until_finished()  # Of the number that `_written` enters.
             self._number = processes.from_main(number)
             _orbax().save(manager, self._number, arrays, {**meta, "format": FORMAT})
-        except (InputError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
-            raise
-        except Exception as error:
-            raise self._write_error(error) from None
 
     def wait(self) -> None:
         """Waits until what was saved is on disk.
 
         Raises:
-            InputError: it could not be written.
+            InputError: It could not be written.
         """
         if self._manager is not None:
-            try:
+            with self._writing():
                 self._manager.wait_until_finished()
-            except jax.errors.JaxRuntimeError:  # As in `save`.
-                raise
-            except Exception as error:
-                raise self._write_error(error) from None
 
     def close(self) -> None:
         """Waits, and frees the background threads.
 
         Raises:
-            InputError: what was saved could not be written.
+            InputError: What was saved could not be written.
         """
         try:
             self.wait()
@@ -132,37 +120,43 @@ class Checkpointer:
             manager, self._manager = self._manager, None
             if manager is not None:
                 try:
-                    manager.close()
-                except Exception as error:  # Mostly what `wait` has raised, once more.
-                    raise self._write_error(error) from None
+                    with self._writing():  # Mostly what `wait` has raised, once more.
+                        manager.close()
                 finally:
                     self._remove_if_moved()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns errors of a disk, in one of many forms, into one line."""
+        try:
+            yield
+        except (InputError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
+            raise
+        except Exception as error:
+            numbers = (number for words, number in _REASONS.items() if words in str(error))
+            number = next(numbers, None)
+            reason = in_one_line(error) if number is None else os.strerror(number)
+            raise cannot_write(self._workdir, reason) from None
 
     def _remove_if_moved(self) -> None:
         """Removes what Orbax has made anew where the workdir was, if somebody has taken it away.
 
         It was writing meanwhile, and TensorStore makes all folders that a file needs.
         """
-        workdir = self._directory.parent
-        if not self._has_saved or is_remote(workdir) or (workdir / "config.json").exists():
+        if is_remote(self._workdir) or (self._workdir / "config.json").exists():
             return
         for left in self._directory.glob(f"*{UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
         with contextlib.suppress(OSError):  # There is something else, or nothing.
             os.rmdir(self._directory)
-            os.rmdir(workdir)
+            os.rmdir(self._workdir)
 
     def _written(self) -> None:
         """Enters a checkpoint that is about to get its name; in a thread of Orbax's."""
+        here = self._directory.name
+        others = {name for name in self._manifest.entries() if name.startswith(f"{here}/")}
+        gone = [name for name in others if not (self._workdir / name).exists()]
         path = self._directory / str(self._number)
-        here, before = self._directory.name, f"{self._directory.name}/"
-        gone = [
-            name
-            for name in self._manifest.entries()
-            if name.startswith(before)
-            and name != f"{here}/{self._number}"
-            and not (self._directory.parent / name).exists()
-        ]
         self._manifest.add(path, _orbax().unfinished(self._directory, self._number), gone)
 
     def restore_for_all(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -173,10 +167,7 @@ class Checkpointer:
         if processes.count() == 1:
             return self.restore_latest()
         number = processes.from_main(lambda: self._newest(read_only=False))
-        if number is None:
-            return None
-        path = self._directory / str(number)
-        return _orbax().stored(path), _orbax().read_meta(path)
+        return None if number is None else self._read(number)
 
     def restore_latest(
         self, read_only: bool = False
@@ -187,30 +178,36 @@ class Checkpointer:
         one before it is read.
 
         Args:
-            read_only: leave damaged ones where they are. A run may be writing meanwhile: where it
-                has replaced those that were there, the new ones are read.
+            read_only: If True, damaged ones stay where they are. A run may be writing meanwhile:
+                where it has replaced those that were there, the new ones are read.
 
         Returns:
             `(arrays, meta)`, or None if there has never been a checkpoint.
 
         Raises:
-            InputError: there are checkpoints, and none can be read; or of another format.
+            InputError: There are checkpoints, and none can be read; or of another format.
         """
         for _ in range(_TRIES):
             there = self._numbers()
             try:
                 if (number := self._newest(read_only)) is None:
                     return None
-                path = self._directory / str(number)
-                meta = _orbax().read_meta(path)
-                return jax.tree.map(np.asarray, _orbax().stored(path)), meta
+                arrays, meta = self._read(number)
+                return jax.tree.map(np.asarray, arrays), meta
             except Exception as error:
                 if self._numbers() != there and read_only:
                     continue
                 if isinstance(error, InputError):
                     raise
-                raise self._read_error(error) from None
+                raise InputError(
+                    f"{self._directory} cannot be read: {in_one_line(error)}; fix that and run the "
+                    "same command"
+                ) from None
         raise InputError(f"{self._directory} changes faster than it can be read; wait for its run")
+
+    def _read(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        path = self._directory / str(number)
+        return _orbax().stored(path), _orbax().read_meta(path)
 
     def _numbers(self) -> list[int]:
         """Numbers of the checkpoints that are there, the newest first."""
@@ -222,15 +219,11 @@ class Checkpointer:
         self._manifest.entries()  # It is sound.
         numbers = self._numbers()
         for number in numbers:
-            path, is_whole = self._directory / str(number), False
-            try:
-                with contextlib.suppress(InputError):
-                    is_whole = self._manifest.check(path)
-            except OSError as error:  # Not the checkpoint's fault.
-                raise self._read_error(error) from None
-            if is_whole:
-                check_format(path, _orbax().read_meta(path)["format"])
-                return number
+            path = self._directory / str(number)
+            with contextlib.suppress(InputError):
+                if self._manifest.check(path):
+                    check_format(path, _orbax().read_meta(path)["format"])
+                    return number
             if not path.exists():
                 continue  # The run that writes keeps the newest few.
             logger.warning(
@@ -239,20 +232,17 @@ class Checkpointer:
                 self._directory,
             )
             if not read_only:
-                self._move_aside(number)
+                aside = self._workdir / "unreadable_checkpoints"
+                aside.mkdir(parents=True, exist_ok=True)
+                if (aside / path.name).exists():
+                    (aside / path.name).rmtree()
+                path.rename(aside / path.name)
         if numbers:
             raise InputError(
                 f"{self._directory}: none of the {len(numbers)} checkpoints is whole and of this "
                 "run; choose another --workdir, or the same command again to start afresh"
             )
         return None
-
-    def _move_aside(self, number: int) -> None:
-        aside = self._directory.parent / "unreadable_checkpoints"
-        aside.mkdir(parents=True, exist_ok=True)
-        if (aside / str(number)).exists():
-            (aside / str(number)).rmtree()
-        (self._directory / str(number)).rename(aside / str(number))
 
     def _check_disk(self, num_bytes: int) -> None:
         """Refuses to begin a checkpoint that the disk cannot hold, or whose folder is gone.
@@ -262,11 +252,11 @@ class Checkpointer:
         if is_remote(self._directory):
             return
         if not self._directory.exists():
-            raise cannot_write(self._directory.parent, os.strerror(errno.ENOENT))
-        needed, free = num_bytes + SPARE_BYTES, shutil.disk_usage(self._directory.parent).free
+            raise cannot_write(self._workdir, os.strerror(errno.ENOENT))
+        needed, free = num_bytes + _SPARE_BYTES, shutil.disk_usage(self._workdir).free
         if free < needed:
             raise cannot_write(
-                self._directory.parent,
+                self._workdir,
                 f"No space left on device: a checkpoint takes {needed / 1e6:.1f} MB, "
                 f"{free / 1e6:.1f} MB are free",
             )
@@ -282,15 +272,3 @@ class Checkpointer:
                 self._directory, self._keep, writers, self._written
             )
         return self._manager
-
-    def _read_error(self, error: Exception) -> InputError:
-        return InputError(
-            f"{self._directory} cannot be read: {in_one_line(error)}; fix that and run the same "
-            "command"
-        )
-
-    def _write_error(self, error: Exception) -> InputError:
-        numbers = (number for words, number in _REASONS.items() if words in str(error))
-        number = next(numbers, None)
-        reason = in_one_line(error) if number is None else os.strerror(number)
-        return cannot_write(self._directory.parent, reason)

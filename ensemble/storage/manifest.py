@@ -8,7 +8,7 @@ import hashlib
 import json
 import threading
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from etils import epath
 
 from ensemble.errors import InputError
 from ensemble.storage.files import write_file
-from ensemble.storage.json_files import parse, to_json
 from ensemble.storage.npz import read_arrays
 
 _lock = threading.Lock()  # A checkpoint is finished in a thread of Orbax's.
@@ -46,12 +45,13 @@ class Manifest:
         if not self.path.exists():
             return {}
         try:
-            content = parse(self.path.read_bytes())
-            if content["digest"] != _digest_of(content["files"]):
-                raise ValueError
-        except (ValueError, KeyError):
-            raise damaged(self.path) from None
-        return dict(content["files"])
+            content = json.loads(self.path.read_bytes())
+            files: dict[str, str] = content["files"]
+            if content["digest"] == _digest_of(files):
+                return files
+        except (ValueError, LookupError, TypeError, RecursionError):
+            pass
+        raise damaged(self.path)
 
     def add(
         self, path: epath.Path, source: epath.Path | None = None, gone: Iterable[str] = ()
@@ -65,20 +65,16 @@ class Manifest:
         """
         self._change({**dict.fromkeys(gone), self._name(path): _digest(source or path)})
 
-    def forget(self, *names: str) -> None:
-        """Removes the entries of some paths from the workdir."""
-        self._change(dict.fromkeys(names))
-
-    def write(self, path: epath.Path, content: bytes | str) -> None:
-        """Writes a file in place of an earlier one, and its entry."""
-        self.forget(self._name(path))
-        write_file(path, content)
+    def write(self, path: epath.Path, content: bytes | str | Mapping[str, Any]) -> None:
+        """Writes a file, or a mapping as JSON, in place of an earlier one, and its entry."""
+        self._change({self._name(path): None})
+        write_file(path, to_json(content) if isinstance(content, Mapping) else content)
         self.add(path)
 
     def remove(self, path: epath.Path) -> None:
         """Removes a file, which need not be there, and its entry."""
         if path.exists():
-            self.forget(self._name(path))
+            self._change({self._name(path): None})
             path.unlink()
 
     def check(self, path: epath.Path) -> bool:
@@ -111,7 +107,7 @@ class Manifest:
         Raises:
             InputError: It is damaged, or of another run.
         """
-        return parse(path.read_bytes()) if self.check(path) else {}
+        return dict(json.loads(path.read_bytes())) if self.check(path) else {}
 
     def read_npz(
         self, path: epath.Path, prefixes: tuple[str, ...] = ("",)
@@ -132,13 +128,12 @@ class Manifest:
     def _name(self, path: epath.Path) -> str:
         return path.relative_to(self._folder).as_posix()
 
-    def _change(self, entries: dict[str, str | None]) -> None:
+    def _change(self, entries: Mapping[str, str | None]) -> None:
         with _lock:
             before = self.entries()
             after = {name: one for name, one in {**before, **entries}.items() if one is not None}
             if after != before or not self.path.exists():
-                content = {"files": after, "digest": _digest_of(after)}
-                write_file(self.path, to_json(content))
+                write_file(self.path, to_json({"files": after, "digest": _digest_of(after)}))
 
 
 def damaged(path: epath.Path) -> InputError:
@@ -147,6 +142,19 @@ def damaged(path: epath.Path) -> InputError:
         f"{path} is damaged, or of another run; restore it from a copy, or start the run again in "
         "a new --workdir"
     )
+
+
+def to_json(content: Mapping[str, Any]) -> str:
+    """Returns a mapping as JSON; NaN and infinities become null."""
+    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _files(path: epath.Path) -> list[epath.Path]:

@@ -35,19 +35,17 @@ def memory_bytes() -> int:
 
 def _cgroup_limits() -> list[int]:
     """What Linux's control groups allow, as containers and Slurm set it: version 2, then 1."""
-    files = []
+    found = []
     with contextlib.suppress(OSError):
         for line in _OWN_CGROUP.read_text().splitlines():
             _, kinds, path = line.split(":", 2)
-            root = _CGROUPS / ("memory" if kinds else "")
-            name = "memory.limit_in_bytes" if kinds else "memory.max"
-            if not kinds or "memory" in kinds.split(","):
-                inner = root / path.lstrip("/")
-                files += [folder / name for folder in (inner, *inner.parents)]
-    found = []
-    for file in files:
-        with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
-            found.append(int(file.read_text()))
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            inner = _CGROUPS / ("memory" if kinds else "") / path.lstrip("/")
+            for folder in (inner, *inner.parents):
+                file = folder / ("memory.limit_in_bytes" if kinds else "memory.max")
+                with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
+                    found.append(int(file.read_text()))
     return found
 
 
@@ -75,24 +73,18 @@ def check_memory(
     Raises:
         InputError: as said.
     """
-    of_each = own_bytes(devices) if devices else None
-    if of_each is None:
+    each, limit, where = own_bytes(devices) if devices else None, memory_bytes(), "this machine"
+    if each is None:
         num_bytes += on_devices
-    else:
+    elif on_devices * jax.process_count() > each * len(devices):
         # Of all processes, for described devices may be those of many others.
-        on_all, of_all = on_devices * jax.process_count(), of_each * len(devices)
-        if on_all > of_all:
-            raise _too_large(what, on_all, of_all, "the devices", remedy)
-    there_are = memory_bytes()
-    if num_bytes > there_are:
-        raise _too_large(what, num_bytes, there_are, "this machine", remedy)
-
-
-def _too_large(what: str, num_bytes: int, there_are: int, where: str, remedy: str) -> InputError:
-    return InputError(
-        f"{what} would take {num_bytes / 2**30:.1f} GiB, over the {there_are / 2**30:.1f} of "
-        f"{where}; lower {remedy}"
-    )
+        num_bytes, limit = on_devices * jax.process_count(), each * len(devices)
+        where = "the devices"
+    if num_bytes > limit:
+        raise InputError(
+            f"{what} would take {num_bytes / 2**30:.1f} GiB, over the {limit / 2**30:.1f} of "
+            f"{where}; lower {remedy}"
+        )
 
 
 def device_bytes(devices: Sequence[jax.Device]) -> int:

@@ -1,4 +1,4 @@
-"""The lines of a run's `metrics.jsonl`, read as if a stranger had written them."""
+"""The lines of a run's `metrics.jsonl`, of which a kill or a full disk may have spoiled some."""
 
 import json
 import logging
@@ -24,10 +24,17 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = path.read_bytes().splitlines(keepends=True)
-    records = [_record(line) for line in lines if line.endswith(b"\n")]  # Else it is being written.
-    if None in records:
+    records, num_bad = [], 0
+    for line in lines:
+        try:
+            record = _drawable(json.loads(line), math.nan)
+            if all(isinstance(one, int | float) for name, one in record.items() if "/" in name):
+                records.append({**record, "step": int(record["step"])})
+        except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
+            num_bad += line.endswith(b"\n")  # Else it is being written.
+    if num_bad:
         logger.warning("%s is damaged: some of what was measured before is lost.", path)
-    return [one for one in records if one is not None]
+    return records
 
 
 def as_lines(records: Iterable[Mapping[str, Any]]) -> str:
@@ -43,17 +50,6 @@ def _drawable(record: Mapping[str, Any], instead: float | None) -> dict[str, Any
         else value
         for name, value in record.items()
     }
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """A line as a dict with a step, and numbers where curves have them."""
-    try:
-        record = _drawable(json.loads(line), math.nan)
-        numbers = [value for name, value in record.items() if "/" in name or name == "epoch"]
-        is_whole = isinstance(record["step"], int)
-    except (ValueError, RecursionError, AttributeError, LookupError):
-        return None
-    return record if is_whole and all(isinstance(one, int | float) for one in numbers) else None
 
 
 def last_losses(path: epath.Path) -> dict[int, float]:

@@ -17,7 +17,7 @@ import orbax.checkpoint as ocp
 import tensorstore as ts
 from etils import epath
 
-from ensemble.sharding.parts import Stored
+from ensemble.sharding.transfer import Stored
 from ensemble.storage.files import flush, flush_folders
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import UNFINISHED

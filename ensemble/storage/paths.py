@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import fsspec
 from etils import epath
 
-from ensemble.errors import InputError, in_one_line
+from ensemble.errors import InputError, in_one_line, shown
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -15,50 +15,46 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
-    """A path as a user gives it, with `~` expanded: absolute, or remote (`gs://`).
+    """Makes a path of what a user gives, with `~` expanded: absolute, or remote (`gs://`).
 
     Args:
-        path: of a file or folder, which need not exist.
-        flag: that gives it, for messages.
+        path: Path of a file or folder, which need not exist.
+        flag: Flag that gives it, for messages.
 
     Raises:
-        InputError: there can be no such path.
+        InputError: There can be no such path.
     """
-    _check_text(path, flag)
     try:
-        expanded = epath.Path(path).expanduser()
-        is_of_nobody = os.fspath(expanded).startswith("~")
-        if not is_remote(expanded):
-            expanded = expanded.resolve()
-        _check_text(expanded, flag)
-        if os.fspath(expanded).startswith("gs://"):
+        found = epath.Path(path).expanduser()
+        if os.fspath(found).startswith("~"):
+            raise ValueError("there is no such user")
+        if not is_remote(found):
+            found = found.resolve()
+        elif os.fspath(found).startswith("gs://"):
             _be_patient()
-        expanded.exists()  # A store whose package is not installed fails only when it is used.
-    except KeyError:
-        raise InputError(
-            f"{flag}={path} begins with no known kind of store; write a local path, or gs://"
-        ) from None
+        os.fspath(found).encode()  # Checkpoints need UTF-8.
+        found.exists()  # A store whose package is not installed fails only when it is used.
     except InputError:
         raise
     except Exception as error:  # Every store has errors of its own.
-        raise InputError(f"{flag}={path} cannot be used: {in_one_line(error)}") from None
-    if is_of_nobody:
+        reason = "no such kind of store" if isinstance(error, KeyError) else in_one_line(error)
         raise InputError(
-            f"{flag}={path} is of a user who is not known here; write the path in full"
-        )
-    return expanded
+            f"{flag}={shown(os.fspath(path))} cannot be used: {reason}; write a local path in "
+            "full, or gs://BUCKET/NAME"
+        ) from None
+    return found
 
 
 def fresh_file(path: str, flag: str, endings: Sequence[str] = ()) -> epath.Path:
-    """The path of a file to write, as a user gives it; a bucket has no folders that must exist.
+    """Makes a path of a file to write; a bucket has no folders that must exist.
 
     Args:
-        path: of the file.
-        flag: that gives it, for messages.
-        endings: of which the file must have one; none: any will do.
+        path: Path of the file, as a user gives it.
+        flag: Flag that gives it, for messages.
+        endings: Endings of which the file must have one; empty: any will do.
 
     Raises:
-        InputError: no file can be there, or one is.
+        InputError: No file can be there, or one is.
     """
     found = user_path(path, flag)
     store, separator, name = os.fspath(found).partition("://")
@@ -81,13 +77,3 @@ def _be_patient() -> None:
         from ensemble.storage import object_store  # gcsfs is for those who have a bucket.
 
         object_store.register()
-
-
-def _check_text(path: str | os.PathLike[str], flag: str) -> None:
-    try:
-        os.fspath(path).encode()
-    except UnicodeEncodeError:
-        raise InputError(
-            f"{flag}={ascii(os.fspath(path))[1:-1]} is no UTF-8, as checkpoints need it; choose "
-            "another name"
-        ) from None

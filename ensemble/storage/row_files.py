@@ -20,13 +20,13 @@ def write_json_lines(file: IO[bytes], pieces: Iterable[Piece]) -> None:
 
 def write_csv(file: IO[bytes], pieces: Iterable[Piece]) -> None:
     """Writes CSV in UTF-8 below a line with the names; numbers have all their digits."""
+    text = io.TextIOWrapper(file, "utf-8", "backslashreplace", newline="")
+    lines = csv.writer(text, lineterminator="\n")
     for number, columns in enumerate(pieces):
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
         if not number:
             lines.writerow(columns)
         lines.writerows(zip(*columns.values(), strict=True))
-        file.write(text.getvalue().encode("utf-8", "backslashreplace"))
+    text.detach()
 
 
 def write_parquet(file: IO[bytes], pieces: Iterable[Piece]) -> None:
@@ -34,25 +34,17 @@ def write_parquet(file: IO[bytes], pieces: Iterable[Piece]) -> None:
     import pyarrow.parquet  # Only where Parquet files are written.
 
     writer = None
-    try:
-        for columns in pieces:
-            table = pyarrow.table({_text(name): _texts(one) for name, one in columns.items()})
-            writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _texts(values: Sequence[Any]) -> Sequence[Any]:
-    """Values whose texts are of UTF-8, which names of files may not be."""
-    return [_text(one) for one in values] if isinstance(values, list) else values
+    for columns in pieces:
+        table = pyarrow.table({_text(name): [*map(_text, one)] for name, one in columns.items()})
+        writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
 
 
 def _text(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return value.encode("utf-8", "backslashreplace").decode()
+    """The same value; texts in UTF-8, which names of files may not be."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 WRITERS: Mapping[str, Callable[[IO[bytes], Iterable[Piece]], None]] = {

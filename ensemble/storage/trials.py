@@ -10,7 +10,6 @@ from etils import epath
 
 from ensemble.config import differences
 from ensemble.errors import InputError
-from ensemble.storage.json_files import to_json
 from ensemble.storage.workdir import Workdir
 
 SEARCH, COMPARISON = "search", "comparison of methods"
@@ -77,7 +76,7 @@ def purpose_of(work: Workdir) -> str:
 def write_table(work: Workdir, table: Table) -> None:
     """Writes what was tried so far."""
     trials = [one._asdict() for one in table.trials.values()]
-    work.manifest.write(_file(work), to_json({**vars(table), "trials": trials}))
+    work.manifest.write(_file(work), {**vars(table), "trials": trials})
 
 
 def read_table(work: Workdir, purpose: str, config: Mapping[str, Any]) -> Table:

@@ -19,12 +19,11 @@ _MAX_HEADER = 2**23
 """Bytes of a safetensors file's header: as Python's objects they take several times the memory."""
 
 _DTYPES: dict[str, Any] = {
-    **{f"F{size}": np.dtype(f"<f{size // 8}") for size in (16, 32, 64)},
-    **{f"I{size}": np.dtype(f"<i{size // 8}") for size in (8, 16, 32, 64)},
-    **{f"U{size}": np.dtype(f"<u{size // 8}") for size in (8, 16, 32, 64)},
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "BOOL": np.dtype(bool),
-}
+    f"{kind.upper()}{size}": np.dtype(f"<{kind}{size // 8}")
+    for kind in "fiu"
+    for size in (8, 16, 32, 64)
+    if (kind, size) != ("f", 8)
+} | {"BF16": np.dtype(ml_dtypes.bfloat16), "BOOL": np.dtype(bool)}
 
 
 def fitting(
@@ -48,13 +47,13 @@ def fitting(
     """
     fits, faults = {}, []
     for name in sorted(names):
-        if name not in found:
-            faults.append(f"{name} {list(shapes[name].shape)} is missing there")
-        elif found[name].shape[1:] != shapes[name].shape:
-            sizes = [list(one) for one in (found[name].shape[1:], shapes[name].shape)]
-            faults.append(f"{name} is {sizes[0]} there and {sizes[1]} here")
+        shape, array = list(shapes[name].shape), found.get(name)
+        if array is None:
+            faults.append(f"{name} {shape} is missing there")
+        elif list(array.shape[1:]) != shape:
+            faults.append(f"{name} is {list(array.shape[1:])} there and {shape} here")
         else:
-            fits[name] = found[name].astype(shapes[name].dtype)
+            fits[name] = array.astype(shapes[name].dtype)
             if not np.isfinite(fits[name]).all():
                 faults.append(f"{name} has NaN or infinities")
     others = listed(sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys()))
@@ -70,58 +69,40 @@ def fitting(
 
 
 def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
-    """Reads the arrays of a file, by the paths of a network's parameters: with `/`.
+    """Reads the arrays of a file of anybody, by the paths of a network's parameters: with `/`.
 
     Args:
-        path: that ends in `.npz` or `.safetensors`.
-        what: where the path was given, for messages.
+        path: Path that ends in `.npz` or `.safetensors`.
+        what: Where the path was given, for messages.
 
     Raises:
-        InputError: there is no such file, or it cannot be read as weights.
+        InputError: There is no such file, or it has other than numbers, or more than memory holds.
     """
     if not path.exists():
         raise InputError(f"{what}: there is no such file; give the path of one")
-    arrays = _read_file(path)
-    named = {
-        name.replace(".", "/").removeprefix("params/"): array for name, array in arrays.items()
-    }
-    if len(named) < len(arrays):
-        raise InputError(f"{what} has two arrays of one name, such as a.b and a/b; rename one")
-    return named
-
-
-def _read_file(path: epath.Path) -> dict[str, np.ndarray]:
-    """Reads all arrays of a file of anybody: numbers by name, no more than memory holds.
-
-    Args:
-        path: that ends in `.npz` or `.safetensors`.
-
-    Raises:
-        InputError: it is no such file, or holds what is no number, or more than memory does.
-    """
-    limit = memory_bytes() // 2
+    is_npz, limit = path.suffix == ".npz", memory_bytes() // 2
     try:
         if not is_remote(path) and not os.path.isfile(path):  # A pipe or a device never ends.
             raise ValueError("it is not a regular file")
-        size = path.stat().length
-        if path.suffix != ".npz":
-            limit //= 2  # The library copies the arrays.
-        if size > limit:
-            raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")
+        size, most = path.stat().length, limit if is_npz else limit // 2  # Which is copied.
+        if size > most:
+            raise ValueError(f"it has {size:,} bytes, more than the {most:,} allowed here")
         content = path.read_bytes()
-        if path.suffix == ".npz":
-            arrays = read_arrays(io.BytesIO(content), limit)
-        else:
-            arrays = _read_safetensors(content)
+        arrays = read_arrays(io.BytesIO(content), limit) if is_npz else _read_safetensors(content)
         for name, array in arrays.items():
-            if array.dtype.kind in "US" or array.dtype.kind == "c":
+            if array.dtype.kind in "USc":
                 raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
             "safetensors file of arrays by name"
         ) from None
-    return arrays
+    named = {
+        name.replace(".", "/").removeprefix("params/"): array for name, array in arrays.items()
+    }
+    if len(named) < len(arrays):
+        raise InputError(f"{what} has two arrays of one name, such as a.b and a/b; rename one")
+    return named
 
 
 def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
@@ -138,10 +119,10 @@ def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
         entries = safetensors.deserialize(content)
     except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from None
+    arrays = {}
     for name, entry in entries:
         if entry["dtype"] not in _DTYPES:
             raise ValueError(f"{name} has dtype {entry['dtype']}, not of {', '.join(_DTYPES)}")
-    return {
-        name: np.frombuffer(entry["data"], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        for name, entry in entries
-    }
+        array = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]])
+        arrays[name] = array.reshape(entry["shape"])
+    return arrays

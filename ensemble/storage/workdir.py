@@ -2,41 +2,51 @@
 
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import Any, NoReturn
 
+import jax
 import ml_collections
 from etils import epath
 
-from ensemble.config import FORMAT, flatten
+from ensemble.config import FORMAT, build, differences, flatten
 from ensemble.config.pieces import packages
 from ensemble.errors import InputError, in_one_line, shown
-from ensemble.storage import identity, json_files
-from ensemble.storage.files import open_lock, write_file
-from ensemble.storage.manifest import Manifest
+from ensemble.storage.files import locked, remove_unfinished, write_file
+from ensemble.storage.manifest import Manifest, to_json
 from ensemble.storage.paths import is_remote, user_path
 
 logger = logging.getLogger("ensemble")
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """What the name of a checkpoint ends with while Orbax writes it."""
+_FLAGS = (
+    "jax_default_dtype_bits",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_enable_x64",
+    "jax_random_seed_offset",
+    "jax_threefry_partitionable",
+)
 
-_NO_LOCK = "%s cannot be locked: start one run at a time there."
+
+def flags() -> dict[str, Any]:
+    """The settings of JAX here that change a run's numbers."""
+    return {name: getattr(jax.config, name) for name in _FLAGS if hasattr(jax.config, name)}
 
 
 class Workdir:
     """Paths of a workdir, local or remote (`gs://`).
 
     Args:
-        path: of the directory; `~` is expanded.
+        path: Directory; `~` is expanded.
 
     Raises:
-        InputError: there can be no such path.
+        InputError: There can be no such path.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -70,17 +80,18 @@ class Workdir:
         The lock is the kernel's (flock) and dies with its process, so a killed run leaves none.
 
         Raises:
-            InputError: it cannot be written, or another run holds it, or it is the root folder.
+            InputError: It cannot be written, or another run holds it, or it is the root folder.
         """
         if not self.is_remote and self.path == self.path.parent:
             raise InputError(f"--workdir={self.path} is the root folder; name one of the run's own")
         with contextlib.ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                if self.is_remote:
-                    logger.warning(_NO_LOCK, self.path)
-                elif self._lock(stack.enter_context(open_lock(self.path / ".lock"))):
+                lock = locked(self.path / ".lock", self._in_use)
+                if not self.is_remote and stack.enter_context(lock):
                     self._remove_unfinished()
+                else:
+                    logger.warning("%s cannot be locked: start one run at a time.", self.path)
                 write_file(self.path / ".writable", "Can a file be written?")
                 (self.path / ".writable").unlink()
             except OSError as error:
@@ -90,22 +101,19 @@ class Workdir:
                 ) from None
             yield
 
-    def _lock(self, file: IO[str]) -> bool:
-        """Whether the disk can lock."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            raise InputError(
-                f"--workdir={self.path} is in use by another run; wait for its end or choose "
-                "another directory"
-            ) from None
-        except OSError:
-            logger.warning(_NO_LOCK, self.path)
-        return False
+    def _in_use(self) -> NoReturn:
+        raise InputError(
+            f"--workdir={self.path} is in use by another run; wait for its end or choose another "
+            "directory"
+        )
 
     def _remove_unfinished(self) -> None:
-        """Removes checkpoints that a kill interrupted: Orbax only does if it saves that step."""
+        """Removes files and checkpoints whose writing a kill interrupted.
+
+        Orbax only does so if it saves that step.
+        """
+        for directory in (self.path, self.draws, self.predictions, self.plots, self.new_members):
+            remove_unfinished(directory)
         for directory in (self.checkpoints, self.new_members / self.checkpoints.name):
             for left in directory.glob(f"*{UNFINISHED}*"):
                 left.rmtree() if left.is_dir() else left.unlink()
@@ -115,7 +123,7 @@ class Workdir:
         """Turns what a checkpoint of another network makes its readers raise into one line.
 
         Raises:
-            InputError: as said.
+            InputError: As said.
         """
         try:
             yield
@@ -142,48 +150,59 @@ class Workdir:
         """Writes config.json, with the identity of the run that is there, or of a new one.
 
         Args:
-            config: of the run.
-            outer: the workdir of the run that this one is a part of.
+            config: Configuration of the run.
+            outer: Workdir of the run that this one is a part of.
         """
         values, before = flatten(config), self._content()
         kept = before or {
             "format": FORMAT,
             "packages": packages(values),
             "run": secrets.token_hex(16) if outer is None else outer.identity(),
-            "jax": identity.flags(),
+            "jax": flags(),
         }
-        content = {**kept, "config": values}
-        if json.loads(json_files.to_json(content)) != before:
-            self.manifest.write(self.config, json_files.to_json(content))
+        text = to_json({**kept, "config": values})
+        if json.loads(text) != before:
+            self.manifest.write(self.config, text)
 
     def read_config(self) -> dict[str, Any] | None:
         """Reads config.json; None where there is none.
 
         Raises:
-            InputError: it is damaged, or of another format or run.
+            InputError: It is damaged, or of another format or run.
         """
         content = self._content()
-        return json_files.stored_config(content["config"]) if content else None
+        return with_config(content)["config"] if content else None
 
     def identity(self) -> str:
         """The identity of the run that is here: a random number.
 
         Raises:
-            InputError: there is none, or it cannot be read.
+            InputError: There is none, or it cannot be read.
         """
-        if not self.config.exists():
-            raise InputError(
-                f"{self.config} is missing; restore it from a copy, or choose another --workdir"
-            )
-        return str(self._content()["run"])
+        if content := self._content():
+            return str(content["run"])
+        raise InputError(
+            f"{self.config} is missing; restore it from a copy, or choose another --workdir"
+        )
 
-    def check_flags(self) -> None:
-        """Refuses to go on where JAX computes other numbers than when the run began.
+    def check_same_run(self, config: ml_collections.FrozenConfigDict) -> None:
+        """Refuses another experiment, or one of other numbers, in a workdir that has a run.
 
         Raises:
-            InputError: as said.
+            InputError: What differs, and what to do.
         """
-        identity.check_flags(self.path, self._content().get("jax", {}))
+        before, now = self.read_config(), flags()
+        changed = differences(before, config.to_dict()) if before is not None else []
+        changed += [
+            f"{name.upper()}: {value} -> {now[name]}, which changes numbers"
+            for name, value in self._content().get("jax", {}).items()
+            if name in now and now[name] != value
+        ]
+        if changed:
+            raise InputError(
+                f"{self.path} holds a run with another configuration: {'; '.join(changed)}; "
+                "restore these values or choose another --workdir"
+            )
 
     def _content(self) -> dict[str, Any]:
         """The content of config.json; empty where there is none."""
@@ -195,7 +214,7 @@ class Workdir:
                 "--workdir"
             )
         # A kill may have come between it and its entry, whose file nobody else writes.
-        return self._read(self.config) or json_files.parse(self.config.read_bytes())
+        return self._read(self.config) or dict(json.loads(self.config.read_bytes()))
 
     def _read(self, path: epath.Path) -> dict[str, Any]:
         content = self.manifest.read(path)
@@ -207,21 +226,26 @@ class Workdir:
         """Reads results.json; empty where there is none.
 
         Raises:
-            InputError: it is damaged, or of another format or run.
+            InputError: It is damaged, or of another format or run.
         """
         content = self._read(self.report)
-        return json_files.with_config(content) if content else {}
+        return with_config(content) if content else {}
 
-    def write_report(self, report: Mapping[str, Any]) -> None:
-        """Writes results.json."""
-        self.manifest.write(self.report, json_files.to_json(report))
+
+def with_config(content: Mapping[str, Any]) -> dict[str, Any]:
+    """An object whose entry `config`, of a run, is checked and in blocks.
+
+    Raises:
+        InputError: It is none, or names code that may not be imported.
+    """
+    return {**content, "config": dict(build(content["config"], is_stored=True).config.to_dict())}
 
 
 def write_error(workdir: epath.Path, error: OSError) -> InputError:
     """The line for what the system says while a run reads data and writes to its workdir."""
     reason = error.strerror or str(error)
     where = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
-    if where and os.path.isabs(where) and not where.startswith(os.fspath(workdir)):
+    if os.path.isabs(where) and not where.startswith(os.fspath(workdir)):
         return InputError(f"{shown(where)} cannot be used: {in_one_line(reason)}; fix that")
     return cannot_write(workdir, reason)
 
@@ -245,7 +269,7 @@ def check_format(path: Any, number: Any) -> None:
     """Refuses a file of another format.
 
     Raises:
-        InputError: its format number is not `FORMAT`.
+        InputError: Its format number is not `FORMAT`.
     """
     if number != FORMAT:
         raise InputError(

@@ -180,10 +180,7 @@ def teaching(teacher: Any) -> Callable[[jax.Array], Predictive]:
             member_of=fitted.member_of[chosen],
             num_passes=MAX_NETWORKS // size,
         )
-        logging.info(
-            "The teacher's %d %ss are represented by %d.",
-            *(number, fitted.nouns[1], fitted.num_estimators),
-        )
+        logging.info("%d of the teacher's %d networks teach.", fitted.num_estimators, number)
 
     def predict(inputs: jax.Array) -> Predictive:
         found: Predictive = task.likelihood.predictive(fitted.all_estimators(task, inputs))
@@ -207,44 +204,44 @@ def compare(source: Source, teacher: Any, student: Any) -> dict[str, Any]:
         of both by name, None if one is constant. `nll_less_member`: `value`, `low` and `high` of
         the student's NLL less that of the average member.
     """
-    split = next((name for name in _SPLITS if name in source.sizes), "train")
-    inputs = source.read(split, slice(0, _NUM_TIMED)).inputs
+    split = next((name for name in _SPLITS if name in source.sizes), None)
+    inputs = source.read(split or "train", slice(0, _NUM_TIMED)).inputs
     both = {"teacher": teacher, "student": student}
     rates = _rates(both, np.resize(inputs, (_NUM_TIMED, *inputs.shape[1:])))
-    found: dict[str, Any] = {"teacher_identity": teacher.identity}
-    for name, one in both.items():
-        found[name] = {
+    found: dict[str, Any] = {
+        name: {
             "num_networks": one.fitted.num_sets,
             "num_parameters": pytrees.size(one.fitted.sets["params"]),
             "examples_per_second": rates[name],
         }
+        for name, one in both.items()
+    }
+    found["teacher_identity"] = teacher.identity
     found["speedup"] = rates["student"] / rates["teacher"]
-    if split not in _SPLITS:
+    if split is None:
         return found
     y = source.targets(split)
-    p, q = (one.predict_members(SplitInputs(source, split)) for one in (teacher, student))
-    found |= {"split": split, "average_member": {"metrics": _average_member(p, y)}}
-    for name, one in (("teacher", p), ("student", q)):
-        found[name]["metrics"] = values(one, y)
-    found["rank_correlation"] = {
-        name: _rank_correlation(one, q.uncertainty[name]) for name, one in p.uncertainty.items()
+    p, q = (one.predict_members(SplitInputs(source, split)) for one in both.values())
+    found["teacher"]["metrics"], found["student"]["metrics"] = values(p, y), values(q, y)
+    metrics, each = metrics_of(p), [values(one, y) for one in p.members]
+    average = {
+        name: float(np.mean([one[name] for one in each]))
+        for name, one in metrics.items()
+        if one.of_members
     }
-    nll = metrics_of(q)["nll"]
+    correlations = {}
+    for name, one in p.uncertainty.items():
+        other = q.uncertainty[name]
+        varies = min(np.ptp(one), np.ptp(other)) > 0
+        correlations[name] = float(scipy.stats.spearmanr(one, other)[0]) if varies else None
+    nll = metrics["nll"]
     less = nll.difference(nll.member_terms(p, y).mean(axis=0), nll.terms(q, y))
-    found["nll_less_member"] = less._asdict()
-    return found
-
-
-def _average_member(p: Predictive, y: np.ndarray) -> dict[str, float]:
-    each = [values(one, y) for one in p.members]
-    every = [name for name, one in metrics_of(p).items() if one.of_members]
-    return {name: float(np.mean([one[name] for one in each])) for name in every}
-
-
-def _rank_correlation(ours: np.ndarray, theirs: np.ndarray) -> float | None:
-    if min(np.ptp(ours), np.ptp(theirs)) == 0:
-        return None
-    return float(scipy.stats.spearmanr(ours, theirs).statistic)
+    return found | {
+        "split": split,
+        "average_member": {"metrics": average},
+        "rank_correlation": correlations,
+        "nll_less_member": less._asdict(),
+    }
 
 
 def _rates(both: Mapping[str, Any], inputs: np.ndarray) -> dict[str, float]:

@@ -245,11 +245,23 @@ class Supervised(Defaults):
         if hasattr(self.network, "check_inputs"):
             self.network.check_inputs(inputs, params)
 
-    def fault(self, variables: Variables | None) -> str:
-        """Whether the network itself makes what is not finite."""
-        from ensemble.tasks.faults import fault  # Where a member has failed alone.
+    def fault(self) -> str:
+        """Says that a fresh network is not finite, and a remedy; empty if it is."""
+        inputs, targets = self.dataset.read("train", slice(0, _NUM_TRIED))
+        variables, key = self.init_variables(jax.random.key(0)), jax.random.key(0)
+        state = pytrees.without(variables, "params")
 
-        return fault(self, variables)
+        def mean(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+            variables, seen = {**state, "params": params}, self.prepare(inputs)
+            return jnp.mean(self.log_likelihood(variables, seen, targets, True, key)[0])
+
+        found = jax.jit(jax.value_and_grad(mean))(variables["params"], inputs, targets)
+        if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found)):
+            return ""
+        return (
+            "this comes from the network, whose loss or gradient is not finite before any "
+            "training; look for a logarithm or root of a negative number, or a division by zero"
+        )
 
     # Multinomial logistic regression.
 
@@ -380,10 +392,10 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
     One whose predictions of an example depend on the others of a batch is noted.
 
     Raises:
-        InputError: the network fails on inputs of this shape, or has other outputs than K numbers,
+        InputError: The network fails on inputs of this shape, or has other outputs than K numbers,
             or probabilities where logits are meant, or does not compute in the wanted dtype.
     """
-    dataset, name = task.dataset, config["model"]
+    dataset, name, kind = task.dataset, config["model"], task.likelihood.name
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.input_dtype)
     expected = (2, task.likelihood.num_outputs)
 
@@ -397,67 +409,35 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
     except InputError:
         raise
     except Exception as error:  # A network is a program, and may raise anything.
-        if isinstance(error, _OF_SHAPES) and not isinstance(error, _OF_TRACING):
-            raise InputError(
-                f"config.model={name!r} cannot take inputs of shape {dataset.input_shape}: it "
-                f"failed {in_own_code(error)}; {_likely_cause(dataset.input_shape)}"
-            ) from error
-        cause = "an error in the network's code"
-        if type(error).__name__ in ("InvalidRngError", "ModifyScopeVariableError"):  # Flax's.
-            cause = (
-                "predictions draw no noise and move no statistics: let its call take `train`, and "
-                "do so where that is True"
-            )
-        raise InputError(f"config.model={name!r} failed {in_own_code(error)}: {cause}") from error
-    if shape != expected:
-        several = task.likelihood.num_targets
-        remedy = f"let the last layer have as many units as the factory is given, {expected[1]}"
-        if len(shape) != 2:
-            remedy = "flatten each example, as by x.reshape((len(x), -1)), before the last layer"
         raise InputError(
-            f"config.model={name!r} maps 2 examples to {shape}; outputs of "
-            f"config.likelihood={task.likelihood.name!r}"
-            f"{f' of {several} targets' if several > 1 else ''} must be {expected}: {remedy}"
+            f"config.model={name!r} failed {in_own_code(error)} on inputs of shape "
+            f"{dataset.input_shape}: examples are vectors [F], for networks such as 'mlp', or "
+            "images [H, W, C], channels last; noise and moving statistics are for `train` alone"
+        ) from error
+    if shape != expected:
+        raise InputError(
+            f"config.model={name!r} maps 2 examples to {shape}; outputs of config.likelihood="
+            f"{kind!r} must be {expected}: flatten each example, as by x.reshape((len(x), -1)), "
+            f"and let the last layer have as many units as the factory is given, {expected[1]}"
         )
-    _check_values(task, config)
-
-
-def _check_values(task: Supervised, config: Mapping[str, Any]) -> None:
-    """Refuses, or notes, a network by what it makes of a few examples."""
-    shape, name = task.dataset.input_shape, config["model"]
     if pytrees.size(task.params_shapes()) > _MAX_COMPUTED:
         return
-    call = facts.Called(task.network, shape)  # It is compiled once.
+    call = facts.Called(task.network, dataset.input_shape)  # It is compiled once.
     if facts.mixes_examples(call):
         note(
             f"The network {name!r} mixes the examples of a batch, also where it predicts: what it "
-            "says of one depends on those beside it, and on the number of devices. Let each layer "
-            "leave the first axis alone; nn.BatchNorm normalises by statistics of training."
+            "says of one depends on the others, and on the number of devices. Let each layer leave "
+            "the first axis alone; nn.BatchNorm normalises by statistics of training."
         )
-    if not task.likelihood.takes_logits:
-        return
-    if activation := facts.last_activation(call):
+    activation = facts.last_activation(call) if task.likelihood.takes_logits else ""
+    if activation:
         raise InputError(
-            f"config.model={name!r} ends in a {activation}, and config.likelihood="
-            f"{task.likelihood.name!r} takes logits, to which it applies its own: leave the "
-            f"{activation} out"
+            f"config.model={name!r} ends in a {activation}, and config.likelihood={kind!r} takes "
+            f"logits, to which it applies its own: leave the {activation} out"
         )
 
 
 _MAX_COMPUTED = 1 << 26
 """Parameters, above which a network is not computed before training."""
-_OF_SHAPES = (TypeError, ValueError, ArithmeticError, LookupError)
-_OF_TRACING = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
-"""What a network raises whose inputs may be of a wrong shape; a TypeError that has other causes."""
-
-
-def _likely_cause(shape: tuple[int, ...]) -> str:
-    """Why a network may fail on examples of a shape, in words."""
-    if len(shape) == 1:
-        return "these are feature vectors [N, F], which networks of images do not take: try 'mlp'"
-    if shape[0] in (1, 3, 4) and shape[-1] > 4:
-        return "channels seem to be first: networks and data have them last, [N, H, W, C]"
-    return (
-        "images are [N, H, W, C], channels last; those too small for a network's pooling, or of "
-        "another size than it was written for, go to 'mlp'"
-    )
+_NUM_TRIED = 256
+"""Training examples on which a fresh network is tried when members have failed."""

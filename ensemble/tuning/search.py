@@ -29,7 +29,7 @@ from ensemble.report.sections import grid
 from ensemble.run.progress import duration
 from ensemble.run.result import TrainResult
 from ensemble.selection import HELD_OUT, select_into
-from ensemble.storage.held_out import read_held_out
+from ensemble.storage.predictions import read_held_out
 from ensemble.storage.trials import SEARCH
 from ensemble.storage.workdir import Workdir
 from ensemble.tuning.halving import DEFAULT_MODEL, Proposal, proposals
@@ -200,7 +200,7 @@ def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
         ],
     }
     report["search"] = content
-    trials.out.write_report(report)
+    trials.out.manifest.write(trials.out.report, report)
     for line in _remarks(content):
         note(line)
     predictor = restore(trials.out).predictor(table.config.get("num_devices"))

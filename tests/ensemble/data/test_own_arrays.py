@@ -255,7 +255,7 @@ def forged(file):
 SPOILED = {
     "no inputs": (lambda f: f.unlink(), "has the arrays labels; expected are"),
     "empty": (lambda f: f.write_bytes(b""), "inputs.npy is damaged"),
-    "text": (lambda f: f.write_text("1, 2"), "is damaged .*not an array"),
+    "text": (lambda f: f.write_text("1, 2"), "is damaged .*magic string"),
     "cut": (cut, "is damaged .*greater than file size"),
     "forged": (forged, "inputs.npy is damaged"),
     "a folder": (lambda f: (f.parent / "x.npy").mkdir(), "x.npy is damaged .*directory"),

@@ -175,7 +175,7 @@ def read_all(directory):
 def test_draws_that_a_kill_left_without_an_entry_are_taken_again(tmp_path):
     directory = epath.Path(tmp_path) / "draws"
     append_all(directory)
-    Manifest(directory.parent).forget("draws/000000006.npz")
+    Manifest(directory.parent)._change({"draws/000000006.npz": None})
     draws = Draws(directory)
     assert draws.end == 6
     draws.truncate(6)

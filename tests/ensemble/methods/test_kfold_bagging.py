@@ -13,7 +13,7 @@ from ensemble.likelihoods.numbers import Gaussian
 from ensemble.methods import kfold_bagging
 from ensemble.methods.folds import Folds, make_folds
 from ensemble.methods.kfold_bagging import HeldPredictions, fitted_factor
-from ensemble.storage.held_out import read_held_out
+from ensemble.storage.predictions import read_held_out
 from ensemble.storage.workdir import Workdir
 
 QUIET = {"show_progress": False}

@@ -131,7 +131,7 @@ def test_networks_that_do_not_fit_the_data_are_one_line(blobs):
             return nn.Dense(self.num_classes + 1)(x)
 
     for name, line in [
-        ("cnn", "cannot take inputs of shape"),
+        ("cnn", "on inputs of shape"),
         (Wide, r"outputs .* must be \(2, 3\)"),
     ]:
         with pytest.raises(InputError, match=line):

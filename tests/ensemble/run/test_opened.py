@@ -17,8 +17,7 @@ def test_a_disk_that_is_full_when_checkpoints_are_opened_is_one_line(tmp_path, m
     monkeypatch.setattr(opened, "Checkpointer", refuse)
     config = validated({"num_epochs": 1})
     with (
-        opened.opened(config, str(tmp_path / "run"), False) as where,
         pytest.raises(InputError, match="free space"),
-        opened.open_checkpoints(where),
+        opened.opened(config, str(tmp_path / "run"), False),
     ):
         pass

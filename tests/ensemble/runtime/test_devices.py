@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ensemble.runtime.devices import DATA, ENSEMBLE, Devices, unrolled
+from ensemble.runtime.devices import Devices, unrolled
+from ensemble.sharding.mesh import DATA, ENSEMBLE
 
 ALL = jax.devices()
 

@@ -11,7 +11,7 @@ from run_parts import Silent, stored
 from ensemble.runtime.algorithm import Algorithm, Between, Info, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
-from ensemble.runtime.loop import Loop, Pace, Periods, Saved
+from ensemble.runtime.loop import Loop, Pace, Periods
 from ensemble.runtime.rows import Rows
 from ensemble.runtime.status import Status
 
@@ -80,7 +80,8 @@ def test_a_checkpoint_between_two_lines_holds_their_rows():
     for rows in (straight, broken):
         part(rows, 2, 2, kept=True)
         part(rows, 4, 1, kept=False)
-    rows = Rows.restored(broken.first, broken.end, broken.saved())
+    rows = Rows(broken.first)
+    rows.append(broken.end - broken.first, **broken.saved())
     for one in (straight, rows):
         part(one, 5, 2, kept=True)
     found, expected = rows.take(), straight.take()
@@ -97,7 +98,7 @@ def test_what_is_kept_is_the_state_after_its_step(number):
     first = np.concatenate([one.scalars["first"] for one in noted.periods])
     assert first.shape == (11, MEMBERS)
     steps = [step for step in range(11) if (step + 1) % number == 0]
-    kept = np.concatenate([one.kept["x"] for one in noted.periods if one.kept is not None])
+    kept = np.concatenate([one.kept["x"] for one in noted.periods if one.kept])
     np.testing.assert_array_equal(kept[:, :, 0, 0], first[steps])
 
 
@@ -109,7 +110,7 @@ def test_a_run_goes_on_from_a_checkpoint_on_other_devices(length):
     assert saved["state/x"].shape == (MEMBERS, 4)
     assert not any("nothing" in name for name in saved)
     again = loop_on(8, algorithm)
-    again.restore(Saved(5, again.programs.restored(saved, None), None, Rows(5)))
+    again.restore(5, saved, None, Rows(5))
     again.go()
     np.testing.assert_array_equal(positions(again), positions(straight))
 

@@ -156,7 +156,7 @@ def test_processes_of_unequal_devices_are_refused():
     statuses, outputs = run_tasks(TELL, devices=(1, 2))
     assert statuses == [2, 2]
     assert outputs[0] == outputs[1]
-    assert outputs[0][0].startswith("the processes have 1, 2 devices")
+    assert outputs[0][0].startswith("the numbers of devices of process 1 are not")
 
 
 @pytest.mark.check

@@ -73,7 +73,7 @@ def test_what_is_written_survives_a_power_cut(disk, tmp_path, write, read):
         assert read(again) == 9
 
 
-@pytest.mark.parametrize("write", ["write_together", "write_by"])
+@pytest.mark.parametrize("write", ["write_together", "write_file"])
 def test_content_and_names_are_flushed_in_this_order(tmp_path, monkeypatch, write):
     """As above, where nothing can be mounted."""
     path, flushed = epath.Path(tmp_path) / "a", []
@@ -82,8 +82,8 @@ def test_content_and_names_are_flushed_in_this_order(tmp_path, monkeypatch, writ
         flushed.append((os.fstat(number), path.exists()))
 
     monkeypatch.setattr(os, "fsync", flush)
-    if write == "write_by":
-        files.write_by(path, lambda file: file.write(b"some"))
+    if write == "write_file":
+        files.write_file(path, lambda file: file.write(b"some"))
     else:
         files.write_together({path: b"some"})
     (content, was_there), (folder, is_there) = flushed
@@ -114,31 +114,13 @@ def test_two_that_write_one_file_at_once_both_write_it_whole(tmp_path):
         assert path.read_text() == "of the other"
         file.write(b"second")
 
-    files.write_by(path, write)
+    files.write_file(path, write)
     assert path.read_text() == "first second"
     assert os.listdir(tmp_path) == ["a"]
 
 
 def test_what_killed_writers_have_left_is_removed(tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    for left in (".a.part", ".a.0123abcd.part", ".b.part"):
-        (tmp_path / left).write_text("of a kill")
-    (tmp_path / ".a.ffffffff.part").symlink_to(tmp_path / "mine")
-    files.write_file(epath.Path(tmp_path) / "a", "some")
-    assert sorted(os.listdir(tmp_path)) == [".b.part", "a", "mine"]
-    assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_a_part_that_is_removed_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
-    real, removed = files.fcntl.flock, []
-
-    def lock(file, how):
-        if not removed:
-            removed.extend(tmp_path.glob(".a.*.part"))
-            removed[0].unlink()
-        real(file, how)
-
-    monkeypatch.setattr(files.fcntl, "flock", lock)
-    files.write_file(epath.Path(tmp_path) / "a", "some")
-    assert (tmp_path / "a").read_text() == "some"
-    assert os.listdir(tmp_path) == ["a"]
+    for name in ("a", ".a", ".a.0123abcd.part"):
+        (tmp_path / name).write_text("of a kill")
+    files.remove_unfinished(epath.Path(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == [".a", "a"]

@@ -9,7 +9,7 @@ from run_parts import identity_of
 
 import ensemble
 from ensemble import InputError
-from ensemble.storage import identity
+from ensemble.storage import workdir
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def test_a_workdir_that_is_copied_stays_whole(run, blobs):
     ("name", "value"), [("jax_enable_x64", True), ("jax_default_prng_impl", "rbg")]
 )
 def test_a_run_goes_on_only_where_jax_computes_the_same(run, blobs, name, value, monkeypatch):
-    monkeypatch.setattr(identity, "flags", lambda: {**FLAGS, name: value})
-    with pytest.raises(InputError, match=rf"began with {name.upper()}=.* \(now {value}\)"):
+    monkeypatch.setattr(workdir, "flags", lambda: {**FLAGS, name: value})
+    with pytest.raises(InputError, match=rf"{name.upper()}: .* -> {value}, which changes numbers"):
         ensemble.train(small_config(), data=blobs, workdir=str(run), show_progress=False)
     assert ensemble.load(run).description == "4 members"  # Which draws no number.
 
 
-FLAGS = identity.flags()
+FLAGS = workdir.flags()
 
 
 def test_an_export_says_which_run_it_is_of(blobs_run):

@@ -22,9 +22,12 @@ def test_paths_are_expanded_and_need_not_exist(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("x://y/z", r"--out=x://y/z begins with no known kind of store; write a local path, or gs"),
-        ("caf\udce9", r"--out=caf\\udce9 is no UTF-8, as checkpoints need it; choose another name"),
-        ("~no_such_user/x", r"--out=~no_such_user/x is of a user who is not known here; write"),
+        ("x://y/z", r"--out=x://y/z cannot be used: no such kind of store; write a local path in"),
+        (
+            "caf\udce9",
+            r"--out='caf\\udce9' cannot be used: 'utf-8' codec .*; write a local",
+        ),
+        ("~no_such_user/x", r"--out=~no_such_user/x cannot be used: there is no such user; write"),
     ],
 )
 def test_what_is_no_path_is_one_line(path, line, tmp_path, monkeypatch):
@@ -39,7 +42,7 @@ def test_what_is_no_path_is_one_line(path, line, tmp_path, monkeypatch):
     )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"evaluate.py: --out={ascii(path)[1:-1]} ")
+    assert done.stderr.startswith("evaluate.py: --out=")
     assert list(tmp_path.iterdir()) == []
 
 

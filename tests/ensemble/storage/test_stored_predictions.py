@@ -50,9 +50,9 @@ def test_what_is_missing_or_unfinished_or_damaged_is_refused(work):
 
 def test_predictions_are_mapped_and_checked(work):
     path = work.path / "some.npz"
-    write_predictive(path, THREE, source="here")
-    found, entries = read_predictive(path, LIKELIHOOD)
-    assert str(entries["source"]) == "here"
+    write_predictive(path, THREE, "here")
+    found, source = read_predictive(path, LIKELIHOOD)
+    assert source == "here"
     assert isinstance(found.arrays["loc"].base, np.memmap)
     content = bytearray(path.read_bytes())
     content[content.index(ARRAYS["loc"][3, 1].tobytes())] ^= 1

@@ -146,9 +146,9 @@ def test_a_network_that_does_not_fit_is_refused(dataset):
     message = (
         r"'small_runs:Tiny' maps 2 examples to \(2, 4\); outputs of config.likelihood='categorical'"
     )
-    with pytest.raises(InputError, match=message + r" must be \(2, 3\): let the last"):
+    with pytest.raises(InputError, match=message + r" must be \(2, 3\): flatten each"):
         check_network(task, {"model": "small_runs:Tiny"})
-    with pytest.raises(InputError, match=r"'cnn' cannot take inputs of shape \(6,\)"):
+    with pytest.raises(InputError, match=r"'cnn' failed .* on inputs of shape \(6,\)"):
         check_network(classification(dataset, networks.create("cnn", 3)), {"model": "cnn"})
 
 
@@ -177,7 +177,6 @@ class Mine(nn.Module):
 def test_an_error_in_the_code_of_a_network_names_its_line(dataset, tmp_path, body, says):
     message = refusal_of(dataset, tmp_path, body)
     assert message.startswith(f"config.model='mine' failed at {tmp_path}/mine.py:9 ({says}")
-    assert message.endswith(": an error in the network's code")
 
 
 def refusal_of(dataset, folder, body):

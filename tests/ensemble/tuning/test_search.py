@@ -5,7 +5,7 @@ import pytest
 
 import ensemble
 from ensemble.selection import loss
-from ensemble.storage.held_out import read_held_out
+from ensemble.storage.predictions import read_held_out
 from ensemble.storage.workdir import Workdir
 from ensemble.tuning import search as module
 from ensemble.tuning.halving import proposals
