@@ -187,15 +187,15 @@ def _predicted(run: EvaluatedRun, one: OtherInputs, directory: epath.Path) -> Pr
         ) from None
     with write_errors(directory):  # Compressing them gains little.
         directory.mkdir(parents=True, exist_ok=True)
-        write_predictive(_path(directory, one), p, source=_digest(run, one))
+        write_predictive(_path(directory, one), p, _digest(run, one))
     return _read(run, one, directory) or p
 
 
 def _read(run: EvaluatedRun, one: OtherInputs, directory: epath.Path) -> Predictive | None:
     """Predictions kept earlier of the same inputs by the same members; None if there are none."""
     try:
-        found, entries = read_predictive(_path(directory, one), run.likelihood)
-        return found if str(entries["source"]) == _digest(run, one) else None
+        found, source = read_predictive(_path(directory, one), run.likelihood)
+        return found if source == _digest(run, one) else None
     except (OSError, ValueError, KeyError):
         return None
 
