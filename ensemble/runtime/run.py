@@ -223,7 +223,7 @@ class Run:
                     shapes.get("params", shapes), include_stats=False
                 )
                 logger.info("Parameters of a %s:\n%s", self.report.noun, overview)
-            if not loop.go(until):
+            if not loop.go(until) and (self.others_live or not where.stop.finishes()):
                 self.checkpointer.wait()
                 processes.wait_for_all("interrupted")
                 at = f"interrupted at step {loop.step} of {self.goal}, after a checkpoint"

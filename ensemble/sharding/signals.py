@@ -47,16 +47,28 @@ class Stop:
         is_settled: whether the loop is about to save and end: nobody else needs to.
         is_closed: whether the run has ended.
         is_kept: whether there is something to go on from.
+        ends_well: whether the run is to end with the result of its last step.
     """
 
     def __init__(self, outer: "Stop | None" = None) -> None:
         self.by_signal = self.is_settled = self.is_closed = self._is_noted = False
         self.is_kept = True
+        self.ends_well = False
         self._outer = outer
 
     def note(self) -> None:
         """Notes that the run is to stop."""
         self._is_noted = True
+
+    def finish(self) -> None:
+        """Asks the run to stop, and to end as if it had taken all its steps."""
+        self.ends_well = True
+        self.note()
+
+    def finishes(self) -> bool:
+        """Whether the run is to end as if it had taken all its steps."""
+        is_outer = self._outer is not None and self._outer.finishes()
+        return not self.by_signal and (self.ends_well or is_outer)
 
     def asked(self) -> bool:
         """Whether the run is to stop; of several processes, all ask alike and hear the same."""
@@ -119,7 +131,7 @@ def check() -> None:
         Interrupted: it is.
     """
     stop = _current.get()
-    if stop is not None and stop.asked():
+    if stop is not None and stop.asked() and not stop.finishes():
         stop.is_settled = True
         processes.wait_for_all("interrupted")
         raise Interrupted(stop.last_line())

@@ -64,7 +64,7 @@ def search(
     Args:
         data: As of `train`; None: `config.dataset` names it.
         time_limit: Seconds of the search, over all calls with this workdir; or a text such as `10m`
-            or `2h`. The first configuration is trained in any case.
+            or `2h`. The first configuration then ends with what it has learned.
         workdir: Directory of what is tried and of what was chosen, which `load` and `evaluate`
             take; None keeps nothing.
         config: Keys of all configurations, such as `likelihood` or `split_by`. Those left out are
@@ -241,12 +241,11 @@ def lines_of(report: Mapping[str, Any]) -> list[str]:
 
 def _remarks(search: Mapping[str, Any]) -> list[str]:
     """Lines about a time that was too short, or an interruption."""
-    first, limit = search["trials"][0]["seconds"], search["time_limit"]
-    lines = []
-    if len(search["trials"]) == 1 and first > limit:
+    first, lines = search["trials"][0], []
+    if first["details"].get("is_cut"):
         lines.append(
-            f"The first trial took {first:.0f} of {limit:g} seconds, so nothing else was tried. "
-            "Increase --time_limit."
+            f"The time was over in the first trial, after {first['seconds']:.0f} seconds. The same "
+            "call with a longer time resumes it."
         )
     if search["is_interrupted"]:
         lines.append("The search was interrupted. With a workdir the same call resumes it.")

@@ -92,7 +92,8 @@ class Trials:
             name: Name of its folder.
             settings: As of `Trial`.
             score: Scores the finished run.
-            must_end: If True, it does not end by the time, as the first trial of all.
+            must_end: If True, it does not end by the time. The first trial of all ends then with
+                the result of its last step, and with more time the same call resumes it.
 
         Returns:
             The trial; None: the time is over, and the same call with more time resumes it.
@@ -102,25 +103,31 @@ class Trials:
             Interrupted: SIGTERM or Ctrl-C.
         """
         table = self.table
-        if name in table.trials:
-            return table.trials[name]
-        left = self.limit - table.spent
+        known, left = table.trials.get(name), self.limit - table.spent
+        if known is not None and (left <= 0 or not known.details.get("is_cut")):
+            return known
+        is_first = not table.scored or known is not None
         shortest = min((one.seconds for one in table.scored), default=0.0)
-        if must_end or not table.scored:
-            left = math.inf
-        if left <= _LEAST_SHARE * shortest:
+        if not (must_end or is_first) and left <= _LEAST_SHARE * shortest:
             return None
+        if known is not None:
+            table.seconds = known.seconds, known.cpu_seconds
+            del table.trials[name]
         began, cpu, before = time.monotonic(), time.process_time(), table.seconds
         table.running = (name, time.time())
         if table.trials or self.folder(name).config.exists():  # There is something to resume.
             write_table(self.out, table)
         found: dict[str, Any] = {}
         try:
-            with _stop_after(left, self.stop), shown_with_the_result():
+            ask = self.stop.finish if is_first else self.stop.note
+            seconds = math.inf if must_end else max(left, 0.0)
+            with _call_after(seconds, ask), shown_with_the_result():
                 values, path = build(table.config, settings).values, self.folder(name).path
                 report = train(values, self.data, os.fspath(path), show_progress=self._shows).report
             self._check_fingerprint(str(report["dataset"]["fingerprint"]), name)
             found["score"], found["details"] = score(self.folder(name), report)
+            if self.stop.finishes():
+                found["details"] = {**found["details"], "is_cut": True}
             if not math.isfinite(found["score"]):
                 found = {"failure": "its score is infinite"}
         except (TrainingError, InputError, jax.errors.JaxRuntimeError, MemoryError) as error:
@@ -129,7 +136,7 @@ class Trials:
             self.check_same_data()  # Else they are others, or gone.
             found = {"failure": (str(error) or type(error).__name__).splitlines()[0]}
         except Interrupted:
-            if self.stop.by_signal or math.isinf(left):
+            if self.stop.by_signal or must_end or is_first:
                 raise
             return None
         finally:
@@ -230,12 +237,12 @@ def parse_seconds(text: float | str) -> float:
 
 
 @contextlib.contextmanager
-def _stop_after(seconds: float, stop: signals.Stop) -> Iterator[None]:
-    """Within it, what runs is asked to stop after so long."""
+def _call_after(seconds: float, function: Callable[[], None]) -> Iterator[None]:
+    """Within it, a function is called after so long."""
     if math.isinf(seconds):
         yield
         return
-    timer = threading.Timer(seconds, stop.note)
+    timer = threading.Timer(seconds, function)
     timer.daemon = True
     timer.start()
     try:

@@ -1,6 +1,9 @@
 """Trials: what is resumed, cut, failed and refused, and what a search proposes."""
 
+import contextlib
+import functools
 import json
+import math
 import time
 import types
 
@@ -19,6 +22,23 @@ from ensemble.tuning.trials import open_trials, parse_seconds
 CONFIG = {"method": "deep_ensemble", "num_devices": 1, "seed": 0}
 
 
+class Clock:
+    """Time that passes in trials alone, and what is to be called by then."""
+
+    def __init__(self):
+        self.now, self.alarm = 0.0, (math.inf, None)
+
+    @contextlib.contextmanager
+    def call_after(self, seconds, function):
+        self.alarm = self.now + seconds, function
+        yield
+
+    def sleep(self, seconds):
+        self.now += seconds
+        if self.now > self.alarm[0]:
+            self.alarm[1]()
+
+
 class Trained:
     """A run that `train` stands for: its report, and what it does meanwhile."""
 
@@ -26,8 +46,8 @@ class Trained:
         self.seconds, self.error = seconds, error
         self.report = {"dataset": {"fingerprint": fingerprint}}
 
-    def __call__(self, values, data, workdir, show_progress):
-        time.sleep(self.seconds)
+    def __call__(self, clock, values, data, workdir, show_progress):
+        clock.sleep(self.seconds)
         Workdir(workdir).path.mkdir(parents=True, exist_ok=True)
         if self.error is not None:
             raise self.error
@@ -37,17 +57,21 @@ class Trained:
 @pytest.fixture
 def attempt(tmp_path, monkeypatch):
     """Runs trials that take some steps, within a time; returns the table's trials."""
-    monkeypatch.setattr(
-        module, "build", lambda values, by_hand=(): types.SimpleNamespace(values={}, config=None)
-    )
+    built, clock = types.SimpleNamespace(values={}, config=None), Clock()
+    monkeypatch.setattr(module, "build", lambda values, by_hand=(): built)
     monkeypatch.setattr(module, "complete", lambda config, overrides, data: (data, config))
+    monkeypatch.setattr(module, "_call_after", clock.call_after)
+    fake = types.SimpleNamespace(
+        monotonic=lambda: clock.now, process_time=lambda: clock.now, time=time.time
+    )
+    monkeypatch.setattr(module, "time", fake)
 
     def attempt(*runs, limit=60, config=CONFIG, data="data"):
         source = types.SimpleNamespace(fingerprint=data)
         monkeypatch.setattr(module, "load_source", lambda config, given: source)
         with open_trials(SEARCH, config, None, limit, tmp_path / "out", False) as trials:
             for name, score, run in runs:
-                monkeypatch.setattr(module, "train", run)
+                monkeypatch.setattr(module, "train", functools.partial(run, clock))
                 if trials.run(name, {}, lambda out, report, score=score: (score, {})) is None:
                     break
             return trials.table
@@ -57,11 +81,11 @@ def attempt(tmp_path, monkeypatch):
 
 def test_trials_are_run_once_and_the_time_ends_them(attempt):
     never = Trained(error=AssertionError("it is there already"))
-    table = attempt(("a", 2.0, Trained(0.2)), ("b", 1.0, Trained()))
+    table = attempt(("a", 2.0, Trained(4)), ("b", 1.0, Trained(2)))
     assert [one.score for one in table.trials.values()] == [2.0, 1.0]
-    table = attempt(("a", 0, never), ("b", 0, never), ("c", 3.0, Trained(0.3)), limit=0.4)
-    assert [*table.trials] == ["a", "b", "c"], "half of the shortest trial is left"
-    table = attempt(("a", 0, never), ("d", 0, never), limit=0.4)
+    table = attempt(("a", 0, never), ("b", 0, never), ("c", 3.0, Trained(2)), limit=7.5)
+    assert [*table.trials] == ["a", "b", "c"], "more than half of the shortest trial was left"
+    table = attempt(("a", 0, never), ("d", 0, never), limit=9)
     assert [*table.trials] == ["a", "b", "c"]
 
 
@@ -76,11 +100,20 @@ def test_what_fails_is_a_row_and_bad_input_of_the_first_trial_an_error(attempt, 
 
 
 def test_a_cut_trial_is_no_row_and_its_time_counts(attempt):
-    table = attempt(("a", 1.0, Trained(0.1)), ("b", 1.0, Trained(0.2, Interrupted("cut"))))
+    table = attempt(("a", 1.0, Trained(1)), ("b", 1.0, Trained(2, Interrupted("cut"))))
     assert [*table.trials] == ["a"]
-    assert table.spent > 0.3
-    table = attempt(("b", 1.0, Trained(0.1)))
-    assert table.trials["b"].seconds > 0.3
+    assert table.spent == 3
+    table = attempt(("b", 1.0, Trained(1)))
+    assert table.trials["b"].seconds == 3
+
+
+def test_the_first_trial_ends_well_and_is_resumed_with_more_time(attempt):
+    table = attempt(("a", 1.0, Trained(3)), ("b", 1.0, Trained()), limit=1)
+    assert [*table.trials] == ["a"]
+    assert table.trials["a"].details["is_cut"]
+    table = attempt(("a", 0.5, Trained(1)))
+    assert table.trials["a"].seconds == 4
+    assert (table.trials["a"].score, table.trials["a"].details) == (0.5, {})
 
 
 def test_a_killed_process_forgets_no_more_than_since_its_last_line_of_metrics(attempt, tmp_path):
