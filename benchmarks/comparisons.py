@@ -482,25 +482,16 @@ def rwm(num_samples: int = 10**9) -> Comparison:
     """
     our_chains, peer_chains = 16_384, 10_000
     ours, peers = num_samples // our_chains // 2 * 2, num_samples // 10 // peer_chains
-    sizes = dict.fromkeys(("ours", "ours_256", "ours_untuned"), (our_chains, ours))
-    sizes |= dict.fromkeys(("ours_correlated", "density_alone"), (our_chains, ours // 40 * 2))
+    sizes = {"ours": (our_chains, ours)}
     sizes |= dict.fromkeys(("scan", "jax", "blackjax"), (peer_chains, peers))
     sizes["numpy"] = (peer_chains, max(peers // 10, 2))
     named = {"scan": "lax.scan", "jax": "published JAX", "blackjax": "BlackJAX", "numpy": "NumPy"}
-    lines, rate = [], "millions/seconds"
-    for name, setting in (("ours", "512-bit vectors if there are"), ("ours_256", "XLA's default")):
-        lines.append(Line("a billion samples", setting, "s", name, "seconds/billions"))
-        for peer, shown in named.items():
-            lines.append(Line("mixture", setting, "M/s", name, rate, peer, shown))
-    for measure, setting, key, one, other, shown in (
-        ("mixture", "with compilation", "millions/first_seconds", "ours", "jax", "published"),
-        (
-            "normal of 10 dimensions", "tuned", rate, "ours_correlated", "density_alone",
-            "its log density alone",
-        ),
-        ("effective samples", "tuned", "million_ess/seconds", "ours", "ours_untuned", "scale .1"),
-    ):  # fmt: skip
-        lines.append(Line(measure, setting, "M/s", one, key, other, shown))
+    rate, wide = "millions/seconds", "512-bit vectors if there are"
+    lines = [Line("a billion samples", wide, "s", "ours", "seconds/billions")]
+    for peer, shown in named.items():
+        lines.append(Line("mixture", wide, "M/s", "ours", rate, peer, shown))
+    first = "millions/first_seconds"
+    lines.append(Line("mixture", "with compilation", "M/s", "ours", first, "jax", "published"))
     return Comparison(
         {name: ("ours", "rwm_peers.py", name, *map(str, size)) for name, size in sizes.items()},
         tuple(lines),
@@ -518,8 +509,7 @@ def check_moments(results: Results) -> float:
     """
     errors = [
         abs(run[name] - exact) / run[f"mcse_{name}"]
-        for contestant in ("ours", "ours_256")
-        for run in results.get(contestant, ())
+        for run in results.get("ours", ())
         for name, exact in (("mean", MEAN), ("variance", VARIANCE))
     ]
     if not max(errors, default=0.0) < MAX_ERRORS:

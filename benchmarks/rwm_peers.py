@@ -5,11 +5,8 @@
 NUM_SAMPLES are draws of each chain. The samplers; the peers have the published scale of .1, which
 makes no difference to their speed:
 
-- ours, ours_256: `Walker` of tuned scale, with vectors as wide as the CPU's and as XLA's
-  default; `ours_untuned` has the scale .1;
-  `ours_8192` moves as many numbers at a time on accelerators too, as on CPUs;
-- ours_correlated: the same walk on a correlated normal in ten dimensions; density_alone: only its
-  log density, as often, of as many positions at a time as a device has in its cache;
+- ours: `Walker` of tuned scale; `ours_8192` moves as many numbers at a time on accelerators too, as
+  on CPUs;
 - numpy, jax: the published generators, their log density and their one key included;
 - scan: the plain way, of sound keys: `lax.scan` of a step, sums of x and x^2 beside it;
 - blackjax: its `additive_step_random_walk`, `vmap` over chains in a `lax.scan`, the same sums.
@@ -24,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-SCALE = 0.1
+SCALE, NUM_WARMUP = 0.1, 960
 
 
 def seconds_of(run: Callable[[], Any]) -> float:
@@ -39,14 +36,7 @@ def time_twice(run: Callable[[], Any]) -> dict[str, float]:
     return {"first_seconds": seconds_of(run), "seconds": seconds_of(run)}
 
 
-def ours(
-    num_chains: int,
-    num_samples: int,
-    is_wide: bool = True,
-    accelerator_lanes: int = 0,
-    num_warmup: int = 960,
-    density: str = "gaussian_mixture",
-) -> dict[str, float]:
+def ours(num_chains: int, num_samples: int, accelerator_lanes: int = 0) -> dict[str, float]:
     """This project's walk; moments, quantiles and R-hat are within the time."""
     from ensemble.sharding import startup
 
@@ -59,14 +49,12 @@ def ours(
     from ensemble.runtime.algorithm import Start
     from ensemble.runtime.devices import Devices
 
-    if not is_wide:
-        walker.compiler_options = lambda platform: {}
     walker.ACCELERATOR_LANES = accelerator_lanes or walker.ACCELERATOR_LANES
-    sampler = {"num_warmup": num_warmup, "step_size": SCALE, "mass_matrix": "identity"}
+    sampler = {"num_warmup": NUM_WARMUP, "step_size": SCALE, "mass_matrix": "identity"}
     config = ml_collections.ConfigDict({"seed": 0, "num_chains": num_chains, "sampler": sampler})
     devices = jax.devices()
     placed = Devices(1, devices, groups=len(devices))
-    walk = walker.Walker(config, getattr(densities, density.upper()), placed)
+    walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
     members: Any = None
     found: dict[str, float] = {}
 
@@ -75,49 +63,13 @@ def ours(
         members = members or walk.start(Start())
         members, _ = walk.advance(members, None, first, num_samples)
         host, num_draws = walk.to_host(members.state), first + num_samples
-        summary = summarise(host, num_draws, num_warmup, walk.num_superchains)
+        summary = summarise(host, num_draws, NUM_WARMUP, walk.num_superchains)
         names = ("mean", "mcse_mean", "variance", "mcse_variance", "ess", "rhat", "nested_rhat")
         found.update({name: float(summary[name][0]) for name in names})
-        found["ess"] *= num_samples / num_draws  # Those of one run, as of its seconds.
         found["acceptance"] = float(host.chains.accepted.mean() / num_draws)
 
     first_seconds = seconds_of(lambda: run(0))  # Compiles, and warms up.
     return {"first_seconds": first_seconds, "seconds": seconds_of(lambda: run(num_samples))} | found
-
-
-def density_alone(num_chains: int, num_samples: int) -> dict[str, float]:
-    """What the log density of `ours_correlated` takes by itself."""
-    from ensemble.sharding import startup
-
-    startup.configure()
-    import jax
-    import jax.numpy as jnp
-    from jax.sharding import PartitionSpec
-
-    from ensemble.random_walk import densities
-    from ensemble.random_walk.block_kernel import compiler_options
-    from ensemble.random_walk.walker import CPU_LANES
-    from ensemble.runtime.devices import Devices
-    from ensemble.sharding.mesh import ENSEMBLE
-
-    density, devices = densities.CORRELATED_GAUSSIAN, jax.devices()
-    mesh, spec = Devices(1, devices, groups=len(devices)).mesh, PartitionSpec(ENSEMBLE)
-    lanes = CPU_LANES // density.num_dims // 16 * 16
-    num_blocks = -(-num_chains // (lanes * len(devices)))
-
-    def evaluate(positions, _):
-        # The next positions depend on it, so that none is left out.
-        return positions + 1e-30 * density.logdensity_fn(positions)[:, None], None
-
-    def evaluate_often(positions):
-        return jax.lax.scan(evaluate, positions, length=num_samples * num_blocks)[0]
-
-    run = jax.jit(
-        jax.shard_map(evaluate_often, mesh=mesh, in_specs=spec, out_specs=spec),
-        compiler_options=compiler_options(devices[0].platform),
-    )
-    positions = jnp.ones((len(devices) * lanes, density.num_dims))
-    return time_twice(lambda: jax.block_until_ready(run(positions)))
 
 
 def numpy(num_chains: int, num_samples: int) -> dict[str, float]:
@@ -260,11 +212,7 @@ def blackjax_scan(num_chains: int, num_samples: int) -> dict[str, float]:
 
 SAMPLERS: dict[str, Callable[..., dict[str, float]]] = {
     "ours": ours,
-    "ours_256": functools.partial(ours, is_wide=False),
     "ours_8192": functools.partial(ours, accelerator_lanes=8192),
-    "ours_untuned": functools.partial(ours, num_warmup=0),
-    "ours_correlated": functools.partial(ours, density="correlated_gaussian"),
-    "density_alone": density_alone,
     "numpy": numpy,
     "jax": published_jax,
     "scan": plain_scan,
@@ -276,4 +224,4 @@ if __name__ == "__main__":
     found = SAMPLERS[name](num_chains, num_samples)
     millions = num_chains * num_samples / 1e6
     found |= {"millions": millions, "billions": millions / 1e3}
-    print(json.dumps(found | {"million_ess": found.get("ess", 0) / 1e6}))
+    print(json.dumps(found))

@@ -87,8 +87,8 @@ class WalkReport(Report):
         scalars |= {"invalid": found["num_invalid"], "stuck": found["num_stuck"]}
         moments = {name: found[name] for name in _MOMENTS}
         moments |= {f"quantile_{share}": one for share, one in found["quantiles"].items()}
-        for d in range(min(len(found["mean"]), _MAX_SHOWN)):
-            scalars |= {f"{name}_{d:02d}": values[d] for name, values in moments.items()}
+        for name, values in moments.items():
+            scalars |= {f"{name}_{d:02d}": one for d, one in enumerate(values[:_MAX_SHOWN])}
         return {
             f"posterior/{name}": float(value)
             for name, value in scalars.items()
@@ -131,15 +131,12 @@ class WalkReport(Report):
         config, num_draws = self.config, run.loop.step
         num_samples, rate = num_draws * config.num_chains, timing["member_examples_per_second"]
         ess_min = float(np.min(summary["ess"]))
-        accepted, invalid = (
-            int(one.sum(dtype=np.int64)) for one in (host.chains.accepted, host.chains.invalid)
-        )
         section = {
             "rhat_max": float(np.max(summary["rhat"])),  # NaN is worse than any number.
             "nested_rhat_max": float(np.max(summary["nested_rhat"])),
             "ess_min": ess_min,
-            "accept": accepted / (num_samples or math.nan),
-            "num_invalid": invalid,
+            "accept": int(host.chains.accepted.sum()) / num_samples,
+            "num_invalid": int(host.chains.invalid.sum()),
             "num_stuck": int(np.isneginf(host.chains.log_density).sum()),
             "num_warmup": config.sampler.num_warmup,
             "num_samples": num_draws,

@@ -156,7 +156,7 @@ def _drifts(halves: np.ndarray, mean: np.ndarray, num_superchains: int) -> np.nd
     )
 
 
-def _split_rhat(halves: np.ndarray, num_draws: np.float64) -> np.ndarray:
+def _split_rhat(halves: np.ndarray, num_draws: float) -> np.ndarray:
     """Compares the first and the second half, of so many draws each, of all chains; NaN of none."""
     firsts, squares = halves.reshape(2, -1, halves.shape[-1])
     within = _within(firsts, squares, num_draws).mean(axis=0)
@@ -164,7 +164,7 @@ def _split_rhat(halves: np.ndarray, num_draws: np.float64) -> np.ndarray:
     return np.sqrt((num_draws - 1) / num_draws + between / within)
 
 
-def _within(firsts: np.ndarray, squares: np.ndarray, num_draws: int) -> np.ndarray:
+def _within(firsts: np.ndarray, squares: np.ndarray, num_draws: float) -> np.ndarray:
     """Variances within chains from sums [C, D] over N draws."""
     return (squares - firsts**2 / num_draws) / (num_draws - 1)
 
