@@ -134,7 +134,7 @@ def test_a_gap_is_named(directory, name, gap):
 def test_the_disk_holds_whole_chunks_only(tmp_path, monkeypatch):
     directory = epath.Path(tmp_path) / "draws"
     draws = append_all(directory)
-    monkeypatch.setattr(type(directory), "replace", fail)
+    monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="No space"):
         draws.append(16, 18, scalars(16, 18), positions([16]), [16])
     assert draws.end == 16

@@ -87,7 +87,7 @@ class TwoOutputs(nn.Module):
 def test_more_targets_than_outputs_are_refused():
     targets = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
     data = {"inputs": targets, "targets": targets}
-    with pytest.raises(InputError, match=r"'gaussian'.*3 targets.*\(2, 6\)"):
+    with pytest.raises(InputError, match=r"'gaussian'.*\(2, 6\)"):
         ensemble.train(small_config(model=TwoOutputs), data=data, show_progress=False)
 
 
