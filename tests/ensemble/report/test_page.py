@@ -23,7 +23,9 @@ class Parsed(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.tags, self.attributes = [], [], []
+        self.open = []
+        self.tags = []
+        self.attributes = []
         self.feed(text)
         assert not self.open
 
