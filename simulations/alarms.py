@@ -168,6 +168,7 @@ LEVELS = {"calibration_by_level": 0.01, "pit": 0.01, "confident_errors": 0.01}
 """The share of false findings that rules claim to keep below; of others 5%."""
 NOT_SIMULATED = {
     "quality": "describes, and claims nothing",
+    "failed_members": "counts",
     "impossible": "counts",
     "requested_rules": "only if asked for: simulations.chains",
     "guarantee": "of a calibration split: simulations.chains",

@@ -119,7 +119,13 @@ def evaluate(
             **predicted,
         )
         logger.info("Scoring %d %ss on %d examples.", p.num_members, run.noun, len(y))
-        content = {**about, **evaluation.json(), "environment": _environment()}
+        environment = {
+            "evaluated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        }
+        content = {**about, **evaluation.json(), "environment": environment}
         files = {"report.html": page.render(evaluation), "report.json": to_json(content)}
         with other_inputs.write_errors(directory):
             write_together({directory / name: one for name, one in files.items()})
@@ -156,20 +162,16 @@ def _others(
 
 def _check_comparable(run: EvaluatedRun, other: EvaluatedRun) -> None:
     """Refuses runs that predict other targets, or were tested on other examples."""
-    here = f"--compare={other.work.path}"
     ours, y, _ = run.test
     theirs, z, _ = other.test
-    if len({p.kind.replace("counts", "numbers") for p in (ours, theirs)}) > 1:
-        raise InputError(
-            f"{here} predicts {theirs.kind}, {run.work.path} {ours.kind}; compare classes with "
-            "classes, and numbers with numbers"
-        )
+    kinds = {p.kind.replace("counts", "numbers") for p in (ours, theirs)}
     prints = {one.description.get("test_fingerprint") for one in (run, other)}
-    if len(prints) > 1 or not np.array_equal(y, z):
+    if len(kinds) > 1 or len(prints) > 1 or not np.array_equal(y, z):
         raise InputError(
-            f"{here} was tested on other examples of {other.description['name']} than "
-            f"{run.work.path} of {run.description['name']}; give both the same splits, or, where "
-            "splits are carved, the same config.seed"
+            f"--compare={other.work.path} predicts {theirs.kind} of {other.description['name']}, "
+            f"and {run.work.path} {ours.kind} of other test examples of {run.description['name']}; "
+            "compare classes with classes, and give both the same splits, or, where splits are "
+            "carved, the same config.seed"
         )
 
 
@@ -221,13 +223,4 @@ def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
         "dataset": run.description,
         "config": run.config,
         **kept,
-    }
-
-
-def _environment() -> Json:
-    return {
-        "evaluated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
     }

@@ -119,8 +119,8 @@ class Evaluation:
     split: str = "test"
 
     def __repr__(self) -> str:
-        lines, notes = as_lines(self.findings, self.about.get("notes", ()))
-        return "\n".join([*lines, *notes, "", self.table.text()])
+        lines = as_lines(self.findings, self.about.get("notes", ()))
+        return "\n".join([*lines, "", self.table.text()])
 
     def _repr_html_(self) -> str:
         from ensemble.report import page, svg  # Of notebooks alone.

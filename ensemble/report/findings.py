@@ -68,10 +68,10 @@ def find(e: Evaluation, codes: Collection[str] | None = None) -> list[Finding]:
     return found if codes is not None else [*found, *(e.chains or {}).get("said", ())]
 
 
-def as_lines(findings: Iterable[Finding], notes: Iterable[str]) -> tuple[list[str], list[str]]:
+def as_lines(findings: Iterable[Finding], notes: Iterable[str]) -> list[str]:
     """Texts of findings, warnings first, and of notes that are not among them."""
     lines = [one.text for one in warnings_first(findings)]
-    return lines, [f"Note: {one}" for one in notes if one not in lines]
+    return [*lines, *(f"Note: {one}" for one in notes if one not in lines)]
 
 
 def warnings_first(findings: Iterable[Finding]) -> list[Finding]:
@@ -257,6 +257,13 @@ def weak_class(e: Evaluation) -> Findings:
             ("warning", "Class {name!r} is found least often: {percent} of its examples."),
             bound=e.estimate("accuracy").value,
         )
+
+
+def failed_members(e: Evaluation) -> Findings:
+    """Members that are left out."""
+    for member, why in e.about.get("failed_members", {}).items():
+        text = f"{e.noun.capitalize()} {{member}} is left out: {{why}}."
+        yield _warning(text, member=member, why=why)
 
 
 # Can its uncertainty be trusted?
@@ -536,7 +543,17 @@ def several(e: Evaluation) -> Findings:
 
 
 SECTIONS: dict[str, tuple[Callable[[Evaluation], Findings], ...]] = {
-    "scores": (quality, gain, gain_nll, impossible, baseline, comparison, groups, several),
+    "scores": (
+        failed_members,
+        quality,
+        gain,
+        gain_nll,
+        impossible,
+        baseline,
+        comparison,
+        groups,
+        several,
+    ),
     "calibration": (calibration, calibration_by_level, pit, factor, conformal),
     "errors": (ranking, abstention, requested_rules, guarantee, weak_class, confident_errors),
     "members": (agreement, more_members, harmful_member),

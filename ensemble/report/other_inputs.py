@@ -98,8 +98,6 @@ def _inputs_of(run: EvaluatedRun, source: Source, name: str) -> list[OtherInputs
     if entry is None:
         known = ", ".join((*MADE, *KNOWN_DATASETS))
         raise InputError(f"{flag} is unknown; choose from {known}, or {NONE} alone")
-    if name.removeprefix("tfds:") == source.name.removeprefix("tfds:"):
-        raise InputError(f"{flag} is what the ensemble has learned; leave it out")
     if entry.kind_of_target:
         if source.table is None:
             raise InputError(

@@ -37,6 +37,8 @@ _WHY = {
 }
 """Sections by their identifier."""
 _MAX_TARGETS, _MAX_WORST, _MAX_COLUMNS, _MAX_CLASSES, _MAX_NAME = 4, 12, 12, 20, 24
+_OF_ALL = ("groups", "failed_members")
+"""Findings that several targets share."""
 _CSS = Path(__file__).with_name("page.css")
 
 
@@ -52,11 +54,6 @@ def render(e: Evaluation) -> str:
             body += "</section>"
     facts = "".join(f"<span>{escaped(one)}</span>" for one in e.about.get("facts", ()))
     warnings = [one for one in e.findings if one.level == "warning"]
-    for k, why in reversed(e.about.get("failed_members", {}).items()):
-        warnings.insert(
-            0,
-            Finding("failed_members", "warning", f"{e.noun.capitalize()} {k} is left out: {why}."),
-        )
     top = _list_of(warnings, e) or '<ul class="findings"><li class="good">No warnings.</li></ul>'
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -173,7 +170,7 @@ def _sections(e: Evaluation) -> list[tuple[str, str, str, str]]:
         said = _list_of(one for one in e.findings if _section_of(e, one.code) == id_)
         found.append((id_, id_.capitalize(), why, said + body))
     for d, (name, one) in enumerate([*e.targets.items()][:_MAX_TARGETS]):
-        body = _list_of(f for f in one.findings if f.code != "groups")
+        body = _list_of(f for f in one.findings if f.code not in _OF_ALL)
         body += _grid(charts.calibration(one)) + _errors(one, False)
         why = f"Target {d + 1} of {len(e.targets)}."
         found.insert(d + 1, (f"target-{d}", name, why, body))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.errors import shown
 from ensemble.report import charts
@@ -21,15 +22,22 @@ from ensemble.report.svg import Chart
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
-BLUE, ORANGE, GREY, DARK, LIGHT = "#0072B2", "#D55E00", "#8C8C8C", "#333333", "#E6E6E6"
-PALETTE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", GREY)
-_COLUMNS = 3
-_COLOURS = 64  # Of a PNG file.
+PALETTE = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
+)  # fmt: skip
 _COLOURS_OF = {
-    **dict.fromkeys(("ours", "whisker", "band"), BLUE),
-    **dict.fromkeys(("member", "single", "each"), GREY),
-    **{"ideal": DARK, "count": LIGHT, "weak": ORANGE},
+    "ours": "#0072B2",
+    "whisker": "#0072B2",
+    "band": "#0072B2",
+    "member": "#8C8C8C",
+    "single": "#8C8C8C",
+    "each": "#8C8C8C",
+    "ideal": "#333333",
+    "count": "#E6E6E6",
+    "weak": "#D55E00",
 }
+_COLUMNS = 3
+_NUM_COLOURS = 64  # Of a PNG file.
 _RC = str(Path(__file__).with_name("plots.mplstyle"))
 
 
@@ -41,7 +49,7 @@ def figures(e: Evaluation) -> dict[str, list[Chart]]:
     return found | ({"members": charts.sizes(e)} if e.test.num_members > 1 else {})
 
 
-def pixels(panels: Sequence[Chart]) -> np.ndarray:
+def pixels(panels: Sequence[Chart]) -> NDArray:
     """Draws charts beside and below each other.
 
     Args:
@@ -74,7 +82,7 @@ def png(panels: Sequence[Chart]) -> bytes:
     content = io.BytesIO()
     picture = Image.fromarray(pixels(panels))
     # A palette makes the file a quarter as large.
-    picture.quantize(_COLOURS, Image.Quantize.FASTOCTREE).save(content, "png", optimize=True)
+    picture.quantize(_NUM_COLOURS, Image.Quantize.FASTOCTREE).save(content, "png", optimize=True)
     return content.getvalue()
 
 
@@ -108,12 +116,9 @@ def _draw(axes: Any, chart: Chart) -> None:
             "linewidth": 2 if mark.kind in ("ours", "member") else 1,
             "linestyle": "--" if kind == "ideal" else "-",
         }
-        if mark.shape == "area":
-            axes.fill(mark.xs, mark.ys, **style | {"linewidth": 0})
-        elif mark.shape == "dots":
-            axes.plot(mark.xs, mark.ys, **style | {"linestyle": "", "marker": "o"})
-        else:
-            axes.plot(mark.xs, mark.ys, **style)
+        if mark.shape == "dots":
+            style |= {"linestyle": "", "marker": "o"}
+        (axes.fill if mark.shape == "area" else axes.plot)(mark.xs, mark.ys, **style)
     handles, names = axes.get_legend_handles_labels()
     entries = dict(zip(names, handles, strict=True))
     if len(entries) > 1:

@@ -210,7 +210,7 @@ def _known(rows: NDArray, flag: NDArray) -> NDArray:
 
 
 def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> Iterator[NDArray]:
-    """Shifts rows [N, F] of a table, as a pure function of the arguments.
+    """Shifts rows [N, F] of a table piece by piece, as a pure function of the arguments.
 
     Inputs of one column, as those of a category, are missing together. Noise is added to known
     numbers only.
@@ -223,14 +223,16 @@ def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> I
     """
     amount = TABLES[kind][severity - 1]
     rng = _rng(kind)
-    x = rows.astype(np.float64)
-    if kind == MISSING:
-        is_missing = rng.random((len(x), int(columns.column.max()) + 1)) < amount
-        x = np.where(is_missing[:, columns.column], columns.mean, x)
-    else:
-        moves = _known(rows, columns.flag) & columns.is_number
-        x = x + moves * amount * columns.deviation * rng.standard_normal(x.shape)
-    yield x.astype(rows.dtype)
+    for piece in _pieces(rows.shape):
+        some = rows[piece]
+        x = some.astype(np.float64)
+        if kind == MISSING:
+            is_missing = rng.random((len(x), int(columns.column.max()) + 1)) < amount
+            x = np.where(is_missing[:, columns.column], columns.mean, x)
+        else:
+            moves = _known(some, columns.flag) & columns.is_number
+            x = x + moves * amount * columns.deviation * rng.standard_normal(x.shape)
+        yield x.astype(rows.dtype)
 
 
 # Inputs unlike the training data.

@@ -79,15 +79,18 @@ class Table(NamedTuple):
 
     def json(self) -> Json:
         """`metrics` with intervals and members, `gain`, `single_draw` and `baselines`."""
-        found: Json = {"metrics": as_data(self.values("ensemble"))}
+        metrics = as_data(self.values("ensemble"))
         for name, members in self.members.items():
-            found["metrics"][name]["members"] = members
-        if gains := self.values("gain"):
-            found["gain"] = as_data(gains)
-        if draws := self.values("draw"):
-            found["single_draw"] = {name: one.value for name, one in draws.items()}
-        baselines = {one.title: as_data(one.values) for one in self.rows if one.kind == "baseline"}
-        return {**found, "baselines": baselines, "intervals_over": self.over}
+            metrics[name]["members"] = members
+        return {
+            "metrics": metrics,
+            "gain": as_data(self.values("gain")),
+            "single_draw": {name: one.value for name, one in self.values("draw").items()},
+            "baselines": {
+                one.title: as_data(one.values) for one in self.rows if one.kind == "baseline"
+            },
+            "intervals_over": self.over,
+        }
 
 
 def as_data(value: Any) -> Any:

@@ -100,9 +100,11 @@ def as_text(results: Results, evaluation: Evaluation | None) -> str:
         parts.insert(0, evaluation.table.text())
     elif "metrics" not in results and not any(one.stands_alone for one in sections):
         parts.insert(0, "There are no scores: every example was learned from.")
-    sentences = [section.sentence(results) for section in sections]
     findings = [Finding(**one) for one in results.get("findings", ())]
-    lines, notes = as_lines(findings, results.get("notes", ()))
-    chosen = results.get("cross_fitted", {}).get("summary")
-    blocks = ["\n".join(parts), *filter(None, sentences), "\n".join(lines)]
-    return "\n\n".join(filter(None, [*blocks, chosen or "", "\n".join(notes)]))
+    blocks = [
+        "\n".join(parts),
+        *(section.sentence(results) for section in sections),
+        results.get("cross_fitted", {}).get("summary"),
+        "\n".join(as_lines(findings, results.get("notes", ()))),
+    ]
+    return "\n\n".join(filter(None, blocks))

@@ -120,7 +120,8 @@ def test_few_errors_do_not_say_that_doubt_ranks_them():
 
 def test_a_rule_that_is_asked_for_is_told_or_refused():
     p, y = calibrated(num_rows=2000)
-    held, rule = calibrated(num_rows=2000), Rule.parse("max_error=0.3")
+    held = calibrated(num_rows=2000)
+    rule = Rule.parse("max_error=0.3")
     e = Evaluation(p, y, calibration=held, rules=[rule])
     (one,) = find(e, ["requested_rules"])
     assert one.text.startswith("By max_error=0.3 it answers")

@@ -51,7 +51,8 @@ def test_rotation_and_translation_are_those_of_scipy():
 
 def test_rows_are_shifted_column_by_column():
     rows = RNG.normal([0, 5, -2], [1, 10, 0.1], (500, 3)).astype(np.float32)
-    flag, number = np.full(3, -1), np.ones(3, bool)
+    flag = np.full(3, -1)
+    number = np.ones(3, bool)
     columns = shift.Columns(
         np.arange(3), number, flag, rows.mean(0), rows.std(0), rows.min(0), rows.max(0)
     )

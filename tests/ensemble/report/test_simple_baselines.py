@@ -18,12 +18,16 @@ class Rows:
     """Rows of three splits."""
 
     def __init__(self, inputs, targets, strata=None):
-        self.inputs, self.all_targets, self.all_strata = inputs, targets, strata
+        self.inputs = inputs
+        self.all_targets = targets
+        self.all_strata = strata
         self.sizes = {"train": 100, "validation": 20, "test": len(inputs) - 120}
         self.places = {
             "train": slice(0, 100), "validation": slice(100, 120), "test": slice(120, None)
         }  # fmt: skip
-        self.input_shape, self.input_dtype, self.name = inputs.shape[1:], inputs.dtype, "rows"
+        self.input_shape = inputs.shape[1:]
+        self.input_dtype = inputs.dtype
+        self.name = "rows"
 
     def targets(self, split):
         return self.all_targets[self.places[split]]
@@ -62,7 +66,8 @@ def test_the_last_value_is_that_of_the_row_before():
 @pytest.mark.parametrize("kind", ["gaussian", "quantiles", "poisson"])
 def test_baselines_are_of_the_ensemble_s_kind_where_they_can(kind):
     _, p, y = numbers(kind)
-    inputs, targets = RNG.normal(size=(320, 2)).astype(np.float32), np.concatenate([y[:120], y])
+    inputs = RNG.normal(size=(320, 2)).astype(np.float32)
+    targets = np.concatenate([y[:120], y])
     (found,) = baselines(p, Rows(inputs, targets), "test")
     assert list(found) == ["the training mean", "linear regression"]
     constant = found["the training mean"]
