@@ -67,9 +67,11 @@ class PosteriorReport(KeptReport):
         super().__init__(config, task, remedy)
         self.first = first
         self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
-        self.tracked_rows = None if self.split is None else tracked_examples(task.sizes[self.split])
-        scored = None if self.split is None else task.scored()
-        self.traced = () if scored is None else tuple(scored.likelihood.traced)
+        self.tracked_rows: np.ndarray | None = None
+        self.traced: tuple[str, ...] = ()
+        if self.split is not None and (scored := task.scored()) is not None:
+            self.tracked_rows = tracked_examples(task.sizes[self.split])
+            self.traced = tuple(scored.likelihood.traced)
         self._known: tuple[Any, Any] = None, None
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
@@ -130,7 +132,7 @@ class PosteriorReport(KeptReport):
 
         Args:
             run: Run of the chains.
-            rate: Examples that single chains have seen, per second.
+            rate: Passes of single chains over all examples, per second.
         """
         raise NotImplementedError
 
@@ -141,8 +143,13 @@ class PosteriorReport(KeptReport):
         if not processes.is_main():
             return {}
         self.predicted.note_fewer(run.draws)
-        posterior = self.posterior(run, timing["member_examples_per_second"])
+        posterior = self.posterior(run, self.passes_per_second(timing))
         return {"single_draw": single_draw, "posterior": posterior}
+
+    def passes_per_second(self, timing: Mapping[str, float | None]) -> float | None:
+        """Returns the passes of single chains over all examples, per second."""
+        rate = timing["member_examples_per_second"]
+        return rate and rate / self.task.num_train_examples
 
     def counted(self, run: Any) -> dict[str, np.ndarray]:
         """Returns scalars [C, T] of the draws that count, of the live chains."""
@@ -234,8 +241,7 @@ class ChainReport(PosteriorReport):
         if not processes.is_main():
             return {}
         self._results = task.results(run.draws, self.first, run.live)
-        number, rate = self._num_gradients(run.draws), timing["member_examples_per_second"]
-        rate = rate and rate / task.num_train_examples
+        number, rate = self._num_gradients(run.draws), self.passes_per_second(timing)
         return sections | self._results.sections(self.config, number, rate)
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
@@ -245,7 +251,7 @@ class ChainReport(PosteriorReport):
             self.diagnose(run),
             self.config,
             self._num_gradients(run.draws),
-            rate and rate / self.task.num_train_examples,
+            rate,
             self.split,
             self.traced,
             pytrees.size(self.task.params_shapes()),

@@ -20,6 +20,7 @@ from jax.scipy.stats import norm
 from ensemble import pytrees
 from ensemble.methods.kernels import Chain, DrawInfo, Sampler, Settings, follow
 from ensemble.methods.warmup import Adaptation, make_windows
+from ensemble.sharding.chainwise import with_own_gradient
 
 LogDensityFn = Callable[[Any], jax.Array]
 
@@ -88,8 +89,13 @@ def make(
     Every temperature has a warm-up of its own.
     """
     reference = reference or standard_normal
-    density, windows = _ladder_density(target, reference), make_windows(settings)
-    number = settings.num_replicas
+    number, windows = settings.num_replicas, make_windows(settings)
+
+    def value_and_grad(position: Any, beta: jax.Array) -> Any:
+        # Derived of the mixed value, a gradient would be NaN where the target's is, at beta = 0
+        # too, where the target does not count.
+        at = _place(position, target, reference)
+        return _mixed(beta, at.target, at.reference)
 
     def move(one: tuple[jax.Array, Place, jax.Array, Adaptation], t: jax.Array) -> Any:
         rng_key, at, beta, tuning = one
@@ -98,7 +104,7 @@ def make(
         metric = default_metric(1 / tuning.mass.inverse_mass_matrix)
         after, drawn = follow(
             settings,
-            lambda position: density(position, beta),
+            with_own_gradient(value_and_grad, beta),
             rng_key,
             before,
             windows.step_size(tuning, t),
@@ -177,29 +183,6 @@ def _mixed(beta: jax.Array, of_target: Any, of_reference: Any) -> Any:
         return jnp.where(beta > 0, beta * one + (1 - beta) * other, other)
 
     return jax.tree.map(mixed, of_target, of_reference)
-
-
-def _ladder_density(
-    target: LogDensityFn, reference: LogDensityFn
-) -> Callable[[Any, jax.Array], jax.Array]:
-    """The log density of the ladder, by position and beta.
-
-    Its gradient is mixed as it is: that of `_mixed` would be NaN where the target's is, at beta = 0
-    too, where the target does not count.
-    """
-
-    @jax.custom_vjp
-    def density(position: Any, beta: jax.Array) -> jax.Array:
-        mixed: jax.Array = _mixed(beta, target(position), reference(position))
-        return mixed
-
-    def forward(position: Any, beta: jax.Array) -> tuple[jax.Array, tuple[Any, jax.Array]]:
-        at = _place(position, target, reference)
-        value, grad = _mixed(beta, at.target, at.reference)
-        return value, (grad, jnp.zeros_like(beta))
-
-    density.defvjp(forward, lambda grads, scale: jax.tree.map(lambda leaf: scale * leaf, grads))
-    return density
 
 
 def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:

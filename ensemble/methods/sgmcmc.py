@@ -5,7 +5,7 @@ A chain is a member that descends with noise: the optimiser is a step of Langevi
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from ensemble import pytrees
 from ensemble.config.builtin import PRIOR
 from ensemble.draws.predictions import draw_scalars
 from ensemble.draws.store import LOG_DENSITY
-from ensemble.likelihoods.predictive import Arrays, Predictive
+from ensemble.likelihoods.predictive import Predictive
 from ensemble.methods import training
 from ensemble.methods.chain_report import PosteriorReport, mean
 from ensemble.methods.descent import descent, make_objective
@@ -160,11 +160,6 @@ class LangevinReport(PosteriorReport):
             "temperature": (_KINETIC, lambda kinetic: temperature(mean(kinetic), decay)),
         }
 
-    @functools.cached_property
-    def _told(self) -> Callable[..., Arrays]:
-        assert self.tracked_rows is not None
-        return jax.jit(functools.partial(draw_scalars, self.task.likelihood, self.tracked_rows))
-
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Returns means over steps, the temperature of the last draw, and the learning rate."""
         scalars = dict(period.scalars)
@@ -179,13 +174,14 @@ class LangevinReport(PosteriorReport):
         steps = run.algorithm.keep.steps(period.first, period.end)
         rows = np.array(steps, int) - period.first
         found = {name: period.scalars[name][rows] for name in (LOG_DENSITY, _KINETIC, _RATE)}
-        if self.split is None or not steps:
+        if self.split is None or self.tracked_rows is None or not steps:
             return found
-        targets, told = self.task.dataset.targets(self.split), []
+        targets, likelihood = self.task.dataset.targets(self.split), self.task.likelihood
+        mask, scores = np.ones(len(targets), bool), []
         for i in range(len(steps)):
-            predicted = self.said(pytrees.at(period.kept, i), self.split)
-            told.append(self._told(dict(predicted), targets, np.ones(len(targets), bool)))
-        return found | {name: np.stack([one[name] for one in told]) for name in told[0]}
+            predicted = dict(self.said(pytrees.at(period.kept, i), self.split))
+            scores.append(draw_scalars(likelihood, self.tracked_rows, predicted, targets, mask))
+        return found | jax.tree.map(lambda *each: np.stack(each), *scores)
 
     def has_predictions(self, run: Any) -> bool:
         """Returns True: before the first draw the parameters predict as they are."""
@@ -206,7 +202,7 @@ class LangevinReport(PosteriorReport):
         config, times = self.config, timetable(self.config)
         counted, found = self.counted(run), self.diagnose(run)
         num_steps = times.num_steps * config.num_chains
-        per_second = rate and rate * run.method.steps_per_epoch / self.task.num_train_examples
+        per_second = rate and rate * run.method.steps_per_epoch
         kinetic = float(counted[_KINETIC].mean())
         heat = temperature(kinetic, self._decay)
         # A cyclical schedule goes on with whole cycles alone.
