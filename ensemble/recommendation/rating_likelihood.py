@@ -7,7 +7,7 @@ are single numbers to pick. A block exists alone, so that nothing is as large as
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from ensemble.likelihoods.likelihood import Likelihood
+from ensemble.network import Network
 from ensemble.recommendation import watch_likelihood
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, named_sharding, spec
-
-LogProb = Callable[[Mapping[str, Any], jax.Array, jax.Array], jax.Array]
-"""From parameters, outputs [P, 1] and targets [P] to log densities [P]."""
+from ensemble.tasks.supervised import OWN
 
 _ENTRIES_PER_RATING = 64
 """How many pairs there may be for each that is rated; with more, blocks take longer than pairs."""
@@ -89,17 +89,11 @@ def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -
     return transfer.put((users, blocks), named_sharding(mesh, "example"))
 
 
-def by_pairs(log_prob: LogProb, outputs: Callable[[Any, jax.Array], jax.Array], mesh: Mesh) -> Any:
-    """Returns `(params, Ratings) -> (weighted log density less the reference, its gradient)`.
-
-    Args:
-        log_prob: of ratings.
-        outputs: from parameters and pairs [P, 2] to outputs [P, 1].
-        mesh: of the devices.
-    """
+def by_pairs(likelihood: Likelihood, network: Network, mesh: Mesh) -> Any:
+    """Returns `(params, Ratings) -> (weighted log density less the reference, its gradient)`."""
 
     def total(params: Any, data: Ratings) -> jax.Array:
-        return _sum(log_prob, params, outputs(params, data.where), data)
+        return _sum(likelihood, params, network.apply({"params": params}, data.where)[0], data)
 
     return jax.shard_map(
         functools.partial(_value_and_grad, total),
@@ -110,7 +104,7 @@ def by_pairs(log_prob: LogProb, outputs: Callable[[Any, jax.Array], jax.Array], 
     )
 
 
-def by_blocks(log_prob: LogProb, mesh: Mesh) -> Any:
+def by_blocks(likelihood: Likelihood, mesh: Mesh) -> Any:
     """Returns the same function of `Blocks`."""
 
     def total(params: Any, data: Blocks) -> jax.Array:
@@ -121,7 +115,7 @@ def by_blocks(log_prob: LogProb, mesh: Mesh) -> Any:
             here, ratings = block
             means = watch_likelihood.contract(users[here], items, 1, 0).ravel()
             outputs = means.at[ratings.where].get(mode="promise_in_bounds")[:, None]
-            return total + _sum(log_prob, params, outputs, ratings), None
+            return total + _sum(likelihood, params, outputs, ratings), None
 
         return jax.lax.scan(add, jnp.zeros_like(items[0, 0]), data)[0]
 
@@ -142,9 +136,9 @@ def by_blocks(log_prob: LogProb, mesh: Mesh) -> Any:
     return make_chainwise(of_chains, mesh)
 
 
-def _sum(log_prob: LogProb, params: Any, outputs: jax.Array, data: Ratings) -> jax.Array:
+def _sum(likelihood: Likelihood, params: Any, outputs: jax.Array, data: Ratings) -> jax.Array:
     """Relative to the biases: the sum is nearer to zero then, where float32 keeps more."""
-    found = log_prob(params, outputs, data.targets)
+    found = likelihood.log_prob(params[OWN], outputs, data.targets)
     return jnp.sum(data.weights * (found - data.reference))
 
 
