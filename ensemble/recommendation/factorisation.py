@@ -168,6 +168,10 @@ class Factorisation(Supervised):
             value_and_grad = rating_likelihood.by_pairs(self.likelihood, self.network, mesh)
         return OwnLogLikelihood(place, value_and_grad, "ratings", num_ratings)
 
+    def fault(self, variables: Variables | None) -> str:
+        """Nothing in products and sums makes what is not finite."""
+        return ""
+
     def draw_report(self) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""
         return lambda params, maximum: {"recommendation": scores.section(self, params, maximum)}
