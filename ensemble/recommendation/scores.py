@@ -94,13 +94,13 @@ def _score(task: Factorisation, draws: Any) -> dict[str, float]:
         found["rmse"] = np.mean((mean - split.targets) ** 2) ** 0.5
     else:
         found["auc"] = auroc(mean, split.targets == 1).mean()
-        relevant, recalled, squares = split.inputs[split.targets == 1], [], 0.0
-        truth = task.dataset.interactions.truth
-        for start in range(0, task.network.shape[0], _USERS_PER_BLOCK):
+        is_seen, truth = task.dataset.signs > 0, task.dataset.interactions.truth
+        relevant, recalled, squares = np.zeros_like(is_seen), [], 0.0
+        relevant[tuple(split.inputs[split.targets == 1].T)] = True
+        for start in range(0, len(relevant), _USERS_PER_BLOCK):
             users = slice(start, start + _USERS_PER_BLOCK)
-            here = relevant[relevant[:, 0] // _USERS_PER_BLOCK == start // _USERS_PER_BLOCK]
             p = np.asarray(_mean_probabilities(of_users(draws, users)))
-            recalled.append(recalls(p, task.dataset.signs[users] > 0, here - [start, 0]))
+            recalled.append(recalls(p, is_seen[users], relevant[users]))
             if truth is not None:
                 squares += np.mean((p - truth[users]) ** 2, axis=1, dtype=np.float64).sum()
         found[f"recall_at_{NUM_RECOMMENDED}"] = np.concatenate(recalled).mean()
@@ -152,7 +152,7 @@ def recalls(
     Args:
         scores: [N, M], finite; higher is likelier.
         seen: Whether each user was seen to watch each item, bool [N, M]; these are not recommended.
-        relevant: Pairs of a user and an item that is watched, too, and not seen, int [P, 2].
+        relevant: Whether an item that was not seen is watched, too, bool [N, M].
         k: Number of recommendations, positive.
 
     Returns:
@@ -164,7 +164,5 @@ def recalls(
     above, ties = values > last, values == last
     left = num_places - above.sum(axis=1, keepdims=True)
     places = above + ties * (left / ties.sum(axis=1, keepdims=True))
-    users, items = relevant.T
-    hits = np.bincount(users, places[users, items], len(values))
-    counts = np.bincount(users, minlength=len(values))
+    hits, counts = (places * relevant).sum(axis=1), relevant.sum(axis=1)
     return hits[counts > 0] / np.minimum(k, counts[counts > 0])
