@@ -988,7 +988,7 @@ class DataForm(NamedTuple):
     given: str = ""
 
 
-_S, _R = "ensemble.data.", "ensemble.recommendation.dataset:"
+_S = "ensemble.data."
 _TABLE = DataForm(
     _S + "tables.table_source:load_table",
     Table,
@@ -997,8 +997,9 @@ _TABLE = DataForm(
 _ARRAY_FILES = DataForm(given=_S + "data_forms:given_files")
 _IS_PREPARED = _S + "tfds_sets:is_prepared"
 _IMAGE_SET = DataForm(_S + "tfds_sets:load_tfds", Vectors, (28, 28, 1), _IS_PREPARED)
-_OF_WATCHES = ("matrix_factorisation",)
-_RATINGS = DataForm(_R + "load_ratings", Ratings, models=_OF_WATCHES)
+_RATINGS = DataForm(
+    "ensemble.recommendation.dataset:load_interactions", Ratings, models=("matrix_factorisation",)
+)
 
 DATASETS: Mapping[str, DataForm] = {
     "digits": DataForm(_S + "digits:load_digits", Vectors, (8, 8, 1)),
@@ -1027,7 +1028,7 @@ DATASETS: Mapping[str, DataForm] = {
     "ratings:FILE": _RATINGS,
     "movielens/1m-ratings": _RATINGS,
     "movielens/100k-ratings": _RATINGS,
-    "watches:USERSxMOVIES": DataForm(_R + "load_generated", Ratings, models=_OF_WATCHES),
+    "watches:USERSxMOVIES": _RATINGS,
 }
 """By name, or by a prefix: what follows a colon is the user's."""
 

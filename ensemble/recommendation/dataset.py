@@ -74,14 +74,11 @@ class InteractionDataset(Dataset):
         return np.bincount(items, minlength=len(self.interactions.items)) > 0
 
 
-def load_ratings(name: str, request: Request) -> InteractionDataset:
-    """Reads interactions, `ratings:FILE` or MovieLens by TFDS, and holds a tenth of them out."""
+def load_interactions(name: str, request: Request) -> InteractionDataset:
+    """Reads `ratings:FILE` or MovieLens, or generates `watches:`, and holds a tenth out."""
+    if name.startswith("watches:"):
+        return split(generate_watches(name, request.seed), request)
     return split(of_frame(read_frame(name, request), name, request), request)
-
-
-def load_generated(name: str, request: Request) -> InteractionDataset:
-    """Generates watches, and holds a tenth of them out."""
-    return split(generate_watches(name, request.seed), request)
 
 
 def given_interactions(data: Any) -> Given:

@@ -36,7 +36,7 @@ from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
 from ensemble.task import DrawSections, OwnLogLikelihood
 from ensemble.tasks.learning_data import check_params, described_dataset, make_likelihood
-from ensemble.tasks.supervised import OWN, Supervised
+from ensemble.tasks.supervised import Supervised
 
 _MOST = 2**24
 """Users or items: pairs to predict are float32, as all inputs of networks."""
@@ -162,17 +162,15 @@ class Factorisation(Supervised):
                 return rating_likelihood.place_blocks(ratings, *shape, mesh)
             return rating_likelihood.place_pairs(ratings, mesh)
 
-        def log_prob(params: Any, outputs: jax.Array, targets: jax.Array) -> jax.Array:
-            return self.likelihood.log_prob(params[OWN], outputs, targets)
-
-        def outputs(params: Any, pairs: jax.Array) -> jax.Array:
-            return self.network.apply({"params": params}, pairs)[0]
-
         if is_by_blocks:
-            value_and_grad = rating_likelihood.by_blocks(log_prob, mesh)
+            value_and_grad = rating_likelihood.by_blocks(self.likelihood, mesh)
         else:
-            value_and_grad = rating_likelihood.by_pairs(log_prob, outputs, mesh)
+            value_and_grad = rating_likelihood.by_pairs(self.likelihood, self.network, mesh)
         return OwnLogLikelihood(place, value_and_grad, "ratings", num_ratings)
+
+    def fault(self, variables: Variables | None) -> str:
+        """Nothing in products and sums makes what is not finite."""
+        return ""
 
     def draw_report(self) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""

@@ -45,7 +45,6 @@ _GENRE_SHARE = 0.6  # Of the variance of a movie's factors; the rest is its own.
 _MOVIE_SCALE = 0.5  # Taste moves a log-odds by 0.5 sqrt(8) = 1.4, one standard deviation.
 _LOG_ODDS = -5.5  # Of the least active user and a movie of ordinary popularity.
 _USUAL_MOVIES = 600  # With fewer to choose from, a user watches a larger share of them.
-_USERS_PER_BLOCK = 256
 _WATCH_STREAM, _AGAIN_STREAM = 3, 4  # 1 and 2 are those of batches.py.
 
 
@@ -58,12 +57,14 @@ class Interactions(NamedTuple):
             `rating`, `weight` and `time` that the data have, [R].
         user_ids: Ids in the data, [N].
         items: Frame of the ids `item`, `title`, an id if there is none, and the first `genre`, [M].
+        truth: Probabilities [N, M] that watches were generated from; None for real ones.
     """
 
     name: str
     rows: pd.DataFrame
     user_ids: list[str]
     items: pd.DataFrame
+    truth: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,7 +89,9 @@ def read_frame(name: str, request: Request) -> pd.DataFrame:
         with open(place, encoding="utf-8-sig") as file:
             mark = max(",;\t|", key=file.readline().count)
         # Ids stay as they are written.
-        return pd.read_csv(place, sep=mark, dtype=str, encoding="utf-8-sig", index_col=False)
+        return pd.read_csv(
+            place, sep=mark, dtype=str, encoding="utf-8-sig", index_col=False, skipinitialspace=True
+        )
 
 
 def _movielens(prepared: PreparedSet) -> pd.DataFrame:
@@ -187,7 +190,7 @@ def generate_watches(name: str, seed: int) -> Interactions:
             f"write watches:1000x600"
         )
     num_users, num_movies = int(match[1]), int(match[2])
-    check_matrix(name, (num_users, num_movies))
+    check_matrix(name, (num_users, num_movies), 12)
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(len(GENRES), size=num_movies)
     places = rng.normal(size=(len(GENRES), RANK))
@@ -198,34 +201,31 @@ def generate_watches(name: str, seed: int) -> Interactions:
     popularity += max(0.0, np.log(_USUAL_MOVIES / num_movies))
     activity = rng.exponential(0.8, num_users)
     planted = rng.normal(size=(num_users, RANK)), _MOVIE_SCALE * movies, activity, popularity
-    users, items, activity, popularity = (one.astype(np.float32) for one in planted)
-    watched = np.empty((num_users, num_movies), bool)
-    for start in range(0, num_users, _USERS_PER_BLOCK):
-        some = slice(start, start + _USERS_PER_BLOCK)
-        p = 1 / (1 + np.exp(-(users[some] @ items.T) - activity[some, None] - popularity))
-        drawn = rng.random(p.shape, np.float32) < p
-        for row in np.flatnonzero(drawn.all(axis=1) | ~drawn.any(axis=1)):
-            again = np.random.default_rng([_AGAIN_STREAM, seed, start + int(row)])
-            while drawn[row].all() or not drawn[row].any():
-                drawn[row] = again.random(num_movies, np.float32) < p[row]
-        watched[some] = drawn
+    users, items, u, v = (one.astype(np.float32) for one in planted)
+    p = 1 / (1 + np.exp(-(users @ items.T) - u[:, None] - v))
+    watched = rng.random(p.shape, np.float32) < p
+    for user in np.flatnonzero(watched.all(axis=1) | ~watched.any(axis=1)):
+        again = np.random.default_rng([_AGAIN_STREAM, seed, int(user)])
+        while watched[user].all() or not watched[user].any():
+            watched[user] = again.random(num_movies, np.float32) < p[user]
     titles = [f"Movie {movie + 1}" for movie in range(num_movies)]
     return Interactions(
         name,
         pd.DataFrame(np.argwhere(watched), columns=PAIR),
         [f"u{user + 1}" for user in range(num_users)],
         pd.DataFrame({"item": titles, "title": titles, "genre": np.array(GENRES)[genres]}),
+        truth=p,
     )
 
 
-def check_matrix(name: str, shape: tuple[int, int]) -> None:
+def check_matrix(name: str, shape: tuple[int, int], bytes_of_pair: int = 4) -> None:
     """Refuses watches of more pairs of a user and an item than memory can hold.
 
     Raises:
         InputError: With the bytes that they would take.
     """
     check_memory(
-        4 * shape[0] * shape[1],  # As they are read, twice on the host, and on devices.
+        bytes_of_pair * shape[0] * shape[1],
         f"dataset={name!r}, {shape[0]:,} users times {shape[1]:,} items,",
         "these numbers, or learn ratings, which need no such matrix",
     )

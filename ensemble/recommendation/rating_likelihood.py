@@ -7,7 +7,7 @@ are single numbers to pick. A block exists alone, so that nothing is as large as
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,50 +15,37 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from ensemble.likelihoods.likelihood import Likelihood
+from ensemble.network import Network
 from ensemble.recommendation import watch_likelihood
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
 from ensemble.sharding.mesh import DATA, named_sharding, spec
-
-LogProb = Callable[[Mapping[str, Any], jax.Array, jax.Array], jax.Array]
-"""From parameters, outputs [P, 1] and targets [P] to log densities [P]."""
+from ensemble.tasks.supervised import OWN
 
 _ENTRIES_PER_RATING = 64
 """How many pairs there may be for each that is rated; with more, blocks take longer than pairs."""
 
 
 class Ratings(NamedTuple):
-    """Ratings to learn from.
+    """Ratings to learn from; what pads them on devices weighs nothing.
 
     Attributes:
-        pairs: int32 [P, 2], of a user and an item, each pair once.
-        targets: float32 [P].
-        weights: float32 [P], how often each counts.
-        reference: float32 [P], log densities by the biases alone, nats.
+        where: int32 [P, 2], pairs of a user and an item, each pair once; of blocks of users int32
+            [B, P], which entry of the block's R x M matrix each rating is.
+        targets: float32 [P] or [B, P].
+        weights: likewise, how often each counts.
+        reference: likewise, log densities by the biases alone, nats.
     """
 
-    pairs: Any
+    where: Any
     targets: Any
     weights: Any
     reference: Any
 
 
-class PlacedBlocks(NamedTuple):
-    """Ratings that are spread over the shards in blocks of users; what pads them weighs nothing.
-
-    Attributes:
-        users: int32 [B, R], the numbers of the users of each block; 0 pads.
-        entries: int32 [B, P], which entry of the block's R x M matrix each rating is.
-        targets: float32 [B, P].
-        weights: float32 [B, P].
-        reference: float32 [B, P].
-    """
-
-    users: jax.Array
-    entries: jax.Array
-    targets: jax.Array
-    weights: jax.Array
-    reference: jax.Array
+Blocks = tuple[jax.Array, Ratings]
+"""Numbers of the users of blocks, int32 [B, R], 0 pads; and their ratings."""
 
 
 def is_by_blocks(num_ratings: int, num_users: int, num_items: int) -> bool:
@@ -68,15 +55,12 @@ def is_by_blocks(num_ratings: int, num_users: int, num_items: int) -> bool:
 
 def place_pairs(ratings: Ratings, mesh: Mesh) -> Ratings:
     """Spreads ratings over the shards; what pads them weighs nothing."""
-    num_places = transfer.padded_size(len(ratings.targets), mesh, DATA)
-    padded = {
-        name: transfer.pad(one, num_places, fill=None) for name, one in ratings._asdict().items()
-    }
-    padded["weights"] = transfer.pad(ratings.weights, num_places)
-    return Ratings(*transfer.put(tuple(padded.values()), named_sharding(mesh, "example")))
+    size = transfer.padded_size(len(ratings.targets), mesh, DATA)
+    padded = Ratings(*(transfer.pad(np.asarray(one), size) for one in ratings))
+    return transfer.put(padded, named_sharding(mesh, "example"))
 
 
-def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -> PlacedBlocks:
+def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -> Blocks:
     """Spreads ratings over the shards in blocks of users that have about as many each.
 
     Users are dealt to blocks by how much they rate. As none rates more than all items, blocks
@@ -85,7 +69,7 @@ def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -
     num_shards = mesh.shape[DATA]
     max_rows = watch_likelihood.rows_of_block(mesh, num_items)
     num_blocks = num_shards * -(-num_users // (num_shards * max_rows))
-    user, item = np.asarray(ratings.pairs).T
+    user, item = np.asarray(ratings.where).T
     dealt = np.argsort(-np.bincount(user, minlength=num_users), kind="stable")
     place = np.empty(num_users, np.int64)
     place[dealt] = np.arange(num_users)
@@ -101,24 +85,15 @@ def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -
         return np.stack([transfer.pad(part, int(counts.max())) for part in parts])
 
     entries = (row[user] * num_items + item).astype(np.int32)
-    columns = entries, ratings.targets, ratings.weights, ratings.reference
-    parts = (users, *(blocks_of(np.asarray(one)) for one in columns))
-    return PlacedBlocks(*transfer.put(parts, named_sharding(mesh, "example")))
+    blocks = Ratings(*(blocks_of(np.asarray(one)) for one in (entries, *ratings[1:])))
+    return transfer.put((users, blocks), named_sharding(mesh, "example"))
 
 
-def by_pairs(log_prob: LogProb, outputs: Callable[[Any, jax.Array], jax.Array], mesh: Mesh) -> Any:
-    """Returns `(params, Ratings) -> (weighted log density less the reference, its gradient)`.
-
-    Args:
-        log_prob: of ratings.
-        outputs: from parameters and pairs [P, 2] to outputs [P, 1].
-        mesh: of the devices.
-    """
+def by_pairs(likelihood: Likelihood, network: Network, mesh: Mesh) -> Any:
+    """Returns `(params, Ratings) -> (weighted log density less the reference, its gradient)`."""
 
     def total(params: Any, data: Ratings) -> jax.Array:
-        found = log_prob(params, outputs(params, data.pairs), data.targets)
-        # Relative to the biases, the sum is nearer to zero, where float32 keeps more.
-        return jnp.sum(data.weights * (found - data.reference))
+        return _sum(likelihood, params, network.apply({"params": params}, data.where)[0], data)
 
     return jax.shard_map(
         functools.partial(_value_and_grad, total),
@@ -129,26 +104,26 @@ def by_pairs(log_prob: LogProb, outputs: Callable[[Any, jax.Array], jax.Array], 
     )
 
 
-def by_blocks(log_prob: LogProb, mesh: Mesh) -> Any:
-    """Returns the same function of `PlacedBlocks`."""
+def by_blocks(likelihood: Likelihood, mesh: Mesh) -> Any:
+    """Returns the same function of `Blocks`."""
 
-    def total(params: Any, data: PlacedBlocks) -> jax.Array:
+    def total(params: Any, data: Blocks) -> jax.Array:
         users, items = watch_likelihood.join_biases(params)
         items = items.T
 
-        def add(total: jax.Array, block: PlacedBlocks) -> tuple[jax.Array, None]:
-            means = watch_likelihood.contract(users[block.users], items, 1, 0).ravel()
-            outputs = means.at[block.entries].get(mode="promise_in_bounds")[:, None]
-            found = log_prob(params, outputs, block.targets)
-            return total + jnp.sum(block.weights * (found - block.reference)), None
+        def add(total: jax.Array, block: Blocks) -> tuple[jax.Array, None]:
+            here, ratings = block
+            means = watch_likelihood.contract(users[here], items, 1, 0).ravel()
+            outputs = means.at[ratings.where].get(mode="promise_in_bounds")[:, None]
+            return total + _sum(likelihood, params, outputs, ratings), None
 
         return jax.lax.scan(add, jnp.zeros_like(items[0, 0]), data)[0]
 
-    def on_shard(params: Any, data: PlacedBlocks) -> Any:
+    def on_shard(params: Any, data: Blocks) -> Any:
         # One chain after another: what one block of one chain needs is all that the cache holds.
         return jax.lax.map(lambda one: _value_and_grad(total, one, data), params)
 
-    def of_chains(params: Any, data: PlacedBlocks, chains: str | None) -> Any:
+    def of_chains(params: Any, data: Blocks, chains: str | None) -> Any:
         mapped = jax.shard_map(
             on_shard,
             mesh=mesh,
@@ -159,6 +134,12 @@ def by_blocks(log_prob: LogProb, mesh: Mesh) -> Any:
         return mapped(params, data)
 
     return make_chainwise(of_chains, mesh)
+
+
+def _sum(likelihood: Likelihood, params: Any, outputs: jax.Array, data: Ratings) -> jax.Array:
+    """Relative to the biases: the sum is nearer to zero then, where float32 keeps more."""
+    found = likelihood.log_prob(params[OWN], outputs, data.targets)
+    return jnp.sum(data.weights * (found - data.reference))
 
 
 def _value_and_grad(total: Callable[[Any, Any], jax.Array], params: Any, data: Any) -> Any:

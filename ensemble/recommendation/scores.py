@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from ensemble.data.source import Examples, in_memory
+from ensemble.data.source import in_memory
 from ensemble.metrics.ranking import auroc
 from ensemble.recommendation.interactions import PAIR
 from ensemble.recommendation.watch_likelihood import USERS, contract, join_biases
@@ -84,7 +84,8 @@ _outputs_of_draws = jax.jit(jax.vmap(_outputs))
 def _score(task: Factorisation, draws: Any) -> dict[str, float]:
     """Log likelihood in nats a pair of the mixture of draws, and how its mean does.
 
-    That is AUC and recall@20 of watches, or RMSE of ratings.
+    That is AUC and recall@20 of watches, or RMSE of ratings; of generated watches, also RMSE of the
+    probabilities of all pairs.
     """
     split = in_memory(task.dataset, "test")
     mean, log_density = (np.asarray(one, np.float64) for one in mixture(task, draws, split))
@@ -93,19 +94,24 @@ def _score(task: Factorisation, draws: Any) -> dict[str, float]:
         found["rmse"] = np.mean((mean - split.targets) ** 2) ** 0.5
     else:
         found["auc"] = auroc(mean, split.targets == 1).mean()
-        relevant, recalled = split.inputs[split.targets == 1], []
-        for start in range(0, task.network.shape[0], _USERS_PER_BLOCK):
+        is_seen, truth = task.dataset.signs > 0, task.dataset.interactions.truth
+        relevant, recalled, squares = np.zeros_like(is_seen), [], 0.0
+        relevant[tuple(split.inputs[split.targets == 1].T)] = True
+        for start in range(0, len(relevant), _USERS_PER_BLOCK):
             users = slice(start, start + _USERS_PER_BLOCK)
-            here = relevant[relevant[:, 0] // _USERS_PER_BLOCK == start // _USERS_PER_BLOCK]
             p = np.asarray(_mean_probabilities(of_users(draws, users)))
-            recalled.append(recalls(p, task.dataset.signs[users] > 0, here - [start, 0]))
+            recalled.append(recalls(p, is_seen[users], relevant[users]))
+            if truth is not None:
+                squares += np.mean((p - truth[users]) ** 2, axis=1, dtype=np.float64).sum()
         found[f"recall_at_{NUM_RECOMMENDED}"] = np.concatenate(recalled).mean()
+        if truth is not None:
+            found["rmse"] = (squares / len(truth)) ** 0.5
     return {name: float(value) for name, value in found.items()}
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def mixture(task: Factorisation, draws: Any, split: Examples) -> tuple[jax.Array, jax.Array]:
-    """Predictions of pairs [P] by the mixture of draws.
+def mixture(task: Factorisation, draws: Any, split: Any) -> tuple[jax.Array, jax.Array]:
+    """Predictions of the pairs [P] of a split by the mixture of draws.
 
     Returns:
         Means of ratings, or probabilities of watching; and log densities of the targets, nats.
@@ -146,7 +152,7 @@ def recalls(
     Args:
         scores: [N, M], finite; higher is likelier.
         seen: Whether each user was seen to watch each item, bool [N, M]; these are not recommended.
-        relevant: Pairs of a user and an item that is watched, too, and not seen, int [P, 2].
+        relevant: Whether an item that was not seen is watched, too, bool [N, M].
         k: Number of recommendations, positive.
 
     Returns:
@@ -158,7 +164,5 @@ def recalls(
     above, ties = values > last, values == last
     left = num_places - above.sum(axis=1, keepdims=True)
     places = above + ties * (left / ties.sum(axis=1, keepdims=True))
-    users, items = relevant.T
-    hits = np.bincount(users, places[users, items], len(values))
-    counts = np.bincount(users, minlength=len(values))
+    hits, counts = (places * relevant).sum(axis=1), relevant.sum(axis=1)
     return hits[counts > 0] / np.minimum(k, counts[counts > 0])

@@ -6,7 +6,6 @@ from typing import Any
 from ensemble.errors import plural
 from ensemble.report import charts
 from ensemble.report.sections import Section, grid
-from ensemble.report.svg import Chart
 
 
 def _contents(report: Mapping[str, Any]) -> list[str]:
@@ -28,13 +27,15 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
 
 def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
     """What draws recommend first to the users who have watched most and fewest items."""
-    found: dict[str, list[Chart]] = {}
-    for kind in ("titles", "genres"):
-        for which, user in report["recommendation"]["first_choices"].items():
-            noun = "watches" if "num_watched" in user else "ratings"
-            title = f"{kind} for user {user['user']}, with {which} {noun}"
-            found.setdefault(f"recommended_{kind}", []).append(charts.counts(title, user[kind]))
-    return found
+    recommendation = report["recommendation"]
+    noun = "watches" if "auc" in recommendation["held_out"]["map"] else "ratings"
+    return {
+        f"recommended_{kind}": [
+            charts.counts(f"{kind} for user {user['user']}, with {which} {noun}", user[kind])
+            for which, user in recommendation["first_choices"].items()
+        ]
+        for kind in ("titles", "genres")
+    }
 
 
 SECTION = Section("recommendation", _contents, figures=_figures)

@@ -33,7 +33,7 @@ def load(data, **keys):
     """The data set of a file, or of a frame."""
     request = Request(own=keys)
     if isinstance(data, str):
-        return dataset.load_ratings(data, request)
+        return dataset.load_interactions(data, request)
     return dataset.given_interactions(data).source(request)
 
 
