@@ -292,11 +292,10 @@ def _criteria(
 
 
 def _means(losses: Any, real: Any) -> Any:
-    """Mean losses [T] of trials over members [M, T], those that have had any; infinite, not NaN."""
+    """Mean losses [T] of trials over the members [M, T] that have had a finite one, if any has."""
     tried = real & jnp.isfinite(losses).any(axis=1)
     tried = jnp.where(tried.any(), tried, real)
-    means = jnp.sum(jnp.where(tried[:, None], losses, 0), 0) / jnp.sum(tried)
-    return jnp.where(jnp.isnan(means), jnp.inf, means)
+    return jnp.mean(losses, 0, where=tried[:, None])
 
 
 def _from_linear(task: Supervised, shared: Any, number: jax.Array, variables: Any) -> Any:
