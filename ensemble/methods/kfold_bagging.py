@@ -206,10 +206,10 @@ class _Bagging:
 def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any], ...]:
     """Returns `init`, `step`, `judge` and `next_trial` of members on devices."""
     config, task, end = bagging.config, bagging.learned, bagging.end
-    last, starts = max(len(bagging.ends) - 1, 0), jnp.array(bagging.starts)
+    last, starts = max(len(bagging.ends) - 1, 0), bagging.starts
     begin, move = descent(task, devices, make_objective(config, task), bagging.how)
     losses_of = devices.map_members(training.held_loss(task, devices), (0, 1))
-    real = ~jnp.asarray(devices.is_padding)
+    real = ~np.asarray(devices.is_padding)
 
     def started(now: Now, is_linear: jax.Array, rate: jax.Array) -> StoppingEarly:
         """A member that begins a trial."""
@@ -222,7 +222,7 @@ def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any],
         return StoppingEarly.of(Descending(variables, optimizer))
 
     def init(now: Now, batch: Any) -> Tried:
-        held = started(now, starts[0], jnp.float32(1))
+        held = started(now, jnp.array(starts[0]), jnp.float32(1))
         return Tried(held.variables, held, held, jnp.full(last + 1, jnp.inf))
 
     def step(now: Now, state: Tried, batch: Batch) -> tuple[Tried, Info]:
@@ -262,8 +262,8 @@ def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any],
         which = jnp.where(is_lower, jnp.argmin(means[: len(starts)]), number + 1)
 
         def again(number: jax.Array, key: jax.Array) -> StoppingEarly:
-            rate = jnp.where(is_lower, _LOWER, 1.0)
-            return started(now._replace(number=number, key=key), starts[which], rate)
+            one, rate = now._replace(number=number, key=key), jnp.where(is_lower, _LOWER, 1.0)
+            return started(one, jnp.array(starts)[which], rate)
 
         kept = pytrees.where(best == number, held, state.kept)
         fresh = devices.map_members(again)(now.number, now.key)

@@ -129,7 +129,7 @@ def _algorithm(
     """
     name, given = config.laplace.structure, config.laplace.prior_precision
     structure, member_of = STRUCTURES[name](), functools.partial(Approximation, task, name)
-    tried, (predict, passes) = jnp.asarray(_TRIED, jnp.float32), _predict_of(config)
+    tried, (predict, passes) = _TRIED.astype(np.float32), _predict_of(config)
 
     def of_slice(one: Any, batch: Batch) -> Any:
         variables, curvature, number = one
@@ -191,7 +191,8 @@ def _algorithm(
         own = {"spectrum": spectrum, "rng_key": jax.random.key_data(now.key)}
         found = loss((state.mean, own), data)
         found = jnp.where(jnp.isfinite(found), found, jnp.inf)
-        best = jnp.where(jnp.isfinite(found).any(), tried[jnp.argmin(found)], tried[-1])
+        best = jnp.asarray(tried)[jnp.argmin(found)]
+        best = jnp.where(jnp.isfinite(found).any(), best, tried[-1])
         return state._replace(precision=best), jnp.int8(Status.ACTIVE)
 
     steps = structure.num_passes * epoch
