@@ -276,7 +276,7 @@ def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any],
 
 
 def _criteria(
-    losses: jax.Array, counts: jax.Array, decides: jax.Array, real: jax.Array
+    losses: jax.Array, counts: jax.Array, decides: jax.Array, real: np.ndarray
 ) -> jax.Array:
     """Criteria [M] of members by their losses [M], of so many rows.
 

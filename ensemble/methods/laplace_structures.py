@@ -131,8 +131,8 @@ class Kronecker(Diagonal):
         for name, factors in curvature.items():
             leaves, tree = jax.tree.flatten(factors)
             values, vectors = zip(*map(jnp.linalg.eigh, leaves), strict=True)
-            found[name] = tree.unflatten([jnp.maximum(one, 0) for one in values])
-            found[f"{name}_vectors"] = tree.unflatten(vectors)
+            found[name] = jax.tree.unflatten(tree, [jnp.maximum(one, 0) for one in values])
+            found[f"{name}_vectors"] = jax.tree.unflatten(tree, vectors)
         return found
 
     def values(self, spectrum: Curvature) -> Any:
