@@ -187,12 +187,12 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
     likelihood: Any = task.likelihood
     for key, needs, whose in (
         ("label_smoothing", "smoothed_log_prob", "classes"),
-        ("beta_nll", "relative_variance", "one target with a location and a scale"),
+        ("beta_nll", "relative_variance", "likelihoods of one target with a location and a scale"),
     ):
         if config[key] and not hasattr(likelihood, needs):
             raise InputError(
-                f"config.{key}={config[key]} is for {whose}, and config.likelihood is "
-                f"{likelihood.name!r} of {likelihood.num_targets} targets: set it to 0"
+                f"config.{key}={config[key]} is for {whose}, and this is "
+                f"config.likelihood={likelihood.name!r}: set it to 0"
             )
 
     def objective(

@@ -8,7 +8,6 @@ of what was read, so that a run does not go on from other weights.
 
 import hashlib
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -63,15 +62,20 @@ def start(config: ml_collections.FrozenConfigDict, task: Learned) -> Start:
             "member; leave it out"
         )
     fits = weights.fitting(found, shapes, body, what, config.model)
-    if config.shuffle == "shared" and not task.traits.is_random:
-        _check_members_differ(config, fits, task.init_variables, head)
-    num_networks = len(next(iter(fits.values())))
+    number = len(next(iter(fits.values())))
+    # Members that see the same batches and draw no noise must not start alike.
+    are_alike = config.shuffle == "shared" and not task.traits.is_random
+    if are_alike and number < config.ensemble_size and _is_constant(task, head):
+        raise InputError(
+            f"{what}: members that start from the same weights would stay the same, for the head "
+            f"of config.model={config.model!r} always starts alike; set "
+            "config.shuffle='independent'"
+        )
     logger.info(
-        "Members start from %s: %d arrays, of %d network%s. New for each member: %s.",
+        "Members start from %s: %d arrays of networks: %d. New for each member: %s.",
         config.init_from,
         len(fits),
-        num_networks,
-        "s" * (num_networks > 1),
+        number,
         listed(head),
     )
     paths = {_name(path): path_name(path) for path, _ in tree_leaves_with_path(variables)}
@@ -180,31 +184,14 @@ def _body(config: ml_collections.FrozenConfigDict, dataset: Source, num_outputs:
     return {name for name, leaf in shapes[0].items() if shapes[1].get(name) == leaf}
 
 
-def _check_members_differ(
-    config: ml_collections.FrozenConfigDict,
-    fits: Given,
-    init: Callable[[jax.Array], Variables],
-    head: list[str],
-) -> None:
-    """Refuses members that start alike, where they see the same batches and draw no noise.
-
-    Those of an ensemble have bodies of their own.
-
-    Raises:
-        InputError: as said.
-    """
-    if len(next(iter(fits.values()))) >= config.ensemble_size:
-        return
+def _is_constant(task: Learned, head: list[str]) -> bool:
+    """Whether some arrays of a network start the same by any key."""
 
     @jax.jit
     def draw(rng_key: jax.Array) -> list[jax.Array]:
-        variables = _named(init(rng_key))
+        variables = _named(task.init_variables(rng_key))
         return [variables[name] for name in head]  # Nothing else is computed.
 
-    first, second = (draw(jax.random.key(seed)) for seed in (0, 1))
-    if jax.tree.all(jax.tree.map(jnp.array_equal, first, second)):
-        raise InputError(
-            f"config.init_from={config.init_from!r}: members that start from the same weights "
-            "would stay the same, for the head of "
-            f"config.model={config.model!r} always starts alike; set config.shuffle='independent'"
-        )
+    return jax.tree.all(
+        jax.tree.map(jnp.array_equal, *(draw(jax.random.key(seed)) for seed in (0, 1)))
+    )

@@ -206,10 +206,10 @@ class _Bagging:
 def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any], ...]:
     """Returns `init`, `step`, `judge` and `next_trial` of members on devices."""
     config, task, end = bagging.config, bagging.learned, bagging.end
-    last, starts = max(len(bagging.ends) - 1, 0), jnp.array(bagging.starts)
+    last, starts = max(len(bagging.ends) - 1, 0), bagging.starts
     begin, move = descent(task, devices, make_objective(config, task), bagging.how)
     losses_of = devices.map_members(training.held_loss(task, devices), (0, 1))
-    real = ~jnp.asarray(devices.is_padding)
+    real = ~np.asarray(devices.is_padding)
 
     def started(now: Now, is_linear: jax.Array, rate: jax.Array) -> StoppingEarly:
         """A member that begins a trial."""
@@ -222,7 +222,7 @@ def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any],
         return StoppingEarly.of(Descending(variables, optimizer))
 
     def init(now: Now, batch: Any) -> Tried:
-        held = started(now, starts[0], jnp.float32(1))
+        held = started(now, jnp.array(starts[0]), jnp.float32(1))
         return Tried(held.variables, held, held, jnp.full(last + 1, jnp.inf))
 
     def step(now: Now, state: Tried, batch: Batch) -> tuple[Tried, Info]:
@@ -262,8 +262,8 @@ def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any],
         which = jnp.where(is_lower, jnp.argmin(means[: len(starts)]), number + 1)
 
         def again(number: jax.Array, key: jax.Array) -> StoppingEarly:
-            rate = jnp.where(is_lower, _LOWER, 1.0)
-            return started(now._replace(number=number, key=key), starts[which], rate)
+            one, rate = now._replace(number=number, key=key), jnp.where(is_lower, _LOWER, 1.0)
+            return started(one, jnp.array(starts)[which], rate)
 
         kept = pytrees.where(best == number, held, state.kept)
         fresh = devices.map_members(again)(now.number, now.key)
@@ -276,7 +276,7 @@ def _functions(bagging: _Bagging, devices: Devices) -> tuple[Callable[..., Any],
 
 
 def _criteria(
-    losses: jax.Array, counts: jax.Array, decides: jax.Array, real: jax.Array
+    losses: jax.Array, counts: jax.Array, decides: jax.Array, real: np.ndarray
 ) -> jax.Array:
     """Criteria [M] of members by their losses [M], of so many rows.
 
@@ -292,11 +292,10 @@ def _criteria(
 
 
 def _means(losses: Any, real: Any) -> Any:
-    """Mean losses [T] of trials over members [M, T], those that have had any; infinite, not NaN."""
+    """Mean losses [T] of trials over the members [M, T] that have had a finite one, if any has."""
     tried = real & jnp.isfinite(losses).any(axis=1)
     tried = jnp.where(tried.any(), tried, real)
-    means = jnp.sum(jnp.where(tried[:, None], losses, 0), 0) / jnp.sum(tried)
-    return jnp.where(jnp.isnan(means), jnp.inf, means)
+    return jnp.mean(losses, 0, where=tried[:, None])
 
 
 def _from_linear(task: Supervised, shared: Any, number: jax.Array, variables: Any) -> Any:

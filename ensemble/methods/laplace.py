@@ -129,7 +129,7 @@ def _algorithm(
     """
     name, given = config.laplace.structure, config.laplace.prior_precision
     structure, member_of = STRUCTURES[name](), functools.partial(Approximation, task, name)
-    tried, (predict, passes) = jnp.asarray(_TRIED, jnp.float32), _predict_of(config)
+    tried, (predict, passes) = _TRIED.astype(np.float32), _predict_of(config)
 
     def of_slice(one: Any, batch: Batch) -> Any:
         variables, curvature, number = one
@@ -191,13 +191,15 @@ def _algorithm(
         own = {"spectrum": spectrum, "rng_key": jax.random.key_data(now.key)}
         found = loss((state.mean, own), data)
         found = jnp.where(jnp.isfinite(found), found, jnp.inf)
-        best = jnp.where(jnp.isfinite(found).any(), tried[jnp.argmin(found)], tried[-1])
+        best = jnp.asarray(tried)[jnp.argmin(found)]
+        best = jnp.where(jnp.isfinite(found).any(), best, tried[-1])
         return state._replace(precision=best), jnp.int8(Status.ACTIVE)
 
     steps = structure.num_passes * epoch
     between: tuple[Between, ...] = ()
     if given == VALIDATION:
-        data = Fixed(training.validation(task, devices))
+        what = f"config.laplace.prior_precision={VALIDATION!r}"
+        data = Fixed(training.validation(task, devices, what))
         between = (Between(lambda step: step == steps, choose, data),)
     return Algorithm(
         init,
@@ -240,9 +242,8 @@ def _start(config: Any, task: Supervised) -> Start:
     fitted: Fitted = restored.fitted
     if fitted.num_estimators != fitted.num_members:
         raise InputError(
-            f"{what} has several {fitted.nouns[1]}s of a {fitted.nouns[0]}, "
-            f"{fitted.num_estimators} in all; a Laplace approximation is around one set of "
-            "each: give a run of config.method='deep_ensemble'"
+            f"{what} has several {fitted.nouns[1]}s of a {fitted.nouns[0]}, and a Laplace "
+            "approximation is around one: give a run of config.method='deep_ensemble'"
         )
     check_number(config, fitted.num_members, "ensemble_size")
     theirs, ours = restored.description.get("class_weights"), task.describe().get("class_weights")
@@ -275,11 +276,6 @@ def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
         raise InputError(
             f"config.model={config.model!r} puts out what no dense layer does, inputs @ kernel + "
             "bias; let it end in one, or choose another config.laplace.structure"
-        )
-    if config.laplace.prior_precision == VALIDATION and "validation" not in task.dataset.sizes:
-        raise InputError(
-            f"config.laplace.prior_precision={VALIDATION!r} needs a validation split: give one, "
-            f"set config.train_on_all=False, or choose {MARGINAL!r}"
         )
 
     def sizes(rng_key: jax.Array) -> Any:
@@ -485,9 +481,7 @@ class Approximation:
 
     # Predictions.
 
-    def closed(
-        self, spectrum: Any, precisions: jax.Array, inputs: jax.Array
-    ) -> dict[str, jax.Array]:
+    def closed(self, spectrum: Any, precisions: Any, inputs: jax.Array) -> dict[str, jax.Array]:
         """Predictions [T, B, ...] of prepared inputs by variances of outputs, without draws.
 
         Logits are divided by sqrt(1 + pi / 8 variance), MacKay's approximation, and the variance of

@@ -11,7 +11,6 @@ are made by one step of the power method for the nearest Kronecker product (Van 
 1993), which needs rows alone, whatever the layer is.
 """
 
-import functools
 import math
 from typing import Any
 
@@ -130,12 +129,10 @@ class Kronecker(Diagonal):
         """Eigenvalues and eigenvectors of both factors, trees like the parameters."""
         found: Curvature = {}
         for name, factors in curvature.items():
-            pairs = jax.tree.map(lambda one: tuple(jnp.linalg.eigh(one)), factors)
-            each = functools.partial(
-                jax.tree.map, tree=pairs, is_leaf=lambda one: isinstance(one, tuple)
-            )
-            found[name] = each(lambda one: jnp.maximum(one[0], 0))
-            found[f"{name}_vectors"] = each(lambda one: one[1])
+            leaves, tree = jax.tree.flatten(factors)
+            values, vectors = zip(*map(jnp.linalg.eigh, leaves), strict=True)
+            found[name] = jax.tree.unflatten(tree, [jnp.maximum(one, 0) for one in values])
+            found[f"{name}_vectors"] = jax.tree.unflatten(tree, vectors)
         return found
 
     def values(self, spectrum: Curvature) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -124,6 +124,15 @@ def _learned(folds: Folds, fold: int) -> np.ndarray:
     return rows[:: -(-len(rows) // _MOST_ROWS)]
 
 
+def _outputs(models: Sequence[tuple[Any, Any]], inputs: np.ndarray, folds: Folds) -> np.ndarray:
+    """Outputs [N, ...] of each row by kernel and bias of its fold; NaN of rows in none."""
+    found = np.full((len(inputs), *np.shape(models[0][1])), np.nan)
+    for fold, (kernel, bias) in enumerate(models):
+        rows = folds.rows(fold)
+        found[rows] = inputs[rows] @ kernel + bias
+    return found
+
+
 # Numbers.
 
 
@@ -140,11 +149,8 @@ def _fit_number(
 
     def candidates() -> Iterator[tuple[Any, np.ndarray]]:
         for models in zip(*paths, strict=True):
-            location, losses = np.zeros(len(y)), np.full(len(y), np.nan)
-            for fold, (coefficients, constant) in enumerate(models):
-                rows = folds.rows(fold)
-                location[rows] = inputs[rows] @ coefficients + constant
-            raw, losses[held] = _scaled(family, location[held], targets[held], weights[held])
+            losses, location = np.full(len(y), np.nan), _outputs(models, inputs, folds)[held]
+            raw, losses[held] = _scaled(family, location, targets[held], weights[held])
             yield (models, raw), losses
 
     (models, raw), losses = _best(candidates(), weights, folds, len(_PENALTIES))
@@ -213,12 +219,8 @@ def _fit_classes(
     fits = [LogisticRegression(warm_start=True, max_iter=200, tol=1e-3) for _ in rows_of]
 
     def with_losses(models: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Any, np.ndarray]:
-        losses = np.full(len(labels), np.nan)
-        for fold, (kernel, bias) in enumerate(models):
-            rows = folds.rows(fold)
-            logits = inputs[rows] @ kernel + bias
-            losses[rows] = logsumexp(logits, axis=1) - logits[np.arange(len(rows)), labels[rows]]
-        return models, losses
+        logits = _outputs(models, inputs, folds)
+        return models, logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
 
     def candidates() -> Iterator[tuple[Any, np.ndarray]]:
         yield with_losses([(np.zeros((inputs.shape[1], number)), one) for one in constants])

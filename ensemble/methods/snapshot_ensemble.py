@@ -5,7 +5,6 @@ together are its prediction, so that one training gives the predictions of sever
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,8 +16,7 @@ import optax
 from ensemble.errors import InputError
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by, in_one_program
-from ensemble.runtime.algorithm import Algorithm, Keep
-from ensemble.runtime.devices import Devices
+from ensemble.runtime.algorithm import Keep
 from ensemble.runtime.kept import KeptReport
 from ensemble.runtime.method import Method
 from ensemble.task import Learned
@@ -45,10 +43,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     Raises:
         InputError: There are fewer steps than cycles.
     """
-    number, steps = (
-        config.snapshot_ensemble.num_cycles,
-        training.num_steps(config, task),
-    )
+    number, steps = config.snapshot_ensemble.num_cycles, training.num_steps(config, task)
     if steps < number:
         raise InputError(
             f"config.snapshot_ensemble.num_cycles={number} cycles need as many steps, and this run "
@@ -56,20 +51,14 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         )
 
     schedule = cyclical_cosine(config.learning_rate, steps, number)
-
-    def wrap(algorithm: Algorithm, devices: Devices, numbers: Sequence[int]) -> Algorithm:
-        ends = np.array(cycle_ends(steps, number))
-
-        def before(step: Any) -> Any:
-            return (step >= ends).sum()
-
-        return algorithm._replace(keep=Keep(before, int(np.diff(ends, prepend=0).min()), True))
+    ends = np.array(cycle_ends(steps, number))
+    keep = Keep(lambda step: (step >= ends).sum(), steps // number, only_rows=True)
 
     return training.create(
         config,
         task,
         lambda own, _: descent_by(own, schedule),
-        wrap=wrap,
+        wrap=lambda algorithm, devices, numbers: algorithm._replace(keep=keep),
         report=SnapshotReport,
         num_kept=number,
         facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},

@@ -399,11 +399,7 @@ def with_early_stopping(
         algorithm: Of members whose state has `variables`.
     """
     patience = config.early_stopping_epochs
-    if "validation" not in task.dataset.sizes:
-        raise InputError(
-            f"config.early_stopping_epochs={patience} needs a validation "
-            "split: give one, set config.train_on_all=False, or early_stopping_epochs=0"
-        )
+    data = validation(task, devices, f"config.early_stopping_epochs={patience}")
     epoch = Epochs.of(config, task.num_train_examples).steps
     loss = held_loss(task, devices)
 
@@ -420,13 +416,27 @@ def with_early_stopping(
     def is_due(step: int) -> bool:
         return step > 0 and (step % epoch == 0 or step == algorithm.num_steps)
 
-    evaluation = Between(is_due, evaluate, Fixed(validation(task, devices)))
+    evaluation = Between(is_due, evaluate, Fixed(data))
     return algorithm._replace(init=init, step=step, between=(*algorithm.between, evaluation))
 
 
-def validation(task: Learned, devices: Devices) -> Batch:
-    """The validation split in `blocks` of at most 256 examples."""
-    number = task.dataset.sizes["validation"]
+def validation(task: Learned, devices: Devices, what: str) -> Batch:
+    """The validation split in `blocks` of at most 256 examples.
+
+    Args:
+        task: What the members learn.
+        devices: Their placement.
+        what: Key and value that need the split, for the message.
+
+    Raises:
+        InputError: There is none.
+    """
+    number = task.dataset.sizes.get("validation")
+    if not number:
+        raise InputError(
+            f"{what} needs a validation split: give one, set config.train_on_all=False, or change "
+            "this key"
+        )
     rows = [np.arange(number)]
     return blocks(devices, task.dataset, "validation", rows, min(_BLOCK, number))
 

@@ -171,15 +171,6 @@ def test_the_curvature_is_the_hessian_of_a_softmax_regression():
 
 
 @pytest.mark.check
-def test_the_diagonal_is_that_of_the_curvature():
-    task = linear_task("categorical")
-    variables = random_variables(task)
-    _, sums, _ = fit(task, variables, "diagonal")
-    found = np.hstack([np.ravel(leaf) for leaf in jax.tree.leaves(sums)])
-    np.testing.assert_allclose(found, np.diag(exact_curvature(task, variables)), rtol=1e-4)
-
-
-@pytest.mark.check
 def test_kronecker_factors_are_the_exact_fisher_of_a_linear_layer():
     """At 0 every example has the same information: the curvature is a Kronecker product."""
     task = linear_task("categorical")
