@@ -31,7 +31,7 @@ class Metric(NamedTuple):
         row_weight: Most that one further row moves the metric, in N-ths of its distance to a bound
             (1 for a mean of bounded terms); or a function `(Predictive, y)` that returns it, or
             None if these rows determine no interval.
-        min_paired_rows: Fewer rows determine no interval of a difference.
+        min_rows: Fewer rows determine no interval.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Metric(NamedTuple):
     of_members: bool = True
     heavy_tailed: bool = False
     row_weight: float | Callable[..., float | None] = 1.0
-    min_paired_rows: int = 2
+    min_rows: int = 2
 
     def value(self, p: Any, y: NDArray) -> float:
         """The metric without its interval."""
@@ -53,9 +53,10 @@ class Metric(NamedTuple):
         """The metric with its interval."""
         terms = self.terms(p, y)
         weight = self.row_weight(p, y) if callable(self.row_weight) else self.row_weight
-        if np.ndim(terms) == 0 or weight is None or (self.heavy_tailed and has_heavy_tail(terms)):
+        is_heavy = self.heavy_tailed and has_heavy_tail(terms)
+        if np.size(terms) < self.min_rows or weight is None or is_heavy:
             return Estimate(float(np.mean(terms)))
-        return interval(terms, groups, weight=weight, **self._how)
+        return interval(terms, groups, bounds=self.bounds, weight=weight)
 
     def difference(
         self, ours: Any, theirs: Any, groups: NDArray | None = None, level: float = LEVEL
@@ -68,22 +69,18 @@ class Metric(NamedTuple):
             groups: Labels [N] of rows that may be alike; None: rows are independent.
             level: Probability that the interval holds the expected difference.
         """
-        if np.ndim(ours) == 0 or len(ours) < self.min_paired_rows:
+        if np.size(ours) < self.min_rows:
             return Estimate(float(change(np.mean(ours), np.mean(theirs))))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
-        return difference(ours, theirs, groups, weight=weight, level=level, **self._how)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"bounds": self.bounds, "heavy_tailed": self.heavy_tailed}
+        return difference(ours, theirs, groups, bounds=self.bounds, weight=weight, level=level)
 
     def member_terms(self, p: Any, y: NDArray) -> NDArray:
         """Terms [M, N] of every member, or [M] of a metric without terms."""
         return np.stack([self.terms(one, y) for one in p.members])
 
 
-_RARE_ERRORS = 500
-"""With fewer rows a few errors decide a difference: simulated intervals cover 75 to 91%."""
+_RARE_MISSES = 200
+"""With fewer rows a few misses decide: simulated intervals cover 89 to 95%."""
 _ALL: dict[str, Any] = {"better": 0, "in_table": False, "of_members": False}
 """Settings of metrics that describe an ensemble and are neither good nor bad."""
 _NLL = Metric("NLL", of.nll, "nats", heavy_tailed=True)
@@ -105,7 +102,6 @@ _CLASSES = {
         (0, 1),
         in_table=False,
         row_weight=of.balanced_weight,
-        min_paired_rows=_RARE_ERRORS,
     ),
     "overconfidence": Metric(
         "Confidence - accuracy", of.overconfidence, "share", bounds=(-1, 1), **_ALL
@@ -128,21 +124,15 @@ _REST = {
 def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
     found: dict[str, Metric] = {}
     for level in levels:
-        name, is_shown = f"{100 * level:.4g}", level == in_table
         held, width, missed = (
             partial(one, level=level) for one in (of.coverage, of.width, of.interval_score)
         )
-        weight = partial(of.smooth_if_misses, level=level)
+        name, shown = f"{100 * level:.4g}", {"better": 0, "in_table": level == in_table}
         found |= {
-            f"coverage_{name}": Metric(f"{name}% coverage", held, "share", 0, (0, 1), is_shown),
-            f"width_{name}": Metric(f"{name}% width", width, "target", 0, in_table=is_shown),
+            f"coverage_{name}": Metric(f"{name}% coverage", held, "share", bounds=(0, 1), **shown),
+            f"width_{name}": Metric(f"{name}% width", width, "target", **shown),
             f"interval_score_{name}": Metric(
-                f"{name}% interval score",
-                missed,
-                "target",
-                in_table=False,
-                row_weight=weight,
-                min_paired_rows=_RARE_ERRORS,
+                f"{name}% interval score", missed, "target", in_table=False, min_rows=_RARE_MISSES
             ),
         }
     return found
@@ -205,10 +195,11 @@ def _over_targets(over: Callable[..., Any], terms: Callable[..., Any], p: Any, y
 
 def summary(p: Any, y: NDArray) -> dict[str, dict[str, Any]]:
     """Every metric by name, JSON-ready: `value` of the ensemble, and `members` [M]."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, one in metrics_of(p).items():
-        members = {"members": [one.value(each, y) for each in p.members]} if one.of_members else {}
-        found[name] = {"value": one.value(p, y), **members}
+    metrics = metrics_of(p)
+    found: dict[str, dict[str, Any]] = {n: {"value": one.value(p, y)} for n, one in metrics.items()}
+    for name, one in metrics.items():
+        if one.of_members:
+            found[name]["members"] = [one.value(each, y) for each in p.members]
     return found
 
 
@@ -221,5 +212,5 @@ def values(p: Any, y: NDArray, names: Iterable[str] | None = None) -> dict[str, 
         names: Of the metrics; None: all that it has.
     """
     known = metrics_of(p)
-    chosen = known if names is None else [one for one in names if one in known]
-    return {name: known[name].value(p, y) for name in chosen}
+    chosen = known if names is None else known.keys() & names
+    return {name: one.value(p, y) for name, one in known.items() if name in chosen}
