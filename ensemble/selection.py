@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from ensemble.config import FORMAT
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError
-from ensemble.metrics import metrics_of, summary
+from ensemble.metrics import metrics_of
 from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
+from ensemble.report.evaluation import Evaluation
 from ensemble.storage.held_out import read_held_out
 from ensemble.storage.predictions import write_predictions
 from ensemble.storage.search import is_search
@@ -278,7 +279,7 @@ def write(out: Workdir, found: Chosen, also: Mapping[str, Any] | None = None) ->
         whole = together(some, weights, first.likelihood)
         write_predictions(out, split, whole, y, members)
         if split != "calibration":
-            metrics[split] = summary(whole, y)
+            metrics[split] = Evaluation(whole, y, split=split).table.json()["metrics"]
     seen = loss(found.log_densities, found.counts)
     unseen = _cross_validated(found.log_densities, found.sizes)
     notes = (note for run in runs for note in run.results.get("notes", ()))

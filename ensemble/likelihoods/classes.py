@@ -37,7 +37,7 @@ class Classes(Predictive):
     @cached_property
     def mixture(self) -> Array:
         """Log-probabilities [N, C] of the mean of the members, without the temperature."""
-        return self.by_pieces(lambda some: some.log_mean(some.values["log_probs"]).T).T
+        return self.by_pieces(lambda some: some.log_mean(some.values["log_probs"]))
 
     @cached_property
     def log_probs(self) -> Array:

@@ -103,7 +103,7 @@ class Numbers(Predictive):
 
     def quantiles(self, levels: Sequence[float] | np.ndarray = LEVELS) -> Array:
         """Quantiles [N, Q] of the mixture at levels [Q] in 0..1."""
-        return self.by_pieces(lambda some: some._roots(np.asarray(levels))).T
+        return self._roots(np.asarray(levels)).T
 
     def _roots(self, levels: np.ndarray) -> Array:
         """Quantiles [Q, N]; the middle of a flat part of the CDF, as between modes far apart."""
@@ -186,7 +186,7 @@ class Numbers(Predictive):
         """CDF [N] at the targets: uniform if the predictions are right (Dawid 1984)."""
         return self.cdf(np.asarray(y, np.float64))
 
-    def crps(self, y: Array) -> np.ndarray:
+    def crps(self, y: Array) -> Array:
         """CRPS [N], the integral of (F(x) - 1[x >= y])^2 (Gneiting and Raftery 2007, eq. 20).
 
         In closed form of few Gaussians; else by Gauss and Legendre's rule between quantiles and the
@@ -194,7 +194,7 @@ class Numbers(Predictive):
         """
         y = np.asarray(y, np.float64)
         found = self.law.crps(self.shares[:, None], y)
-        return np.asarray(self.by_pieces(Numbers._integral, y) if found is None else found)
+        return self.by_pieces(Numbers._integral, y) if found is None else found
 
     def _integral(self, y: np.ndarray) -> np.ndarray:
         ends = self._roots(_CUTS)

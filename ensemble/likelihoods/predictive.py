@@ -139,7 +139,7 @@ class Predictive:
         return dataclasses.replace(self, arrays=arrays, answered=answered)
 
     def by_pieces(self, function: Callable[..., Array], *others: Array) -> Array:
-        """`function(self, *others)` [..., N], by so few rows that the caches of a CPU hold them.
+        """`function(self, *others)` [N, ...], by so few rows that the caches of a CPU hold them.
 
         Args:
             function: Of predictions and the others, by consecutive rows if arrays are NumPy's.
@@ -150,7 +150,7 @@ class Predictive:
         size = max(1, _PIECE * len(self) // max(one.size for one in self.arrays.values()))
         pieces = [slice(start, start + size) for start in range(0, len(self), size)]
         found = [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
-        return np.concatenate(found, axis=-1)
+        return np.concatenate(found)
 
     @property
     def targets(self) -> list[Any]:

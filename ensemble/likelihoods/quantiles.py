@@ -51,21 +51,19 @@ class Quantiles(Predictive):
         """
         if levels is None:
             return self.at_levels
-        return self.at_levels[:, [self._position(level) for level in levels]]
-
-    def _position(self, level: float) -> int:
-        for q, one in enumerate(self.levels):
-            if abs(one - level) < 1e-9:
-                return q
-        raise InputError(
-            f"The quantile {level:g} was not learned, but {', '.join(map(str, self.levels))} were. "
-            "Use these, or set config.quantiles.levels and train."
-        )
+        learned = [round(one, 9) for one in self.levels]
+        for level in levels:
+            if round(float(level), 9) not in learned:
+                raise InputError(
+                    f"The quantile {level:g} was not learned, but {learned} were. Use these, or "
+                    "set config.quantiles.levels and train."
+                )
+        return self.at_levels[:, [learned.index(round(float(level), 9)) for level in levels]]
 
     @property
     def median(self) -> Array:
         """[N]."""
-        return self.at_levels[..., self._position(0.5)]
+        return self.at_levels[..., self.levels.index(0.5)]
 
     point = median
 
@@ -83,7 +81,7 @@ class Quantiles(Predictive):
     @cached_property
     def uncertainty(self) -> Arrays:
         """`epistemic` alone: the variance [N] of the members' medians."""
-        medians = self.values["quantile"][..., self._position(0.5)]
+        medians = self.values["quantile"][..., self.levels.index(0.5)]
         return {"epistemic": self.average((medians - self.median) ** 2)}
 
     @property
@@ -102,7 +100,7 @@ class Quantiles(Predictive):
         width = self.at_levels[..., -1] - self.at_levels[..., 0]
         return width / (width + self.unit)
 
-    def crps(self, y: Array) -> np.ndarray:
+    def crps(self, y: Array) -> Array:
         """The CRPS [N] as quantiles tell it: twice the pinball loss, integrated over levels.
 
         Each level stands for those that are nearer to it than to another (Gneiting and Ranjan 2011,
@@ -110,7 +108,7 @@ class Quantiles(Predictive):
         """
         levels = np.array(self.levels)
         ends = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
-        return np.asarray(2 * pinballs(self.at_levels, levels, y) @ np.diff(ends))
+        return 2 * pinballs(self.at_levels, levels, y) @ np.diff(ends)
 
     def columns(self) -> Arrays:
         found = {"median": self.median, "epistemic_std": self.epistemic_std}
