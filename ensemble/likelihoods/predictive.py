@@ -222,8 +222,11 @@ class Predictive:
         """`columns` as arrays [N], such as `prob_cat`: files of tables have these."""
         flat = {}
         for name, values in self.columns().items():
-            of_axis = [f"{name.removesuffix('s')}_{one}" for one in self.axis]
-            flat |= {name: values} if values.ndim == 1 else dict(zip(of_axis, values.T, strict=True))
+            if values.ndim == 1:
+                flat[name] = values
+                continue
+            names = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
+            flat |= zip(names, values.T, strict=True)
         return flat
 
     @property

@@ -181,9 +181,11 @@ def auroc_weight(p: Any, y: NDArray, label: int = 1, fewest: int = 2) -> float |
 
     Simulated intervals with the whole weight cover 97 to 99% in place of 95%.
     """
-    count = int(np.sum(y == label))
-    rarer = min(count, len(y) - count)
-    return len(y) / rarer / 2 if count >= fewest and rarer >= 2 else None
+    is_label = y == label
+    count = int(is_label.sum())
+    if count < fewest or min(count, len(y) - count) < 2:
+        return None
+    return balanced_weight(p, is_label)
 
 
 def balanced_weight(p: Any, y: NDArray) -> float:

@@ -79,8 +79,8 @@ class Metric(NamedTuple):
         return np.stack([self.terms(one, y) for one in p.members])
 
 
-_RARE_MISSES = 200
-"""With fewer rows a few misses decide: simulated intervals cover 89 to 95%."""
+_MISSES = 20
+"""Fewer targets outside of intervals decide their score: simulations cover 89 to 95%."""
 _ALL: dict[str, Any] = {"better": 0, "in_table": False, "of_members": False}
 """Settings of metrics that describe an ensemble and are neither good nor bad."""
 _SHARE: dict[str, Any] = {"unit": "share", "bounds": (0, 1)}
@@ -124,17 +124,17 @@ _REST = {
 def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
     found: dict[str, Metric] = {}
     for level in levels:
-        name, shown = f"{100 * level:.4g}", {"better": 0, "in_table": level == in_table}
-        missed = partial(of.interval_score, level=level)
+        held, width, score = (
+            partial(one, level=level) for one in (of.coverage, of.width, of.interval_score)
+        )
+        name, least = f"{100 * level:.4g}", round(_MISSES / (1 - level))
+        shown: dict[str, Any] = {"better": 0, "in_table": level == in_table}
+        title = f"{name}% interval score"
         found |= {
-            f"coverage_{name}": Metric(
-                f"{name}% coverage", partial(of.coverage, level=level), **_SHARE, **shown
-            ),
-            f"width_{name}": Metric(
-                f"{name}% width", partial(of.width, level=level), "target", **shown
-            ),
+            f"coverage_{name}": Metric(f"{name}% coverage", held, **_SHARE, **shown),
+            f"width_{name}": Metric(f"{name}% width", width, "target", **shown),
             f"interval_score_{name}": Metric(
-                f"{name}% interval score", missed, "target", in_table=False, min_rows=_RARE_MISSES
+                title, score, "target", in_table=False, min_rows=least
             ),
         }
     return found

@@ -132,4 +132,3 @@ def _by_confidence(confidence: ArrayLike, hit: ArrayLike) -> tuple[NDArray, Floa
     confidence = np.asarray(confidence, np.float64)
     order = np.argsort(-confidence, kind="stable")
     return order, confidence[order], np.asarray(hit, np.float64)[order]
-

@@ -15,7 +15,13 @@ from ensemble import InputError, likelihoods
 from ensemble.data import dataset_from_arrays
 from ensemble.likelihoods import named
 from ensemble.likelihoods.classes import Bernoulli, Categorical, Classes
-from ensemble.likelihoods.numbers import Gaussian, Numbers, SharedGaussian, StudentT, mean_and_spread
+from ensemble.likelihoods.numbers import (
+    Gaussian,
+    Numbers,
+    SharedGaussian,
+    StudentT,
+    mean_and_spread,
+)
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
 SPREAD = np.array([-1.0, 0.0, 1.0, 4.0])

@@ -50,7 +50,9 @@ def test_no_error_in_150_examples_proves_no_more_than_2_percent():
     doubts, errors = np.linspace(0.1, 0.2, 150), np.zeros(150, bool)
     fitted = fit_abstention(rule("max_error=0.02"), doubts, errors)
     assert fitted == (("max_error", 0.02, None), ACCEPT_ALL)
-    with pytest.raises(ValueError, match=r"at most 0\.019 .* 157 right answers .* 150 calibration .* too few"):
+    with pytest.raises(
+        ValueError, match=r"at most 0\.019 .* 157 right answers .* 150 calibration .* too few"
+    ):
         fit_abstention(rule("max_error=0.019"), doubts, errors)
 
 
