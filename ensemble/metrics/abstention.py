@@ -161,11 +161,13 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
     wrong = np.append(0, np.cumsum(np.asarray(errors, bool)[order]))[accepted]
     passed = special.bdtr(wrong, accepted, rule.value) <= 1 - LEVEL
     if not passed[:1].any():
-        found = f"{wrong[0]} of the {accepted[0]} most confident of " if len(wrong) else ""
+        if len(wrong):
+            found = f"{wrong[0]} of the {accepted[0]} most confident of {number} are wrong"
+        else:
+            found = f"{number} are too few"
         raise ValueError(
-            f"no threshold keeps the error at most {rule.value:.3g} with {LEVEL:.0%} confidence, "
-            f"which takes {needed:,} right answers without an error: {found}{number} calibration "
-            f"examples {'are wrong' if found else 'are too few'}. Use a larger {MAX_ERROR}, or "
-            "hold out more"
+            f"an error of at most {rule.value:.3g} with {LEVEL:.0%} confidence takes {needed:,} "
+            f"or more right answers, and of the calibration examples {found}. Use a larger "
+            f"{MAX_ERROR}, or hold out more"
         )
     return Abstention(rule, float(thresholds[np.argmin(np.append(passed, False)) - 1]))
