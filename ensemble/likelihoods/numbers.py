@@ -33,20 +33,63 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Numbers(Predictive):
-    """Predictions of numbers, in the target's unit: a mixture of distributions of one family.
+class Ranges(Predictive):
+    """The base of predictions with quantiles, in the target's unit.
+
+    Attributes:
+        unit: a typical difference between targets, which tells wide intervals from narrow ones.
+        levels: [Q] of the quantiles of `columns`, ascending, with 0.5 among them.
+    """
+
+    unit: float = 1.0
+    levels: Sequence[float] = LEVELS
+
+    def quantiles(self, levels: Any = LEVELS) -> Array:
+        """Quantiles [N, Q] at levels [Q] in 0..1."""
+        raise NotImplementedError
+
+    @cached_property
+    def _at_levels(self) -> dict[float, Array]:
+        return dict(zip(np.round(self.levels, 9).tolist(), self.quantiles().T, strict=True))
+
+    @property
+    def median(self) -> Array:
+        """[N]."""
+        return self._at_levels[0.5]
+
+    def central(self, level: float) -> tuple[Array, Array]:
+        """Ends [N] of the central interval of a level, such as 0.9."""
+        ends, known = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)], self._at_levels
+        low, high = [known[q] for q in ends] if ends[0] in known else self.quantiles(ends).T
+        return low, high
+
+    @property
+    def epistemic_std(self) -> Array:
+        """Standard deviation [N] of the members' means, or medians: their disagreement."""
+        return self.uncertainty["epistemic"] ** 0.5
+
+    def doubt(self) -> Array:
+        """How wide w the 90% interval is, w / (w + unit)."""
+        return self._width / (self._width + self.unit)
+
+    @property
+    def _width(self) -> Array:
+        low, high = self.central(0.9)
+        return high - low
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Numbers(Ranges):
+    """Predictions of numbers: a mixture of distributions of one family.
 
     Attributes:
         family: of `families.py`, whose parameters `arrays` has.
-        unit: a typical difference between targets, which tells wide intervals from narrow ones.
     """
 
     kind, can_scale = "numbers", True
-    levels = LEVELS
     spacing: ClassVar[float] = 0.0
     """Distance of neighbouring values; 0: they are real numbers."""
     family: Any = families.Normal
-    unit: float = 1.0
 
     @cached_property
     def law(self) -> Any:
@@ -94,15 +137,9 @@ class Numbers(Predictive):
         """Root [N] of the mean of the members' variances: their noise."""
         return self.uncertainty["aleatoric"] ** 0.5
 
-    @property
-    def epistemic_std(self) -> Array:
-        """Standard deviation [N] of the members' means: their disagreement."""
-        return self.uncertainty["epistemic"] ** 0.5
-
     # Quantiles.
 
     def quantiles(self, levels: Sequence[float] | np.ndarray = LEVELS) -> Array:
-        """Quantiles [N, Q] of the mixture at levels [Q] in 0..1."""
         return self._roots(np.asarray(levels)).T
 
     def _roots(self, levels: np.ndarray) -> Array:
@@ -155,26 +192,6 @@ class Numbers(Predictive):
         while is_open(state):
             state = step(state)
         return state[3]
-
-    @cached_property
-    def _at_levels(self) -> dict[float, Array]:
-        return dict(zip(LEVELS, self.quantiles().T, strict=True))
-
-    @property
-    def median(self) -> Array:
-        """[N]."""
-        return self._at_levels[0.5]
-
-    def central(self, level: float) -> tuple[Array, Array]:
-        """Ends [N] of the central interval of a level, such as 0.9."""
-        ends, known = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)], self._at_levels
-        low, high = [known[q] for q in ends] if ends[0] in known else self.quantiles(ends).T
-        return low, high
-
-    def doubt(self) -> Array:
-        """How wide the 90% interval is, w / (w + unit)."""
-        low, high = self.central(0.9)
-        return (high - low) / (high - low + self.unit)
 
     # In comparison with targets.
 

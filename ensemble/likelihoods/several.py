@@ -34,11 +34,11 @@ class Several(Predictive):
 
     @cached_property
     def targets(self) -> list[Any]:  # type: ignore[override]
-        each = [of_target(self.arrays, d) for d in range(len(self.likelihoods))]
-        return [
-            replace(one.predictive(own, self.member_of, self.weights), answered=self.answered)
-            for one, own in zip(self.likelihoods, each, strict=True)
+        found = [
+            one.predictive(of_target(self.arrays, d), self.member_of, self.weights)
+            for d, one in enumerate(self.likelihoods)
         ]
+        return [replace(one, answered=self.answered) for one in found]
 
     def _of(self, name: str, *arguments: Any) -> Array:
         """A property, or what a method returns, of all targets: [N, D, ...]."""
