@@ -220,7 +220,7 @@ class NegativeBinomial(Poisson):
         return xp.where(y > 0, of_some, -size * xp.log1p(rate / size))
 
     def _cdf(self, k: Array) -> Array:
-        """Of JAX in float32 to 3e-3; to 1e-2 of sizes below 0.1 and rates above 1,000."""
+        """CDF at whole numbers from 0 on; of JAX in float32 to 1e-2."""
         rate, size, betainc = self.rate, 1 / self.dispersion, self.special.betainc
         if self.xp is np:
             return betainc(size, k + 1, size / (size + rate))
