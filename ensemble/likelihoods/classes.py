@@ -105,13 +105,14 @@ class Classes(Predictive):
         """Entropy of the mean, mean entropy of the members, and their difference, nats."""
         xp, _ = namespace(self.mixture)
         total = entropy(self.mixture)
-        if "entropies" in self.arrays:
-            aleatoric = self.average(self.values["entropies"])
-        else:
-            aleatoric = self.by_pieces(lambda p: p.average(entropy(p.values["log_probs"])))
+        aleatoric = self.by_pieces(lambda some: some.average(some._entropies()))
         # Entropy is concave, so only rounding can take the difference below zero.
         epistemic = xp.maximum(total - aleatoric, 0)
         return {"total": total, "aleatoric": aleatoric, "epistemic": epistemic}
+
+    def _entropies(self) -> Array:
+        known = self.values.get("entropies")
+        return entropy(self.values["log_probs"]) if known is None else known
 
     @property
     def total_uncertainty(self) -> Array:
@@ -135,10 +136,9 @@ class Classes(Predictive):
         return found
 
     def columns(self) -> Arrays:
-        is_host = isinstance(self.mixture, np.ndarray)
-        found = {"label": self.labels} | ({"class": self.label_names} if is_host else {})
+        names = {"class": self.label_names} if isinstance(self.mixture, np.ndarray) else {}
         parts = {f"{name}_uncertainty": one for name, one in self.uncertainty.items()}
-        return self._with_answered({**found, "probs": self.probs, **parts})
+        return self._with_answered({"label": self.labels, **names, "probs": self.probs, **parts})
 
     @property
     def axis(self) -> list[str]:

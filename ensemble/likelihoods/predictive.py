@@ -111,6 +111,8 @@ class Predictive:
     def of(self, members: Sequence[int] | np.ndarray) -> Self:
         """The ensemble of some members, by their positions."""
         chosen = np.unique(members)
+        if len(chosen) == self.num_members:
+            return self
         where: Any = np.flatnonzero(np.isin(self.members_of, chosen))
         if np.ptp(where) == len(where) - 1:  # A range needs no copy.
             where = slice(where[0], where[-1] + 1)
