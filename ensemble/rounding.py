@@ -1,7 +1,7 @@
 """Large numbers that differ by little: computations are of float32, which has 24 bits."""
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,52 +13,37 @@ _BLOCK_VALUES = 1 << 22
 """Looked at together: data may be larger than the memory."""
 
 
-class Rounding:
-    """What float32 takes from numbers that are seen in blocks.
+class _Rounding(NamedTuple):
+    """What float32 takes from columns [F] of numbers; from all together if F is 1.
 
     Attributes:
-        axis: None where all numbers count together; 0 where each column counts by itself.
-        low: the least number, or that of each column.
+        low: the least number.
         high: the largest.
         error: by how much float32 changes a number at most.
+        is_lost: whether it rounds away what tells the numbers apart.
     """
 
-    def __init__(self, axis: int | None = None):
-        self.axis = axis
-        self.low: Any = np.inf
-        self.high: Any = -np.inf
-        self.error: Any = 0.0
+    low: np.ndarray
+    high: np.ndarray
+    error: np.ndarray
+    is_lost: np.ndarray
 
-    def add(self, block: np.ndarray) -> None:
-        """Looks at finite numbers, of which there is at least one."""
-        block = np.asarray(block, np.float64)
+
+def _rounding(array: np.ndarray) -> _Rounding | None:
+    """What float32 takes from finite numbers; None if it holds every number of their type."""
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize < 4 or array.dtype == np.float32:
+        return None
+    columns = array if array.ndim == 2 else array.reshape(len(array), -1)
+    axis, each = (0 if array.ndim == 2 else None), []
+    size = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
+    for start in range(0, len(array), size):
+        block = np.asarray(columns[start : start + size], np.float64)
         with np.errstate(over="ignore"):  # What float32 cannot hold is refused by others.
-            error = np.abs(block - block.astype(np.float32)).max(self.axis)
-        self.low = np.minimum(self.low, block.min(self.axis))
-        self.high = np.maximum(self.high, block.max(self.axis))
-        self.error = np.maximum(self.error, error)
-
-    @property
-    def is_lost(self) -> np.ndarray:
-        """Whether float32 rounds away what tells the numbers apart, of each column."""
-        width = self.high - self.low
-        return np.atleast_1d(self.error / _MAX_SHARE > width) & np.atleast_1d(width > 0)
-
-    def note(self, what: str) -> None:
-        """Notes it if float32 rounds away what tells the numbers apart."""
-        if self.is_lost.any():
-            k = int(self.is_lost.argmax())
-            column = "" if self.axis is None else f" in column {k}"
-            low, high, error = (np.atleast_1d(one)[k] for one in (self.low, self.high, self.error))
-            note(
-                f"{what} holds numbers from {low:.17g} to {high:.17g}{column}, which float32 "
-                f"rounds by up to {error:.3g}: subtract a constant first, such as the smallest."
-            )
-
-
-def is_rounded(dtype: np.dtype) -> bool:
-    """Whether float32 cannot hold every number of a type."""
-    return dtype.kind in "iuf" and dtype.itemsize >= 4 and dtype != np.float32
+            error = np.abs(block - block.astype(np.float32))
+        each.append([one.max(axis) for one in (-block, block, error)])
+    low, high, error = map(np.atleast_1d, np.max(each, axis=0))
+    width = high + low
+    return _Rounding(-low, high, error, (error / _MAX_SHARE > width) & (width > 0))
 
 
 def note_rounding(array: np.ndarray, what: str) -> None:
@@ -68,8 +53,15 @@ def note_rounding(array: np.ndarray, what: str) -> None:
         array: finite, with at least one axis; of `[N, F]` the columns count by themselves.
         what: it is, for messages.
     """
-    if is_rounded(array.dtype):
-        _rounding(array).note(what)
+    found = _rounding(array)
+    if found is not None and found.is_lost.any():
+        k = int(found.is_lost.argmax())
+        column = f" in column {k}" if array.ndim == 2 else ""
+        note(
+            f"{what} holds numbers from {found.low[k]:.17g} to {found.high[k]:.17g}{column}, which "
+            f"float32 rounds by up to {found.error[k]:.3g}: subtract a constant first, such as the "
+            "smallest."
+        )
 
 
 def offset(array: np.ndarray) -> np.ndarray | None:
@@ -77,15 +69,7 @@ def offset(array: np.ndarray) -> np.ndarray | None:
 
     Returns None if it does so anyway, and for arrays of another shape.
     """
-    if array.ndim != 2 or not is_rounded(array.dtype):
+    found = _rounding(array) if array.ndim == 2 else None
+    if found is None or not found.is_lost.any():
         return None
-    found = _rounding(array)
-    return np.where(found.is_lost, found.low, 0) if found.is_lost.any() else None
-
-
-def _rounding(array: np.ndarray) -> Rounding:
-    found = Rounding(0 if array.ndim == 2 else None)
-    size = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
-    for start in range(0, len(array), size):
-        found.add(array[start : start + size])
-    return found
+    return np.where(found.is_lost, found.low, 0)

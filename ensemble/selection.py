@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from ensemble.config import FORMAT
 from ensemble.data.source import check_same_data
 from ensemble.errors import InputError
-from ensemble.metrics import metrics_of, summary
+from ensemble.metrics import metrics_of
 from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
+from ensemble.report.evaluation import Evaluation
 from ensemble.storage.predictions import HELD_OUT, read_held_out, write_predictions
 from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
 from ensemble.storage.trials import purpose_of
@@ -276,7 +277,7 @@ def _write(
         whole, y = together(some, joined, first.likelihood), each[0].targets
         write_predictions(out, split, whole, y, members)
         if split != "calibration":
-            metrics[split] = summary(whole, y)
+            metrics[split] = Evaluation(whole, y, split=split).table.json()["metrics"]
     notes = (note for i in chosen for note in runs[i].results.get("notes", ()))
     report = {
         "format": FORMAT,

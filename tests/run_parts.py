@@ -165,10 +165,13 @@ def held(workdir: Path) -> Iterator[None]:
 def check_scores(found, log_probs, labels, entropies=None):
     """Compares metrics of classes, JSON by name, with those of the arrays."""
     arrays = {"log_probs": log_probs} | ({} if entropies is None else {"entropies": entropies})
-    expected = metrics.summary(Classes(arrays), labels)
-    for name in set(expected) & set(found):
-        for key, value in expected[name].items():
-            np.testing.assert_allclose(found[name][key], value, rtol=1e-9, err_msg=name)
+    p = Classes(arrays)
+    for name, value in metrics.values(p, labels).items():
+        if name in found:
+            np.testing.assert_allclose(found[name]["value"], value, rtol=1e-9, err_msg=name)
+            each = [metrics.values(one, labels, [name])[name] for one in p.members]
+            members = found[name].get("members", each)
+            np.testing.assert_allclose(members, each, rtol=1e-9, err_msg=name)
 
 
 def stored(loop: Loop) -> dict[str, Any]:

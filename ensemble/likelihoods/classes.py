@@ -37,7 +37,7 @@ class Classes(Predictive):
     @cached_property
     def mixture(self) -> Array:
         """Log-probabilities [N, C] of the mean of the members, without the temperature."""
-        return self.by_pieces(lambda some: some.log_mean(some.values["log_probs"]).T).T
+        return self.by_pieces(lambda some: some.log_mean(some.values["log_probs"]))
 
     @cached_property
     def log_probs(self) -> Array:
@@ -98,7 +98,7 @@ class Classes(Predictive):
         """1 - the largest probability without temperature, exact also if it is tiny."""
         xp, _ = namespace(self.mixture)
         others = xp.arange(self.mixture.shape[-1]) != self.labels[:, None]
-        return xp.where(others, xp.exp(self.mixture), 0).sum(axis=-1)
+        return (others * xp.exp(self.mixture)).sum(axis=-1)
 
     @cached_property
     def uncertainty(self) -> Arrays:
@@ -136,15 +136,9 @@ class Classes(Predictive):
         return found
 
     def columns(self) -> Arrays:
-        is_host = namespace(self.mixture)[0] is np
-        return self._with_answered(
-            {
-                "label": self.labels,
-                **({"class": self.label_names} if is_host else {}),
-                "probs": self.probs,
-                **{f"{name}_uncertainty": one for name, one in self.uncertainty.items()},
-            }
-        )
+        names = {"class": self.label_names} if isinstance(self.mixture, np.ndarray) else {}
+        parts = {f"{name}_uncertainty": one for name, one in self.uncertainty.items()}
+        return self._with_answered({"label": self.labels, **names, "probs": self.probs, **parts})
 
     @property
     def axis(self) -> list[str]:
@@ -205,9 +199,8 @@ class ClassLikelihood(Likelihood):
 
     def to_dict(self) -> dict[str, Any]:
         found = {"num_classes": self.num_classes, "class_names": list(self.class_names)}
-        if self.class_weights is not None:
-            found["class_weights"] = list(self.class_weights)
-        return found
+        weights = self.class_weights
+        return found if weights is None else {**found, "class_weights": list(weights)}
 
     def class_log_probs(self, outputs: Array) -> Array:
         """Log q(class) [..., C] float32 of outputs [..., K]."""
@@ -242,16 +235,15 @@ class ClassLikelihood(Likelihood):
                 for several.
             counts: [S], how many each of these stands for.
         """
-        means, entropies = [], []
+        found: dict[str, list[np.ndarray]] = {"log_probs": [], "entropies": []}
         for k, log_probs in enumerate(arrays["log_probs"]):  # One member at a time: they are large.
             known = arrays["entropies"][k] if "entropies" in arrays else []
             new = [entropy(one.astype(np.float64)) for one in log_probs[len(known) :]]
-            each = {"log_probs": log_probs, "entropies": np.stack([*known, *new])}
-            pool = Classes(each, weights=counts / counts.sum())
-            means.append(pool.mixture)
-            entropies.append(pool.aleatoric_uncertainty)
-        found = {"log_probs": np.stack(means)[:, None], "entropies": np.stack(entropies)[:, None]}
-        return found, counts.sum(keepdims=True)
+            pool = Classes({"log_probs": log_probs}, weights=counts / counts.sum())
+            found["log_probs"].append(pool.mixture)
+            found["entropies"].append(pool.average(np.stack([*known, *new])))
+        pooled = {name: np.stack(each)[:, None] for name, each in found.items()}
+        return pooled, counts.sum(keepdims=True)
 
 
 class Categorical(ClassLikelihood):

@@ -11,8 +11,8 @@ import numpy as np
 from ensemble.errors import InputError
 from ensemble.likelihoods import families
 from ensemble.likelihoods.likelihood import Params
-from ensemble.likelihoods.numbers import _HALVINGS, NumberLikelihood, Numbers, positive
-from ensemble.likelihoods.predictive import Array, Arrays, namespace
+from ensemble.likelihoods.numbers import NumberLikelihood, Numbers, positive
+from ensemble.likelihoods.predictive import Array, Arrays
 
 _MOST_SUMMED = 500  # Counts between the tails of a distribution; of more, an integral is as good.
 _TAILS = (1e-4, 1 - 1e-4)
@@ -22,23 +22,17 @@ _TAILS = (1e-4, 1 - 1e-4)
 class Counts(Numbers):
     """Predictions of counts: a mixture of distributions of one family."""
 
-    kind, can_scale = "counts", False
+    kind, can_scale, spacing = "counts", False, 1.0
     family: Any = families.Poisson
 
     def _roots(self, levels: np.ndarray) -> Array:
         """Quantiles [Q, N]: the least whole numbers whose CDF reaches the levels."""
-        column, _, high = self._bracket(levels)
-        xp, _ = namespace(high)
-        # On the host until a bracket is smaller than 1.
-        number = int(np.log2(high.max() + 3)) + 1 if xp is np else _HALVINGS
-        ends = xp.stack([xp.full_like(high, -1), high + 2])
-        return xp.floor(self._halved(ends, column, number)[1])
+        return abs(self._solved(levels).round())  # No -0.
 
-    def pit(self, y: Array) -> np.ndarray:
+    def pit(self, y: Array) -> Array:
         """Uniform between the CDF below the target and the CDF at it (Smith 1985)."""
         share = np.random.default_rng(0).uniform(size=len(y))
-        below = share * np.exp(self.log_prob(np.asarray(y, np.float64)))
-        return np.asarray(super().pit(y) - below)
+        return super().pit(y) - share * np.exp(self.log_prob(np.asarray(y, np.float64)))
 
     def crps(self, y: Array) -> np.ndarray:
         """The sum over counts k of (F(k) - 1[k >= y])^2 (Epstein 1969)."""
@@ -47,9 +41,8 @@ class Counts(Numbers):
         found, is_wide = np.abs(y - np.clip(y, low, high + 1)), high - low > _MOST_SUMMED
         if is_wide.any():
             found[is_wide] = Numbers.crps(self.rows(is_wide), y[is_wide])
-        high = np.where(is_wide, -1, high)
-        for k in range(int((high - low).max()) + 1):
-            some = np.flatnonzero(low + k <= high)
+        for k in range(int((high - low)[~is_wide].max(initial=-1)) + 1):
+            some = np.flatnonzero((low + k <= high) & ~is_wide)
             at = low[some] + k
             found[some] += (self.rows(some).cdf(at) - (at >= y[some])) ** 2
         return found
@@ -66,12 +59,11 @@ class CountLikelihood(NumberLikelihood):
 
     @classmethod
     def check_targets(cls, targets: np.ndarray, split: str) -> None:
-        values = np.asarray(targets)
-        is_bad = (values < 0) | (values != np.floor(values)) | (values > LARGEST)
-        if is_bad.any():
+        bad = targets[(targets < 0) | (targets != np.floor(targets)) | (targets > LARGEST)]
+        if len(bad):
             raise InputError(
                 f"config.likelihood={cls.name!r} is for counts, whole numbers from 0 to {LARGEST}, "
-                f"and the {split} targets have {values[is_bad][0]:g}. Set config.likelihood to "
+                f"and the {split} targets have {bad[0]:g}. Set config.likelihood to "
                 "'gaussian', or to 'log_normal' for positive numbers."
             )
 

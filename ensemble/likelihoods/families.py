@@ -38,17 +38,12 @@ class Family:
     loc: Array
     scale: Array
     of_log: ClassVar[Any] = None
-    """Family of the logarithm with these parameters, if its quantiles are simpler."""
+    """Family of the logarithm with these parameters, which quantiles and factors are of."""
 
     def __init__(self, parameters: Arrays):
         self.parameters = parameters
         self.xp, self.special = namespace(*parameters.values())
         vars(self).update(parameters)
-
-    @property
-    def centre(self) -> Array:
-        """Centres of the distributions: the mean over the members stays if a mixture is widened."""
-        return self.loc
 
     def widened(self, centre: Array, factor: Any) -> Arrays:
         """Parameters, moved away from a centre [N] and wider by a factor."""
@@ -81,10 +76,9 @@ class Normal(Family):
         if len(self.loc) > _MAX_PAIRED:
             return None
         found = (weights * _expected_distance(y - self.loc, self.scale)).sum(axis=0)
-        for loc, scale, weight in zip(
-            self.loc, self.scale, weights, strict=True
-        ):  # Memory: [S, N].
-            distance = _expected_distance(loc - self.loc, np.hypot(scale, self.scale))
+        for k, weight in enumerate(weights):  # Memory: [S, N].
+            scales = np.hypot(self.scale[k], self.scale)
+            distance = _expected_distance(self.loc[k] - self.loc, scales)
             found -= weight * (weights * distance).sum(axis=0) / 2
         return found
 
@@ -92,8 +86,8 @@ class Normal(Family):
 def _expected_distance(offset: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """E|X| of X ~ N(offset, scale^2)."""
     z = offset / scale
-    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-    return np.asarray(2 * scale * density + offset * (2 * ndtr(z) - 1))
+    twice = math.sqrt(2 / math.pi) * np.exp(-0.5 * z**2)
+    return np.asarray(scale * twice + offset * (2 * ndtr(z) - 1))
 
 
 class StudentT(Family):
@@ -150,8 +144,7 @@ class LogNormal(Normal):
         mean = xp.exp(xp.minimum(self.loc + square / 2, math.log(LARGEST)))
         return mean, mean**2 * xp.expm1(xp.minimum(square, 18.0))
 
-    def crps(self, weights: np.ndarray, y: np.ndarray) -> Any:
-        return None
+    crps = Family.crps
 
 
 class NormalMixture(Normal):
@@ -164,28 +157,22 @@ class NormalMixture(Normal):
         return self.special.logsumexp(self.log_weight + parts, axis=-1)
 
     def cdf(self, y: Array) -> Array:
-        return (self._weight * super().cdf(y[..., None])).sum(-1)
+        return self._mean(super().cdf(y[..., None]))
 
     def moments(self) -> tuple[Array, Array]:
-        mean = self.centre
-        squares = self.scale**2 + (self.loc - mean[..., None]) ** 2
-        return mean, (self._weight * squares).sum(-1)
-
-    @property
-    def centre(self) -> Array:
-        return (self._weight * self.loc).sum(-1)
+        mean = self._mean(self.loc)
+        return mean, self._mean(self.scale**2 + (self.loc - mean[..., None]) ** 2)
 
     def widened(self, centre: Array, factor: Any) -> Arrays:
         return super().widened(centre[..., None], factor)
 
     def crps(self, weights: np.ndarray, y: np.ndarray) -> Any:
-        each = self.loc, self.scale, self._weight * weights[..., None]
+        each = self.loc, self.scale, np.exp(self.log_weight) * weights[..., None]
         loc, scale, weight = (np.moveaxis(v, -1, 0).reshape(-1, v.shape[1]) for v in each)
         return Normal({"loc": loc, "scale": scale}).crps(weight, y)
 
-    @property
-    def _weight(self) -> Array:
-        return self.xp.exp(self.log_weight)
+    def _mean(self, values: Array) -> Array:
+        return (self.xp.exp(self.log_weight) * values).sum(-1)
 
 
 class Poisson(Family):
@@ -202,10 +189,12 @@ class Poisson(Family):
         return self.xp.where(y >= 0, self._cdf(self.xp.maximum(self.xp.floor(y), 0)), 0.0)
 
     def _cdf(self, k: Array) -> Array:
-        """CDF at whole numbers from 0 on."""
-        if self.xp is jnp:
-            return poisson_cdf(k, self.rate)
-        return self.special.gammaincc(k + 1, self.rate)
+        """CDF at whole numbers from 0 on; of JAX in float32 to 2e-5."""
+        if self.xp is np:
+            return self.special.gammaincc(k + 1, self.rate)
+        exact = self.special.gammaincc(k + 1, jnp.minimum(self.rate, _LARGE_RATE))
+        normal = _normal_cdf(k, self.rate, _NO_DISPERSION)
+        return jnp.where(self.rate > _LARGE_RATE, normal, exact)
 
     def moments(self) -> tuple[Array, Array]:
         return self.rate, self.rate
@@ -231,10 +220,18 @@ class NegativeBinomial(Poisson):
         return xp.where(y > 0, of_some, -size * xp.log1p(rate / size))
 
     def _cdf(self, k: Array) -> Array:
-        size = 1 / self.dispersion
-        if self.xp is jnp:
-            return negative_binomial_cdf(k, self.rate, size)
-        return self.special.betainc(size, k + 1, size / (size + self.rate))
+        """CDF at whole numbers from 0 on; of JAX in float32 to 1e-2."""
+        rate, size, betainc = self.rate, 1 / self.dispersion, self.special.betainc
+        if self.xp is np:
+            return betainc(size, k + 1, size / (size + rate))
+        # Of a size beyond `_EXACT` the distribution is hardly different.
+        few, least = jnp.minimum(rate, _EXACT), jnp.minimum(size, _EXACT)
+        exact = 1 - betainc(k + 1, least, few / (least + few))
+        # Of a large rate that is far from certain: the count is the rate, of a gamma distribution.
+        of_rate = self.special.gammainc(jnp.minimum(size, _LARGE_SIZE), (k + 0.5) * (size / rate))
+        normal = _normal_cdf(k, rate, jnp.maximum(size, _LARGE_SIZE))
+        rest = jnp.where(rate > _EXACT, of_rate, exact)
+        return jnp.where((size > _LARGE_SIZE) & (rate > _LARGE_RATE), normal, rest)
 
     def moments(self) -> tuple[Array, Array]:
         return self.rate, self.rate + self.dispersion * self.rate**2
@@ -252,6 +249,7 @@ _FROM_SERIES = 10.0  # Where Stirling's series takes over.
 _NEAR = 0.1
 _LARGE_RATE, _LARGE_SIZE = 20.0, 10.0  # From which the normal approximation is good to 1e-4.
 _EXACT = 1e3  # Up to which JAX's functions are good to some 1e-3.
+_NO_DISPERSION = 1e12  # The size of a negative binomial that is Poisson's distribution.
 
 
 def remainder(x: Array) -> Array:
@@ -283,34 +281,11 @@ def _deviance_ratio(x: Array, mean: Array) -> Array:
     return xp.where(is_near, series, far)
 
 
-def poisson_cdf(k: Array, rate: Array) -> Array:
-    """CDF at whole numbers k from 0 on of a rate, float32, to 2e-5."""
-    exact = jax.scipy.special.gammaincc(k + 1, jnp.minimum(rate, _LARGE_RATE))
-    distance = k + 2 / 3 + 0.02 / (k + 1) - rate
-    z = distance * jnp.sqrt(2 * _deviance_ratio(k + 0.5, rate))
-    return jnp.where(rate > _LARGE_RATE, jax.scipy.special.ndtr(z), exact)
-
-
-def negative_binomial_cdf(k: Array, rate: Array, size: Array) -> Array:
-    """CDF at whole numbers k, float32, to 3e-3; to 3e-2 of sizes below 0.1, and rates near 1e6.
-
-    Args:
-        k: from 0 on.
-        rate: the mean.
-        size: the inverse of the dispersion.
-    """
-    # Of moderate parameters; a larger size is hardly different.
-    few, least = jnp.minimum(rate, _EXACT), jnp.minimum(size, _EXACT)
-    exact = 1 - jax.scipy.special.betainc(k + 1, least, few / (least + few))
-    # Of a rate that is far from certain: the count is the rate.
-    of_rate = jax.scipy.special.gammainc(jnp.minimum(size, _LARGE_SIZE), (k + 0.5) * (size / rate))
-    # Of the rest.
-    many = jnp.maximum(size, _LARGE_SIZE)
-    total, share, other = many + k, rate / (many + rate), many / (many + rate)
-    distance = k + 2 / 3 - (total + 1 / 3) * share
-    distance += 0.02 * (other / (k + 1) - share / many + (other - 0.5) / (total + 1))
-    ratio = _deviance_ratio(k + 0.5, total * share)
-    ratio += _deviance_ratio(many - 0.5, total * other)
-    normal = jax.scipy.special.ndtr(distance * jnp.sqrt(2 * ratio * (total / (total + 1 / 6))))
-    rest = jnp.where(rate > _EXACT, of_rate, exact)
-    return jnp.where((size > _LARGE_SIZE) & (rate > _LARGE_RATE), normal, rest)
+def _normal_cdf(k: Array, rate: Array, size: Array) -> Array:
+    """CDF at whole numbers k from 0 on by Peizer and Pratt; `size` is the inverse dispersion."""
+    total, share, other = size + k, rate / (size + rate), size / (size + rate)
+    distance = k + 2 / 3 - rate - share * (k + 1 / 3 - rate)
+    distance += 0.02 * (other / (k + 1) - share / size + (other - 0.5) / (total + 1))
+    ratio = _deviance_ratio(k + 0.5, rate + share * (k - rate))
+    ratio += _deviance_ratio(size - 0.5, size + other * (k - rate))
+    return jax.scipy.special.ndtr(distance * jnp.sqrt(2 * ratio * (total / (total + 1 / 6))))

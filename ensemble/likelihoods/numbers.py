@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -27,26 +27,69 @@ LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Quantiles of `columns`."""
 _CUTS = np.array([5e-4, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1 - 5e-4])
 _PLATEAU, _FLOAT32_PLATEAU = 1e-9, 1e-6  # Up to rounding a CDF is flat between far modes.
-_EXACT = 1e-12  # Distance of the CDF from the level to which a root is known,
-_RESOLVED = 1e-13  # or the share of a bracket.
+_EXACT, _FLOAT32_EXACT = 1e-12, 1e-7
 _MAX_STEPS = 200
-_HALVINGS = 40  # In float32 more change nothing.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Numbers(Predictive):
-    """Predictions of numbers, in the target's unit: a mixture of distributions of one family.
+class Ranges(Predictive):
+    """The base of predictions with quantiles, in the target's unit.
+
+    Attributes:
+        unit: a typical difference between targets, which tells wide intervals from narrow ones.
+        levels: [Q] of the quantiles of `columns`, ascending, with 0.5 among them.
+    """
+
+    unit: float = 1.0
+    levels: Sequence[float] = LEVELS
+
+    def quantiles(self, levels: Any = LEVELS) -> Array:
+        """Quantiles [N, Q] at levels [Q] in 0..1."""
+        raise NotImplementedError
+
+    @cached_property
+    def _at_levels(self) -> dict[float, Array]:
+        return dict(zip(np.round(self.levels, 9).tolist(), self.quantiles().T, strict=True))
+
+    @property
+    def median(self) -> Array:
+        """[N]."""
+        return self._at_levels[0.5]
+
+    def central(self, level: float) -> tuple[Array, Array]:
+        """Ends [N] of the central interval of a level, such as 0.9."""
+        ends, known = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)], self._at_levels
+        low, high = [known[q] for q in ends] if ends[0] in known else self.quantiles(ends).T
+        return low, high
+
+    @property
+    def epistemic_std(self) -> Array:
+        """Standard deviation [N] of the members' means, or medians: their disagreement."""
+        return self.uncertainty["epistemic"] ** 0.5
+
+    def doubt(self) -> Array:
+        """How wide w the 90% interval is, w / (w + unit)."""
+        return self._width / (self._width + self.unit)
+
+    @property
+    def _width(self) -> Array:
+        low, high = self.central(0.9)
+        return high - low
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Numbers(Ranges):
+    """Predictions of numbers: a mixture of distributions of one family.
 
     Attributes:
         family: of `families.py`, whose parameters `arrays` has.
-        unit: a typical difference between targets, which tells wide intervals from narrow ones.
     """
 
     kind, can_scale = "numbers", True
-    levels = LEVELS
+    spacing: ClassVar[float] = 0.0
+    """Distance of neighbouring values; 0: they are real numbers."""
     family: Any = families.Normal
-    unit: float = 1.0
 
     @cached_property
     def law(self) -> Any:
@@ -59,35 +102,28 @@ class Numbers(Predictive):
     def cdf(self, y: Array) -> Array:
         """CDF [..., N] of the mixture at values [..., N], any number for each row."""
         each = self.law.cdf(y[..., None, :])  # [..., S, N]
-        if isinstance(each, np.ndarray):
-            return np.matmul(self.shares, each)
-        return self.average(jnp.moveaxis(each, -2, 0))
+        return self.average(namespace(each)[0].moveaxis(each, -2, 0))
 
     # Moments.
 
-    @cached_property
-    def _moments(self) -> tuple[Array, Array]:
-        """Means and variances [S, N] of the samples' distributions."""
-        return self.law.moments()
+    @property
+    def member_means(self) -> Array:
+        """Means [M, N] of the members; of a posterior [S, N] of its draws, one function each."""
+        return self.law.moments()[0]
 
     @cached_property
     def mean(self) -> Array:
         """Mean [N] of the mixture."""
-        return self.average(self._moments[0])
+        return self.average(self.member_means)
 
     @property
     def point(self) -> Array:
         return self.mean
 
-    @property
-    def member_means(self) -> Array:
-        """Means [M, N] of the members; of a posterior [S, N] of its draws, one function each."""
-        return self._moments[0]
-
     @cached_property
     def uncertainty(self) -> Arrays:
         """Variance [N] of the mixture: mean of the variances, and variance of the means."""
-        means, variances = self._moments
+        means, variances = self.law.moments()
         noise, disagreement = self.average(variances), self.average((means - self.mean) ** 2)
         return {"total": noise + disagreement, "aleatoric": noise, "epistemic": disagreement}
 
@@ -101,92 +137,61 @@ class Numbers(Predictive):
         """Root [N] of the mean of the members' variances: their noise."""
         return self.uncertainty["aleatoric"] ** 0.5
 
-    @property
-    def epistemic_std(self) -> Array:
-        """Standard deviation [N] of the members' means: their disagreement."""
-        return self.uncertainty["epistemic"] ** 0.5
-
     # Quantiles.
 
     def quantiles(self, levels: Sequence[float] | np.ndarray = LEVELS) -> Array:
-        """Quantiles [N, Q] of the mixture at levels [Q] in 0..1."""
-        return self.by_pieces(lambda some: some._roots(np.asarray(levels))).T
-
-    def _bracket(self, levels: np.ndarray) -> tuple[Array, Array, Array]:
-        """Levels [Q, 1] and bounds [Q, N] of their quantiles, by Cantelli's inequality."""
-        xp, _ = namespace(self.mean)
-        column = xp.asarray(levels, self.mean.dtype)[:, None]
-        odds, reach = xp.sqrt(column / (1 - column)), 1.01 * self.std
-        return column, self.mean - reach / odds, self.mean + reach * odds
+        return self._roots(np.asarray(levels)).T
 
     def _roots(self, levels: np.ndarray) -> Array:
         """Quantiles [Q, N]; the middle of a flat part of the CDF, as between modes far apart."""
         if (of_log := self.family.of_log) is not None:
             logs = dataclasses.replace(self, family=of_log)._roots(levels)
             return namespace(logs)[0].exp(logs.clip(-80, 80))
-        column, low, high = self._bracket(levels)
-        if isinstance(low, np.ndarray):
-            flat = [column[:, 0] - _PLATEAU, column[:, 0] + _PLATEAU]
-            found = [[*map(self._newton, side, low, high)] for side in flat]
-            return np.mean(found, axis=0)
-        wanted = jnp.stack([column - _FLOAT32_PLATEAU, column + _FLOAT32_PLATEAU])  # [2, Q, 1]
-        ends = jnp.stack([jnp.stack([low, low]), jnp.stack([high, high])])
-        return self._halved(ends, wanted).mean((0, 1))
+        plateau = _PLATEAU if isinstance(self.mean, np.ndarray) else _FLOAT32_PLATEAU
+        return (self._solved(levels - plateau) + self._solved(levels + plateau)) / 2
 
-    def _newton(self, level: float, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Solves CDF = level [N] by Newton's method.
+    def _solved(self, levels: np.ndarray) -> Array:
+        """Solves CDF = level [Q, N] between bounds by Cantelli's inequality."""
+        xp, _ = namespace(self.mean)
+        odds = np.sqrt(levels / (1 - levels))[:, None]
+        low, high = self.mean - 1.01 * self.std / odds, self.mean + 1.01 * self.std * odds
+        levels = xp.asarray(levels, low.dtype)
+        if xp is jnp:
+            return jax.vmap(self._solve)(levels, low, high)
+        return np.stack([*map(self._solve, levels, low, high)])
+
+    def _solve(self, level: Array, low: Array, high: Array) -> Array:
+        """Solves CDF = level [N] by Newton's method in brackets [N]; of a step by halving alone.
 
         A step that leaves the bracket halves it, and so do the last three of sixteen.
         """
-        below, above, at = low, high, (low + high) / 2
-        for step in range(_MAX_STEPS):
+        xp, _ = namespace(low)
+        exact = _EXACT if xp is np else _FLOAT32_EXACT
+        least = xp.maximum(exact * (high - low), self.spacing / 10)
+
+        def is_open(state: Any) -> Any:
+            number, _, _, at, before = state
+            return (number < _MAX_STEPS) & (xp.abs(at - before) > least).any()
+
+        def step(state: Any) -> Any:
+            number, low, high, at, _ = state
             value = self.cdf(at) - level
-            below, above = np.where(value < 0, at, below), np.where(value < 0, above, at)
-            is_found = np.abs(value) <= _EXACT
-            if (is_found | (above - below <= _RESOLVED * (high - low))).all():
-                break
-            with np.errstate(all="ignore"):
-                tried = at - value / np.exp(self.log_prob(at))
-            is_inside = (tried > below) & (tried < above) & (step % 16 < 13)
-            at = np.where(is_found, at, np.where(is_inside, tried, (below + above) / 2))
-        return at
+            low, high = xp.where(value < 0, at, low), xp.where(value < 0, high, at)
+            tried = (low + high) / 2
+            if not self.spacing:
+                with np.errstate(all="ignore"):
+                    newton = at - value / xp.exp(self.log_prob(at))
+                is_inside = (newton > low) & (newton < high) & (number % 16 < 13)
+                tried = xp.where(is_inside, newton, tried)
+                tried = xp.where(xp.abs(value) <= exact, at, tried)
+            return number + 1, low, high, tried, at
 
-    def _halved(self, ends: Array, levels: Array, number: int = _HALVINGS) -> Array:
-        """Halves brackets [2, ...] of CDF = levels a number of times."""
-        xp, _ = namespace(ends)
-
-        def halve(_: int, ends: Array) -> Array:
-            middle = (ends[0] + ends[1]) / 2
-            is_below = self.cdf(middle) < levels
-            both = xp.where(is_below, middle, ends[0]), xp.where(is_below, ends[1], middle)
-            return xp.stack(both)
-
+        state: Any = 0, low, high, (low + high) / 2, low
         if xp is jnp:
-            return jax.lax.fori_loop(0, number, halve, ends)
-        for step in range(number):
-            ends = halve(step, ends)
-        return ends
-
-    @cached_property
-    def _at_levels(self) -> dict[float, Array]:
-        return dict(zip(LEVELS, self.quantiles().T, strict=True))
-
-    @property
-    def median(self) -> Array:
-        """[N]."""
-        return self._at_levels[0.5]
-
-    def central(self, level: float) -> tuple[Array, Array]:
-        """Ends [N] of the central interval of a level, such as 0.9."""
-        ends, known = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)], self._at_levels
-        is_known = {*ends} <= known.keys()
-        low, high = map(known.get, ends) if is_known else self.quantiles(ends).T
-        return low, high
-
-    def doubt(self) -> Array:
-        """How wide the 90% interval is, w / (w + unit)."""
-        low, high = self.central(0.9)
-        return (high - low) / (high - low + self.unit)
+            return jax.lax.while_loop(is_open, step, state)[3]
+        while is_open(state):
+            state = step(state)
+        return state[3]
 
     # In comparison with targets.
 
@@ -198,17 +203,15 @@ class Numbers(Predictive):
         """CDF [N] at the targets: uniform if the predictions are right (Dawid 1984)."""
         return self.cdf(np.asarray(y, np.float64))
 
-    def crps(self, y: Array) -> np.ndarray:
+    def crps(self, y: Array) -> Array:
         """CRPS [N], the integral of (F(x) - 1[x >= y])^2 (Gneiting and Raftery 2007, eq. 20).
 
         In closed form of few Gaussians; else by Gauss and Legendre's rule between quantiles and the
         target, while beyond the outermost quantiles the distance of the target counts.
         """
         y = np.asarray(y, np.float64)
-        found: np.ndarray | None = self.law.crps(self.shares[:, None], y)
-        if found is not None:
-            return found
-        return np.asarray(self.by_pieces(Numbers._integral, y))
+        found = self.law.crps(self.shares[:, None], y)
+        return self.by_pieces(Numbers._integral, y) if found is None else found
 
     def _integral(self, y: np.ndarray) -> np.ndarray:
         ends = self._roots(_CUTS)
@@ -225,8 +228,9 @@ class Numbers(Predictive):
 
     def scaled(self, factor: float) -> Numbers:
         """The mixture, wider by a factor about its mean."""
-        centre = self.average(self.law.centre)
-        return dataclasses.replace(self, arrays=self.law.widened(centre, factor))
+        law = (self.family.of_log or self.family)(self.values)
+        centre = self.average(law.moments()[0])
+        return dataclasses.replace(self, arrays=law.widened(centre, factor))
 
     def columns(self) -> Arrays:
         names = ("mean", "std", "aleatoric_std", "epistemic_std")
@@ -248,8 +252,6 @@ class NumberLikelihood(Likelihood):
     Args:
         shift: mean of the training targets.
         scale: their standard deviation.
-        low: their minimum.
-        high: their maximum.
     """
 
     progress = "squared_error"
@@ -259,8 +261,8 @@ class NumberLikelihood(Likelihood):
     settings: Sequence[str] = ()
     """Further arguments, which are attributes and kept in a workdir."""
 
-    def __init__(self, shift: float, scale: float, low: float, high: float):
-        self.shift, self.scale, self.low, self.high = shift, scale, low, high
+    def __init__(self, shift: float, scale: float):
+        self.shift, self.scale = shift, scale
 
     @classmethod
     def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
@@ -273,18 +275,18 @@ class NumberLikelihood(Likelihood):
         return cls(*cls.standardisation(targets), **settings)
 
     @classmethod
-    def standardisation(cls, targets: np.ndarray) -> tuple[float, float, float, float]:
-        """Shift, scale, minimum and maximum of training targets [N]."""
-        return target_range(targets)
+    def standardisation(cls, targets: np.ndarray) -> tuple[float, float]:
+        """Shift and scale of training targets [N]."""
+        return mean_and_spread(targets)
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Self:
-        numbers = [float(description[f"target_{name}"]) for name in _OF_RANGE]
-        return cls(*numbers, **{name: description[name] for name in cls.settings})
+        settings = {name: description[name] for name in cls.settings}
+        return cls(description["target_shift"], description["target_scale"], **settings)
 
     def to_dict(self) -> dict[str, Any]:
-        found = {f"target_{name}": getattr(self, name) for name in _OF_RANGE}
-        return found | {name: getattr(self, name) for name in self.settings}
+        found = {name: getattr(self, name) for name in self.settings}
+        return {"target_shift": self.shift, "target_scale": self.scale, **found}
 
     @property
     def unit(self) -> float:
@@ -292,11 +294,7 @@ class NumberLikelihood(Likelihood):
         return self.scale
 
     def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
-        found: Array = self.family(self.predict(params, outputs)).log_density(targets)
-        return found
-
-
-_OF_RANGE = ("shift", "scale", "low", "high")
+        return self.family(self.predict(params, outputs)).log_density(targets)
 
 
 class LocationScale(NumberLikelihood):
@@ -332,7 +330,7 @@ class Gaussian(LocationScale):
         It is largest at the mean and the variance of the teacher's mixture.
         """
         ours = self.predict(params, outputs)
-        density: Array = self.family(ours).log_density(taught.mean)
+        density = self.family(ours).log_density(taught.mean)
         return density - 0.5 * taught.uncertainty["total"] / ours["scale"] ** 2
 
 
@@ -394,10 +392,10 @@ class LogNormal(LocationScale):
             )
 
     @classmethod
-    def standardisation(cls, targets: np.ndarray) -> tuple[float, float, float, float]:
-        _, _, low, high = target_range(targets)
+    def standardisation(cls, targets: np.ndarray) -> tuple[float, float]:
+        mean_and_spread(targets)
         logs = np.log(np.asarray(targets, np.float64))
-        return float(logs.mean()), float(logs.std()), low, high
+        return float(logs.mean()), float(logs.std())
 
     @property
     def unit(self) -> float:
@@ -444,8 +442,8 @@ def positive(raw: Array, start: float = 1.0) -> Array:
     return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))
 
 
-def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:
-    """Mean, standard deviation, minimum and maximum of training targets [N].
+def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of training targets [N].
 
     Raises:
         InputError: they are all alike, or too large, small or near each other.
@@ -458,4 +456,4 @@ def target_range(targets: np.ndarray) -> tuple[float, float, float, float]:
             f"{largest:g}, which float32 does not resolve. Use two or more different targets; "
             "rescale them, or subtract a constant."
         )
-    return float(values.mean()), spread, float(values.min()), float(values.max())
+    return float(values.mean()), spread

@@ -84,27 +84,29 @@ class Predictive:
 
     def average(self, values: Array) -> Array:
         """Mean [N, ...] over the samples of values [S, N, ...]."""
-        xp, _ = namespace(values, self.shares)
-        if xp is np:
-            return np.tensordot(self.shares.astype(values.dtype), values, axes=1)
         # No product of matrices, which accelerators compute in a lower precision.
-        shares = self._shares_like(values)
-        return jnp.where(shares > 0, shares * values, 0).sum(axis=0)  # Failed members have NaN.
+        return self._counted(self._shares_like(values) * values, 0).sum(axis=0)
 
     def log_mean(self, logs: Array) -> Array:
         """Log of the mean of exp over the samples, [N, ...] of [S, N, ...]."""
         if len(logs) == 1 and self.weights is None:
             return logs[0]
         xp, _ = namespace(logs, self.shares)
-        counted = logs if xp is np else jnp.where(self._shares_like(logs) > 0, logs, -jnp.inf)
-        top = counted.max(axis=0)
+        top = self._counted(logs, -np.inf).max(axis=0)
         top = xp.where(xp.isneginf(top), 0, top)
         with np.errstate(divide="ignore"):  # Impossible by all of them.
             return xp.log(self.average(xp.exp(logs - top))) + top
 
-    def _shares_like(self, values: Array) -> jax.Array:
-        shares = jnp.asarray(self.shares, values.dtype)
-        return shares.reshape(-1, *[1] * (values.ndim - 1))
+    def _shares_like(self, values: Array) -> Array:
+        xp, _ = namespace(values, self.shares)
+        return xp.asarray(self.shares, values.dtype).reshape(-1, *[1] * (values.ndim - 1))
+
+    def _counted(self, values: Array, default: float) -> Array:
+        """Values without those of weight 0: members on devices that failed, which have NaN."""
+        xp, _ = namespace(values, self.shares)
+        if xp is np:
+            return values
+        return xp.where(self._shares_like(values) > 0, values, default)
 
     def of(self, members: Sequence[int] | np.ndarray) -> Self:
         """The ensemble of some members, by their positions."""
@@ -112,17 +114,13 @@ class Predictive:
         if len(chosen) == self.num_members:
             return self
         where: Any = np.flatnonzero(np.isin(self.members_of, chosen))
-        if where[-1] - where[0] == len(where) - 1:  # A range needs no copy.
+        if np.ptp(where) == len(where) - 1:  # A range needs no copy.
             where = slice(where[0], where[-1] + 1)
-        weights = None
-        if self.weights is not None:
-            weights = self.weights[chosen] / self.weights[chosen].sum()
-        return dataclasses.replace(
-            self,
-            arrays={name: one[where] for name, one in self.arrays.items()},
-            member_of=np.searchsorted(chosen, self.members_of[where]),
-            weights=weights,
-        )
+        arrays = {name: one[where] for name, one in self.arrays.items()}
+        member_of = np.searchsorted(chosen, self.members_of[where])
+        weights = None if self.weights is None else self.weights[chosen]
+        weights = weights if weights is None else weights / weights.sum()
+        return dataclasses.replace(self, arrays=arrays, member_of=member_of, weights=weights)
 
     @cached_property
     def members(self) -> list[Self]:
@@ -143,7 +141,7 @@ class Predictive:
         return dataclasses.replace(self, arrays=arrays, answered=answered)
 
     def by_pieces(self, function: Callable[..., Array], *others: Array) -> Array:
-        """`function(self, *others)` [..., N], by so few rows that the caches of a CPU hold them.
+        """`function(self, *others)` [N, ...], by so few rows that the caches of a CPU hold them.
 
         Args:
             function: Of predictions and the others, by consecutive rows if arrays are NumPy's.
@@ -152,11 +150,9 @@ class Predictive:
         if namespace(*self.arrays.values())[0] is jnp:  # Of any number of rows.
             return function(self, *others)
         size = max(1, _PIECE * len(self) // max(one.size for one in self.arrays.values()))
-        if size >= len(self):
-            return function(self, *others)
         pieces = [slice(start, start + size) for start in range(0, len(self), size)]
         found = [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
-        return np.concatenate(found, axis=-1)
+        return np.concatenate(found)
 
     @property
     def targets(self) -> list[Any]:
@@ -230,9 +226,9 @@ class Predictive:
         for name, values in self.columns().items():
             if values.ndim == 1:
                 flat[name] = values
-            else:
-                names = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
-                flat |= zip(names, values.T, strict=True)
+                continue
+            names = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
+            flat |= zip(names, values.T, strict=True)
         return flat
 
     @property

@@ -19,24 +19,15 @@ import scipy.special
 from ensemble.config.builtin import read_levels
 from ensemble.errors import InputError
 from ensemble.likelihoods.likelihood import Params
-from ensemble.likelihoods.numbers import NumberLikelihood
-from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
+from ensemble.likelihoods.numbers import NumberLikelihood, Ranges
+from ensemble.likelihoods.predictive import Array, Arrays, namespace
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Quantiles(Predictive):
-    """Predictions of quantiles, in the target's unit.
-
-    `arrays` has `quantile` [S, N, Q].
-
-    Attributes:
-        levels: [Q], ascending, with 0.5 among them.
-        unit: a typical difference between targets.
-    """
+class Quantiles(Ranges):
+    """Predictions of the quantiles at `levels`; `arrays` has `quantile` [S, N, Q]."""
 
     kind = "quantiles"
-    levels: Sequence[float] = (0.05, 0.5, 0.95)
-    unit: float = 1.0
 
     @cached_property
     def at_levels(self) -> Array:
@@ -51,23 +42,17 @@ class Quantiles(Predictive):
         """
         if levels is None:
             return self.at_levels
-        return self.at_levels[:, [self._position(level) for level in levels]]
-
-    def _position(self, level: float) -> int:
-        for q, one in enumerate(self.levels):
-            if abs(one - level) < 1e-9:
-                return q
-        raise InputError(
-            f"The quantile {level:g} was not learned, but {', '.join(map(str, self.levels))} were. "
-            "Use these, or set config.quantiles.levels and train."
-        )
+        learned, wanted = (np.round(one, 9).tolist() for one in (self.levels, levels))
+        if missing := sorted(set(wanted) - {*learned}):
+            raise InputError(
+                f"The quantile {missing[0]:g} was not learned, but {learned} were. Use these, or "
+                "set config.quantiles.levels and train."
+            )
+        return self.at_levels[:, [learned.index(level) for level in wanted]]
 
     @property
-    def median(self) -> Array:
-        """[N]."""
-        return self.at_levels[..., self._position(0.5)]
-
-    point = median
+    def point(self) -> Array:
+        return self.median
 
     @property
     def bands(self) -> tuple[float, ...]:
@@ -75,21 +60,15 @@ class Quantiles(Predictive):
         mirrored = {round(1 - level, 9) for level in self.levels if level > 0.5}
         return tuple(round(1 - 2 * q, 9) for q in self.levels if round(q, 9) in mirrored)
 
-    def central(self, level: float) -> tuple[Array, Array]:
-        """Ends [N] of the central interval of a level of `bands`."""
-        low, high = self.quantiles([(1 - level) / 2, (1 + level) / 2]).T
-        return low, high
-
     @cached_property
     def uncertainty(self) -> Arrays:
         """`epistemic` alone: the variance [N] of the members' medians."""
-        medians = self.values["quantile"][..., self._position(0.5)]
+        medians = self.values["quantile"][..., [*self.levels].index(0.5)]
         return {"epistemic": self.average((medians - self.median) ** 2)}
 
     @property
-    def epistemic_std(self) -> Array:
-        """Standard deviation [N] of the members' medians: their disagreement."""
-        return self.uncertainty["epistemic"] ** 0.5
+    def _width(self) -> Array:
+        return self.at_levels[..., -1] - self.at_levels[..., 0]
 
     def scores(self, y: Array) -> Arrays:
         """Pinball loss, and the absolute error of the median."""
@@ -97,12 +76,7 @@ class Quantiles(Predictive):
         loss = pinball(self.at_levels, self.levels, y)
         return {"pinball": loss, "absolute_error": xp.abs(self.median - y)}
 
-    def doubt(self) -> Array:
-        """How far the outermost quantiles are apart, w / (w + unit)."""
-        width = self.at_levels[..., -1] - self.at_levels[..., 0]
-        return width / (width + self.unit)
-
-    def crps(self, y: Array) -> np.ndarray:
+    def crps(self, y: Array) -> Array:
         """The CRPS [N] as quantiles tell it: twice the pinball loss, integrated over levels.
 
         Each level stands for those that are nearer to it than to another (Gneiting and Ranjan 2011,
@@ -110,7 +84,7 @@ class Quantiles(Predictive):
         """
         levels = np.array(self.levels)
         ends = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
-        return np.asarray(2 * pinballs(self.at_levels, levels, y) @ np.diff(ends))
+        return 2 * pinballs(self.at_levels, levels, y) @ np.diff(ends)
 
     def columns(self) -> Arrays:
         found = {"median": self.median, "epistemic_std": self.epistemic_std}

@@ -7,7 +7,7 @@ more for the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -40,9 +40,10 @@ class Several(Predictive):
         ]
         return [replace(one, answered=self.answered) for one in found]
 
-    def _of(self, name: str) -> Array:
-        """A property [N, D] of all targets."""
-        return _stacked([getattr(one, name) for one in self.targets])
+    def _of(self, name: str, *arguments: Any) -> Array:
+        """A property, or what a method returns, of all targets: [N, D, ...]."""
+        found = [getattr(one, name) for one in self.targets]
+        return _stacked([one(*arguments) if callable(one) else one for one in found], 1)
 
     def each_log_prob(self, y: Array) -> Array:
         return sum(one.each_log_prob(y[..., d]) for d, one in enumerate(self.targets))
@@ -50,7 +51,7 @@ class Several(Predictive):
     def scores(self, y: Array) -> Arrays:
         """The NLL of all targets together; of other scores the mean over the targets."""
         found = [one.scores(y[..., d]) for d, one in enumerate(self.targets)]
-        means = {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+        means = jax.tree.map(lambda *each: sum(each) / len(each), *found)
         return means | ({"nll": -self.log_prob(y)} if "nll" in means else {})
 
     @property
@@ -77,31 +78,27 @@ class Several(Predictive):
 
     def quantiles(self, *levels: Any) -> Array:
         """Quantiles [N, D, Q], as of one target."""
-        return _stacked([one.quantiles(*levels) for one in self.targets])
+        return self._of("quantiles", *levels)
 
     def doubt(self) -> Array:
         """The mean [N] over the targets."""
-        return _stacked([one.doubt() for one in self.targets]).mean(axis=1)
+        return self._of("doubt").mean(axis=1)
 
     def columns(self) -> Arrays:
         """Arrays [N, D, ...]."""
-        each = [one.columns() for one in self.targets]
-        return self._with_answered({k: _stacked([one[k] for one in each]) for k in each[0]})
+        found = _stacked([one.columns() for one in self.targets], 1)
+        return self._with_answered(found)
 
     def flat_columns(self) -> Arrays:
         """Arrays [N], such as `target_0_mean`."""
-        return self._with_answered(
-            {
-                f"target_{d}_{name}": values
-                for d, one in enumerate(self.targets)
-                for name, values in one.flat_columns().items()
-            }
-        )
+        each = enumerate(one.flat_columns() for one in self.targets)
+        found = {f"target_{d}_{name}": one for d, flat in each for name, one in flat.items()}
+        return self._with_answered(found)
 
 
-def _stacked(values: Sequence[Array]) -> Array:
-    """[N, D, ...] of values [N, ...] of each target."""
-    return namespace(*values)[0].stack(values, axis=1)
+def _stacked(each: Sequence[Any], axis: int) -> Any:
+    """Stacks arrays, or trees of them, one of each target."""
+    return jax.tree.map(lambda *leaves: namespace(*leaves)[0].stack(leaves, axis), *each)
 
 
 def of_target(arrays: Arrays, d: int) -> Arrays:
@@ -131,32 +128,28 @@ class SeveralTargets(Likelihood):
     def init(self, rng_key: Array) -> Arrays:
         """The likelihoods' own parameters [D, ...]."""
         keys = jax.random.split(rng_key, self.num_targets)
-        return self._each(lambda one, d: one.init(keys[d]), axis=0)
+        return _stacked([one.init(key) for one, key in zip(self.likelihoods, keys, strict=True)], 0)
 
     def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
         """Log density [B] of all targets [B, D] of an example, nats."""
-        each = self._each(
-            lambda one, d: one.log_prob(*self._inputs_of(params, outputs, d), targets[..., d])
-        )
-        return each.sum(axis=-1)
+        each = enumerate(self._inputs(params, outputs))
+        found = [one.log_prob(own, part, targets[..., d]) for d, (one, own, part) in each]
+        return jnp.stack(found, -1).sum(axis=-1)
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
         """The predictive distribution of every target: named arrays [B, ..., D] float32."""
-        return self._each(lambda one, d: one.predict(*self._inputs_of(params, outputs, d)))
+        each = self._inputs(params, outputs)
+        return _stacked([one.predict(own, part) for one, own, part in each], -1)
 
     def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
-        return self._each(lambda one, d: one.tempered(of_target(predicted, d), factor))
+        each = enumerate(self.likelihoods)
+        return _stacked([one.tempered(of_target(predicted, d), factor) for d, one in each], -1)
 
-    def _each(self, function: Callable[[Any, int], Any], axis: int = -1) -> Any:
-        """What a function returns for every target, with an axis of the targets."""
-        found = [function(one, d) for d, one in enumerate(self.likelihoods)]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves, axis), *found)
-
-    def _inputs_of(self, params: Params, outputs: Array, d: int) -> tuple[Any, Array]:
-        """The own parameters and the outputs [B, K] of target d, from [B, D * K]."""
-        size = self.num_outputs // self.num_targets
-        own = jax.tree.map(lambda leaf: leaf[d], dict(params))
-        return own, outputs[..., d * size : (d + 1) * size]
+    def _inputs(self, params: Params, outputs: Array) -> Iterator[tuple[Any, Any, Array]]:
+        """Each likelihood with its parameters and outputs [B, K], from [B, D * K]."""
+        parts = jnp.split(outputs, self.num_targets, axis=-1)
+        for d, (one, part) in enumerate(zip(self.likelihoods, parts, strict=True)):
+            yield one, {name: own[d] for name, own in params.items()}, part
 
 
 def several_from_data(

@@ -1,7 +1,7 @@
 """Metrics of predictions: each is a mean of terms [N], so one function makes every interval."""
 
 from ensemble.metrics.interval import Estimate, difference, interval
-from ensemble.metrics.metric import METRICS, Metric, metrics_of, summary, values
+from ensemble.metrics.metric import METRICS, Metric, metrics_of, values
 from ensemble.metrics.requested import requested
 
 __all__ = [
@@ -12,6 +12,5 @@ __all__ = [
     "interval",
     "metrics_of",
     "requested",
-    "summary",
     "values",
 ]

@@ -67,20 +67,20 @@ class Rule(NamedTuple):
     def of(
         cls, max_error: float | None, coverage: float | None, tolerance: float | None = None
     ) -> Rule | None:
-        """A rule by the arguments of `ensemble.load`; None if neither is given.
+        """A rule by the arguments of `ensemble.load`; None if none is given.
 
         Raises:
-            InputError: Both are given, or a number is outside of its range.
+            InputError: Several rules are given, or a number is outside of its range.
         """
+        at = "" if tolerance is None else f"@{tolerance}"
         given = {MAX_ERROR: max_error, COVERAGE: coverage}
-        texts = [f"{name}={value}" for name, value in given.items() if value is not None]
-        if len(texts) > 1:
-            raise InputError(f"{' and '.join(texts)}: set one of them")
-        if tolerance is None:
-            return cls.parse(texts[0]) if texts else None
-        if not texts:
-            raise InputError(f"tolerance={tolerance} needs {MAX_ERROR}")
-        return cls.parse(f"{texts[0]}@{tolerance}")
+        texts = [f"{name}={value}{at}" for name, value in given.items() if value is not None]
+        if len(texts) > 1 or (at and not texts):
+            raise InputError(
+                f"{' and '.join(texts) or f'tolerance={tolerance}'} is not one rule. Set one of "
+                f"{MAX_ERROR} and {COVERAGE}, and of numbers a tolerance with it"
+            )
+        return cls.parse(texts[0]) if texts else None
 
     def __str__(self) -> str:
         at = "" if self.tolerance is None else f"@{self.tolerance:g}"
@@ -142,40 +142,32 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
     """
     doubts = np.maximum(np.asarray(doubts, np.float64), _LEAST)
     order = np.argsort(doubts, kind="stable")
-    ranked = doubts[order]
-    if rule.name == MAX_ERROR:
-        num_errors = np.concatenate([[0], np.cumsum(np.asarray(errors, bool)[order])])
-        return Abstention(rule, _max_error_threshold(ranked, num_errors, rule.value))
-    # This share of new rows is accepted on average, at least, as conformal sets hold labels.
-    count = math.ceil(rule.value * (len(ranked) + 1) - 1e-9)
-    is_all = count > len(ranked)
-    return Abstention(rule, ACCEPT_ALL if is_all else float(ranked[count - 1] * (1 + _MARGIN)))
-
-
-def _max_error_threshold(ranked: NDArray, num_errors: NDArray, max_error: float) -> float:
-    num_examples = len(ranked)
-    needed = math.ceil(math.log(1 - LEVEL) / math.log1p(-max_error))  # Without a single error.
-    if num_examples < needed:
-        best = 1 - (1 - LEVEL) ** (1 / num_examples)
-        raise ValueError(
-            f"{num_examples} calibration examples without a single error would prove {best:.2%} at "
-            f"best, with {LEVEL:.0%} confidence; {max_error:.3g} takes {needed:,}. Hold out more "
-            f"or use a larger {MAX_ERROR}"
+    ranked, number = doubts[order], len(doubts)
+    if rule.name == COVERAGE:
+        # This share of new rows is accepted on average, at least, as conformal sets hold labels.
+        count = math.ceil(rule.value * (number + 1) - 1e-9)
+        return Abstention(
+            rule, ACCEPT_ALL if count > number else float(ranked[count - 1] * (1 + _MARGIN))
         )
-    counts = -(-np.arange(1, _STEPS + 1) * num_examples // _STEPS)
+    needed = math.ceil(math.log(1 - LEVEL) / math.log1p(-rule.value))  # Without a single error.
+    counts = -(-np.arange(1, _STEPS + 1) * number // _STEPS)
     # With fewer than needed no test can succeed; among twice as many an error is allowed, which in
     # a large split costs no coverage. All of this is known before any label is.
-    counts = counts[counts >= max(needed, min(2 * needed, num_examples // 4))]
+    counts = counts[counts >= max(needed, min(2 * needed, number // 4))]
     thresholds = np.append(ranked * (1 - _MARGIN), ACCEPT_ALL)[counts]
-    accepted = np.searchsorted(ranked, thresholds, side="left")
-    thresholds = thresholds[accepted >= needed]  # Equal confidences leave fewer than were counted.
-    accepted = accepted[accepted >= needed]
-    wrong = num_errors[accepted]
-    passed = special.bdtr(wrong, accepted, max_error) <= 1 - LEVEL
-    if not passed[0]:
+    accepted = np.searchsorted(ranked, thresholds)
+    # Equal confidences leave fewer than were counted.
+    thresholds, accepted = thresholds[accepted >= needed], accepted[accepted >= needed]
+    wrong = np.append(0, np.cumsum(np.asarray(errors, bool)[order]))[accepted]
+    passed = special.bdtr(wrong, accepted, rule.value) <= 1 - LEVEL
+    if not passed[:1].any():
+        if len(wrong):
+            found = f"{wrong[0]} of the {accepted[0]} most confident of {number} are wrong"
+        else:
+            found = f"{number} are too few"
         raise ValueError(
-            f"no threshold keeps the error at most {max_error:.3g} with {LEVEL:.0%} confidence: of "
-            f"the {accepted[0]} most confident of {num_examples} calibration examples {wrong[0]} "
-            f"{'is' if wrong[0] == 1 else 'are'} wrong. Ask for a larger {MAX_ERROR}"
+            f"an error of at most {rule.value:.3g} with {LEVEL:.0%} confidence takes {needed:,} "
+            f"or more right answers, and of the calibration examples {found}. Use a larger "
+            f"{MAX_ERROR}, or hold out more"
         )
-    return float(thresholds[np.argmin(np.append(passed, False)) - 1])
+    return Abstention(rule, float(thresholds[np.argmin(np.append(passed, False)) - 1]))

@@ -127,27 +127,32 @@ def fit_conformal(
     rank = math.ceil((number + 1) * level - 1e-9)
     if rank > number:
         return None
+    threshold = np.sort(_nonconformity(held, held_y, level))[rank - 1]
+    scores, reach = _nonconformity(p, y, level), np.broadcast_to(threshold, len(y))
     if p.kind == "classes":
-        threshold = np.sort(-held.log_prob(held_y))[rank - 1]
-        sets, rows = -p.log_probs <= threshold, np.arange(len(y))
+        sets = -p.log_probs <= threshold
         if not allow_empty:
-            sets[rows, p.labels] = True
-        is_inside, sizes = sets[rows, y], sets.sum(axis=-1)
+            sets[np.arange(len(y)), p.labels] = True
+            scores = np.where(p.labels == y, -np.inf, scores)
+        sizes = sets.sum(axis=-1)
     else:
-        low, high = held.central(level)
-        threshold = np.sort(np.maximum(low - held_y, held_y - high))[rank - 1]
         low, high = p.central(level)
-        reach = np.maximum(threshold, (low - high) / 2)  # The lower end stays the lower one.
-        is_inside = (low - reach <= y) & (y <= high + reach)
-        sizes = high + reach - (low - reach)
+        reach = np.maximum(reach, (low - high) / 2)  # The lower end stays the lower one.
+        sizes = high - low + 2 * reach
     law = scipy.stats.betabinom(len(y), rank, number + 1 - rank)
     least, most = law.ppf([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]) / len(y)
-    if p.kind == "classes" and not allow_empty:
-        most = 1.0
-    expected = float(least), float(most)
-    return Conformal(
-        level, float(threshold), float(is_inside.mean()), expected, float(sizes.mean())
-    )
+    is_fuller = p.kind == "classes" and not allow_empty
+    expected = float(least), 1.0 if is_fuller else float(most)
+    covered, size = float((scores <= reach).mean()), float(sizes.mean())
+    return Conformal(level, float(threshold), covered, expected, size)
+
+
+def _nonconformity(p: Any, y: NDArray, level: float) -> NDArray:
+    """Surprise [N] of classes; of numbers the distance beyond central intervals."""
+    if p.kind == "classes":
+        return -p.log_prob(y)
+    low, high = p.central(level)
+    return np.maximum(low - y, y - high)
 
 
 def pit_uniformity(pit: ArrayLike) -> tuple[float, float]:

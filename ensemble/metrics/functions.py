@@ -17,15 +17,13 @@ Floats = NDArray[np.float64]
 NUM_BINS = 15
 MIN_ERRORS = 5
 """With fewer wrong predictions the NLL has no interval: a few surprising rows decide it."""
-MIN_MISSES = 10
-"""With fewer targets outside the intervals the interval score has no interval."""
 
 # Any predictive with a density or a probability.
 
 
 def nll(p: Any, y: NDArray) -> Floats:
     """-log p(y), nats: the logarithmic score (Good 1952); inf if a target has probability 0."""
-    return np.asarray(-p.log_prob(y), np.float64)
+    return -p.log_prob(y)
 
 
 # Classes.
@@ -60,12 +58,8 @@ def overconfidence(p: Any, y: NDArray) -> Floats:
 def disagreement(p: Any, y: NDArray) -> Floats:
     """Share of member pairs that predict different classes (Fort et al. 2019, arXiv:1912.02757)."""
     votes, number = p.votes, p.num_members
-    if number == 1:
-        return np.zeros(len(p))
-    rows, counts = np.arange(len(p)), np.zeros((len(p), int(votes.max()) + 1))
-    for one in votes:
-        counts[rows, one] += 1
-    return 1 - (counts * (counts - 1)).sum(axis=-1) / (number * (number - 1))
+    alike = sum((votes == one).sum(axis=0) for one in votes) - number
+    return 1 - alike / (number * (number - 1)) if number > 1 else np.zeros(len(p))
 
 
 def aurc(p: Any, y: NDArray) -> Floats:
@@ -130,7 +124,7 @@ def crps(p: Any, y: NDArray) -> Floats:
     From quantiles it is twice the pinball loss, integrated over levels; each level stands for those
     that are nearest to it (Gneiting and Ranjan 2011, equation 10).
     """
-    return np.asarray(p.crps(y), np.float64)
+    return p.crps(y)
 
 
 def nll_by_moments(p: Any, y: NDArray) -> Floats:
@@ -159,7 +153,7 @@ def interval_score(p: Any, y: NDArray, level: float = 0.9) -> Floats:
 
 def pinball(p: Any, y: NDArray) -> Floats:
     """Pinball loss, mean over the levels (Koenker and Bassett 1978)."""
-    return np.asarray(p.scores(y)["pinball"], np.float64)
+    return p.scores(y)["pinball"]
 
 
 # Both.
@@ -182,19 +176,16 @@ def smooth_if_errors(p: Any, y: NDArray) -> float | None:
     return 0.0 if int(np.sum(p.labels != y)) >= MIN_ERRORS else None
 
 
-def smooth_if_misses(p: Any, y: NDArray, level: float = 0.9) -> float | None:
-    """No pseudo-rows; None if fewer than `MIN_MISSES` targets lie outside of central intervals."""
-    return 0.0 if len(y) - coverage(p, y, level).sum() >= MIN_MISSES else None
-
-
 def auroc_weight(p: Any, y: NDArray, label: int = 1, fewest: int = 2) -> float | None:
     """Half the weight of a row of the rarer side; None if the class has fewer rows than `fewest`.
 
     Simulated intervals with the whole weight cover 97 to 99% in place of 95%.
     """
-    count = int(np.sum(y == label))
-    rarer = min(count, len(y) - count)
-    return len(y) / rarer / 2 if count >= fewest and rarer >= 2 else None
+    is_label = y == label
+    count = int(is_label.sum())
+    if count < fewest or min(count, len(y) - count) < 2:
+        return None
+    return balanced_weight(p, is_label)
 
 
 def balanced_weight(p: Any, y: NDArray) -> float:
@@ -207,9 +198,9 @@ def balanced_weight(p: Any, y: NDArray) -> float:
 # Calibration errors: values, not terms.
 
 
-def ece(p: Any, y: NDArray, number: int = NUM_BINS) -> float:
+def ece(p: Any, y: NDArray) -> float:
     """Top-label calibration error of 15 equal-width bins (Guo et al. 2017, eq. 3), 0 to 1."""
-    return _error_of(_bin_of(p.confidence, number), overconfidence(p, y))
+    return _error_of(_bin_of(p.confidence), overconfidence(p, y))
 
 
 def adaptive_ece(p: Any, y: NDArray, number: int = NUM_BINS) -> float:
@@ -227,7 +218,7 @@ def ece_by_chance(p: Any, y: NDArray, draws: int = 400) -> tuple[float, float]:
     Returns:
         The 95% quantile of these ECEs, and the p-value of the ECE of `y`.
     """
-    places = _bin_of(p.confidence, NUM_BINS)
+    places = _bin_of(p.confidence)
     order = np.argsort(places, kind="stable")
     places, confidence, rng = places[order], p.confidence[order], np.random.default_rng(0)
     single = confidence.astype(np.float32)
@@ -241,6 +232,6 @@ def _error_of(places: NDArray, overconfidence: Floats) -> float:
     return float(np.abs(np.bincount(places, overconfidence)).sum() / len(places))
 
 
-def _bin_of(confidence: Floats, number: int) -> NDArray:
-    edges = np.linspace(0, 1, number + 1)
-    return np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
+def _bin_of(confidence: Floats) -> NDArray:
+    inner = np.linspace(0, 1, NUM_BINS + 1)[1:-1]
+    return np.searchsorted(inner, confidence)

@@ -17,15 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 Floats = NDArray[np.float64]
-MIN_GROUPS = 10
-"""Fewer groups determine no interval."""
 MIN_ROWS = 10
-"""Fewer rows determine no interval."""
+"""Fewer rows, or groups of rows, determine no interval."""
 MIN_TAIL_ROWS = 500
 """Fewer rows do not show how heavy a tail is."""
 INFINITE_VARIANCE = 0.5
 """Shape of a generalised Pareto tail from which on the variance is infinite."""
-_TAIL_SHARE, _TAIL_PRIOR = 0.2, 3.0
+_TAIL_SHARE = 0.2
 _MOST_SKEWED = 0.2
 """Skewness of the mean of bounded terms that is corrected: with more of it, shares close to a bound
 would have intervals several times as wide as those of Clopper and Pearson."""
@@ -69,7 +67,7 @@ def interval(
     bounds: tuple[float, float] | None = None,
     level: float = 0.95,
     weight: float = 1.0,
-    heavy_tailed: bool = False,
+    symmetric: bool = False,
 ) -> Estimate:
     """Mean of terms with Student's t interval, corrected for skewness.
 
@@ -79,6 +77,7 @@ def interval(
     equal groups (Kish 1965). If terms are bounded, one pseudo-row at either bound is added (Agresti
     and Coull 1998; Bonett and Price 2012), so that 300 right answers out of 300 have an interval of
     some width. With groups a pseudo-row counts as many rows as vary like one independent row.
+    Without pseudo-rows few rows underestimate a variance, so half the kurtosis over N widens it.
 
     Args:
         terms: [N], in the unit of the metric.
@@ -87,20 +86,18 @@ def interval(
         level: Probability that the interval holds the expected metric.
         weight: Most that one further row moves the value, in N-ths of its distance to a bound; 0:
             add no pseudo-rows.
-        heavy_tailed: If True, widen the interval by half the kurtosis over N, since few rows
-            underestimate the variance.
+        symmetric: If True, the skewness that a few rows show is taken for chance.
     """
     terms = np.asarray(terms, np.float64)
     value = float(np.mean(terms)) if len(terms) else math.nan
-    if not math.isfinite(value) or len(terms) < MIN_ROWS:
-        return Estimate(value)
     sums, sizes = terms, np.ones(len(terms))
     if groups is not None:
-        _, index = np.unique(np.asarray(groups), return_inverse=True)
+        index = np.unique(np.asarray(groups), return_inverse=True)[1]
         sums, sizes = np.bincount(index, terms), np.bincount(index).astype(np.float64)
-        if len(sums) < MIN_GROUPS:
-            return Estimate(value)
-    if bounds is not None and weight:
+    if not math.isfinite(value) or len(sums) < MIN_ROWS:
+        return Estimate(value)
+    has_pseudo_rows = bounds is not None and weight > 0
+    if has_pseudo_rows:
         size = _design_effect(terms, value, sums, sizes)
         sums = np.append(sums, size * (value + weight * (np.asarray(bounds) - value)))
         sizes = np.append(sizes, [size, size])
@@ -111,17 +108,15 @@ def interval(
     if variance <= (1e-12 * middle) ** 2:
         return Estimate(value, value, value)
     error = math.sqrt(variance * number * number / (number - 1)) / total
-    if heavy_tailed:
+    if not has_pseudo_rows:
         error *= 1 + float(np.mean(residuals**4)) / variance**2 / (2 * number)
+    most = 0.0 if symmetric else math.inf if bounds is None else _MOST_SKEWED
     skewness = float(np.mean(residuals**3)) / variance**1.5 / math.sqrt(number)
-    if bounds is not None:
-        skewness = float(np.clip(skewness, -_MOST_SKEWED, _MOST_SKEWED))
+    skewness = float(np.clip(skewness, -most, most))
     freedom = total**2 / (sizes**2).sum() - 1
     reach = float(special.stdtrit(freedom, (1 + level) / 2))
-    ends = [middle - error * _untransformed(t, skewness) for t in (reach, -reach)]
-    if bounds is not None:
-        ends = np.clip(ends, *bounds).tolist()
-    return Estimate(value, *ends)
+    ends = np.array([middle - error * _untransformed(t, skewness) for t in (reach, -reach)])
+    return Estimate(value, *(ends if bounds is None else ends.clip(*bounds)).tolist())
 
 
 def difference(
@@ -130,20 +125,27 @@ def difference(
     groups: ArrayLike | None = None,
     *,
     bounds: tuple[float, float] | None = None,
-    **how: Any,
+    weight: float = 1.0,
+    level: float = 0.95,
 ) -> Estimate:
     """The second metric less the first, paired over rows.
+
+    Differences of like predictors are nearly symmetric, and a few rows decide them. Without
+    pseudo-rows they have no correction of skewness, which would follow these few.
 
     Args:
         ours: Terms [N].
         theirs: Terms [N] of the same rows.
         groups: As of `interval`.
         bounds: Least and largest possible value of one metric.
-        **how: `level`, `weight` and `heavy_tailed` of `interval`.
+        weight: As of `interval`.
+        level: As of `interval`.
     """
+    symmetric = bounds is None or not weight
     if bounds is not None:
         bounds = (bounds[0] - bounds[1], bounds[1] - bounds[0])
-    return interval(change(ours, theirs), groups, bounds=bounds, **how)
+    how: dict[str, Any] = {"bounds": bounds, "weight": weight, "level": level}
+    return interval(change(ours, theirs), groups, symmetric=symmetric, **how)
 
 
 def change(ours: ArrayLike, theirs: ArrayLike) -> Any:
@@ -156,36 +158,30 @@ def change(ours: ArrayLike, theirs: ArrayLike) -> Any:
 
 def has_heavy_tail(values: ArrayLike) -> bool:
     """Whether the variance of draws [N] may be infinite, as far as so many can tell."""
-    values = np.asarray(values, np.float64)
-    if len(values) < MIN_TAIL_ROWS or not np.isfinite(values).all():
+    ordered = np.sort(np.asarray(values, np.float64))
+    if len(ordered) < MIN_TAIL_ROWS or not np.isfinite(ordered).all():
         return False
-    return tail_shape(values) >= INFINITE_VARIANCE
+    return tail_shape(ordered) >= INFINITE_VARIANCE
 
 
-def tail_shape(values: ArrayLike) -> float:
+def tail_shape(ordered: Floats) -> float:
     """Shape of the generalised Pareto distribution of the largest draws, less their threshold.
 
-    Zhang and Stephens 2009, "A new and efficient estimation method for the generalized Pareto
-    distribution"; Vehtari et al. (arXiv:1507.02646) judge means by it.
+    By probability-weighted moments (Hosking and Wallis 1987, "Parameter and quantile estimation for
+    the generalized Pareto distribution"); Vehtari et al. (arXiv:1507.02646) judge means by it.
 
     Args:
-        values: [N].
+        ordered: [N], ascending.
 
     Returns:
-        1 / k for a tail like that of x^-k, 0 for one that falls exponentially.
+        1 / k for a tail like that of x^-k, at most 1; 0 for one that falls exponentially.
     """
-    ordered = np.sort(np.asarray(values, np.float64))
     count = int(_TAIL_SHARE * len(ordered))
     tail = ordered[-count:] - ordered[-count - 1]
-    if not tail[count // 4] > 0:
-        return 0.0  # More than a few are equal: there is no tail.
-    steps = np.arange(1, 31 + int(np.sqrt(count))) - 0.5
-    slopes = (1 - np.sqrt(len(steps) / steps)) / (_TAIL_PRIOR * tail[count // 4]) + 1 / tail[-1]
-    shapes = np.log1p(-slopes[:, None] * tail).mean(axis=1)
-    logs = count * (np.log(-slopes / shapes) - shapes - 1)  # Profile likelihood of each slope.
-    weights = np.exp(logs - logs.max())
-    slope = (slopes * weights).sum() / weights.sum()
-    return float(np.log1p(-slope * tail).mean())
+    if not tail[-1] > 0:
+        return 0.0
+    share = np.mean(tail * (np.arange(count, 0, -1) - 0.5) / count) / np.mean(tail)
+    return float(2 - 1 / (1 - 2 * share))
 
 
 def _design_effect(terms: Floats, value: float, sums: Floats, sizes: Floats) -> float:

@@ -31,7 +31,7 @@ class Metric(NamedTuple):
         row_weight: Most that one further row moves the metric, in N-ths of its distance to a bound
             (1 for a mean of bounded terms); or a function `(Predictive, y)` that returns it, or
             None if these rows determine no interval.
-        min_paired_rows: Fewer rows determine no interval of a difference.
+        min_rows: Fewer rows determine no interval.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Metric(NamedTuple):
     of_members: bool = True
     heavy_tailed: bool = False
     row_weight: float | Callable[..., float | None] = 1.0
-    min_paired_rows: int = 2
+    min_rows: int = 2
 
     def value(self, p: Any, y: NDArray) -> float:
         """The metric without its interval."""
@@ -53,9 +53,10 @@ class Metric(NamedTuple):
         """The metric with its interval."""
         terms = self.terms(p, y)
         weight = self.row_weight(p, y) if callable(self.row_weight) else self.row_weight
-        if np.ndim(terms) == 0 or weight is None or (self.heavy_tailed and has_heavy_tail(terms)):
+        is_heavy = self.heavy_tailed and has_heavy_tail(terms)
+        if np.size(terms) < self.min_rows or weight is None or is_heavy:
             return Estimate(float(np.mean(terms)))
-        return interval(terms, groups, weight=weight, **self._how)
+        return interval(terms, groups, bounds=self.bounds, weight=weight)
 
     def difference(
         self, ours: Any, theirs: Any, groups: NDArray | None = None, level: float = LEVEL
@@ -68,81 +69,72 @@ class Metric(NamedTuple):
             groups: Labels [N] of rows that may be alike; None: rows are independent.
             level: Probability that the interval holds the expected difference.
         """
-        if np.ndim(ours) == 0 or len(ours) < self.min_paired_rows:
+        if np.size(ours) < self.min_rows:
             return Estimate(float(change(np.mean(ours), np.mean(theirs))))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
-        return difference(ours, theirs, groups, weight=weight, level=level, **self._how)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"bounds": self.bounds, "heavy_tailed": self.heavy_tailed}
+        return difference(ours, theirs, groups, bounds=self.bounds, weight=weight, level=level)
 
     def member_terms(self, p: Any, y: NDArray) -> NDArray:
         """Terms [M, N] of every member, or [M] of a metric without terms."""
         return np.stack([self.terms(one, y) for one in p.members])
 
 
-_RARE_ERRORS = 500
-"""With fewer rows a few errors decide a difference: simulated intervals cover 75 to 91%."""
+_MISSES = 20
+"""Fewer targets outside of intervals decide their score: simulations cover 89 to 95%."""
 _ALL: dict[str, Any] = {"better": 0, "in_table": False, "of_members": False}
 """Settings of metrics that describe an ensemble and are neither good nor bad."""
-_NLL = Metric("NLL", of.nll, "nats", heavy_tailed=True)
+_SHARE: dict[str, Any] = {"unit": "share", "bounds": (0, 1)}
+
+
+def _uncertainty(title: str, unit: str, part: str) -> Metric:
+    return Metric(title, partial(of.uncertainty, part=part), unit, **_ALL)
+
+
 _CLASSES = {
-    "accuracy": Metric("Accuracy", of.accuracy, "share", 1, (0, 1)),
+    "accuracy": Metric("Accuracy", of.accuracy, better=1, **_SHARE),
     "nll": Metric("NLL", of.nll, "nats", row_weight=of.smooth_if_errors),
     "brier": Metric("Brier", of.brier, bounds=(0, 2)),
     "ece": Metric("ECE", of.ece),
     "adaptive_ece": Metric("Adaptive ECE", of.adaptive_ece, in_table=False),
     "aurc": Metric("AURC", of.aurc, bounds=(0, 1), row_weight=of.smooth_if_errors),
     "accuracy_at_80": Metric(
-        "Accuracy at 80%", of.accuracy_at_80, "share", 1, (0, 1), in_table=False, row_weight=1.25
+        "Accuracy at 80%", of.accuracy_at_80, better=1, in_table=False, row_weight=1.25, **_SHARE
     ),
     "balanced_accuracy": Metric(
-        "Balanced accuracy",
-        of.balanced_accuracy,
-        "share",
-        1,
-        (0, 1),
-        in_table=False,
+        *("Balanced accuracy", of.balanced_accuracy, "share", 1, (0, 1), False),
         row_weight=of.balanced_weight,
-        min_paired_rows=_RARE_ERRORS,
     ),
     "overconfidence": Metric(
         "Confidence - accuracy", of.overconfidence, "share", bounds=(-1, 1), **_ALL
     ),
-    "disagreement": Metric("Disagreement", of.disagreement, "share", bounds=(0, 1), **_ALL),
-    "total": Metric("Total uncertainty", partial(of.uncertainty, part="total"), "nats", **_ALL),
-    "aleatoric": Metric("Aleatoric", partial(of.uncertainty, part="aleatoric"), "nats", **_ALL),
-    "epistemic": Metric("Epistemic", partial(of.uncertainty, part="epistemic"), "nats", **_ALL),
+    "disagreement": Metric("Disagreement", of.disagreement, **_SHARE, **_ALL),
+    "total": _uncertainty("Total uncertainty", "nats", "total"),
+    "aleatoric": _uncertainty("Aleatoric", "nats", "aleatoric"),
+    "epistemic": _uncertainty("Epistemic", "nats", "epistemic"),
 }
 _RMSE = Metric("RMSE", of.rmse, "target", heavy_tailed=True)
+_CRPS = Metric("CRPS", of.crps, "target")
 _REST = {
     "mae": Metric("MAE", of.mae, "target", in_table=False),
-    "r2": Metric("R²", of.r2, "", 1, in_table=False),
-    "epistemic": Metric(
-        "Members' disagreement", partial(of.uncertainty, part="epistemic"), "target²", **_ALL
-    ),
+    "r2": Metric("R²", of.r2, better=1, in_table=False),
+    "epistemic": _uncertainty("Members' disagreement", "target²", "epistemic"),
 }
 
 
 def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
     found: dict[str, Metric] = {}
     for level in levels:
-        name, is_shown = f"{100 * level:.4g}", level == in_table
-        held, width, missed = (
+        held, width, score = (
             partial(one, level=level) for one in (of.coverage, of.width, of.interval_score)
         )
-        weight = partial(of.smooth_if_misses, level=level)
+        name, least = f"{100 * level:.4g}", round(_MISSES / (1 - level))
+        shown: dict[str, Any] = {"better": 0, "in_table": level == in_table}
+        title = f"{name}% interval score"
         found |= {
-            f"coverage_{name}": Metric(f"{name}% coverage", held, "share", 0, (0, 1), is_shown),
-            f"width_{name}": Metric(f"{name}% width", width, "target", 0, in_table=is_shown),
+            f"coverage_{name}": Metric(f"{name}% coverage", held, **_SHARE, **shown),
+            f"width_{name}": Metric(f"{name}% width", width, "target", **shown),
             f"interval_score_{name}": Metric(
-                f"{name}% interval score",
-                missed,
-                "target",
-                in_table=False,
-                row_weight=weight,
-                min_paired_rows=_RARE_ERRORS,
+                title, score, "target", in_table=False, min_rows=least
             ),
         }
     return found
@@ -150,18 +142,17 @@ def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
 
 _NUMBERS = {
     "rmse": _RMSE,
-    "nll": _NLL,
-    "crps": Metric("CRPS", of.crps, "target"),
+    "nll": Metric("NLL", of.nll, "nats", heavy_tailed=True),
+    "crps": _CRPS,
     **_bands((0.9, 0.5, 0.95), 0.9),
     **_REST,
-    "nll_by_moments": _NLL._replace(
-        title="NLL by moments", terms=of.nll_by_moments, in_table=False
+    "nll_by_moments": Metric(
+        "NLL by moments", of.nll_by_moments, "nats", in_table=False, heavy_tailed=True
     ),
-    "aleatoric": Metric(
-        "Members' noise", partial(of.uncertainty, part="aleatoric"), "target²", **_ALL
-    ),
-    "total": Metric("Variance", partial(of.uncertainty, part="total"), "target²", **_ALL),
+    "aleatoric": _uncertainty("Members' noise", "target²", "aleatoric"),
+    "total": _uncertainty("Variance", "target²", "total"),
 }
+_AUROC = Metric("AUROC", of.auroc, better=1, row_weight=of.auroc_weight, **_SHARE)
 METRICS: dict[str, dict[str, Metric]] = {
     "classes": _CLASSES,
     "numbers": _NUMBERS,
@@ -175,41 +166,26 @@ def metrics_of(p: Any) -> dict[str, Metric]:
     if p.kind == "several":
         return _of_several(p)
     if p.kind == "quantiles":
-        losses = {
-            "pinball": Metric("Pinball", of.pinball, "target"),
-            "rmse": _RMSE,
-            "crps": Metric("CRPS", of.crps, "target"),
-        }
-        return losses | _bands(p.bands, p.bands[0] if p.bands else 0) | _REST
-    found = dict(METRICS[p.kind])
+        losses = {"pinball": Metric("Pinball", of.pinball, "target"), "rmse": _RMSE, "crps": _CRPS}
+        return losses | _bands(p.bands, max(p.bands, default=0)) | _REST
     if p.kind == "classes" and p.log_probs.shape[-1] == 2:
-        found["auroc"] = Metric("AUROC", of.auroc, "share", 1, (0, 1), row_weight=of.auroc_weight)
-    return found
+        return {**_CLASSES, "auroc": _AUROC}
+    return METRICS[p.kind]
 
 
 def _of_several(p: Any) -> dict[str, Metric]:
     """The NLL of all targets together; else the mean over targets, of nats the sum."""
     first = metrics_of(p.targets[0])
     joint = {"nll": Metric("NLL of all", of.nll, "nats")} if "nll" in first else {}
-    for name, one in first.items():
-        if name != "nll":
-            over = np.sum if one.unit == "nats" else np.mean
-            terms = partial(_over_targets, over, one.terms)
-            joint[name] = one._replace(terms=terms, row_weight=0.0)
-    return joint
+    for name in first.keys() - joint:
+        terms = partial(_over_targets, first[name])
+        joint[name] = first[name]._replace(terms=terms, row_weight=0.0)
+    return {name: joint[name] for name in sorted(joint, key=["nll", *first].index)}
 
 
-def _over_targets(over: Callable[..., Any], terms: Callable[..., Any], p: Any, y: NDArray) -> Any:
-    return over([terms(one, y[:, d]) for d, one in enumerate(p.targets)], axis=0)
-
-
-def summary(p: Any, y: NDArray) -> dict[str, dict[str, Any]]:
-    """Every metric by name, JSON-ready: `value` of the ensemble, and `members` [M]."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, one in metrics_of(p).items():
-        members = {"members": [one.value(each, y) for each in p.members]} if one.of_members else {}
-        found[name] = {"value": one.value(p, y), **members}
-    return found
+def _over_targets(metric: Metric, p: Any, y: NDArray) -> Any:
+    over = np.sum if metric.unit == "nats" else np.mean
+    return over([metric.terms(one, y[:, d]) for d, one in enumerate(p.targets)], axis=0)
 
 
 def values(p: Any, y: NDArray, names: Iterable[str] | None = None) -> dict[str, float]:
@@ -221,5 +197,5 @@ def values(p: Any, y: NDArray, names: Iterable[str] | None = None) -> dict[str, 
         names: Of the metrics; None: all that it has.
     """
     known = metrics_of(p)
-    chosen = known if names is None else [one for one in names if one in known]
-    return {name: known[name].value(p, y) for name in chosen}
+    chosen = known if names is None else known.keys() & names
+    return {name: one.value(p, y) for name, one in known.items() if name in chosen}

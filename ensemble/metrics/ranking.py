@@ -27,7 +27,7 @@ def aurc(confidence: ArrayLike, hit: ArrayLike) -> Floats:
     log_share = mean_of_ties(ordered, np.cumsum(by_rank[::-1])[::-1])
     behind = mean_of_ties(ordered, np.cumsum((error * by_rank)[::-1])[::-1])
     risk = (1 - hit) * log_share
-    return _unsorted(order, value + risk - risk.mean() - behind + error.mean())
+    return (value + risk - risk.mean() - behind + error.mean())[np.argsort(order)]
 
 
 def at_coverage(confidence: ArrayLike, hit: ArrayLike, coverage: float = 0.8) -> Floats:
@@ -41,7 +41,7 @@ def at_coverage(confidence: ArrayLike, hit: ArrayLike, coverage: float = 0.8) ->
     at_threshold = shared[max(0, count - reach) : count + reach].mean()
     covered = mean_of_ties(ordered, (np.arange(number) < count).astype(np.float64))
     influence = covered * (hit - at_threshold) / coverage - (value - at_threshold)
-    return _unsorted(order, value + influence - influence.mean())
+    return (value + influence - influence.mean())[np.argsort(order)]
 
 
 def auroc(score: ArrayLike, is_positive: ArrayLike) -> Floats:
@@ -55,19 +55,19 @@ def auroc(score: ArrayLike, is_positive: ArrayLike) -> Floats:
         is_positive: [N] bool.
     """
     score, positive = np.asarray(score, np.float64), np.asarray(is_positive, bool)
-    sides = [np.sort(score[side]) for side in (~positive, positive)]
-    if not all(map(len, sides)):
+    counts = np.where(positive, positive.sum(), (~positive).sum())  # Of the row's own side.
+    if counts[:1] == len(score):
         return np.full(len(score), np.nan)
+    below, above = (_share_below(np.sort(score[side]), score) for side in (~positive, positive))
+    wins = np.where(positive, below, 1 - above)
+    value = wins[positive].mean()
+    return value + (wins - value) * len(score) / counts
 
-    def share_below(of: Floats, by: Floats) -> Floats:
-        return (np.searchsorted(by, of, "left") + np.searchsorted(by, of, "right")) / 2 / len(by)
 
-    wins = share_below(score[positive], sides[0])
-    losses = share_below(score[~positive], sides[1])
-    value, terms = wins.mean(), np.empty(len(score))
-    terms[positive] = value + (wins - value) * len(score) / len(sides[1])
-    terms[~positive] = value + (1 - losses - value) * len(score) / len(sides[0])
-    return terms
+def _share_below(ordered: Floats, values: Floats) -> Floats:
+    """Share of sorted numbers that lie below each value; equal ones count half."""
+    ends = np.searchsorted(ordered, values), np.searchsorted(ordered, values, "right")
+    return (ends[0] + ends[1]) / 2 / len(ordered)
 
 
 def average_precision(score: ArrayLike, is_positive: ArrayLike) -> Floats:
@@ -95,7 +95,7 @@ def average_precision(score: ArrayLike, is_positive: ArrayLike) -> Floats:
     if_any = np.cumsum((steps * true / called**2)[::-1])[::-1]
     own = positive * (precision[threshold] + if_positive[threshold] - value)
     influence = (own - if_any[threshold]) * len(positive) / number
-    return _unsorted(order, value + influence - influence.mean())
+    return (value + influence - influence.mean())[np.argsort(order)]
 
 
 def fpr95(score: ArrayLike, is_positive: ArrayLike) -> float:
@@ -132,9 +132,3 @@ def _by_confidence(confidence: ArrayLike, hit: ArrayLike) -> tuple[NDArray, Floa
     confidence = np.asarray(confidence, np.float64)
     order = np.argsort(-confidence, kind="stable")
     return order, confidence[order], np.asarray(hit, np.float64)[order]
-
-
-def _unsorted(order: NDArray, values: Floats) -> Floats:
-    found = np.empty(len(values))
-    found[order] = values
-    return found

@@ -15,7 +15,13 @@ from ensemble import InputError, likelihoods
 from ensemble.data import dataset_from_arrays
 from ensemble.likelihoods import named
 from ensemble.likelihoods.classes import Bernoulli, Categorical, Classes
-from ensemble.likelihoods.numbers import Gaussian, Numbers, SharedGaussian, StudentT, target_range
+from ensemble.likelihoods.numbers import (
+    Gaussian,
+    Numbers,
+    SharedGaussian,
+    StudentT,
+    mean_and_spread,
+)
 
 TARGETS = np.array([1.0, 2.0, 4.0, 9.0], np.float32)
 SPREAD = np.array([-1.0, 0.0, 1.0, 4.0])
@@ -36,8 +42,8 @@ SPREAD = np.array([-1.0, 0.0, 1.0, 4.0])
 )
 def test_numbers_that_float32_cannot_hold_are_refused(targets, message):
     with pytest.raises(InputError, match=message):
-        target_range(np.asarray(targets))
-    assert target_range(SPREAD) == (1.0, SPREAD.std(), -1.0, 4.0)
+        mean_and_spread(np.asarray(targets))
+    assert mean_and_spread(SPREAD) == (1.0, SPREAD.std())
 
 
 @pytest.mark.parametrize(

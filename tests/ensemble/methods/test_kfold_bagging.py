@@ -123,7 +123,7 @@ def held(likelihood, arrays, targets, folds):
 def test_the_mixture_covers_as_it_says(claimed):
     """Members err independently, by half the noise: their mixture's width is not theirs."""
     rng = np.random.default_rng(0)
-    likelihood, num_rows, num_members = Gaussian(0.0, 1.0, -9.0, 9.0), 6000, 8
+    likelihood, num_rows, num_members = Gaussian(0.0, 1.0), 6000, 8
     truth = rng.normal(size=num_rows)
     targets = (truth + rng.normal(size=num_rows)).astype(np.float32)
     members = [

@@ -28,7 +28,7 @@ def covers(draw, truth, runs=400, **how):
     [
         (lambda rng: rng.normal(size=100), 0, {}),
         (lambda rng: rng.exponential(size=100), 1, {}),
-        (lambda rng: rng.chisquare(1, 300), 1, {"heavy_tailed": True}),
+        (lambda rng: rng.chisquare(1, 300), 1, {}),
         (lambda rng: (rng.random(100) < 0.9).astype(float), 0.9, {"bounds": (0, 1)}),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_higher_level_widens_an_interval():
     for name, metric in metrics_of(p).items():
         terms = metric.terms(p, y)
         if np.ndim(terms):
-            how = {"bounds": metric.bounds, "heavy_tailed": metric.heavy_tailed}
+            how = {"bounds": metric.bounds}
             wide, narrow = interval(terms, **how), interval(terms, level=0.8, **how)
             ends = (wide.low, narrow.low, wide.value, narrow.high, wide.high)
             assert list(ends) == sorted(ends), name
@@ -125,7 +125,7 @@ def test_an_infinite_term_has_a_value_and_no_interval():
 def test_tails_are_as_heavy_as_those_they_are_drawn_from():
     rng = np.random.default_rng(0)
     for shape, draws in ((0.8, rng.pareto(1 / 0.8, 20_000)), (0, rng.exponential(size=20_000))):
-        assert tail_shape(draws) == pytest.approx(shape, abs=0.1)
+        assert tail_shape(np.sort(draws)) == pytest.approx(shape, abs=0.1)
     assert tail_shape(np.ones(1000)) == 0
 
 
