@@ -274,10 +274,6 @@ class ChainReport(PosteriorReport):
         else:
             self._results.write(run.where.work)
 
-    def fault(self, run: Any) -> str:
-        """What the task finds with fresh variables."""
-        return "" if isinstance(self.task, Modelled) else self.task.fault()
-
     def data(self) -> Any:
         """The draws of a model; None of a network."""
         return None if self._results is None else self._results.inference_data

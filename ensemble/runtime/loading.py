@@ -51,14 +51,12 @@ def draws(saved: OnDisk) -> Fitted:
         InputError: There are fewer than the checkpoint says, or none yet.
     """
     kept, number = saved.draws, saved.counters["num_kept"]
-    if len(kept.kept) < number:
-        raise InputError(
-            f"{kept.directory} has {len(kept.kept)} draws of {number}: files were removed; "
-            "restore them, or sample again in a new --workdir"
-        )
     found = fitted_draws(kept, saved.live, saved.config.get("max_draws_per_chain", number))
-    if not found.num_sets:
-        raise InputError(f"{kept.directory} has no draw yet; wait for the first")
+    if len(kept.kept) < number or not found.num_sets:
+        raise InputError(
+            f"{kept.directory} has {len(kept.kept)} draws of {number}: wait for the first, or, if "
+            "files were removed, restore them or sample again in a new --workdir"
+        )
     return found
 
 
