@@ -19,7 +19,14 @@ PARAMETERS = "parameters"
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The members of a checkpoint, by the variables of their states."""
+    """The members of a checkpoint, by what it has for predictions or the variables of their states.
+
+    Where parameters are kept on disk, these predict.
+    """
+    if saved.counters["num_kept"]:
+        return snapshots(saved)
+    if PARAMETERS in saved.arrays:
+        return parameters(saved)
     members = saved.arrays["members"]
     names = [name for name in members if name.startswith(VARIABLES)]
     flat = {name.removeprefix(VARIABLES): members[name][:, None] for name in names}

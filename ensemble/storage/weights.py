@@ -42,13 +42,12 @@ def fitting(
     """
     fits, faults = {}, []
     for name in sorted(names):
-        shape, array = list(shapes[name].shape), found.get(name)
-        if array is None:
-            faults.append(f"{name} {shape} is missing there")
-        elif list(array.shape[1:]) != shape:
-            faults.append(f"{name} is {list(array.shape[1:])} there and {shape} here")
+        here = list(shapes[name].shape)
+        there = list(found[name].shape[1:]) if name in found else "missing"
+        if there != here:
+            faults.append(f"{name} is {there} there and {here} here")
         else:
-            fits[name] = array.astype(shapes[name].dtype)
+            fits[name] = found[name].astype(shapes[name].dtype)
             if not np.isfinite(fits[name]).all():
                 faults.append(f"{name} has NaN or infinities")
     others = listed(sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys()))

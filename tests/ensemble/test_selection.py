@@ -120,7 +120,7 @@ def test_runs_may_move_together_and_are_named_if_missing(selection, runs, tmp_pa
         ensemble.load(moved)
     other = next(name for name in CONFIGS if not chosen.endswith(name))
     shutil.copytree(runs / other, moved / chosen)
-    with pytest.raises(InputError, match="another run"):
+    with pytest.raises(InputError, match="was replaced"):
         ensemble.load(moved)
 
 
@@ -136,13 +136,13 @@ def test_rows_that_decided_calibrate_nothing(runs, tmp_path):
 @pytest.mark.check
 def test_a_selection_is_no_run_to_train_or_to_select_from(selection, runs, tmp_path):
     workdir, _ = selection
-    with pytest.raises(InputError, match="selects members of other runs"):
+    with pytest.raises(InputError, match="a selection of other runs"):
         ensemble.train(CONFIGS["members"], make_blobs(), str(workdir), **QUIET)
     with pytest.raises(InputError, match="is a selection itself"):
         ensemble.select_members([workdir], tmp_path / "out")
     with pytest.raises(InputError, match="has a run already"):
         ensemble.select_members([runs / "members"], workdir)
-    with pytest.raises(InputError, match="cannot be distilled"):
+    with pytest.raises(InputError, match="name one of these runs"):
         ensemble.distill(workdir, str(tmp_path / "student"))
 
 
