@@ -142,8 +142,8 @@ def test_a_selection_is_no_run_to_train_or_to_select_from(selection, runs, tmp_p
         ensemble.select_members([workdir], tmp_path / "out")
     with pytest.raises(InputError, match="has a run already"):
         ensemble.select_members([runs / "members"], workdir)
-    with pytest.raises(InputError, match="name one of these runs"):
-        ensemble.distill(workdir, str(tmp_path / "student"))
+    with pytest.raises(InputError, match="cannot be distilled"):
+        ensemble.distill(workdir, str(tmp_path / "student"), {}, make_blobs())
 
 
 @pytest.mark.check
