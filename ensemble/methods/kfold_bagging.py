@@ -501,7 +501,7 @@ class BaggingReport(training.DescentReport):
         return {"cross_fitted": found}
 
     def write(self, run: Any) -> None:
-        """Writes the losses of the rows that members hold out: see `storage.held_out`."""
+        """Writes the losses of the rows that members hold out: see `storage.predictions`."""
         losses = self._held(run, is_wide=True).losses()
         losses[~self._bagging.folds.deciding] = np.nan
         if processes.is_main():
