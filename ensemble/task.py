@@ -198,9 +198,6 @@ class Learned(Task, PredictingTask, Protocol):
     def why_no_noise(self) -> str:
         """Why predictions with a key are none of a network with noise; empty where they are."""
 
-    def fault(self) -> str:
-        """What makes a fresh member non-finite, and a remedy; empty if nothing does."""
-
     def log_prior(self, params: Any) -> jax.Array:
         """Returns log p(params) up to a constant, nats []; zero without a prior."""
 
@@ -349,10 +346,6 @@ class Defaults:
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Takes all inputs of the right shape."""
         return None
-
-    def fault(self) -> str:
-        """None is known."""
-        return ""
 
     def why_no_noise(self) -> str:
         """There is none."""

@@ -265,10 +265,6 @@ class ChainReport(PosteriorReport):
         else:
             self._results.write(run.where.work)
 
-    def fault(self, run: Any) -> str:
-        """What the task finds with fresh variables."""
-        return "" if isinstance(self.task, Modelled) else self.task.fault()
-
     def data(self) -> Any:
         """Returns the draws of a model; None for a network."""
         return self._results and self._results.inference_data

@@ -399,7 +399,7 @@ class BaggingReport(training.DescentReport):
         return {"cross_fitted": found}
 
     def write(self, run: Any) -> None:
-        """Writes the losses of the rows that members hold out: see `storage.held_out`."""
+        """Writes the losses of the rows that members hold out: see `storage.predictions`."""
         folds = self._bagging.folds
         rows, held = self._held(run, run.loop.members.state.variables)
         losses = np.full(len(folds.of_rows), np.nan)

@@ -23,7 +23,6 @@ def training_findings(
     evaluation: Evaluation | None,
     losses: Mapping[int, float],
     remedy: str,
-    remedy_of_failed: str = "",
 ) -> list[Finding]:
     """Looks for signs of a mistake, and says how good the ensemble is.
 
@@ -32,14 +31,13 @@ def training_findings(
         evaluation: of the reported split; None if nothing is scored.
         losses: Last training loss of each member that has one, nats.
         remedy: what to try if training has failed, such as 'lower config.learning_rate=0.1'.
-        remedy_of_failed: the same for members that became non-finite; empty: as `remedy`.
     """
     found = []
     failed = results["failed_members"]
     if failed:
         reasons = " or ".join(sorted(set(failed.values())))
         text = f"{len(failed)} of {results['num_members']} became {reasons} and are left out: "
-        text += f"{', '.join(map(str, failed))}; {remedy_of_failed or remedy}."
+        text += f"{', '.join(map(str, failed))}; {remedy}."
         found.append(Finding("failed_members", "warning", text, {"failed": len(failed)}))
     if "posterior" in results:
         from ensemble.report.chains import chain_findings  # Imports ArviZ.

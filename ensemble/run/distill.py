@@ -51,8 +51,6 @@ def distill(
             f"{teacher} selects members of several runs, which cannot be distilled; name one of "
             "these runs"
         )
-    if workdir is not None and Workdir(workdir).path == work.path:
-        raise InputError(f"{workdir} holds the ensemble to learn from; choose another folder")
     check_is_workdir(work)
     values = _student_config(work, by_path(config or {}))
     return train(values, data, workdir, started=started, show_progress=show_progress)

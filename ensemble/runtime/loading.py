@@ -19,7 +19,14 @@ PARAMETERS = "parameters"
 
 
 def fitted(saved: OnDisk) -> Fitted:
-    """The members of a checkpoint, by the variables of their states."""
+    """The members of a checkpoint, by what it has for predictions or the variables of their states.
+
+    Where parameters are kept on disk, these predict.
+    """
+    if saved.counters["num_kept"]:
+        return snapshots(saved)
+    if PARAMETERS in saved.arrays:
+        return parameters(saved)
     members = saved.arrays["members"]
     names = [name for name in members if name.startswith(VARIABLES)]
     flat = {name.removeprefix(VARIABLES): members[name][:, None] for name in names}
@@ -51,14 +58,12 @@ def draws(saved: OnDisk) -> Fitted:
         InputError: There are fewer than the checkpoint says, or none yet.
     """
     kept, number = saved.draws, saved.counters["num_kept"]
-    if len(kept.kept) < number:
-        raise InputError(
-            f"{kept.directory} has {len(kept.kept)} draws of {number}: files were removed; "
-            "restore them, or sample again in a new --workdir"
-        )
     found = fitted_draws(kept, saved.live, saved.config.get("max_draws_per_chain", number))
-    if not found.num_sets:
-        raise InputError(f"{kept.directory} has no draw yet; wait for the first")
+    if len(kept.kept) < number or not found.num_sets:
+        raise InputError(
+            f"{kept.directory} has {len(kept.kept)} draws of {number}: wait for the first, or, if "
+            "files were removed, restore them or sample again in a new --workdir"
+        )
     return found
 
 

@@ -131,10 +131,6 @@ class Report:
     def write(self, run: Run) -> None:
         """Writes files of its own into the workdir."""
 
-    def fault(self, run: Run) -> str:
-        """What the task finds of its own that is not finite, and a remedy; empty if nothing."""
-        return str(run.method.learned.fault())
-
     def data(self) -> Any:
         """Draws of a model, as ArviZ takes them; None of a network."""
         return None

@@ -37,7 +37,6 @@ from ensemble.runtime.predict import Predictions
 from ensemble.runtime.rows import Period, Rows
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import processes
-from ensemble.sharding.signals import resume_line
 from ensemble.storage.metrics_log import last_losses
 from ensemble.storage.workdir import with_config
 from ensemble.task import Comparing
@@ -226,10 +225,7 @@ class Run:
             if not loop.go(until) and (self.others_live or not where.stop.finishes()):
                 self.checkpointer.wait()
                 processes.wait_for_all("interrupted")
-                at = f"interrupted at step {loop.step} of {self.goal}, after a checkpoint"
-                is_kept = where.stop.is_kept
-                line = f"{at}; {resume_line()}" if is_kept else where.stop.last_line()
-                raise Interrupted(line)
+                raise Interrupted(where.stop.last_line(f" at step {loop.step} of {self.goal}"))
             if not self.others_live and self.report.finish(self):
                 self.save(loop)
 
@@ -420,7 +416,8 @@ class Run:
             reasons = " or ".join(sorted({FAILURES[s] for s in self.status.values()}))
             raise TrainingError(
                 f"all of the {len(self.numbers)} {self.report.noun}s under way became {reasons} by "
-                f"step {step}; {self.report.fault(self) or self.report.remedy}"
+                f"step {step}; {self.report.remedy}, or look for a logarithm or root of a negative "
+                "number in what is learned"
             )
 
     # The end.
@@ -453,13 +450,11 @@ class Run:
         content |= results.metrics_json(evaluations)
         evaluation = next(iter(evaluations.values()), None)
         results.log_stopped(self)
-        live, fault = content["active_members"], ""
-        if content["failed_members"]:
-            fault = report.fault(self) or report.remedy
+        live = content["active_members"]
         fitted, predictor = self._fitted(live), None
         if processes.is_main():
             losses = last_losses(work.metrics)
-            found = training_findings(content, evaluation, losses, report.remedy, fault)
+            found = training_findings(content, evaluation, losses, report.remedy)
             if fitted is not None:
                 found = stale_statistics(task, fitted, config, self.loop.step) + found
                 identity = work.identity()

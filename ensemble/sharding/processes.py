@@ -325,9 +325,9 @@ def fault() -> str:
         return ""
     slowest = min(places, key=lambda k: places[k][0])
     calls, step = places[slowest]
-    is_behind = calls < max(calls for calls, _ in places.values())
+    is_behind, most = calls < _calls, max(calls for calls, _ in places.values())
     limit = _progress_timeout * (1 if is_behind and step is not None else _PATIENCE)
-    if waited < limit:
+    if waited < limit or (not is_behind and _calls < most):  # The others wait for this one.
         return ""
     which = f"process {slowest} is stuck" if is_behind else "all processes wait"
     at = "outside of its steps" if step is None else f"at step {step}"

@@ -110,10 +110,10 @@ class Stop:
             elif now > deadline and not self.is_settled:
                 _end(_program, self.last_line())
 
-    def last_line(self) -> str:
-        """What to say where the run ends elsewhere than between two chunks."""
+    def last_line(self, where: str = "") -> str:
+        """Returns the line with which a run ends early, such as ` at step 5 of 9`."""
         how = resume_line() if self.is_kept else "without a workdir nothing is kept"
-        return f"interrupted; {how}"
+        return f"interrupted{where}; {how}"
 
 
 def _end(program: str, line: str) -> None:

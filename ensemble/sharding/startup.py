@@ -33,6 +33,8 @@ def process_started() -> float:
         return time.monotonic()
 
 
+_NEWEST_TRIED = "0.12.0.1"
+"""Version of jaxlib: a newer one may lack a flag, and XLA aborts a process that names such."""
 # Virtual devices wait for each other in collectives, 40 s by default, and then abort the process:
 # on a busy machine that is no deadlock.
 _XLA_FLAGS = {"--xla_cpu_collective_call_terminate_timeout_seconds": "600"}
@@ -113,7 +115,8 @@ def configure(num_devices: int | None = None, method: str | None = None) -> None
         )
     # Compiled programs are kept between processes, where the user has not chosen a place.
     if jax.config.values["jax_compilation_cache_dir"] is None:
-        jax.config.update("jax_compilation_cache_dir", str(_cache_folder() / "xla"))
+        folder = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+        jax.config.update("jax_compilation_cache_dir", f"{folder}/flax-ensembles/xla")
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
@@ -235,7 +238,9 @@ def _set_xla_flags(chosen: dict[str, str]) -> None:
     """
     flags = os.environ.get("XLA_FLAGS", "")
     wanted = [f"{name}={value}" for name, value in chosen.items() if name not in flags]
-    if not _has_plug_in():
+    versions = (importlib.metadata.version("jaxlib"), _NEWEST_TRIED)
+    found, newest = ([*map(int, re.findall(r"\d+", one))] for one in versions)
+    if found <= newest and not _has_plug_in():
         os.environ["XLA_FLAGS"] = " ".join([flags, *wanted]).strip()
 
 
@@ -246,19 +251,3 @@ def _has_plug_in() -> bool:
         or os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS")
         or importlib.metadata.entry_points(group="jax_plugins")
     )
-
-
-def _cache_folder() -> pathlib.Path:
-    """The folder of this user's files that can be made again.
-
-    Raises:
-        InputError: That is in a home folder which is not known.
-    """
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    try:
-        return pathlib.Path(home).expanduser() / "flax-ensembles"
-    except RuntimeError:  # There is no such user, or this one has no home.
-        raise InputError(
-            f"XDG_CACHE_HOME={home} is below a home folder that is not known here; set it in the "
-            "environment to a path in full"
-        ) from None

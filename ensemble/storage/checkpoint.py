@@ -19,7 +19,7 @@ from ensemble.errors import InputError, in_one_line
 from ensemble.sharding import processes
 from ensemble.storage.manifest import Manifest
 from ensemble.storage.paths import is_remote
-from ensemble.storage.workdir import UNFINISHED, cannot_write, check_format
+from ensemble.storage.workdir import cannot_write, check_format
 
 logger = logging.getLogger("ensemble")
 
@@ -119,11 +119,8 @@ class Checkpointer:
         finally:
             manager, self._manager = self._manager, None
             if manager is not None:
-                try:
-                    with self._writing():  # Mostly what `wait` has raised, once more.
-                        manager.close()
-                finally:
-                    self._remove_if_moved()
+                with self._writing():  # Mostly what `wait` has raised, once more.
+                    manager.close()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -137,19 +134,6 @@ class Checkpointer:
             number = next(numbers, None)
             reason = in_one_line(error) if number is None else os.strerror(number)
             raise cannot_write(self._workdir, reason) from None
-
-    def _remove_if_moved(self) -> None:
-        """Removes what Orbax has made anew where the workdir was, if somebody has taken it away.
-
-        It was writing meanwhile, and TensorStore makes all folders that a file needs.
-        """
-        if is_remote(self._workdir) or (self._workdir / "config.json").exists():
-            return
-        for left in self._directory.glob(f"*{UNFINISHED}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with contextlib.suppress(OSError):  # There is something else, or nothing.
-            os.rmdir(self._directory)
-            os.rmdir(self._workdir)
 
     def _written(self) -> None:
         """Enters a checkpoint that is about to get its name; in a thread of Orbax's."""

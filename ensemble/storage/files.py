@@ -43,7 +43,7 @@ def write_together(contents: Mapping[epath.Path, Content]) -> None:
             elif path.is_dir():  # etils would say so without its number.
                 raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
             else:
-                os.replace(file.name, path)
+                epath.Path(file.name).replace(path)
     flush_folders(path.parent for path in contents if not is_remote(path))
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import pathlib
-import resource
 from collections.abc import Sequence
 
 import jax
@@ -28,9 +27,7 @@ _OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
 def memory_bytes() -> int:
     """The memory of this machine, or what of it this process may take for itself."""
     there_are = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    own = [limit for limit in limits if limit != resource.RLIM_INFINITY]
-    return min([there_are, *own, *_cgroup_limits()])
+    return min([there_are, *_cgroup_limits()])
 
 
 def _cgroup_limits() -> list[int]:

@@ -31,6 +31,9 @@ class Selected(NamedTuple):
     step: int
 
 
+_ENTRIES = Selected._fields[1:]
+
+
 def is_selection(work: Workdir) -> bool:
     """Whether a workdir refers to members of other runs."""
     return _file(work).exists()
@@ -43,7 +46,7 @@ def write_selection(work: Workdir, chosen: Sequence[Selected]) -> None:
         path = os.fspath(one.work.path)
         if not is_remote(path) and not work.is_remote:
             path = os.path.relpath(os.path.realpath(path), os.path.realpath(work.path))
-        runs.append({**one._asdict(), "work": path})
+        runs.append({"workdir": path, **dict(zip(_ENTRIES, one[1:], strict=True))})
     work.manifest.write(_file(work), {"runs": runs})
 
 
@@ -55,10 +58,10 @@ def read_selection(work: Workdir) -> list[Selected]:
     """
     found = []
     for run in work.manifest.read(_file(work))["runs"]:
-        path = run["work"]
+        path = run["workdir"]
         if not is_remote(path):
             path = os.path.normpath(os.path.join(os.path.realpath(work.path), path))
-        one = Selected(**{**run, "work": Workdir(path)})
+        one = Selected(Workdir(path), *(run[name] for name in _ENTRIES))
         there = one.work
         if not there.config.exists() or (there.identity(), newest_step(there)) != one[1::3]:
             raise InputError(

@@ -1,7 +1,6 @@
 """Weights of networks in files of anybody: npz and safetensors, arrays by name."""
 
 import io
-import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,10 +12,6 @@ from ensemble.errors import InputError, in_one_line, listed
 from ensemble.notes import note
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
-from ensemble.storage.paths import is_remote
-
-_MAX_HEADER = 2**23
-"""Bytes of a safetensors file's header: as Python's objects they take several times the memory."""
 
 _DTYPES: dict[str, Any] = {
     f"{kind.upper()}{size}": np.dtype(f"<{kind}{size // 8}")
@@ -47,13 +42,12 @@ def fitting(
     """
     fits, faults = {}, []
     for name in sorted(names):
-        shape, array = list(shapes[name].shape), found.get(name)
-        if array is None:
-            faults.append(f"{name} {shape} is missing there")
-        elif list(array.shape[1:]) != shape:
-            faults.append(f"{name} is {list(array.shape[1:])} there and {shape} here")
+        here = list(shapes[name].shape)
+        there = list(found[name].shape[1:]) if name in found else "missing"
+        if there != here:
+            faults.append(f"{name} is {there} there and {here} here")
         else:
-            fits[name] = array.astype(shapes[name].dtype)
+            fits[name] = found[name].astype(shapes[name].dtype)
             if not np.isfinite(fits[name]).all():
                 faults.append(f"{name} has NaN or infinities")
     others = listed(sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys()))
@@ -80,14 +74,11 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
     """
     if not path.exists():
         raise InputError(f"{what}: there is no such file; give the path of one")
-    is_npz, limit = path.suffix == ".npz", memory_bytes() // 2
+    limit = memory_bytes() // 4  # Its arrays are copied.
     try:
-        if not is_remote(path) and not os.path.isfile(path):  # A pipe or a device never ends.
-            raise ValueError("it is not a regular file")
-        size, most = path.stat().length, limit if is_npz else limit // 2  # Which is copied.
-        if size > most:
-            raise ValueError(f"it has {size:,} bytes, more than the {most:,} allowed here")
-        content = path.read_bytes()
+        if (size := path.stat().length) > limit:
+            raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")
+        content, is_npz = path.read_bytes(), path.suffix == ".npz"
         arrays = read_arrays(io.BytesIO(content), limit) if is_npz else _read_safetensors(content)
         for name, array in arrays.items():
             if array.dtype.kind in "USc":
@@ -97,12 +88,7 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
             f"{path} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
             "safetensors file of arrays by name"
         ) from None
-    named = {
-        name.replace(".", "/").removeprefix("params/"): array for name, array in arrays.items()
-    }
-    if len(named) < len(arrays):
-        raise InputError(f"{what} has two arrays of one name, such as a.b and a/b; rename one")
-    return named
+    return {name.replace(".", "/").removeprefix("params/"): one for name, one in arrays.items()}
 
 
 def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
@@ -113,8 +99,6 @@ def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
     """
     import safetensors  # Few runs have such a file.
 
-    if int.from_bytes(content[:8], "little") > _MAX_HEADER:
-        raise ValueError("it has no header of safetensors")
     try:
         entries = safetensors.deserialize(content)
     except safetensors.SafetensorError as error:

@@ -80,10 +80,8 @@ class Workdir:
         The lock is the kernel's (flock) and dies with its process, so a killed run leaves none.
 
         Raises:
-            InputError: It cannot be written, or another run holds it, or it is the root folder.
+            InputError: It cannot be written, or another run holds it.
         """
-        if not self.is_remote and self.path == self.path.parent:
-            raise InputError(f"--workdir={self.path} is the root folder; name one of the run's own")
         with contextlib.ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)

@@ -120,15 +120,11 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Dis
     """
     dataset = load_source(config, data)
     likelihood = make_likelihood(dataset, config)
-    if likelihood.num_targets > 1:
+    if likelihood.num_targets > 1 or not hasattr(likelihood, "expected_log_prob"):
         raise InputError(
-            f"the data have {likelihood.num_targets} targets for each example; one network learns "
-            "one target from an ensemble: distill an ensemble of one target"
-        )
-    if not hasattr(likelihood, "expected_log_prob"):
-        raise InputError(
-            f"config.likelihood={config.likelihood!r} cannot learn from a teacher; use 'gaussian' "
-            "for numbers and 'categorical' for classes"
+            f"config.likelihood={config.likelihood!r} of {likelihood.num_targets} targets cannot "
+            "learn from a teacher; use 'gaussian' for numbers and 'categorical' for classes, of "
+            "one target"
         )
     network = create_network(config, likelihood, dataset.quantiles)
     check_network(Supervised(dataset, network, likelihood), config)

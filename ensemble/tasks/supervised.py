@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -39,7 +38,6 @@ from ensemble.tasks.learning_data import (
 if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
 
-logger = logging.getLogger("ensemble")
 
 OWN = "likelihood"
 """The entry of `params` that holds the likelihood's own parameters, where it has any."""
@@ -245,24 +243,6 @@ class Supervised(Defaults):
         if hasattr(self.network, "check_inputs"):
             self.network.check_inputs(inputs, params)
 
-    def fault(self) -> str:
-        """Says that a fresh network is not finite, and a remedy; empty if it is."""
-        inputs, targets = self.dataset.read("train", slice(0, _NUM_TRIED))
-        variables, key = self.init_variables(jax.random.key(0)), jax.random.key(0)
-        state = pytrees.without(variables, "params")
-
-        def mean(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
-            variables, seen = {**state, "params": params}, self.prepare(inputs)
-            return jnp.mean(self.log_likelihood(variables, seen, targets, True, key)[0])
-
-        found = jax.jit(jax.value_and_grad(mean))(variables["params"], inputs, targets)
-        if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found)):
-            return ""
-        return (
-            "this comes from the network, whose loss or gradient is not finite before any "
-            "training; look for a logarithm or root of a negative number, or a division by zero"
-        )
-
     # Multinomial logistic regression.
 
     @functools.cached_property
@@ -319,12 +299,6 @@ def _corrected(
             "high. Set one of the two."
         )
         return likelihood
-    logger.info(
-        "Probabilities are corrected for config.class_weights=%r: the most probable class is as "
-        "without weights. Where rare classes matter, decide by a threshold or by costs.",
-        spec,
-        extra={"stays": True},
-    )
     classes: Any = likelihood  # As the data have classes.
     labels = dataset.targets("train")
     weights = class_weights(spec, labels, len(dataset.class_names))
@@ -439,5 +413,3 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
 
 _MAX_COMPUTED = 1 << 26
 """Parameters, above which a network is not computed before training."""
-_NUM_TRIED = 256
-"""Training examples on which a fresh network is tried when members have failed."""

@@ -120,7 +120,7 @@ def test_runs_may_move_together_and_are_named_if_missing(selection, runs, tmp_pa
         ensemble.load(moved)
     other = next(name for name in CONFIGS if not chosen.endswith(name))
     shutil.copytree(runs / other, moved / chosen)
-    with pytest.raises(InputError, match="another run"):
+    with pytest.raises(InputError, match="was replaced"):
         ensemble.load(moved)
 
 
@@ -143,7 +143,7 @@ def test_a_selection_is_no_run_to_train_or_to_select_from(selection, runs, tmp_p
     with pytest.raises(InputError, match="has a run already"):
         ensemble.select_members([runs / "members"], workdir)
     with pytest.raises(InputError, match="cannot be distilled"):
-        ensemble.distill(workdir, str(tmp_path / "student"))
+        ensemble.distill(workdir, str(tmp_path / "student"), {}, make_blobs())
 
 
 @pytest.mark.check

@@ -9,7 +9,6 @@ from run_parts import loop_of, stored
 
 from ensemble.methods import low_rank_mass
 from ensemble.methods.warmup import build_schedule, window_ends
-from ensemble.runtime.loop import Saved
 from ensemble.runtime.rows import Rows
 
 NUM_WIDE, WIDE = 3, 30.0
@@ -105,7 +104,7 @@ def chains(num_devices):
 
 def resumed(num_devices, step, arrays):
     loop = chains(num_devices)
-    loop.restore(Saved(step, loop.programs.restored(arrays, None), None, Rows(step)))
+    loop.restore(step, arrays, None, Rows(step))
     return loop
 
 

@@ -111,5 +111,5 @@ def test_only_sgd_learns_from_a_teacher():
 
 
 def test_an_ensemble_is_not_written_over_by_its_student(blobs_run, blobs):
-    with pytest.raises(InputError, match="holds the ensemble to learn from"):
+    with pytest.raises(InputError, match="holds a run with another configuration"):
         ensemble.distill(blobs_run, str(blobs_run), {}, blobs)
