@@ -5,18 +5,18 @@ that do not begin at 0, axes without a plate and statistics over latents give ot
 silence. So a model is checked: its shapes when it is read, and numbers before anything is drawn.
 """
 
-import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import partial_eval
 from numpyro import handlers
 from numpyro.infer.util import constrain_fn
 
 from ensemble.errors import InputError
-from ensemble.numpyro_models.sites import innermost, kind_of
+from ensemble.numpyro_models.sites import Trace, innermost, kind_of
 from ensemble.sharding import transfer
 
 _NUM_VALUES = 16  # Of all discrete latents together, at which an enumeration is checked.
@@ -31,7 +31,7 @@ MISREAD = (
 """Fault of sites whose enumerated density is another."""
 
 
-def discrete_faults(sites: Mapping[str, Any], at: Callable[[str], str]) -> Iterator[str]:
+def discrete_faults(sites: Trace, at: Callable[[str], str]) -> Iterator[str]:
     """Yields why the discrete latents of a model cannot be enumerated, or would be wrongly.
 
     Without a plate, NumPyro would take the sites of an axis for one.
@@ -69,7 +69,7 @@ def discrete_faults(sites: Mapping[str, Any], at: Callable[[str], str]) -> Itera
                     )
 
 
-def first_free(sites: Mapping[str, Any]) -> int:
+def first_free(sites: Trace) -> int:
     """Returns the axis to the left of all plates, negative.
 
     Raises:
@@ -94,9 +94,7 @@ def enumerated(function: Callable[..., Any], first_free: int) -> Any:
     return enum(config_enumerate(function), first_free)
 
 
-def dependent(
-    model: Any, arrays: Any, params: Mapping[str, Any], sites: Mapping[str, Any]
-) -> list[str]:
+def dependent(model: Any, arrays: Any, params: Any, sites: Trace) -> list[str]:
     """Returns the variables whose values depend on those of the discrete latents.
 
     Args:
@@ -105,25 +103,19 @@ def dependent(
         params: Unconstrained parameters.
         sites: A trace of the model.
     """
-    args, kwargs = model.arguments(arrays)
 
-    def value(name: str, values: Any) -> Any:
-        at_values = handlers.substitute(model.function, data=values)
-        return constrain_fn(at_values, args, kwargs, dict(params), return_deterministic=True)[name]
+    def values(discrete: Any) -> list[jax.Array]:
+        bound = handlers.substitute(model.bound(arrays), data=discrete)
+        found = constrain_fn(bound, (), {}, dict(params), return_deterministic=True)
+        return [found[name] for name in model.variables]
 
-    twice = {name: jnp.stack([sites[name]["value"]] * 2) for name in model.discrete}
-    found = []
-    for name in model.variables:
-        try:  # What is mapped depends on what it is mapped over.
-            jax.eval_shape(jax.vmap(functools.partial(value, name), out_axes=None), twice)
-        except ValueError as error:
-            if "out_axes" not in str(error):
-                raise
-            found.append(name)
-    return found
+    jaxpr = jax.make_jaxpr(values)({name: sites[name]["value"] for name in model.discrete}).jaxpr
+    each = np.eye(len(model.variables), dtype=bool).tolist()
+    uses = [any(partial_eval.dce_jaxpr(jaxpr, one)[1]) for one in each]
+    return [name for name, is_used in zip(model.variables, uses, strict=True) if is_used]
 
 
-def misread(model: Any, params: Mapping[str, Any]) -> list[str]:
+def misread(model: Any, params: Any) -> list[str]:
     """Returns the sites whose enumerated log density is another than at values that are drawn.
 
     Number 0 has all latents at their least value, 1 at their largest: of drawn ones a maximum over
@@ -139,15 +131,14 @@ def misread(model: Any, params: Mapping[str, Any]) -> list[str]:
 
     @jax.jit
     def differing(points: Any, arrays: Any) -> Any:
-        args, kwargs = model.arguments(arrays)
-        return jax.lax.map(lambda point: _differing(model, args, kwargs, *point), points)
+        return jax.lax.map(lambda point: _differing(model, arrays, *point), points)
 
     found = transfer.fetch(differing((points, keys, numbers), model.arrays))
     return [name for name, differs in found.items() if np.any(differs)]
 
 
 def _differing(
-    model: Any, args: Any, kwargs: Any, params: Any, rng_key: jax.Array, number: jax.Array
+    model: Any, arrays: Any, params: Any, rng_key: jax.Array, number: jax.Array
 ) -> dict[str, jax.Array]:
     """Tells by site if its enumerated log density is another than at drawn values.
 
@@ -159,10 +150,11 @@ def _differing(
     from numpyro.contrib.funsor import trace as packed_trace
 
     def trace_at(values: Any) -> Any:
-        seeded = handlers.seed(model.function, rng_key)
-        return handlers.trace(handlers.substitute(seeded, data=values)).get_trace(*args, **kwargs)
+        bound = handlers.seed(model.bound(arrays), rng_key)
+        return handlers.trace(handlers.substitute(bound, data=values)).get_trace()
 
-    values = constrain_fn(handlers.seed(model.function, rng_key), args, kwargs, dict(params))
+    found = model.constrained(params, arrays)
+    values = {name: found[name] for name in params}
     chosen_values = dict(values)
     for name, site in trace_at(values).items():
         if name in model.discrete and not _is_in_steps(site):
@@ -170,10 +162,10 @@ def _differing(
             chosen_values[name] = jnp.select([number == 0, number == 1], extremes, site["value"])
     drawn = trace_at(chosen_values)
     enumerated_model = handlers.substitute(
-        enumerated(model.function, model.first_free), data=values
+        enumerated(model.bound(arrays), model.first_free), data=values
     )
     with plate_to_enum_plate():
-        packed = packed_trace(enumerated_model).get_trace(*args, **kwargs)
+        packed = packed_trace(enumerated_model).get_trace()
     packed = {
         name: site
         for name, site in packed.items()
@@ -209,16 +201,16 @@ def in_model(name: str) -> str:
     return name
 
 
-def _num_values(site: Mapping[str, Any]) -> int:
+def _num_values(site: Any) -> int:
     return int(site["fn"].enumerate_support(expand=False).shape[0])
 
 
-def _is_in_steps(site: Mapping[str, Any]) -> bool:
+def _is_in_steps(site: Any) -> bool:
     """Tells if a site of a trace belongs to a scan."""
     return "_scan_current_index" in site["infer"]
 
 
-def _is_in_scan(name: str, site: Mapping[str, Any]) -> bool:
+def _is_in_scan(name: str, site: Any) -> bool:
     """Tells if a site of a packed trace belongs to a scan."""
     axes = site["infer"].get("dim_to_name", {}).values()
     return name.startswith(_FIRST) or any(axis.startswith(_TIME) for axis in axes)
