@@ -231,8 +231,13 @@ class Model:
             is_finite = np.isfinite(log_density)
             if is_finite.any():  # Of sites, the values of discrete latents decide.
                 finite = {name: leaf[is_finite] for name, leaf in params.items()}
-                wrong = enumeration.misread(self, finite)
-                return enumeration.MISREAD.format(self.at(wrong)) if wrong else ""
+                if not enumeration.is_misread(self, finite):
+                    return ""
+                return (
+                    f"the log density changes when all values of {self.at(self.discrete)} are "
+                    "taken side by side, as by a sum or a mean over them; use each by itself, in "
+                    "its plate, or write the sum over their values yourself"
+                )
         of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPyro's, of what is said here.

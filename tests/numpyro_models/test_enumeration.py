@@ -172,8 +172,8 @@ def bounded(y):
     ("model", "line"),
     [
         (counted, r"'count'.*\(Poisson\).*NumPyro"),
-        (summed, "'y' at .*a sum or a mean"),
-        (centred, "'y' at .*a sum or a mean"),
+        (summed, "'z' at .*a sum or a mean"),
+        (centred, "'z' at .*a sum or a mean"),
         (bounded, "'x'.*discrete.*'z'"),
     ],
 )
