@@ -102,18 +102,18 @@ class Model:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Form of the arguments, sites, arguments and centre, which tell models apart."""
+        """Form of the arguments, sites, and arguments or centre, which tell models apart."""
         sites = sorted(self.sites.items(), key=str)
-        return str(self._structure), sites, *self._leaves, *self.arrays.values()
+        return str(self._structure), sites, *(self._leaves or self.arrays.values())
 
     def at(self, names: Iterable[str]) -> str:
         """Lists sites with their places in the user's code."""
         places = self.function.places
         return ", ".join(f"{n!r} at {places[n]}" if places.get(n) else repr(n) for n in names)
 
-    def of_kind(self, *kinds: str) -> list[str]:
-        """Returns the names of the sites of some kinds."""
-        return [name for name, site in self.sites.items() if site.kind in kinds]
+    def of_kind(self, kind: str) -> list[str]:
+        """Returns the names of the sites of a kind."""
+        return [name for name, site in self.sites.items() if site.kind == kind]
 
     # Functions of the parameters.
 
