@@ -5,33 +5,28 @@ that do not begin at 0, axes without a plate and statistics over latents give ot
 silence. So a model is checked: its shapes when it is read, and numbers before anything is drawn.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
+from jax.interpreters import partial_eval
 from numpyro import handlers
-from numpyro.infer.util import constrain_fn
+from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
+from numpyro.primitives import Messenger
 
 from ensemble.errors import InputError
-from ensemble.numpyro_models.sites import innermost, kind_of
-from ensemble.sharding import transfer
+from ensemble.numpyro_models.sites import Trace, innermost, kind_of
 
 _NUM_VALUES = 16  # Of all discrete latents together, at which an enumeration is checked.
-_TOLERANCE = 1e-4  # Of a site's log density, relative to it or to 1 nat.
-_FIRST = "_PREV_"  # How NumPyro's `scan` begins the names of sites and axes of its first steps,
-_TIME = ("_time", _FIRST)  # and those of all its axes.
-MISREAD = (
-    "the log density of {} changes when all values of the discrete latents are taken side by "
-    "side, as by a sum or a mean over them; use each by itself, in its plate, or write the sum "
-    "over their values yourself"
-)
-"""Fault of sites whose enumerated density is another."""
+_TOLERANCE = 1e-4  # Of a log density, relative to the sizes of its terms or to 1 nat.
+_IMPOSSIBLE = -1e9  # Nats.
+_FIRST = "_PREV_"  # How NumPyro's `scan` begins the names of sites of its first steps.
 
 
-def discrete_faults(sites: Mapping[str, Any], at: Callable[[str], str]) -> Iterator[str]:
+def discrete_faults(sites: Trace, at: Callable[[str], str]) -> Iterator[str]:
     """Yields why the discrete latents of a model cannot be enumerated, or would be wrongly.
 
     Without a plate, NumPyro would take the sites of an axis for one.
@@ -69,7 +64,7 @@ def discrete_faults(sites: Mapping[str, Any], at: Callable[[str], str]) -> Itera
                     )
 
 
-def first_free(sites: Mapping[str, Any]) -> int:
+def first_free(sites: Trace) -> int:
     """Returns the axis to the left of all plates, negative.
 
     Raises:
@@ -94,9 +89,7 @@ def enumerated(function: Callable[..., Any], first_free: int) -> Any:
     return enum(config_enumerate(function), first_free)
 
 
-def dependent(
-    model: Any, arrays: Any, params: Mapping[str, Any], sites: Mapping[str, Any]
-) -> list[str]:
+def dependent(model: Any, arrays: Any, params: Any, sites: Trace) -> list[str]:
     """Returns the variables whose values depend on those of the discrete latents.
 
     Args:
@@ -105,29 +98,56 @@ def dependent(
         params: Unconstrained parameters.
         sites: A trace of the model.
     """
-    args, kwargs = model.arguments(arrays)
 
-    def value(name: str, values: Any) -> Any:
-        at_values = handlers.substitute(model.function, data=values)
-        return constrain_fn(at_values, args, kwargs, dict(params), return_deterministic=True)[name]
+    def values(discrete: Any) -> list[jax.Array]:
+        bound = handlers.substitute(model.bound(arrays), data=discrete)
+        found = constrain_fn(bound, (), {}, dict(params), return_deterministic=True)
+        return [found[name] for name in model.variables]
 
-    twice = {name: jnp.stack([sites[name]["value"]] * 2) for name in model.discrete}
-    found = []
-    for name in model.variables:
-        try:  # What is mapped depends on what it is mapped over.
-            jax.eval_shape(jax.vmap(functools.partial(value, name), out_axes=None), twice)
-        except ValueError as error:
-            if "out_axes" not in str(error):
-                raise
-            found.append(name)
-    return found
+    jaxpr = jax.make_jaxpr(values)({name: sites[name]["value"] for name in model.discrete}).jaxpr
+    each = np.eye(len(model.variables), dtype=bool).tolist()
+    uses = [any(partial_eval.dce_jaxpr(jaxpr, one)[1]) for one in each]
+    return [name for name, is_used in zip(model.variables, uses, strict=True) if is_used]
 
 
-def misread(model: Any, params: Mapping[str, Any]) -> list[str]:
-    """Returns the sites whose enumerated log density is another than at values that are drawn.
+class _Pinned(dist.Distribution):
+    """A discrete distribution in which all values but one are impossible."""
 
-    Number 0 has all latents at their least value, 1 at their largest: of drawn ones a maximum over
-    many, as a mean over few, may be what it is over all values side by side.
+    def __init__(self, base_dist: Any, value: jax.Array):
+        self.base_dist, self.value = base_dist, value
+        self.has_enumerate_support = True
+        super().__init__(base_dist.batch_shape)
+
+    @property
+    def support(self) -> Any:
+        return self.base_dist.support
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        return self.base_dist.enumerate_support(expand)
+
+    def log_prob(self, value: Any) -> Any:
+        return self.base_dist.log_prob(value) + jnp.where(value == self.value, 0, _IMPOSSIBLE)
+
+
+class _Pinning(Messenger):
+    """Handler that pins the discrete latents of a model to values."""
+
+    def __init__(self, fn: Any, values: Mapping[str, jax.Array]):
+        super().__init__(fn)
+        self.values = values
+
+    def process_message(self, msg: Any) -> None:
+        if msg["name"] in self.values and msg["type"] == "sample":
+            msg["fn"] = _Pinned(msg["fn"], self.values[msg["name"]])
+
+
+def is_misread(model: Any, params: Any) -> bool:
+    """Tells if the enumerated log density, with latents pinned to values, is another than at them.
+
+    Values are drawn, but number 0 has all latents at their least value, 1 at their largest: of
+    drawn ones a maximum over many, as a mean over few, may be what it is over all values side by
+    side. Models with discrete latents in a scan are not looked at: there, steps follow on each
+    other.
 
     Args:
         model: The `Model`.
@@ -137,69 +157,33 @@ def misread(model: Any, params: Mapping[str, Any]) -> list[str]:
     keys = jax.random.split(jax.random.key(1), _NUM_VALUES)
     points = {name: leaf[numbers % len(leaf)] for name, leaf in params.items()}
 
+    def differs(arrays: Any, params: Any, rng_key: jax.Array, number: jax.Array) -> jax.Array:
+        bound, found = model.bound(arrays), model.constrained(params, arrays)
+        latents = {name: found[name] for name in params}
+        seeded = handlers.seed(handlers.substitute(bound, data=latents), rng_key)
+        sites, values = handlers.trace(seeded).get_trace(), {}
+        for name in model.discrete:
+            site = sites[name]
+            if _is_in_steps(site):
+                return jnp.bool_(False)
+            num_values = len(site["fn"].enumerate_support(expand=False))
+            most = jnp.full_like(site["value"], num_values - 1)
+            extremes = [jnp.zeros_like(most), most]
+            values[name] = jnp.select([number == 0, number == 1], extremes, site["value"])
+        pinned = enumerated(_Pinning(bound, values), model.first_free)
+        at_values = handlers.substitute(bound, data=values)
+        side_by_side = potential_energy(pinned, (), {}, params, enum=True)
+        alone = potential_energy(at_values, (), {}, params)
+        terms, _ = compute_log_probs(at_values, (), {}, latents, sum_log_prob=False)
+        size = sum(jnp.sum(jnp.abs(term)) for term in terms.values())
+        is_near = jnp.abs(side_by_side - alone) <= _TOLERANCE * (1 + size)
+        return ~(is_near | (side_by_side == alone))  # Both may be infinite.
+
     @jax.jit
-    def differing(points: Any, arrays: Any) -> Any:
-        args, kwargs = model.arguments(arrays)
-        return jax.lax.map(lambda point: _differing(model, args, kwargs, *point), points)
+    def check(arrays: Any, points: Any) -> jax.Array:
+        return jnp.any(jax.lax.map(lambda point: differs(arrays, *point), points))
 
-    found = transfer.fetch(differing((points, keys, numbers), model.arrays))
-    return [name for name, differs in found.items() if np.any(differs)]
-
-
-def _differing(
-    model: Any, args: Any, kwargs: Any, params: Any, rng_key: jax.Array, number: jax.Array
-) -> dict[str, jax.Array]:
-    """Tells by site if its enumerated log density is another than at drawn values.
-
-    Sites within a scan are left out: there, steps follow on each other.
-    """
-    # Only models with discrete latents wait for funsor.
-    import funsor
-    from numpyro.contrib.funsor import plate_to_enum_plate
-    from numpyro.contrib.funsor import trace as packed_trace
-
-    def trace_at(values: Any) -> Any:
-        seeded = handlers.seed(model.function, rng_key)
-        return handlers.trace(handlers.substitute(seeded, data=values)).get_trace(*args, **kwargs)
-
-    values = constrain_fn(handlers.seed(model.function, rng_key), args, kwargs, dict(params))
-    chosen_values = dict(values)
-    for name, site in trace_at(values).items():
-        if name in model.discrete and not _is_in_steps(site):
-            extremes = [jnp.zeros_like(site["value"]), _num_values(site) - 1 + 0 * site["value"]]
-            chosen_values[name] = jnp.select([number == 0, number == 1], extremes, site["value"])
-    drawn = trace_at(chosen_values)
-    enumerated_model = handlers.substitute(
-        enumerated(model.function, model.first_free), data=values
-    )
-    with plate_to_enum_plate():
-        packed = packed_trace(enumerated_model).get_trace(*args, **kwargs)
-    packed = {
-        name: site
-        for name, site in packed.items()
-        if site["type"] == "sample" and not _is_in_scan(name, site)
-    }
-    chosen = {
-        name: funsor.to_funsor(
-            drawn[name]["value"],
-            funsor.Bint[_num_values(packed[name])],
-            {frame.dim: frame.name for frame in drawn[name]["cond_indep_stack"]},
-        )
-        for name in model.discrete
-        if name in packed
-    }
-    found = {}
-    for name, site in packed.items():
-        log_prob, axes = site["fn"].log_prob(site["value"]), site["infer"]["dim_to_name"]
-        factor = funsor.to_funsor(log_prob, funsor.Real, axes)
-        at_chosen = factor(**{key: one for key, one in chosen.items() if key in factor.inputs})
-        side_by_side = at_chosen.reduce(funsor.ops.add).data
-        terms = drawn[name]["fn"].log_prob(drawn[name]["value"])
-        limit = _TOLERANCE * (1 + jnp.sum(jnp.abs(terms)))
-        total = jnp.sum(terms)
-        is_near = (side_by_side == total) | (jnp.abs(side_by_side - total) <= limit)
-        found[name] = ~is_near
-    return found
+    return bool(check(model.arrays, (points, keys, numbers)))
 
 
 def in_model(name: str) -> str:
@@ -209,16 +193,6 @@ def in_model(name: str) -> str:
     return name
 
 
-def _num_values(site: Mapping[str, Any]) -> int:
-    return int(site["fn"].enumerate_support(expand=False).shape[0])
-
-
-def _is_in_steps(site: Mapping[str, Any]) -> bool:
+def _is_in_steps(site: Any) -> bool:
     """Tells if a site of a trace belongs to a scan."""
     return "_scan_current_index" in site["infer"]
-
-
-def _is_in_scan(name: str, site: Mapping[str, Any]) -> bool:
-    """Tells if a site of a packed trace belongs to a scan."""
-    axes = site["infer"].get("dim_to_name", {}).values()
-    return name.startswith(_FIRST) or any(axis.startswith(_TIME) for axis in axes)

@@ -1,5 +1,6 @@
 """NumPyro models, and log densities, as pure functions of unconstrained latents."""
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -19,7 +20,14 @@ from ensemble.errors import InputError, in_one_line
 from ensemble.numpyro_models import enumeration
 from ensemble.numpyro_models.refusals import UNTRACED, failed, faults, plain_arguments
 from ensemble.numpyro_models.sharded_distributions import MARK
-from ensemble.numpyro_models.sites import Reading, kind_of, plate_dims, read_site
+from ensemble.numpyro_models.sites import (
+    Reading,
+    Trace,
+    is_improper,
+    kind_of,
+    plate_dims,
+    read_site,
+)
 from ensemble.sharding import transfer
 
 Params = Mapping[str, Any]
@@ -62,7 +70,8 @@ class Model:
         centre: Mapping[str, np.ndarray] | None = None,
     ):
         self.name = name
-        self.function = Reading(function)
+        self.function: Any = Reading(function)
+        self.variables: list[str] = []
         arguments = plain_arguments((args, dict(kwargs or {})), name)
         self._leaves, self._structure = jax.tree.flatten(arguments)
         self.arrays: dict[str, Any] = {
@@ -83,34 +92,34 @@ class Model:
                 "to be sampled; write one with numpyro.sample(NAME, DISTRIBUTION), without obs"
             )
 
-    def arguments(self, arrays: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns arguments and keyword arguments with other arrays; by default their own."""
+    def bound(self, arrays: Params) -> Callable[[], Any]:
+        """Returns the model with its arguments, some arrays of which are others."""
         # Arrays of NumPy cannot be indexed by what is traced, as a scan does.
         of_jax = {number: jnp.asarray(array) for number, array in arrays.items()}
         leaves = [of_jax.get(str(i), leaf) for i, leaf in enumerate(self._leaves)]
         args, kwargs = jax.tree.unflatten(self._structure, leaves)
-        return args, kwargs
+        return functools.partial(self.function, *args, **kwargs)
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Form of the arguments, sites, arguments and centre, which tell models apart."""
+        """Form of the arguments, sites, and arguments or centre, which tell models apart."""
         sites = sorted(self.sites.items(), key=str)
-        return str(self._structure), sites, *self._leaves, *self.arrays.values()
+        return str(self._structure), sites, *(self._leaves or self.arrays.values())
 
     def at(self, names: Iterable[str]) -> str:
         """Lists sites with their places in the user's code."""
         places = self.function.places
         return ", ".join(f"{n!r} at {places[n]}" if places.get(n) else repr(n) for n in names)
 
-    def of_kind(self, *kinds: str) -> list[str]:
-        """Returns the names of the sites of some kinds."""
-        return [name for name, site in self.sites.items() if site.kind in kinds]
+    def of_kind(self, kind: str) -> list[str]:
+        """Returns the names of the sites of a kind."""
+        return [name for name, site in self.sites.items() if site.kind == kind]
 
     # Functions of the parameters.
 
     def log_density(self, params: Params, arrays: Any) -> jax.Array:
         """Returns log p(data, latents) with the Jacobians of the transforms, nats []."""
-        return self._log_density(self.function, params, arrays)
+        return self._log_density(self.bound(arrays), params)
 
     def log_reference(self, params: Params, arrays: Any, sd: float) -> jax.Array:
         """Returns the log density of the prior, or of normals about the centre, nats [].
@@ -126,15 +135,6 @@ class Model:
         if self.has_centre:
             densities = [norm.logpdf(params[name], arrays[name], sd).sum() for name in params]
             return jnp.sum(jnp.stack(densities))
-        return self._log_density(self.prior, params, arrays)
-
-    @property
-    def prior(self) -> Any:
-        """The model without observations and factors.
-
-        Raises:
-            InputError: A site is flat.
-        """
         if flat := [name for name, site in self.sites.items() if site.is_flat]:
             raise InputError(
                 f"config.method='parallel_tempering' begins at the prior, and that of "
@@ -142,28 +142,31 @@ class Model:
             )
         # By name: NumPyro writes the Jacobians of its transforms as factors, too.
         hidden = [name for name, site in self.sites.items() if site.is_likelihood]
-        return handlers.block(
-            self.function,
+        prior = handlers.block(
+            self.bound(arrays),
             hide_fn=lambda site: enumeration.in_model(site.get("name") or "") in hidden,
         )
+        return self._log_density(prior, params)
 
-    def _log_density(self, function: Any, params: Params, arrays: Any) -> jax.Array:
+    def _log_density(self, bound: Any, params: Params) -> jax.Array:
         if self.discrete:
-            function = enumeration.enumerated(function, self.first_free)
+            bound = enumeration.enumerated(bound, self.first_free)
         # TPUs and TF32 would round products to some 3 digits, which are nats here.
         with jax.default_matmul_precision("highest"):
-            energy = potential_energy(
-                function, *self.arguments(arrays), dict(params), enum=bool(self.discrete)
+            return -jnp.asarray(
+                potential_energy(bound, (), {}, dict(params), enum=bool(self.discrete))
             )
-            return -jnp.asarray(energy)
+
+    def constrained(self, params: Params, arrays: Any) -> dict[str, jax.Array]:
+        """Returns latent and deterministic sites in the model's own values."""
+        # With some values of discrete latents.
+        bound = handlers.seed(self.bound(arrays), jax.random.key(0))
+        with jax.default_matmul_precision("highest"):
+            return constrain_fn(bound, (), {}, dict(params), return_deterministic=True)
 
     def values(self, params: Params, arrays: Any) -> dict[str, jax.Array]:
-        """Returns latent and deterministic sites, except those that need discrete latents."""
-        args, kwargs = self.arguments(arrays)
-        with jax.default_matmul_precision("highest"):
-            found = constrain_fn(
-                self._seeded, args, kwargs, dict(params), return_deterministic=True
-            )
+        """Returns `variables`: what does not depend on discrete latents."""
+        found = self.constrained(params, arrays)
         return {name: found[name] for name in self.variables}
 
     def observations(
@@ -173,19 +176,17 @@ class Model:
 
         With discrete latents there are no log likelihoods: they depend on what is summed out.
         """
-        args, kwargs = self.arguments(arrays)
-        names = self.of_kind("observed")
+        found, names = self.constrained(params, arrays), self.of_kind("observed")
+        latents = {name: found[name] for name in self.shapes}
+        bound = handlers.substitute(self.bound(arrays), data=latents)
         with jax.default_matmul_precision("highest"):
-            found = constrain_fn(self._seeded, args, kwargs, dict(params))
-            latents = handlers.substitute(self.function, data=found)
-            sites = handlers.trace(handlers.seed(latents, rng_key)).get_trace(*args, **kwargs)
+            sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
             log_probs = {n: sites[n]["fn"].log_prob(sites[n]["value"]) for n in names}
             if self.discrete:
                 log_probs = {}
             if self._undrawn:
                 return log_probs, {}
-            free = handlers.uncondition(handlers.seed(latents, rng_key))
-            drawn = handlers.trace(free).get_trace(*args, **kwargs)
+            drawn = handlers.trace(handlers.uncondition(handlers.seed(bound, rng_key))).get_trace()
         return log_probs, {name: drawn[name]["value"] for name in names}
 
     def observed(self) -> dict[str, np.ndarray]:
@@ -230,8 +231,13 @@ class Model:
             is_finite = np.isfinite(log_density)
             if is_finite.any():  # Of sites, the values of discrete latents decide.
                 finite = {name: leaf[is_finite] for name, leaf in params.items()}
-                wrong = enumeration.misread(self, finite)
-                return enumeration.MISREAD.format(self.at(wrong)) if wrong else ""
+                if not enumeration.is_misread(self, finite):
+                    return ""
+                return (
+                    f"the log density changes when all values of {self.at(self.discrete)} are "
+                    "taken side by side, as by a sum or a mean over them; use each by itself, in "
+                    "its plate, or write the sum over their values yourself"
+                )
         of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPyro's, of what is said here.
@@ -254,9 +260,9 @@ class Model:
 
     def _terms(self, params: Params, arrays: Any) -> Any:
         """Returns log densities by site, and `(is one impossible, which)` of observations."""
-        args, kwargs = self.arguments(arrays)
-        values = constrain_fn(self._seeded, args, kwargs, dict(params))
-        terms, sites = compute_log_probs(self._seeded, args, kwargs, values)
+        values = self.constrained(params, arrays)
+        bound = handlers.seed(self.bound(arrays), jax.random.key(0))
+        terms, sites = compute_log_probs(bound, (), {}, values)
         observed = {}
         for name in self.of_kind("observed"):
             fn, value = sites[name]["fn"], jnp.asarray(sites[name]["value"])
@@ -288,11 +294,6 @@ class Model:
 
     # Traces.
 
-    @property
-    def _seeded(self) -> Any:
-        """The model, with some values of its discrete latents."""
-        return handlers.seed(self.function, jax.random.key(0))
-
     def _trace(self, rng_key: jax.Array, arrays: Any, flat_only: bool = False) -> dict[str, Any]:
         """Traces the model, with latents that are drawn evenly on the real line.
 
@@ -301,19 +302,18 @@ class Model:
             arrays: Arrays among the arguments.
             flat_only: If True, latents are drawn from the prior, if they are not flat.
         """
-        args, kwargs = self.arguments(arrays)
         evenly = init_to_uniform()
 
         def strategy(site: dict[str, Any]) -> Any:
-            is_drawn = flat_only and not (site["type"] == "sample" and read_site(site).is_flat)
-            return None if is_drawn else evenly(site)
+            is_flat = site["type"] == "sample" and is_improper(site["fn"])
+            return evenly(site) if is_flat or not flat_only else None
 
-        model = handlers.substitute(handlers.seed(self.function, rng_key), substitute_fn=strategy)
-        sites: dict[str, Any] = handlers.trace(model).get_trace(*args, **kwargs)
-        return sites
+        seeded = handlers.seed(self.bound(arrays), rng_key)
+        started = handlers.substitute(seeded, substitute_fn=strategy)
+        return dict(handlers.trace(started).get_trace())
 
     @staticmethod
-    def _unconstrained(sites: Mapping[str, Any]) -> dict[str, jax.Array]:
+    def _unconstrained(sites: Trace) -> dict[str, jax.Array]:
         return {
             name: jnp.asarray(biject_to(site["fn"].support).inv(site["value"]), jnp.float32)
             for name, site in sites.items()
@@ -324,10 +324,17 @@ class Model:
         """Traces the model without computing a value; returns the shapes of its parameters."""
 
         def run(arrays: Any) -> dict[str, jax.Array]:
-            sites, again = (self._trace(jax.random.key(0), arrays) for _ in range(2))
-            for fault in faults(sites, again, self.function.places):
+            sites = self._trace(jax.random.key(0), arrays)
+            for fault in faults(sites, self.function.places):
                 raise InputError(f"{self.name}: {fault}")
             self._keep(sites)
+            before = self.sites
+            self._keep(self._trace(jax.random.key(0), arrays))
+            if before != self.sites:
+                raise InputError(
+                    f"{self.name} has other sites when it is called again; a model depends on its "
+                    "arguments alone"
+                )
             params = self._unconstrained(sites)
             if self.discrete:
                 dependent = enumeration.dependent(self, arrays, params, sites)
@@ -350,7 +357,7 @@ class Model:
                 raise
             raise failed(self.name, error) from error
 
-    def _keep(self, sites: Mapping[str, Any]) -> None:
+    def _keep(self, sites: Trace) -> None:
         """Keeps what is known of the sites of a trace."""
         self.sites = {name: read_site(site) for name, site in sites.items()}
         marks = [site["infer"][MARK] for site in sites.values() if MARK in site.get("infer", {})]

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from ensemble.numpyro_models.free_chains import run_on_devices
 from ensemble.numpyro_models.model import Model
 from ensemble.numpyro_models.model_file import load
 from ensemble.numpyro_models.refusals import failed
-from ensemble.numpyro_models.results import SiteDraws, SiteResults, scalar_places
+from ensemble.numpyro_models.results import Groups, SiteResults, scalar_places
 from ensemble.numpyro_models.sharded_model import split_rows
 from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
@@ -91,24 +92,24 @@ class ModelTask(WithoutExamples):
         """Finds where chains may start; `ensemble.task.Modelled` has the arguments."""
         model, num_tries = self.model, _NUM_TRIES[from_prior]
 
-        def attempt(rng_key: jax.Array, arrays: Any) -> Any:
-            params = model.start(rng_key, from_prior, arrays)
-            value, grads = jax.value_and_grad(model.log_density)(params, arrays)
-            slopes, _ = ravel_pytree(grads)
-            is_good = jnp.isfinite(value) & jnp.all(jnp.isfinite(slopes)) & jnp.any(slopes != 0)
-            return params, is_good
-
         @jax.jit
         def find(rng_keys: jax.Array, arrays: Any) -> Any:
             def of_chain(rng_key: jax.Array) -> Any:
-                def again(carry: Any) -> Any:
-                    i = carry[0]
-                    return i + 1, *attempt(jax.random.fold_in(rng_key, i), arrays)
+                def attempt(carry: Any) -> Any:
+                    key_start = jax.random.fold_in(rng_key, carry[0])
+                    params = model.start(key_start, from_prior, arrays)
+                    value, grads = jax.value_and_grad(model.log_density)(params, arrays)
+                    values = jnp.append(ravel_pytree(grads)[0], value)
+                    is_good = jnp.all(jnp.isfinite(values)) & jnp.any(values[:-1] != 0)
+                    return carry[0] + 1, params, is_good
 
                 # The first attempt is the loop's too, so that the program has the model once.
                 nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), model.shapes)
-                first = 0, nothing, jnp.bool_(False)
-                return jax.lax.while_loop(lambda c: ~c[2] & (c[0] < num_tries), again, first)[1:]
+                return jax.lax.while_loop(
+                    lambda carry: ~carry[2] & (carry[0] < num_tries),
+                    attempt,
+                    (0, nothing, jnp.bool_(False)),
+                )[1:]
 
             return jax.lax.map(of_chain, rng_keys)
 
@@ -141,15 +142,9 @@ class ModelTask(WithoutExamples):
     # What draws mean.
 
     @functools.cached_property
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the model's variables, in its order."""
-        found = jax.eval_shape(self.model.values, self.model.shapes, self.model.arrays)
-        return {name: found[name].shape for name in self.model.variables}
-
-    @functools.cached_property
     def _tracked(self) -> dict[str, int]:
         """Names and numbers of 100 latent scalars at most, evenly spread over all of them."""
-        names = [*scalar_places({name: self._shapes[name] for name in self.model.latent})]
+        names = [*scalar_places({name: self.model.sites[name].shape for name in self.model.latent})]
         numbers = np.linspace(0, len(names) - 1, min(_MAX_TRACKED, len(names))).astype(int)
         return {names[i]: i for i in numbers}
 
@@ -168,22 +163,7 @@ class ModelTask(WithoutExamples):
         """Returns the results of draws; `ensemble.task.Modelled` has the arguments."""
         return SiteResults(self, draws, first, live)
 
-    def check_memory(self, num_draws: int) -> None:
-        """Refuses variables whose draws are larger than the memory.
-
-        Args:
-            num_draws: Number of draws of all chains that are kept.
-        """
-        sizes = {name: 4 * num_draws * int(np.prod(one)) for name, one in self._shapes.items()}
-        largest = max(sizes, key=sizes.__getitem__)
-        check_memory(
-            3 * sum(sizes.values()),  # Draws, the groups of ArviZ, and the file.
-            f"{num_draws:,} draws of {self.model.name}, whose site {largest!r} takes "
-            f"{sizes[largest] / 2**30:.1f} GiB,",
-            "config.sampler.num_samples, raise config.sampler.thinning, or leave the site out",
-        )
-
-    def site_draws(self, params: Mapping[str, np.ndarray]) -> SiteDraws:
+    def groups(self, params: Mapping[str, np.ndarray]) -> Groups:
         """Computes the variables, log likelihoods and predictions of draws [C, K, ...].
 
         The observed variables of very many draws times observations are those of evenly spaced
@@ -213,14 +193,18 @@ class ModelTask(WithoutExamples):
             )
 
         found = of_draws(lambda _, *one: model.values(*one), np.arange(num_kept))
-        values = {name: found[name] for name in model.variables}  # JAX sorts names.
         observed = model.observed()
-        size = sum(one.size for one in observed.values())
-        if not size:
-            return SiteDraws(values, {}, {}, {})
-        count = max(1, min(num_kept, _MAX_OBSERVED // (size * num_chains)))
-        places = np.linspace(0, num_kept - 1, count).astype(int)
-        return SiteDraws(values, *of_draws(model.observations, places), observed)
+        log_likelihood, predicted = {}, {}
+        if size := sum(one.size for one in observed.values()):
+            count = max(1, min(num_kept, _MAX_OBSERVED // (size * num_chains)))
+            places = np.linspace(0, num_kept - 1, count).astype(int)
+            log_likelihood, predicted = of_draws(model.observations, places)
+        return {
+            "posterior": {name: found[name] for name in model.variables},  # JAX sorts names.
+            "log_likelihood": log_likelihood,
+            "posterior_predictive": predicted,
+            "observed_data": observed,
+        }
 
 
 def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:
@@ -242,7 +226,13 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:
         )
     if warning := data.warning():
         note(warning)
-    task = ModelTask(data)
-    sampler = config.sampler
-    task.check_memory(config.num_chains * (sampler.num_samples // sampler.thinning))
-    return task
+    num_draws = config.num_chains * config.sampler.num_samples // config.sampler.thinning
+    sizes = {name: 4 * num_draws * math.prod(data.sites[name].shape) for name in data.variables}
+    largest = max(sizes, key=sizes.__getitem__)
+    check_memory(
+        3 * sum(sizes.values()),  # Draws, the groups of ArviZ, and the file.
+        f"{num_draws:,} draws of {data.name}, whose site {largest!r} takes "
+        f"{sizes[largest] / 2**30:.1f} GiB,",
+        "config.sampler.num_samples, raise config.sampler.thinning, or leave the site out",
+    )
+    return ModelTask(data)

@@ -2,15 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ensemble.errors import InputError, in_one_line, place_in_own_code
 from ensemble.numpyro_models.enumeration import discrete_faults
-from ensemble.numpyro_models.sites import kind_of
+from ensemble.numpyro_models.sites import Trace, kind_of
 from ensemble.rounding import note_rounding
 
 UNTRACED = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
@@ -100,27 +100,17 @@ def plain_arguments(arguments: Any, name: str) -> Any:
     return jax.tree_util.tree_map_with_path(plain, arguments)
 
 
-def faults(
-    sites: Mapping[str, Any], again: Mapping[str, Any], places: Mapping[str, str]
-) -> Iterator[str]:
+def faults(sites: Trace, places: Mapping[str, str]) -> Iterator[str]:
     """Yields what is wrong with a model.
 
     Args:
         sites: A trace of the model.
-        again: Another trace.
         places: Places in the user's code of sites, by name.
     """
 
     def at(name: str) -> str:
         return f"{name!r} at {places[name]}" if places.get(name) else repr(name)
 
-    for name in {**sites, **again}:
-        shapes = [_shape(of[name]) if name in of else "absent" for of in (sites, again)]
-        if shapes[0] != shapes[1]:
-            yield (
-                f"it changes from call to call: its site {at(name)} is {shapes[0]} in one and "
-                f"{shapes[1]} in the next; a model depends on its arguments alone"
-            )
     known: dict[str, str] = {}
     for name in filter(lambda name: kind_of(sites[name]), sites):
         folders = [one for one in sites if name.startswith(f"{one}/") and kind_of(sites[one])]
@@ -136,7 +126,7 @@ def faults(
         yield from discrete_faults(sites, at)
 
 
-def _faults_of_site(where: str, site: Mapping[str, Any]) -> Iterator[str]:
+def _faults_of_site(where: str, site: Any) -> Iterator[str]:
     if site["type"] == "param":
         yield (
             f"{where} is a numpyro.param, which has no prior and is not sampled; write "
@@ -149,9 +139,9 @@ def _faults_of_site(where: str, site: Mapping[str, Any]) -> Iterator[str]:
         )
     if kind_of(site) != "observed":
         return
-    fn, shape = site["fn"], _shape(site)
-    is_one = not shape and np.prod(fn.shape()) == 1
-    if 0 in shape or (not is_one and not _covers(shape, fn.shape())):
+    fn, shape = site["fn"], np.shape(site["value"])
+    pairs = [*zip_longest(reversed(fn.shape()), reversed(shape), fillvalue=1)]
+    if 0 in shape or any(size not in (1, of_value) for size, of_value in pairs):
         plates = ", ".join(f"{one.name!r} of {one.size}" for one in site["cond_indep_stack"])
         yield (
             f"site {where} has data of the shape {shape}, and its distribution in "
@@ -162,15 +152,3 @@ def _faults_of_site(where: str, site: Mapping[str, Any]) -> Iterator[str]:
         fn.log_prob(site["value"])
     except Exception as error:  # A distribution may raise anything.
         yield str(failed(f"site {where}", error))
-
-
-def _shape(site: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(np.shape(site["value"])) if site["type"] == "sample" else ()
-
-
-def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Tells if an array of a shape keeps it when broadcast with another one."""
-    try:
-        return jnp.broadcast_shapes(shape, other) == shape
-    except ValueError:
-        return False

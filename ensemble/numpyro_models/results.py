@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import ml_collections
 import numpy as np
@@ -25,20 +25,9 @@ _NUM_TRACES = 4
 _FEWEST_DRAWS = 25  # A fifth of them, the five that a tail is fitted to, are enough for ArviZ.
 
 
-class SiteDraws(NamedTuple):
-    """Meaning of the draws of a model's parameters, on the host: [C, K, ...] by site.
-
-    Attributes:
-        values: Latent variables as the model has them, and what follows from them.
-        log_likelihood: Log likelihoods of each observation, nats.
-        predicted: New observations.
-        observed: The observations themselves, without the axes of chains and draws.
-    """
-
-    values: Mapping[str, np.ndarray]
-    log_likelihood: Mapping[str, np.ndarray]
-    predicted: Mapping[str, np.ndarray]
-    observed: Mapping[str, np.ndarray]
+Groups = dict[str, Mapping[str, np.ndarray]]
+"""Variables by site and by group of ArviZ: `posterior`, `log_likelihood` of each observation and
+`posterior_predictive` [C, K, ...], and `observed_data`; on the host, empty where there are none."""
 
 
 class SiteResults:
@@ -56,20 +45,20 @@ class SiteResults:
         self._counted = {name: one[self._live] for name, one in draws.scalars(first).items()}
 
     @functools.cached_property
-    def sites(self) -> SiteDraws:
+    def groups(self) -> Groups:
         """The variables of all draws that are kept."""
         positions = flatten_dict(self._draws.positions()[0], sep="/")  # As `handlers.scope` names.
-        return self._task.site_draws({name: leaf[self._live] for name, leaf in positions.items()})
+        return self._task.groups({name: leaf[self._live] for name, leaf in positions.items()})
 
     @functools.cached_property
     def _scalars(self) -> dict[str, np.ndarray]:
         """Every scalar [C, K], or 1,000 evenly spread ones, by name."""
-        values = self.sites.values
+        values = self.groups["posterior"]
         places = scalar_places({site: one.shape[2:] for site, one in values.items()})
         chosen = np.linspace(0, len(places) - 1, min(_MAX_SCALARS, len(places))).astype(int)
         names = [*places]
         return {
-            names[i]: np.asarray(values[site][(..., *index)], np.float64)
+            names[i]: np.asarray(np.moveaxis(values[site], (0, 1), (-2, -1))[index], np.float64)
             for i in chosen
             for site, index in [places[names[i]]]
         }
@@ -94,8 +83,8 @@ class SiteResults:
                 name: _row(values, self.found.scalars.get(name))
                 for name, values in self._scalars.items()
             },
-            "num_values": sum(math.prod(one.shape[2:]) for one in self.sites.values.values()),
-            "loo": loo(self.sites.log_likelihood, self._scalars),
+            "num_values": sum(one[0, 0].size for one in self.groups["posterior"].values()),
+            "loo": loo(self.groups["log_likelihood"], self._scalars),
             "posterior": posterior_section(
                 self._counted,
                 self.found,
@@ -126,7 +115,7 @@ class SiteResults:
         model, (_, numbers) = self._task.model, self._draws.positions()
         kept = numbers - self._first
 
-        def dataset(arrays: Mapping[str, np.ndarray], is_data: bool = False) -> Any:
+        def dataset(arrays: Mapping[str, np.ndarray], is_data: bool) -> Any:
             def axes(name: str, shape: tuple[int, ...]) -> list[str | None]:
                 # What a distribution draws, or its log likelihood, may have fewer than data.
                 pairs = zip(model.dims[name], model.sites[name].shape, shape, strict=False)
@@ -137,16 +126,13 @@ class SiteResults:
             draws = None if is_data else np.arange(len(kept))
             return diagnostics.to_dataset(arrays, draws, dims, is_data=is_data)
 
-        drawn = {
-            "posterior": self.sites.values,
-            "log_likelihood": self.sites.log_likelihood,
-            "posterior_predictive": self.sites.predicted,
+        groups = {
+            name: dataset(arrays, name == "observed_data")
+            for name, arrays in self.groups.items()
+            if arrays
         }
-        groups = {name: dataset(arrays) for name, arrays in drawn.items() if arrays}
         stats = {name: one[:, kept] for name, one in self._counted.items() if is_diagnostic(name)}
         groups["sample_stats"] = diagnostics.sample_stats(stats, np.arange(len(kept)))
-        if self.sites.observed:
-            groups["observed_data"] = dataset(self.sites.observed, is_data=True)
         data = diagnostics.to_arviz(groups)
         data.attrs |= {"chains": self._live}
         return data
@@ -186,21 +172,15 @@ def loo(
         log_likelihood: Log likelihoods [C, T, ...] of every draw, or of evenly spaced ones.
         scalars: Scalars [C, K] of the draws, whose ESS counts.
     """
-    found = {}
+    efficiency, results = 1.0, {}  # Of a single chain, as ArviZ has it.
+    draws = next(iter(scalars.values()))
+    if log_likelihood and len(draws) > 1:
+        sizes = [diagnostics.ess(one, "mean") for one in scalars.values()]
+        efficiency = float(np.mean(sizes)) / draws.size
     for name, values in log_likelihood.items():
-        num_chains, num_draws = values.shape[:2]
-        flat = values.reshape(num_chains, num_draws, -1)
+        flat = values.reshape(*values.shape[:2], -1)
         flat = flat[:, :, np.any(flat != 0, axis=(0, 1))]
-        is_short = num_chains * num_draws < _FEWEST_DRAWS
-        if flat.shape[2] < 2 or is_short or not np.isfinite(flat).all():
-            continue
-        efficiency = 1.0  # Of a single chain, as ArviZ has it.
-        if num_chains > 1:
-            kept = [
-                one[:, np.linspace(0, one.shape[1] - 1, num_draws).astype(int)]
-                for one in scalars.values()
-            ]
-            sizes = [diagnostics.ess(one, "mean") for one in kept]
-            efficiency = float(np.mean(sizes)) / (num_chains * num_draws)
-        found[name] = diagnostics.loo(flat, efficiency)
-    return found
+        is_short = flat.shape[2] < 2 or flat[:, :, 0].size < _FEWEST_DRAWS
+        if not is_short and np.isfinite(flat).all():
+            results[name] = diagnostics.loo(flat, efficiency)
+    return results

@@ -93,11 +93,10 @@ class ShardedModel:
 
     @functools.partial(jax.jit, static_argnums=0)
     def _init(self, rng_key: jax.Array, data: Any) -> dict[str, jax.Array]:
-        function = self.model.function
-        args, kwargs = self.model.arguments(self.stripped({}, data)[1])
-        sites = handlers.trace(handlers.seed(function, rng_key)).get_trace(*args, **kwargs)
+        bound = self.model.bound(self.stripped({}, data)[1])
+        sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
         draw = {name: sites[name]["value"] for name in self.model.shapes}
-        params = self._pad(unconstrain_fn(function, args, kwargs, draw), self.rows)
+        params = self._pad(unconstrain_fn(bound, (), {}, draw), self.rows)
         return jax.lax.with_sharding_constraint(params, self._shardings(params, self.rows))
 
     def bind(self, data: Any) -> Callable[[Params], jax.Array]:
@@ -128,7 +127,7 @@ class ShardedModel:
     @functools.partial(jax.jit, static_argnums=0)
     def _constrain(self, params: Params, data: Any) -> dict[str, jax.Array]:
         params, arrays = self.stripped(params, data)
-        return constrain_fn(self.model.function, *self.model.arguments(arrays), params)
+        return constrain_fn(self.model.bound(arrays), (), {}, params)
 
     def stripped(self, params: Params, data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns parameters and arrays without padding, whose rows stay where they are."""
@@ -199,9 +198,4 @@ def split_rows(model: Model, mesh: Mesh) -> ShardedModel:
         for number, array in model.arrays.items()
         if array.ndim and len(array) in axis_names
     }
-    if model.plates and not (rows or data_rows):
-        raise InputError(
-            f"{model.name} has a sharded_plate without rows to split: give data with as many rows "
-            "as arrays among its arguments, or use numpyro.plate"
-        )
     return ShardedModel(model, mesh, rows, data_rows)

@@ -10,6 +10,9 @@ from numpyro.primitives import Messenger
 from ensemble.errors import calling_place
 from ensemble.numpyro_models.sharded_distributions import MARK
 
+Trace = Mapping[str, Any]
+"""Sites by name, as NumPyro traces them."""
+
 _IMPUTED = "imputed"  # In `infer` of a latent that `obs_mask` adds.
 _ADDED = "_unobserved"  # How NumPyro ends its name, beside another one that ends in `_observed`.
 
@@ -66,7 +69,7 @@ def _unmasked(fn: Any) -> Any:
     return _unmasked(fn.base_dist) if isinstance(fn, dist.MaskedDistribution) else fn
 
 
-def kind_of(site: Mapping[str, Any]) -> str:
+def kind_of(site: Any) -> str:
     """Returns the kind of a site of a trace, as of `Site`."""
     if site["type"] != "sample":
         return "deterministic" if site["type"] == "deterministic" else ""
@@ -79,7 +82,7 @@ def kind_of(site: Mapping[str, Any]) -> str:
     return "discrete" if site["fn"].support.is_discrete else "latent"
 
 
-def read_site(site: Mapping[str, Any]) -> Site:
+def read_site(site: Any) -> Site:
     """Reads a site of a trace."""
     if site["type"] != "sample":
         shape = np.shape(site["value"]) if site["type"] == "deterministic" else ()
@@ -96,7 +99,7 @@ def read_site(site: Mapping[str, Any]) -> Site:
         np.shape(site["value"]),
         rows,
         site["is_observed"],
-        isinstance(fn, dist.ImproperUniform),
+        is_improper(fn),
     )
 
 
@@ -108,7 +111,12 @@ def innermost(fn: Any) -> Any:
     return fn
 
 
-def plate_dims(sites: Mapping[str, Any]) -> dict[str, tuple[str | None, ...]]:
+def is_improper(fn: Any) -> bool:
+    """Tells if nothing can be drawn from a distribution."""
+    return isinstance(innermost(fn), dist.ImproperUniform)
+
+
+def plate_dims(sites: Trace) -> dict[str, tuple[str | None, ...]]:
     """Names the axes of variables by their plates; None where a name is taken.
 
     Args:

@@ -55,10 +55,15 @@ def test_a_mixture_is_the_one_that_is_summed_by_hand():
         strict=True,
     ):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-    draws = task.site_draws({name: leaf[:, None] for name, leaf in params.items()})
-    assert list(draws.values) == ["weights", "mean", "sd", "gap"]  # What depends on z is left out.
-    assert draws.log_likelihood == {}
-    assert draws.predicted["y"].shape == (2, 1, 9)
+    draws = task.groups({name: leaf[:, None] for name, leaf in params.items()})
+    assert list(draws["posterior"]) == [
+        "weights",
+        "mean",
+        "sd",
+        "gap",
+    ]  # What depends on z is left out.
+    assert draws["log_likelihood"] == {}
+    assert draws["posterior_predictive"]["y"].shape == (2, 1, 9)
     assert "'z' at " in program.warning()
     assert "Nor are there draws of 'center'" in program.warning()
     with sharded_plate("row", 3):  # NumPyro's enumeration has changed what makes plates.
@@ -167,8 +172,8 @@ def bounded(y):
     ("model", "line"),
     [
         (counted, r"'count'.*\(Poisson\).*NumPyro"),
-        (summed, "'y' at .*a sum or a mean"),
-        (centred, "'y' at .*a sum or a mean"),
+        (summed, "'z' at .*a sum or a mean"),
+        (centred, "'z' at .*a sum or a mean"),
         (bounded, "'x'.*discrete.*'z'"),
     ],
 )

@@ -11,6 +11,7 @@ from numpyro.distributions import constraints
 from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import log_density
 
+import ensemble
 from ensemble import InputError
 from ensemble.numpyro_models.model import Model
 from ensemble.numpyro_models.model_task import ModelTask
@@ -70,13 +71,13 @@ def test_the_reference_is_the_prior_with_the_jacobians():
 def test_log_likelihoods_and_predictions_are_of_every_observation():
     task = ModelTask(Model(varied, (Y,)))
     params = {k: v[:, None] for k, v in task.starts(jax.random.split(KEY, 2), False).items()}
-    found = task.site_draws(params)
-    mean = found.values["shift"] + found.values["middle"].sum(-1)
+    found = task.groups(params)
+    mean = found["posterior"]["shift"] + found["posterior"]["middle"].sum(-1)
     expected = dist.Normal(mean[..., None], 1).log_prob(Y)
-    np.testing.assert_allclose(found.log_likelihood["y"], expected, rtol=1e-4)
-    assert found.predicted["y"].shape == (2, 1, 9)
-    assert np.std(found.predicted["y"] - mean[..., None]) == pytest.approx(1, abs=0.5)
-    np.testing.assert_array_equal(found.observed["y"], Y)
+    np.testing.assert_allclose(found["log_likelihood"]["y"], expected, rtol=1e-4)
+    assert found["posterior_predictive"]["y"].shape == (2, 1, 9)
+    assert np.std(found["posterior_predictive"]["y"] - mean[..., None]) == pytest.approx(1, abs=0.5)
+    np.testing.assert_array_equal(found["observed_data"]["y"], Y)
 
 
 def series(y, seen):
@@ -99,13 +100,13 @@ def test_a_scan_takes_arrays_of_numpy_and_names_the_axes_of_plates():
     task = ModelTask(Model(series, (y, np.array([True, False, True, True]))))
     params = {"level": jnp.full((1, 1, 4, 2), 0.5)}
     assert task.track({"level": params["level"][0, 0]}).shape == (8,)
-    found = task.site_draws(params)
+    found = task.groups(params)
     assert task.model.dims == {"level": (None, "unit"), "y": (None, "unit")}
     expected = np.array(dist.Normal(0.5, 1).log_prob(y))
     expected[1] = 0
-    np.testing.assert_allclose(found.log_likelihood["y"][0, 0], expected, rtol=1e-5)
-    assert np.all(found.predicted["y"] != y)
-    np.testing.assert_array_equal(found.observed["y"], y)
+    np.testing.assert_allclose(found["log_likelihood"]["y"][0, 0], expected, rtol=1e-5)
+    assert np.all(found["posterior_predictive"]["y"] != y)
+    np.testing.assert_array_equal(found["observed_data"]["y"], y)
 
 
 def no_latent(y):
@@ -147,3 +148,44 @@ def test_a_model_that_cannot_be_sampled_is_refused_with_its_own_line(model, line
     with pytest.raises(InputError, match=line.format(line=last)) as caught:
         ModelTask(Model(model, (Y,))).starts(jax.random.split(KEY, 2), False)
     assert "\n" not in str(caught.value)
+
+
+def test_imputed_latents_have_a_density_in_observed_rows():
+    def imputing(y, ok):
+        mu = numpyro.sample("mu", dist.Normal(0, 1))
+        with numpyro.plate("row", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1), obs=y, obs_mask=ok)
+
+    y = np.array([1, np.nan, 2], np.float32)
+    model = Model(imputing, (y, ~np.isnan(y)))
+    params = {"mu": jnp.float32(0.5), "y_unobserved": jnp.arange(3.0)}
+    expected = dist.Normal(0, 1).log_prob(0.5) + dist.Normal(0.5, 1).log_prob(y[[0, 2]]).sum()
+    expected += dist.Normal(0.5, 1).log_prob(jnp.arange(3.0)).sum()
+    np.testing.assert_allclose(model.log_density(params, model.arrays), expected, rtol=1e-5)
+    values = model.values(params, model.arrays)
+    assert list(values) == ["mu", "y"]
+    np.testing.assert_array_equal(values["y"], [1, 1, 2])
+
+
+@pytest.mark.check
+def test_a_range_that_moves_is_refused_with_advice_that_works():
+    def top(y):
+        theta = numpyro.sample("theta", dist.Pareto(1.0, 1.0))
+        with numpyro.plate("row", len(y)):
+            numpyro.sample("y", dist.Uniform(0, theta), obs=y)
+
+    task = ModelTask(Model(top, (np.array([31.0, 90.0, 44.0]),)))
+    keys = jax.random.split(KEY, 4)
+    with pytest.raises(InputError, match=r"observation 90 .*'y'.* Uniform .*init_from='prior'"):
+        task.starts(keys, from_prior=False)
+    assert np.all(np.isfinite(task.starts(keys, from_prior=True)["theta"]))
+
+
+def test_draws_larger_than_the_memory_are_refused_before_sampling():
+    def outer():
+        a = numpyro.sample("a", dist.Normal().expand([300]))
+        numpyro.deterministic("square", a[:, None] * a)
+
+    config = {"sampler.num_samples": 10**7}
+    with pytest.raises(InputError, match=r"'square' takes .* GiB.*sampler.thinning"):
+        ensemble.sample(outer, config=config, show_progress=False)
