@@ -103,6 +103,10 @@ class Method:
     config_rules: ClassVar[Sequence[Rule]] = ()
 
 
+# XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one before
+# it, and takes longer to make them. Sampling by all the data is faster with it: decision 0005.
+# jaxlib 0.11.2 and later have the newer way alone.
+_OF_STEPS = {"--xla_cpu_use_fusion_emitters": "false"}
 # XLA:CPU compiles a loop whose arrays are this small, bytes, to one function, which does not start
 # each operation by itself; its own bound is a kilobyte. Small models gain: docs/speed.md.
 _OF_SMALL_LOOPS = {"--xla_backend_extra_options": "xla_cpu_small_while_loop_byte_threshold=1048576"}
@@ -161,6 +165,7 @@ class DeepEnsemble(Members, Batches):
     """Keys of deep ensembles; other members that learn by gradient descent have most of them."""
 
     tasks: ClassVar[tuple[str, ...]] = ("supervised", "distillation")
+    xla_flags = _OF_STEPS
 
     num_epochs: int | None = key(
         None, "passes over the data; None: num_steps sets the duration", ge=0, may_change=True
@@ -609,6 +614,7 @@ class SGLD(Chains, Batches):
     """Keys of SGLD."""
 
     is_exact = False
+    xla_flags = _OF_STEPS
     learning_rate: float = key(0.1, "peak of the learning rate", gt=0)
     schedule: Literal["constant", "polynomial", "cyclical"] = _sgmcmc(
         "constant", "schedule of the learning rate in a cycle"

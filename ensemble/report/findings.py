@@ -17,6 +17,7 @@ from scipy import special
 
 from ensemble.metrics import Estimate, Metric, functions
 from ensemble.metrics.abstention import MAX_ERROR, Rule
+from ensemble.metrics.calibration import Conformal
 from ensemble.report.table import ByName, Json, digits, joint, percent
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def _title(metric: Metric) -> str:
     return metric.title if metric.title[1].isupper() else metric.title.lower()
 
 
-def _finding(level: str, text: str, one: Estimate | None = None, **numbers: Any) -> Finding:
+def _finding(
+    level: str, text: str, one: Estimate | Conformal | None = None, **numbers: Any
+) -> Finding:
     return Finding("", level, text, {**(one._asdict() if one else {}), **numbers})
 
 
@@ -336,10 +339,10 @@ def conformal(e: Evaluation) -> Findings:
         return
     low, high = one.expected
     if not low <= one.coverage <= high:
-        yield _warning(f"{text}: calibration and test examples differ.", **one._asdict())
+        yield _warning(f"{text}: calibration and test examples differ.", one)
     elif low >= 0.9 - COVERAGE_MARGIN:  # Fewer examples would not show a broken promise.
         text += f", with a size of {digits(one.size)} on average."
-        yield _good(text, **one._asdict())
+        yield _good(text, one)
 
 
 # Does it know where it errs?

@@ -38,6 +38,11 @@ _NEWEST_TRIED = "0.12.0.1"
 # Virtual devices wait for each other in collectives, 40 s by default, and then abort the process:
 # on a busy machine that is no deadlock.
 _XLA_FLAGS = {"--xla_cpu_collective_call_terminate_timeout_seconds": "600"}
+_CHANGED = [0, 11, 2]
+"""Version of jaxlib from which on single convolutions are faster by XLA's YNN library than by its
+Eigen path (decision 0046), and fused operations are compiled in the newer way alone."""
+_BEFORE = {"--xla_cpu_experimental_ynn_fusion_type": "-LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"}
+_GONE = "--xla_cpu_use_fusion_emitters"
 # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h: no block is too large to keep, and nothing is
 # trimmed. With M_ARENA_MAX = 1 all threads share what is kept.
 _MALLOC_PARAMETERS = {-3: 2**30, -1: 2**31 - 1}
@@ -237,9 +242,10 @@ def _set_xla_flags(chosen: dict[str, str]) -> None:
     process for a flag that it does not know.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    wanted = [f"{name}={value}" for name, value in chosen.items() if name not in flags]
     versions = (importlib.metadata.version("jaxlib"), _NEWEST_TRIED)
     found, newest = ([*map(int, re.findall(r"\d+", one))] for one in versions)
+    chosen = chosen | _BEFORE if found < _CHANGED else {**chosen, _GONE: ""}
+    wanted = [f"{name}={value}" for name, value in chosen.items() if value and name not in flags]
     if found <= newest and not _has_plug_in():
         os.environ["XLA_FLAGS"] = " ".join([flags, *wanted]).strip()
 
