@@ -177,10 +177,11 @@ def _of_several(p: Any) -> dict[str, Metric]:
     """The NLL of all targets together; else the mean over targets, of nats the sum."""
     first = metrics_of(p.targets[0])
     joint = {"nll": Metric("NLL of all", of.nll, "nats")} if "nll" in first else {}
-    for name in first.keys() - joint:
-        terms = partial(_over_targets, first[name])
-        joint[name] = first[name]._replace(terms=terms, row_weight=0.0)
-    return {name: joint[name] for name in sorted(joint, key=["nll", *first].index)}
+    for name, one in first.items():
+        if name != "nll":
+            terms = partial(_over_targets, one)
+            joint[name] = one._replace(terms=terms, row_weight=0.0)
+    return joint
 
 
 def _over_targets(metric: Metric, p: Any, y: NDArray) -> Any:

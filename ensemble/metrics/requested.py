@@ -40,8 +40,8 @@ def requested(texts: Iterable[str], p: Any, label_names: Sequence[str] = ()) -> 
         elif text not in known:
             choices = ", ".join([*(f"{one}:{_SETTINGS[one]}" for one in made), *known])
             raise InputError(
-                f"--metrics={text} is no metric of such predictions. Use one of {choices}, or your "
-                "own as package.module:Name or file.py:Name"
+                f"--metrics={text}: such predictions have no metric {name}. Use one of {choices}, "
+                "or your own as package.module:Name or file.py:Name"
             )
     return found
 

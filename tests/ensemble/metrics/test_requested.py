@@ -73,7 +73,7 @@ def test_a_metric_with_its_properties_is_one_too(own):
     [
         ("auprc", "Use one of .*auprc:CLASS"),
         ("auprc:tiny", "no class tiny among 3"),
-        ("rmse", "=rmse is no metric"),
+        ("rmse", "have no metric rmse"),
         ("spherical:1", "spherical"),
         ("cost:nowhere.csv", "cannot be read"),
         ("{own}:missing", "missing"),
