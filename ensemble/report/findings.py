@@ -204,9 +204,12 @@ def quality(e: Evaluation) -> Findings:
     yield _info(f"{text} {len(e.y):,} {e.split} examples.", e.estimate(e.headline))
 
 
-def _gain(e: Evaluation, name: str, slack: float = 0.0) -> Findings:
+def _gain(e: Evaluation, name: str) -> Findings:
+    """Ensemble - average member, unless it is too small to matter."""
     metric = e.metrics[name]
-    size = "{points} points" if metric.unit == "share" else "{size}"
+    is_share = metric.unit == "share"
+    size = "{points} points" if is_share else "{size}"
+    slack = 0.0 if is_share else SMALL * abs(e.estimate(name).value)
     rest = f"the {_title(metric)} by {size}, compared with the average {{noun}}."
     above, below = ("good", "warning")[:: metric.better]
     texts = (above, f"Averaging raises {rest}"), (below, f"Averaging lowers {rest}")
@@ -219,9 +222,9 @@ def gain(e: Evaluation) -> Findings:
 
 
 def gain_nll(e: Evaluation) -> Findings:
-    """Ensemble - average member, proper score, unless the gain is too small to matter."""
+    """Ensemble - average member, proper score."""
     if e.proper != e.headline:
-        yield from _gain(e, e.proper, SMALL * abs(e.estimate(e.proper).value))
+        yield from _gain(e, e.proper)
 
 
 def impossible(e: Evaluation) -> Findings:
@@ -538,9 +541,9 @@ def groups(e: Evaluation) -> Findings:
 
 
 def several(e: Evaluation) -> Findings:
-    """The targets that are predicted worse than by their baseline."""
+    """Warnings of each target."""
     for name, one in e.targets.items():
-        for f in find(one, ("baseline",)):
+        for f in find(one, RULES):
             if f.level == "warning":
                 yield f._replace(text=f"{name}: {f.text}")
 
