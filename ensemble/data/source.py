@@ -44,11 +44,11 @@ class Examples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parts:
-    """Examples as they are given, before they are checked.
+    """Examples as they are given, before they are split.
 
     Attributes:
-        parts: Inputs and targets of each given split, or of `POOL` alone. Inputs may be data frames
-            or mappings of columns, and targets columns of these.
+        parts: Inputs and targets of each given split, or of `POOL` alone. Before they are checked
+            inputs may be data frames or mappings of columns, and targets columns of these.
         is_table: Whether inputs are frames or mappings.
         kind: `labels` of classes or `targets`, numbers.
         class_names: One per class, in the order of the labels; None: none are given.
@@ -56,7 +56,7 @@ class Parts:
     """
 
     parts: Mapping[str, Examples]
-    is_table: bool
+    is_table: bool = False
     kind: str = "labels"
     class_names: Any = None
     weights: Any = None
@@ -260,8 +260,10 @@ class Stored:
         shape: (N, ...).
         dtype: Type of the inputs.
         known: Their summary, if there is one.
+        is_encoded: Whether they are images that are decoded once, before training.
     """
 
+    is_encoded: bool = False
     shape: tuple[int, ...]
     dtype: np.dtype
     known: Summary | None = None
@@ -284,11 +286,14 @@ class OnDisk(Stored):
     Args:
         stored: Inputs on disk.
         rows: Rows of these that belong to the split, int [N], in order.
-        dtype: Type of the inputs as they are learned.
+        dtype: Type of the inputs as they are learned; None: their own.
     """
 
-    def __init__(self, stored: AnyStored, rows: np.ndarray, dtype: np.dtype):
-        self._stored, self._rows, self.dtype = stored, rows, dtype
+    def __init__(self, stored: AnyStored, rows: np.ndarray, dtype: np.dtype | None = None):
+        self.dtype = dtype or stored.dtype
+        if isinstance(stored, OnDisk):
+            stored, rows = stored._stored, stored._rows[rows]
+        self._stored, self._rows = stored, rows
         self.shape = (len(rows), *stored.shape[1:])
         if isinstance(stored, Stored) and stored.known is not None:
             self.known = Summary(*(column[rows] for column in stored.known))

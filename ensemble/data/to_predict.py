@@ -57,9 +57,9 @@ def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
     entry = find_entry(path) if ":" in path else None
     if entry is not None and entry.given:
         request = Request(config.get("data_dir"), size=size if entry.can_resize else None)
-        found = given_examples(path, request).inputs
+        found = given_examples(path, request).parts
         return [
-            Part(range(len(one)), one, "" if part == POOL else f"{part}/")
+            Part(range(len(one.targets)), one.inputs, "" if part == POOL else f"{part}/")
             for part, one in found.items()
         ]
     arrays = read_npz(path)
