@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ensemble.config import fields_for, task_of, trait
-from ensemble.config.builtin import DATASETS, LIKELIHOOD_OF, EveryRun
+from ensemble.config.builtin import LIKELIHOOD_OF, EveryRun
 from ensemble.config.pieces import METHODS
 from ensemble.data.dataset import carved
 from ensemble.data.image_form import is_channels_first
@@ -67,12 +67,11 @@ class Given(Parts):
             from ensemble.data.tables.table_source import dataset_from_frames  # Few have tables.
 
             return dataset_from_frames(self, "arrays", request)
-        if request.table.keys:
-            kinds = [name for name, entry in DATASETS.items() if entry.kind_of_target]
+        keys = ("target", "column_types", "split_by", "na_values")
+        if said := [f"config.{key}" for key in keys if getattr(request.table, key)]:
             raise InputError(
-                f"{' and '.join(request.table.keys)} can be set for tables only "
-                f"({', '.join(kinds)}, data frames), and arrays have no named columns: remove what "
-                "cannot be used"
+                f"{' and '.join(said)} can be set for tables only (csv:PATH, parquet:PATH, data "
+                "frames), and arrays have no named columns: remove what cannot be used"
             )
         return carved(check_arrays(self, "arrays"), "arrays", request)
 
@@ -145,14 +144,11 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
         InputError: The data are in no such form.
     """
     arrays = _by_name(data, "data", target)
-    frames = [
-        is_table(one) or isinstance(one, Mapping)
-        for key, one in arrays.items()
-        if key.endswith("inputs")
-    ]
+    inputs = [one for key, one in arrays.items() if key.endswith("inputs")]
+    has_tables = any(is_table(one) or isinstance(one, Mapping) for one in inputs)
     ys = [key for key in arrays if key.rpartition("_")[2] == "y"]
     if ys and kind is None:
-        kinds = [_kind(arrays[key], target, any(frames)) for key in ys]
+        kinds = [_kind(arrays[key], target, has_tables) for key in ys]
         kind = "targets" if "targets" in kinds else "labels"
     for key in ys:
         arrays[f"{key[:-1]}{kind}"] = arrays.pop(key)
@@ -167,7 +163,7 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
         part: Examples(arrays[f"{title}inputs"], arrays[f"{title}{kind}"])
         for part, title in titles.items()
     }
-    return Given(parts, any(frames), kind, class_names, weights)
+    return Given(parts, has_tables, kind, class_names, weights)
 
 
 def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:

@@ -100,8 +100,7 @@ class Dataset(Source):
 
     def summary(self, split: str) -> Summary | None:
         """The summary of a split's inputs, if it is known without reading them."""
-        inputs = self.splits[split].inputs
-        return None if isinstance(inputs, np.ndarray) else inputs.known
+        return getattr(self.splits[split].inputs, "known", None)
 
 
 def with_robust_scaling(dataset: Dataset) -> Dataset:

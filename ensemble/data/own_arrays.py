@@ -107,10 +107,14 @@ def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
     Raises:
         InputError: An array cannot be used.
     """
-    titles = {part: f"{name}: {'' if part == POOL else f'{part}_'}" for part in given.parts}
-    inputs = {f"{titles[part]}inputs": one.inputs for part, one in given.parts.items()}
-    inputs = {what: _numeric(one, what) for what, one in inputs.items()}
-    values = {f"{titles[part]}{given.kind}": one.targets for part, one in given.parts.items()}
+
+    def title(part: str, array: str) -> str:
+        return f"{name}: {array}" if part == POOL else f"{name}: {part}_{array}"
+
+    inputs: dict[str, Any] = {
+        part: _numeric(one.inputs, title(part, "inputs")) for part, one in given.parts.items()
+    }
+    values = {title(part, given.kind): one.targets for part, one in given.parts.items()}
     class_names = None
     if given.kind == "labels":
         values, class_names = classes(values, given.class_names, name)
@@ -121,35 +125,35 @@ def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
         one.dtype == np.uint8 or (one.dtype.kind in "bui" and one.min() >= 0 and one.max() <= 255)
         for one in inputs.values()
     )
-    dtype, shape = np.dtype(np.uint8 if is_uint8 else np.float32), None
-    parts = dict[str, Examples]()
-    for part, (what, x), (of_targets, y) in zip(
-        titles, inputs.items(), values.items(), strict=True
-    ):
-        if x.ndim not in (2, 3, 4) or x.shape[1:] != (shape or x.shape[1:]):
+    dtype = np.dtype(np.uint8 if is_uint8 else np.float32)
+    shape = next(iter(inputs.values())).shape[1:]
+    for (part, x), y in zip(inputs.items(), values.values(), strict=True):
+        what = title(part, "inputs")
+        if x.ndim not in (2, 3, 4) or x.shape[1:] != shape:
             raise InputError(
                 f"{what} has shape {x.shape}; inputs are feature vectors [N, F] or images "
                 "[N, H, W] or [N, H, W, C], of one shape in all splits"
             )
         if len(x) != len(y):
             raise InputError(
-                f"{what} has {len(x)} examples but {of_targets.removeprefix(f'{name}: ')} has "
-                f"{len(y)}; each example needs one"
+                f"{what} has {len(x)} examples but {len(y)} {given.kind}; each needs one"
             )
         if not is_uint8:
             _check_finite(x, what)
         if x.ndim == 3:
             x = x[..., None]
-        elif is_channels_first(x.shape[1:]):
-            if not shape:
-                note(
-                    f"{what} of shape {x.shape} are taken for images [N, C, H, W], and turned to "
-                    "[N, H, W, C]; if axis 1 is their height, swap it with the width."
-                )
+        if is_channels_first(shape):
             x = np.moveaxis(x, 1, -1)
-        shape = inputs[what].shape[1:]
-        kept = OnDisk(x, np.arange(len(x)), dtype) if stays_on_disk else x.astype(dtype, copy=False)
-        parts[part] = Examples(kept, y)
+        inputs[part] = (
+            OnDisk(x, np.arange(len(x)), dtype) if stays_on_disk else x.astype(dtype, copy=False)
+        )
+    if is_channels_first(shape):
+        note(
+            f"{name}: inputs of shape {shape} are taken for images [N, C, H, W], and turned to "
+            "[N, H, W, C]; if axis 1 is their height, swap it with the width."
+        )
+    pairs = zip(inputs.values(), values.values(), strict=True)
+    parts = dict(zip(inputs, map(Examples._make, pairs), strict=True))
     weights = _check_weights(given.weights, len(next(iter(values.values()))), name)
     return dataclasses.replace(given, parts=parts, class_names=class_names, weights=weights)
 

@@ -154,11 +154,11 @@ class Source:
 
     def value_range(self, split: str) -> tuple[float, float]:
         """The least and the largest value of a split's inputs."""
-        known = self.summary(split)
-        if known is None:
-            ends = [(block.inputs.min(), block.inputs.max()) for block in blocks(self, split)]
-            known = Summary(np.empty(0), *np.array(ends).T)
-        return known.low.min().item(), known.high.max().item()
+        if known := self.summary(split):
+            return known.low.min().item(), known.high.max().item()
+        ends = [(one.inputs.min(), one.inputs.max()) for one in blocks(self, split)]
+        low, high = np.array(ends).T
+        return low.min().item(), high.max().item()
 
     @functools.cached_property
     def reads_ahead(self) -> bool:
@@ -197,12 +197,6 @@ class TableKeys(NamedTuple):
     split_by: str = ""
     kind: str | None = None
     na_values: Sequence[str] | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        """The keys of the configuration that are set."""
-        names = ("target", "column_types", "split_by", "na_values")
-        return [f"config.{key}" for key in names if getattr(self, key)]
 
 
 class Request(NamedTuple):
@@ -422,15 +416,14 @@ def fingerprint(source: Source, splits: Iterable[str]) -> str:
     """16 hex digits that depend on the content of splits, wherever it lies."""
     digest = hashlib.blake2b(digest_size=8)
     for split in splits:
-        shape = (source.sizes[split], *source.input_shape)
-        digest.update(f"{split} {source.input_dtype} {shape};".encode())
         known, targets = source.summary(split), source.targets(split)
-        for inputs in (
-            (block.inputs for block in blocks(source, split)) if known is None else [known.digests]
-        ):
-            digest.update(np.ascontiguousarray(inputs).data)
-        digest.update(f"{split} {targets.dtype} {targets.shape};".encode())
-        digest.update(np.ascontiguousarray(targets).data)
+        inputs = (one.inputs for one in blocks(source, split)) if known is None else [known.digests]
+        of_inputs = source.input_dtype, (source.sizes[split], *source.input_shape)
+        parts = [(*of_inputs, inputs), (targets.dtype, targets.shape, [targets])]
         if split == "train" and source.train_weights is not None:
-            digest.update(np.ascontiguousarray(source.train_weights).data)
+            parts[1][2].append(source.train_weights)
+        for dtype, shape, arrays in parts:
+            digest.update(f"{split} {dtype} {shape};".encode())
+            for array in arrays:
+                digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

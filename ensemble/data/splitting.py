@@ -11,7 +11,7 @@ import numpy as np
 
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
 from ensemble.data.source import Request, Strata
-from ensemble.errors import InputError, quoted, shown
+from ensemble.errors import InputError, shown
 from ensemble.notes import note
 
 SPLITS = ("train", "validation", "calibration", "test")
@@ -180,11 +180,13 @@ def _note_shared(strata: Mapping[str, Strata], name: str) -> None:
     if not {"train", "test"} <= strata.keys():
         return
     learned, test = strata["train"], strata["test"]
-    if learned.groups is None:
-        if test.values.min() <= learned.values.max():
-            note(f"{name}: rows to test begin before the last row to learn, by {learned.column}.")
-    elif shared := np.intersect1d(learned.values, test.values).tolist():
+    of_groups = learned.groups is not None
+    same = (
+        np.isin(test.values, learned.values) if of_groups else test.values <= learned.values.max()
+    )
+    if same.any():
         note(
-            f"{name}: {len(shared)} groups of {learned.column} are in both train and test, such as "
-            f"{quoted(shared, 2)}: scores are of groups that were learned."
+            f"{name}: {same.sum()} of {len(same)} rows to test are of {learned.kind}s of "
+            f"{learned.column} that are learned, such as {shown(str(test.values[same][0]))}: "
+            "scores are too good."
         )

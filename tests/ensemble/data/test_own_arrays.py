@@ -262,7 +262,7 @@ SPOILED = {
         lambda f: np.save(f, np.array([{}], object), allow_pickle=True),
         "inputs.npy cannot be read .*pickled",
     ),
-    "lengths": (lambda f: np.save(f, FEATURES[1:]), "59 examples but labels has 60"),
+    "lengths": (lambda f: np.save(f, FEATURES[1:]), "59 examples but 60 labels"),
 }
 
 
