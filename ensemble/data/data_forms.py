@@ -206,11 +206,11 @@ def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:
 def _parted(key: str) -> tuple[str, str]:
     """A key as split and rest: `train_inputs` and `X_train` are both of `train`."""
     first, _, rest = key.partition("_")
-    if rest and split_of(first):
-        return split_of(first), rest
-    rest, _, last = key.rpartition("_")
-    is_ours = rest in (*_INPUTS, *_TARGETS) and split_of(last)
-    return (split_of(last), rest) if is_ours else ("", key)
+    start, _, last = key.rpartition("_")
+    for split, name in ((first, rest), (last, start)):
+        if name and split_of(split):
+            return split_of(split), name
+    return "", key
 
 
 def _kind(targets: Any, target: str, has_tables: bool) -> str:

@@ -140,7 +140,7 @@ def given_folder(name: str, request: Request) -> Parts:
             "images of each of two or more classes into a folder of its own"
         )
     # What is wrong with headers is told when images are decoded, with what is wrong with pixels.
-    pictures = Pictures([file for file, _ in every], request.size)
+    pictures: Any = Pictures([file for file, _ in every], request.size)
     ends = np.cumsum([len(part) for part in files.values()])[:-1]
     targets = np.split(numbers.astype(np.int32), ends)
     parts: dict[str, Any] = {

@@ -283,10 +283,13 @@ class OnDisk(Stored):
         dtype: Type of the inputs as they are learned; None: their own.
     """
 
+    _stored: AnyStored
+    _rows: np.ndarray
+
     def __init__(self, stored: AnyStored, rows: np.ndarray, dtype: np.dtype | None = None):
-        self.dtype = dtype or stored.dtype
+        self.dtype = stored.dtype if dtype is None else dtype
         if isinstance(stored, OnDisk):
-            stored, rows = stored._stored, stored._rows[rows]
+            rows, stored = stored._rows[rows], stored._stored
         self._stored, self._rows = stored, rows
         self.shape = (len(rows), *stored.shape[1:])
         if isinstance(stored, Stored) and stored.known is not None:
@@ -416,14 +419,15 @@ def fingerprint(source: Source, splits: Iterable[str]) -> str:
     """16 hex digits that depend on the content of splits, wherever it lies."""
     digest = hashlib.blake2b(digest_size=8)
     for split in splits:
+        shape = (source.sizes[split], *source.input_shape)
+        digest.update(f"{split} {source.input_dtype} {shape};".encode())
         known, targets = source.summary(split), source.targets(split)
-        inputs = (one.inputs for one in blocks(source, split)) if known is None else [known.digests]
-        of_inputs = source.input_dtype, (source.sizes[split], *source.input_shape)
-        parts = [(*of_inputs, inputs), (targets.dtype, targets.shape, [targets])]
+        for inputs in (
+            (block.inputs for block in blocks(source, split)) if known is None else [known.digests]
+        ):
+            digest.update(np.ascontiguousarray(inputs).data)
+        digest.update(f"{split} {targets.dtype} {targets.shape};".encode())
+        digest.update(np.ascontiguousarray(targets).data)
         if split == "train" and source.train_weights is not None:
-            parts[1][2].append(source.train_weights)
-        for dtype, shape, arrays in parts:
-            digest.update(f"{split} {dtype} {shape};".encode())
-            for array in arrays:
-                digest.update(np.ascontiguousarray(array).data)
+            digest.update(np.ascontiguousarray(source.train_weights).data)
     return digest.hexdigest()

@@ -299,9 +299,9 @@ class PreparedImages(Stored):
         with concurrent.futures.ThreadPoolExecutor() as pool:
             apply = pool.map if self._in_threads else map
             for start in range(0, len(rows), at_once):
-                part = rows[start : start + at_once]
-                encoded, labels[start : start + at_once] = zip(*self._fields(part), strict=True)
-                for i, image in enumerate(apply(self._image, part, encoded), start):
+                part = slice(start, start + at_once)
+                encoded, labels[part] = zip(*self._fields(rows[part]), strict=True)
+                for i, image in enumerate(apply(self._image, rows[part], encoded), start):
                     images[i] = image
         return Examples(images, labels)
 
