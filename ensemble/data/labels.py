@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.errors import InputError, listed
+from ensemble.errors import InputError, listed, shown
 from ensemble.notes import note
 
 _FEW = 20  # Classes that may have fewer than two examples each.
@@ -46,8 +46,9 @@ def as_plain(values: Any, what: str) -> np.ndarray:
     except ValueError as error:
         raise InputError(f"{what} is ragged; give one for each example") from error
     raise InputError(
-        f"{what} is missing in {len(missing)} of {len(flat)} examples, first in example "
-        f"{missing[0] * len(array) // len(flat)}: leave these out"
+        f"{what} is {shown(str(flat[missing[0]]))} for example "
+        f"{missing[0] * len(array) // len(flat)}, and {len(missing)} of {len(flat)} are missing: "
+        "leave such examples out"
     )
 
 

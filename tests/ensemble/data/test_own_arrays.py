@@ -64,7 +64,7 @@ REFUSED = {
         r"test_inputs has shape \(6, 3, 5\).* of one shape in all splits",
     ),
     "complex numbers": (pool(inputs=np.ones((6, 2), complex)), "dtype complex128"),
-    "gaps": (pool(inputs=np.full((6, 2), None)), "inputs is missing in 12 of 12"),
+    "gaps": (pool(inputs=np.full((6, 2), None)), "inputs is None for example 0"),
     "sparse": (pool(inputs=sparse.csr_matrix(np.eye(6))), r"sparse by its toarray"),
     "too large": (with_value("inputs", (4, 1, 1), 1e39), r"inputs holds 1e\+39 in example 4"),
     "half a label": (with_value("labels", 3, 0.5), "labels holds 0.5 in example 3"),
