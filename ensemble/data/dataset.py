@@ -222,7 +222,7 @@ def carved(given: Parts, name: str, request: Request) -> Dataset:
         if isinstance(inputs, Stored) and inputs.is_encoded:
             parts[part] = Examples(inputs[:], targets)
     places = assign_splits(
-        {part: one.targets for part, one in parts.items()},
+        parts,
         name,
         request,
         lambda part: digest_examples(parts[part].inputs, parts[part].inputs.dtype),
