@@ -50,15 +50,15 @@ class Pictures:
 
 def write(folder: str, num_examples: str) -> dict[str, float]:
     """Writes the records, unless they are there from before."""
-    from ensemble.data.own_arrays import OwnData
     from ensemble.data.records import write_records
+    from ensemble.data.source import Examples, Parts
     from ensemble.data.splitting import POOL
 
     if not pathlib.Path(folder).is_dir():
         labels = np.random.default_rng(1).integers(0, 10, int(num_examples), np.int32)
         classes = tuple(map(str, range(10)))
         pictures: Any = Pictures(labels)  # It has what of an array is needed.
-        given = OwnData({POOL: pictures}, {POOL: labels}, Pictures.dtype, classes)
+        given = Parts({POOL: Examples(pictures, labels)}, class_names=classes)
         write_records(given, pathlib.Path(folder))
     return {}
 

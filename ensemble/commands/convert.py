@@ -30,7 +30,7 @@ def main(call: cli.Call) -> None:
         check_new(folder)  # Before the work, not after it.
         request = Request(values.data_dir, size=parse_size(values.resize), prepares=True)
         given = given_examples(_name(source), request)
-        total = sum(map(len, given.inputs.values()))
+        total = sum(len(one.targets) for one in given.parts.values())
         with (
             open_display() as display,
             Progress(0, total, display, "converting", "example") as progress,

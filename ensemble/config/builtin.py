@@ -980,7 +980,7 @@ class DataForm(NamedTuple):
         kind_of_target: Of tables, `module:NAME`, called as `kind_of_target(name, column)`; returns
             `labels` or `targets`.
         given: `module:NAME`, called as `given(name, request)`; returns the examples before they
-            are split, an `ensemble.data.own_arrays.OwnData`. Empty if they cannot be converted.
+            are split, an `ensemble.data.source.Parts`. Empty if they cannot be converted.
     """
 
     loader: str = ""

@@ -16,13 +16,12 @@ from ensemble.config.builtin import AUTO, DATASETS, LIKELIHOOD_OF, DataForm, dat
 from ensemble.config.pieces import LIKELIHOODS, given_or_imported, resolve
 from ensemble.data import image_form
 from ensemble.data.dataset import carved
-from ensemble.data.source import Request, Source, SplitInputs
+from ensemble.data.source import Parts, Request, Source, SplitInputs
 from ensemble.errors import InputError, shown
 from ensemble.storage.paths import is_remote
 
 if TYPE_CHECKING:
     from ensemble.data.data_forms import Given
-    from ensemble.data.own_arrays import OwnData
 
 logger = logging.getLogger("ensemble")
 
@@ -53,7 +52,7 @@ def find_entry(name: str) -> DataForm | None:
     return DataForm(name) if is_source(name) else None
 
 
-def given_examples(name: str, request: Request) -> OwnData:
+def given_examples(name: str, request: Request) -> Parts:
     """Returns the examples of a data set before splits are carved.
 
     Raises:
@@ -63,7 +62,7 @@ def given_examples(name: str, request: Request) -> OwnData:
     if not entry.given:
         able = ", ".join(name for name, one in DATASETS.items() if one.given)
         raise InputError(f"dataset={name!r} cannot be written as records; {able} can")
-    given: OwnData = resolve(entry.given)(name, request)
+    given: Parts = resolve(entry.given)(name, request)
     return given
 
 

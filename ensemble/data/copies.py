@@ -6,7 +6,6 @@ inputs repeat by nature.
 
 import hashlib
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -75,15 +74,15 @@ def note_copies(
         test: The same of the test examples.
         name: of the data.
     """
-    maybe, size = np.isin(train[0], test[0]), len(test[0])
-    if not maybe.any() or len(np.unique(train[0])) < _FEWEST * len(train[0]):
+    both = np.intersect1d(train[0], test[0])
+    if not len(both) or len(np.unique(train[0])) < _FEWEST * len(train[0]):
         return
-
-    def rows(digests: np.ndarray, targets: np.ndarray) -> Iterator[tuple[int, str]]:
-        return zip(digests.tolist(), map(str, targets.tolist()), strict=True)
-
-    learned = {*rows(train[0][maybe], train[1][maybe])}
-    if num_copies := sum(row in learned for row in rows(*test)):
+    learned, tested = (
+        [*zip(digests[is_in].tolist(), map(str, targets[is_in].tolist()), strict=True)]
+        for digests, targets, is_in in ((*one, np.isin(one[0], both)) for one in (train, test))
+    )
+    if num_copies := sum(map({*learned}.__contains__, tested)):
+        size = len(test[0])
         note(
             f"{name}: {num_copies} of {size} test examples ({num_copies / size:.0%}) "
             "stand in the training split, too, equal in inputs and target: if they are the same "

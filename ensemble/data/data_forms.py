@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from ensemble.config import fields_for, task_of, trait
-from ensemble.config.builtin import DATASETS, LIKELIHOOD_OF, EveryRun
+from ensemble.config.builtin import LIKELIHOOD_OF, EveryRun
 from ensemble.config.pieces import METHODS
 from ensemble.data.dataset import carved
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import are_classes
-from ensemble.data.own_arrays import WEIGHTS, OwnData, check_arrays, local_path, max_data_bytes
+from ensemble.data.own_arrays import WEIGHTS, check_arrays, local_path, max_data_bytes
 from ensemble.data.source import Examples, Parts, Request, Source
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError, in_one_line
-from ensemble.storage.npz import Pickled, map_array, read_arrays
+from ensemble.storage.npz import map_array, read_arrays
 
 _INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
 _TARGETS = ("y", "Y", "target", "label")
@@ -67,12 +67,11 @@ class Given(Parts):
             from ensemble.data.tables.table_source import dataset_from_frames  # Few have tables.
 
             return dataset_from_frames(self, "arrays", request)
-        if request.table.keys:
-            kinds = [name for name, entry in DATASETS.items() if entry.kind_of_target]
+        keys = ("target", "column_types", "split_by", "na_values")
+        if said := [f"config.{key}" for key in keys if getattr(request.table, key)]:
             raise InputError(
-                f"{' and '.join(request.table.keys)} can be set for tables only "
-                f"({', '.join(kinds)}, data frames), and arrays have no named columns: remove what "
-                "cannot be used"
+                f"{' and '.join(said)} can be set for tables only (csv:PATH, parquet:PATH, data "
+                "frames), and arrays have no named columns: remove what cannot be used"
             )
         return carved(check_arrays(self, "arrays"), "arrays", request)
 
@@ -90,15 +89,14 @@ class Given(Parts):
         """
         usual, chosen = EveryRun.method, bundled(self.shape, self.is_table)
         own_method = chosen.get("method", usual)
-        task = task_of({**said, "method": usual})
-        is_learned = task in trait("method", own_method, "tasks")
+        is_learned = task_of({**said, "method": usual}) in trait("method", own_method, "tasks")
         method = said.get("method", own_method if is_learned else usual)
         if method not in METHODS.names:
             return {}  # Other methods have none; what is none is refused where all is checked.
         if method != own_method:
             chosen = bundled(self.shape, self.is_table, "deep_ensemble")
-        model = said.get("model", chosen.get("model", "cnn"))
-        own = fields_for({**said, "method": method, "model": model, "dataset": "arrays"})
+        names = {"method": method, "model": chosen.get("model", "cnn"), **said, "dataset": "arrays"}
+        own = fields_for(names)
         # Only one of num_epochs and num_steps sets the duration; without a validation split there
         # is nothing to look at.
         left_out = {*said, *["num_epochs"] * ("num_steps" in said)}
@@ -106,7 +104,7 @@ class Given(Parts):
         if "optimizer" not in own or said.keys() & {"optimizer", "learning_rate"}:
             kept = {"method", "model", "num_epochs", "scaler", "dropout"}
             left_out |= {key for key in chosen if key not in kept and not key.startswith(_MLP)}
-        found = {key: one for key, one in chosen.items() if key in own and key not in left_out}
+        found = {key: chosen[key] for key in chosen if key in own and key not in left_out}
         if self.kind == "targets" and "likelihood" not in said:
             found["likelihood"] = LIKELIHOOD_OF["targets"]
         return found
@@ -146,29 +144,26 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
         InputError: The data are in no such form.
     """
     arrays = _by_name(data, "data", target)
-    has_tables = any(is_table(one) for key, one in arrays.items() if key.endswith("inputs"))
+    inputs = [one for key, one in arrays.items() if key.endswith("inputs")]
+    has_tables = any(is_table(one) or isinstance(one, Mapping) for one in inputs)
     ys = [key for key in arrays if key.rpartition("_")[2] == "y"]
     if ys and kind is None:
         kinds = [_kind(arrays[key], target, has_tables) for key in ys]
         kind = "targets" if "targets" in kinds else "labels"
     for key in ys:
         arrays[f"{key[:-1]}{kind}"] = arrays.pop(key)
-    if ys and kind == "targets":
-        arrays.pop("class_names", None)
-    names = ", ".join(sorted(arrays)) or "(none)"
+    weights, class_names = arrays.pop(WEIGHTS, None), arrays.pop("class_names", None)
     kind = "targets" if {"targets", "train_targets"} & arrays.keys() else "labels"
-    splits = [one for one in SPLITS if f"{one}_inputs" in arrays]
-    parts = {
-        part: Examples(arrays.pop(f"{prefix}inputs", None), arrays.pop(f"{prefix}{kind}", None))
-        for part, prefix in ([(one, f"{one}_") for one in splits] or [(POOL, "")])
-    }
-    weights = arrays.pop(WEIGHTS, None)
-    class_names = arrays.pop("class_names", None) if kind == "labels" else None
-    is_half = any(one is None for part in parts.values() for one in part)
-    if arrays or is_half or splits[:1] not in ([], ["train"]):
+    titles = {split: f"{split}_" for split in SPLITS if f"{split}_inputs" in arrays} or {POOL: ""}
+    expected = {f"{title}{one}" for title in titles.values() for one in ("inputs", kind)}
+    if arrays.keys() != expected or not {POOL, "train"} & titles.keys():
+        names = ", ".join(sorted(arrays)) or "(none)"
         raise InputError(f"{name} has the arrays {names}; expected are {_EXPECTED}")
-    is_mapping = any(isinstance(one.inputs, Mapping) for one in parts.values())
-    return Given(parts, has_tables or is_mapping, kind, class_names, weights)
+    parts = {
+        part: Examples(arrays[f"{title}inputs"], arrays[f"{title}{kind}"])
+        for part, title in titles.items()
+    }
+    return Given(parts, has_tables, kind, class_names, weights)
 
 
 def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:
@@ -192,9 +187,11 @@ def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:
         }
     if {"data", "target"} <= data.keys():  # scikit-learn's: whatever else it holds describes it.
         names: Any = data.get("target_names")
-        data = {"inputs": data["data"], "y": data["target"]}
-        if np.size(names) > 1:
-            data["class_names"] = names
+        data = {
+            "inputs": data["data"],
+            "y": data["target"],
+            "class_names": names if np.size(names) > 1 else None,
+        }
     found: dict[str, Any] = {}
     for key, values in data.items():
         split, name = _parted(str(key))
@@ -209,11 +206,11 @@ def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:
 def _parted(key: str) -> tuple[str, str]:
     """A key as split and rest: `train_inputs` and `X_train` are both of `train`."""
     first, _, rest = key.partition("_")
-    if rest and split_of(first):
-        return split_of(first), rest
-    rest, _, last = key.rpartition("_")
-    is_ours = rest in (*_INPUTS, *_TARGETS) and split_of(last)
-    return (split_of(last), rest) if is_ours else ("", key)
+    start, _, last = key.rpartition("_")
+    for split, name in ((first, rest), (last, start)):
+        if name and split_of(split):
+            return split_of(split), name
+    return "", key
 
 
 def _kind(targets: Any, target: str, has_tables: bool) -> str:
@@ -238,10 +235,9 @@ def _of_sequence(data: Any, what: str) -> dict[str, Any]:
     """Inputs and targets: of a pair of arrays, or joined from an iterable of pairs."""
     if _is_pair(data) and all(hasattr(one, "__array__") or isinstance(one, list) for one in data):
         return {"inputs": data[0], "y": data[1]}
-    if isinstance(data, str | bytes | np.ndarray) or not isinstance(data, Iterable):
-        raise InputError(f"{what} is a {type(data).__name__}, not inputs and targets; {_REMEDY}")
+    is_sequence = isinstance(data, Iterable) and not isinstance(data, str | bytes | np.ndarray)
     parts = list[dict[str, np.ndarray]]()
-    for k, batch in enumerate(data):
+    for k, batch in enumerate(data if is_sequence else ()):
         one = {"inputs": batch[0], "y": batch[1]} if _is_pair(batch) else batch
         named = _by_name(one, f"batch {k} of {what}")
         if len(named) != 2 or named.keys() - {"y", "labels", "targets"} != {"inputs"}:
@@ -249,7 +245,7 @@ def _of_sequence(data: Any, what: str) -> dict[str, Any]:
             raise InputError(f"batch {k} of {what} has {has}, not inputs and targets; {_REMEDY}")
         parts.append({name: np.asarray(values) for name, values in named.items()})
     if not parts:
-        raise InputError(f"{what} is empty; {_REMEDY}")
+        raise InputError(f"{what} is a {type(data).__name__}, not inputs and targets; {_REMEDY}")
     lengths = {one.shape[:1] for one in parts[0].values()}
     join: Any = np.stack if len(lengths) > 1 or () in lengths else np.concatenate
     try:
@@ -267,7 +263,7 @@ def _is_pair(values: Any) -> bool:
 # Arrays in files: npz files, which are read, and folders of npy files, which are mapped.
 
 
-def given_files(name: str, request: Request) -> OwnData:
+def given_files(name: str, request: Request) -> Parts:
     """Returns the examples of an npz file or a folder of npy files as they are given.
 
     Both hold the arrays of `own_arrays`, a folder in a file each: `train_inputs.npy`,
@@ -279,9 +275,14 @@ def given_files(name: str, request: Request) -> OwnData:
         InputError: A file cannot be used.
     """
     kind, _, path = name.partition(":")
-    arrays = read_npz(path) if kind == "npz" else _map_folder(path)
-    given = check_arrays(recognise(arrays, name=name), name)
-    return given._replace(stays_on_disk=kind == "npy")
+    if kind == "npz":
+        return check_arrays(recognise(read_npz(path), name=name), name)
+    arrays = {}
+    for file in sorted(local_path(path).glob("*.npy")):
+        with _readable(f"{name}: {file.name}"):
+            array = map_array(file)
+        arrays[file.stem] = array if file.stem.endswith("inputs") else np.array(array)
+    return check_arrays(recognise(arrays, name=name), name, stays_on_disk=True)
 
 
 def read_npz(path: str) -> dict[str, np.ndarray]:
@@ -290,34 +291,8 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
     Raises:
         InputError: The file is absent, no npz, damaged, or holds pickled objects.
     """
-    file = local_path(path)
-    if not file.is_file():
-        raise InputError(f"npz:{path}: there is no file {file.absolute()}; check the path")
     with _readable(f"npz:{path}"):
-        return read_arrays(file, max_data_bytes())
-
-
-def _map_folder(path: str) -> dict[str, np.ndarray]:
-    """Maps the inputs of a folder, and reads what else it holds, by the names of its files."""
-    root, arrays = local_path(path), {}
-    if not root.is_dir():
-        raise InputError(f"npy:{path}: there is no folder {root.absolute()}; check the path")
-    for file in sorted(root.glob("*.npy")):
-        what, is_large = f"npy:{path}: {file.name}", file.stem.endswith("inputs")
-        with _readable(what):
-            array = map_array(file)
-        if array.ndim > 1 and not array.flags.c_contiguous:
-            raise InputError(
-                f"{what} is in Fortran's order, in which an example lies all over the file; save "
-                "numpy.ascontiguousarray of it"
-            )
-        if not is_large and array.nbytes > max_data_bytes():
-            raise InputError(
-                f"{what} takes {array.nbytes:,} bytes, more than the {max_data_bytes():,} allowed "
-                "here; only inputs may be larger than the memory"
-            )
-        arrays[file.stem] = array if is_large else np.array(array)
-    return arrays
+        return read_arrays(local_path(path), max_data_bytes())
 
 
 @contextlib.contextmanager
@@ -326,9 +301,7 @@ def _readable(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        why = f"is damaged or no file of NumPy ({in_one_line(error)})"
-        if isinstance(error, Pickled):
-            why = f"is not loaded: {error}, which can run code"
         raise InputError(
-            f"{what} {why}; write arrays of numbers and texts by numpy.savez or save"
+            f"{what} cannot be read ({in_one_line(error)}); check the path, and "
+            "write arrays of numbers and texts by numpy.savez or save"
         ) from error

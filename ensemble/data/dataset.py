@@ -13,12 +13,20 @@ import numpy as np
 
 from ensemble.config.builtin import NUM_QUANTILES
 from ensemble.data.batches import normalise
-from ensemble.data.source import Examples, OnDisk, Request, Source, Strata, Summary
+from ensemble.data.source import (
+    Examples,
+    OnDisk,
+    Parts,
+    Request,
+    Source,
+    Stored,
+    Strata,
+    Summary,
+)
 from ensemble.data.splitting import assign_splits
 from ensemble.errors import InputError
 
 if TYPE_CHECKING:
-    from ensemble.data.own_arrays import OwnData
     from ensemble.data.tables.table_form import TableForm
 
 _NORMAL_QUARTILES = 1.349
@@ -92,8 +100,7 @@ class Dataset(Source):
 
     def summary(self, split: str) -> Summary | None:
         """The summary of a split's inputs, if it is known without reading them."""
-        inputs = self.splits[split].inputs
-        return None if isinstance(inputs, np.ndarray) else inputs.known
+        return getattr(self.splits[split].inputs, "known", None)
 
 
 def with_robust_scaling(dataset: Dataset) -> Dataset:
@@ -194,7 +201,7 @@ def dataset_from_arrays(
     return carved(given, name, Request(seed=seed, hold_out=hold_out))
 
 
-def carved(given: OwnData, name: str, request: Request) -> Dataset:
+def carved(given: Parts, name: str, request: Request) -> Dataset:
     """Makes a data set of checked examples: carves splits that are not given.
 
     Args:
@@ -203,25 +210,29 @@ def carved(given: OwnData, name: str, request: Request) -> Dataset:
         request: How they are asked for.
 
     Raises:
-        InputError: There are too few examples to be split.
+        InputError: There are too few examples to be split, or images cannot be decoded.
     """
     # Only for own data.
     from ensemble.data import own_arrays
     from ensemble.data.copies import digest_examples
 
-    parts: Mapping[str, Any] = given.inputs if given.stays_on_disk else given.in_memory(name)
-    dtype, splits = given.input_dtype, dict[str, Examples]()
+    parts, splits = dict(given.parts), dict[str, Examples]()
+    own_arrays.check_size([inputs for inputs, _ in parts.values()], name)
+    for part, (inputs, targets) in given.parts.items():
+        if isinstance(inputs, Stored) and inputs.is_encoded:
+            parts[part] = Examples(inputs[:], targets)
     places = assign_splits(
-        given.targets, name, request, lambda part: digest_examples(parts[part], dtype)
+        parts,
+        name,
+        request,
+        lambda part: digest_examples(parts[part].inputs, parts[part].inputs.dtype),
     )
     for split, (part, rows) in places.items():
-        inputs, targets = parts[part], given.targets[part]
-        if given.stays_on_disk:
-            inputs = OnDisk(inputs, np.arange(len(targets))[rows], dtype)
-        else:
-            inputs = inputs[rows]
-        splits[split] = Examples(inputs, targets[rows])
-    weights = given.train_weights(places["train"][1])
+        inputs, targets = parts[part]
+        is_stored = isinstance(inputs, Stored)
+        taken: Any = OnDisk(inputs, np.arange(len(targets))[rows]) if is_stored else inputs[rows]
+        splits[split] = Examples(taken, targets[rows])
+    weights = None if given.weights is None else given.weights[places["train"][1]]
     raw = Dataset(name, splits, given.class_names, train_weights=weights)
     shift, scale = own_arrays.shift_and_scale(raw)
     own_arrays.warn_of_absent_classes(raw)

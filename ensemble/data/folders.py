@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.image_form import Size, resize_and_crop
-from ensemble.data.own_arrays import OwnData, local_path
-from ensemble.data.source import Request, Stored
+from ensemble.data.own_arrays import local_path
+from ensemble.data.source import Examples, Parts, Request, Stored
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.errors import CorruptDataError, InputError, in_one_line, listed, shown
 from ensemble.notes import note
@@ -52,6 +52,7 @@ class Pictures(Stored):
     """
 
     dtype = np.dtype(np.uint8)
+    is_encoded = True
 
     def __init__(self, files: Sequence[Path], size: Size | None):
         found, self.faults = _read(files, _header, _MAX_THREADS)
@@ -105,7 +106,7 @@ class Pictures(Stored):
         return images
 
 
-def given_folder(name: str, request: Request) -> OwnData:
+def given_folder(name: str, request: Request) -> Parts:
     """Returns the examples of a folder of images.
 
     The class folders lie in the folder itself, or in its folder `train` and those of other splits.
@@ -139,13 +140,16 @@ def given_folder(name: str, request: Request) -> OwnData:
             "images of each of two or more classes into a folder of its own"
         )
     # What is wrong with headers is told when images are decoded, with what is wrong with pixels.
-    pictures = Pictures([file for file, _ in every], request.size)
-    inputs = {split: pictures.of([file for file, _ in part]) for split, part in files.items()}
+    pictures: Any = Pictures([file for file, _ in every], request.size)
     ends = np.cumsum([len(part) for part in files.values()])[:-1]
-    targets = dict(zip(files, np.split(numbers.astype(np.int32), ends), strict=True))
+    targets = np.split(numbers.astype(np.int32), ends)
+    parts: dict[str, Any] = {
+        split: Examples(pictures.of([file for file, _ in part]), labels)
+        for (split, part), labels in zip(files.items(), targets, strict=True)
+    }
     # A name may be any bytes, what is shown and stored is text.
     texts = tuple(os.fsencode(one).decode(errors="replace") for one in names.tolist())
-    return OwnData(inputs, targets, Pictures.dtype, texts)
+    return Parts(parts, class_names=texts)
 
 
 def _split_roots(root: Path) -> dict[str, Path]:

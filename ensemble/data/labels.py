@@ -42,8 +42,7 @@ def as_plain(values: Any, what: str) -> np.ndarray:
         # Nothing but NaN and pandas' NA differ from themselves, and NA says so of nothing.
         missing = [i for i, one in enumerate(flat) if one is None or (one != one) is not False]
         if not missing:
-            is_mixed = len({isinstance(one, str) for one in flat}) > 1
-            return array if is_mixed else np.array(flat).reshape(array.shape)
+            return np.array(flat).reshape(array.shape)
     except ValueError as error:
         raise InputError(f"{what} is ragged; give one for each example") from error
     raise InputError(
@@ -86,32 +85,25 @@ def classes(
                 raise InputError(f"{what} holds {values[row]} in example {row}; {rule}")
             row -= len(values)
 
+    rule = f"labels are texts, or whole numbers 0..C-1 of fewer classes than examples: {_CORRECT}"
+    if names:
+        rule = f"there are {len(names)} class_names: use these, or their numbers from 0"
     is_text = every.dtype.kind == "U"
     if not is_text:
         with np.errstate(invalid="ignore"):
-            is_whole = (every == np.floor(every)) & (np.abs(every) < 2**31)
-        check(is_whole, f"labels are whole numbers below 2**31 or texts: {_CORRECT}")
-        every = every.astype(np.int64)
+            whole = every.astype(np.int64)
+        check(whole == every, rule)
+        every = whole
     found, numbered = np.unique(every, return_inverse=True)
-    if is_text and names:
-        order = {text: k for k, text in enumerate(names)}
-        numbered = np.array([order.get(text, -1) for text in found.tolist()])[numbered]
-        check(numbered >= 0, f"it is none of the {len(names)} class_names: name every class")
-    elif names or (not is_text and found[0] == 0):
-        kind, limit = ("class_names", len(names)) if names else ("examples", len(every))
-        numbered = every
-        if names and found[0] == 1 and found[-1] == limit:
-            note(f"{name}: labels are 1..{limit}, taken as the class_names in order.")
-            numbered = every - 1
-        check(
-            (numbered >= 0) & (numbered < limit),
-            f"there are {limit} {kind}, and labels are 0..{limit - 1}: renumber the classes, or "
-            "give a name for every class",
-        )
-        names = names or [*map(str, range(found[-1] + 1))]
+    if not (names or is_text or found[0]):
+        names = [*map(str, range(min(found[-1] + 1, len(every))))]
+    if names:
+        order = {key: k for k, key in enumerate(names if is_text else range(len(names)))}
+        numbered = np.array([order.get(key, -1) for key in found.tolist()])[numbered]
+        check(numbered >= 0, rule)
     else:
         if not is_text and len(found) != 2:  # -1 and 1 are classes.
-            check(every >= 0, f"labels are whole numbers 0..C-1 or texts: {_CORRECT}")
+            check(every >= 0, rule)
         if len(found) > max(len(every) // 2, _FEW):
             raise InputError(
                 f"{name}: {len(every)} labels have {len(found)} different values; a class needs "
@@ -132,20 +124,16 @@ def classes(
 def _as_one(values: Any, what: str) -> np.ndarray:
     """Labels [N], of numbers or texts."""
     labels = as_plain(values, what)
-    if labels.dtype.kind not in "buifU" or labels.size == 0:
-        raise InputError(
-            f"{what} has dtype {labels.dtype} and shape {labels.shape}; labels are whole numbers "
-            "or texts, one per example"
-        )
-    if labels.size == len(labels):
-        return labels.ravel()
-    is_one_hot = labels.ndim == 2 and labels.dtype.kind != "U"
-    if not is_one_hot or (np.sort(labels, axis=1) != np.eye(labels.shape[1])[-1]).any():
-        raise InputError(
-            f"{what} has shape {labels.shape}; labels are [N], one class per example, or one-hot "
-            "rows [N, C], each with a single 1"
-        )
-    return labels.argmax(axis=1)
+    if labels.dtype.kind in "buifU" and labels.size:
+        if labels.size == len(labels):
+            return labels.ravel()
+        is_one_hot = labels.ndim == 2 and labels.dtype.kind != "U"
+        if is_one_hot and (np.sort(labels, axis=1) == np.eye(labels.shape[1])[-1]).all():
+            return labels.argmax(axis=1)
+    raise InputError(
+        f"{what} has dtype {labels.dtype} and shape {labels.shape}; labels are whole numbers or "
+        "texts [N], or one-hot rows [N, C], each with a single 1"
+    )
 
 
 def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray:

@@ -10,21 +10,31 @@ Arrays of a program, an npz file or a folder of npy files have these names:
 * optionally `sample_weight`: how much each example of the pool, or of `train`, counts in the loss.
 
 Arrays may be memory maps that are larger than the memory: inputs are looked at in blocks, and are
-brought to their type by `OwnData.convert` when they are read. Labels fit in memory.
+brought to their type when they are read. Labels fit in memory.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import as_plain, classes
-from ensemble.data.source import AnyStored, Parts, Source, Stored, block_size, blocks
+from ensemble.data.source import (
+    AnyStored,
+    Examples,
+    OnDisk,
+    Parts,
+    Source,
+    Stored,
+    block_size,
+    blocks,
+)
 from ensemble.data.splitting import POOL
 from ensemble.errors import InputError, in_one_line, listed
 from ensemble.notes import note
@@ -33,48 +43,6 @@ from ensemble.storage.memory import memory_bytes
 from ensemble.storage.paths import is_remote
 
 WEIGHTS = "sample_weight"
-
-
-class OwnData(NamedTuple):
-    """Checked arrays.
-
-    Attributes:
-        inputs: Inputs of each given split, or of `POOL` alone where no split is given: `[N, F]` or
-            `[N, H, W, C]`, of the type in which they were given.
-        targets: Targets of the same, int32 `[N]` of classes, else float32 `[N]` or `[N, D]`.
-        input_dtype: uint8 or float32, which `convert` brings inputs to.
-        class_names: One name per class; None if targets are real numbers.
-        weights: float32 `[N]`, how much each example of the pool or of `train` counts in the loss;
-            None: all the same.
-        stays_on_disk: Whether training reads inputs when they are used, not before.
-    """
-
-    inputs: Mapping[str, AnyStored]
-    targets: Mapping[str, np.ndarray]
-    input_dtype: np.dtype
-    class_names: tuple[str, ...] | None
-    weights: np.ndarray | None = None
-    stays_on_disk: bool = False
-
-    def convert(self, inputs: np.ndarray) -> np.ndarray:
-        """Brings inputs to the type in which they are kept."""
-        return inputs.astype(self.input_dtype, copy=False)
-
-    def in_memory(self, name: str) -> dict[str, np.ndarray]:
-        """Reads the inputs of all parts.
-
-        Args:
-            name: Name of the data, for messages.
-
-        Raises:
-            InputError: Those that are not in memory yet are too large, or cannot be read.
-        """
-        check_size([one for one in self.inputs.values() if isinstance(one, Stored)], name)
-        return {part: self.convert(one[:]) for part, one in self.inputs.items()}
-
-    def train_weights(self, rows: np.ndarray | slice) -> np.ndarray | None:
-        """Weights of the training examples, which are these rows of `weights`."""
-        return None if self.weights is None else self.weights[rows]
 
 
 def local_path(path: str) -> Path:
@@ -96,13 +64,18 @@ def local_path(path: str) -> Path:
     return local
 
 
-def check_size(images: Iterable[Stored], name: str) -> None:
-    """Refuses images of bytes that are too large to be decoded all at once.
+def check_size(inputs: Iterable[AnyStored], name: str) -> None:
+    """Refuses images that are too large to be decoded all at once.
+
+    Args:
+        inputs: Inputs of each part, of which encoded ones count.
+        name: Name of the data, for messages.
 
     Raises:
-        InputError: As said.
+        InputError: They are too large.
     """
-    size, limit = sum(math.prod(one.shape) for one in images), max_data_bytes()
+    encoded = (one for one in inputs if isinstance(one, Stored) and one.is_encoded)
+    size, limit = sum(math.prod(one.shape) for one in encoded), max_data_bytes()
     if size > limit:
         raise InputError(
             f"{name} takes {size:,} bytes of memory, more than the {limit:,} that are kept in "
@@ -116,8 +89,8 @@ def max_data_bytes() -> int:
     return memory_bytes() // 4
 
 
-def check_arrays(given: Parts, name: str) -> OwnData:
-    """Checks arrays, and specifies the type in which they are kept.
+def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
+    """Checks arrays, and brings them to the types in which they are kept.
 
     Whole numbers that all fit 0..255 are kept as uint8, every other number as float32; `[N, H, W]`
     becomes `[N, H, W, 1]`, and `[N, C, H, W]` that can be nothing else `[N, H, W, C]`.
@@ -125,16 +98,25 @@ def check_arrays(given: Parts, name: str) -> OwnData:
     Args:
         given: Arrays.
         name: Name of the data, for messages.
+        stays_on_disk: Whether inputs are maps of files, which are read when they are used.
+
+    Returns:
+        Inputs `[N, F]` or `[N, H, W, C]`, uint8 or float32; targets int32 `[N]` of classes, else
+        float32 `[N]` or `[N, D]`; names of the classes, and weights float32 `[N]` of mean 1.
 
     Raises:
         InputError: An array cannot be used.
     """
-    kind, class_names = given.kind, None
-    titles = {part: "" if part == POOL else f"{part}_" for part in given.parts}
-    values = {f"{name}: {titles[part]}{kind}": y for part, (_, y) in given.parts.items()}
-    titles = {part: f"{name}: {prefix}inputs" for part, prefix in titles.items()}
-    inputs = {part: _numeric(x, titles[part]) for part, (x, _) in given.parts.items()}
-    if kind == "labels":
+
+    def title(part: str, array: str) -> str:
+        return f"{name}: {array}" if part == POOL else f"{name}: {part}_{array}"
+
+    inputs: dict[str, Any] = {
+        part: _numeric(one.inputs, title(part, "inputs")) for part, one in given.parts.items()
+    }
+    values = {title(part, given.kind): one.targets for part, one in given.parts.items()}
+    class_names = None
+    if given.kind == "labels":
         values, class_names = classes(values, given.class_names, name)
     else:
         values = {what: _check_numbers(one, what) for what, one in values.items()}
@@ -143,57 +125,47 @@ def check_arrays(given: Parts, name: str) -> OwnData:
         one.dtype == np.uint8 or (one.dtype.kind in "bui" and one.min() >= 0 and one.max() <= 255)
         for one in inputs.values()
     )
-    first = next(iter(inputs.values()))
-    for (part, array), (of_targets, y) in zip(inputs.items(), values.items(), strict=True):
-        what = titles[part]
-        if array.ndim not in (2, 3, 4):
+    dtype = np.dtype(np.uint8 if is_uint8 else np.float32)
+    shape = next(iter(inputs.values())).shape[1:]
+    for (part, x), y in zip(inputs.items(), values.values(), strict=True):
+        what = title(part, "inputs")
+        if x.ndim not in (2, 3, 4) or x.shape[1:] != shape:
             raise InputError(
-                f"{what} has shape {array.shape}; inputs are feature vectors [N, F] or images "
-                "[N, H, W] or [N, H, W, C]"
+                f"{what} has shape {x.shape}; inputs are feature vectors [N, F] or images "
+                "[N, H, W] or [N, H, W, C], of one shape in all splits"
             )
-        if len(array) != len(y):
+        if len(x) != len(y):
             raise InputError(
-                f"{what} has {len(array)} examples but {of_targets.removeprefix(f'{name}: ')} has "
-                f"{len(y)}; each example needs one {kind[:-1]}"
-            )
-        if array.shape[1:] != first.shape[1:]:
-            raise InputError(
-                f"{what} has examples of shape {array.shape[1:]}, the first split has "
-                f"{first.shape[1:]}; they must be the same"
+                f"{what} has {len(x)} examples but {len(y)} {given.kind}; each needs one"
             )
         if not is_uint8:
-            _check_finite(array, what)
-        if array.ndim == 3:
-            inputs[part] = array[..., None]
-        elif is_channels_first(array.shape[1:]):
-            inputs[part] = np.moveaxis(array, 1, -1)
-            if array is first:
-                note(
-                    f"{what} of shape {array.shape} are taken for images [N, C, H, W], and turned "
-                    "to [N, H, W, C]; if axis 1 is their height, swap it with the width."
-                )
-    targets = dict(zip(inputs, values.values(), strict=True))
-    weights = _check_weights(given.weights, len(next(iter(targets.values()))), name)
-    dtype = np.dtype(np.uint8 if is_uint8 else np.float32)
-    return OwnData(inputs, targets, dtype, class_names, weights)
+            _check_finite(x, what)
+        if x.ndim == 3:
+            x = x[..., None]
+        if is_channels_first(shape):
+            x = np.moveaxis(x, 1, -1)
+        inputs[part] = (
+            OnDisk(x, np.arange(len(x)), dtype) if stays_on_disk else x.astype(dtype, copy=False)
+        )
+    if is_channels_first(shape):
+        note(
+            f"{name}: inputs of shape {shape} are taken for images [N, C, H, W], and turned to "
+            "[N, H, W, C]; if axis 1 is their height, swap it with the width."
+        )
+    pairs = zip(inputs.values(), values.values(), strict=True)
+    parts = dict(zip(inputs, map(Examples._make, pairs), strict=True))
+    weights = _check_weights(given.weights, len(next(iter(values.values()))), name)
+    return dataclasses.replace(given, parts=parts, class_names=class_names, weights=weights)
 
 
 def _numeric(values: Any, what: str) -> np.ndarray:
     """Values as a real-valued array that is not empty."""
-    if hasattr(values, "toarray"):  # NumPy would take it for one object.
-        raise InputError(
-            f"{what} is sparse, a {type(values).__name__}; give an array, as its toarray() does"
-        )
     array = as_plain(values, what)
-    if array.dtype.kind not in "buif":
+    if array.dtype.kind not in "buif" or not array.size or not array.ndim:
         raise InputError(
-            f"{what} has dtype {array.dtype}; it must hold integers or floating-point numbers: "
-            "convert numbers by astype(float), and texts of inputs by pandas.get_dummies"
-        )
-    if array.ndim == 0 or array.size == 0:
-        raise InputError(
-            f"{what} has shape {array.shape}, which is empty or a single number; give an array of "
-            "at least one example"
+            f"{what} has dtype {array.dtype} and shape {array.shape}; give an array of numbers "
+            "that is not empty: convert numbers by astype(float), texts of inputs by "
+            "pandas.get_dummies, and what is sparse by its toarray()"
         )
     return array
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.copies import digest_examples
-from ensemble.data.own_arrays import WEIGHTS, OwnData, local_path, max_data_bytes
-from ensemble.data.source import AnyStored, Request, Stored, Summary, block_size
+from ensemble.data.own_arrays import WEIGHTS, local_path, max_data_bytes
+from ensemble.data.source import AnyStored, Examples, Parts, Request, Stored, Summary, block_size
 from ensemble.data.splitting import POOL, SPLITS
 from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.storage.npz import read_arrays
@@ -78,7 +78,7 @@ class Records(Stored):
             ) from error
 
 
-def given_records(name: str, request: Request) -> OwnData:
+def given_records(name: str, request: Request) -> Parts:
     """The examples of a folder of records, as they were given.
 
     Args:
@@ -98,16 +98,17 @@ def given_records(name: str, request: Request) -> OwnData:
         index = json.loads((folder / INDEX).read_text())
         arrays = read_arrays(folder / _LABELS, max_data_bytes())
         shape, dtype, names = index["shape"], np.dtype(index["dtype"]), index["class_names"]
-        inputs, targets = {}, {}
+        parts = dict[str, Examples]()
         for part in (one for one in (POOL, *SPLITS) if f"{one}_targets" in arrays):
-            targets[part] = arrays[f"{part}_targets"]
+            targets = arrays[f"{part}_targets"]
             known = Summary(*(arrays[f"{part}_{column}"] for column in Summary._fields))
-            file, whole = folder / f"{part}{_SUFFIX}", (len(targets[part]), *shape)
-            inputs[part] = Records(file, whole, dtype, known)
+            file, whole = folder / f"{part}{_SUFFIX}", (len(targets), *shape)
+            inputs: Any = Records(file, whole, dtype, known)
+            parts[part] = Examples(inputs, targets)
             if not file.is_file():
                 raise InputError(f"{file} is missing; restore it, or write the folder again")
             with contextlib.suppress(CorruptDataError):  # Whoever reads the record will name it.
-                if digest_examples(inputs[part][:1], dtype) != known.digests[:1]:
+                if digest_examples(inputs[:1], dtype) != known.digests[:1]:
                     raise InputError(f"{file} is of another folder; {_RESTORE.format(folder)}")
     except InputError:
         raise
@@ -115,11 +116,11 @@ def given_records(name: str, request: Request) -> OwnData:
         raise InputError(
             f"{name} is damaged ({in_one_line(error, 200)}); write it again by ensemble convert"
         ) from error
-    return OwnData(inputs, targets, dtype, names and tuple(names), arrays.get(WEIGHTS), True)
+    return Parts(parts, class_names=names and tuple(names), weights=arrays.get(WEIGHTS))
 
 
 def write_records(
-    given: OwnData,
+    given: Parts,
     folder: Path,
     skip_damaged: bool = False,
     update: Callable[[int], None] = lambda done: None,
@@ -143,17 +144,17 @@ def write_records(
 
     arrays, done, left_out = dict[str, Any](), 0, 0
     with _new_folder(folder) as new:
-        for part, stored in given.inputs.items():
+        for part, (stored, targets) in given.parts.items():
             writer = ArrayRecordWriter(str(new / f"{part}{_SUFFIX}"), _WRITE)
             found = []
             for rows, block in _blocks(stored, skip_damaged):
-                inputs = np.ascontiguousarray(given.convert(block))
+                inputs = np.ascontiguousarray(block)
                 for one in inputs:
                     writer.write(one.tobytes())
                 flat = inputs.reshape(len(inputs), -1)
-                digests = digest_examples(inputs, given.input_dtype)
+                digests = digest_examples(inputs, inputs.dtype)
                 known = Summary(digests, flat.min(axis=1), flat.max(axis=1))
-                found.append((*known, given.targets[part][rows], rows))
+                found.append((*known, targets[rows], rows))
                 update(done + int(rows[-1]) + 1)
             writer.close()
             if not found:
@@ -166,8 +167,11 @@ def write_records(
             done += len(stored)
             left_out += len(stored) - len(rows)
         np.savez(new / _LABELS, **arrays)
-        shape = next(iter(given.inputs.values())).shape[1:]
-        index = {"shape": shape, "dtype": given.input_dtype.name, "class_names": given.class_names}
+        index = {
+            "shape": stored.shape[1:],
+            "dtype": stored.dtype.name,
+            "class_names": given.class_names,
+        }
         (new / INDEX).write_text(json.dumps(index))
     return left_out
 

@@ -44,11 +44,11 @@ class Examples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Parts:
-    """Examples as they are given, before they are checked.
+    """Examples as they are given, before they are split.
 
     Attributes:
-        parts: Inputs and targets of each given split, or of `POOL` alone. Inputs may be data frames
-            or mappings of columns, and targets columns of these.
+        parts: Inputs and targets of each given split, or of `POOL` alone. Before they are checked
+            inputs may be data frames or mappings of columns, and targets columns of these.
         is_table: Whether inputs are frames or mappings.
         kind: `labels` of classes or `targets`, numbers.
         class_names: One per class, in the order of the labels; None: none are given.
@@ -56,7 +56,7 @@ class Parts:
     """
 
     parts: Mapping[str, Examples]
-    is_table: bool
+    is_table: bool = False
     kind: str = "labels"
     class_names: Any = None
     weights: Any = None
@@ -154,11 +154,11 @@ class Source:
 
     def value_range(self, split: str) -> tuple[float, float]:
         """The least and the largest value of a split's inputs."""
-        known = self.summary(split)
-        if known is None:
-            ends = [(block.inputs.min(), block.inputs.max()) for block in blocks(self, split)]
-            known = Summary(np.empty(0), *np.array(ends).T)
-        return known.low.min().item(), known.high.max().item()
+        if known := self.summary(split):
+            return known.low.min().item(), known.high.max().item()
+        ends = [(one.inputs.min(), one.inputs.max()) for one in blocks(self, split)]
+        low, high = np.array(ends).T
+        return low.min().item(), high.max().item()
 
     @functools.cached_property
     def reads_ahead(self) -> bool:
@@ -197,12 +197,6 @@ class TableKeys(NamedTuple):
     split_by: str = ""
     kind: str | None = None
     na_values: Sequence[str] | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        """The keys of the configuration that are set."""
-        names = ("target", "column_types", "split_by", "na_values")
-        return [f"config.{key}" for key in names if getattr(self, key)]
 
 
 class Request(NamedTuple):
@@ -260,8 +254,10 @@ class Stored:
         shape: (N, ...).
         dtype: Type of the inputs.
         known: Their summary, if there is one.
+        is_encoded: Whether they are images that are decoded once, before training.
     """
 
+    is_encoded: bool = False
     shape: tuple[int, ...]
     dtype: np.dtype
     known: Summary | None = None
@@ -284,11 +280,17 @@ class OnDisk(Stored):
     Args:
         stored: Inputs on disk.
         rows: Rows of these that belong to the split, int [N], in order.
-        dtype: Type of the inputs as they are learned.
+        dtype: Type of the inputs as they are learned; None: their own.
     """
 
-    def __init__(self, stored: AnyStored, rows: np.ndarray, dtype: np.dtype):
-        self._stored, self._rows, self.dtype = stored, rows, dtype
+    _stored: AnyStored
+    _rows: np.ndarray
+
+    def __init__(self, stored: AnyStored, rows: np.ndarray, dtype: np.dtype | None = None):
+        self.dtype = stored.dtype if dtype is None else dtype
+        if isinstance(stored, OnDisk):
+            rows, stored = stored._rows[rows], stored._stored
+        self._stored, self._rows = stored, rows
         self.shape = (len(rows), *stored.shape[1:])
         if isinstance(stored, Stored) and stored.known is not None:
             self.known = Summary(*(column[rows] for column in stored.known))

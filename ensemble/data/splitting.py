@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
-from ensemble.data.source import Request, Strata
-from ensemble.errors import InputError, quoted, shown
+from ensemble.data.source import Examples, Request, Strata
+from ensemble.errors import InputError, shown
 from ensemble.notes import note
 
 SPLITS = ("train", "validation", "calibration", "test")
@@ -30,7 +30,7 @@ Rows = tuple[str, np.ndarray | slice]
 
 
 def assign_splits(
-    targets: Mapping[str, np.ndarray],
+    given: Mapping[str, Examples],
     name: str,
     request: Request,
     digests: Callable[[str], np.ndarray],
@@ -42,7 +42,7 @@ def assign_splits(
     that equal a training example in inputs and target are noted.
 
     Args:
-        targets: of each given split, or of `POOL` alone.
+        given: examples of each given split, or of `POOL` alone, of which targets count.
         name: of the data, for messages.
         request: with the seed of the carving, and whether splits that are not given are carved; if
             not, they do not exist.
@@ -61,12 +61,12 @@ def assign_splits(
     from ensemble.data import copies  # Of own data alone: sets by name have their splits.
 
     digests, is_kept = functools.cache(digests), False
-    source = POOL if POOL in targets else "train"
-    splits: dict[str, Rows] = {split: (split, slice(None)) for split in targets}
+    source = POOL if POOL in given else "train"
+    splits: dict[str, Rows] = {split: (split, slice(None)) for split in given}
     splits["train"] = source, slice(None)
-    absent = [split for split in SPLITS[1:] if split not in targets]
+    absent = [split for split in SPLITS[1:] if split not in given]
     if absent and request.hold_out:
-        values = targets[source]
+        values = given[source].targets
         sizes = carved_sizes(len(values), absent, name)
         if strata is not None:
             parts = _by_strata(strata[source], sizes, name, request.seed)
@@ -74,14 +74,14 @@ def assign_splits(
             labels = values if values.dtype.kind == "i" else np.zeros(len(values), np.int32)
             carved = stratified_split(labels, [*sizes.values()], request.seed)
             parts = copies.keep_together(carved, digests(source))
-            is_kept = parts is not carved and "test" not in targets
+            is_kept = parts is not carved and "test" not in given
         splits |= {split: (source, part) for split, part in zip(sizes, parts, strict=True)}
     splits = {split: splits[split] for split in SPLITS if split in splits}
     if strata is not None:
         _note_shared(strata, name)
     elif "test" in splits and not is_kept:
         learned, test = (
-            (digests(part)[rows], targets[part][rows])
+            (digests(part)[rows], given[part].targets[rows])
             for part, rows in (splits["train"], splits["test"])
         )
         copies.note_copies(learned, test, name)
@@ -180,11 +180,13 @@ def _note_shared(strata: Mapping[str, Strata], name: str) -> None:
     if not {"train", "test"} <= strata.keys():
         return
     learned, test = strata["train"], strata["test"]
-    if learned.groups is None:
-        if test.values.min() <= learned.values.max():
-            note(f"{name}: rows to test begin before the last row to learn, by {learned.column}.")
-    elif shared := np.intersect1d(learned.values, test.values).tolist():
+    of_groups = learned.groups is not None
+    same = (
+        np.isin(test.values, learned.values) if of_groups else test.values <= learned.values.max()
+    )
+    if same.any():
         note(
-            f"{name}: {len(shared)} groups of {learned.column} are in both train and test, such as "
-            f"{quoted(shared, 2)}: scores are of groups that were learned."
+            f"{name}: {same.sum()} of {len(same)} rows to test are of {learned.kind}s of "
+            f"{learned.column} that are learned, such as {shown(str(test.values[same][0]))}: "
+            "scores are too good."
         )

@@ -26,8 +26,8 @@ import numpy as np
 
 from ensemble.data.dataset import Dataset, carved, make_dataset
 from ensemble.data.image_form import Size, resize_and_crop
-from ensemble.data.own_arrays import OwnData, check_size, local_path
-from ensemble.data.source import Examples, Request, Stored, block_size
+from ensemble.data.own_arrays import check_size, local_path
+from ensemble.data.source import Examples, Parts, Request, Stored, block_size
 from ensemble.data.splitting import SPLITS
 from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.notes import note
@@ -271,6 +271,7 @@ class PreparedImages(Stored):
     split: str
     size: Size | None
     dtype = np.dtype(np.uint8)
+    is_encoded = True
 
     def __post_init__(self) -> None:
         *sides, self._channels = self.prepared.features[self.keys[0]].shape
@@ -298,9 +299,9 @@ class PreparedImages(Stored):
         with concurrent.futures.ThreadPoolExecutor() as pool:
             apply = pool.map if self._in_threads else map
             for start in range(0, len(rows), at_once):
-                part = rows[start : start + at_once]
-                encoded, labels[start : start + at_once] = zip(*self._fields(part), strict=True)
-                for i, image in enumerate(apply(self._image, part, encoded), start):
+                part = slice(start, start + at_once)
+                encoded, labels[part] = zip(*self._fields(rows[part]), strict=True)
+                for i, image in enumerate(apply(self._image, rows[part], encoded), start):
                     images[i] = image
         return Examples(images, labels)
 
@@ -390,12 +391,9 @@ def load_tfds(name: str, request: Request) -> Dataset:
             memory.
     """
     given = given_tfds(name, request, in_memory=True)
-    if name not in _HELD_OUT and "train" in given.inputs:
+    if name not in _HELD_OUT and "train" in given.parts:
         return carved(given, name, request)
-    splits: dict[str, Any] = {
-        split: Examples(images, given.targets[split])
-        for split, images in given.in_memory(name).items()
-    }
+    splits = dict(given.parts)
     if request.hold_out and "train" in splits:
         cuts = [-2 * _HELD_OUT[name], -_HELD_OUT[name]]
         parts = zip(*(np.split(array, cuts) for array in splits["train"]), strict=True)
@@ -403,7 +401,7 @@ def load_tfds(name: str, request: Request) -> Dataset:
     return make_dataset(name, splits, given.class_names or (), 1 / 255)
 
 
-def given_tfds(name: str, request: Request, in_memory: bool = False) -> OwnData:
+def given_tfds(name: str, request: Request, in_memory: bool = False) -> Parts:
     """Returns the examples of any set of images and class labels.
 
     Args:
@@ -415,7 +413,7 @@ def given_tfds(name: str, request: Request, in_memory: bool = False) -> OwnData:
         InputError: As `load_tfds`.
     """
     prepared = open_set(name, request.data_dir, request.prepares)
-    keys, inputs, targets = _keys_of(prepared), dict[str, Any](), dict[str, np.ndarray]()
+    keys, parts = _keys_of(prepared), dict[str, Examples]()
     only_test = request.only_test and "test" in prepared.sizes
     for split in ["test"] if only_test else [one for one in SPLITS if one in prepared.sizes]:
         images: Any = PreparedImages(prepared, keys, split, request.size)
@@ -425,14 +423,14 @@ def given_tfds(name: str, request: Request, in_memory: bool = False) -> OwnData:
         else:
             labels = images.labels()
         if labels.min() >= 0:
-            inputs[split], targets[split] = images, labels
+            parts[split] = Examples(images, labels)
         else:  # They are kept secret.
             note(f"{name}: the split {split} has no labels, and is not used.")
     needed = "test" if only_test else "train"
-    if needed not in inputs:
+    if needed not in parts:
         raise InputError(f"{name} has no split {needed!r} with labels; take another set")
-    if len({images.shape[1:] for images in inputs.values()}) > 1:
+    if len({one.inputs.shape[1:] for one in parts.values()}) > 1:
         raise InputError(
             f"the splits of {name} have images of several sizes: set config.resize, such as 64"
         )
-    return OwnData(inputs, targets, np.dtype(np.uint8), tuple(prepared.features[keys[1]].names))
+    return Parts(parts, class_names=tuple(prepared.features[keys[1]].names))

@@ -49,26 +49,26 @@ def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
     if are_images(paths):
         return [Part(*unlabelled(paths, size))]
     if paths[1:]:
-        bad = next(one for one in paths if not are_images([one]))
         raise InputError(
-            f"{bad} is no image or folder that is here; give images and folders, or one npz file "
-            "or data set alone"
+            f"{' '.join(paths)} are not all images and folders that are here; give such, or one "
+            "npz file or data set alone"
         )
     entry = find_entry(path) if ":" in path else None
     if entry is not None and entry.given:
         request = Request(config.get("data_dir"), size=size if entry.can_resize else None)
-        found = given_examples(path, request).inputs
+        found = given_examples(path, request).parts
         return [
-            Part(range(len(one)), one, "" if part == POOL else f"{part}/")
+            Part(range(len(one.targets)), one.inputs, "" if part == POOL else f"{part}/")
             for part, one in found.items()
         ]
     arrays = read_npz(path)
-    if "inputs" not in arrays and len(arrays) != 1:
+    key = "inputs" if len(arrays) != 1 else next(iter(arrays))
+    if key not in arrays:
         raise InputError(
             f"npz:{path} has the arrays {', '.join(sorted(arrays)) or '(none)'}; expected is "
             "inputs, or a single array"
         )
-    inputs = np.atleast_1d(arrays["inputs"] if "inputs" in arrays else next(iter(arrays.values())))
+    inputs = np.atleast_1d(arrays[key])
     return [Part(range(len(inputs)), inputs)]
 
 

@@ -92,7 +92,7 @@ def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str 
     written = tables if title in chosen else raw
     strata = {part: _strata(by, title, table, name) for part, table in written.items() if by}
     digests = {part: digest_rows(table) for part, table in tables.items()}
-    places = assign_splits(own.targets, name, request, digests.__getitem__, strata or None)
+    places = assign_splits(own.parts, name, request, digests.__getitem__, strata or None)
     part, rows = places["train"]
     form = table_form.fit(
         {title: one.rows(rows) for title, one in tables[part].items()},
@@ -106,7 +106,7 @@ def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str 
         note(f"{name}: test: {shown(line)}")
     splits, groups, content = dict[str, Examples](), dict[str, Strata](), dict[str, str]()
     for split, (part, taken) in places.items():
-        splits[split] = Examples(encoded[part][0][taken], own.targets[part][taken])
+        splits[split] = Examples(encoded[part][0][taken], own.parts[part].targets[taken])
         whole = digests[part][taken].tobytes() + splits[split].targets.tobytes()
         content[split] = hashlib.blake2b(whole, digest_size=8).hexdigest()
         if by:
@@ -115,7 +115,7 @@ def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str 
         name,
         splits,
         own.class_names,
-        train_weights=own.train_weights(rows),
+        train_weights=None if own.weights is None else own.weights[rows],
         table=form,
         groups=groups,
         content=content,

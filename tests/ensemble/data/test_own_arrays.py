@@ -32,7 +32,7 @@ SPLITS = ["train", "validation", "calibration", "test"]
 )
 def test_whole_numbers_of_a_byte_are_kept_as_bytes_and_others_as_floats(inputs, dtype):
     given = own_arrays.check_arrays(recognise({"inputs": inputs, "labels": LABELS}), "mine")
-    found = given.convert(given.inputs[own_arrays.POOL])
+    found = given.parts["pool"].inputs
     assert found.dtype == dtype
     np.testing.assert_array_equal(found[..., 0], np.asarray(inputs, dtype))
 
@@ -56,22 +56,21 @@ REFUSED = {
     "half a split": ({**TRAIN, "test_inputs": IMAGES}, "test_inputs, train_inputs, train_labels;"),
     "no train": (TEST, "expected are"),
     "both kinds": (pool(targets=LABELS), "expected are"),
-    "names of numbers": ({"inputs": IMAGES, "targets": LABELS, "class_names": "a"}, "expected are"),
     "scalars": (pool(inputs=LABELS), r"shape \(6,\); inputs are feature vectors \[N, F\]"),
     "volumes": (pool(inputs=np.zeros((6, 2, 2, 2, 2))), "inputs are feature vectors"),
-    "no pixels": (pool(inputs=IMAGES[:, :0]), "which is empty"),
+    "no pixels": (pool(inputs=IMAGES[:, :0]), "that is not empty"),
     "other shapes": (
         {**TRAIN, **TEST, "test_inputs": IMAGES[:, :3]},
-        r"test_inputs has examples of shape \(3, 5\), the first split has \(4, 5\)",
+        r"test_inputs has shape \(6, 3, 5\).* of one shape in all splits",
     ),
     "complex numbers": (pool(inputs=np.ones((6, 2), complex)), "dtype complex128"),
     "gaps": (pool(inputs=np.full((6, 2), None)), "inputs is None for example 0"),
-    "sparse": (pool(inputs=sparse.csr_matrix(np.eye(6))), r"sparse, .*toarray\(\) does"),
+    "sparse": (pool(inputs=sparse.csr_matrix(np.eye(6))), r"sparse by its toarray"),
     "too large": (with_value("inputs", (4, 1, 1), 1e39), r"inputs holds 1e\+39 in example 4"),
     "half a label": (with_value("labels", 3, 0.5), "labels holds 0.5 in example 3"),
     "a label of test": (
         {**TRAIN, **TEST, "test_labels": LABELS + 1, "class_names": list("abc")},
-        "test_labels holds 3 in example 2; there are 3 class_names, and labels are 0..2",
+        "test_labels holds 3 in example 2; there are 3 class_names",
     ),
     "deep targets": ({"inputs": IMAGES, "targets": np.ones((6, 2, 1))}, r"targets are \[N\]"),
     "texts as targets": ({"inputs": IMAGES, "targets": list("abcdef")}, "targets has dtype <U1"),
@@ -254,17 +253,16 @@ def forged(file):
 
 SPOILED = {
     "no inputs": (lambda f: f.unlink(), "has the arrays labels; expected are"),
-    "empty": (lambda f: f.write_bytes(b""), "inputs.npy is damaged"),
-    "text": (lambda f: f.write_text("1, 2"), "is damaged .*magic string"),
-    "cut": (cut, "is damaged .*greater than file size"),
-    "forged": (forged, "inputs.npy is damaged"),
-    "a folder": (lambda f: (f.parent / "x.npy").mkdir(), "x.npy is damaged .*directory"),
+    "empty": (lambda f: f.write_bytes(b""), "inputs.npy cannot be read"),
+    "text": (lambda f: f.write_text("1, 2"), "cannot be read .*magic string"),
+    "cut": (cut, "cannot be read .*greater than file size"),
+    "forged": (forged, "inputs.npy cannot be read"),
+    "a folder": (lambda f: (f.parent / "x.npy").mkdir(), "x.npy cannot be read .*directory"),
     "pickled": (
         lambda f: np.save(f, np.array([{}], object), allow_pickle=True),
-        "inputs.npy is not loaded: .* pickled Python objects, which can run code",
+        "inputs.npy cannot be read .*pickled",
     ),
-    "order": (lambda f: np.save(f, np.asfortranarray(FEATURES)), "Fortran.*ascontiguousarray"),
-    "lengths": (lambda f: np.save(f, FEATURES[1:]), "59 examples but labels has 60"),
+    "lengths": (lambda f: np.save(f, FEATURES[1:]), "59 examples but 60 labels"),
 }
 
 
@@ -282,5 +280,5 @@ def test_files_that_cannot_be_read_are_one_line(spoil, message, tmp_path):
 def test_npz_files_that_are_damaged_are_one_line(spoil, tmp_path):
     _, name = written(tmp_path, ARRAYS["features"])
     spoil(tmp_path / "all.npz")
-    with pytest.raises(InputError, match=r"all.npz is damaged .*write arrays of numbers"):
+    with pytest.raises(InputError, match=r"all.npz cannot be read .*write arrays of numbers"):
         load_dataset(name)

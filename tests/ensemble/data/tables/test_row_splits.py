@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from run_parts import strata_of
 
-from ensemble.data.source import Request
+from ensemble.data.source import Examples, Request
 from ensemble.data.splitting import POOL, assign_splits
 
 
 def places(values, kind, seed=0):
     strata = {POOL: strata_of(values, kind)}
-    targets = {POOL: np.zeros(len(values))}
-    return assign_splits(targets, "it", Request(seed=seed), targets.__getitem__, strata)
+    zeros = np.zeros(len(values))
+    parts = {POOL: Examples(zeros, zeros)}
+    return assign_splits(parts, "it", Request(seed=seed), lambda part: zeros, strata)
 
 
 def test_groups_are_whole_and_the_seed_chooses_them():
