@@ -57,7 +57,8 @@ def lower_steps(
     task: Any = create_task(config, _classes(count, shape) if count else data)
     with transfer.described(), mock.patch.object(processes, "devices", return_value=devices):
         method = create_method(config, task)
-        placed, numbers = method.place(method.num_members), range(method.num_members)
+        placed = method.place(method.num_members)
+        numbers = range(method.num_members)
         algorithm = method.algorithm(placed, numbers)
         programs = Programs(algorithm, placed, numbers, 0, min(algorithm.steps_per_program, steps))
         members = programs.shapes(Start())
@@ -72,7 +73,8 @@ def lower_steps(
                 transfer.describe(sets, placed.of_members(sets)),
                 placed.put_examples(np.zeros((config.batch_size, *shape), np.uint8)),
             )
-        feed, counts = algorithm.feed, map(np.int32, (0, programs.length))
+        feed = algorithm.feed
+        counts = map(np.int32, (0, programs.length))
         sent = feed.send(0, programs.length, programs.length)
         return programs.take_steps.lower(members, None, feed.fixed, sent, *counts)
 
@@ -85,7 +87,8 @@ def free_chains(devices: Sequence[jax.Device], **settings: Any) -> jax.stages.Lo
     from ensemble.numpyro_models.model import Model
 
     def schools(y: Any, sigma: Any) -> None:
-        mu, tau = numpyro.sample("mu", dist.Normal(0, 5)), numpyro.sample("tau", dist.HalfCauchy(5))
+        mu = numpyro.sample("mu", dist.Normal(0, 5))
+        tau = numpyro.sample("tau", dist.HalfCauchy(5))
         with numpyro.plate("schools", 8):
             theta = numpyro.sample("theta", dist.Normal(0, 1))
             numpyro.sample("y", dist.Normal(mu + tau * theta, sigma), obs=y)

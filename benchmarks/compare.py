@@ -134,7 +134,9 @@ def make_rows(lines: Sequence[Line], results: Results) -> list[Row]:
     """Makes the table of the rounds of each contestant."""
     rows: list[Row] = []
     for line in lines:
-        ours, peer, name = values(results, line.ours, line.key), None, None
+        ours = values(results, line.ours, line.key)
+        peer = None
+        name = None
         if line.peer:
             peer = values(results, line.peer, line.peer_key or line.key)
             name = line.name or str(line.peer)

@@ -87,7 +87,9 @@ def train_throughput() -> Comparison:
     that of the first step. Two minutes a round.
     """
     commands: dict[str, tuple[str, ...]] = {}
-    lines, rate, sizes = [], "member-images/s", (4, 8)
+    lines = []
+    rate = "member-images/s"
+    sizes = (4, 8)
     for size in sizes:
         commands[f"ours {size}"] = ("ours", "train_ours.py", "cnn", str(size))
         commands[f"how-to {size}"] = ("ours", "train_throughput_howto.py", "train", str(size))
@@ -112,7 +114,8 @@ def tables_throughput() -> Comparison:
     torch.func.vmap over stacked parameters, as its tutorial on ensembles does, as it is and
     through torch.compile. EnsembleRegressor().fit is from the start of its process.
     """
-    setting, unit = "M=10, 3 x 128, batches of 256", "member-rows/s"
+    setting = "M=10, 3 x 128, batches of 256"
+    unit = "member-rows/s"
     peers = {"torch": "eager", "torch compiled": "compiled"}
     commands = {
         "ours": ("ours", "train_ours.py", "table"),
@@ -225,7 +228,9 @@ def hmc_gradient() -> Comparison:
     commands: dict[str, tuple[str, ...]] = {}
     lines = []
     for size, groups in ((1, 1), (8, 2)):
-        ours, peer, setting = f"ours {size}", f"peer {size}", f"{size} chain(s)"
+        ours = f"ours {size}"
+        peer = f"peer {size}"
+        setting = f"{size} chain(s)"
         commands[ours] = ("ours", "hmc_gradient.py", "ours", str(size), str(groups))
         commands[peer] = ("ours", "hmc_gradient.py", "peer", str(size), "1")
         rows = (
@@ -254,7 +259,9 @@ def movielens_gradient() -> Comparison:
     """
     commands: dict[str, tuple[str, ...]] = {}
     lines: list[Line] = []
-    size, large, seconds = ("6040", "3706"), ("20000", "10000"), "5"
+    size = ("6040", "3706")
+    large = ("20000", "10000")
+    seconds = "5"
     settings: dict[str, tuple[str, ...]] = {}
     for layout, groups in (("users split", "1"), ("chains split", "2")):
         both = settings[f"{' x '.join(size)}, {layout}"] = (f"ours {groups}", f"peer {groups}")
@@ -323,7 +330,8 @@ def mclmc_steps() -> Comparison:
     that of the program that samples. From the table in memory to 320 steps of each chain counts
     everything but imports. Half a minute a round.
     """
-    setting, lines = "10 chains, 4 x 16, 1202 rows", []
+    setting = "10 chains, 4 x 16, 1202 rows"
+    lines = []
     for key, measure, unit in (
         ("rate", "MCLMC", "steps/s"),
         ("cpu_rate", "MCLMC", "steps/s of CPU"),
@@ -371,7 +379,8 @@ def evaluation() -> Comparison:
     the start of the process. Images are generated, of MNIST's shape and number. Two minutes a
     round, of which the how-to takes most.
     """
-    setting, ours = "M=2, 10000 images", ("ours", "evaluation_ours.py")
+    setting = "M=2, 10000 images"
+    ours = ("ours", "evaluation_ours.py")
     lines = [
         Line("prediction", setting, unit, "predict", key, "how-to")
         for key, unit in (("rate", "member-images/s"), ("peak_memory", "GB"))
@@ -410,7 +419,8 @@ def scaling() -> Comparison:
         ("hmc", "sampling", "gradients/s"),
     ):
         for processes, devices in LAYOUTS:
-            name, layout = f"{kind} {processes} x {devices}", (str(processes), str(devices))
+            name = f"{kind} {processes} x {devices}"
+            layout = (str(processes), str(devices))
             commands[name] = ("ours", "scaling_worker.py", kind, *layout, "whole")
             both = (name, "rate", f"{kind} 1 x 1", "one device")
             lines.append(Line(measure, f"{processes} x {devices}", unit, *both))
@@ -431,11 +441,11 @@ def streaming(num_examples: int = 100_000) -> Comparison:
     the predictions of two MLPs for all pictures to the disk. Read the files once before if the disk
     is not to be measured. The slow ones can be left out: --without predicting "memory cnn".
     """
-    folder, setting = (
-        f"{tempfile.gettempdir()}/streaming/{num_examples}",
-        f"{num_examples:,} pictures",
-    )
-    lines, waiting, ours = [], [], "streaming_ours.py"
+    folder = f"{tempfile.gettempdir()}/streaming/{num_examples}"
+    setting = f"{num_examples:,} pictures"
+    lines = []
+    waiting = []
+    ours = "streaming_ours.py"
     commands: dict[str, tuple[str, ...]] = {}
     for model, steps in (("cnn", 50), ("mlp", 500)):
         commands[f"memory {model}"] = ("ours", ours, "memory", folder, model, str(steps))
@@ -467,7 +477,8 @@ def fits_in_memory(num_examples: int) -> bool:
     return 10 * num_examples * 64 * 64 * 3 <= whole
 
 
-MEAN, VARIANCE = 0.92, 9.7016
+MEAN = 0.92
+VARIANCE = 9.7016
 """The moments of the mixture of four normals that rwm samples."""
 MAX_ERRORS = 4.0
 
@@ -480,13 +491,16 @@ def rwm(num_samples: int = 10**9) -> Comparison:
     draws --num_samples, and a peer a tenth, since its time is proportional to the samples by then.
     Moments of ours must lie within four standard errors of the exact ones. `rwm.py` draws curves.
     """
-    our_chains, peer_chains = 16_384, 10_000
-    ours, peers = num_samples // our_chains // 2 * 2, num_samples // 10 // peer_chains
+    our_chains = 16_384
+    peer_chains = 10_000
+    ours = num_samples // our_chains // 2 * 2
+    peers = num_samples // 10 // peer_chains
     sizes = {"ours": (our_chains, ours)}
     sizes |= dict.fromkeys(("scan", "jax", "blackjax"), (peer_chains, peers))
     sizes["numpy"] = (peer_chains, max(peers // 10, 2))
     named = {"scan": "lax.scan", "jax": "published JAX", "blackjax": "BlackJAX", "numpy": "NumPy"}
-    rate, wide = "millions/seconds", "512-bit vectors if there are"
+    rate = "millions/seconds"
+    wide = "512-bit vectors if there are"
     lines = [Line("a billion samples", wide, "s", "ours", "seconds/billions")]
     for peer, shown in named.items():
         lines.append(Line("mixture", wide, "M/s", "ours", rate, peer, shown))

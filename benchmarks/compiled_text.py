@@ -123,7 +123,8 @@ def rounded_products(text: str) -> int:
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
     """The lines of every computation by its name, and the name of the first that runs."""
     found: dict[str, list[str]] = {}
-    entry, lines = "", None
+    entry = ""
+    lines = None
     for line in _COMMENT.sub("", text).splitlines():
         head = _COMPUTATION.match(line)
         if head:

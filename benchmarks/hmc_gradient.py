@@ -89,7 +89,8 @@ def measure(
     """
     start = time.perf_counter()
     jax.block_until_ready(advance(positions, data))
-    now, cpu = time.perf_counter(), time.process_time()
+    now = time.perf_counter()
+    cpu = time.process_time()
     cold = {"cold_seconds": now - started[0], "cold_cpu_seconds": cpu - started[1]}
 
     def work() -> int:
@@ -122,7 +123,8 @@ def prepare_ours(num_chains: int, num_groups: int, num_noise: int) -> Prepared:
     # BlackJAX, which starts JAX: after that the number of devices is fixed.
     from ensemble.methods.kernels import Settings, make_sampler
 
-    dataset, started = load_dataset(num_noise), _clocks()
+    dataset = load_dataset(num_noise)
+    started = _clocks()
     _, density = make_density(num_groups, dataset)
     settings = Settings(
         "hmc", STEP_SIZE, num_leapfrog_steps=NUM_LEAPFROG_STEPS, jitter=0, num_warmup=0
@@ -172,7 +174,8 @@ def prepare_peer(num_chains: int, num_groups: int, num_noise: int) -> Prepared:
 
     if num_chains > 1:
         draw = jax.vmap(draw, in_axes=(0, None, None))
-    dataset, started = load_dataset(num_noise), _clocks()
+    dataset = load_dataset(num_noise)
+    started = _clocks()
     data = jax.device_put(flattened(dataset), NamedSharding(mesh, shards))
     return Prepared(jax.jit(lambda position, data: draw(position, *data)), data, started)
 

@@ -18,7 +18,8 @@ from hmc_gradient import load_dataset, make_density
 from ensemble.sharding import startup
 
 NUM_LEAPFROG_STEPS = 10
-NUM_WARMUP, NUM_TRAJECTORIES = 15, 15
+NUM_WARMUP = 15
+NUM_TRAJECTORIES = 15
 TARGET = 0.8
 
 ValueAndGrad = Callable[[Any], tuple[Any, Any]]
@@ -87,7 +88,8 @@ def measure() -> dict[str, float]:
     """Returns the mean acceptance probability of both, and the largest difference."""
     fast, exact, shape = create()
     rng = np.random.default_rng(0)
-    position, log_step_size = rng.normal(size=shape).astype(np.float32), np.log(0.3)
+    position = rng.normal(size=shape).astype(np.float32)
+    log_step_size = np.log(0.3)
     accepted: dict[str, list[float]] = {"fast": [], "float64": []}
     for t in range(NUM_WARMUP + NUM_TRAJECTORIES):
         momentum = rng.normal(size=shape).astype(np.float32)

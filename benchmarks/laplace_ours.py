@@ -96,5 +96,6 @@ def fit(structure: str, folder: pathlib.Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    what, where = sys.argv[1], pathlib.Path(sys.argv[2])
+    what = sys.argv[1]
+    where = pathlib.Path(sys.argv[2])
     print(json.dumps(train(where) if what == "train" else fit(what, where)))

@@ -20,7 +20,8 @@ warnings.filterwarnings("ignore")
 from laplace import Laplace  # noqa: E402
 
 OURS = {"full": "last_layer", "kron": "last_layer_kronecker"}
-PRIOR_PRECISION, BATCH_SIZE = 10.0, 128
+PRIOR_PRECISION = 10.0
+BATCH_SIZE = 128
 
 
 def main(structure: str, folder: pathlib.Path) -> dict[str, float]:

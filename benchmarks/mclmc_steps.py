@@ -20,11 +20,13 @@ import time
 import numpy as np
 import rates
 
-NUM_ROWS, NUM_CHAINS = 1202, 10
+NUM_ROWS = 1202
+NUM_CHAINS = 10
 WIDTHS = (16, 16, 16, 16)
 STEP_SIZE = 0.01
 SECONDS = 6.0
-STEPS_PER_DRAW, DRAWS_PER_CHUNK = 32, 10
+STEPS_PER_DRAW = 32
+DRAWS_PER_CHUNK = 10
 STEPS_PER_CALL = STEPS_PER_DRAW * DRAWS_PER_CHUNK
 
 
@@ -80,7 +82,8 @@ def blackjax(path: str) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
 
-    table, began = load_table(path), time.perf_counter()
+    table = load_table(path)
+    began = time.perf_counter()
     inputs, targets = (jnp.asarray(array[:NUM_ROWS]) for array in table)
     sizes = (inputs.shape[1], *WIDTHS, 2)
 
@@ -96,7 +99,8 @@ def blackjax(path: str) -> dict[str, float]:
         for layer in params[:-1]:
             x = jax.nn.silu(x @ layer["kernel"] + layer["bias"])
         outputs = x @ params[-1]["kernel"] + params[-1]["bias"]
-        loc, scale = outputs[:, 0], jax.nn.softplus(outputs[:, 1]) + 1e-6
+        loc = outputs[:, 0]
+        scale = jax.nn.softplus(outputs[:, 1]) + 1e-6
         log_likelihood = jax.scipy.stats.norm.logpdf(targets, loc, scale).sum()
         leaves = jax.tree.leaves(params)
         return log_likelihood + sum(jax.scipy.stats.norm.logpdf(leaf).sum() for leaf in leaves)
@@ -151,7 +155,8 @@ def _sample_by_bde(path: str, num_samples: int) -> dict[str, float]:
     from bde.sampler.probabilistic import ProbabilisticModel
     from bde.task import TaskType
 
-    table, began = load_table(path), time.perf_counter()
+    table = load_table(path)
+    began = time.perf_counter()
     inputs, targets = (jnp.asarray(array[:NUM_ROWS]) for array in table)
     sizes = [inputs.shape[1], *WIDTHS, 2]
     members = [Fnn(sizes, seed, act_fn="silu") for seed in range(NUM_CHAINS)]

@@ -18,7 +18,8 @@ import rates
 
 from ensemble.sharding import startup
 
-DIM, NUM_CHAINS = 20, 2
+DIM = 20
+NUM_CHAINS = 2
 STEP_SIZE = 1e-4
 NUM_LEAPFROG_STEPS = 5
 POSITIVE_RATE = 0.045  # Of MovieLens 1M.
@@ -28,8 +29,10 @@ _ROWS = 512
 def make_signs(num_users: int, num_movies: int) -> np.ndarray:
     """Watches [N, M] int8 at MovieLens's rate: few movies and few users have most of them."""
     rng = np.random.default_rng(0)
-    activity, popularity = rng.lognormal(size=num_users), rng.lognormal(sigma=1.3, size=num_movies)
-    activity, popularity = activity / activity.mean(), popularity / popularity.mean()
+    activity = rng.lognormal(size=num_users)
+    popularity = rng.lognormal(sigma=1.3, size=num_movies)
+    activity = activity / activity.mean()
+    popularity = popularity / popularity.mean()
     signs = np.empty((num_users, num_movies), np.int8)
     for start in range(0, num_users, _ROWS):
         block = signs[start : start + _ROWS]
@@ -185,7 +188,8 @@ def run_peer(num_users: int, num_movies: int, num_groups: int, seconds: float) -
     num_shards = 2 // num_groups
     axis_types = (AxisType.Auto, AxisType.Auto)
     mesh = jax.make_mesh((num_groups, num_shards), ("ensemble", "data"), axis_types=axis_types)
-    shards, whole = PartitionSpec("data"), PartitionSpec()
+    shards = PartitionSpec("data")
+    whole = PartitionSpec()
 
     def on_shard(params: Any, watched: jax.Array) -> jax.Array:
         logits = params["user_embeddings"] @ params["movie_embeddings"].T

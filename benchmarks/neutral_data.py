@@ -158,7 +158,8 @@ def filled(problem: Problem) -> tuple[Columns, Columns]:
         for columns, out in zip((train, problem.test[name]), found, strict=True):
             out[name] = columns
             if not is_text(columns):
-                is_missing, median = np.isnan(columns), np.nanmedian(train)
+                is_missing = np.isnan(columns)
+                median = np.nanmedian(train)
                 out[name] = np.where(is_missing, median, columns)
                 if np.isnan(train).any():
                     out[f"{name} is missing"] = is_missing.astype(float)
@@ -174,7 +175,8 @@ def encoded(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         for one, out in zip((column, test[name]), parts, strict=True):
             out.append(one[:, None] if values is None else (one[:, None] == values).astype(float))
     inputs, asked = (np.concatenate(part, axis=1) for part in parts)
-    shift, scale = inputs.mean(axis=0), inputs.std(axis=0)
+    shift = inputs.mean(axis=0)
+    scale = inputs.std(axis=0)
     scale = np.where(scale > 1e-12, scale, 1)
     return (inputs - shift) / scale, (asked - shift) / scale
 

@@ -78,8 +78,10 @@ FEW_METHODS = ("sgd", "hmc")
 """The methods of --tiny."""
 SMALL = {"model": "mlp", "mlp.widths": "16", "num_epochs": 1}
 """What members of digits have in --tiny: a CNN takes some seconds to compile, and mnist has it."""
-SIZES, TINY_SIZES = (1, 8, 64), (1, 2)
-NUM_CHAINS, TORCH_MEMBERS = 8, 8
+SIZES = (1, 8, 64)
+TINY_SIZES = (1, 2)
+NUM_CHAINS = 8
+TORCH_MEMBERS = 8
 RESNET = {"model": "resnet20", "ensemble_size": 8, "batch_size": 128, "shuffle": "independent"}
 SCHOOLS = {
     "y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12]),
@@ -150,7 +152,8 @@ def devices(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
     import ensemble
 
     config = {**MEMBERS, "num_epochs": 1, "num_devices": 1, **(SMALL if tiny else {})}
-    data, found = digits(tiny), []
+    data = digits(tiny)
+    found = []
     for num_devices in (None, 1):  # JAX starts with all.
         config["num_devices"] = num_devices
         predictor = ensemble.train(config, data, show_progress=False).predictor
@@ -187,7 +190,8 @@ def mnist(folder: pathlib.Path, tiny: bool) -> Iterator[Row]:
         epochs = {"num_epochs": 3 if size < 64 else 2, "learning_rate": 0.01}
         batch = {"batch_size": 128}
         if tiny:
-            epochs, batch = {**epochs, "num_epochs": 1}, {"batch_size": 16}
+            epochs = {**epochs, "num_epochs": 1}
+            batch = {"batch_size": 16}
         config = {**MEMBERS, **epochs, **batch, "ensemble_size": size}
         yield {"case": f"train_{size}", **run(config, data, str(folder / f"train_{size}"))}
     variants: Mapping[str, Mapping[str, Any]]
@@ -214,7 +218,8 @@ def _eight_schools(y: np.ndarray, sigma: np.ndarray) -> None:
     import numpyro
     from numpyro import distributions as dist
 
-    mu, tau = numpyro.sample("mu", dist.Normal(0, 5)), numpyro.sample("tau", dist.HalfCauchy(5))
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    tau = numpyro.sample("tau", dist.HalfCauchy(5))
     with numpyro.plate("schools", len(y)):
         raw = numpyro.sample("raw", dist.Normal(0, 1))
         numpyro.sample("y", dist.Normal(mu + tau * raw, sigma), obs=y)
@@ -330,7 +335,8 @@ def rate_of(row: Row, num_devices: int) -> tuple[float, str, rooflines.Work | No
 
 def write_page(path: pathlib.Path, content: Mapping[str, Any]) -> None:
     """Writes a JSON file's rows as Markdown."""
-    kind, number = content["device_kind"], content["num_devices"]
+    kind = content["device_kind"]
+    number = content["num_devices"]
     peak = rooflines.PEAKS.get(kind)
     limits = f"The peaks of `{kind}` are not known, so no share of a roofline is."
     if peak:
@@ -404,7 +410,8 @@ def main() -> int:
     name = __doc__.splitlines()[0]
     command = f"python benchmarks/on_device.py --out={args.out}{' --tiny' * args.tiny}"
     results = Results(args.out, benchmark=name, **head, command=command)
-    end, failed = time.monotonic() + 60 * args.minutes, []
+    end = time.monotonic() + 60 * args.minutes
+    failed = []
     # Several at once measure nothing, and accelerators are one process's.
     at_once = (os.cpu_count() or 1) if args.tiny and platform == "cpu" else 1
 

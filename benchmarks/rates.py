@@ -30,11 +30,14 @@ def measure(
         `rate` of a second, and `cpu_rate` of a second of CPU.
     """
     seconds = min(seconds, float(os.environ.get(MOST_SECONDS, seconds)))
-    done, start, cpu = 0.0, time.perf_counter(), time.process_time()
+    done = 0.0
+    start = time.perf_counter()
+    cpu = time.process_time()
     while not done or time.perf_counter() - start < seconds:
         done += work()
     finish()
-    elapsed, used = time.perf_counter() - start, time.process_time() - cpu
+    elapsed = time.perf_counter() - start
+    used = time.process_time() - cpu
     return {"rate": done / elapsed, "cpu_rate": done / used}
 
 

@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 import side_by_side
 
-USERS, ITEMS, RATINGS = 6040, 3706, 1_000_209
+USERS = 6040
+ITEMS = 3706
+RATINGS = 1_000_209
 SETTINGS = {
     "ratings:FILE": ["--config.likelihood=gaussian_homoscedastic", "--config.prior=normal(0.4)"],
     "watches:6040x3706": [],
@@ -83,12 +85,14 @@ def run(name: str, flags: list[str], users: int, items: int, ratings: int) -> di
 def write_ratings(path: pathlib.Path, users: int, items: int, ratings: int) -> None:
     """Writes ratings from 1 to 5, of few popular items and few active users most."""
     rng = np.random.default_rng(0)
-    activity, popularity = rng.lognormal(size=users), rng.lognormal(sigma=1.3, size=items)
+    activity = rng.lognormal(size=users)
+    popularity = rng.lognormal(sigma=1.3, size=items)
     shares = np.outer(activity, popularity).ravel()
     # The largest of these are a sample without replacement, by the shares.
     order = np.argpartition(np.log(rng.random(len(shares))) / shares, -ratings)[-ratings:]
     user, item = np.divmod(rng.permutation(order), items)
-    of_users, of_items = rng.normal(size=(users, 4)), rng.normal(size=(items, 4))
+    of_users = rng.normal(size=(users, 4))
+    of_items = rng.normal(size=(items, 4))
     means = 3.6 + 0.4 * rng.normal(size=users)[user] + 0.6 * rng.normal(size=items)[item]
     means += 0.25 * (of_users[user] * of_items[item]).sum(axis=1)
     stars = np.clip(np.rint(means + 0.8 * rng.normal(size=ratings)), 1, 5)

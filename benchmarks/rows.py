@@ -29,7 +29,9 @@ class Results:
         summarise: Callable[[Sequence[Row]], Mapping[str, Any]] = lambda _: {},
         **head: Any,
     ):
-        self._path, self._summarise, self._head = path, summarise, head
+        self._path = path
+        self._summarise = summarise
+        self._head = head
         path.parent.mkdir(parents=True, exist_ok=True)
         self._read: tuple[Any, list[Row]] = (None, [])
         # Before the results are written, which are tracked.

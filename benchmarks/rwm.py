@@ -92,7 +92,8 @@ def draw(points: list[dict[str, Any]], xlabel: str, path: str) -> None:
         label: [point["medians"].get(name, {}).get(key, np.nan) for point in points]
         for label, (name, key) in CURVES.items()
     }
-    x, y = Axis(xlabel, is_log=True), Axis("seconds", is_log=True)
+    x = Axis(xlabel, is_log=True)
+    y = Axis("seconds", is_log=True)
     chart = Chart("Random-walk Metropolis on a mixture of four normals", x, y, size=(640, 400))
     for k, (label, curve) in enumerate(curves.items()):
         chart.curve(powers, np.log10(curve), f"chain-{k}", label)

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-SCALE, NUM_WARMUP = 0.1, 960
+SCALE = 0.1
+NUM_WARMUP = 960
 
 
 def seconds_of(run: Callable[[], Any]) -> float:
@@ -62,7 +63,8 @@ def ours(num_chains: int, num_samples: int, accelerator_lanes: int = 0) -> dict[
         nonlocal members
         members = members or walk.start(Start())
         members, _ = walk.advance(members, None, first, num_samples)
-        host, num_draws = walk.to_host(members.state), first + num_samples
+        host = walk.to_host(members.state)
+        num_draws = first + num_samples
         summary = summarise(host, num_draws, NUM_WARMUP, walk.num_superchains)
         names = ("mean", "mcse_mean", "variance", "mcse_variance", "ess", "rhat", "nested_rhat")
         found.update({name: float(summary[name][0]) for name in names})
@@ -136,7 +138,8 @@ def published_jax(num_chains: int, num_samples: int) -> dict[str, float]:
     keys = jax.random.split(jax.random.key(0), 1024)
 
     def run() -> None:
-        x, log_prob = position, mixture_logpdf(position)
+        x = position
+        log_prob = mixture_logpdf(position)
         for i in range(num_samples):
             x, log_prob = rw_metropolis_kernel(keys[i % 1024], mixture_logpdf, x, log_prob)
         jax.block_until_ready(x)
@@ -220,7 +223,9 @@ SAMPLERS: dict[str, Callable[..., dict[str, float]]] = {
 }
 
 if __name__ == "__main__":
-    name, num_chains, num_samples = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    name = sys.argv[1]
+    num_chains = int(sys.argv[2])
+    num_samples = int(sys.argv[3])
     found = SAMPLERS[name](num_chains, num_samples)
     millions = num_chains * num_samples / 1e6
     found |= {"millions": millions, "billions": millions / 1e3}

@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 import side_by_side
 
-NUM_INPUTS, MAX_ROWS = 20, 64
+NUM_INPUTS = 20
+MAX_ROWS = 64
 NAMES = {
     "loader": "read_model.py",
     "predictor": "ensemble.load",
@@ -39,7 +40,8 @@ NAMES = {
     "onnx": "ONNX Runtime",
 }
 THREADS = {1: "one thread", 8: "eight threads"}
-SERVED_ROWS, CLIENTS = 8, 16
+SERVED_ROWS = 8
+CLIENTS = 16
 
 
 def main() -> None:
@@ -212,7 +214,8 @@ def call(folder: pathlib.Path, name: str, threads: str, calls: str, seed: str) -
             )
         )
     with np.load(folder / "expected.npz") as stored:
-        inputs, expected = stored["inputs"], stored["probs"]
+        inputs = stored["inputs"]
+        expected = stored["probs"]
     start = time.perf_counter()
     predict = make(name, folder)
     ready = time.perf_counter() - start
@@ -221,7 +224,8 @@ def call(folder: pathlib.Path, name: str, threads: str, calls: str, seed: str) -
     number = int(calls)
     sizes = rng.integers(1, MAX_ROWS + 1, number)
     starts = rng.integers(0, len(inputs) - MAX_ROWS, number)
-    seconds, memory = np.zeros(number), np.zeros(number)
+    seconds = np.zeros(number)
+    memory = np.zeros(number)
 
     def make_calls(which: range) -> float:
         furthest = 0.0
@@ -297,7 +301,8 @@ def wait_for(port: int) -> None:
 async def ask(port: int, folder: pathlib.Path, number: int, seed: int) -> dict[str, Any]:
     """Sends requests on connections that are kept, and compares the answers."""
     with np.load(folder / "expected.npz") as stored:
-        inputs, expected = stored["inputs"], stored["probs"]
+        inputs = stored["inputs"]
+        expected = stored["probs"]
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, SERVED_ROWS + 1, number)
     starts = rng.integers(0, len(inputs) - SERVED_ROWS, number)

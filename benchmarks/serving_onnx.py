@@ -20,7 +20,9 @@ class Model:
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(f"{path}.onnx", options)
         (inputs,) = self._session.get_inputs()
-        self._input, self.shape, self.dtype = inputs.name, tuple(inputs.shape[1:]), np.float32
+        self._input = inputs.name
+        self.shape = tuple(inputs.shape[1:])
+        self.dtype = np.float32
         parts = ("aleatoric_uncertainty", "epistemic_uncertainty", "label", "probs")
         self.names = (*parts, "total_uncertainty")
 

@@ -77,7 +77,8 @@ def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def run_until_first_step(setting: str) -> None:
     """Runs a setting, and ends the process at its first step, with a line of JSON."""
-    begun, cpu = time.perf_counter(), time.process_time()
+    begun = time.perf_counter()
+    cpu = time.process_time()
     importlib.import_module = counted("imports", importlib.import_module)
     builtins.__import__ = counted("imports", builtins.__import__)
     import jax  # Here, and what follows, as they are counted.

@@ -72,10 +72,8 @@ def create_loop(folder: str, model: str, data: Any = None) -> Any:
 
 def read(folder: str) -> dict[str, float]:
     """Reads shuffled batches for some seconds, as training does."""
-    ahead, steps = (
-        create_loop(folder, "logistic_regression").algorithm.feed.ahead,
-        itertools.count(),
-    )
+    ahead = create_loop(folder, "logistic_regression").algorithm.feed.ahead
+    steps = itertools.count()
 
     def read_batch() -> int:
         assert ahead.get(next(steps), 1)["inputs"].dtype == np.uint8
@@ -97,7 +95,9 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
     loop = create_loop(folder, model, data)
     loop.start()
     loop.go(16)  # The first program compiles.
-    ahead, first, began = loop.algorithm.feed.ahead, loop.step, time.perf_counter()
+    ahead = loop.algorithm.feed.ahead
+    first = loop.step
+    began = time.perf_counter()
     waited = ahead.seconds_waited if ahead else 0.0
     while time.perf_counter() - began < 2 * SECONDS:
         loop.go(loop.step + 64)

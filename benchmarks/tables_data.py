@@ -20,7 +20,8 @@ UCI = ROOT.parent / "shared" / "uci"
 
 UCI_TABLES = ("yacht", "energy", "concrete", "wine", "kin8nm", "power", "naval", "protein")
 BDE_TABLES = ("airfoil", "bike")
-PACKAGE, VERSION = "sklearn-contrib-bde", "1.0.2"
+PACKAGE = "sklearn-contrib-bde"
+VERSION = "1.0.2"
 """Has `BDE_TABLES`."""
 FEW_TARGETS = ("wine", "naval")
 """Tables of few distinct targets, in which a density's NLL measures the variance's floor."""
@@ -67,7 +68,9 @@ def read_split(table: str, number: int, wheel: str) -> Split:
         parts = train_test_split(inputs, targets, test_size=_TEST_SHARE, random_state=number)
         return standardised(Split(parts[0], parts[2], parts[1], parts[3]))
     with np.load(UCI / f"{table}.npz") as file:
-        inputs, targets, test = file["inputs"], file["targets"], file["test_indices"][number]
+        inputs = file["inputs"]
+        targets = file["targets"]
+        test = file["test_indices"][number]
     is_test = np.zeros(len(targets), bool)
     is_test[test] = True
     return Split(inputs[~is_test], targets[~is_test], inputs[is_test], targets[is_test])
@@ -96,7 +99,8 @@ def standardised(split: Split) -> Split:
     """Every column by its mean and standard deviation on the training rows, the targets too."""
 
     def transform(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        shift, scale = train.mean(axis=0), train.std(axis=0)
+        shift = train.mean(axis=0)
+        scale = train.std(axis=0)
         scale = np.where(scale > 0, scale, 1)
         return (train - shift) / scale, (test - shift) / scale
 
@@ -152,7 +156,8 @@ def work(
         split = read_split(args.table, number, args.wheel)
         if args.held_out:
             split = Split(**held_out(split._asdict(), args.held_out, number))
-        start, cpu = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
+        cpu = time.process_time()
         line = {
             **score(args.method, args.table, split, others),
             "split": number,

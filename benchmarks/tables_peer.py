@@ -50,7 +50,8 @@ def normal_scores(mean: np.ndarray, sd: np.ndarray, targets: np.ndarray) -> dict
     """Scores of normal distributions [N]; they are their own moments."""
     nll = -float(scipy.stats.norm.logpdf(targets, mean, sd).mean())
     z = (targets - mean) / sd
-    density, below = scipy.stats.norm.pdf(z), scipy.stats.norm.cdf(z)
+    density = scipy.stats.norm.pdf(z)
+    below = scipy.stats.norm.cdf(z)
     return {
         "rmse": float(np.sqrt(np.mean((mean - targets) ** 2))),
         "nll": nll,
@@ -107,7 +108,8 @@ def floored(probs: np.ndarray, floor: float) -> np.ndarray:
 
 def constant(problem: Problem) -> Said:
     """The mean of the training rows and their deviation, or the frequencies of the classes."""
-    wanted, number = problem.wanted, len(problem.truth)
+    wanted = problem.wanted
+    number = len(problem.truth)
     if problem.num_classes:
         counts = np.bincount(wanted, minlength=problem.num_classes)
         return np.tile(counts / counts.sum(), (number, 1))
@@ -154,7 +156,8 @@ def random_forest(problem: Problem) -> Said:
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
     inputs, asked = encoded(problem)
-    wanted, labels = problem.wanted, problem.wanted
+    wanted = problem.wanted
+    labels = problem.wanted
     kind = RandomForestClassifier if problem.num_classes else RandomForestRegressor
 
     def fit(inputs: Any, wanted: np.ndarray) -> Any:
@@ -175,7 +178,8 @@ def sklearn_mlp(problem: Problem) -> Said:
     inputs, asked = encoded(problem)
     if problem.num_classes:
         return MLPClassifier(random_state=0).fit(inputs, problem.wanted).predict_proba(asked)
-    shift, scale = problem.wanted.mean(), problem.wanted.std()
+    shift = problem.wanted.mean()
+    scale = problem.wanted.std()
 
     def fit(inputs: Any, wanted: np.ndarray) -> Any:
         return MLPRegressor(random_state=0).fit(inputs, wanted)

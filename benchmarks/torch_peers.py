@@ -24,9 +24,12 @@ from torch import nn
 
 BATCH_SIZE = 128
 NUM_EXAMPLES = 100 * BATCH_SIZE
-LEARNING_RATE, MOMENTUM = 1e-3, 0.9
-NUM_MEMBERS, TABLE_BATCH_SIZE = 10, 256
-NUM_ROWS, NUM_COLUMNS = 10_000, 20
+LEARNING_RATE = 1e-3
+MOMENTUM = 0.9
+NUM_MEMBERS = 10
+TABLE_BATCH_SIZE = 256
+NUM_ROWS = 10_000
+NUM_COLUMNS = 20
 
 
 def create_cnn() -> nn.Module:
@@ -185,13 +188,16 @@ def estimators(what: str, how: str, kind: str = "table") -> dict[str, float]:
     learned = list(network.parameters())
     if is_cnn:
         optimizer: torch.optim.Optimizer = torch.optim.SGD(learned, lr=0.1, momentum=0.9)
-        num_examples, batch_size = 4 * BATCH_SIZE, BATCH_SIZE
+        num_examples = 4 * BATCH_SIZE
+        batch_size = BATCH_SIZE
         inputs = torch.rand(num_examples, 1, 28, 28).to(memory_format=torch.channels_last)
         targets = torch.arange(num_examples) % 10
     else:
         optimizer = torch.optim.Adam(learned, lr=1e-3)
-        num_examples, batch_size = NUM_ROWS, TABLE_BATCH_SIZE
-        inputs, targets = torch.randn(num_examples, NUM_COLUMNS), torch.randn(num_examples)
+        num_examples = NUM_ROWS
+        batch_size = TABLE_BATCH_SIZE
+        inputs = torch.randn(num_examples, NUM_COLUMNS)
+        targets = torch.randn(num_examples)
 
     def loss(batch_inputs, batch_targets):
         outputs = network(batch_inputs)
@@ -225,7 +231,8 @@ def table(how: str) -> dict[str, float]:
     params = {name: one.detach().requires_grad_() for name, one in params.items()}
     skeleton = create_mlp().to("meta")
     optimizer = torch.optim.Adam(params.values(), lr=1e-3)
-    inputs, targets = torch.randn(NUM_ROWS, NUM_COLUMNS), torch.randn(NUM_ROWS)
+    inputs = torch.randn(NUM_ROWS, NUM_COLUMNS)
+    targets = torch.randn(NUM_ROWS)
 
     def nll(one_params, one_buffers, batch_inputs, batch_targets):
         state = (one_params, one_buffers)

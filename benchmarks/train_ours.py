@@ -17,7 +17,9 @@ import rates
 
 from ensemble.sharding import startup
 
-BATCH_SIZE, TABLE_BATCH_SIZE, NUM_TABLE_MEMBERS = 128, 256, 10
+BATCH_SIZE = 128
+TABLE_BATCH_SIZE = 256
+NUM_TABLE_MEMBERS = 10
 NUM_IMAGES = 100 * BATCH_SIZE
 CNN = {"model": "cnn", "batch_size": BATCH_SIZE}
 SGD = {"num_steps": 10**6}

@@ -383,7 +383,8 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
 
 def _overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """A command line without its `--config.KEY=VALUE` or `--config.KEY VALUE`, and these."""
-    words, overrides = [], dict[str, str]()
+    words = []
+    overrides = dict[str, str]()
     rest = iter(argv)
     for word in rest:
         found = re.fullmatch(r"--?config\.([\w.]+)(?:=(.*))?", word, re.DOTALL)
@@ -510,6 +511,7 @@ def _is_worth_showing(record: std_logging.LogRecord) -> bool:
     if is_own or "site-packages" not in record.pathname:
         # A table is information; a warning is one line, whatever it quotes.
         joint = "\n" if record.levelno < std_logging.WARNING else " "
-        record.msg, record.args = printable(record.getMessage(), joint), None
+        record.msg = printable(record.getMessage(), joint)
+        record.args = None
         return True
     return record.levelno >= std_logging.WARNING and "orbax" not in record.pathname

@@ -72,8 +72,11 @@ class Ensemble:
         abstention: Abstention | None = None,
         identity: str = "unknown",
     ):
-        self.members, self.weights, self.identity = tuple(members), weights, identity
-        self.scale, self.abstention = scale, abstention
+        self.members = tuple(members)
+        self.weights = weights
+        self.identity = identity
+        self.scale = scale
+        self.abstention = abstention
         self._parts = [*parts]
         # This process's: it may predict when others do not.
         devices = jax.local_devices()[:num_devices]
@@ -88,7 +91,8 @@ class Ensemble:
         if len(self._parts) > 1:
             members = plural(len(self.members), "weighted member")
             return f"{members} of {len(self._parts)} runs"
-        number, (member, one) = self.fitted.num_estimators, self.fitted.nouns
+        number = self.fitted.num_estimators
+        member, one = self.fitted.nouns
         members = plural(len(self.members), member)
         return members if number == len(self.members) else f"{number} {one}s of {members}"
 
@@ -436,7 +440,8 @@ def _restored(
     """Contents of a checkpoint; raises anything if it was forged."""
     if not predicts(meta["config"]):
         raise InputError(f"{work.path} has sampled a density, which predicts nothing")
-    counters, results = meta["counters"], work.read_report()
+    counters = meta["counters"]
+    results = work.read_report()
     failed = results.get("failed_members", {})
     status = dict(enumerate(arrays["status"][: counters["num_members"]]))
     live = [k for k, one in status.items() if one not in FAILURES and str(k) not in failed]
@@ -461,7 +466,8 @@ def _restored(
 
 def _restored_selection(work: Workdir) -> Restored:
     """The chosen members of each run that a selection refers to."""
-    runs, weights = [], list[float]()
+    runs = []
+    weights = list[float]()
     for chosen in read_selection(work):
         found = restore(chosen.work)
         if lost := sorted({*chosen.members} - {*found.members}):

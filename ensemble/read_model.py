@@ -30,9 +30,13 @@ class Model:
     def __init__(self, path):
         exported = jax.export.deserialize(bytearray(pathlib.Path(path).read_bytes()))
         (inputs,) = exported.in_avals
-        self.name, self.shape, self.dtype = exported.fun_name, inputs.shape[1:], inputs.dtype
+        self.name = exported.fun_name
+        self.shape = inputs.shape[1:]
+        self.dtype = inputs.dtype
         self.names = [*jax.tree.unflatten(exported.out_tree, exported.out_avals)]
-        self._run, self._programs, self._lock = jax.jit(exported.call), {}, threading.Lock()
+        self._run = jax.jit(exported.call)
+        self._programs = {}
+        self._lock = threading.Lock()
         self._process = os.getpid()
 
     def compile(self):

@@ -34,7 +34,8 @@ def _rounding(array: np.ndarray) -> _Rounding | None:
     if array.dtype.kind not in "iuf" or array.dtype.itemsize < 4 or array.dtype == np.float32:
         return None
     columns = array if array.ndim == 2 else array.reshape(len(array), -1)
-    axis, each = (0 if array.ndim == 2 else None), []
+    axis = 0 if array.ndim == 2 else None
+    each = []
     size = max(1, _BLOCK_VALUES // max(1, math.prod(array.shape[1:])))
     for start in range(0, len(array), size):
         block = np.asarray(columns[start : start + size], np.float64)

@@ -106,7 +106,8 @@ def select_into(
         live = [len(run.results["active_members"]) for run in runs]
         weights = [np.repeat(w / number, number) for w, number in zip(weights, live, strict=True)]
     entries = _describe(runs, weights, np.split(log_densities, np.cumsum(sizes)[:-1]), splits)
-    seen, unseen = loss(log_densities, counts), _cross_validated(log_densities, sizes)
+    seen = loss(log_densities, counts)
+    unseen = _cross_validated(log_densities, sizes)
     content = {
         "by": by,
         "num_rows": number,
@@ -169,9 +170,12 @@ def _cross_validated(log_densities: Floats, sizes: Sequence[int]) -> float:
 
 def _check(runs: Sequence[EvaluatedRun], by: str) -> None:
     """Refuses runs that cannot be selected from, or that predict other targets or units."""
-    first, seen, here = runs[0], dict[str, Any](), runs[0].work.path
+    first = runs[0]
+    seen = dict[str, Any]()
+    here = runs[0].work.path
     for run in runs:
-        path, identity = run.work.path, run.work.identity()
+        path = run.work.path
+        identity = run.work.identity()
         if is_selection(run.work):
             raise InputError(f"{path} is a selection itself. Name the runs that it selects from")
         if not run.is_finished:
@@ -253,7 +257,8 @@ def _write(
 ) -> Selection:
     """Writes a selection: what it refers to, its predictions of splits, and its results."""
     chosen = [i for i, one in enumerate(weights) if one.any()]
-    first, entries = runs[chosen[0]], content["runs"]
+    first = runs[chosen[0]]
+    entries = content["runs"]
     parts = [
         Selected(
             runs[i].work,
@@ -270,11 +275,13 @@ def _write(
         out.manifest.remove(file)
     out.write_config(ml_collections.FrozenConfigDict(first.config))
     write_selection(out, parts)
-    metrics, sizes = {}, dict(first.description["num_examples"])
+    metrics = {}
+    sizes = dict(first.description["num_examples"])
     sizes = {name: size for name, size in sizes.items() if name == "train" or name in splits}
     for split, each in splits.items():
         some = [each[i].predictive.of(np.flatnonzero(weights[i])) for i in chosen]
-        whole, y = together(some, joined, first.likelihood), each[0].targets
+        whole = together(some, joined, first.likelihood)
+        y = each[0].targets
         write_predictions(out, split, whole, y, members)
         if split != "calibration":
             metrics[split] = Evaluation(whole, y, split=split).table.json()["metrics"]
@@ -301,7 +308,8 @@ def _write(
 def lines_of(results: Mapping[str, Any]) -> list[str]:
     """What was selected, in lines."""
     found = results["selection"]
-    runs, lines = found["runs"], []
+    runs = found["runs"]
+    lines = []
     for one in runs:
         pairs = zip(one["members"], one["weights"], strict=True)
         each = ", ".join(f"{k} ({weight:.2f})" for k, weight in pairs) or "none"

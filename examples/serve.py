@@ -7,7 +7,9 @@ import numpy as np
 from read_model import Model
 
 WINDOW = 0.002  # Seconds that the first request of a batch waits for others.
-model, busy, batch = Model("model.bin").compile(), asyncio.Lock(), None
+model = Model("model.bin").compile()
+busy = asyncio.Lock()
+batch = None
 gathered: list = []
 
 
@@ -15,14 +17,16 @@ async def run_batch():
     """Predicts all rows that have been gathered."""
     async with busy:  # While a batch is computed, the next one gathers.
         await asyncio.sleep(WINDOW)
-        inputs, gathered[:] = np.concatenate(gathered), []
+        inputs = np.concatenate(gathered)
+        gathered[:] = []
         return await asyncio.to_thread(model, inputs)
 
 
 async def predict(rows):
     """Predicts the rows of a request together with those of others."""
     global batch
-    batch, start = batch if gathered else asyncio.create_task(run_batch()), sum(map(len, gathered))
+    batch = batch if gathered else asyncio.create_task(run_batch())
+    start = sum(map(len, gathered))
     gathered.append(rows)
     outputs = await asyncio.shield(batch)  # Others need it if this client goes away.
     here = slice(start, start + len(rows))
@@ -32,7 +36,8 @@ async def predict(rows):
 async def app(scope, receive, send):
     """Answers a request whose body is rows [N, ...] in JSON."""
     assert scope["type"] == "http"
-    body, message = b"", {"more_body": True}
+    body = b""
+    message = {"more_body": True}
     while message.get("more_body"):
         message = await receive()
         body += message.get("body", b"")
@@ -41,9 +46,11 @@ async def app(scope, receive, send):
         if not np.isfinite(rows).all():
             raise ValueError("inputs hold NaN, null or infinities: send finite numbers")
     except (ValueError, TypeError, OverflowError) as error:
-        status, content = 400, {"error": str(error)}
+        status = 400
+        content = {"error": str(error)}
     else:
-        status, content = 200, await predict(rows)
+        status = 200
+        content = await predict(rows)
     text = json.dumps(content, allow_nan=False)
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})

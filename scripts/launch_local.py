@@ -111,7 +111,8 @@ class _Stop:
             signal.signal(number, self._note)
 
     def _note(self, *_: Any) -> None:
-        again, self.asked = self.asked, True
+        again = self.asked
+        self.asked = True
         for process in self.processes:
             _signal(process, signal.SIGKILL if again else signal.SIGTERM)
         if not again:

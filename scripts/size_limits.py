@@ -36,7 +36,8 @@ def count_folders() -> dict[str, int]:
     for path in map(pathlib.Path, names):
         if path.is_symlink() or not path.exists():
             continue
-        nodes, parts = count_nodes(path.read_text()), path.parts
+        nodes = count_nodes(path.read_text())
+        parts = path.parts
         sizes[parts[0] if len(parts) > 1 else "."] += nodes
         if parts[0] in ("ensemble", "tests") and len(parts) > 2:
             sizes["/".join(parts[:2])] += nodes
@@ -49,7 +50,8 @@ def main(argv: list[str]) -> str | None:
     Returns:
         The folders that are too large, one a line; None if there are none.
     """
-    sizes, limits = count_folders(), json.loads(LIMITS.read_text())
+    sizes = count_folders()
+    limits = json.loads(LIMITS.read_text())
     if argv == ["--lower"]:
         lowered = {name: min(size, limits.get(name, size)) for name, size in sizes.items()}
         LIMITS.write_text(json.dumps(lowered, indent=2) + "\n")

@@ -72,7 +72,8 @@ def attempt(combination: str, folder: pathlib.Path) -> str | None:
         if any(words in installed.stderr for words in ("Failed to fetch", "Connect", "dns error")):
             raise CannotBeHad(f"the package index: {_last_line(installed.stderr)}")
         return f"uv pip install\n{installed.stderr[-2000:]}"
-    members, chains = f"--workdir={folder / 'members'}", f"--workdir={folder / 'chains'}"
+    members = f"--workdir={folder / 'members'}"
+    chains = f"--workdir={folder / 'chains'}"
     for arguments in (
         ["train.py", "--config=configs/clutter_ensemble.py", "--config.num_epochs=1",
          "--config.model=mlp", "--config.ensemble_size=2", *_SMALL, members],

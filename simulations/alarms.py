@@ -51,7 +51,8 @@ def _labels(rng: np.random.Generator, logits: Arrays) -> Arrays:
 def calibrated_classes(rng: np.random.Generator, size: int) -> Evaluation:
     """Three equal members, whose probabilities are right; the shifts change nothing."""
     logits = 2 * rng.normal(size=(2 * size, _NUM_CLASSES))
-    p, y = predictive("categorical", np.stack([logits] * 3)), _labels(rng, logits)
+    p = predictive("categorical", np.stack([logits] * 3))
+    y = _labels(rng, logits)
     test, held = (p.rows(np.arange(i * size, (i + 1) * size)) for i in (0, 1))
     return Evaluation(
         test, y[:size], calibration=(held, y[size:]), shifted={"none": [test] * 5, "no": [test] * 5}
@@ -108,7 +109,8 @@ def unrelated_classes(rng: np.random.Generator, size: int) -> Evaluation:
     """Errors do not depend on the confidence; other inputs are like those of the test split."""
     clean = rng.normal(size=(2 * size, _NUM_CLASSES))
     p = predictive("categorical", clean + 0.5 * rng.normal(size=(3, 2 * size, _NUM_CLASSES)))
-    test, outside = p.rows(np.arange(size)), p.rows(np.arange(size, 2 * size))
+    test = p.rows(np.arange(size))
+    outside = p.rows(np.arange(size, 2 * size))
     labels = np.asarray(test.labels)
     other = (labels + rng.integers(1, _NUM_CLASSES, size=size)) % _NUM_CLASSES
     y = np.where(rng.random(size) < 0.8, labels, other)
@@ -121,7 +123,8 @@ def unrelated_numbers(rng: np.random.Generator, size: int) -> Evaluation:
     return Evaluation(p, p.median + rng.normal(size=size))
 
 
-_WARNING, _EITHER = ("warning",), ("good", "warning")
+_WARNING = ("warning",)
+_EITHER = ("good", "warning")
 _OF_EQUALS = {"baseline": _EITHER, "comparison": _EITHER}
 _OF_SHIFTS = {"shift_costs": _WARNING, "shift_overconfidence": _WARNING}
 NULLS: Mapping[str, Null] = {

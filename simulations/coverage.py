@@ -77,7 +77,8 @@ class Rows:
     """
 
     def __init__(self, whole: Any, chosen: NDArray[np.int64]):
-        self._whole, self._chosen = whole, chosen
+        self._whole = whole
+        self._chosen = chosen
 
     def __getattr__(self, name: str) -> Any:
         return _attribute(self._whole, name)[self._chosen]
@@ -105,12 +106,15 @@ def _population(
 ) -> tuple[World, dict[str, Any], dict[str, list[Arrays] | None], dict[str, list[float]]]:
     """A world; its metrics that have intervals; terms [N] that are row by row; true values."""
     world = WORLDS[name]()
-    metrics, terms, truth = {}, {}, {}
+    metrics = {}
+    terms = {}
+    truth = {}
     some = np.arange(0, len(world.y), 7)
     for key, metric in metrics_of(world.ours).items():
         whole = [metric.terms(p, world.y) for p in (world.ours, world.theirs)]
         if np.ndim(whole[0]):
-            metrics[key], truth[key] = metric, [float(np.mean(one)) for one in whole]
+            metrics[key] = metric
+            truth[key] = [float(np.mean(one)) for one in whole]
             part = metric.terms(world.ours.rows(some), world.y[some])
             terms[key] = whole if np.allclose(part, whole[0][some], atol=1e-5) else None
     return world, metrics, terms, truth

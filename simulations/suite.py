@@ -5,7 +5,8 @@ from typing import Any
 
 from simulations import alarms, chains, coverage
 
-LOW, HIGH = 0.93, 0.97
+LOW = 0.93
+HIGH = 0.97
 """Coverage of 95% intervals should lie between these."""
 HEAVY_TAILS = 0.91
 """What an interval of RMSE or NLL should cover at least where errors have heavy tails."""
@@ -49,7 +50,8 @@ def faults(results: dict[str, Any]) -> Iterator[str]:
     """
     for one in results["coverage"]:
         is_heavy = "t5" in one["world"] or "skewed" in one["world"]
-        low, number = HEAVY_TAILS if is_heavy else LOW, one["replications"]
+        low = HEAVY_TAILS if is_heavy else LOW
+        number = one["replications"]
         share = 1.0 if one["held"] is None else one["held"]
         held = share if one["stated"] > MOSTLY else 1 - one["stated"] * (1 - share)
         if held < low - 2 * _error(low, number):
@@ -97,7 +99,8 @@ def _where(one: dict[str, Any]) -> str:
 def _extremes(name: str, what: str, shares: dict[str, dict[float, str]]) -> list[str]:
     lines = [f"| {name} | {what}: least | of | most | of |", "|---|---|---|---|---|"]
     for key, found in sorted(shares.items()):
-        least, most = min(found), max(found)
+        least = min(found)
+        most = max(found)
         ends = [f"{least:.1%}", found[least], f"{most:.1%}", found[most]]
         lines.append(f"| {' | '.join([key, *ends])} |")
     return [*lines, ""]

@@ -36,7 +36,8 @@ def predictive(name: str, outputs: Arrays, **settings: Any) -> Any:
         outputs: Of M members.
         **settings: Of the likelihood.
     """
-    is_classes, count = name == "categorical", outputs.shape[-1]
+    is_classes = name == "categorical"
+    count = outputs.shape[-1]
     targets = np.arange(max(60, count)) % (count if is_classes else 20)
     names = [f"class {c}" for c in range(count)] if is_classes else []
     targets = targets if is_classes else targets.astype(np.float64)
@@ -104,9 +105,11 @@ def numbers(
     if name == "poisson":
         return World(ours, theirs, rng.poisson(ours.mean).astype(np.float64), groups)
     if name == "quantiles":
-        centre, spread = ours.median, np.ptp(ours.median) / 6
+        centre = ours.median
+        spread = np.ptp(ours.median) / 6
     else:
-        centre, spread = ours.mean, ours.std
+        centre = ours.mean
+        spread = ours.std
     errors = noise(rng, size)
     if groups is not None:
         errors = 0.9 * errors + 0.4 * rng.normal(size=size)[groups]

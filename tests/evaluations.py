@@ -47,7 +47,8 @@ def numbers(kind="gaussian", num_rows=200, num_members=3):
 
 def several():
     """Predictive of two targets, and targets [N, 2]."""
-    (first, p, y), (second, q, z) = numbers("gaussian"), numbers("gaussian")
+    first, p, y = numbers("gaussian")
+    second, q, z = numbers("gaussian")
     arrays = {name: np.stack([p.arrays[name], q.arrays[name]], axis=-1) for name in p.arrays}
     return Several(arrays, likelihoods=[first, second]), np.stack([y, z], axis=1)
 
@@ -65,7 +66,8 @@ def source(inputs, has_pictures=False, rows=None, **how):
 
 def images():
     """Everything that an evaluation of images can have, with names that no page must execute."""
-    (p, y), (held, labels) = classes(names=HOSTILE), classes(seed=1, names=HOSTILE)
+    p, y = classes(names=HOSTILE)
+    held, labels = classes(seed=1, names=HOSTILE)
     y[:2] = (y[:2] + 1) % 3  # Wrong.
     shifted = {kind: [classes(seed=k)[0] for k in range(5)] for kind in ("rotation", "blur")}
     pixels = np.random.default_rng(0).random((len(y), 8, 8, 1))

@@ -36,7 +36,8 @@ class Store:
     """
 
     def __init__(self, url: str, inner: str):
-        self.url, self._inner = url, f"{inner}/storage/v1/b"
+        self.url = url
+        self._inner = f"{inner}/storage/v1/b"
         self.env = {
             **os.environ,
             "STORAGE_EMULATOR_HOST": url,
@@ -171,7 +172,8 @@ def emulated(folder: pathlib.Path) -> Iterator[Store]:
     Args:
         folder: for the emulator's log, which is not to fill a pipe.
     """
-    inner, outer = free_port(), free_port()
+    inner = free_port()
+    outer = free_port()
     store = Store(f"http://127.0.0.1:{outer}", f"http://127.0.0.1:{inner}")
     command = [
         _binary(), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1",

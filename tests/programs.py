@@ -38,7 +38,8 @@ def run_here(program: str, *arguments: object) -> Done:
     """
     spec = None if program.endswith(".py") else importlib.util.find_spec(program)
     path = spec.origin if spec else str(ROOT / program)
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with (
         as_new(),
         mock.patch.object(sys, "argv", [path, *map(str, arguments)]),
@@ -64,7 +65,8 @@ def _copied(value: object) -> object:
 @contextlib.contextmanager
 def as_new() -> Iterator[None]:
     """Hides what a process keeps: flags, networks, logging, the environment."""
-    values, handler = flags.FLAGS, logging.get_absl_handler()
+    values = flags.FLAGS
+    handler = logging.get_absl_handler()
     level = logging.get_absl_logger().level  # Which flags settle when they are parsed, or not.
     app.define_help_flags()
     state = {key: _copied(value) for key, value in vars(values).items()}
@@ -74,7 +76,8 @@ def as_new() -> Iterator[None]:
             for flag in list(defined):
                 delattr(values, flag.name)
     values.unparse_flags()
-    verbosity, root = logging.get_verbosity(), list(logging.logging.root.handlers)
+    verbosity = logging.get_verbosity()
+    root = list(logging.logging.root.handlers)
     try:
         with (
             mock.patch.dict(os.environ),

@@ -71,7 +71,8 @@ def loop_of(config: Mapping[str, Any], data: Any = None, task: Any = None) -> Lo
     method = loop.create_method(frozen, task_of(config, data) if task is None else task)
     numbers = range(method.num_members)
     devices = method.place(len(numbers))
-    algorithm, periods = method.algorithm(devices, numbers), Periods(frozen.log_every_steps, 0, 0)
+    algorithm = method.algorithm(devices, numbers)
+    periods = Periods(frozen.log_every_steps, 0, 0)
     return Loop(algorithm, devices, numbers, frozen.seed, periods, Silent())
 
 

@@ -35,7 +35,8 @@ class Explosive(nn.Module):
         return nn.Dense(self.num_classes)(x) ** 3 * scale
 
 
-TINY, EXPLOSIVE = "small_runs:Tiny", "small_runs:Explosive"
+TINY = "small_runs:Tiny"
+EXPLOSIVE = "small_runs:Explosive"
 
 
 def make_blobs(num_examples: int = 203, num_classes: int = 3) -> dict[str, np.ndarray]:
@@ -70,7 +71,8 @@ def regression_config(likelihood, **overrides):
 
 def small_arguments(folder: pathlib.Path, num_members: int = 4) -> list[str]:
     """Arguments of train.py: the blobs, which are written to a folder, and a small network."""
-    path, root = folder / "blobs.npz", pathlib.Path(__file__).resolve().parents[1]
+    path = folder / "blobs.npz"
+    root = pathlib.Path(__file__).resolve().parents[1]
     arrays: dict[str, Any] = make_blobs()
     np.savez(path, **arrays)
     return [

@@ -94,7 +94,8 @@ def test_decisions_by_costs_or_by_a_recall(page, monkeypatch):
     y = np.where(is_yes, "yes", "no")
     namespace = {"X_train": inputs[:300], "y_train": y[:300]}
     exec(page("prediction")[-1], namespace)
-    new, truth = inputs[300:], is_yes[300:]
+    new = inputs[300:]
+    truth = is_yes[300:]
     by_cost = namespace["by_cost"]
     costs = np.array([[0, 1], [5, 0]])  # Of the truth "no" and "yes", by decision.
     expected = by_cost.estimator_.predict_proba(new) @ costs
@@ -212,7 +213,8 @@ def test_tables(page):
     exec(f"{exported}\nmean = model(inputs)['mean']", namespace)
     np.testing.assert_allclose(namespace["mean"], predictor(frame).mean, rtol=1e-4)
 
-    age, home = rng.normal(size=300), rng.choice(["owned", "rented"], 300)
+    age = rng.normal(size=300)
+    home = rng.choice(["owned", "rented"], 300)
     is_bad = age + (home == "rented") + rng.normal(size=300) > 1
     customers = {"customer_id": rng.integers(100, size=300), "age": age, "home": home}
     customers["status"] = np.where(is_bad, "bad", "good")
@@ -234,7 +236,8 @@ def test_forecasting(page):
     (making,) = page("forecasting")
     namespace = {}
     exec(making, namespace)
-    rows, tomorrow = pd.read_csv("sales.csv"), pd.read_csv("tomorrow.csv")
+    rows = pd.read_csv("sales.csv")
+    tomorrow = pd.read_csv("tomorrow.csv")
     assert not rows.isna().any().any()
     np.testing.assert_array_equal(rows["sold_7_before"][7:], rows["sold"][:-7])
     assert tomorrow["date"][0] > rows["date"].max()
@@ -259,7 +262,8 @@ def test_regression(page):
 @pytest.mark.check
 def test_conformal_intervals_of_new_rows_are_those_of_the_report(page):
     *_, conformal, _ = page("regression")
-    rng, data = np.random.default_rng(0), {}
+    rng = np.random.default_rng(0)
+    data = {}
     for split, number in {"train": 200, "validation": 50, "calibration": 50, "test": 100}.items():
         x = rng.normal(size=(number, 2))
         data[f"{split}_inputs"] = x

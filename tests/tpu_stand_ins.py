@@ -59,7 +59,8 @@ class Stage:
     """
 
     def __init__(self, path: pathlib.Path, play: str = "echo step 1 of worker $WORKER\n"):
-        self.path, self.repo = path / "stage", path / "repository"
+        self.path = path / "stage"
+        self.repo = path / "repository"
         for name, text in STAND_INS.items():
             file = self.path / "bin" / name
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,8 @@ from ensemble.storage.paths import is_remote
 
 def main(call: cli.Call) -> None:
     """Writes the folder."""
-    values, (source, target) = call.flags, call.arguments
+    values = call.flags
+    source, target = call.arguments
     folder = local_path(target)
     try:
         check_new(folder)  # Before the work, not after it.

@@ -17,7 +17,8 @@ from ensemble.sharding import startup
 
 def main(call: cli.Call) -> None:
     """Trains the network, and prints its scores next to the ensemble's."""
-    values, began = call.flags, startup.process_started()
+    values = call.flags
+    began = startup.process_started()
     file = {} if values.config is None else cli.read_config(values.config)
     config = {**file, **call.overrides}
     with shown_with_the_result(), trusting(values.trust):

@@ -147,7 +147,9 @@ def _printed(
     predictor: Ensemble, pieces: Iterable[tuple[dict[str, list[Any]], Predictive]], as_json: bool
 ) -> str:
     """The predictions, the most uncertain first, as a table or a JSON document."""
-    columns, doubts, legend = dict[str, list[Any]](), [], dict[str, Any]()
+    columns = dict[str, list[Any]]()
+    doubts = []
+    legend = dict[str, Any]()
     for own, p in pieces:
         doubts.append(p.doubt())
         for name, values in {**own, **_listed(p.columns() if as_json else short(p))}.items():

@@ -20,7 +20,8 @@ from ensemble.sharding import processes, startup
 
 def main(call: cli.Call) -> None:
     """Runs the experiment, and prints its table."""
-    run, values = call.build(), call.flags
+    run = call.build()
+    values = call.flags
     log_notes(run)
     startup.configure_devices(run.config.num_devices, run.config.method)
     processes.start(

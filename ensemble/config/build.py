@@ -127,7 +127,8 @@ def build(
     faults, (file, ours) = _unknown_pieces(file, ours)
     given = {**file, **ours}
     parts = _parts(given)
-    fields, former = _fields(parts), fields_for(file)
+    fields = _fields(parts)
+    former = fields_for(file)
     swapped = {
         one: f"config.{one}={ours[one]!r}"
         for one in _KEYS
@@ -164,7 +165,8 @@ def build(
 
 def _broken_rules(run: Run) -> list[str]:
     """Lines on values that cannot be used together."""
-    method, task = run.values["method"], run.values["task"]
+    method = run.values["method"]
+    task = run.values["task"]
     lines = []
     if task in builtin.TASKS and task not in trait("method", method, "tasks"):
         able = [name for name, one in builtin.METHODS.items() if task in one.tasks]
@@ -276,7 +278,8 @@ def keys_of(kind: str, value: Any) -> type:
 
 
 def _part(kind: str, value: Any) -> Part:
-    cls, prefix = keys_of(kind, value), ""
+    cls = keys_of(kind, value)
+    prefix = ""
     if kind in ("model", "likelihood"):  # The last word of a path; of an object, of its class.
         prefix = re.findall(r"\w+", re.sub(r" object( \d+)?>$", "", value))[-1].lower() + "."
     return Part(f"config.{kind}={value}", cls, fields_of(cls, prefix))
@@ -369,10 +372,12 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
     A key that is absent from one of two runs with the same pieces has its default.
     """
-    before, after = flatten(old), flatten(new)
+    before = flatten(old)
+    after = flatten(new)
     fields = fields_for(before) | fields_for(after)
     defaults = {name: as_json(one.default) for name, one in fields.items()}
-    before, after = defaults | before, defaults | after
+    before = defaults | before
+    after = defaults | after
     # Of other pieces the keys are others, too.
     names = [one for one in _KEYS if before.get(one) != after.get(one)] or sorted(before | after)
     return [
@@ -409,9 +414,11 @@ def _unknown_pieces(
 
 def _read(given: Mapping[str, Any], fields: Mapping[str, Key]) -> tuple[dict[str, Any], list[str]]:
     """The value of each key, and the mistakes."""
-    values, problems = {}, []
+    values = {}
+    problems = []
     for name, field in fields.items():
-        value, kind = given.get(name, field.default), _KINDS.get(name)
+        value = given.get(name, field.default)
+        kind = _KINDS.get(name)
         try:
             values[name] = read(field, value)
             if kind is not None and name not in _KEYS and value is not None and value not in kind:
@@ -424,7 +431,8 @@ def _read(given: Mapping[str, Any], fields: Mapping[str, Key]) -> tuple[dict[str
 
 def _misplaced(given: Mapping[str, Any], run: Run) -> list[str]:
     """Lines on unknown keys, and on those of pieces that the run does not have."""
-    lines, of_others = [], dict[tuple[str, ...], list[str]]()
+    lines = []
+    of_others = dict[tuple[str, ...], list[str]]()
     for name in given:
         if name not in all_fields() and name not in run.values:
             lines.append(unknown_key(name, run.values))

@@ -394,7 +394,8 @@ class KFoldBagging(Descent):
 
 
 LAST_LAYER = ("last_layer", "last_layer_kronecker")
-MARGINAL, VALIDATION = "marginal_likelihood", "validation"
+MARGINAL = "marginal_likelihood"
+VALIDATION = "validation"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ MAX_STEPS = 2**31 - 1
 """Largest whole number: steps and draws are counted in 32 bits on the devices."""
 MAX_MEMBERS = 2**20
 """Largest number of members or chains: each has its own scalars and entries in the report."""
-SMALLEST, LARGEST = 1e-15, 1e15
+SMALLEST = 1e-15
+LARGEST = 1e15
 """Bounds of the size of numbers: the squares of others leave float32."""
 _SHARED = ("dropout",)
 """Keys of several networks, which have no name of a network in front."""
@@ -95,7 +96,8 @@ def fields_of(cls: type, prefix: str = "") -> dict[str, Key]:
 
 def _shape(hint: Any) -> dict[str, Any]:
     """What an annotation says of a key."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _shape(next(one for one in args if one is not type(None)))
     if origin is typing.Literal:

@@ -161,7 +161,8 @@ def path_of(piece: Any) -> str:
     Objects have numbers, and lambdas digests of their code.
     """
     named = piece if hasattr(piece, "__qualname__") else type(piece)
-    module, name = named.__module__, named.__qualname__
+    module = named.__module__
+    name = named.__qualname__
     if "<lambda>" in name:
         code = piece.__code__
         name += f" {zlib.crc32(code.co_code + repr((code.co_names, code.co_consts)).encode()):08x}"
@@ -210,7 +211,8 @@ def trusting(trust: bool, **given: Any) -> Iterator[None]:
     global _trusts, _stand_ins, _lent
     before = _trusts, _stand_ins, _lent
     _trusts = trust or _trusts
-    _stand_ins, _lent = {key: one for key, one in given.items() if one is not None}, {}
+    _stand_ins = {key: one for key, one in given.items() if one is not None}
+    _lent = {}
     try:
         yield
     finally:
@@ -284,7 +286,8 @@ def _is_of_program(module: Any, piece: Any) -> bool:
     """
     if piece is None or getattr(piece, "__module__", None) != module.__name__:
         return False
-    file, installed = getattr(module, "__file__", None), sysconfig.get_paths()
+    file = getattr(module, "__file__", None)
+    installed = sysconfig.get_paths()
     folders = [installed[one] for one in ("stdlib", "platstdlib", "purelib", "platlib")]
     if file is None:
         return bool(module.__name__ == "__main__")

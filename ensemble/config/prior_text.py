@@ -73,7 +73,8 @@ def _read_term(term: str) -> Term:
             "with positive scales, separated by commas"
         )
     setting = (found["name"], float(found["value"])) if found["name"] else None
-    scale, is_over_fan_in = float(found["scale"]), found["over_fan_in"] is not None
+    scale = float(found["scale"])
+    is_over_fan_in = found["over_fan_in"] is not None
     return Term(found["pattern"] or "*", found["family"], scale, is_over_fan_in, setting)
 
 

@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 # Splits, batches, clutter, blends and searches draw from streams of their own.
-SPLIT_STREAM, BATCH_STREAM, CLUTTER_STREAM, SEARCH_STREAM = 1, 2, 3, 5
+SPLIT_STREAM = 1
+BATCH_STREAM = 2
+CLUTTER_STREAM = 3
+SEARCH_STREAM = 5
 
 
 def seeded_generator(stream: int, seed: int, *path: int) -> np.random.Generator:
@@ -43,7 +46,8 @@ def epoch_batches(
     path = (epoch, 0 if member is None else member + 1)
     order = seeded_generator(BATCH_STREAM, seed, *path).permutation(num_examples).astype(np.int32)
     if length is not None:
-        order, num_examples = np.resize(order, length), length
+        order = np.resize(order, length)
+        num_examples = length
     num_steps = -(-num_examples // batch_size)
     last = order[(num_steps - 1) * batch_size :]
     indices = np.concatenate([order[: len(order) - len(last)], np.resize(last, batch_size)])

@@ -135,7 +135,8 @@ def complete(
         InputError: the data are in no such form, or cannot be read.
     """
     said = {**config, **overrides}
-    name, target = said.get("likelihood", ""), said.get("target") or ""
+    name = said.get("likelihood", "")
+    target = said.get("target") or ""
     if data is None:
         if name == AUTO:
             config = {**config, "likelihood": _likelihood_of(said.get("dataset", ""), target)}

@@ -32,7 +32,8 @@ _ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinea
 
 def load_clutter(name: str, request: Request) -> Dataset:
     """Makes a data set of independent images."""
-    rows, splits = read_digits(), {}
+    rows = read_digits()
+    splits = {}
     for index, (split, size) in enumerate(SIZES.items()):
         rng = seeded_generator(CLUTTER_STREAM, 1, index)
         shown = rng.integers(0, len(rows), size)
@@ -43,7 +44,9 @@ def load_clutter(name: str, request: Request) -> Dataset:
 
 def load_grouped_clutter(name: str, request: Request) -> Dataset:
     """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
-    splits, digits, num_digits = {}, {}, 0
+    splits = {}
+    digits = {}
+    num_digits = 0
     for index, (split, (inputs, labels)) in enumerate(split_digits().items()):
         shown = np.tile(np.arange(len(labels)), COPIES[split])
         images = render(inputs[..., 0], shown, seeded_generator(CLUTTER_STREAM, 0, index))

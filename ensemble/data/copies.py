@@ -28,7 +28,8 @@ def digest_examples(inputs: AnyStored, dtype: np.dtype) -> np.ndarray:
     if isinstance(inputs, Stored) and inputs.known is not None:
         return inputs.known.digests
     digests = np.empty(len(inputs), np.uint64)
-    size, length = block_size(inputs.shape[1:]), math.prod(inputs.shape[1:])
+    size = block_size(inputs.shape[1:])
+    length = math.prod(inputs.shape[1:])
     for start in range(0, len(inputs), size):
         block = np.ascontiguousarray(inputs[start : start + size], dtype).reshape(-1, length)
         if dtype.kind == "f":

@@ -87,7 +87,8 @@ class Given(Parts):
         Args:
             said: some of the keys, or all, flat.
         """
-        usual, chosen = EveryRun.method, bundled(self.shape, self.is_table)
+        usual = EveryRun.method
+        chosen = bundled(self.shape, self.is_table)
         own_method = chosen.get("method", usual)
         is_learned = task_of({**said, "method": usual}) in trait("method", own_method, "tasks")
         method = said.get("method", own_method if is_learned else usual)
@@ -152,7 +153,8 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
         kind = "targets" if "targets" in kinds else "labels"
     for key in ys:
         arrays[f"{key[:-1]}{kind}"] = arrays.pop(key)
-    weights, class_names = arrays.pop(WEIGHTS, None), arrays.pop("class_names", None)
+    weights = arrays.pop(WEIGHTS, None)
+    class_names = arrays.pop("class_names", None)
     kind = "targets" if {"targets", "train_targets"} & arrays.keys() else "labels"
     titles = {split: f"{split}_" for split in SPLITS if f"{split}_inputs" in arrays} or {POOL: ""}
     expected = {f"{title}{one}" for title in titles.values() for one in ("inputs", kind)}

@@ -119,7 +119,8 @@ def with_robust_scaling(dataset: Dataset) -> Dataset:
     for values in dataset.splits["train"].inputs[:].T:
         column = values.astype(np.float64)
         low, first, middle, third, high = np.quantile(column, [0, 0.25, 0.5, 0.75, 1])
-        deviation, by_quartiles = column.std(), (third - first) / _NORMAL_QUARTILES
+        deviation = column.std()
+        by_quartiles = (third - first) / _NORMAL_QUARTILES
         if ((column == low) | (column == high)).all():
             found.append((low, 1 / ((high - low) or 1), 0))
         elif deviation > _HEAVY * by_quartiles:
@@ -216,7 +217,8 @@ def carved(given: Parts, name: str, request: Request) -> Dataset:
     from ensemble.data import own_arrays
     from ensemble.data.copies import digest_examples
 
-    parts, splits = dict(given.parts), dict[str, Examples]()
+    parts = dict(given.parts)
+    splits = dict[str, Examples]()
     own_arrays.check_size([inputs for inputs, _ in parts.values()], name)
     for part, (inputs, targets) in given.parts.items():
         if isinstance(inputs, Stored) and inputs.is_encoded:

@@ -23,7 +23,8 @@ def load_digits(name: str, request: Request) -> Dataset:
 def split_digits() -> dict[str, Examples]:
     """Splits the images, uint8 0..16, `[8, 8, 1]`, every split with its share of every class."""
     rows = read_digits()
-    images, labels = rows[:, :-1].reshape(-1, 8, 8, 1), rows[:, -1].astype(np.int32)
+    images = rows[:, :-1].reshape(-1, 8, 8, 1)
+    labels = rows[:, -1].astype(np.int32)
     parts = stratified_split(labels, [*SIZES.values()], SEED)
     return {
         split: Examples(images[part], labels[part])

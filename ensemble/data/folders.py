@@ -28,7 +28,8 @@ _LEFT_BY_SYSTEMS = ("__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon
 _REMEDY = f"repair {{0}}, convert {{0}} to one of {', '.join(FORMATS)}, or remove {{0}}"
 _EXIF = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 """Keys of Pillow, any of which may hold an orientation."""
-_ORIENTATION, _TURNED = 0x0112, (5, 6, 7, 8)
+_ORIENTATION = 0x0112
+_TURNED = (5, 6, 7, 8)
 """Tag of EXIF, and its values that swap height and width."""
 _MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)
 _BYTES_PER_PIXEL = 12
@@ -67,7 +68,8 @@ class Pictures(Stored):
                 f"{len(files)} differ: set config.resize, such as 64 or '64x48', which resizes "
                 "them all, or resize them yourself"
             )
-        self._files, self._size = files, size
+        self._files = files
+        self._size = size
         self._mode = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
         self.shape = (len(files), *(size or first), len(self._mode))
         largest = _BYTES_PER_PIXEL * max(math.prod(sides) for sides, _, _ in found)
@@ -77,7 +79,8 @@ class Pictures(Stored):
     def of(self, files: Sequence[Path]) -> "Pictures":
         """Some of the images."""
         found = copy.copy(self)
-        found._files, found.shape = files, (len(files), *self.shape[1:])
+        found._files = files
+        found.shape = (len(files), *self.shape[1:])
         return found
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
@@ -184,7 +187,8 @@ def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str
     Raises:
         InputError: A folder has no images, or images cannot be read or differ in size.
     """
-    files, names = list[Path](), list[Path]()
+    files = list[Path]()
+    names = list[Path]()
     for path in paths:
         root = local_path(path)
         found = _files(root, 2) if root.is_dir() else [root]
@@ -257,7 +261,9 @@ def _files(root: Path, depth: int) -> list[Path]:
 
     What systems leave behind is no class and no image; its names are noted.
     """
-    found, junk, level = list[Path](), list[Path](), [root]
+    found = list[Path]()
+    junk = list[Path]()
+    level = [root]
     for _ in range(depth):
         found += [one for one in level if not one.is_dir()]
         inside = sorted(one for folder in level for one in folder.glob("*"))

@@ -188,13 +188,15 @@ def weights_in_batches(
         float64 [C], up to a factor.
     """
     every = -(-len(labels) // _MOST_DRAWN)
-    labels, num_classes = labels[::every], len(weights)
+    labels = labels[::every]
+    num_classes = len(weights)
     number = len(labels)
     own = np.ones(number) if own is None else own[::every].astype(np.float64)
     counts = np.bincount(labels, minlength=num_classes)
     rarest = int(counts[counts > 0].min())
     passes = min(-(-_DRAWN // rarest), max(1, _MOST_DRAWN // number))
-    rng, found = np.random.default_rng(0), np.zeros(num_classes)
+    rng = np.random.default_rng(0)
+    found = np.zeros(num_classes)
     starts = np.arange(0, number, batch_size)
     of_rows = own * weights[labels]
     for _ in range(passes):

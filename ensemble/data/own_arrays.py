@@ -75,7 +75,8 @@ def check_size(inputs: Iterable[AnyStored], name: str) -> None:
         InputError: They are too large.
     """
     encoded = (one for one in inputs if isinstance(one, Stored) and one.is_encoded)
-    size, limit = sum(math.prod(one.shape) for one in encoded), max_data_bytes()
+    size = sum(math.prod(one.shape) for one in encoded)
+    limit = max_data_bytes()
     if size > limit:
         raise InputError(
             f"{name} takes {size:,} bytes of memory, more than the {limit:,} that are kept in "
@@ -186,7 +187,8 @@ def _check_finite(array: np.ndarray, what: str) -> None:
     note_rounding(array, what)
 
 
-_LARGE_POSITIVE, _LARGE = 2, 20
+_LARGE_POSITIVE = 2
+_LARGE = 20
 """Images of positive numbers to above the one, or of any numbers beyond the other, are not
 normalised, and are divided by the largest."""
 
@@ -201,7 +203,8 @@ def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
     """
     scale = 1.0
     if len(source.input_shape) == 1:
-        number, first = source.sizes["train"], source.read("train", slice(1)).inputs
+        number = source.sizes["train"]
+        first = source.read("train", slice(1)).inputs
         total, squares, varies = np.zeros((3, *source.input_shape))
         for block in blocks(source, "train"):
             total += block.inputs.sum(axis=0, dtype=np.float64)

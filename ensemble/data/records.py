@@ -26,7 +26,8 @@ from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.storage.npz import read_arrays
 
 INDEX = "records.json"
-_LABELS, _SUFFIX = "labels.npz", ".array_record"
+_LABELS = "labels.npz"
+_SUFFIX = ".array_record"
 _RESTORE = (
     "restore the file, or write the folder anew without what is damaged: ensemble convert "
     "records:{} NEW_FOLDER --skip_damaged"
@@ -47,7 +48,10 @@ class Records(Stored):
     """
 
     def __init__(self, file: Path, shape: tuple[int, ...], dtype: np.dtype, known: Summary):
-        self._file, self.shape, self.dtype, self.known = file, shape, dtype, known
+        self._file = file
+        self.shape = shape
+        self.dtype = dtype
+        self.known = known
         self._reader: Any = None
         self._lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
 
@@ -97,12 +101,15 @@ def given_records(name: str, request: Request) -> Parts:
     try:
         index = json.loads((folder / INDEX).read_text())
         arrays = read_arrays(folder / _LABELS, max_data_bytes())
-        shape, dtype, names = index["shape"], np.dtype(index["dtype"]), index["class_names"]
+        shape = index["shape"]
+        dtype = np.dtype(index["dtype"])
+        names = index["class_names"]
         parts = dict[str, Examples]()
         for part in (one for one in (POOL, *SPLITS) if f"{one}_targets" in arrays):
             targets = arrays[f"{part}_targets"]
             known = Summary(*(arrays[f"{part}_{column}"] for column in Summary._fields))
-            file, whole = folder / f"{part}{_SUFFIX}", (len(targets), *shape)
+            file = folder / f"{part}{_SUFFIX}"
+            whole = (len(targets), *shape)
             inputs: Any = Records(file, whole, dtype, known)
             parts[part] = Examples(inputs, targets)
             if not file.is_file():
@@ -142,7 +149,9 @@ def write_records(
     """
     from array_record.python.array_record_module import ArrayRecordWriter  # As in `Records`.
 
-    arrays, done, left_out = dict[str, Any](), 0, 0
+    arrays = dict[str, Any]()
+    done = 0
+    left_out = 0
     with _new_folder(folder) as new:
         for part, (stored, targets) in given.parts.items():
             writer = ArrayRecordWriter(str(new / f"{part}{_SUFFIX}"), _WRITE)

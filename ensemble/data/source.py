@@ -289,18 +289,22 @@ class OnDisk(Stored):
     def __init__(self, stored: AnyStored, rows: np.ndarray, dtype: np.dtype | None = None):
         self.dtype = stored.dtype if dtype is None else dtype
         if isinstance(stored, OnDisk):
-            rows, stored = stored._rows[rows], stored._stored
-        self._stored, self._rows = stored, rows
+            rows = stored._rows[rows]
+            stored = stored._stored
+        self._stored = stored
+        self._rows = rows
         self.shape = (len(rows), *stored.shape[1:])
         if isinstance(stored, Stored) and stored.known is not None:
             self.known = Summary(*(column[rows] for column in stored.known))
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
         """Reads inputs by a slice or by indices of any shape."""
-        chosen, shape = self._rows[where], self.shape[1:]
+        chosen = self._rows[where]
+        shape = self.shape[1:]
         places = chosen.ravel()
         order = np.argsort(places, kind="stable")  # The disk is read forwards.
-        inputs, size = np.empty((len(places), *shape), self.dtype), block_size(shape)
+        inputs = np.empty((len(places), *shape), self.dtype)
+        size = block_size(shape)
         for some in (order[start : start + size] for start in range(0, len(order), size)):
             inputs[some] = self._stored[places[some]]
         return inputs.reshape(*chosen.shape, *shape)
@@ -310,7 +314,8 @@ class _Sliced:
     """Inputs [N, ...] that a function reads or makes slice by slice."""
 
     def __init__(self, num_examples: int, read: Callable[[slice], np.ndarray]):
-        self._num_examples, self._read = num_examples, read
+        self._num_examples = num_examples
+        self._read = read
 
     def __len__(self) -> int:
         return self._num_examples
@@ -333,7 +338,8 @@ class SplitInputs(_Sliced):
 
     def __init__(self, source: Source, split: str):
         super().__init__(source.sizes[split], lambda where: source.read(split, where).inputs)
-        self.source, self.split = source, split
+        self.source = source
+        self.split = split
 
 
 class MadeInputs(_Sliced):
@@ -353,7 +359,8 @@ class MadeInputs(_Sliced):
     def _made(self, where: slice) -> np.ndarray:
         start, stop, _ = where.indices(len(self))
         if start < self._start:
-            self._pieces, self._start = self._make(), 0
+            self._pieces = self._make()
+            self._start = 0
             self._held = next(self._pieces)
         while self._start + len(self._held) < stop:
             skipped = min(start - self._start, len(self._held))
@@ -421,7 +428,8 @@ def fingerprint(source: Source, splits: Iterable[str]) -> str:
     for split in splits:
         shape = (source.sizes[split], *source.input_shape)
         digest.update(f"{split} {source.input_dtype} {shape};".encode())
-        known, targets = source.summary(split), source.targets(split)
+        known = source.summary(split)
+        targets = source.targets(split)
         for inputs in (
             (block.inputs for block in blocks(source, split)) if known is None else [known.digests]
         ):

@@ -60,7 +60,8 @@ def assign_splits(
     """
     from ensemble.data import copies  # Of own data alone: sets by name have their splits.
 
-    digests, is_kept = functools.cache(digests), False
+    digests = functools.cache(digests)
+    is_kept = False
     source = POOL if POOL in given else "train"
     splits: dict[str, Rows] = {split: (split, slice(None)) for split in given}
     splits["train"] = source, slice(None)
@@ -167,7 +168,8 @@ def cut(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray | None:
     split = np.zeros(len(counts), np.int64)
     end = len(counts)
     for k in range(len(sizes) - 1, 0, -1):
-        num_rows, begin = 0, end
+        num_rows = 0
+        begin = end
         while begin > k and (begin == end or num_rows + counts[begin - 1] / 2 < sizes[k]):
             begin -= 1
             num_rows += counts[begin]
@@ -179,7 +181,8 @@ def _note_shared(strata: Mapping[str, Strata], name: str) -> None:
     """Notes it if given splits share groups, or the test is not later than training."""
     if not {"train", "test"} <= strata.keys():
         return
-    learned, test = strata["train"], strata["test"]
+    learned = strata["train"]
+    test = strata["test"]
     of_groups = learned.groups is not None
     same = (
         np.isin(test.values, learned.values) if of_groups else test.values <= learned.values.max()

@@ -132,7 +132,8 @@ def open_set(name: str, data_dir: str | None, prepares: bool = False) -> "Prepar
     Raises:
         InputError: it is not there or not prepared as ArrayRecord, or as `PreparedSet`.
     """
-    directory, set_name = find_set(name, data_dir), name.removeprefix("tfds:")
+    directory = find_set(name, data_dir)
+    set_name = name.removeprefix("tfds:")
     place = data_directories(data_dir)[0]
     if directory is not None and is_ready(directory):
         return PreparedSet(directory)
@@ -295,7 +296,8 @@ class PreparedImages(Stored):
         """
         rows = np.arange(len(self))[where].tolist()
         images = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        labels, at_once = np.empty(len(rows), np.int32), block_size(self.shape[1:])
+        labels = np.empty(len(rows), np.int32)
+        at_once = block_size(self.shape[1:])
         with concurrent.futures.ThreadPoolExecutor() as pool:
             apply = pool.map if self._in_threads else map
             for start in range(0, len(rows), at_once):
@@ -319,7 +321,8 @@ class PreparedImages(Stored):
                 encoded = fields[image].bytes_list.value[0]
                 found = fields[label].int64_list.value[0]
             except LookupError:
-                encoded, found = b"", 0
+                encoded = b""
+                found = 0
             if not -1 <= found < num_classes:
                 raise self._broken(row, f"has the label {found}, outside 0..{num_classes - 1}")
             yield encoded, found
@@ -362,7 +365,8 @@ def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
     """
     from tensorflow_datasets import features  # As in `PreparedSet`.
 
-    fields, keys = prepared.features, prepared.supervised_keys
+    fields = prepared.features
+    keys = prepared.supervised_keys
     images, labels = (
         [
             key
@@ -413,7 +417,8 @@ def given_tfds(name: str, request: Request, in_memory: bool = False) -> Parts:
         InputError: As `load_tfds`.
     """
     prepared = open_set(name, request.data_dir, request.prepares)
-    keys, parts = _keys_of(prepared), dict[str, Examples]()
+    keys = _keys_of(prepared)
+    parts = dict[str, Examples]()
     only_test = request.only_test and "test" in prepared.sizes
     for split in ["test"] if only_test else [one for one in SPLITS if one in prepared.sizes]:
         images: Any = PreparedImages(prepared, keys, split, request.size)

@@ -45,7 +45,8 @@ def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
     Raises:
         InputError: There is no such folder or file, or it holds no examples, or bad ones.
     """
-    size, path = parse_size(config.get("resize")), paths[0]
+    size = parse_size(config.get("resize"))
+    path = paths[0]
     if are_images(paths):
         return [Part(*unlabelled(paths, size))]
     if paths[1:]:

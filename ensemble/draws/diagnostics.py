@@ -26,10 +26,14 @@ MIN_DRAWS = 4
 
 MIN_ESS = 100
 """Bulk ESS below which no interval is told, and no run ends as converged."""
-GOOD_RHAT, BAD_RHAT, GOOD_ESS = 1.01, 1.1, 400
+GOOD_RHAT = 1.01
+BAD_RHAT = 1.1
+GOOD_ESS = 400
 """Vehtari et al. 2021 ask of four chains less than the first, and more than the last of both bulk
 and tail ESS. Short chains that agree mostly stay below the second."""
-AGREE, DISAGREE, TOO_FEW = "agree", "do not agree", "hold too few independent draws"
+AGREE = "agree"
+DISAGREE = "do not agree"
+TOO_FEW = "hold too few independent draws"
 """What can be said of chains."""
 NORMAL_95 = 1.96
 """Standard errors on either side of an estimate that an interval of 95% reaches."""
@@ -118,7 +122,8 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
         if values.shape[1] < MIN_DRAWS or np.any(values != values.flat[0])
     }
     rhat = _worst("rhat", 1, varying)
-    bulk, tail = _worst("ess_bulk", -1, varying), _worst("ess_tail", -1, varying)
+    bulk = _worst("ess_bulk", -1, varying)
+    tail = _worst("ess_tail", -1, varying)
     return Diagnostics(*rhat, *bulk, *tail, len(arrays) - len(varying), varying)
 
 
@@ -174,7 +179,8 @@ def ess(values: np.ndarray, method: str) -> float:
 
 def mcse(values: np.ndarray) -> float:
     """Standard error of the mean of a scalar [C, T]."""
-    scale, centred = float(np.ptp(values)), values - values.mean()
+    scale = float(np.ptp(values))
+    centred = values - values.mean()
     if scale == 0:
         return 0.0
     # ArviZ takes a range of 1e-15 for a constant's: a probability's may be smaller.
@@ -217,7 +223,8 @@ def loo(log_likelihood: np.ndarray, efficiency: float) -> dict[str, Any]:
         `good_k` is 0.7, or of S draws 1 - 1 / log10(S) if that is less (Vehtari et al. 2024,
         "Pareto smoothed importance sampling").
     """
-    arviz, is_old = import_arviz(), _is_old()
+    arviz = import_arviz()
+    is_old = _is_old()
     data = to_arviz({"log_likelihood": to_dataset({"y": log_likelihood})})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `num_bad_k` says the same.

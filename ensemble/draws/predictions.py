@@ -57,8 +57,10 @@ class DrawPredictions:
         most: int,
         predict: Callable[[Any, str], Arrays],
     ):
-        self._likelihood, self._dataset = likelihood, dataset
-        self._most, self._predict = most, predict
+        self._likelihood = likelihood
+        self._dataset = dataset
+        self._most = most
+        self._predict = predict
         self._known: dict[str, _Predicted] = {}
         self._score = jax.jit(functools.partial(draw_scores, likelihood))
 

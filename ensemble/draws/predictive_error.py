@@ -62,7 +62,8 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
     # Sums of squares of normal errors, however correlated, are beyond so often at most: Szekely and
     # Bakirov 2003, "Extremal probabilities for Gaussian quadratic forms".
     square = float(np.mean([mcse(one) ** 2 for one in relative]))
-    bound, margin = _REACH * math.sqrt(square), _REACH * mcse(relative.mean(axis=0))
+    bound = _REACH * math.sqrt(square)
+    margin = _REACH * mcse(relative.mean(axis=0))
     nll = -float(np.mean(np.log(means) + top))
     centre = nll - square / 2  # The logarithm of a mean with an error is too small on average.
     return PredictiveError(bound, nll, (centre - margin, centre + margin))

@@ -22,7 +22,8 @@ from ensemble.storage.manifest import Manifest, damaged
 logger = logging.getLogger("ensemble")
 
 _FILE_NAME = re.compile("([0-9]{9,}).npz")
-_SCALARS, _POSITIONS = "scalars/", "positions/"
+_SCALARS = "scalars/"
+_POSITIONS = "positions/"
 _JOINED = ".joined"
 """What names of files end with that have the draws of more chains."""
 MAX_BYTES = 1 << 28
@@ -122,7 +123,8 @@ class Draws:
             if len(chunk["numbers"]):
                 leaves = flatten_dict(others.positions(chunk["numbers"])[0], sep="/")
                 theirs |= {_POSITIONS + name: leaf for name, leaf in leaves.items()}
-            arrays, path = self._manifest.read_npz(self._path(chunk)), self._path(chunk)
+            arrays = self._manifest.read_npz(self._path(chunk))
+            path = self._path(chunk)
             both = {name: np.concatenate([arrays[name], leaf]) for name, leaf in theirs.items()}
             write_file(path.with_name(path.name + _JOINED), _packed(arrays | both))
 
@@ -267,7 +269,9 @@ def _below(prefix: str, arrays: Arrays) -> Arrays:
     return {name.removeprefix(prefix): array for name, array in there.items()}
 
 
-LOG_DENSITY, LOG_PROB, VALUE = "log_density", "log_prob_", "value:"
+LOG_DENSITY = "log_density"
+LOG_PROB = "log_prob_"
+VALUE = "value:"
 """The scalars whose convergence counts: this one, and those whose names begin so."""
 
 NUM_TRACKED = 100

@@ -30,7 +30,8 @@ class Classes(Predictive):
             Members, votes and uncertainties are those without it.
     """
 
-    kind, can_scale = "classes", True
+    kind = "classes"
+    can_scale = True
     class_names: Sequence[str] = ()
     temperature: float = 1.0
 
@@ -173,7 +174,9 @@ class ClassLikelihood(Likelihood):
     """
 
     takes_logits = can_be_tempered = True
-    progress, predictions, passed_on = "accuracy", Classes, ("class_names",)
+    progress = "accuracy"
+    predictions = Classes
+    passed_on = ("class_names",)
 
     def __init__(self, class_names: Sequence[str], class_weights: Sequence[float] | None = None):
         self.class_names = tuple(class_names)

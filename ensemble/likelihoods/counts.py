@@ -22,7 +22,9 @@ _TAILS = (1e-4, 1 - 1e-4)
 class Counts(Numbers):
     """Predictions of counts: a mixture of distributions of one family."""
 
-    kind, can_scale, spacing = "counts", False, 1.0
+    kind = "counts"
+    can_scale = False
+    spacing = 1.0
     family: Any = families.Poisson
 
     def _roots(self, levels: np.ndarray) -> Array:
@@ -38,7 +40,8 @@ class Counts(Numbers):
         """The sum over counts k of (F(k) - 1[k >= y])^2 (Epstein 1969)."""
         y = np.asarray(y, np.float64)
         low, high = self.quantiles(_TAILS).T
-        found, is_wide = np.abs(y - np.clip(y, low, high + 1)), high - low > _MOST_SUMMED
+        found = np.abs(y - np.clip(y, low, high + 1))
+        is_wide = high - low > _MOST_SUMMED
         if is_wide.any():
             found[is_wide] = Numbers.crps(self.rows(is_wide), y[is_wide])
         for k in range(int((high - low)[~is_wide].max(initial=-1)) + 1):
@@ -78,7 +81,9 @@ class CountLikelihood(NumberLikelihood):
 class Poisson(CountLikelihood):
     """One output, of which the rate follows: the variance is the mean."""
 
-    name, num_outputs, family = "poisson", 1, families.Poisson
+    name = "poisson"
+    num_outputs = 1
+    family = families.Poisson
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
         return {"rate": self.rate(outputs)}
@@ -90,7 +95,9 @@ class NegativeBinomial(CountLikelihood):
     Where they are 0, mean and variance are those of the training targets.
     """
 
-    name, num_outputs, family = "negative_binomial", 2, families.NegativeBinomial
+    name = "negative_binomial"
+    num_outputs = 2
+    family = families.NegativeBinomial
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
         beyond = max(self.scale**2 - self.shift, 0.1 * self.shift)

@@ -96,13 +96,17 @@ class StudentT(Family):
     df: Array
 
     def log_density(self, y: Array) -> Array:
-        z, df, log, gammaln = self._z(y), self.df, self.xp.log, self.special.gammaln
+        z = self._z(y)
+        df = self.df
+        log = self.xp.log
+        gammaln = self.special.gammaln
         constant = gammaln((df + 1) / 2) - gammaln(df / 2) - log(self.scale)
         return constant - 0.5 * log(df * math.pi) - (df + 1) / 2 * self.xp.log1p(z * z / df)
 
     def cdf(self, y: Array) -> Array:
         """By the incomplete beta function, of an argument that is exact near z = 0."""
-        z, df = self._z(y), self.df
+        z = self._z(y)
+        df = self.df
         half = self.special.betainc(0.5 + 0 * df, df / 2, z * z / (df + z * z)) / 2
         return 0.5 + self.xp.sign(z) * half
 
@@ -140,7 +144,8 @@ class LogNormal(Normal):
 
     def moments(self) -> tuple[Array, Array]:
         """Within float32, however far a network has left the range of the targets."""
-        xp, square = self.xp, self.scale**2
+        xp = self.xp
+        square = self.scale**2
         mean = xp.exp(xp.minimum(self.loc + square / 2, math.log(LARGEST)))
         return mean, mean**2 * xp.expm1(xp.minimum(square, 18.0))
 
@@ -181,7 +186,8 @@ class Poisson(Family):
     rate: Array
 
     def log_density(self, y: Array) -> Array:
-        xp, least = self.xp, self.xp.maximum(y, 1)
+        xp = self.xp
+        least = self.xp.maximum(y, 1)
         of_some = -deviance(least, self.rate) - remainder(least)
         return xp.where(y > 0, of_some - 0.5 * xp.log(2 * math.pi * least), -self.rate)
 
@@ -206,7 +212,9 @@ class NegativeBinomial(Poisson):
     dispersion: Array
 
     def log_density(self, y: Array) -> Array:
-        xp, rate, size = self.xp, self.rate, 1 / self.dispersion
+        xp = self.xp
+        rate = self.rate
+        size = 1 / self.dispersion
         least = xp.maximum(y, 1)
         both = size + least
         of_some = (
@@ -221,11 +229,14 @@ class NegativeBinomial(Poisson):
 
     def _cdf(self, k: Array) -> Array:
         """CDF at whole numbers from 0 on; of JAX in float32 to 1e-2."""
-        rate, size, betainc = self.rate, 1 / self.dispersion, self.special.betainc
+        rate = self.rate
+        size = 1 / self.dispersion
+        betainc = self.special.betainc
         if self.xp is np:
             return betainc(size, k + 1, size / (size + rate))
         # Of a size beyond `_EXACT` the distribution is hardly different.
-        few, least = jnp.minimum(rate, _EXACT), jnp.minimum(size, _EXACT)
+        few = jnp.minimum(rate, _EXACT)
+        least = jnp.minimum(size, _EXACT)
         exact = 1 - betainc(k + 1, least, few / (least + few))
         # Of a large rate that is far from certain: the count is the rate, of a gamma distribution.
         of_rate = self.special.gammainc(jnp.minimum(size, _LARGE_SIZE), (k + 0.5) * (size / rate))
@@ -255,7 +266,8 @@ _NO_DISPERSION = 1e12  # The size of a negative binomial that is Poisson's distr
 def remainder(x: Array) -> Array:
     """log Gamma(x + 1) beyond Stirling's x log x - x + log(2 pi x) / 2; x is positive."""
     xp, special = namespace(x)
-    small, large = xp.minimum(x, _FROM_SERIES), xp.maximum(x, _FROM_SERIES)
+    small = xp.minimum(x, _FROM_SERIES)
+    large = xp.maximum(x, _FROM_SERIES)
     stirling = (small + 0.5) * xp.log(small) - small + 0.5 * LOG_TWO_PI
     inverse = 1 / large**2
     series = (1 / 12 - inverse * (1 / 360 - inverse / 1260)) / large
@@ -270,7 +282,8 @@ def deviance(x: Array, mean: Array) -> Array:
 def _deviance_ratio(x: Array, mean: Array) -> Array:
     """The same, divided by (x - mean)^2: a series if they are near."""
     xp, _ = namespace(x, mean)
-    total, apart = x + mean, x - mean
+    total = x + mean
+    apart = x - mean
     v = apart / total
     is_near = xp.abs(v) < _NEAR
     near = xp.where(is_near, v, 0)
@@ -283,7 +296,9 @@ def _deviance_ratio(x: Array, mean: Array) -> Array:
 
 def _normal_cdf(k: Array, rate: Array, size: Array) -> Array:
     """CDF at whole numbers k from 0 on by Peizer and Pratt; `size` is the inverse dispersion."""
-    total, share, other = size + k, rate / (size + rate), size / (size + rate)
+    total = size + k
+    share = rate / (size + rate)
+    other = size / (size + rate)
     distance = k + 2 / 3 - rate - share * (k + 1 / 3 - rate)
     distance += 0.02 * (other / (k + 1) - share / size + (other - 0.5) / (total + 1))
     ratio = _deviance_ratio(k + 0.5, rate + share * (k - rate))

@@ -27,7 +27,8 @@ LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Quantiles of `columns`."""
 _CUTS = np.array([5e-4, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1 - 5e-4])
 _PLATEAU, _FLOAT32_PLATEAU = 1e-9, 1e-6  # Up to rounding a CDF is flat between far modes.
-_EXACT, _FLOAT32_EXACT = 1e-12, 1e-7
+_EXACT = 1e-12
+_FLOAT32_EXACT = 1e-7
 _MAX_STEPS = 200
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
@@ -59,7 +60,8 @@ class Ranges(Predictive):
 
     def central(self, level: float) -> tuple[Array, Array]:
         """Ends [N] of the central interval of a level, such as 0.9."""
-        ends, known = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)], self._at_levels
+        ends = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)]
+        known = self._at_levels
         low, high = [known[q] for q in ends] if ends[0] in known else self.quantiles(ends).T
         return low, high
 
@@ -86,7 +88,8 @@ class Numbers(Ranges):
         family: of `families.py`, whose parameters `arrays` has.
     """
 
-    kind, can_scale = "numbers", True
+    kind = "numbers"
+    can_scale = True
     spacing: ClassVar[float] = 0.0
     """Distance of neighbouring values; 0: they are real numbers."""
     family: Any = families.Normal
@@ -124,7 +127,8 @@ class Numbers(Ranges):
     def uncertainty(self) -> Arrays:
         """Variance [N] of the mixture: mean of the variances, and variance of the means."""
         means, variances = self.law.moments()
-        noise, disagreement = self.average(variances), self.average((means - self.mean) ** 2)
+        noise = self.average(variances)
+        disagreement = self.average((means - self.mean) ** 2)
         return {"total": noise + disagreement, "aleatoric": noise, "epistemic": disagreement}
 
     @property
@@ -154,7 +158,8 @@ class Numbers(Ranges):
         """Solves CDF = level [Q, N] between bounds by Cantelli's inequality."""
         xp, _ = namespace(self.mean)
         odds = np.sqrt(levels / (1 - levels))[:, None]
-        low, high = self.mean - 1.01 * self.std / odds, self.mean + 1.01 * self.std * odds
+        low = self.mean - 1.01 * self.std / odds
+        high = self.mean + 1.01 * self.std * odds
         levels = xp.asarray(levels, low.dtype)
         if xp is jnp:
             return jax.vmap(self._solve)(levels, low, high)
@@ -176,7 +181,8 @@ class Numbers(Ranges):
         def step(state: Any) -> Any:
             number, low, high, at, _ = state
             value = self.cdf(at) - level
-            low, high = xp.where(value < 0, at, low), xp.where(value < 0, high, at)
+            low = xp.where(value < 0, at, low)
+            high = xp.where(value < 0, high, at)
             tried = (low + high) / 2
             if not self.spacing:
                 with np.errstate(all="ignore"):
@@ -217,8 +223,10 @@ class Numbers(Ranges):
         ends = self._roots(_CUTS)
         inside = np.clip(y, ends[0], ends[-1])
         cuts = np.sort(np.concatenate([ends, inside[None]]), axis=0)
-        middle, half = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts, axis=0) / 2
-        is_reached, found = middle > inside, np.abs(y - inside)
+        middle = (cuts[1:] + cuts[:-1]) / 2
+        half = np.diff(cuts, axis=0) / 2
+        is_reached = middle > inside
+        found = np.abs(y - inside)
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
             squares = (self.cdf(middle + node * half) - is_reached) ** 2
             found = found + weight * (half * squares).sum(axis=0)
@@ -238,7 +246,8 @@ class Numbers(Ranges):
         return self._with_answered(moments | {"quantiles": self.quantiles()})
 
 
-SMALLEST, LARGEST = 1e-15, families.LARGEST
+SMALLEST = 1e-15
+LARGEST = families.LARGEST
 """Limits of targets and of their spread: the squares of what is beyond would leave float32."""
 MIN_SCALE = 1e-3
 """Least scale of a distribution, in standard deviations of the training targets: without it a
@@ -262,7 +271,8 @@ class NumberLikelihood(Likelihood):
     """Further arguments, which are attributes and kept in a workdir."""
 
     def __init__(self, shift: float, scale: float):
-        self.shift, self.scale = shift, scale
+        self.shift = shift
+        self.scale = scale
 
     @classmethod
     def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
@@ -308,7 +318,8 @@ class LocationScale(NumberLikelihood):
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
         found = self.parameters(params, outputs.astype(jnp.float32))
-        loc, scale = self.shift + self.scale * found["loc"], self.scale * found["scale"]
+        loc = self.shift + self.scale * found["loc"]
+        scale = self.scale * found["scale"]
         return {**found, "loc": loc, "scale": scale}
 
     def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
@@ -322,7 +333,9 @@ class LocationScale(NumberLikelihood):
 class Gaussian(LocationScale):
     """Two outputs: the mean, and what `positive` makes the standard deviation."""
 
-    name, num_outputs, family = "gaussian", 2, families.Normal
+    name = "gaussian"
+    num_outputs = 2
+    family = families.Normal
 
     def expected_log_prob(self, params: Params, outputs: Array, taught: Numbers) -> Array:
         """Expected log density [B] of a target that a teacher predicts.
@@ -337,7 +350,8 @@ class Gaussian(LocationScale):
 class SharedGaussian(Gaussian):
     """One output, the mean; the standard deviation is a parameter that each member learns."""
 
-    name, num_outputs = "gaussian_homoscedastic", 1
+    name = "gaussian_homoscedastic"
+    num_outputs = 1
 
     def init(self, rng_key: Array) -> Arrays:
         """`raw_scale` [], 0: the standard deviation of the training targets."""
@@ -351,13 +365,17 @@ class SharedGaussian(Gaussian):
 class Laplace(LocationScale):
     """Two outputs: the median, and what `positive` makes the mean absolute deviation."""
 
-    name, num_outputs, family = "laplace", 2, families.LaplaceNoise
+    name = "laplace"
+    num_outputs = 2
+    family = families.LaplaceNoise
 
 
 class StudentT(LocationScale):
     """Two outputs, location and scale; the degrees of freedom are a parameter of each member."""
 
-    name, num_outputs, family = "student_t", 2, families.StudentT
+    name = "student_t"
+    num_outputs = 2
+    family = families.StudentT
 
     def init(self, rng_key: Array) -> Arrays:
         """`raw_df` [], 0: some seven degrees of freedom."""
@@ -377,7 +395,9 @@ class LogNormal(LocationScale):
     target itself.
     """
 
-    name, num_outputs, family = "log_normal", 2, families.LogNormal
+    name = "log_normal"
+    num_outputs = 2
+    family = families.LogNormal
 
     def parameters(self, params: Params, outputs: Array) -> Arrays:
         # A mean grows with exp of half the square of this deviation.
@@ -414,11 +434,14 @@ class MixtureOfGaussians(NumberLikelihood):
         components: K.
     """
 
-    name, family, settings = "mixture_of_gaussians", families.NormalMixture, ("components",)
+    name = "mixture_of_gaussians"
+    family = families.NormalMixture
+    settings = ("components",)
 
     def __init__(self, *standardisation: float, components: int):
         super().__init__(*standardisation)
-        self.components, self.num_outputs = components, 3 * components
+        self.components = components
+        self.num_outputs = 3 * components
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
         logits, locs, raw_scales = jnp.split(outputs.astype(jnp.float32), 3, axis=-1)
@@ -449,7 +472,8 @@ def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
         InputError: they are all alike, or too large, small or near each other.
     """
     values = np.asarray(targets, np.float64)
-    spread, largest = float(values.std()), float(np.abs(values).max())
+    spread = float(values.std())
+    largest = float(np.abs(values).max())
     if not max(SMALLEST, _MIN_SPREAD * largest) < spread <= largest < LARGEST:
         raise InputError(
             f"The training targets have the standard deviation {spread:g} and values up to "

@@ -15,7 +15,9 @@ from ensemble.likelihoods.predictive import Predictive
 
 Columns = Mapping[str, Sequence[Any]]
 """Texts, numbers or truth values [N] by the titles of columns."""
-_ROWS, _MOST_CLASSES, _LONGEST = 10, 4, 80
+_ROWS = 10
+_MOST_CLASSES = 4
+_LONGEST = 80
 _LEVELS = ("quantile_0.05", "quantile_0.95")
 
 
@@ -56,5 +58,6 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, (float, np.floating)):
         return f"{value:.4g}"
-    text, half = shown(str(value)), _LONGEST // 2
+    text = shown(str(value))
+    half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"

@@ -94,7 +94,8 @@ class Quantiles(Ranges):
 def pinballs(quantiles: Array, levels: Sequence[float] | np.ndarray, y: Array) -> Array:
     """Pinball loss [..., Q] of quantiles [..., Q], in the target's unit."""
     xp, _ = namespace(quantiles)
-    missed, shares = y[..., None] - quantiles, xp.asarray(levels, quantiles.dtype)
+    missed = y[..., None] - quantiles
+    shares = xp.asarray(levels, quantiles.dtype)
     return xp.maximum(shares * missed, (shares - 1) * missed)
 
 
@@ -115,8 +116,12 @@ class QuantileRegression(NumberLikelihood):
         levels: [Q], ascending, one of them 0.5; or the same as text.
     """
 
-    name, has_density, settings = "quantiles", False, ("levels",)
-    loss, progress, predictions = "pinball", "absolute_error", Quantiles
+    name = "quantiles"
+    has_density = False
+    settings = ("levels",)
+    loss = "pinball"
+    progress = "absolute_error"
+    predictions = Quantiles
     passed_on = ("levels", "unit")
 
     def __init__(self, *standardisation: float, levels: str | Sequence[float]):
@@ -125,11 +130,14 @@ class QuantileRegression(NumberLikelihood):
         self.num_outputs = len(self.levels)
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
-        outputs, middle = outputs.astype(jnp.float32), self.levels.index(0.5)
+        outputs = outputs.astype(jnp.float32)
+        middle = self.levels.index(0.5)
         starts = np.log(np.expm1(np.diff(scipy.special.ndtri(self.levels))))
         gaps = jax.nn.softplus(jnp.delete(outputs, middle, axis=-1) + jnp.float32(starts))
-        below, above = gaps[..., :middle][..., ::-1], gaps[..., middle:]
-        down, up = -jnp.cumsum(below, axis=-1)[..., ::-1], jnp.cumsum(above, axis=-1)
+        below = gaps[..., :middle][..., ::-1]
+        above = gaps[..., middle:]
+        down = -jnp.cumsum(below, axis=-1)[..., ::-1]
+        up = jnp.cumsum(above, axis=-1)
         median = outputs[..., middle : middle + 1]
         z = jnp.concatenate([median + down, median, median + up], axis=-1)
         return {"quantile": self.shift + self.scale * z}

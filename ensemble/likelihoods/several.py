@@ -113,10 +113,12 @@ class SeveralTargets(Likelihood):
         likelihoods: of the targets.
     """
 
-    predictions, passed_on = Several, ("likelihoods",)
+    predictions = Several
+    passed_on = ("likelihoods",)
 
     def __init__(self, likelihoods: Sequence[Any]):
-        self.likelihoods, first = tuple(likelihoods), likelihoods[0]
+        self.likelihoods = tuple(likelihoods)
+        first = likelihoods[0]
         self.num_targets = len(likelihoods)
         self.num_outputs = self.num_targets * first.num_outputs
         for name in ("name", "has_density", "can_be_tempered", "loss", "progress"):

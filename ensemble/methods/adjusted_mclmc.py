@@ -48,7 +48,8 @@ def make(settings: Settings, logdensity_fn: Callable[[Any], jax.Array], *_: Any)
         # Far from the density nothing would be accepted: at -1e9 nats, float32 rounds by 64.
         key_momentum, key_steps = jax.random.split(jax.random.fold_in(rng_key, TUNING))
         moving = _with_direction(key_momentum, state)
-        begin, kernel = untuned(position, settings.step_size), mclmc.build_kernel()
+        begin = untuned(position, settings.step_size)
+        kernel = mclmc.build_kernel()
         found = descend(key_steps, moving, begin, kernel, logdensity_fn, jnp.int32(DESCENT_STEPS))
         return HMCState(found.position, found.logdensity, found.logdensity_grad)
 

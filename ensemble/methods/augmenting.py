@@ -34,7 +34,9 @@ def augmentation(
         InputError: What is to be moved is no image, or moves out of sight; or a user's augmentation
             fails, or returns something else.
     """
-    shape, shift, flip = dataset.input_shape, config.augment.shift, config.augment.horizontal_flip
+    shape = dataset.input_shape
+    shift = config.augment.shift
+    flip = config.augment.horizontal_flip
     name = config.augment.function
     if (shift or flip) and not dataset.has_pictures:
         raise InputError(
@@ -66,7 +68,8 @@ def _own(name: str, rng_key: jax.Array, example: jax.Array) -> jax.Array:
     """What a user's augmentation makes of one example."""
     inputs = example[None]
     made = AUGMENTATIONS.call(name, rng_key, inputs)
-    wanted, found = (f"{inputs.dtype}{list(inputs.shape)}", f"a {type(made).__name__}")
+    wanted = f"{inputs.dtype}{list(inputs.shape)}"
+    found = f"a {type(made).__name__}"
     if isinstance(made, jax.Array | np.ndarray):
         found = f"{made.dtype}{list(made.shape)}"
     if found not in (wanted, f"float32{list(inputs.shape)}"):

@@ -39,7 +39,10 @@ from ensemble.runtime.method import Method
 from ensemble.task import Aux
 from ensemble.tasks.supervised import Supervised
 
-OWN, SHARED, ROWS, COLUMNS = "own", "shared", "rows", "columns"
+OWN = "own"
+SHARED = "shared"
+ROWS = "rows"
+COLUMNS = "columns"
 ALL = "all"
 """The adapters of estimators that share nothing."""
 _AXES = {ROWS: -2, COLUMNS: -1}

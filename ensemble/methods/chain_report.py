@@ -59,7 +59,8 @@ class PosteriorReport(KeptReport):
         tracked_rows: Numbers of its examples whose log-probability is recorded; None: no split.
     """
 
-    noun, set_noun = "chain", "draw"
+    noun = "chain"
+    set_noun = "draw"
     series: Mapping[str, tuple[str, Callable[..., Any]]] = {}
     """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
 
@@ -208,7 +209,8 @@ class ChainReport(PosteriorReport):
 
         A lucky R-hat of few draws does not count: bulk ESS must be at least 100 anyway.
         """
-        goal, r_hat = self.config.stop_when, scalars.get("posterior/rhat_max", np.inf)
+        goal = self.config.stop_when
+        r_hat = scalars.get("posterior/rhat_max", np.inf)
         is_enough = scalars.get("posterior/ess_bulk_min", 0) > max(goal.ess, MIN_ESS)
         return is_enough and (r_hat < goal.r_hat if goal.r_hat else goal.ess > 0)
 
@@ -227,7 +229,8 @@ class ChainReport(PosteriorReport):
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """Returns the posterior, of a model by its own results, and the ladder of tempering."""
-        task, sections = self.task, {}
+        task = self.task
+        sections = {}
         if self.config.method == "parallel_tempering":
             ladder = resolve("ensemble.methods.parallel_tempering:section")
             sections = ladder(fetch(run.loop.members.state.adaptation))
@@ -241,7 +244,8 @@ class ChainReport(PosteriorReport):
         if not processes.is_main():
             return {}
         self._results = task.results(run.draws, self.first, run.live)
-        number, rate = self._num_gradients(run.draws), self.passes_per_second(timing)
+        number = self._num_gradients(run.draws)
+        rate = self.passes_per_second(timing)
         return sections | self._results.sections(self.config, number, rate)
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:

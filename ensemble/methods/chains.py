@@ -58,7 +58,8 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
     Raises:
         InputError: The task has no posterior, or does not fit the memory.
     """
-    sampler, number = config.sampler, pytrees.size(task.params_shapes())
+    sampler = config.sampler
+    number = pytrees.size(task.params_shapes())
     settings = Settings(
         method=config.method,
         mass="identity" if sampler.mass_matrix == "kronecker" else sampler.mass_matrix,
@@ -152,15 +153,21 @@ class _Chains:
     """
 
     def __init__(self, report: ChainReport, devices: Devices, settings: Settings):
-        self.report, self.devices, self.settings = report, devices, settings
-        self.config, self.task, self.density = report.config, report.task, report.density
-        self.layout, thinning = self.density.layout, self.config.sampler.thinning
+        self.report = report
+        self.devices = devices
+        self.settings = settings
+        self.config = report.config
+        self.task = report.task
+        self.density = report.density
+        self.layout = self.density.layout
+        thinning = self.config.sampler.thinning
         self.shapes = self.layout.padded_shapes(self.task.params_shapes())
         self.keep = every(thinning, report.first + thinning)
         self.window_ends = window_ends(settings.mass, settings.num_warmup)
         self.make_metric = None
         if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
-            mask, is_identity = self.layout.mask(self.shapes), settings.mass == "identity"
+            mask = self.layout.mask(self.shapes)
+            is_identity = settings.mass == "identity"
             self.make_metric = lambda mass: leafwise_metric(mask, None if is_identity else mass)
 
     def algorithm(self, steps: int) -> Algorithm:
@@ -201,7 +208,8 @@ class _Chains:
 
     def _start(self) -> Start:
         """Finds where chains start, and the coordinates in which they move."""
-        numbers, key = jnp.arange(self.config.num_chains), jax.random.key(self.config.seed)
+        numbers = jnp.arange(self.config.num_chains)
+        key = jax.random.key(self.config.seed)
         keys = jax.vmap(jax.random.split)(pytrees.keys_of(key, numbers))[:, 0]
         with mapped_over_networks():
             found = starting_points(self.config, self.task, self.density, keys)
@@ -214,7 +222,8 @@ class _Chains:
         def in_z(of_params: Any) -> Any:
             return lambda position: of_params(to_params(shared, position))
 
-        density, reference = self.density, None
+        density = self.density
+        reference = None
         if "parallel_tempering" in self.config and density.bind_reference is not None:
             reference = in_z(density.bind_reference(data, _REFERENCE_SD))
         return make_sampler(self.settings, in_z(density.bind(data)), self.make_metric, reference)
@@ -265,7 +274,8 @@ class _Chains:
         def observe(info: Any, params: Any) -> tuple[Any, Any]:
             return self._observed(info, params, None), pytrees.at(params, None)
 
-        density, keep = self.density.bind(data), self.keep
+        density = self.density.bind(data)
+        keep = self.keep
         return FreeDraws(self.settings, density, observe, keep.before)
 
     def _observed(self, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:
@@ -278,7 +288,8 @@ class _Chains:
             assert self.density.predict is not None
             assert self.report.tracked_rows is not None
             predicted = pytrees.at(self.density.predict(params, tracked.inputs), None)
-            likelihood, rows = self.task.likelihood, self.report.tracked_rows
+            likelihood = self.task.likelihood
+            rows = self.report.tracked_rows
             found = draw_scalars(likelihood, rows, predicted, tracked.targets, tracked.mask)
             scalars |= pytrees.at(found, 0)
         return scalars
@@ -305,7 +316,8 @@ class _Chains:
 
     def _check_memory(self, steps: int) -> None:
         """Refuses chains, and the records of so many of their steps, that memory cannot hold."""
-        config, number = self.config, pytrees.size(self.shapes)
+        config = self.config
+        number = pytrees.size(self.shapes)
         copies = (
             2 * self.settings.num_replicas
             + (self.settings.mass == "dense") * number

@@ -99,7 +99,8 @@ def kronecker(
     # Rounding leaves values a little below zero.
     curvature = np.outer(np.maximum(input_values, 0), np.maximum(class_values, 0))
     scale = 1 / np.sqrt(curvature + 1)
-    directions, stretch = np.zeros((0, *scale.shape)), np.zeros(0)
+    directions = np.zeros((0, *scale.shape))
+    stretch = np.zeros(0)
     if num_stretched:
         hessian = _hessian_product(regression, split, location, temperature)
         directions, stretch = _least_curvature(hessian, sd, left, scale, right, num_stretched)
@@ -155,8 +156,10 @@ def _least_curvature(
 
     A few iterations find them well enough: whatever the directions are, the map is what it is.
     """
-    left, right = left.astype(np.float32), right.astype(np.float32)
-    shape, size = scale.shape, scale.size
+    left = left.astype(np.float32)
+    right = right.astype(np.float32)
+    shape = scale.shape
+    size = scale.size
 
     def in_z(vectors: np.ndarray) -> np.ndarray:
         vectors = scale[:, :, None] * vectors.reshape(*shape, -1)
@@ -207,7 +210,8 @@ def _curvature(
 ) -> tuple[np.ndarray, np.ndarray]:
     """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
-    moment, fisher = np.zeros((num_rows, num_rows)), np.zeros((num_outputs, num_outputs))
+    moment = np.zeros((num_rows, num_rows))
+    fisher = np.zeros((num_outputs, num_outputs))
     for inputs in map(np.float64, _blocks(regression, split)):
         probs = scipy.special.softmax(inputs @ params, axis=1)
         roots = np.sqrt(np.maximum(1 - np.sum(probs**2, axis=1), 0))

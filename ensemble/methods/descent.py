@@ -115,7 +115,9 @@ def descent(
         objective: What is maximised.
         how: How they descend.
     """
-    optimizer, likelihood, number = how.optimizer, task.likelihood, task.num_train_examples
+    optimizer = how.optimizer
+    likelihood = task.likelihood
+    number = task.num_train_examples
 
     def of_slice(member: Any, batch: Batch) -> Any:
         variables, key = member
@@ -137,7 +139,8 @@ def descent(
         return Descending(variables, how.seed(state, now.key) if how.seed else state)
 
     def step(now: Now, state: Descending, batch: Batch) -> tuple[Descending, Info]:
-        variables, params = state.variables, state.variables["params"]
+        variables = state.variables
+        params = state.variables["params"]
         key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DROPOUT), now.step)
         (grads, loss, weight, moved), predicted = spread((variables, key), batch)
         prior, of_prior = jax.value_and_grad(task.log_prior)(params)
@@ -161,7 +164,8 @@ def apart(predicted: Mapping[str, jax.Array], num_each: int) -> dict[str, jax.Ar
 
 def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str, jax.Array]]:
     """Returns an `Algorithm.together`: scores of the mean of all members that live."""
-    likelihood, num_each = task.likelihood, task.num_estimators
+    likelihood = task.likelihood
+    num_each = task.num_estimators
 
     def together(rows: Any, live: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         flat = pytrees.merged(jax.vmap(lambda one: apart(one, num_each))(rows))

@@ -50,7 +50,8 @@ class Folds(NamedTuple):
         return not self.are_periods or member % self.number == 0
 
     def _is_held_out(self, member: int) -> np.ndarray:
-        fold, after = member % self.number, (member + 1) % self.number
+        fold = member % self.number
+        after = (member + 1) % self.number
         return (self.of_rows == fold) | ((self.of_rows == after) & self.is_shared)
 
     def rows(self, fold: int) -> np.ndarray:
@@ -87,7 +88,8 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     Raises:
         InputError: there are too few rows, groups or times.
     """
-    num_rows, strata = source.sizes["train"], source.strata("train")
+    num_rows = source.sizes["train"]
+    strata = source.strata("train")
     if not number:
         number = 1 if num_rows >= MANY_ROWS else min(NUM_FOLDS, max(num_rows // 2, 2))
         if strata is not None:
@@ -119,7 +121,8 @@ def _at_random(source: Source, sizes: list[int], seed: int) -> Made:
     targets = source.targets("train")
     classes = targets if targets.dtype.kind in "iu" else _blocks(targets, len(sizes))
     parts = stratified_split(classes, sizes, seed)
-    codes, of_rows = np.arange(len(targets), dtype=np.uint64), np.empty(len(targets), np.int64)
+    codes = np.arange(len(targets), dtype=np.uint64)
+    of_rows = np.empty(len(targets), np.int64)
     if isinstance(source, Dataset):  # Inputs that are not in memory are not compared.
         inputs = source.splits["train"].inputs
         codes = copies.digest_examples(inputs, inputs.dtype)

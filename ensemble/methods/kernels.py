@@ -181,7 +181,8 @@ def windowed(
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
         rng_key, before, tuning = chain
-        step_size, inverse_mass = windows.step_size(tuning, t), tuning.mass.inverse_mass_matrix
+        step_size = windows.step_size(tuning, t)
+        inverse_mass = tuning.mass.inverse_mass_matrix
         key_draw = jax.random.fold_in(rng_key, t)
         state, draw = transition(key_draw, before, step_size, inverse_mass, t)
         position, _, grad = state

@@ -83,7 +83,8 @@ def langevin(
         )
 
     def update(grads: Any, state: LangevinState, params: Any = None) -> tuple[Any, LangevinState]:
-        count, squares = state.num_steps, state.squares
+        count = state.num_steps
+        squares = state.squares
         if num_adapting:
             share = jnp.where(count < num_adapting, 1 - _MEMORY, 0.0)
             squares = jax.tree.map(lambda v, g: v + share * (g**2 - v), squares, grads)

@@ -43,7 +43,8 @@ class Diagonal:
         adds: Whether what examples add does not depend on the examples before.
     """
 
-    num_passes, adds = 1, True
+    num_passes = 1
+    adds = True
 
     def nothing(self, params: Any) -> Curvature:
         """The curvature of no example."""
@@ -225,8 +226,10 @@ class LastLayer(Diagonal):
 
     def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
         """Sums of products of features, times the information."""
-        features, information = rows["features"], rows["information"]
-        size, (num_features, num_outputs) = len(features), curvature["layer"].shape[:2]
+        features = rows["features"]
+        information = rows["information"]
+        size = len(features)
+        num_features, num_outputs = curvature["layer"].shape[:2]
         weighted = (features[:, :, None, None] * information[:, None]).reshape(size, -1)
         found = (features.T @ weighted).reshape(num_features, num_features, *(num_outputs,) * 2)
         return {"layer": found.transpose(1, 2, 0, 3)}
@@ -267,7 +270,8 @@ class LastLayerKronecker(Kronecker):
 
     def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
         """Sums over examples."""
-        features, information = rows["features"], rows["information"]
+        features = rows["features"]
+        information = rows["information"]
         traces = jnp.trace(information, axis1=1, axis2=2)
         left = (features * traces[:, None]).T @ features
         return {"left": {"layer": left}, "right": {"layer": jnp.sum(information, axis=0)}}

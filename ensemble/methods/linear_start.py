@@ -53,7 +53,8 @@ class LinearStart(NamedTuple):
 
 def why_not(task: Supervised) -> str:
     """Why members cannot start from a linear model; empty where they can."""
-    shape, name = task.dataset.input_shape, task.likelihood.name
+    shape = task.dataset.input_shape
+    name = task.likelihood.name
     if len(shape) != 1:
         return "inputs are no features"
     if shape[0] > MOST_FEATURES:
@@ -73,7 +74,8 @@ def fit(task: Supervised, folds: Folds, weights: np.ndarray | None) -> LinearSta
         folds: Folds of the training rows.
         weights: [N], how much rows count in what is predicted; None: all the same.
     """
-    examples, likelihood = task.dataset.read("train", slice(None)), task.likelihood
+    examples = task.dataset.read("train", slice(None))
+    likelihood = task.likelihood
     inputs = np.asarray(jax.jit(task.prepare)(examples.inputs), np.float64)
     weights = np.ones(len(inputs)) if weights is None else weights / weights.mean(dtype=np.float64)
     if likelihood.name in _OF_CLASSES:
@@ -100,13 +102,17 @@ def _best(
         folds: Folds of the rows.
         patience: Worse candidates in line, after which no more are made.
     """
-    decide, lowest, waited = folds.deciding, math.inf, 0
+    decide = folds.deciding
+    lowest = math.inf
+    waited = 0
     found: Any = None
     for one in candidates:
         loss = np.average(one[1][decide], weights=weights[decide])
         waited += 1
         if found is None or loss < lowest:
-            lowest, found, waited = loss, one, 0
+            lowest = loss
+            found = one
+            waited = 0
         if waited == patience:
             break
     return found
@@ -149,7 +155,8 @@ def _fit_number(
 
     def candidates() -> Iterator[tuple[Any, np.ndarray]]:
         for models in zip(*paths, strict=True):
-            losses, location = np.full(len(y), np.nan), _outputs(models, inputs, folds)[held]
+            losses = np.full(len(y), np.nan)
+            location = _outputs(models, inputs, folds)[held]
             raw, losses[held] = _scaled(family, location, targets[held], weights[held])
             yield (models, raw), losses
 
@@ -164,7 +171,8 @@ def _ridge_path(
 ) -> list[tuple[np.ndarray, float]]:
     """Coefficients and constant of each penalty."""
     shares = weights / weights.sum()
-    centre, mean = shares @ inputs, float(shares @ y)
+    centre = shares @ inputs
+    mean = float(shares @ y)
     centred = inputs - centre
     values, vectors = np.linalg.eigh((centred * shares[:, None]).T @ centred)
     slope = vectors.T @ (centred.T @ (shares * (y - mean)))
@@ -181,7 +189,8 @@ def _scaled(
 ) -> tuple[float, np.ndarray]:
     """The raw scale output that suits locations [n] best, and the losses [n] with it."""
     shares = weights / weights.sum()
-    location, targets = location.astype(np.float32), targets.astype(np.float32)
+    location = location.astype(np.float32)
+    targets = targets.astype(np.float32)
 
     def losses(raw: float) -> np.ndarray:
         return np.asarray(_losses(family, np.float32(raw), location, targets), np.float64)
@@ -259,12 +268,14 @@ def _as_linear(
 
     A class that it has not seen is as likely everywhere as half a row, beside the others' mean.
     """
-    coefficients, intercepts = fit.coef_, fit.intercept_
+    coefficients = fit.coef_
+    intercepts = fit.intercept_
     if len(coefficients) == 1:  # Of two classes.
         coefficients = np.concatenate([-coefficients, coefficients]) / 2
         intercepts = np.concatenate([-intercepts, intercepts]) / 2
     intercepts = intercepts - logsumexp(coefficients @ centre + intercepts)  # Of sum 1 there.
-    kernel, bias = np.zeros((coefficients.shape[1], num_classes)), constant.copy()
+    kernel = np.zeros((coefficients.shape[1], num_classes))
+    bias = constant.copy()
     kernel[:, fit.classes_] = coefficients.T
     bias[fit.classes_] = intercepts
     return kernel, bias

@@ -63,7 +63,8 @@ def keep(mass: LowRankMass, place: jax.Array, position: Any, grad: Any) -> LowRa
         position: of the draw, a tree.
         grad: of the log density there.
     """
-    draw, grad = ravel_pytree(position)[0], ravel_pytree(grad)[0]
+    draw = ravel_pytree(position)[0]
+    grad = ravel_pytree(grad)[0]
     # A write to where nothing is, which costs less than a choice between two whole arrays.
     return mass._replace(
         draws=mass.draws.at[place].set(draw, mode="drop"),
@@ -113,7 +114,8 @@ def fit(
     with np.errstate(divide="ignore", invalid="ignore"):
         sigma = ((x**2).sum(axis=0) / (g**2).sum(axis=0)) ** 0.25
     sigma = np.where(np.isfinite(sigma) & (sigma > 0), sigma, before.sigma)
-    x, g = x / sigma, g * sigma
+    x = x / sigma
+    g = g * sigma
     rank = before.lam.size
     # The matrix is computed where draws, or their gradients, vary most.
     basis = np.linalg.qr(np.concatenate([_main_directions(one, rank) for one in (x, g)]).T)[0]
@@ -123,7 +125,8 @@ def fit(
     common = _scale_outside(x, g, basis) if len(sigma) > basis.shape[1] else np.median(values)
     values /= common
     chosen = np.sort(np.argsort(-np.abs(np.log(values)))[:rank])
-    values, vectors = values[chosen], basis @ vectors[:, chosen]
+    values = values[chosen]
+    vectors = basis @ vectors[:, chosen]
     is_far = (values < 1 / _CUTOFF) | (values > _CUTOFF)
     found = sigma * common**0.5, vectors, np.where(is_far, values, 1)
     return LowRankInverseMassMatrix(*map(np.float32, found))
@@ -156,7 +159,8 @@ def _squares(rows: np.ndarray) -> np.ndarray:
 def _geometric_mean(of_draws: np.ndarray, of_grads: np.ndarray) -> np.ndarray:
     """The positive definite G with G of_grads G = of_draws."""
     values, vectors = _spectrum(of_grads)
-    root, inverse = vectors * values**0.5, vectors / values**0.5
+    root = vectors * values**0.5
+    inverse = vectors / values**0.5
     values, vectors = _spectrum(root.T @ of_draws @ root)
     half = inverse @ vectors * values**0.25
     return half @ half.T

@@ -175,7 +175,8 @@ def tune(
         start: Result of `untuned`.
         logdensity_fn: Function from a vector to nats.
     """
-    num_steps, is_diagonal = settings.num_warmup, settings.mass == "diagonal"
+    num_steps = settings.num_warmup
+    is_diagonal = settings.mass == "diagonal"
     # A third each; with a mass, whose step size is sought again, .3 each and .1 for that.
     share = 3 * num_steps // 10 if is_diagonal else num_steps // 3
     order = np.random.default_rng(0).permutation(state.position.size)

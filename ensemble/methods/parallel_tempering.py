@@ -89,7 +89,8 @@ def make(
     Every temperature has a warm-up of its own.
     """
     reference = reference or standard_normal
-    number, windows = settings.num_replicas, make_windows(settings)
+    number = settings.num_replicas
+    windows = make_windows(settings)
 
     def value_and_grad(position: Any, beta: jax.Array) -> Any:
         # Derived of the mixed value, a gradient would be NaN where the target's is, at beta = 0
@@ -116,7 +117,8 @@ def make(
         return _place(after.position, target, reference), tuning, drawn
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
-        at, pairs = _place(position, target, reference), jnp.zeros(number - 1)
+        at = _place(position, target, reference)
+        pairs = jnp.zeros(number - 1)
         # All replicas are at one place; those near the reference leave it at once.
         at, tuning = jax.tree.map(
             lambda leaf: jnp.repeat(leaf[None], number, axis=0), (at, windows.init(position))
@@ -134,7 +136,8 @@ def make(
         return Chain(rng_key, _last(replicas), replicas)
 
     def step(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
-        rng_key, replicas = jax.random.fold_in(chain.rng_key, t), chain.adaptation
+        rng_key = jax.random.fold_in(chain.rng_key, t)
+        replicas = chain.adaptation
         keys = pytrees.keys_of(rng_key, jnp.arange(number))
         # One after another: within the vmap over chains, JAX cannot map a likelihood over shards
         # once more.
@@ -205,7 +208,8 @@ def swapped(rng_key: jax.Array, replicas: Replicas, t: jax.Array) -> Replicas:
 
 def adapted(replicas: Replicas, t: jax.Array, num_warmup: int) -> Replicas:
     """Spreads the temperatures anew where draw t ends a round; after the warm-up, counts."""
-    ends, length = [FIRST_ROUND - 1], FIRST_ROUND
+    ends = [FIRST_ROUND - 1]
+    length = FIRST_ROUND
     while ends[-1] < num_warmup // 2:
         length *= 2
         ends.append(ends[-1] + length)

@@ -33,8 +33,10 @@ from ensemble.runtime.method import Method, Report
 from ensemble.runtime.rows import Period
 from ensemble.task import Learned
 
-_KINETIC, _RATE = "kinetic", "step_size"
-HOT, COLD = 1.1, 0.9
+_KINETIC = "kinetic"
+_RATE = "step_size"
+HOT = 1.1
+COLD = 0.9
 """Temperatures of the draws beyond which a note says so."""
 _WARM = 1.05
 """What a note then aims at: the excess over 1 goes with the learning rate."""
@@ -61,7 +63,9 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         InputError: The task has no posterior, or does not fit the memory.
     """
     check_posterior(task)
-    own, times, number = training.with_own_keys(config), timetable(config), task.num_train_examples
+    own = training.with_own_keys(config)
+    times = timetable(config)
+    number = task.num_train_examples
     how = descent_of_chains(config, number)
     epochs = training.Epochs.of(config, number)
     report = LangevinReport(config, task)
@@ -148,11 +152,9 @@ class LangevinReport(PosteriorReport):
 
     def __init__(self, config: Any, task: Learned):
         super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}", 0)
-        progress, number, decay = (
-            task.likelihood.progress,
-            task.num_train_examples,
-            share_kept(config),
-        )
+        progress = task.likelihood.progress
+        number = task.num_train_examples
+        decay = share_kept(config)
         self._decay = decay
         self.series = {
             "log_density": ("loss", lambda losses: -number * mean(losses)),
@@ -163,7 +165,8 @@ class LangevinReport(PosteriorReport):
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Returns means over steps, the temperature of the last draw, and the learning rate."""
         scalars = dict(period.scalars)
-        kinetic, rate = scalars.pop(_KINETIC), float(scalars[_RATE][-1, 0])
+        kinetic = scalars.pop(_KINETIC)
+        rate = float(scalars[_RATE][-1, 0])
         for step in run.algorithm.keep.steps(period.first, period.end)[-1:]:
             scalars[_KINETIC] = kinetic[step - period.first][None]
         found = super().scalars(run, period._replace(scalars=scalars))
@@ -176,8 +179,10 @@ class LangevinReport(PosteriorReport):
         found = {name: period.scalars[name][rows] for name in (LOG_DENSITY, _KINETIC, _RATE)}
         if self.split is None or self.tracked_rows is None or not steps:
             return found
-        targets, likelihood = self.task.dataset.targets(self.split), self.task.likelihood
-        mask, scores = np.ones(len(targets), bool), []
+        targets = self.task.dataset.targets(self.split)
+        likelihood = self.task.likelihood
+        mask = np.ones(len(targets), bool)
+        scores = []
         for i in range(len(steps)):
             predicted = dict(self.said(pytrees.at(period.kept, i), self.split))
             scores.append(draw_scalars(likelihood, self.tracked_rows, predicted, targets, mask))
@@ -199,8 +204,10 @@ class LangevinReport(PosteriorReport):
         `kinetic_temperature` is the mean temperature of momenta at the draws, and
         `draw_temperature` what the noise of the gradients makes of it for the draws.
         """
-        config, times = self.config, timetable(self.config)
-        counted, found = self.counted(run), self.diagnose(run)
+        config = self.config
+        times = timetable(self.config)
+        counted = self.counted(run)
+        found = self.diagnose(run)
         num_steps = times.num_steps * config.num_chains
         per_second = rate and rate * run.method.steps_per_epoch
         kinetic = float(counted[_KINETIC].mean())

@@ -43,7 +43,8 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     Raises:
         InputError: There are fewer steps than cycles.
     """
-    number, steps = config.snapshot_ensemble.num_cycles, training.num_steps(config, task)
+    number = config.snapshot_ensemble.num_cycles
+    steps = training.num_steps(config, task)
     if steps < number:
         raise InputError(
             f"config.snapshot_ensemble.num_cycles={number} cycles need as many steps, and this run "

@@ -59,7 +59,8 @@ def starting_points(
     Raises:
         InputError: `config.init_from` does not suit this run, or the mass the network.
     """
-    origin, regression = config.init_from, None
+    origin = config.init_from
+    regression = None
     whitens = config.sampler.mass_matrix == "kronecker"
     # What is refused is said before the long search.
     if not isinstance(task, Modelled):
@@ -81,7 +82,8 @@ def starting_points(
     elif origin == PRIOR:
         params = jax.vmap(task.sample_prior)(rng_keys)
     if whitens and regression is not None:
-        train, maximum = in_memory(regression.dataset, "train"), find_map(regression, density)
+        train = in_memory(regression.dataset, "train")
+        maximum = find_map(regression, density)
         coordinates = kronecker(regression, train, maximum, config.posterior_temperature)
     if params is None:
         draw = functools.partial(pytrees.standard_normal, shapes=task.params_shapes())
@@ -97,7 +99,8 @@ def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modell
     Raises:
         InputError: They are of another network or model, or too few, or impossible here.
     """
-    where, shapes = f"config.init_from={config.init_from!r}", task.params_shapes()
+    where = f"config.init_from={config.init_from!r}"
+    shapes = task.params_shapes()
     if isinstance(task, Modelled):
         work = Workdir(config.init_from)
         if work.read_config() is None:
@@ -137,7 +140,8 @@ def find_map(task: Learned, density: LogDensity) -> Any:
     Raises:
         InputError: The log density is not finite at the start.
     """
-    coordinates, regression = None, as_regression(task)
+    coordinates = None
+    regression = as_regression(task)
     if regression:
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), task.params_shapes())
         # There the Kronecker form is exact: nothing is left to stretch.

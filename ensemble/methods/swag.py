@@ -88,7 +88,8 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     Raises:
         InputError: There are too few steps to collect iterates.
     """
-    swag, steps = config.swag, training.num_steps(config, task)
+    swag = config.swag
+    steps = training.num_steps(config, task)
     start = steps - round(_SHARE * steps)
     if steps - start < swag.num_iterates:
         raise InputError(
@@ -121,7 +122,8 @@ class _Batches:
     per_member = False
 
     def __init__(self, batches: Any, count: int):
-        self._batches, self._count = batches, count
+        self._batches = batches
+        self._count = count
 
     @property
     def fixed(self) -> Any:
@@ -147,7 +149,9 @@ def draws_of_iterates(
         devices: Their placement.
         numbers: Their numbers.
     """
-    stops, number, num_draws = np.array(ends), len(ends), config.num_draws
+    stops = np.array(ends)
+    number = len(ends)
+    num_draws = config.num_draws
 
     def init(now: Now, batch: Any) -> SWAGState:
         moving = descent.init(now, batch)
@@ -162,7 +166,8 @@ def draws_of_iterates(
 
     def step(now: Now, state: SWAGState, batch: Any) -> Any:
         moving, info = descent.step(now, state.moving, batch)
-        due, place = jnp.any(now.step + 1 == stops), jnp.sum(now.step + 1 > stops)
+        due = jnp.any(now.step + 1 == stops)
+        place = jnp.sum(now.step + 1 > stops)
 
         def collected(leaf: jax.Array, old: Moments) -> Moments:
             off = leaf - old.mean
@@ -171,7 +176,8 @@ def draws_of_iterates(
             rows = old.deviations.at[place].set(deviation.astype(_DEVIATIONS))
             return Moments(mean, old.squares + off * deviation, rows)
 
-        params, moments = moving.variables["params"], state.moments
+        params = moving.variables["params"]
+        moments = state.moments
         collect = functools.partial(jax.tree.map, collected, params)
         moments = jax.lax.cond(due, collect, lambda old: old, moments)
         return SWAGState(moving, moments, state.collections), info

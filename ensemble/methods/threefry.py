@@ -23,7 +23,8 @@ def threefry(key: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.A
         Two words of random bits for each counter.
     """
     keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
-    first, second = first + keys[0], second + keys[1]
+    first = first + keys[0]
+    second = second + keys[1]
     for i in range(5):
         for distance in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
             first = first + second

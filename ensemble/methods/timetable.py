@@ -40,7 +40,8 @@ class Timetable(NamedTuple):
 
     def draws_before(self, step: Any) -> Any:
         """Draws that a chain has taken when it has taken so many steps, traced or not."""
-        cycle, within = step // self.cycle_steps, step % self.cycle_steps
+        cycle = step // self.cycle_steps
+        within = step % self.cycle_steps
         passed = (within - self.num_burn_in) * (within > self.num_burn_in)
         return cycle * self.num_samples + passed // self.steps_per_draw
 
@@ -57,7 +58,9 @@ def learning_rate(config: ml_collections.FrozenConfigDict, step: Any) -> jax.Arr
     A polynomial schedule keeps to the learning rate over the time of the burn-in and falls from
     there on. A cyclical one falls by a cosine in every cycle and begins the next at the top.
     """
-    peak, times, kind = config.learning_rate, timetable(config), config.sgmcmc.schedule
+    peak = config.learning_rate
+    times = timetable(config)
+    kind = config.sgmcmc.schedule
     if kind == "polynomial":
         scale = max(times.num_burn_in, times.steps_per_draw)
         return jnp.float32(peak * (1 + step / scale) ** -DECAY)

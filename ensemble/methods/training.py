@@ -138,7 +138,9 @@ def create(
         num_kept: Sets of variables that a member keeps beside the one that moves.
         **more: Further fields of the method.
     """
-    given_config, config, learned = config, with_own_keys(config), learned or task
+    given_config = config
+    config = with_own_keys(config)
+    learned = learned or task
     steps = num_steps(config, task)
     how = descent_of(config, steps)
     check_descent(config, how, learned.params_shapes)
@@ -224,14 +226,16 @@ def place(
     Raises:
         InputError: They do not fit, however they are split.
     """
-    devices, is_split = processes.devices(config.num_devices), bool(config.split_members)
+    devices = processes.devices(config.num_devices)
+    is_split = bool(config.split_members)
     size = len(devices)
     if devices[0].platform == "cpu" and not is_split:
         return spread(config, task, number)
     variables = jax.eval_shape(task.init_variables, jax.random.key(0))
     state = variables, jax.eval_shape(optimizer.init, variables["params"]), variables["params"]
     member = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    room, taken = processes.from_main(lambda: device_bytes(devices) // 2), 0
+    room = processes.from_main(lambda: device_bytes(devices) // 2)
+    taken = 0
     for parts in (one for one in range(1 + is_split, size + 1) if size % one == 0):
         taken = -(-number // (size // parts)) * member // parts
         if taken > room:
@@ -252,7 +256,8 @@ def place(
 
 def fits_on_devices(task: Learned, devices: Devices) -> bool:
     """Returns whether accelerators have room for all training examples: a quarter of each."""
-    source, own = task.dataset, list(devices.mesh.devices.flat)
+    source = task.dataset
+    own = list(devices.mesh.devices.flat)
     if devices.platform == "cpu" or source.reads_ahead:
         return False
     row = math.prod(source.input_shape) * source.input_dtype.itemsize + 4
@@ -460,7 +465,8 @@ def blocks(
         size: B.
         weigh: As of `Batches`, of examples of each member; None: they are shared, and count alike.
     """
-    counts, per_member = np.array([len(one) for one in rows]), weigh is not None
+    counts = np.array([len(one) for one in rows])
+    per_member = weigh is not None
     number = -(-max(counts) // size) * size
     filled = np.stack([np.resize(one, number) for one in rows])
     inputs, targets = source.read(split, filled)
@@ -541,7 +547,8 @@ def check_members(
     """
     num_params = pytrees.size(task.params_shapes())
     num_predicted = sum(size for name, size in task.sizes.items() if name != "train")
-    size, num_outputs = config[key], task.likelihood.num_outputs
+    size = config[key]
+    num_outputs = task.likelihood.num_outputs
     # Parameters, momentum and what is kept, which a checkpoint fetches; predictions of each set.
     on_devices = 4 * (2 + num_kept) * num_params * size // processes.count()
     predicted = 4 * num_predicted * num_outputs * size * max(num_kept, 1) // processes.count()

@@ -23,7 +23,8 @@ from ensemble.methods import leafwise_metric, low_rank_mass
 from ensemble.methods.low_rank_mass import LowRankMass
 
 LOW_RANK = "low_rank"
-_IN_WINDOW, _ENDS_WINDOW = 2, 3
+_IN_WINDOW = 2
+_ENDS_WINDOW = 3
 """Stages of draws; 1 adapts the step size alone, 0 nothing."""
 
 
@@ -64,9 +65,12 @@ def make_windows(settings: Any, is_by_leaf: bool = False) -> Windows:
             computes the mass: `window_ends`. Under 20 draws are too few for a mass.
         is_by_leaf: Whether a diagonal mass is a tree, for `leafwise_metric`.
     """
-    mass, step_size, num_warmup = settings.mass, settings.step_size, settings.num_warmup
+    mass = settings.mass
+    step_size = settings.step_size
+    num_warmup = settings.num_warmup
     start_averaging, average, averaged = dual_averaging_adaptation(settings.target_accept)
-    stages, ends = np.append(_stages(mass, num_warmup), 0), window_ends(mass, num_warmup)
+    stages = np.append(_stages(mass, num_warmup), 0)
+    ends = window_ends(mass, num_warmup)
     start_mass, add, finish = _estimator(mass, is_by_leaf, max(ends.values(), default=0))
     places = np.full(num_warmup + 1, max(ends.values(), default=0))  # Others have no place.
     for end, length in ends.items():
@@ -106,7 +110,8 @@ def make_windows(settings: Any, is_by_leaf: bool = False) -> Windows:
             moments = jax.lax.optimization_barrier(new.mass)
             return _typed(Adaptation(step_size, finish(moments)))
 
-        t, kept = jnp.minimum(t, num_warmup), adaptation.mass
+        t = jnp.minimum(t, num_warmup)
+        kept = adaptation.mass
         if mass == LOW_RANK:  # Outside of conditions, which would copy all draws of the window.
             kept = low_rank_mass.keep(kept, jnp.asarray(places)[t], position, grad)
             adaptation = adaptation._replace(mass=())

@@ -18,7 +18,8 @@ from ensemble.errors import InputError
 
 LEVEL = 0.95
 """Confidence of bounds."""
-MAX_ERROR, COVERAGE = "max_error", "coverage"
+MAX_ERROR = "max_error"
+COVERAGE = "coverage"
 ACCEPT_ALL = 1.0
 """The threshold that every doubt lies below."""
 _STEPS = 50  # Coverages that are tested: 2%, 4%, ..., 100%.
@@ -142,7 +143,8 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
     """
     doubts = np.maximum(np.asarray(doubts, np.float64), _LEAST)
     order = np.argsort(doubts, kind="stable")
-    ranked, number = doubts[order], len(doubts)
+    ranked = doubts[order]
+    number = len(doubts)
     if rule.name == COVERAGE:
         # This share of new rows is accepted on average, at least, as conformal sets hold labels.
         count = math.ceil(rule.value * (number + 1) - 1e-9)
@@ -157,7 +159,8 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
     thresholds = np.append(ranked * (1 - _MARGIN), ACCEPT_ALL)[counts]
     accepted = np.searchsorted(ranked, thresholds)
     # Equal confidences leave fewer than were counted.
-    thresholds, accepted = thresholds[accepted >= needed], accepted[accepted >= needed]
+    thresholds = thresholds[accepted >= needed]
+    accepted = accepted[accepted >= needed]
     wrong = np.append(0, np.cumsum(np.asarray(errors, bool)[order]))[accepted]
     passed = special.bdtr(wrong, accepted, rule.value) <= 1 - LEVEL
     if not passed[:1].any():

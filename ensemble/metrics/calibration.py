@@ -12,9 +12,12 @@ from ensemble.metrics.interval import Estimate, interval
 
 RANGE = (0.05, 20.0)
 """Range of temperatures, and of factors of a scale."""
-MIN_ERRORS, MIN_ROWS = 5, 30
+MIN_ERRORS = 5
+MIN_ROWS = 30
 """Wrong (and right) predictions of classes, or rows of numbers, that determine a factor."""
-_NUM_TRIED, _FOLDS, _REPEATS = 25, 5, 4
+_NUM_TRIED = 25
+_FOLDS = 5
+_REPEATS = 4
 _LEVEL = 0.95
 
 
@@ -128,7 +131,8 @@ def fit_conformal(
     if rank > number:
         return None
     threshold = np.sort(_nonconformity(held, held_y, level))[rank - 1]
-    scores, reach = _nonconformity(p, y, level), np.broadcast_to(threshold, len(y))
+    scores = _nonconformity(p, y, level)
+    reach = np.broadcast_to(threshold, len(y))
     if p.kind == "classes":
         sets = -p.log_probs <= threshold
         if not allow_empty:
@@ -143,7 +147,8 @@ def fit_conformal(
     least, most = law.ppf([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]) / len(y)
     is_fuller = p.kind == "classes" and not allow_empty
     expected = float(least), 1.0 if is_fuller else float(most)
-    covered, size = float((scores <= reach).mean()), float(sizes.mean())
+    covered = float((scores <= reach).mean())
+    size = float(sizes.mean())
     return Conformal(level, float(threshold), covered, expected, size)
 
 

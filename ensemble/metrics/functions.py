@@ -36,7 +36,8 @@ def accuracy(p: Any, y: NDArray) -> Floats:
 
 def balanced_accuracy(p: Any, y: NDArray) -> Floats:
     """Mean recall of the classes that have rows, plus its influence function."""
-    hit, counts = accuracy(p, y), np.bincount(y)
+    hit = accuracy(p, y)
+    counts = np.bincount(y)
     recalls = np.bincount(y, hit) / np.maximum(counts, 1)
     present = counts > 0
     value = recalls[present].mean()
@@ -57,7 +58,8 @@ def overconfidence(p: Any, y: NDArray) -> Floats:
 
 def disagreement(p: Any, y: NDArray) -> Floats:
     """Share of member pairs that predict different classes (Fort et al. 2019, arXiv:1912.02757)."""
-    votes, number = p.votes, p.num_members
+    votes = p.votes
+    number = p.num_members
     alike = sum((votes == one).sum(axis=0) for one in votes) - number
     return 1 - alike / (number * (number - 1)) if number > 1 else np.zeros(len(p))
 
@@ -220,7 +222,9 @@ def ece_by_chance(p: Any, y: NDArray, draws: int = 400) -> tuple[float, float]:
     """
     places = _bin_of(p.confidence)
     order = np.argsort(places, kind="stable")
-    places, confidence, rng = places[order], p.confidence[order], np.random.default_rng(0)
+    places = places[order]
+    confidence = p.confidence[order]
+    rng = np.random.default_rng(0)
     single = confidence.astype(np.float32)
     drawn = (rng.random(len(y), np.float32) < single for _ in range(draws))
     chance = np.array([_error_of(places, confidence - hits) for hits in drawn])

@@ -90,10 +90,12 @@ def interval(
     """
     terms = np.asarray(terms, np.float64)
     value = float(np.mean(terms)) if len(terms) else math.nan
-    sums, sizes = terms, np.ones(len(terms))
+    sums = terms
+    sizes = np.ones(len(terms))
     if groups is not None:
         index = np.unique(np.asarray(groups), return_inverse=True)[1]
-        sums, sizes = np.bincount(index, terms), np.bincount(index).astype(np.float64)
+        sums = np.bincount(index, terms)
+        sizes = np.bincount(index).astype(np.float64)
     if not math.isfinite(value) or len(sums) < MIN_ROWS:
         return Estimate(value)
     has_pseudo_rows = bounds is not None and weight > 0
@@ -101,7 +103,8 @@ def interval(
         size = _design_effect(terms, value, sums, sizes)
         sums = np.append(sums, size * (value + weight * (np.asarray(bounds) - value)))
         sizes = np.append(sizes, [size, size])
-    number, total = len(sums), sizes.sum()
+    number = len(sums)
+    total = sizes.sum()
     middle = float(sums.sum() / total)
     residuals = sums - middle * sizes
     variance = float(np.mean(residuals**2))

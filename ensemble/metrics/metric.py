@@ -127,7 +127,8 @@ def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
         held, width, score = (
             partial(one, level=level) for one in (of.coverage, of.width, of.interval_score)
         )
-        name, least = f"{100 * level:.4g}", round(_MISSES / (1 - level))
+        name = f"{100 * level:.4g}"
+        least = round(_MISSES / (1 - level))
         shown: dict[str, Any] = {"better": 0, "in_table": level == in_table}
         title = f"{name}% interval score"
         found |= {

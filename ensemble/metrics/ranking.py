@@ -54,7 +54,8 @@ def auroc(score: ArrayLike, is_positive: ArrayLike) -> Floats:
         score: [N].
         is_positive: [N] bool.
     """
-    score, positive = np.asarray(score, np.float64), np.asarray(is_positive, bool)
+    score = np.asarray(score, np.float64)
+    positive = np.asarray(is_positive, bool)
     counts = np.where(positive, positive.sum(), (~positive).sum())  # Of the row's own side.
     if counts[:1] == len(score):
         return np.full(len(score), np.nan)
@@ -86,7 +87,8 @@ def average_precision(score: ArrayLike, is_positive: ArrayLike) -> Floats:
     last = np.append(ordered[1:] != ordered[:-1], True)
     threshold = np.cumsum(np.append(False, last[:-1]))
     ends = np.flatnonzero(last)
-    true, called = np.cumsum(positive)[ends], ends + 1.0
+    true = np.cumsum(positive)[ends]
+    called = ends + 1.0
     steps = np.diff(true, prepend=0.0)
     precision = true / called
     value = (steps * precision).sum() / number
@@ -107,7 +109,8 @@ def fpr95(score: ArrayLike, is_positive: ArrayLike) -> float:
         score: [N].
         is_positive: [N] bool.
     """
-    score, positive = np.asarray(score, np.float64), np.asarray(is_positive, bool)
+    score = np.asarray(score, np.float64)
+    positive = np.asarray(is_positive, bool)
     found = np.sort(score[positive])
     threshold = found[len(found) - int(np.ceil(0.95 * len(found) - 1e-9))]
     return float(np.mean(score[~positive] >= threshold))

@@ -29,7 +29,8 @@ def requested(texts: Iterable[str], p: Any, label_names: Sequence[str] = ()) -> 
     Raises:
         InputError: There is no such metric for such predictions, or no such class or file.
     """
-    known, found = metrics_of(p), {}
+    known = metrics_of(p)
+    found = {}
     made = _OF_CLASSES if p.kind == "classes" else {}
     for text in texts:
         name, _, setting = text.partition(":")
@@ -96,7 +97,8 @@ def read_costs(path: str, label_names: Sequence[str]) -> NDArray:
     Raises:
         InputError: There is no such file, or no such matrix in it.
     """
-    number, names = len(label_names), list(label_names)
+    number = len(label_names)
+    names = list(label_names)
     try:
         lines = epath.Path(path).expanduser().read_text().removeprefix("\ufeff").splitlines()
         rows = [[one.strip() for one in row] for row in csv.reader(lines) if row]

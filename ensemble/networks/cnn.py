@@ -30,7 +30,9 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps images `[N, H, W, C]`, of any H and W from 4 up, to outputs `[N, num_outputs]`."""
-        units, groups, dtype = self.packing.units, self.packing.num_groups, self.dtype
+        units = self.packing.units
+        groups = self.packing.num_groups
+        dtype = self.dtype
         x = ConvReluPool(units(32), dtype, name="Conv_0")(images)
         x = ConvReluPool(units(64), dtype, groups, name="Conv_1")(x)
         x = flattened(x, groups)

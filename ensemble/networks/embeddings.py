@@ -16,7 +16,8 @@ Quantiles = tuple[tuple[float, ...], ...]
 """The quantiles of each feature [F, NUM_QUANTILES], as the network sees it; hashable, as modules
 are."""
 _NUM_BINS = 32
-_NUM_FREQUENCIES, _FREQUENCY_SCALE = 48, 0.05
+_NUM_FREQUENCIES = 48
+_FREQUENCY_SCALE = 0.05
 
 
 class PiecewiseLinear(nn.Module):
@@ -40,7 +41,8 @@ class PiecewiseLinear(nn.Module):
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Maps inputs [B, F] to [B, F, size]."""
         edges = np.asarray(self.edges, np.float32)
-        left, width = edges[:, :-1], np.diff(edges)
+        left = edges[:, :-1]
+        width = np.diff(edges)
         is_bin = width > 0
         slope = np.where(is_bin, 1 / np.where(is_bin, width, 1), 0)
         order = np.cumsum(is_bin, axis=1) * is_bin  # From 1.
@@ -72,7 +74,8 @@ class Periodic(nn.Module):
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Maps inputs [B, F] to [B, F, size]."""
-        num_features, num_waves = inputs.shape[1], 2 * _NUM_FREQUENCIES
+        num_features = inputs.shape[1]
+        num_waves = 2 * _NUM_FREQUENCIES
         normal = nn.initializers.truncated_normal(_FREQUENCY_SCALE, lower=-3.0, upper=3.0)
         frequencies = self.param("frequencies", normal, (num_features, _NUM_FREQUENCIES))
         shape = (num_features, num_waves, self.size)

@@ -16,7 +16,8 @@ import numpy as np
 
 from ensemble.network import Network, Traits, Variables, path_name
 
-_NUM_EXAMPLES, _NUM_DRAWS = 4, 4
+_NUM_EXAMPLES = 4
+_NUM_DRAWS = 4
 _TOLERANCE = 0.02
 """Share of the largest value; half precision rounds by less."""
 
@@ -163,7 +164,8 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Pa
         no dense layer makes the outputs.
     """
     call = Called(network, input_shape)
-    outputs, params = call(call.variables, call.inputs), call.variables["params"]
+    outputs = call(call.variables, call.inputs)
+    params = call.variables["params"]
     num_outputs = outputs.shape[-1]
     factors = np.linspace(-10, -20, num_outputs, dtype=np.float32)
 
@@ -192,7 +194,8 @@ def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Pa
 
 def has_same_noise(network: Network, input_shape: tuple[int, ...]) -> bool:
     """Whether a prediction with a key is the output of training with it; of one without state."""
-    call, rng_key = Called(network, input_shape), jax.random.key(0)
+    call = Called(network, input_shape)
+    rng_key = jax.random.key(0)
     learned, predicted = (
         call(call.variables, call.inputs, train, rng_key) for train in (True, False)
     )

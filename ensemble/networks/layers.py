@@ -282,7 +282,8 @@ def _kernel_gradient(images: jax.Array, grads: jax.Array, padding: Padding) -> j
         extra = 0  # XLA exchanges operands by size, too.
     grads = jnp.pad(grads, ((0, 0), (0, extra), (0, 0), (0, 0)))
     # Channels take the place of examples, and examples that of channels: [C, H, W, N].
-    images, grads = images.transpose(3, 1, 2, 0), grads.transpose(1, 2, 0, 3)
+    images = images.transpose(3, 1, 2, 0)
+    grads = grads.transpose(1, 2, 0, 3)
     return _conv(images, grads, ((top, bottom + extra), (0, 0))).transpose(1, 2, 0, 3)
 
 
@@ -290,7 +291,8 @@ def _conv_as_product(images: jax.Array, kernel: jax.Array, padding: Padding) -> 
     """`_conv` as the product of patches [N * H' * W', K_h * K_w * C] with the kernel."""
     x = jnp.pad(images, ((0, 0), *padding, (0, 0)))
     rows, columns, channels, features = kernel.shape
-    height, width = x.shape[1] - rows + 1, x.shape[2] - columns + 1
+    height = x.shape[1] - rows + 1
+    width = x.shape[2] - columns + 1
     patches = jnp.concatenate(
         [x[:, i : i + height, j : j + width] for i in range(rows) for j in range(columns)], axis=-1
     )
@@ -318,7 +320,8 @@ def _conv_in_windows(
     """
     n, height, width, channels = images.shape
     features = kernel.shape[-1]
-    height, width = height // 2, width // 2
+    height = height // 2
+    width = width // 2
     x = jnp.pad(images, ((0, 0), *padding, (0, 0)))
     x = _in_blocks(x)  # 2x2 blocks hold the 4x4 pixels of a window.
     blocks = [x[:, i : i + height, j : j + width] for i in (0, 1) for j in (0, 1)]

@@ -33,7 +33,9 @@ class LeNet5(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps images `[N, H, W, C]` of any size to outputs `[N, num_outputs]`."""
-        units, groups, dtype = self.packing.units, self.packing.num_groups, self.dtype
+        units = self.packing.units
+        groups = self.packing.num_groups
+        dtype = self.dtype
         x = ConvReluMaxPool(units(6), (5, 5), dtype, name="Conv_0")(images)
         x = ConvReluMaxPool(units(16), (5, 5), dtype, groups, name="Conv_1")(x)
         x = flattened(x, groups)

@@ -100,7 +100,8 @@ def _noisy() -> Iterator[None]:
         layer = context.module
         if context.method_name != "__call__" or not isinstance(layer, _NOISY):
             return call(*args, **kwargs)
-        bound, before = inspect.signature(call).bind(*args, **kwargs), layer.deterministic
+        bound = inspect.signature(call).bind(*args, **kwargs)
+        before = layer.deterministic
         bound.arguments["deterministic"] = False
         object.__setattr__(layer, "deterministic", None)  # Modules are frozen.
         try:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 Factory = Callable[[Any], Any]
 Path = tuple[Any, ...]
-PARAMS, STATE = "params", "batch_stats"
+PARAMS = "params"
+STATE = "batch_stats"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,7 +79,8 @@ class NNXNetwork:
         key = jax.random.key(0) if rng_key is None else rng_key
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
-        arrays, number = dict(self.leaves), 0
+        arrays = dict(self.leaves)
+        number = 0
         for path in streams:
             stream = self.leaves[path]
             arrays[path] = _started(stream, jax.random.fold_in(key, number))

@@ -46,7 +46,8 @@ class ResidualBlock(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
         """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), units]`."""
-        features, groups = self.packing.units(self.features), self.packing.num_groups
+        features = self.packing.units(self.features)
+        groups = self.packing.num_groups
         conv = functools.partial(_Conv3x3, features, feature_group_count=groups, dtype=self.dtype)
         shortcut = x[:, :: self.stride, :: self.stride, :]
         shortcut = jnp.pad(shortcut, [(0, 0)] * 3 + [(0, features - x.shape[-1])])

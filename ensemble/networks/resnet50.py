@@ -39,7 +39,8 @@ class Bottleneck(nn.Module):
         """Maps `[N, H, W, C]` to `[N, ceil(H / stride), ceil(W / stride), 4 * features]`."""
         norm = functools.partial(_Norm, use_running_average=not train, dtype=self.dtype)
         conv = functools.partial(_Conv, dtype=self.dtype)
-        shortcut, stride = x, (self.stride, self.stride)
+        shortcut = x
+        stride = (self.stride, self.stride)
         x = nn.relu(norm(name="bn1")(conv(self.features, (1, 1), name="conv1")(x)))
         x = conv(self.features, (3, 3), stride, padding=1, name="conv2")(x)
         x = nn.relu(norm(name="bn2")(x))

@@ -45,7 +45,8 @@ class Hidden(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
         """Maps tokens `[N, T, F]` to as many."""
-        width, init = x.shape[-1], nn.initializers.xavier_uniform()
+        width = x.shape[-1]
+        init = nn.initializers.xavier_uniform()
         x = nn.Dense(4 * width, dtype=self.dtype, kernel_init=init)(x)
         x = nn.Dropout(self.dropout)(nn.gelu(x), deterministic=not train)
         x = nn.Dense(width, dtype=self.dtype, kernel_init=init)(x)
@@ -146,7 +147,8 @@ class ViT(nn.Module):
         Raises:
             InputError: they cannot be cut into patches.
         """
-        size, patch = SIZES[self.size], (self.patch, self.patch)
+        size = SIZES[self.size]
+        patch = (self.patch, self.patch)
         if images.ndim != 4:
             raise InputError(
                 f"a vision transformer takes images [H, W, C], and these inputs have the shape "

@@ -37,7 +37,8 @@ def discrete_faults(sites: Trace, at: Callable[[str], str]) -> Iterator[str]:
     """
     discrete = [name for name, site in sites.items() if kind_of(site) == "discrete"]
     for name in discrete:
-        fn, support = sites[name]["fn"], np.zeros(1)
+        fn = sites[name]["fn"]
+        support = np.zeros(1)
         if is_known := fn.has_enumerate_support and not fn.event_shape:
             with jax.ensure_compile_time_eval():
                 support = np.ravel(fn.enumerate_support(expand=False))
@@ -114,7 +115,8 @@ class _Pinned(dist.Distribution):
     """A discrete distribution in which all values but one are impossible."""
 
     def __init__(self, base_dist: Any, value: jax.Array):
-        self.base_dist, self.value = base_dist, value
+        self.base_dist = base_dist
+        self.value = value
         self.has_enumerate_support = True
         super().__init__(base_dist.batch_shape)
 
@@ -158,10 +160,12 @@ def is_misread(model: Any, params: Any) -> bool:
     points = {name: leaf[numbers % len(leaf)] for name, leaf in params.items()}
 
     def differs(arrays: Any, params: Any, rng_key: jax.Array, number: jax.Array) -> jax.Array:
-        bound, found = model.bound(arrays), model.constrained(params, arrays)
+        bound = model.bound(arrays)
+        found = model.constrained(params, arrays)
         latents = {name: found[name] for name in params}
         seeded = handlers.seed(handlers.substitute(bound, data=latents), rng_key)
-        sites, values = handlers.trace(seeded).get_trace(), {}
+        sites = handlers.trace(seeded).get_trace()
+        values = {}
         for name in model.discrete:
             site = sites[name]
             if _is_in_steps(site):

@@ -59,7 +59,8 @@ def take_draws(
     """
     unravel = ravel_pytree(pytrees.at(chains.state.position, 0))[1]
     value_and_grad = jax.value_and_grad(lambda flat: draws.logdensity_fn(unravel(flat)))
-    windows, num_chains = make_windows(draws.settings), len(chains.state.logdensity)
+    windows = make_windows(draws.settings)
+    num_chains = len(chains.state.logdensity)
     # Of chains whose tree is done, in leapfrog steps: then all that are done begin a new draw.
     patience = _PATIENCE * num_chains
     is_patient = draws.settings.mass == "dense"  # To begin takes a factorisation of it.
@@ -78,7 +79,8 @@ def take_draws(
         return grow(tree, value_and_grad, inverse_mass, MAX_ENERGY_ERROR)
 
     def finish(chain: Chain, tree: Tree, t: jax.Array) -> tuple[Chain, DrawInfo]:
-        state, error = tree.state, tree.choice[-1] - tree.start_energy
+        state = tree.state
+        error = tree.choice[-1] - tree.start_energy
         info = DrawInfo(
             log_density=state.logdensity,
             acceptance_rate=tree.sum_acceptance / tree.num_steps,
@@ -115,7 +117,8 @@ def take_draws(
         observed = jax.vmap(lambda info, flat: draws.observe(info, unravel(flat)))(
             info, chains.state.position
         )
-        before, kept = draws.num_kept(first), draws.num_kept(run.t)
+        before = draws.num_kept(first)
+        kept = draws.num_kept(run.t)
         is_kept = is_due & (draws.num_kept(run.t + 1) > kept)
         places = (is_due, run.t - first), (is_kept, kept - before)
         written = [
@@ -170,7 +173,9 @@ def run_on_devices(
     def run(whole: Sequence[Any], *arguments: Any) -> Any:
         return take_draws(free_draws(*whole), *arguments)
 
-    own, draws, shared = spec("chain"), spec(None, "chain"), spec()
+    own = spec("chain")
+    draws = spec(None, "chain")
+    shared = spec()
     run_all = jax.shard_map(
         run,
         mesh=mesh,

@@ -176,7 +176,8 @@ class Model:
 
         With discrete latents there are no log likelihoods: they depend on what is summed out.
         """
-        found, names = self.constrained(params, arrays), self.of_kind("observed")
+        found = self.constrained(params, arrays)
+        names = self.of_kind("observed")
         latents = {name: found[name] for name in self.shapes}
         bound = handlers.substitute(self.bound(arrays), data=latents)
         with jax.default_matmul_precision("highest"):
@@ -265,7 +266,8 @@ class Model:
         terms, sites = compute_log_probs(bound, (), {}, values)
         observed = {}
         for name in self.of_kind("observed"):
-            fn, value = sites[name]["fn"], jnp.asarray(sites[name]["value"])
+            fn = sites[name]["fn"]
+            value = jnp.asarray(sites[name]["value"])
             if not (isinstance(fn, dist.MaskedDistribution) or fn.event_shape):
                 outside = ~fn.support(value) & ~jnp.isnan(value) & jnp.ones(fn.shape(), bool)
                 sizes = jnp.where(outside, jnp.abs(value), -1)
@@ -362,7 +364,8 @@ class Model:
         self.sites = {name: read_site(site) for name, site in sites.items()}
         marks = [site["infer"][MARK] for site in sites.values() if MARK in site.get("infer", {})]
         self.plates = {plate: (sites[plate]["args"][0], axis_name) for plate, axis_name in marks}
-        self.latent, self.discrete = self.of_kind("latent"), self.of_kind("discrete")
+        self.latent = self.of_kind("latent")
+        self.discrete = self.of_kind("discrete")
         self.variables = [*self.latent, *self.of_kind("deterministic")]
         reported = [*self.variables, *self.of_kind("observed")]
         self.dims = plate_dims({name: sites[name] for name in self.sites if name in reported})
@@ -410,7 +413,8 @@ def density_model(
             for key, leaf in centre.items()
         ]
         found = logdensity_fn(jax.tree.unflatten(structure, leaves))
-        kind, shape = jnp.result_type(found), jnp.shape(found)
+        kind = jnp.result_type(found)
+        shape = jnp.shape(found)
         if shape or not jnp.issubdtype(kind, jnp.floating):
             raise InputError(
                 f"{name} returns {kind}{list(shape)} for one position, must be one real number, "

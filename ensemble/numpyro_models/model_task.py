@@ -90,7 +90,8 @@ class ModelTask(WithoutExamples):
 
     def starts(self, rng_keys: jax.Array, from_prior: bool) -> dict[str, jax.Array]:
         """Finds where chains may start; `ensemble.task.Modelled` has the arguments."""
-        model, num_tries = self.model, _NUM_TRIES[from_prior]
+        model = self.model
+        num_tries = _NUM_TRIES[from_prior]
 
         @jax.jit
         def find(rng_keys: jax.Array, arrays: Any) -> Any:
@@ -194,7 +195,8 @@ class ModelTask(WithoutExamples):
 
         found = of_draws(lambda _, *one: model.values(*one), np.arange(num_kept))
         observed = model.observed()
-        log_likelihood, predicted = {}, {}
+        log_likelihood = {}
+        predicted = {}
         if size := sum(one.size for one in observed.values()):
             count = max(1, min(num_kept, _MAX_OBSERVED // (size * num_chains)))
             places = np.linspace(0, num_kept - 1, count).astype(int)

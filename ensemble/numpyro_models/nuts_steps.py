@@ -84,7 +84,8 @@ class Tree(NamedTuple):
     def state(self) -> HMCState:
         """The draw, if the tree is done."""
         num_params = self.momentum_sum.size
-        position, grad = self.choice[:num_params], self.choice[num_params:-2]
+        position = self.choice[:num_params]
+        grad = self.choice[num_params:-2]
         return HMCState(position, self.choice[-2], grad)
 
 
@@ -110,7 +111,8 @@ def plant(
     energy = metric.kinetic_energy(momentum) - state.logdensity
     point = jnp.stack([state.position, momentum, state.logdensity_grad])
     choice = _in_a_row(point, state.logdensity, energy)
-    zero, no_steps = jnp.zeros(()), jnp.int32(0)
+    zero = jnp.zeros(())
+    no_steps = jnp.int32(0)
 
     def of_doubling(depth: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         keys = jax.random.split(jax.random.fold_in(key_tree, depth), 3)

@@ -139,7 +139,8 @@ def _faults_of_site(where: str, site: Any) -> Iterator[str]:
         )
     if kind_of(site) != "observed":
         return
-    fn, shape = site["fn"], np.shape(site["value"])
+    fn = site["fn"]
+    shape = np.shape(site["value"])
     pairs = [*zip_longest(reversed(fn.shape()), reversed(shape), fillvalue=1)]
     if 0 in shape or any(size not in (1, of_value) for size, of_value in pairs):
         plates = ", ".join(f"{one.name!r} of {one.size}" for one in site["cond_indep_stack"])

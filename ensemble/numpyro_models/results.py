@@ -41,7 +41,10 @@ class SiteResults:
     """
 
     def __init__(self, task: "ModelTask", draws: Draws, first: int, live: Sequence[int]):
-        self._task, self._draws, self._first, self._live = task, draws, first, list(live)
+        self._task = task
+        self._draws = draws
+        self._first = first
+        self._live = list(live)
         self._counted = {name: one[self._live] for name, one in draws.scalars(first).items()}
 
     @functools.cached_property
@@ -112,7 +115,8 @@ class SiteResults:
     @functools.cached_property
     def inference_data(self) -> Any:
         """All groups, in the form of the installed ArviZ: `diagnostics.to_arviz`."""
-        model, (_, numbers) = self._task.model, self._draws.positions()
+        model = self._task.model
+        _, numbers = self._draws.positions()
         kept = numbers - self._first
 
         def dataset(arrays: Mapping[str, np.ndarray], is_data: bool) -> Any:

@@ -65,7 +65,8 @@ def _remedy(results: Mapping[str, Any], fault: str) -> str:
         )
     if fault == DIVERGENT:
         return "Raise config.sampler.target_accept to 0.95, or write the model without centring."
-    sites, worst = results["sites"], results["posterior"]["rhat_worst"]
+    sites = results["sites"]
+    worst = results["posterior"]["rhat_worst"]
     mass = results.get("config", {}).get("sampler", {}).get("mass_matrix")
     # A ladder has a diagonal mass.
     if mass in ("low_rank", "dense") or len(sites) == 1 or "ladder" in results:

@@ -213,7 +213,8 @@ def move_blocks(
                     position, log_density, is_accepted, is_valid = metropolis(
                         compute, chains.position, chains.log_density, part(move), part(accept)
                     )
-                    accepted, invalid = chains.accepted + is_accepted, chains.invalid + ~is_valid
+                    accepted = chains.accepted + is_accepted
+                    invalid = chains.invalid + ~is_valid
                     chains = Chains(position, log_density, accepted, invalid)
                     pending = add_draw(pending, grid.origin, position)
                 return chains, pending

@@ -101,7 +101,8 @@ def _gaussian_mixture(
         locs: [K].
         scales: [K], positive; one is the largest.
     """
-    middles, widths = np.asarray(locs, np.float64), np.asarray(scales, np.float64)
+    middles = np.asarray(locs, np.float64)
+    widths = np.asarray(scales, np.float64)
     constants = np.log(np.asarray(weights, np.float64) / np.sum(weights))
     constants = constants - 0.5 * math.log(2 * math.pi) - np.log(widths)
     # Log of a weighted component: c2 x^2 + c1 x + c0.

@@ -44,7 +44,8 @@ def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method
     Raises:
         InputError: The density or the number of chains cannot be used.
     """
-    steps, devices = config.sampler.num_samples, processes.devices(config.num_devices)
+    steps = config.sampler.num_samples
+    devices = processes.devices(config.num_devices)
 
     def algorithm(placed: Devices, numbers: Sequence[int]) -> Algorithm:
         nothing: Any = None  # The walker has programs of its own, of all chains.
@@ -120,7 +121,8 @@ class WalkReport(Report):
 
     def _summary(self, run: Any) -> tuple[Any, dict[str, np.ndarray]]:
         """The walk on the host, and what its sums say."""
-        walker, loop = run.algorithm.programs, run.loop
+        walker = run.algorithm.programs
+        loop = run.loop
         host = walker.to_host(loop.members.state)
         num_left_out = self.config.sampler.num_warmup
         return host, summarise(host, loop.step, num_left_out, walker.num_superchains)
@@ -128,8 +130,10 @@ class WalkReport(Report):
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """`posterior`, with moments, errors and quantiles [D]."""
         host, summary = self._summary(run)
-        config, num_draws = self.config, run.loop.step
-        num_samples, rate = num_draws * config.num_chains, timing["member_examples_per_second"]
+        config = self.config
+        num_draws = run.loop.step
+        num_samples = num_draws * config.num_chains
+        rate = timing["member_examples_per_second"]
         ess_min = float(np.min(summary["ess"]))
         section = {
             "rhat_max": float(np.max(summary["rhat"])),  # NaN is worse than any number.

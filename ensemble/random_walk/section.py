@@ -16,7 +16,8 @@ _INTERVALS = (
 
 def _contents(report: Mapping[str, Any]) -> list[str]:
     """The moments of the density with their intervals, a dimension per line."""
-    posterior, rows = report["posterior"], []
+    posterior = report["posterior"]
+    rows = []
     for d, ess in enumerate(posterior["ess"]):
         row = [str(d)]
         for name in ("mean", "variance"):

@@ -44,7 +44,8 @@ ACCELERATOR_LANES = 131_072
 _MULTIPLE = 16  # Floats of a vector: no chain is left to scalar code.
 _NUM_WINDOWS = 24  # Of the warm-up.
 _GAIN = 2.5  # Of the log scale by acceptance: near the targets its slope is -.3 to -.5.
-_MIN_SUPERCHAINS, _MAX_SUPERCHAINS = 16, 64
+_MIN_SUPERCHAINS = 16
+_MAX_SUPERCHAINS = 64
 _MAX_POOLED = 4096  # Chains that say how far the target spreads.
 _STATUS: Any = np.zeros(1, np.int8)
 """The one member is well: a proposal without a log density is but rejected."""
@@ -102,11 +103,16 @@ class Walker:
         InputError: the log density has the wrong shape, or there are too many chains.
     """
 
-    length, stride, num_kept = 2**30, 2, 0
+    length = 2**30
+    stride = 2
+    num_kept = 0
 
     def __init__(self, config: Any, density: Density, devices: Devices):
-        self.config, self.density, self.devices = config, density, devices
-        num_chains, num_dims = config.num_chains, density.num_dims
+        self.config = config
+        self.density = density
+        self.devices = devices
+        num_chains = config.num_chains
+        num_dims = density.num_dims
         density.check(num_chains)
         max_lanes = CPU_LANES if devices.platform == "cpu" else ACCELERATOR_LANES
         of_device = -(-num_chains // devices.mesh.shape[ENSEMBLE])
@@ -146,7 +152,8 @@ class Walker:
             "diagonal": np.ones(self.density.num_dims),
             "dense": np.eye(self.density.num_dims),
         }
-        sampler, keys = self.config.sampler, streams(key_steps, self.density.num_dims)
+        sampler = self.config.sampler
+        keys = streams(key_steps, self.density.num_dims)
         factor = np.asarray(sampler.step_size * forms[sampler.mass_matrix], np.float32)
         walk = self._begun(keys, factor, position, log_density, position)
         return _members(self._tuned(walk) if sampler.num_warmup else walk)
@@ -201,16 +208,20 @@ class Walker:
         In the middle, the moves get the shape of the target. All that is read is exact, so that any
         devices find the same.
         """
-        sampler, num_dims = self.config.sampler, self.density.num_dims
+        sampler = self.config.sampler
+        num_dims = self.density.num_dims
         target = 0.44 if num_dims == 1 else 0.234
         ends = 2 * np.linspace(0, sampler.num_warmup // 2, _NUM_WINDOWS + 1).astype(int)
         ends = np.unique(ends).tolist()
-        middle, accepted = (len(ends) - 1) // 2, 0
-        factor, pooled = np.asarray(transfer.fetch(walk.factor)), []
+        middle = (len(ends) - 1) // 2
+        accepted = 0
+        factor = np.asarray(transfer.fetch(walk.factor))
+        pooled = []
         for k, (first, end) in enumerate(itertools.pairwise(ends)):
             walk = self._moved(walk, 0, first, end - first)
             pooled.append(self._chainwise(walk.chains.position)[:_MAX_POOLED])
-            before, accepted = accepted, int(self._chainwise(walk.chains.accepted).sum())
+            before = accepted
+            accepted = int(self._chainwise(walk.chains.accepted).sum())
             share = (accepted - before) / (self.config.num_chains * (end - first))
             change = np.exp(_GAIN / max(1, k - middle) * (share - target))
             factor = np.asarray(factor * change, np.float32)
@@ -250,7 +261,8 @@ class Walker:
     @functools.cached_property
     def take_steps(self) -> Callable[..., tuple[Chains, Sums, Pair]]:
         """The program that takes steps: one for all chunks."""
-        spread, whole = self.devices.sharding(ENSEMBLE), self.devices.sharding()
+        spread = self.devices.sharding(ENSEMBLE)
+        whole = self.devices.sharding()
         # Nothing is differentiated and no device waits for another, so there is nothing for
         # check_vma to check, and densities may hold loops that it would not understand.
         move = jax.shard_map(

@@ -124,8 +124,11 @@ def split(found: Interactions, request: Request) -> InteractionDataset:
     Raises:
         InputError: There is too little to hold out, or to learn.
     """
-    keys, rows, class_names = request.own or {}, found.rows, None
-    split_by, of_ratings = keys.get("split_by", "random"), keys.get("likelihood") == RATINGS
+    keys = request.own or {}
+    rows = found.rows
+    class_names = None
+    split_by = keys.get("split_by", "random")
+    of_ratings = keys.get("likelihood") == RATINGS
     for column, is_needed in (("rating", of_ratings), ("time", split_by == "time")):
         if is_needed and column not in rows:
             raise InputError(
@@ -146,7 +149,8 @@ def split(found: Interactions, request: Request) -> InteractionDataset:
         numbers = range(len(found.user_ids))
         order = sorted(numbers, key=lambda k: _hash(f"{request.seed} {found.user_ids[k]}"))
         is_held = np.isin(rows["user"], order[: max(1, round(_SHARE * len(order)))])
-    items, parts = rows["item"].to_numpy(), []
+    items = rows["item"].to_numpy()
+    parts = []
     by_user = rows.groupby("user").indices if split_by == "random" or not of_ratings else {}
     for user, places in by_user.items():
         rng = np.random.default_rng([_HOLD_OUT_STREAM, request.seed, _hash(found.user_ids[user])])
@@ -162,7 +166,8 @@ def split(found: Interactions, request: Request) -> InteractionDataset:
             size = max(0, min(max(1, size), len(unwatched) - 1))
         chosen = np.concatenate([held, np.sort(rng.choice(unwatched, size, replace=False))])
         parts.append([np.full_like(chosen, user), chosen, np.arange(len(chosen)) < len(held)])
-    pairs, targets = rows[PAIR].to_numpy(np.int32), np.ones(len(rows), np.int32)
+    pairs = rows[PAIR].to_numpy(np.int32)
+    targets = np.ones(len(rows), np.int32)
     if of_ratings:
         targets = rows["rating"].to_numpy(np.float32)
         test = Examples(pairs[is_held], targets[is_held])

@@ -131,7 +131,8 @@ class Factorisation(Supervised):
 
     def _of_watches(self, mesh: Mesh) -> OwnLogLikelihood:
         """The likelihood of the whole matrix, with users' parameters beside their rows."""
-        num_users, signs = self.network.shape[0], self.dataset.signs
+        num_users = self.network.shape[0]
+        signs = self.dataset.signs
         num_places = transfer.padded_size(num_users, mesh, DATA)
         log_probs = watch_likelihood.make_log_probs(mesh)
 
@@ -151,7 +152,8 @@ class Factorisation(Supervised):
 
     def _of_ratings(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
         """The weighted sum over ratings, which are spread over the devices."""
-        shape, num_ratings = self.network.shape, len(split.targets)
+        shape = self.network.shape
+        num_ratings = len(split.targets)
         is_by_blocks = rating_likelihood.is_by_blocks(num_ratings, *shape)
 
         def place() -> Any:
@@ -193,7 +195,8 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
             f"{config.dataset} does not say; set config.dataset to such as ratings:FILE.csv, "
             "movielens/1m-ratings or watches:1000x600"
         )
-    flat, priors = flatten(config), parse_prior(config.prior)
+    flat = flatten(config)
+    priors = parse_prior(config.prior)
     allowed = {
         "likelihood": ("categorical", RATINGS),
         "sampler.mass_matrix": ("identity", "diagonal"),

@@ -120,7 +120,8 @@ def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
     Raises:
         InputError: A column is missing, or a row cannot be used.
     """
-    names, types = quoted([*map(str, frame)], 12), (request.own or {}).get("column_types")
+    names = quoted([*map(str, frame)], 12)
+    types = (request.own or {}).get("column_types")
     found = {
         column: meaning
         for meaning, usual in _USUAL.items()
@@ -189,7 +190,8 @@ def generate_watches(name: str, seed: int) -> Interactions:
             f"dataset={name!r} must give the numbers of users, from 1, and of movies, from 2; "
             f"write watches:1000x600"
         )
-    num_users, num_movies = int(match[1]), int(match[2])
+    num_users = int(match[1])
+    num_movies = int(match[2])
     check_matrix(name, (num_users, num_movies), 12)
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(len(GENRES), size=num_movies)

@@ -73,7 +73,8 @@ def place_blocks(ratings: Ratings, num_users: int, num_items: int, mesh: Mesh) -
     dealt = np.argsort(-np.bincount(user, minlength=num_users), kind="stable")
     place = np.empty(num_users, np.int64)
     place[dealt] = np.arange(num_users)
-    block, row = place % num_blocks, place // num_blocks
+    block = place % num_blocks
+    row = place // num_blocks
     users = np.zeros((num_blocks, -(-num_users // num_blocks)), np.int32)
     users[block, row] = np.arange(num_users)
 

@@ -118,21 +118,25 @@ def recommend(
     if not _is_whole(top) or top < 1:
         raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
     restored: Any = restore(Workdir(workdir))
-    config, draws = restored.config, restored.fitted.sets["params"]
+    config = restored.config
+    draws = restored.fitted.sets["params"]
     if config["task"] != "factorisation":
         raise InputError(
             f"{workdir} has learned {config['dataset']}, which is not who watched or rated what; "
             "give the workdir of a run with config.model='matrix_factorisation'"
         )
     dataset = _dataset(str(workdir), restored, data_dir, data)
-    ids, of_ratings = dataset.interactions.user_ids, config["likelihood"] == RATINGS
+    ids = dataset.interactions.user_ids
+    of_ratings = config["likelihood"] == RATINGS
     at = ids.index(str(user)) if str(user) in ids else len(ids)
     is_known = at in dataset.splits["train"].inputs[:, 0]
     if at == len(ids):
         one = _new_user(draws, parse_prior(config["prior"]), config["seed"])
     else:
         one = of_users(draws, slice(at, at + 1))
-    outputs, seen, likelihood = outputs_of(one), dataset.seen(at), restored.likelihood
+    outputs = outputs_of(one)
+    seen = dataset.seen(at)
+    likelihood = restored.likelihood
     values = scipy.special.expit(outputs)
     if of_ratings:
         values = likelihood.shift + likelihood.scale * outputs
@@ -167,7 +171,8 @@ def _dataset(path: str, restored: Any, data_dir: str | None, data: Any) -> Inter
     Raises:
         InputError: They are not there, or have changed.
     """
-    config, description = restored.config, restored.description
+    config = restored.config
+    description = restored.description
     if data is None and description["name"] == FRAME:
         raise InputError(
             f"{path} has learned a data frame, which is not kept: from Python call "

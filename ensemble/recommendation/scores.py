@@ -34,7 +34,9 @@ def section(task: Factorisation, draws: Any, maximum: Any) -> dict[str, Any]:
         `num_draws`; `held_out`, scores by model; and `first_choices` of the users who have watched
         or rated most and fewest items: how many that are, and how many draws recommend what first.
     """
-    dataset, found, choices = task.dataset, task.dataset.interactions, {}
+    dataset = task.dataset
+    found = task.dataset.interactions
+    choices = {}
     counts = np.bincount(found.rows.drop_duplicates(PAIR)["user"])
     for which, user in (("most", counts.argmax()), ("fewest", counts.argmin())):
         outputs = outputs_of(of_users(draws, slice(user, user + 1)))
@@ -94,8 +96,11 @@ def _score(task: Factorisation, draws: Any) -> dict[str, float]:
         found["rmse"] = np.mean((mean - split.targets) ** 2) ** 0.5
     else:
         found["auc"] = auroc(mean, split.targets == 1).mean()
-        is_seen, truth = task.dataset.signs > 0, task.dataset.interactions.truth
-        relevant, recalled, squares = np.zeros_like(is_seen), [], 0.0
+        is_seen = task.dataset.signs > 0
+        truth = task.dataset.interactions.truth
+        relevant = np.zeros_like(is_seen)
+        recalled = []
+        squares = 0.0
         relevant[tuple(split.inputs[split.targets == 1].T)] = True
         for start in range(0, len(relevant), _USERS_PER_BLOCK):
             users = slice(start, start + _USERS_PER_BLOCK)
@@ -161,8 +166,10 @@ def recalls(
     values = np.where(seen, -np.inf, scores)
     num_places = min(k, values.shape[1])
     last = np.partition(values, -num_places, axis=1)[:, [-num_places]]
-    above, ties = values > last, values == last
+    above = values > last
+    ties = values == last
     left = num_places - above.sum(axis=1, keepdims=True)
     places = above + ties * (left / ties.sum(axis=1, keepdims=True))
-    hits, counts = (places * relevant).sum(axis=1), relevant.sum(axis=1)
+    hits = (places * relevant).sum(axis=1)
+    counts = relevant.sum(axis=1)
     return hits[counts > 0] / np.minimum(k, counts[counts > 0])

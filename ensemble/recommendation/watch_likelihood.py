@@ -68,7 +68,8 @@ def place(signs: np.ndarray, reference: np.ndarray, mesh: Mesh) -> PlacedWatches
         reference: [N] float64, log likelihoods of the users under a fixed baseline, nats.
         mesh: of the devices; shard s of the data has users s * N' / S and on.
     """
-    (num_users, num_movies), num_shards = signs.shape, mesh.shape[DATA]
+    num_users, num_movies = signs.shape
+    num_shards = mesh.shape[DATA]
     per_shard = -(-num_users // num_shards)
     num_blocks, num_rows = _block_shape(per_shard, rows_of_block(mesh, num_movies))
     padded = transfer.pad(reference.astype(np.float64), num_shards * per_shard)

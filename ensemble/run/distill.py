@@ -12,7 +12,8 @@ from ensemble.run.loop import TrainResult, train
 from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir
 
-_METHOD, _TASK = "deep_ensemble", "distillation"
+_METHOD = "deep_ensemble"
+_TASK = "distillation"
 _NOT_TAKEN = {"method", "ensemble_size", "prior", "class_weights", "label_smoothing"}
 """Keys of the teacher that its student does not take: they are of many networks, or of labels."""
 

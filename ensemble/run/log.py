@@ -44,10 +44,15 @@ class Log:
         has_events: bool = True,
         is_main: bool = True,
     ):
-        self._work, self._purge_step, self._is_main = work, purge_step, is_main
-        self._has_events, self._events, self._name = has_events and is_main, None, on_metrics
+        self._work = work
+        self._purge_step = purge_step
+        self._is_main = is_main
+        self._has_events = has_events and is_main
+        self._events = None
+        self._name = on_metrics
         self._on_metrics = CALLBACKS.load(on_metrics) if on_metrics and is_main else None
-        self._local, self._stack = work, contextlib.ExitStack()
+        self._local = work
+        self._stack = contextlib.ExitStack()
         if work.is_remote and is_main:
             self._local = Workdir(self._stack.enter_context(tempfile.TemporaryDirectory()))
         if is_main:

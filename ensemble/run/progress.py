@@ -165,8 +165,11 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         unit: str = "step",
         may_end_early: bool = False,
     ):
-        self._total, self._display, self._unit = total, display, unit
-        self._what, self._at_most = f"{what}: {unit}", "at most " * may_end_early
+        self._total = total
+        self._display = display
+        self._unit = unit
+        self._what = f"{what}: {unit}"
+        self._at_most = "at most " * may_end_early
         self._known: dict[str, float | str] = {}
         self._began = time.monotonic()
         self.compiled(done)
@@ -186,7 +189,8 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def compiled(self, step: int) -> None:
         """Forgets the steps up to this one, whose time says nothing of the others'."""
-        self._step, self._started = step, time.monotonic()
+        self._step = step
+        self._started = time.monotonic()
         self._passed = [(self._started, step)]  # Moments, and the steps by then.
         self._display.wait()
 
@@ -205,7 +209,8 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         """
         self._known.update(known)
         self._step = max(step, self._step)
-        now, (last, before) = time.monotonic(), self._passed[-1]
+        now = time.monotonic()
+        last, before = self._passed[-1]
         if step > before and (now - last) * _MOST_MOMENTS > now - self._started:
             self._passed.append((now, step))
         if stays and self._display.kind in ("log", "terminal"):
@@ -260,7 +265,8 @@ def open_display(show: bool = True) -> Iterator[Display]:
     Args:
         show: If False, show nothing on stderr.
     """
-    level, least = logger.level, logger.getEffectiveLevel()
+    level = logger.level
+    least = logger.getEffectiveLevel()
     display = Display(_kind(show and sys.stderr is not None, least))
 
     def take(record: logging.LogRecord) -> bool:

@@ -51,7 +51,8 @@ def evaluations_of(
         source = run.scored.dataset
         if split not in source.sizes:
             continue
-        strata, p = source.strata(split), predictions[split]
+        strata = source.strata(split)
+        p = predictions[split]
         draw = results.get("single_draw", {}).get(split)
         found[split] = Evaluation(
             p,

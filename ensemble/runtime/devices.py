@@ -63,7 +63,8 @@ class Devices:
                 devices = devices[:groups]
         self.mesh = create_mesh(groups, len(devices) // groups, devices)
         self.platform = platform_of(self.mesh)
-        self.num_members, self.splits_members = num_members, splits_members
+        self.num_members = num_members
+        self.splits_members = splits_members
         self.num_places = groups * -(-num_members // groups)
         self._rows = np.minimum(np.arange(self.num_places), num_members - 1)
         self.is_split: Callable[[Any], bool] = lambda path: False
@@ -112,7 +113,8 @@ class Devices:
             sums, rows = one(member, examples)
             return (jax.lax.psum(sums, DATA) if self.slices_batches else sums), rows
 
-        whole, spread = PartitionSpec(), PartitionSpec(DATA)
+        whole = PartitionSpec()
+        spread = PartitionSpec(DATA)
         # What users' networks do within loops is not annotated for check_vma.
         return jax.shard_map(
             on_slice,

@@ -105,9 +105,15 @@ class Batches:
         augments_each: bool = False,
         on_devices: bool = False,
     ):
-        self._devices, self._numbers, self._source = devices, tuple(numbers), source
-        self._weigh, self._prepare, self._augment = weigh, prepare, augment
-        self._seed, self.per_member, self._on_devices = seed, per_member, on_devices
+        self._devices = devices
+        self._numbers = tuple(numbers)
+        self._source = source
+        self._weigh = weigh
+        self._prepare = prepare
+        self._augment = augment
+        self._seed = seed
+        self.per_member = per_member
+        self._on_devices = on_devices
         self.reads_each = per_member or augments_each
         self._order = functools.lru_cache(2 * (len(self._numbers) if per_member else 1))(order)
         shape = self._numbers_of_epoch(0)[0].shape
@@ -138,7 +144,8 @@ class Batches:
 
     def _read(self, first: int, count: int) -> dict[str, np.ndarray]:
         """What is sent of some steps."""
-        parts, end = [], first + count
+        parts = []
+        end = first + count
         while first < end:
             epoch, begin = divmod(first, self._steps_per_epoch)
             stop = min(begin + end - first, self._steps_per_epoch)
@@ -182,9 +189,11 @@ class Batches:
             step: Its number.
             key: Key of the member where batches or augmentations are its own, else None.
         """
-        mask, weights = sent["mask"], sent.get("weights")
+        mask = sent["mask"]
+        weights = sent.get("weights")
         if fixed is None:
-            inputs, targets = sent["inputs"], sent["targets"]
+            inputs = sent["inputs"]
+            targets = sent["targets"]
         else:
             rows = sent["rows"]
             inputs, targets, counts = jax.tree.map(
@@ -218,7 +227,8 @@ class ReadAhead:
     """
 
     def __init__(self, read: Callable[[int, int], dict[str, np.ndarray]], end: int):
-        self._read, self._end = read, end
+        self._read = read
+        self._end = end
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "read_ahead")
         self._next: collections.deque[tuple[int, int, Any]] = collections.deque()
         self.seconds_waited = 0.0

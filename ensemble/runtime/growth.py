@@ -38,7 +38,9 @@ def enlarge(run: Run) -> None:
     Raises:
         InputError: The run has more members than are asked for, or is getting others.
     """
-    work, counters, size = run.where.work, run.meta["counters"], len(run.numbers)
+    work = run.where.work
+    counters = run.meta["counters"]
+    size = len(run.numbers)
     there = counters["num_members"]
     if size < there:
         raise InputError(
@@ -87,7 +89,9 @@ def _begin(run: Run, inner: Workdir) -> None:
 
 def _join(run: Run, newcomers: Run) -> None:
     """Joins newcomers to the checkpoint that a run has read, and their files to its own."""
-    old, new, there = run.arrays, newcomers.saved_arrays(), run.meta["counters"]["num_members"]
+    old = run.arrays
+    new = newcomers.saved_arrays()
+    there = run.meta["counters"]["num_members"]
     new |= newcomers.devices.fetch_members(
         {name: new[name] for name in ("members", PARAMETERS) if name in new}
     )
@@ -112,13 +116,15 @@ def _join(run: Run, newcomers: Run) -> None:
     arrays |= {"rows": rows} if rows else {}
     processes.from_main(lambda: _join_files(run, newcomers))
     counters = {**run.meta["counters"], "num_members": len(run.numbers)}
-    run.arrays, run.clock = arrays, newcomers.clock
+    run.arrays = arrays
+    run.clock = newcomers.clock
     run.meta = {**run.meta, "clock": run.clock.state(), "counters": counters}
 
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two trees of arrays are equal up to rounding."""
-    leaves, others = jax.tree.leaves(one), jax.tree.leaves(other)
+    leaves = jax.tree.leaves(one)
+    others = jax.tree.leaves(other)
     pairs = zip(leaves, others, strict=False)
     return len(leaves) == len(others) and all(
         np.allclose(a, b, rtol=1e-4, atol=1e-4, equal_nan=True) for a, b in pairs
@@ -127,7 +133,8 @@ def _same(one: Any, other: Any) -> bool:
 
 def _join_files(run: Run, newcomers: Run) -> None:
     """Joins the metrics of newcomers, without scores of the ensemble, and what they have kept."""
-    work, inner = run.where.work, newcomers.where.work
+    work = run.where.work
+    inner = newcomers.where.work
     members = [newcomers.numbers[0], newcomers.numbers[-1]]
     # A kill may have left theirs here before they joined.
     lines = [one for one in read_metrics(work.metrics) if one.get("members") != members]

@@ -57,7 +57,8 @@ def draws(saved: OnDisk) -> Fitted:
     Raises:
         InputError: There are fewer than the checkpoint says, or none yet.
     """
-    kept, number = saved.draws, saved.counters["num_kept"]
+    kept = saved.draws
+    number = saved.counters["num_kept"]
     found = fitted_draws(kept, saved.live, saved.config.get("max_draws_per_chain", number))
     if len(kept.kept) < number or not found.num_sets:
         raise InputError(
@@ -74,7 +75,8 @@ def snapshots(saved: OnDisk) -> Fitted:
 
 def _flattened(saved: OnDisk, sets: Any, **more: Any) -> Fitted:
     """Sets [M, K, ...] of the live members, member by member."""
-    rows, number = [*saved.live], jax.tree.leaves(sets)[0].shape[1]
+    rows = [*saved.live]
+    number = jax.tree.leaves(sets)[0].shape[1]
     member_of = np.repeat(np.arange(len(rows)), number)
     is_split = bool(saved.counters["is_split"])
     return Fitted(pytrees.merged(pytrees.at(sets, rows)), member_of, is_split=is_split, **more)

@@ -76,14 +76,18 @@ class Loop:
         observer: Any,
         asked_to_stop: Callable[[], bool] = lambda: False,
     ):
-        self.algorithm, self.devices = algorithm, devices
-        self._periods, self._observer, self._asked = periods, observer, asked_to_stop
+        self.algorithm = algorithm
+        self.devices = devices
+        self._periods = periods
+        self._observer = observer
+        self._asked = asked_to_stop
         length = max(1, min(algorithm.steps_per_program, periods.log, algorithm.num_steps or 1))
         self.programs = algorithm.programs or Programs(algorithm, devices, numbers, seed, length)
         self.status = np.full(len(numbers), Status.ACTIVE, np.int8)
         self._in_flight: collections.deque[tuple[int, int, Told]] = collections.deque()
         self._pace = Pace(self.programs.length, self.programs.stride)
-        self.step, self.rows = 0, Rows()
+        self.step = 0
+        self.rows = Rows()
 
     def start(self) -> None:
         """Starts the members."""
@@ -101,7 +105,9 @@ class Loop:
             shared: What they share, on the devices.
             rows: Rows that are not written yet.
         """
-        self.step, self.shared, self.rows = step, shared, rows
+        self.step = step
+        self.shared = shared
+        self.rows = rows
         self.members = self.programs.restored(arrays, shared)
         self.status = self.devices.fetch_members(self.members.status)
 
@@ -116,14 +122,16 @@ class Loop:
             been saved.
         """
         goal = self.algorithm.num_steps if until is None else until
-        saved, done = time.monotonic(), self.step >= goal or self._all_stand
+        saved = time.monotonic()
+        done = self.step >= goal or self._all_stand
         while not done:
             processes.at_step(self.step)
             end = min(self._next_due(), goal, self.step + processes.tell(self._pace.steps))
             self._advance(end)
             self._between()
             ends = self.finished or self._all_stand
-            done, evaluates = ends or self.step >= goal, self._is_due(self._periods.evaluate)
+            done = ends or self.step >= goal
+            evaluates = self._is_due(self._periods.evaluate)
             if evaluates or done:
                 self._drain()
                 if (evaluates or ends) and self.rows.end > self.rows.first:
@@ -160,7 +168,8 @@ class Loop:
 
     def _next_due(self) -> int:
         """The first step after this one at which the host has something to do."""
-        end, keep = self._periods.next_after(self.step), self.algorithm.keep
+        end = self._periods.next_after(self.step)
+        keep = self.algorithm.keep
         due = [one.due for one in self.algorithm.between]
         if keep is not None and not self.programs.num_kept:
             due.append(lambda step: bool(keep.before(step) > keep.before(step - 1)))
@@ -169,11 +178,13 @@ class Loop:
 
     def _advance(self, end: int) -> None:
         """Takes steps; what they say is fetched some programs later."""
-        programs, keep = self.programs, self.algorithm.keep
+        programs = self.programs
+        keep = self.algorithm.keep
         if not self._in_flight:  # What the host did meanwhile is no time of the steps.
             self._pace.resume()
         while self.step < end:
-            first, count = self.step, min(programs.length, end - self.step)
+            first = self.step
+            count = min(programs.length, end - self.step)
             self.members, told = programs.advance(self.members, self.shared, first, count)
             self.step += count
             if keep and not programs.num_kept and keep.before(self.step) > keep.before(first):
@@ -197,7 +208,8 @@ class Loop:
     def _note(self, first: int, count: int, told: Told) -> None:
         scalars, kept = self.devices.fetch_members((told.scalars, told.kept), axis=1)
         scalars, of_all = pytrees.at((scalars, fetch(told.of_all)), slice(count))
-        self.status, keep = self.devices.fetch_members(told.status), self.algorithm.keep
+        self.status = self.devices.fetch_members(told.status)
+        keep = self.algorithm.keep
         number = 0 if keep is None else int(keep.before(first + count) - keep.before(first))
         kept = pytrees.at(kept, slice(number)) if number else {}
         seconds, compiles = self._pace.note(count)
@@ -223,8 +235,11 @@ class Pace:
     """
 
     def __init__(self, length: int, stride: int = 1):
-        self._length, self._stride, self._compiled = length, stride, False
-        self.steps, self.programs = stride, 1
+        self._length = length
+        self._stride = stride
+        self._compiled = False
+        self.steps = stride
+        self.programs = 1
         self._since = time.monotonic()
 
     def resume(self) -> None:
@@ -238,7 +253,8 @@ class Pace:
             The seconds since the one before, and whether it was the first, which compiles.
         """
         now = time.monotonic()
-        seconds, self._since = now - self._since, now
+        seconds = now - self._since
+        self._since = now
         if not self._compiled:
             self._compiled = True
             return seconds, True

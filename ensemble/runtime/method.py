@@ -41,7 +41,9 @@ class Report:
     run: Any = None
 
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Any, remedy: str):
-        self.config, self.task, self.remedy = config, task, remedy
+        self.config = config
+        self.task = task
+        self.remedy = remedy
 
     # While it runs.
 

@@ -125,14 +125,17 @@ def predict_pooled(
     Returns:
         Arrays [E, N, ...] float32 of the estimators that are left, member by member.
     """
-    start, size, num_examples = 0, MAX_BATCH_SIZE, len(inputs)
+    start = 0
+    size = MAX_BATCH_SIZE
+    num_examples = len(inputs)
     kept: Arrays = {}
     while start < num_examples:
         here = slice(start, min(start + size, num_examples))
         arrays = predict(inputs[here])
         of_batch = sum(one[:, :1].nbytes for one in arrays.values()) * MAX_BATCH_SIZE
         number = min(max(1, _DRAWS_BYTES // of_batch), _MAX_BATCHES)
-        start, size = here.stop, MAX_BATCH_SIZE * number
+        start = here.stop
+        size = MAX_BATCH_SIZE * number
         single = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
         for name, one in pooled(single).items():
             part = pytrees.merged(one).astype(np.float32, copy=False)

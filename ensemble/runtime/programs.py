@@ -71,8 +71,11 @@ class Programs:
         seed: int,
         length: int,
     ):
-        self.algorithm, self.devices, self.length = algorithm, devices, length
-        self._numbers, self._seed = np.asarray(numbers, np.int32), seed
+        self.algorithm = algorithm
+        self.devices = devices
+        self.length = length
+        self._numbers = np.asarray(numbers, np.int32)
+        self._seed = seed
         keep = algorithm.keep
         self.num_kept = 0
         """Sets of parameters that a program keeps; 0: a program ends where some are kept."""
@@ -218,7 +221,8 @@ class Programs:
             now = self._now(member, step, shared)
             state, info = algorithm.step(now, member.state, read(batch, now.key))
             active = member.status == Status.ACTIVE
-            takes, status = active, member.status
+            takes = active
+            status = member.status
             if info.ok is not None:
                 takes = active & info.ok
                 status = jnp.where(active & ~info.ok, jnp.int8(Status.NON_FINITE), status)
@@ -239,7 +243,8 @@ class Programs:
         self, members: Members, shared: Any, fixed: Any, sent: Any, first: Any, count: Any
     ) -> tuple[Members, Told]:
         """Takes `count` steps, of which the scalars are [length, ...]."""
-        keep, run = self.algorithm.keep, self.algorithm.run
+        keep = self.algorithm.keep
+        run = self.algorithm.run
         if self.length == 1 and run is None:  # Without a loop, in which XLA:CPU convolves slowly.
             members, *said = self._step(members, shared, fixed, sent, 0, first)
             scalars, of_all = pytrees.at(said, None)
@@ -276,7 +281,8 @@ class Programs:
         if run is None:
             members, said, kept = jax.lax.fori_loop(0, count, one, (members, said, kept))
         else:
-            keys, end = jax.vmap(self._key)(members.number), first + count
+            keys = jax.vmap(self._key)(members.number)
+            end = first + count
             state, said[0], kept = run(
                 members.number, keys, members.state, shared, fixed, said[0], kept, first, end
             )

@@ -54,7 +54,8 @@ class Rows:
     def take(self) -> Period:
         """Joins all rows, and forgets them."""
         period = Period(self.first, self.end, **self.saved())
-        self.first, self._parts = self.end, []
+        self.first = self.end
+        self._parts = []
         return period
 
     def saved(self) -> dict[str, Any]:

@@ -74,14 +74,20 @@ class Run:
         clock: Clock,
         others_live: bool = False,
     ):
-        self.method, self.numbers, self.where = method, tuple(numbers), where
-        self.config, self.task, self.clock = method.config, method.task, clock
-        self.checkpointer, self.others_live = where.checkpointer, others_live
+        self.method = method
+        self.numbers = tuple(numbers)
+        self.where = where
+        self.config = method.config
+        self.task = method.task
+        self.clock = clock
+        self.checkpointer = where.checkpointer
+        self.others_live = others_live
         self.devices = method.place(len(self.numbers))
         self.algorithm = method.algorithm(self.devices, self.numbers)
         self.report = copy.copy(method.report)
         self.report.run = self
-        config, epoch = self.config, method.steps_per_epoch
+        config = self.config
+        epoch = method.steps_per_epoch
         periods = Periods(
             config.log_every_steps,
             config.eval_every_epochs * epoch,
@@ -96,7 +102,8 @@ class Run:
         self.scored = self.task.scored()
         self._failed: set[int] = set()
         self._last: dict[str, float] = {}
-        self._seconds, self._skips_rate = 0.0, True
+        self._seconds = 0.0
+        self._skips_rate = True
         self._is_described = others_live  # New members are a part of what is described.
 
     @functools.cached_property
@@ -127,21 +134,26 @@ class Run:
         Raises:
             InputError: It is of another experiment.
         """
-        found, work = self.checkpointer.restore_for_all(), self.where.work
+        found = self.checkpointer.restore_for_all()
+        work = self.where.work
         if found is None:
             if processes.is_main() and work.metrics.exists():
                 logger.warning("%s has a run without a checkpoint: it starts again.", work.path)
             return {}
         with work.checkpoint_errors():
-            self.arrays, self.meta = found[0], with_config(found[1])
+            self.arrays = found[0]
+            self.meta = with_config(found[1])
             self._check()
         recall(self.meta["notes"])
         return self.meta
 
     def _check(self) -> None:
         """Refuses to go on with another experiment."""
-        path, counters, goal = self.where.work.path, self.meta["counters"], self.method.num_steps
-        then, now = self.meta["dataset"], self.task.describe()
+        path = self.where.work.path
+        counters = self.meta["counters"]
+        goal = self.method.num_steps
+        then = self.meta["dataset"]
+        now = self.task.describe()
         remedy = "restore the data or choose another --workdir"
         check_same_data(str(path), then["fingerprint"], now["fingerprint"], remedy)
         if now.get("teacher") != then.get("teacher"):
@@ -163,12 +175,15 @@ class Run:
 
     def begin(self) -> None:
         """Starts the members, or puts those of the checkpoint on the devices."""
-        work, loop, counters = self.where.work, self.loop, self.meta.get("counters", {})
+        work = self.where.work
+        loop = self.loop
+        counters = self.meta.get("counters", {})
         if not self.meta:
             loop.start()
         else:
             with work.checkpoint_errors(), processes.losses_noticed():
-                shared, rows = self.arrays.get("shared"), Rows(counters["begun"])
+                shared = self.arrays.get("shared")
+                rows = Rows(counters["begun"])
                 shared = None if shared is None else self.devices.put_everywhere(shared)
                 if counters["step"] > rows.first:
                     saved = jax.tree.map(np.asarray, self.arrays.get("rows", {}))
@@ -205,7 +220,9 @@ class Run:
             TrainingError: No member is alive.
             Interrupted: SIGTERM or Ctrl-C; a checkpoint has been written.
         """
-        where, work, loop = self.where, self.where.work, self.loop
+        where = self.where
+        work = self.where.work
+        loop = self.loop
         call = None if self.others_live else self.config.on_metrics
         with contextlib.ExitStack() as stack:
             self.log = Log(work, loop.step + 1, call, where.keep, processes.is_main())
@@ -247,12 +264,14 @@ class Run:
         scalars = self.report.scalars(self, period)
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
-        examples, rate = self.report.examples(self, period), {}
+        examples = self.report.examples(self, period)
+        rate = {}
         if not self._skips_rate and self._seconds:
             self.clock.seconds_training += self._seconds
             self.clock.member_examples += examples
             rate = self.report.rate(examples / self._seconds)
-        self._seconds, self._skips_rate = 0.0, False
+        self._seconds = 0.0
+        self._skips_rate = False
         self._last = scalars | rate
         self._show(period.end, self.report.headline(scalars))
         self._write(period.end, self._last)
@@ -275,13 +294,16 @@ class Run:
         Returns:
             Whether the run may end.
         """
-        split, step = self.method.tracked_split, loop.step
+        split = self.method.tracked_split
+        step = loop.step
         self._note_failures(step)
         if self.others_live and self._failed.issuperset(self.numbers):
             return True
         scalars = self.report.monitored(self)
         may_end = bool(processes.from_main(lambda: self.report.may_end(scalars)))
-        shown, e, metrics = self.report.headline(self._last | scalars), None, {}
+        shown = self.report.headline(self._last | scalars)
+        e = None
+        metrics = {}
         shown.pop("train loss", None)
         if self.scored is not None and split is not None and self.report.has_predictions(self):
             p = self.predictions([split])[split]
@@ -295,7 +317,8 @@ class Run:
                 group = "ensemble" if e.metrics[name].of_members else "diversity"
                 scalars[f"{split}/{group}/{name}"] = value
             loss = "nll" if "nll" in whole else e.headline
-            title, average = e.metrics[loss].title, float(np.mean([one[loss] for one in each]))
+            title = e.metrics[loss].title
+            average = float(np.mean([one[loss] for one in each]))
             found = {f"{split} {e.headline}": whole[e.headline], title: whole[loss]}
             shown = {**found, f"average {self.report.noun}'s {title}": average, **shown}
         self._describe(metrics)
@@ -313,7 +336,8 @@ class Run:
     def _describe(self, metrics: Iterable[str]) -> None:
         """Describes the run to TensorBoard, at the first evaluation of this process."""
         if not self._is_described:
-            self._is_described, split = True, self.method.tracked_split
+            self._is_described = True
+            split = self.method.tracked_split
             charts = {
                 f"{split} {one}": f"{split}/(member_[0-9]+|ensemble)/{one}" for one in metrics
             }
@@ -363,7 +387,8 @@ class Run:
         self.checkpointer.save(loop.step, arrays, processes.from_main(meta))
 
     def _counters(self) -> dict[str, Any]:
-        loop, keep = self.loop, self.algorithm.keep
+        loop = self.loop
+        keep = self.algorithm.keep
         return {
             "step": loop.step,
             "goal": self.goal,
@@ -441,7 +466,10 @@ class Run:
 
     def result(self) -> TrainResult:
         """Scores the members, says what there is to say of them, and writes the results."""
-        task, work, config, report = self.task, self.where.work, self.config, self.report
+        task = self.task
+        work = self.where.work
+        config = self.config
+        report = self.report
         report.judge(self)
         predictions = self.predictions([name for name in task.sizes if name != "train"])
         content = results.content_of(self)
@@ -451,7 +479,8 @@ class Run:
         evaluation = next(iter(evaluations.values()), None)
         results.log_stopped(self)
         live = content["active_members"]
-        fitted, predictor = self._fitted(live), None
+        fitted = self._fitted(live)
+        predictor = None
         if processes.is_main():
             losses = last_losses(work.metrics)
             found = training_findings(content, evaluation, losses, report.remedy)
@@ -472,5 +501,6 @@ class Run:
         if not processes.is_main():
             return TrainResult({}, None)
         result = TrainResult(content, predictor)
-        result.evaluation, result.data = evaluation, report.data()
+        result.evaluation = evaluation
+        result.data = report.data()
         return result

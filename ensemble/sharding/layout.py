@@ -55,7 +55,8 @@ class Layout(NamedTuple):
 
     def mask(self, tree: Any) -> Any:
         """Marks what is no padding in every leaf: [num_places] if it is split, else [], true."""
-        rows, whole = np.arange(self.num_places) < self.num_rows, np.ones((), bool)
+        rows = np.arange(self.num_places) < self.num_rows
+        whole = np.ones((), bool)
         return jax.tree_util.tree_map_with_path(
             lambda path, _: rows if self.is_split(path) else whole, tree
         )

@@ -11,7 +11,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ensemble.errors import InputError
 
-ENSEMBLE, DATA = "ensemble", "data"
+ENSEMBLE = "ensemble"
+DATA = "data"
 """Axes of the mesh."""
 
 RULES = {

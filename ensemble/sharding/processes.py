@@ -192,12 +192,15 @@ def from_main(value: Callable[[], Any]) -> Any:
     """
     if count() == 1:
         return value()
-    found, fault, is_away = None, "", False
+    found = None
+    fault = ""
+    is_away = False
     if is_main():
         try:
             found = value()
         except InputError as error:
-            fault, is_away = str(error), isinstance(error, StorageError)
+            fault = str(error)
+            is_away = isinstance(error, StorageError)
     found, fault, is_away = tell([found, fault, is_away])
     if fault:
         raise (StorageError if is_away else InputError)(fault)
@@ -241,7 +244,8 @@ def check_same(what: str, value: Any) -> None:
     if count() == 1:
         return
     arrive()
-    folder, text = f"{_PREFIX}same/{next(_told)}/", json.dumps(value, sort_keys=True)
+    folder = f"{_PREFIX}same/{next(_told)}/"
+    text = json.dumps(value, sort_keys=True)
     client().key_value_set(f"{folder}{jax.process_index()}", text)
     each = [_awaited(f"{folder}{k}") for k in range(count())]
     others = [str(k) for k, one in enumerate(each) if one != each[0]]
@@ -307,12 +311,15 @@ def fault() -> str:
     global _posted, _moved
     if count() == 1:
         return ""
-    folder, now, own = f"{_PREFIX}at/", time.monotonic(), jax.process_index()
+    folder = f"{_PREFIX}at/"
+    now = time.monotonic()
+    own = jax.process_index()
     try:
         if ended := _ended():
             return f"process {ended[0]} has ended, whose log says why; {_RESUME}"
         if (_calls, _step) != _posted:
-            _posted, _moved = (_calls, _step), now
+            _posted = (_calls, _step)
+            _moved = now
             text = json.dumps(_posted)
             client().key_value_set(f"{folder}{own}", text, allow_overwrite=True)
         waited = now - _moved
@@ -325,7 +332,8 @@ def fault() -> str:
         return ""
     slowest = min(places, key=lambda k: places[k][0])
     calls, step = places[slowest]
-    is_behind, most = calls < _calls, max(calls for calls, _ in places.values())
+    is_behind = calls < _calls
+    most = max(calls for calls, _ in places.values())
     limit = _progress_timeout * (1 if is_behind and step is not None else _PATIENCE)
     if waited < limit or (not is_behind and _calls < most):  # The others wait for this one.
         return ""

@@ -86,7 +86,8 @@ class Stop:
             signals: descriptor from which their numbers can be read.
             key: by which several processes tell each other.
         """
-        deadline, num_faults = math.inf, 0
+        deadline = math.inf
+        num_faults = 0
         while not self.is_closed:
             ready, _, _ = select.select([signals], [], [], _POLL_SECONDS)
             now = time.monotonic()
@@ -152,7 +153,8 @@ def in_program(name: str) -> Iterator[None]:
         name: for messages.
     """
     global _program
-    before, _program = _program, name
+    before = _program
+    _program = name
     try:
         yield
     finally:

@@ -164,7 +164,8 @@ def limited_threads(number: int | None) -> Iterator[None]:
         raise InputError(
             f"n_jobs={number} must be a whole number from 1 to {MAX_DEVICES}, or None for all cores"
         )
-    devices, threads = jax.config.values[_NUM_DEVICES], os.environ.get(_NUM_THREADS)
+    devices = jax.config.values[_NUM_DEVICES]
+    threads = os.environ.get(_NUM_THREADS)
     try:
         jax.config.update(_NUM_DEVICES, number)
     except RuntimeError:  # JAX has started.

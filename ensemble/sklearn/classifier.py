@@ -118,7 +118,8 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         # As `_train` says of JAX.
         from ensemble.data.labels import class_weights
 
-        spec, weights = self.report_["config"].get("class_weights", "none"), None
+        spec = self.report_["config"].get("class_weights", "none")
+        weights = None
         if "class_weights" in self.report_["dataset"]:  # Which probabilities are corrected for.
             weights = class_weights(spec, labels, len(self.classes_))
         self._decide_by = weights

@@ -38,7 +38,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "eval_every_epochs": _AT_THE_END,
     "checkpoint_every_epochs": _AT_THE_END,
 }
-_FEWEST_TO_STOP_BY, _PATIENCE = 50, 40
+_FEWEST_TO_STOP_BY = 50
+_PATIENCE = 40
 """Examples, of fewer of which a tenth cannot say when members stop; and epochs after which they do,
 without a better score of it. Members that hold each other's rows out need no such tenth."""
 _PARAMETERS: Mapping[str, str] = {

@@ -52,7 +52,8 @@ def weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any
     rows = np.flatnonzero(weights > 0)
     weights = weights[rows]
     is_whole = (weights == np.floor(weights)).all()
-    total, most = weights.sum(), MOST_TIMES * len(rows)
+    total = weights.sum()
+    most = MOST_TIMES * len(rows)
     if is_whole and total <= most:
         if total > 2 * len(rows):
             note(

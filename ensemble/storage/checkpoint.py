@@ -57,7 +57,9 @@ class Checkpointer:
     """
 
     def __init__(self, directory: epath.Path, keep: int = 1):
-        self._directory, self._keep, self._workdir = directory, keep, directory.parent
+        self._directory = directory
+        self._keep = keep
+        self._workdir = directory.parent
         self._manifest = Manifest(self._workdir)
         self._number = 0
         self._manager: Any = None
@@ -117,7 +119,8 @@ class Checkpointer:
         try:
             self.wait()
         finally:
-            manager, self._manager = self._manager, None
+            manager = self._manager
+            self._manager = None
             if manager is not None:
                 with self._writing():  # Mostly what `wait` has raised, once more.
                     manager.close()
@@ -237,7 +240,8 @@ class Checkpointer:
             return
         if not self._directory.exists():
             raise cannot_write(self._workdir, os.strerror(errno.ENOENT))
-        needed, free = num_bytes + _SPARE_BYTES, shutil.disk_usage(self._workdir).free
+        needed = num_bytes + _SPARE_BYTES
+        free = shutil.disk_usage(self._workdir).free
         if free < needed:
             raise cannot_write(
                 self._workdir,

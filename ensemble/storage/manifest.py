@@ -34,7 +34,8 @@ class Manifest:
     """
 
     def __init__(self, folder: epath.Path):
-        self.path, self._folder = folder / "manifest.json", folder
+        self.path = folder / "manifest.json"
+        self._folder = folder
 
     def entries(self) -> dict[str, str]:
         """Reads all digests, by paths from the workdir.

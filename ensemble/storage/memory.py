@@ -70,12 +70,15 @@ def check_memory(
     Raises:
         InputError: as said.
     """
-    each, limit, where = own_bytes(devices) if devices else None, memory_bytes(), "this machine"
+    each = own_bytes(devices) if devices else None
+    limit = memory_bytes()
+    where = "this machine"
     if each is None:
         num_bytes += on_devices
     elif on_devices * jax.process_count() > each * len(devices):
         # Of all processes, for described devices may be those of many others.
-        num_bytes, limit = on_devices * jax.process_count(), each * len(devices)
+        num_bytes = on_devices * jax.process_count()
+        limit = each * len(devices)
         where = "the devices"
     if num_bytes > limit:
         raise InputError(

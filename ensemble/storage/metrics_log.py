@@ -24,7 +24,8 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = path.read_bytes().splitlines(keepends=True)
-    records, num_bad = [], 0
+    records = []
+    num_bad = 0
     for line in lines:
         try:
             record = _drawable(json.loads(line), math.nan)

@@ -22,7 +22,8 @@ from ensemble.storage.files import flush, flush_folders
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import UNFINISHED
 
-_STATE, _META = "state", "meta"
+_STATE = "state"
+_META = "meta"
 
 
 def open_manager(
@@ -77,7 +78,8 @@ def save(manager: ocp.CheckpointManager, number: int, arrays: Any, meta: Any) ->
         arrays: Nested dict of arrays of NumPy, which the first process writes, or of JAX.
         meta: JSON-ready.
     """
-    state, meta = ocp.args.PyTreeSave(arrays), ocp.args.JsonSave(meta)
+    state = ocp.args.PyTreeSave(arrays)
+    meta = ocp.args.JsonSave(meta)
     manager.save(number, args=ocp.args.Composite(**{_STATE: state, _META: meta}))
 
 
@@ -101,7 +103,8 @@ def stored(checkpoint: epath.Path) -> Any:
         )
         spec = ocp.type_handlers.get_json_tspec_read(info, use_ocdbt=True)
         array = ts.open(ts.Spec(spec), open=True, context=context).result()
-        shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
+        shape = tuple(leaf.shape)
+        dtype = np.dtype(leaf.dtype)
         return Stored(shape, dtype, lambda index: array[index].read().result())
 
     tree = ocp.StandardCheckpointHandler().metadata(checkpoint / _STATE).tree
@@ -114,7 +117,8 @@ def _barrier(writers: set[int]) -> Callable[..., None]:
     Orbax lets a process whose part has failed wait as well, before it says so, for others that wait
     for that part: twenty minutes.
     """
-    meet, home = ocp.multihost.get_barrier_sync_fn(processes=writers), threading.get_ident()
+    meet = ocp.multihost.get_barrier_sync_fn(processes=writers)
+    home = threading.get_ident()
 
     def wait(*, key: str, timeout_ms: int) -> None:
         error = sys.exception()

@@ -21,7 +21,8 @@ from ensemble.storage.npz import read_arrays
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import Workdir
 
-_MEMBER_OF, _WEIGHTS = "member_of", "member_weights"
+_MEMBER_OF = "member_of"
+_WEIGHTS = "member_weights"
 _ENTRIES = ("targets", "members", "source", _MEMBER_OF, _WEIGHTS)
 HELD_OUT = "held_out"
 

@@ -12,7 +12,8 @@ from ensemble.config import differences
 from ensemble.errors import InputError
 from ensemble.storage.workdir import Workdir
 
-SEARCH, COMPARISON = "search", "comparison of methods"
+SEARCH = "search"
+COMPARISON = "comparison of methods"
 
 
 class Trial(NamedTuple):

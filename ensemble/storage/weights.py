@@ -40,7 +40,8 @@ def fitting(
     Raises:
         InputError: some are missing, of another shape, or not finite.
     """
-    fits, faults = {}, []
+    fits = {}
+    faults = []
     for name in sorted(names):
         here = list(shapes[name].shape)
         there = list(found[name].shape[1:]) if name in found else "missing"
@@ -78,7 +79,8 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
     try:
         if (size := path.stat().length) > limit:
             raise ValueError(f"it has {size:,} bytes, more than the {limit:,} allowed here")
-        content, is_npz = path.read_bytes(), path.suffix == ".npz"
+        content = path.read_bytes()
+        is_npz = path.suffix == ".npz"
         arrays = read_arrays(io.BytesIO(content), limit) if is_npz else _read_safetensors(content)
         for name, array in arrays.items():
             if array.dtype.kind in "USc":

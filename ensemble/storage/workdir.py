@@ -151,7 +151,8 @@ class Workdir:
             config: Configuration of the run.
             outer: Workdir of the run that this one is a part of.
         """
-        values, before = flatten(config), self._content()
+        values = flatten(config)
+        before = self._content()
         kept = before or {
             "format": FORMAT,
             "packages": packages(values),
@@ -189,7 +190,8 @@ class Workdir:
         Raises:
             InputError: What differs, and what to do.
         """
-        before, now = self.read_config(), flags()
+        before = self.read_config()
+        now = flags()
         changed = differences(before, config.to_dict()) if before is not None else []
         changed += [
             f"{name.upper()}: {value} -> {now[name]}, which changes numbers"

@@ -99,7 +99,8 @@ class Distilled(Supervised):
     @functools.cached_property
     def _digest(self) -> str:
         """16 hex digits that depend on all variables, and on the passes."""
-        found, fitted = hashlib.blake2b(digest_size=8), self.teacher.fitted
+        found = hashlib.blake2b(digest_size=8)
+        fitted = self.teacher.fitted
         for leaf in jax.tree.leaves(fitted.sets):
             found.update(f"{leaf.dtype} {leaf.shape};".encode())
             found.update(np.ascontiguousarray(leaf).data)
@@ -128,7 +129,8 @@ def create(config: ml_collections.FrozenConfigDict, data: "Given | None") -> Dis
         )
     network = create_network(config, likelihood, dataset.quantiles)
     check_network(Supervised(dataset, network, likelihood), config)
-    teacher, priors = load_teacher(config, dataset), parse_prior(config.prior)
+    teacher = load_teacher(config, dataset)
+    priors = parse_prior(config.prior)
     return Distilled(dataset, network, likelihood, priors, teacher=teacher)
 
 
@@ -165,7 +167,8 @@ def load_teacher(config: ml_collections.FrozenConfigDict, source: Source) -> Any
 
 def teaching(teacher: Any) -> Callable[[jax.Array], Predictive]:
     """From raw inputs [B, ...] to the teacher's predictions, within a program of JAX."""
-    fitted, task = teacher.fitted, teacher.task
+    fitted = teacher.fitted
+    task = teacher.task
     number = fitted.num_estimators
     if number > MAX_NETWORKS:
         size = min(fitted.num_sets, MAX_NETWORKS)
@@ -218,8 +221,10 @@ def compare(source: Source, teacher: Any, student: Any) -> dict[str, Any]:
         return found
     y = source.targets(split)
     p, q = (one.predict_members(SplitInputs(source, split)) for one in both.values())
-    found["teacher"]["metrics"], found["student"]["metrics"] = values(p, y), values(q, y)
-    metrics, each = metrics_of(p), [values(one, y) for one in p.members]
+    found["teacher"]["metrics"] = values(p, y)
+    found["student"]["metrics"] = values(q, y)
+    metrics = metrics_of(p)
+    each = [values(one, y) for one in p.members]
     average = {
         name: float(np.mean([one[name] for one in each]))
         for name, one in metrics.items()

@@ -88,7 +88,8 @@ def make_likelihood(dataset: Source, config: Mapping[str, Any]) -> Likelihood:
     Raises:
         InputError: the name is unknown, or the targets are none that the likelihood can have.
     """
-    targets, class_names = dataset.targets("train"), dataset.class_names or ()
+    targets = dataset.targets("train")
+    class_names = dataset.class_names or ()
     own = settings("likelihood", config)
     found = likelihoods.from_data(config["likelihood"], targets, class_names, **own)
     kind: Any = likelihoods.named(config["likelihood"])
@@ -115,7 +116,8 @@ def describe(dataset: Source) -> dict[str, Any]:
 
 def described_dataset(description: Mapping[str, Any]) -> Source:
     """Returns a data set without examples, from what `Task.describe` has kept of it."""
-    shape, squash = (0, *description["input_shape"]), description.get("squash")
+    shape = (0, *description["input_shape"])
+    squash = description.get("squash")
     table = None
     if "table" in description:
         from ensemble.data.tables.table_form import TableForm  # Most data are no tables.

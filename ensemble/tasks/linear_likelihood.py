@@ -61,7 +61,8 @@ def place_blocks(
     """
     in_blocks = mesh.devices.flat[0].platform == "cpu" if in_blocks is None else in_blocks
     normalised = functools.partial(with_bias, dataset, split)
-    num_examples, num_features = len(split.targets), normalised(slice(1)).shape[1]
+    num_examples = len(split.targets)
+    num_features = normalised(slice(1)).shape[1]
     groups = [(np.arange(num_examples), np.arange(num_features))]
     if in_blocks:
         size = max(EXAMPLES_PER_GROUP, _MIN_ROWS * mesh.shape[DATA])
@@ -223,7 +224,8 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[tuple[np.ndarr
     while is_left.any():
         missing = min(group_size, int(is_left.sum()))
         if 3 * is_left.sum() < 2 * len(is_left):
-            numbers, num_active = numbers[is_left], num_active[is_left]
+            numbers = numbers[is_left]
+            num_active = num_active[is_left]
             by_feature = np.compress(is_left, by_feature, axis=1)
             is_left = is_left[is_left]
         num_outside = np.where(is_left, num_active, _TAKEN)  # Features that an example would add.
@@ -231,7 +233,8 @@ def group_by_support(active: np.ndarray, group_size: int) -> list[tuple[np.ndarr
         taken = _smallest(num_outside, 1)
         examples = [numbers[taken]]
         while True:
-            is_left[taken], num_outside[taken] = False, _TAKEN
+            is_left[taken] = False
+            num_outside[taken] = _TAKEN
             added = active[examples[-1]].any(axis=0) & ~is_feature
             is_feature |= added
             missing -= len(taken)

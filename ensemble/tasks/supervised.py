@@ -175,7 +175,8 @@ class Supervised(Defaults):
         outputs = widened(outputs)
         if LINEAR in fitted:
             flat = inputs.reshape((inputs.shape[0], -1))  # Where it is exported, any number.
-            kernel, bias = fitted[LINEAR]["kernel"], fitted[LINEAR]["bias"]
+            kernel = fitted[LINEAR]["kernel"]
+            bias = fitted[LINEAR]["bias"]
             outputs += jnp.matmul(flat, kernel, precision=jax.lax.Precision.HIGHEST) + bias
         return outputs, own, {**state, **fitted}
 
@@ -230,7 +231,8 @@ class Supervised(Defaults):
         """Why the network's predictions with a key have no noise, or more than that."""
         if not self.traits.is_random:
             return "draws no noise"
-        has_state, shape = self.traits.has_state, self.dataset.input_shape
+        has_state = self.traits.has_state
+        shape = self.dataset.input_shape
         if not has_state and not facts.has_same_noise(self.network, shape):
             return (
                 "uses its switch for training for more than Dropout, so that its noise is not "
@@ -289,7 +291,8 @@ def _corrected(
     likelihood: Likelihood, dataset: Source, config: ml_collections.FrozenConfigDict
 ) -> Likelihood:
     """The likelihood, whose predictions are corrected for the class weights of a run."""
-    spec, smoothing = config.get("class_weights", "none"), config.get("label_smoothing", 0.0)
+    spec = config.get("class_weights", "none")
+    smoothing = config.get("label_smoothing", 0.0)
     if spec == "none" or not dataset.class_names:
         return likelihood
     if smoothing:
@@ -369,7 +372,9 @@ def check_network(task: Supervised, config: Mapping[str, Any]) -> None:
         InputError: The network fails on inputs of this shape, or has other outputs than K numbers,
             or probabilities where logits are meant, or does not compute in the wanted dtype.
     """
-    dataset, name, kind = task.dataset, config["model"], task.likelihood.name
+    dataset = task.dataset
+    name = config["model"]
+    kind = task.likelihood.name
     inputs = jax.ShapeDtypeStruct((2, *dataset.input_shape), dataset.input_dtype)
     expected = (2, task.likelihood.num_outputs)
 

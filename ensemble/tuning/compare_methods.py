@@ -34,7 +34,9 @@ ROUNDS: tuple[int, ...] = (1, 4, 16)
 """Networks whose steps each family has, round after round."""
 SELECTION = "selection"
 """Name of the mixture of all families of a round, with weights that the validation split chose."""
-AS_GOOD, WORSE, UNDECIDED = "as good", "worse", "undecided"
+AS_GOOD = "as good"
+WORSE = "worse"
+UNDECIDED = "undecided"
 _MARGIN = 0.02
 """Share of the single network's score that does not matter."""
 _DECIDES = {"classes": "nll", "numbers": "crps", "counts": "crps"}
@@ -144,7 +146,8 @@ def _may_begin(trials: Trials, rounds: Sequence[Mapping[str, Any]], times: int) 
 
 def _run(trials: Trials, family: Family, times: int) -> Trial | None:
     """Runs a family in a round; returns None if the time is over."""
-    base, name = trials.table.config, f"{family.name}_{times}"
+    base = trials.table.config
+    name = f"{family.name}_{times}"
     settings: dict[str, Any] = {}
     if name != f"{SINGLE}_1":  # It trains as configured, and the others as long.
         steps = newest_step(trials.folder(f"{SINGLE}_1"))
@@ -163,7 +166,8 @@ def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str,
     """The calibrated validation score of a run, and its scores of the test split."""
     decides, factor, value = _validated(out)
     run = EvaluatedRun(out.path)
-    test, y = run.test.predictive, run.test.targets
+    test = run.test.predictive
+    y = run.test.targets
     scores = {}
     for name, p in (("test", test), ("calibrated", test.scaled(factor) if factor != 1 else test)):
         metrics = {key: one for key, one in metrics_of(p).items() if one.in_table}
@@ -179,13 +183,15 @@ def _validated(out: Workdir) -> tuple[str, float, float]:
         InputError: The run has no validation split, or no metric that decides.
     """
     run = EvaluatedRun(out.path)
-    validation, calibration = run.predicted("validation"), run.predicted("calibration")
+    validation = run.predicted("validation")
+    calibration = run.predicted("calibration")
     if validation is None:
         raise InputError(
             f"{out.path} has no validation split to choose by. Train with "
             "config.train_on_all=False, or give one"
         )
-    p, factor = validation.predictive, 1.0
+    p = validation.predictive
+    factor = 1.0
     if p.kind not in _DECIDES:
         raise InputError(
             f"config.likelihood={run.config['likelihood']!r} has neither the NLL of classes nor "

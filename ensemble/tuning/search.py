@@ -184,7 +184,8 @@ def _loss(
 
 def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
     """Mixes what was tried, and writes it."""
-    table, done = trials.table, trials.table.scored
+    table = trials.table
+    done = trials.table.scored
     if not done:
         raise TrainingError(f"nothing could be trained: {[*table.trials.values()][-1].failure}")
     folders = [trials.folder(one.name).path for one in done]
@@ -209,7 +210,8 @@ def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
 
 def lines_of(report: Mapping[str, Any]) -> list[str]:
     """Paragraphs of what was tried and chosen."""
-    search, selection = report["search"], report["selection"]
+    search = report["search"]
+    selection = report["selection"]
     trials = sorted(
         search["trials"], key=lambda one: math.inf if one["score"] is None else one["score"]
     )
@@ -241,7 +243,8 @@ def lines_of(report: Mapping[str, Any]) -> list[str]:
 
 def _remarks(search: Mapping[str, Any]) -> list[str]:
     """Lines about a time that was too short, or an interruption."""
-    first, lines = search["trials"][0], []
+    first = search["trials"][0]
+    lines = []
     if first["details"].get("is_cut"):
         lines.append(
             f"The time was over in the first trial, after {first['seconds']:.0f} seconds. The same "

@@ -65,8 +65,12 @@ class Trials:
         stop: signals.Stop,
         show_progress: bool,
     ):
-        self.out, self.table, self.data, self.limit = out, table, data, limit
-        self.stop, self._shows = stop, show_progress
+        self.out = out
+        self.table = table
+        self.data = data
+        self.limit = limit
+        self.stop = stop
+        self._shows = show_progress
         if table.running is not None:  # The process was killed.
             name, began = table.running
             file = self.folder(name).metrics
@@ -103,7 +107,8 @@ class Trials:
             Interrupted: SIGTERM or Ctrl-C.
         """
         table = self.table
-        known, left = table.trials.get(name), self.limit - table.spent
+        known = table.trials.get(name)
+        left = self.limit - table.spent
         if known is not None and (left <= 0 or not known.details.get("is_cut")):
             return known
         is_first = not table.scored or known is not None
@@ -113,7 +118,9 @@ class Trials:
         if known is not None:
             table.seconds = known.seconds, known.cpu_seconds
             del table.trials[name]
-        began, cpu, before = time.monotonic(), time.process_time(), table.seconds
+        began = time.monotonic()
+        cpu = time.process_time()
+        before = table.seconds
         table.running = (name, time.time())
         if table.trials or self.folder(name).config.exists():  # There is something to resume.
             write_table(self.out, table)
@@ -122,7 +129,8 @@ class Trials:
             ask = self.stop.finish if is_first else self.stop.note
             seconds = math.inf if must_end else max(left, 0.0)
             with _call_after(seconds, ask), shown_with_the_result():
-                values, path = build(table.config, settings).values, self.folder(name).path
+                values = build(table.config, settings).values
+                path = self.folder(name).path
                 report = train(values, self.data, os.fspath(path), show_progress=self._shows).report
             self._check_fingerprint(str(report["dataset"]["fingerprint"]), name)
             found["score"], found["details"] = score(self.folder(name), report)

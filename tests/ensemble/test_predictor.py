@@ -30,11 +30,13 @@ def calibration(run):
 
 
 def test_a_temperature_sharpens_or_flattens_probs_alone(blobs_run, blobs):
-    plain, calibrated = ensemble.load(blobs_run), ensemble.load(blobs_run, calibrated=True)
+    plain = ensemble.load(blobs_run)
+    calibrated = ensemble.load(blobs_run, calibrated=True)
     expected = fit_scale(*calibration(blobs_run))
     assert plain.scale is None
     assert calibrated.scale == expected
-    p, q = plain(blobs["inputs"]), calibrated(blobs["inputs"])
+    p = plain(blobs["inputs"])
+    q = calibrated(blobs["inputs"])
     tempered = p.probs ** (1 / expected)
     np.testing.assert_allclose(q.probs, tempered / tempered.sum(axis=1, keepdims=True), rtol=1e-9)
     np.testing.assert_array_equal(q.labels, p.labels)

@@ -107,7 +107,8 @@ def test_threads_compile_a_size_once_and_get_their_own_rows(path, predictor, blo
     inputs = blobs["inputs"]
     expected = predictor(inputs).probs
     del compiled[:]
-    model, together = read_model.Model(path), threading.Barrier(8)
+    model = read_model.Model(path)
+    together = threading.Barrier(8)
 
     def ask(k):
         together.wait()
@@ -121,7 +122,8 @@ def test_threads_compile_a_size_once_and_get_their_own_rows(path, predictor, blo
 
 
 def test_bad_inputs_are_one_line(path, blobs):
-    model, inputs = read_model.Model(path), blobs["inputs"]
+    model = read_model.Model(path)
+    inputs = blobs["inputs"]
     assert (model.shape, model.dtype) == ((6,), np.float32)
     cases = {
         "inputs of shape (0, 6): the model takes [N, 6], N > 0": inputs[:0],
@@ -150,10 +152,14 @@ def test_pictures_of_bytes_are_taken_as_they_are(tmp_path):
 
 
 def test_a_row_that_is_no_number_gives_nan_and_changes_no_other(path, blobs):
-    model, inputs = read_model.Model(path), blobs["inputs"][:7].copy()
+    model = read_model.Model(path)
+    inputs = blobs["inputs"][:7].copy()
     whole = model(inputs)
-    inputs[2, 1], inputs[5, 0], inputs[6, 5] = np.nan, np.inf, -np.inf
-    bad, found = [2, 5, 6], model(inputs)
+    inputs[2, 1] = np.nan
+    inputs[5, 0] = np.inf
+    inputs[6, 5] = -np.inf
+    bad = [2, 5, 6]
+    found = model(inputs)
     assert whole.keys() == found.keys()
     for name, rows in found.items():
         np.testing.assert_array_equal(np.delete(rows, bad, 0), np.delete(whole[name], bad, 0))

@@ -29,7 +29,8 @@ SERVER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "serve.py"
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """(server, predictor, inputs), of a folder with what an export writes and the server."""
-    folder, data = tmp_path_factory.mktemp("served"), make_blobs()
+    folder = tmp_path_factory.mktemp("served")
+    data = make_blobs()
     network = networks.create("small_runs:Tiny", 3)
     task = classification(dataset_from_arrays(data), network, parse_prior("none"))
     keys = jax.random.split(jax.random.key(0), 3)
@@ -75,10 +76,12 @@ def body_of(rows):
 @pytest.mark.check
 def test_requests_share_passes_and_get_their_own_rows(served, monkeypatch):
     server, predictor, inputs = served
-    passes, model = [], server.model
+    passes = []
+    model = server.model
 
     class Counted:
-        dtype, check = model.dtype, staticmethod(model.check)
+        dtype = model.dtype
+        check = staticmethod(model.check)
 
         def __call__(self, rows):
             passes.append(len(rows))
@@ -141,7 +144,8 @@ def test_a_failure_reaches_all_that_wait_and_the_next_is_answered(served, monkey
     server, _, inputs = served
 
     class Broken:
-        dtype, check = server.model.dtype, staticmethod(server.model.check)
+        dtype = server.model.dtype
+        check = staticmethod(server.model.check)
 
         def __call__(self, rows):
             raise ValueError("broken")

@@ -43,14 +43,17 @@ def regression(columns, target, sigma=None):
 
 
 def ar_k(K, T, y):
-    alpha, beta = normal("alpha", 10.0), normal("beta", 10.0, (K,))
+    alpha = normal("alpha", 10.0)
+    beta = normal("beta", 10.0, (K,))
     sigma = scale_like_cauchy(2.5)
     lags = jnp.stack([y[K - k - 1 : T - k - 1] for k in range(K)], -1)
     numpyro.sample("y", dist.Normal(alpha + lags @ beta, sigma), obs=y[K:])
 
 
 def arma11(T, y):
-    mu, phi, theta = normal("mu", 10.0), normal("phi", 2.0), normal("theta", 2.0)
+    mu = normal("mu", 10.0)
+    phi = normal("phi", 2.0)
+    theta = normal("theta", 2.0)
     sigma = scale_like_cauchy(2.5)
 
     def step(before, pair):
@@ -76,7 +79,8 @@ def eight_schools(J, y, sigma):
 
 
 def garch11(T, y, sigma1):
-    mu, alpha0 = flat("mu"), flat("alpha0", constraints.positive)
+    mu = flat("mu")
+    alpha0 = flat("alpha0", constraints.positive)
     alpha1 = flat("alpha1", constraints.unit_interval)
     beta1 = flat("beta1", constraints.interval(0, 1 - alpha1))
 
@@ -123,7 +127,8 @@ def kidscore_mom_work(N, kid_score, mom_work):
 
 
 def kilpisjarvi(N, x, y, pmualpha, psalpha, pmubeta, psbeta):
-    alpha, beta = normal("alpha", psalpha, loc=pmualpha), normal("beta", psbeta, loc=pmubeta)
+    alpha = normal("alpha", psalpha, loc=pmualpha)
+    beta = normal("beta", psbeta, loc=pmubeta)
     sigma = flat("sigma", constraints.positive)
     numpyro.sample("y", dist.Normal(alpha + beta * x, sigma), obs=y)
 

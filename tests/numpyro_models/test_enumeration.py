@@ -157,7 +157,8 @@ def summed(y):
 
 def centred(y):
     """With z drawn as 0 and 1 it is what the enumeration has."""
-    mean, y = numpyro.sample("mean", dist.Normal(0, 1)), y[:2]
+    mean = numpyro.sample("mean", dist.Normal(0, 1))
+    y = y[:2]
     with numpyro.plate("row", len(y)):
         z = numpyro.sample("z", dist.Bernoulli(0.5))
         numpyro.sample("y", dist.Normal(mean + z - z.mean(), 1), obs=y)

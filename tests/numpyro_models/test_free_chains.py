@@ -11,7 +11,10 @@ from ensemble.methods.kernels import FreeDraws, Settings, make_sampler
 from ensemble.numpyro_models.free_chains import take_draws
 
 # Rounding grows with every draw, to 5e-3 by the 25th; a trajectory may then end elsewhere.
-NUM_CHAINS, NUM_WARMUP, NUM_DRAWS, THIN = 3, 20, 24, 2
+NUM_CHAINS = 3
+NUM_WARMUP = 20
+NUM_DRAWS = 24
+THIN = 2
 SCALES = jnp.array([0.3, 1.0, 2.0])
 
 
@@ -54,7 +57,8 @@ def freely(mass, chunks):
     sampler = make_sampler(settings(mass), log_density)
     free = FreeDraws(settings(mass), log_density, lambda info, position: (info, position), num_kept)
     run = jax.jit(functools.partial(take_draws, free))
-    chains, recorded = jax.vmap(sampler.init)(*start()), []
+    chains = jax.vmap(sampler.init)(*start())
+    recorded = []
     for first, end in chunks:
         places = int(num_kept(end) - num_kept(first))
         record = jnp.zeros((end - first, NUM_CHAINS, 6)), jnp.zeros((places, NUM_CHAINS, 4))
@@ -90,5 +94,6 @@ def test_a_break_in_the_warm_up_changes_no_bit():
     broken = freely("diagonal", [(0, 9), (9, NUM_WARMUP - 3), (NUM_WARMUP - 3, NUM_DRAWS)])
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(broken), strict=True):
         if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
-            one, other = jax.random.key_data(one), jax.random.key_data(other)
+            one = jax.random.key_data(one)
+            other = jax.random.key_data(other)
         np.testing.assert_array_equal(one, other)

@@ -87,12 +87,18 @@ Interrupted = ensemble.Interrupted
 
 # Functions.
 
-train, load, evaluate, distill = ensemble.train, ensemble.load, ensemble.evaluate, ensemble.distill
-sample, compare_methods, recommend = ensemble.sample, ensemble.compare_methods, ensemble.recommend
+train = ensemble.train
+load = ensemble.load
+evaluate = ensemble.evaluate
+distill = ensemble.distill
+sample = ensemble.sample
+compare_methods = ensemble.compare_methods
+recommend = ensemble.recommend
 default_config = ensemble.default_config
 
 
-search, select_members = ensemble.search, ensemble.select_members
+search = ensemble.search
+select_members = ensemble.select_members
 
 
 # Commands and their flags.

@@ -12,7 +12,8 @@ from runs import classes
 from small import files_in, refused, run_command, train
 
 ARRAYS = classes(96)
-X, Y = ARRAYS["inputs"], ARRAYS["labels"]
+X = ARRAYS["inputs"]
+Y = ARRAYS["labels"]
 BATCHES = [(X[:50], Y[:50]), (X[50:], Y[50:])]
 
 
@@ -278,7 +279,8 @@ def test_rows_of_hardly_any_weight_teach_nothing():
     """Half of the labels are wrong, and count or do not."""
     wrong = np.arange(len(Y)) % 2 == 0
     labels = np.where(wrong, (Y + 1) % 3, Y)
-    values, found = {"num_epochs": 40, "optimizer": "adam", "learning_rate": 0.03}, []
+    values = {"num_epochs": 40, "optimizer": "adam", "learning_rate": 0.03}
+    found = []
     for weight in (1e-6, 1.0):
         weights = np.where(wrong, weight, 1.0)
         data = {"inputs": X, "labels": labels, "sample_weight": weights}

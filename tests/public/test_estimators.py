@@ -173,7 +173,8 @@ def test_it_is_stored_without_its_examples_and_predicts_the_same(fitted, wine, t
 @pytest.mark.check
 def test_images_go_to_a_network_for_images():
     digits = datasets.load_digits()
-    images, labels = digits.images[:300].astype(np.uint8), digits.target[:300]
+    images = digits.images[:300].astype(np.uint8)
+    labels = digits.target[:300]
     classifier = small_classifier(model="lenet5", num_epochs=6).fit(images[:200], labels[:200])
     assert classifier.report_["dataset"]["input_shape"] == [8, 8, 1]
     assert classifier.report_["dataset"]["dtype"] == "uint8"

@@ -119,7 +119,8 @@ def test_every_mode_that_is_read_gives_the_right_colours(tmp_path):
     for i, (image, label) in enumerate(zip(images, labels, strict=True)):
         mode, suffix = kinds[i % len(kinds)].split()
         if mode in ("P", "1") and i >= 12:
-            mode, suffix = "RGB", "png"
+            mode = "RGB"
+            suffix = "png"
         picture = PIL.Image.fromarray(image)
         if mode in ("1", "L", "LA"):
             grey = image[..., 0]

@@ -157,7 +157,8 @@ def without_rates(record):
 @pytest.mark.parametrize("kind", ["chains", "walk", "numpyro"])
 def test_a_run_that_is_killed_leaves_the_same_bits(kind, command, tmp_path):
     run_command("train", *command(kind, "whole")[1:])
-    run, workdir = command(kind, "killed"), tmp_path / "killed"
+    run = command(kind, "killed")
+    workdir = tmp_path / "killed"
     with begun(run) as process:
         wait_for_checkpoints(process, workdir, 1)
         assert process.poll() is None, process.stderr.read()
@@ -171,7 +172,8 @@ def test_members_are_locked_killed_damaged_and_told_to_end_and_leave_the_same_bi
     command, tmp_path
 ):
     run_command("train", *command("members", "whole")[1:])
-    run, workdir = command("members", "stopped"), tmp_path / "stopped"
+    run = command("members", "stopped")
+    workdir = tmp_path / "stopped"
     with begun(run) as process:
         wait_for_checkpoints(process, workdir, 2)
         refused_command("train", run[1:], (str(workdir), "in use by another run"))

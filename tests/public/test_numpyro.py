@@ -147,7 +147,8 @@ def test_a_sharded_plate_is_one_density_on_any_mesh():
             effect = numpyro.sample("effect", dist.Normal(mean, 1))
             numpyro.sample("y", dist.Normal(effect, 0.5), obs=y)
 
-    y, found = np.linspace(-1, 2, 13).astype(np.float32), []
+    y = np.linspace(-1, 2, 13).astype(np.float32)
+    found = []
     for num_shards in (1, 8):
         mesh = parts.create_mesh(1, num_shards, jax.devices()[:num_shards])
         model = parts.make_model(hospitals, mesh, y)

@@ -10,7 +10,10 @@ from runs import Small
 
 import ensemble
 
-NUM_DEVICES, NUM_CLASSES, RATE, MOMENTUM = 8, 3, 0.05, 0.9
+NUM_DEVICES = 8
+NUM_CLASSES = 3
+RATE = 0.05
+MOMENTUM = 0.9
 SHAPE = (4, 4, 1)
 
 
@@ -24,7 +27,9 @@ def batches():
 
 def one_by_one(keys):
     """Parameters, losses and probabilities of each network, trained alone by Optax."""
-    model, optimizer, found = Small(NUM_CLASSES), optax.sgd(RATE, MOMENTUM), []
+    model = Small(NUM_CLASSES)
+    optimizer = optax.sgd(RATE, MOMENTUM)
+    found = []
 
     @jax.jit
     def step(params, state, images, labels):
@@ -39,7 +44,9 @@ def one_by_one(keys):
 
     for key in keys:
         params = model.init(key, jnp.ones((1, *SHAPE)))["params"]
-        state, losses, all_probs = optimizer.init(params), [], []
+        state = optimizer.init(params)
+        losses = []
+        all_probs = []
         for images, labels in batches():
             params, state, loss, probs = step(params, state, images, labels)
             losses.append(loss)
@@ -52,7 +59,8 @@ def test_eight_devices_train_what_a_loop_trains():
     keys = jax.random.split(jax.random.key(0), NUM_DEVICES)
     state = ensemble.create_train_state(keys, RATE, MOMENTUM, Small(NUM_CLASSES), SHAPE)
     assert isinstance(state, train_state.TrainState)
-    losses, accuracies = [], []
+    losses = []
+    accuracies = []
     for batch in batches():
         grads, loss, accuracy = ensemble.apply_model(state, *jax_utils.replicate(batch))
         state = ensemble.update_model(state, grads)

@@ -81,7 +81,8 @@ def test_what_is_recommended_was_not_seen_and_comes_in_order(watches):
 @pytest.mark.check
 @pytest.mark.parametrize("form", ["csv", "frame"])
 def test_ratings_of_ones_own_are_learned(form, tmp_path):
-    frame, data = stars(), None
+    frame = stars()
+    data = None
     values = {"likelihood": "gaussian_homoscedastic", "split_by": "time"}
     if form == "csv":
         frame.to_csv(tmp_path / "stars.csv", index=False)

@@ -106,7 +106,8 @@ def test_what_is_damaged_is_one_line(tmp_path, case):
 
 def test_damaged_records_are_counted_and_left_out(tmp_path):
     write(tmp_path)
-    records, new = tmp_path / "records", tmp_path / "new"
+    records = tmp_path / "records"
+    new = tmp_path / "new"
     _flip(records, 3, 10)
     before = files_in(tmp_path)
     refused_command("convert", [records, new], ("record 3", "--skip_damaged"))

@@ -78,7 +78,8 @@ def of_rows(*rows):
 @pytest.fixture(scope="module")
 def trained(request, tmp_path_factory):
     """Five members on two devices, which do not divide them."""
-    row, folder = RUNS[request.param], tmp_path_factory.mktemp("row")
+    row = RUNS[request.param]
+    folder = tmp_path_factory.mktemp("row")
     keys = {}
     if "init_from" in row.keys:
         train(RUNS["deep_ensemble"], folder / "start")
@@ -239,7 +240,8 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(trained):
     assert metrics_of(workdir) == metrics_of(trained.workdir)
     if trained.row.data is None:
         return
-    found, expected = names.stored(workdir), names.stored(trained.workdir)
+    found = names.stored(workdir)
+    expected = names.stored(trained.workdir)
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values)
@@ -296,7 +298,8 @@ def test_the_number_of_devices_changes_nothing(trained):
 @of_rows("deep_ensemble", "swag", "kfold_bagging", "batch_ensemble")
 def test_a_member_that_is_nan_leaves_the_others_as_they_are(trained):
     report = trained.again("poisoned", is_poisoned=True).report
-    failed, alive = names.failed_members(report), names.active_members(report)
+    failed = names.failed_members(report)
+    alive = names.active_members(report)
     assert failed
     assert sorted(failed + alive) == [0, 1, 2, 3, 4]
     predictions = said(trained.folder / "poisoned", trained.row)

@@ -101,7 +101,8 @@ def test_a_workdir_names_code_that_does_not_run(key, value, run, tmp_path, monke
     for name in ("config.json", "results.json"):
         path = names.file(run, name)
         document = json.loads(path.read_text())
-        place, last = document["config"], key
+        place = document["config"]
+        last = key
         if key not in place:  # In blocks.
             block, last = key.split(".")
             place = place[block]
@@ -244,7 +245,8 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.attributes = set(), []
+        self.tags = set()
+        self.attributes = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):

@@ -48,7 +48,8 @@ def write_runs(folder: pathlib.Path) -> None:
 
 def write_data(folder: pathlib.Path) -> None:
     """Writes the same examples in each form."""
-    arrays, folder = {"inputs": INPUTS, "labels": classes()["labels"]}, folder / "data"
+    arrays = {"inputs": INPUTS, "labels": classes()["labels"]}
+    folder = folder / "data"
     folder.mkdir()
     np.savez(folder / "all.npz", **arrays)
     (folder / "npy").mkdir()
@@ -130,7 +131,8 @@ def try_change(number: int, folder: pathlib.Path, expected: dict[Any, Any]) -> s
     part = rng.choice(list(PARTS))
     run = folder / ("chains" if part == "draws" else rng.choice(("members", "chains")))
     files = [path for path in run.glob(PARTS[part]) if path.is_file() and path.stat().st_size]
-    path, is_scored = rng.choice(sorted(files)), part == "predictions"
+    path = rng.choice(sorted(files))
+    is_scored = part == "predictions"
     with changed(path, rng), heard() as records:
         found = ended(lambda: answer(run, is_scored))
     if found is None:

@@ -112,7 +112,8 @@ def test_an_id_is_left_out_and_said(tmp_path, caplog):
 
 def german(num_rows=500):
     rng = np.random.default_rng(3)
-    income, area = rng.integers(200, 5000, num_rows), rng.uniform(40, 99, num_rows).round(1)
+    income = rng.integers(200, 5000, num_rows)
+    area = rng.uniform(40, 99, num_rows).round(1)
     y = (income / 100 + area / 10 + rng.normal(0, 0.5, num_rows)).round(2)
     return income, area, y
 
@@ -228,7 +229,8 @@ class Streamed:
     def __init__(self, frame):
         table = pa.Table.from_pandas(frame)
         self._table = table.set_column(1, "c", table["c"].cast(pa.large_string()))
-        self.columns, self.dtypes = self._table.column_names, self._table.schema.types
+        self.columns = self._table.column_names
+        self.dtypes = self._table.schema.types
 
     def __arrow_c_stream__(self, requested_schema=None):
         return self._table.__arrow_c_stream__(requested_schema)
@@ -445,7 +447,8 @@ def test_a_program_that_has_no_table_imports_no_reader_of_tables(tmp_path):
 def test_arrays_and_frames_of_seconds_since_1970_keep_their_signal():
     rng = np.random.default_rng(11)
     t = 1.76e9 + rng.uniform(0, 600, 400)
-    y, found = (t - 1.76e9) / 200, []
+    y = (t - 1.76e9) / 200
+    found = []
     for inputs in (t[:, None], pd.DataFrame({"t": t})):
         model = EnsembleRegressor(ensemble_size=2, num_epochs=20, random_state=0, num_devices=1)
         found.append(model.fit(inputs, y).predict(inputs))

@@ -37,7 +37,8 @@ def run(tmp_path_factory):
 
 def of_plugin(events, name):
     """Steps and tensors by tag, of one plugin."""
-    found, plugins = {}, {}
+    found = {}
+    plugins = {}
     for step, value in events:
         plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
         if plugins[value.tag] == name:

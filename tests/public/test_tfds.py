@@ -31,7 +31,8 @@ REAL = {
 @pytest.mark.check
 @pytest.mark.parametrize("case", REAL)
 def test_real_sets_have_their_pixels_and_splits(case):
-    (name, hold_out), (fingerprint, test_fingerprint, sizes) = case, REAL[case]
+    name, hold_out = case
+    fingerprint, test_fingerprint, sizes = REAL[case]
     data_dir = tfds_sets.real_data_dir(name.removeprefix("tfds:"))
     dataset = load_dataset(name, data_dir, seed=1, hold_out=hold_out)
     assert (dataset.fingerprint, dataset.test_fingerprint) == (fingerprint, test_fingerprint)
@@ -89,7 +90,8 @@ def test_images_of_several_sizes_are_resized_as_those_of_folders(tmp_path):
 def test_what_is_learned_from_what_the_set_says(tmp_path):
     """Two labels, and other names than image and label."""
     coarse = {"coarse": tfds.features.ClassLabel(num_classes=2), "id": tfds.features.Text()}
-    keys, splits = ("photo", "fine"), {"train": split(60)}
+    keys = ("photo", "fine")
+    splits = {"train": split(60)}
     directory = tfds_sets.write_set(tmp_path, "own", splits, keys=keys, more_features=coarse)
     assert len(load_dataset("tfds:own", str(tmp_path)).class_names) == 10
     info = json.loads((directory / "dataset_info.json").read_text())

@@ -16,7 +16,8 @@ def walk_of(draws):
     num_chains, num_draws = draws.shape
     length = moments.segment_length(num_draws)
     number = num_draws // length
-    closed, pending = [], []
+    closed = []
+    pending = []
     for values in (draws, np.square(draws)):
         segments = np.zeros((num_chains, moments.NUM_SEGMENTS, 1))
         whole = values[:, : number * length].reshape(num_chains, number, length)
@@ -39,7 +40,8 @@ def summary_of(draws, num_superchains, num_left_out=64):
 def test_chains_of_one_start_are_not_taken_for_independent():
     rng = np.random.default_rng(0)
     draws = np.repeat(rng.normal(size=(16, 1)), 64, axis=0) + rng.normal(size=(1024, 50))
-    found, apart = summary_of(draws, 16), summary_of(draws, 1024)
+    found = summary_of(draws, 16)
+    apart = summary_of(draws, 1024)
     starts = draws.mean(axis=1)[::64]
     assert found["mcse_mean"][0] == pytest.approx(starts.std(ddof=1) / 4, rel=0.1)
     assert found["mcse_variance"][0] > 4 * apart["mcse_variance"][0]
@@ -99,7 +101,8 @@ def summed():
     """A million draws that are .1 from the origin, and one of 16 in the histogram."""
     pair = jnp.zeros((1, 16)), jnp.zeros((1, 16))
     grid = moments.Grid(jnp.full(1, 2.0), jnp.ones(1))
-    position, is_counted = jnp.full((1, 16), 2.1), jnp.arange(16) < 11
+    position = jnp.full((1, 16), 2.1)
+    is_counted = jnp.arange(16) < 11
 
     def body(i, carry):
         sums, counts = carry

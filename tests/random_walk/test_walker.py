@@ -58,9 +58,11 @@ SMALL = {"one block": (1, 8192), "three blocks": (1, 16), "eight devices": (8, 8
 
 def walked(walk, *counts):
     """All chains after steps in chunks."""
-    members, first = walk.start(Start()), 0
+    members = walk.start(Start())
+    first = 0
     for count in counts:
-        members, first = walk.advance(members, None, first, count)[0], first + count
+        members = walk.advance(members, None, first, count)[0]
+        first = first + count
     return members
 
 
@@ -136,7 +138,8 @@ def reference():
 @pytest.mark.check
 @pytest.mark.parametrize("layout", SMALL.values(), ids=SMALL)
 def test_any_layout_and_chunks_make_the_draws_of_the_reference(layout, reference):
-    walk, chunks = small_walk(*layout), (2, 6, 30, 62, 400, 200)
+    walk = small_walk(*layout)
+    chunks = (2, 6, 30, 62, 400, 200)
     for number in range(1, len(chunks) + 1):
         found = fetched(walk, walked(walk, *chunks[:number]))
         # Where compilers round differently, by an ulp; a step decided otherwise would show.
@@ -151,7 +154,8 @@ def test_any_layout_and_chunks_make_the_draws_of_the_reference(layout, reference
 
 @pytest.mark.check
 def test_a_walk_resumes_on_other_devices_bit_for_bit():
-    before, after = small_walk(1, 16), small_walk(8, 8192)
+    before = small_walk(1, 16)
+    after = small_walk(8, 8192)
     restored = after.restored(before.saved(walked(before, 342)), None)
     members, _ = after.advance(restored, None, 342, 358)
     straight = fetched(after, walked(after, 700))
@@ -163,7 +167,8 @@ def test_a_walk_resumes_on_other_devices_bit_for_bit():
 
 def test_summaries_are_those_of_stored_draws(reference):
     walk = small_walk(8, 8192)
-    host, draws = fetched(walk, walked(walk, 700)), reference[:, :, 0].astype(np.float64).T
+    host = fetched(walk, walked(walk, 700))
+    draws = reference[:, :, 0].astype(np.float64).T
     found = summary_of(walk, host, 700)
     means = draws.mean(axis=1)
     squares = ((draws - draws.mean()) ** 2).mean(axis=1)

@@ -53,7 +53,8 @@ def test_biases_of_ratings_are_at_the_mode():
     rng = np.random.default_rng(0)
     shape = 40, 15
     pairs = np.argwhere(rng.random(shape) < 0.6)
-    values, weights = rng.normal(size=len(pairs)), rng.integers(1, 4, len(pairs)) * 1.0
+    values = rng.normal(size=len(pairs))
+    weights = rng.integers(1, 4, len(pairs)) * 1.0
     values += rng.normal(size=15)[pairs[:, 1]]
     found = baselines.rating_baselines(pairs, values, weights, shape)
     user, item = (found["biases"][f"{one}_bias"] for one in ("user", "movie"))

@@ -24,7 +24,8 @@ def frame(weighted=False):
     """Ratings around 3.5 of planted biases and two factors, with noise of 0.5."""
     rng = np.random.default_rng(0)
     users, items = np.nonzero(rng.random((NUM_USERS, NUM_ITEMS)) < 0.6)
-    of_users, of_items = rng.normal(size=(NUM_USERS, 2)), rng.normal(size=(NUM_ITEMS, 2))
+    of_users = rng.normal(size=(NUM_USERS, 2))
+    of_items = rng.normal(size=(NUM_ITEMS, 2))
     bias = 0.7 * rng.normal(size=NUM_ITEMS)
     means = 3.5 + 0.6 * (of_users[users] * of_items[items]).sum(axis=1) + bias[items]
     data = {
@@ -79,7 +80,8 @@ def test_value_and_gradient_match_float64_on_any_devices(num_devices, is_by_bloc
     monkeypatch.setattr(rating_likelihood, "is_by_blocks", lambda *sizes: is_by_blocks)
     task = make_task()
     mesh = create_mesh(1, num_devices, jax.devices())
-    (pairs, ratings), weights = in_memory(task.dataset, "train"), task.dataset.weights
+    pairs, ratings = in_memory(task.dataset, "train")
+    weights = task.dataset.weights
     own = task.own_log_likelihood(in_memory(task.dataset, "train"), mesh)
     params = task.sample_prior(jax.random.key(3))
     other = task.sample_prior(jax.random.key(4))
@@ -95,7 +97,8 @@ def test_value_and_gradient_match_float64_on_any_devices(num_devices, is_by_bloc
         mean += params["user_bias"][users] + params["movie_bias"][items]
         raw = params["likelihood"]["raw_scale"]
         sd = 1e-3 + np.log1p(np.exp(raw + np.log(np.expm1(1 - 1e-3))))
-        shift, scale = task.likelihood.shift, task.likelihood.scale
+        shift = task.likelihood.shift
+        scale = task.likelihood.scale
         return np.sum(weights * scipy.stats.norm.logpdf(ratings, shift + scale * mean, scale * sd))
 
     # Up to a constant, the log likelihood of the biases.

@@ -9,7 +9,8 @@ from ensemble import InputError
 from ensemble.data.source import Request
 from ensemble.recommendation import dataset
 
-NUM_USERS, NUM_ITEMS = 12, 9
+NUM_USERS = 12
+NUM_ITEMS = 9
 OF_RATINGS = {"likelihood": "gaussian_homoscedastic"}
 
 
@@ -114,7 +115,8 @@ def test_a_split_by_time_holds_out_the_latest():
     pairs, labels = load(table(), split_by="time").splits["test"]
     assert {*map(tuple, pairs[labels == 1])} == {*map(tuple, latest)}
     for user in range(NUM_USERS):
-        held, count = labels[pairs[:, 0] == user], (rows["user"] == user).sum()
+        held = labels[pairs[:, 0] == user]
+        count = (rows["user"] == user).sum()
         number = max(1, round((held == 1).sum() / count * (NUM_ITEMS - count)))
         assert (held == 0).sum() == (min(number, NUM_ITEMS - count - 1) if held.any() else 0)
 
@@ -128,12 +130,14 @@ def test_a_split_by_user_holds_out_all_of_some(keys):
 
 
 def test_weights_of_watches_are_learned_and_add_up(caplog):
-    rng, rows = np.random.default_rng(0), table()[["user_id", "movie_id"]]
+    rng = np.random.default_rng(0)
+    rows = table()[["user_id", "movie_id"]]
     rows = rows.assign(weight=rng.integers(1, 9, len(rows)) / 2)
     rows = pd.concat([rows, rows[::3]]).sample(frac=1, random_state=0)
     found = load(rows)
     assert f"{(len(rows) + 3) // 4} of {len(rows)} rows repeat a user and an item" in caplog.text
-    sums, one = rows.groupby(["user_id", "movie_id"])["weight"].sum(), found.interactions
+    sums = rows.groupby(["user_id", "movie_id"])["weight"].sum()
+    one = found.interactions
     pairs = found.splits["train"].inputs
     for (i, j), weight in zip(pairs, found.weights, strict=True):
         assert weight == sums[int(one.user_ids[i]), int(one.items["item"][j])]

@@ -28,7 +28,8 @@ def test_recall_of_a_hand_worked_case():
 def test_recall_agrees_with_a_loop_over_users():
     rng = np.random.default_rng(1)
     shape = (600, 50)
-    values, seen = rng.normal(size=shape), rng.random(shape) < 0.3
+    values = rng.normal(size=shape)
+    seen = rng.random(shape) < 0.3
     relevant = ~seen & (rng.random(shape) < 0.05)
     expected = []
     for user in np.flatnonzero(relevant.any(axis=1)):
@@ -39,7 +40,8 @@ def test_recall_agrees_with_a_loop_over_users():
 
 
 def test_models_are_scored_on_what_was_held_out():
-    dataset, rng = load_dataset("watches:30x20"), np.random.default_rng(0)
+    dataset = load_dataset("watches:30x20")
+    rng = np.random.default_rng(0)
     network = MatrixFactorisation((30, 20), 3, 2)
     task = Factorisation(dataset, network, of_classes(dataset.class_names))
     shapes = task.params_shapes()
@@ -50,7 +52,8 @@ def test_models_are_scored_on_what_was_held_out():
     logits += draws["user_bias"][:, :, None] + draws["movie_bias"][:, None]
     first = {name: leaf[0] for name, leaf in draws.items()}
     section = scores.section(task, draws, first)
-    held_out, choices = section["held_out"], section["first_choices"]
+    held_out = section["held_out"]
+    choices = section["first_choices"]
     assert [*held_out] == ["posterior", "map", "biases", "popularity"]
     pairs, labels = dataset.splits["test"]
     p = scipy.special.expit(logits)

@@ -12,7 +12,9 @@ from run_parts import mesh_of, over_chains
 
 from ensemble.recommendation import watch_likelihood
 
-NUM_USERS, NUM_MOVIES, DIM = 83, 41, 3
+NUM_USERS = 83
+NUM_MOVIES = 41
+DIM = 3
 
 
 def make_params(seed=0, num_users=NUM_USERS, num_movies=NUM_MOVIES, scale=1.0):
@@ -47,7 +49,8 @@ def make_signs(params, is_weighted=False):
 
 def oracle(params, signs):
     """The log likelihood and its gradient, by hand, in float64."""
-    logits, signs = logits_of(params), signs.astype(np.float64)
+    logits = logits_of(params)
+    signs = signs.astype(np.float64)
     counts = abs(signs)
     value = (counts * ((signs > 0) * logits - np.logaddexp(0, logits))).sum()
     residuals = counts * ((signs > 0) - scipy.special.expit(logits))
@@ -110,7 +113,8 @@ def some_signs(is_weighted=False):
 @pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 2), (1, 8), (2, 2), (2, 4)])
 def test_value_and_gradient_match_float64(groups, shards, is_weighted):
-    signs, mesh = some_signs(is_weighted), mesh_of(groups, shards)
+    signs = some_signs(is_weighted)
+    mesh = mesh_of(groups, shards)
     biases = {**make_params(3), "user_embeddings": np.zeros((NUM_USERS, DIM))}
     reference = watch_likelihood.user_log_likelihoods(biases, signs)
     assert reference.sum() == pytest.approx(oracle(biases, signs)[0], rel=1e-9)
@@ -124,7 +128,8 @@ def test_value_and_gradient_match_float64(groups, shards, is_weighted):
 
 @pytest.mark.check
 def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_share():
-    signs, mesh = some_signs(), mesh_of(2, 2)
+    signs = some_signs()
+    mesh = mesh_of(2, 2)
     watches = watch_likelihood.place(signs, np.zeros(NUM_USERS), mesh)
     value_and_grad = watch_likelihood.make_value_and_grad(mesh)
     chains = [make_params(seed) for seed in range(3)]
@@ -165,7 +170,8 @@ def test_differences_of_millions_of_nats_lose_nothing():
 
 
 def test_confident_and_wrong_is_finite_and_exact_and_a_nan_shows():
-    signs, params = some_signs(), make_params(1, scale=30.0)
+    signs = some_signs()
+    params = make_params(1, scale=30.0)
     value_and_grad, watches = make(signs, mesh_of(1, 1))
     broken = params | {"movie_bias": np.where(np.arange(NUM_MOVIES) == 5, np.nan, 0)}
     broken = {k: np.float32(v) for k, v in broken.items()}
@@ -176,7 +182,8 @@ def test_confident_and_wrong_is_finite_and_exact_and_a_nan_shows():
 
 
 def test_users_stay_on_their_shards_and_no_matrix_is_whole():
-    signs, shards = some_signs(), 4
+    signs = some_signs()
+    shards = 4
     mesh = mesh_of(2, shards)
     value_and_grad, watches = make(signs, mesh)
     chains = stack([padded(make_params(seed), shards) for seed in (1, 2)])

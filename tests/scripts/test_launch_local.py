@@ -169,7 +169,8 @@ def test_data_that_differ_are_one_line_in_both(arguments, tmp_path):
     for k, folder in enumerate(folders):
         folder.mkdir()
         np.savez(folder / "data.npz", **make_blobs(num_examples=200 + k))
-    port, run = free_port(), tmp_path / "run"
+    port = free_port()
+    run = tmp_path / "run"
     with (
         by_hand(arguments, run, 0, port, cwd=folders[0]) as first,
         by_hand(arguments, run, 1, port, cwd=folders[1]) as second,

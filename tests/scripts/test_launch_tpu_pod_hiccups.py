@@ -52,7 +52,8 @@ fi""",
     )
 
 
-UNKNOWN, NOWHERE = "UNAVAILABLE: HTTPError 503", "NOT_FOUND: no resource"
+UNKNOWN = "UNAVAILABLE: HTTPError 503"
+NOWHERE = "NOT_FOUND: no resource"
 
 
 @pytest.mark.parametrize(

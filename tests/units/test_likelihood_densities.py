@@ -26,7 +26,8 @@ LABELS = np.arange(NUM_ROWS) % 2
 
 def _mixture(log_weight, loc, scale):
     """A mixture of Gaussians with the functions of SciPy's distributions."""
-    weights, each = np.exp(log_weight), scipy.stats.norm(loc, scale)
+    weights = np.exp(log_weight)
+    each = scipy.stats.norm(loc, scale)
 
     def total(values):
         return (weights * values).sum(axis=-1)
@@ -73,7 +74,8 @@ def made(name):
     settings = {key: field.default for key, field in keys.items()}
     likelihood = from_data(name, targets, tuple(classes), **settings)
     params = jax.tree.map(lambda leaf: leaf + 0.1, likelihood.init(jax.random.key(0)))
-    rng, shape = np.random.default_rng(1), (3, NUM_ROWS, likelihood.num_outputs)
+    rng = np.random.default_rng(1)
+    shape = (3, NUM_ROWS, likelihood.num_outputs)
     outputs = jnp.asarray(rng.normal(size=shape), jnp.float32)
     found = jax.jit(jax.vmap(likelihood.predict, in_axes=(None, 0)))(params, outputs)
     return (
@@ -97,7 +99,9 @@ def test_every_likelihood_is_here():
 def test_densities_cdfs_and_moments_are_those_of_scipy(name):
     likelihood, params, outputs, arrays, targets = made(name)
     family = likelihood.family
-    its, y, parts = NUMBERS[name][1](**exact(arrays)), np.float64(targets), exact(arrays)
+    its = NUMBERS[name][1](**exact(arrays))
+    y = np.float64(targets)
+    parts = exact(arrays)
     log_density = its.logpmf(y) if name in IS_COUNT else its.logpdf(y)
     np.testing.assert_allclose(family(parts).log_density(y), log_density, rtol=1e-9, atol=1e-9)
     learned = jax.vmap(likelihood.log_prob, in_axes=(None, 0, None))(params, outputs, targets)
@@ -126,7 +130,8 @@ def test_probabilities_of_classes_sum_to_one(name):
 
 def test_quantiles_learn_the_pinball_loss():
     likelihood, params, outputs, arrays, y = made("quantiles")
-    levels, missed = np.array(likelihood.levels), y[:, None] - arrays["quantile"][0]
+    levels = np.array(likelihood.levels)
+    missed = y[:, None] - arrays["quantile"][0]
     loss = np.maximum(levels * missed, (levels - 1) * missed).mean(axis=1)
     member = likelihood.predictive(arrays).members[0]
     np.testing.assert_allclose(member.scores(y)["pinball"], loss, rtol=1e-5)
@@ -223,7 +228,8 @@ def test_training_starts_at_the_mean_and_spread_of_the_targets(name):
     )
     y = np.float64(targets)
     if name == "log_normal":
-        found, y = (start["loc"], start["scale"] ** 2), np.log(y)
+        found = (start["loc"], start["scale"] ** 2)
+        y = np.log(y)
     else:
         found = likelihood.family(start).moments()
     ratios = {"laplace": 2, "student_t": 1.4, "poisson": y.mean() / y.var()}

@@ -57,7 +57,8 @@ def test_every_network_is_here():
 @pytest.mark.parametrize("name", SIZES)
 def test_number_of_parameters_and_form_of_outputs(name):
     shape, count = SIZES[name]
-    network, inputs = networks.create(name, 10), jnp.ones((3, *shape))
+    network = networks.create(name, 10)
+    inputs = jnp.ones((3, *shape))
     variables = jax.eval_shape(network.init, jax.random.key(0), inputs)
     outputs, rest = jax.eval_shape(network.apply, variables, inputs)
     assert (outputs.shape, outputs.dtype) == ((3, 10), jnp.float32)

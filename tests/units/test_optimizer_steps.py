@@ -33,7 +33,8 @@ def descend(name, start, num_steps):
 
 def update(name, gradient, rate=0.02, weight_decay=0.0):
     """The first step, at the lowest point."""
-    optimizer, params = optimizer_of(name, rate, weight_decay), jnp.asarray(LOWEST)
+    optimizer = optimizer_of(name, rate, weight_decay)
+    params = jnp.asarray(LOWEST)
     return optimizer.update(gradient, optimizer.init(params), params)[0]
 
 
@@ -69,7 +70,8 @@ def expected_rate(name, step, num_steps):
 @pytest.mark.parametrize("num_steps", [1, 2, 10, 200])
 def test_rates_follow_their_formula_over_any_horizon(name, num_steps):
     config = checked({"num_steps": num_steps, "lr_schedule": name, "learning_rate": 0.3})
-    schedule, steps = learning_rate_schedule(config, num_steps), np.arange(num_steps + 3)
+    schedule = learning_rate_schedule(config, num_steps)
+    steps = np.arange(num_steps + 3)
     found = np.array([schedule(step) for step in steps])
     assert np.isfinite(found).all()
     assert (found >= 0).all()

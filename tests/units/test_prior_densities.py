@@ -10,7 +10,8 @@ import scipy.stats
 from ensemble.config import pieces
 from ensemble.priors import parse_prior
 
-SCALE, DF = 0.7, 4.0
+SCALE = 0.7
+DF = 4.0
 PRIORS = {
     "normal(0.7)": scipy.stats.norm(0, SCALE),
     "laplace(0.7)": scipy.stats.laplace(0, SCALE),
@@ -28,7 +29,8 @@ def test_every_prior_is_here():
 
 @pytest.mark.parametrize("spec", PRIORS)
 def test_densities_and_draws_are_those_of_scipy(spec):
-    (prior,), its = parse_prior(spec), PRIORS[spec]
+    (prior,) = parse_prior(spec)
+    its = PRIORS[spec]
     values = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     found = [prior.log_density(one) for one in (values, 0 * values)]
     expected = np.sum(its.logpdf(np.float64(values)) - its.logpdf(0))

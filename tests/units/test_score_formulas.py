@@ -14,7 +14,8 @@ from ensemble.likelihoods.numbers import Numbers
 from ensemble.likelihoods.quantiles import Quantiles
 from ensemble.metrics import functions, ranking
 
-NUM_ROWS, NAMES = 150, ("legal", "fraud", "odd")
+NUM_ROWS = 150
+NAMES = ("legal", "fraud", "odd")
 
 
 def of_classes(num_classes=3):
@@ -36,9 +37,12 @@ def of_numbers():
 
 
 def test_classes():
-    (p, probs, labels), rows = of_classes(), np.arange(NUM_ROWS)
-    found, predicted = metrics.values(p, labels), probs.argmax(axis=1)
-    hits, errors = predicted == labels, (probs - np.eye(3)[labels]) ** 2
+    p, probs, labels = of_classes()
+    rows = np.arange(NUM_ROWS)
+    found = metrics.values(p, labels)
+    predicted = probs.argmax(axis=1)
+    hits = predicted == labels
+    errors = (probs - np.eye(3)[labels]) ** 2
     risk = np.cumsum(~hits[np.argsort(-probs.max(axis=1))]) / (1 + rows)
     votes = np.exp(p.arrays["log_probs"]).argmax(axis=-1)
     pairs = [np.mean(votes[i] != votes[j]) for i in range(4) for j in range(i)]
@@ -82,7 +86,8 @@ def test_two_classes_are_ranked_as_scikit_learn_ranks_them():
 
 def test_ties_are_ranked_as_scikit_learn_ranks_them():
     rng = np.random.default_rng(0)
-    values, is_one = np.round(rng.normal(size=80), 1), rng.integers(2, size=80)
+    values = np.round(rng.normal(size=80), 1)
+    is_one = rng.integers(2, size=80)
     for ours, theirs in (
         (ranking.auroc, sklearn.metrics.roc_auc_score),
         (ranking.average_precision, sklearn.metrics.average_precision_score),
@@ -99,7 +104,8 @@ def test_ties_are_ranked_as_scikit_learn_ranks_them():
 
 @pytest.mark.parametrize("name", ["aurc", "at_coverage", "auroc", "average_precision"])
 def test_terms_are_what_a_further_row_changes(name):
-    rng, function = np.random.default_rng(3), getattr(ranking, name)
+    rng = np.random.default_rng(3)
+    function = getattr(ranking, name)
     score = rng.normal(size=400)
     positive = (rng.normal(size=400) + score > 0).astype(float)
     terms = function(score, positive)
@@ -114,7 +120,8 @@ def test_terms_are_what_a_further_row_changes(name):
 
 
 def test_the_cheapest_decision_is_made_and_paid_for(tmp_path):
-    (p, probs, labels), costs = of_classes(), [[0, 1, 4, 0.5], [5, 0, 1, 0.5], [2, 3, 0, 0.5]]
+    p, probs, labels = of_classes()
+    costs = [[0, 1, 4, 0.5], [5, 0, 1, 0.5], [2, 3, 0, 0.5]]
     text = f"cost:{tmp_path / 'costs.csv'}"
     (tmp_path / "costs.csv").write_text("\n".join(",".join(map(str, one)) for one in costs))
     found = metrics.requested([text], p, NAMES)[text]
@@ -138,7 +145,8 @@ def test_a_matrix_of_costs_may_name_its_classes(tmp_path):
 
 def test_numbers():
     p, its, y = of_numbers()
-    found, mean = metrics.values(p, y), its.mean().mean(axis=0)
+    found = metrics.values(p, y)
+    mean = its.mean().mean(axis=0)
     low, high = p.central(0.9)
     np.testing.assert_allclose(its.cdf(low).mean(axis=0), 0.05, atol=1e-8)
     missed = np.maximum(low - y, 0) + np.maximum(y - high, 0)
@@ -166,7 +174,8 @@ def test_quantiles():
     _, its, y = of_numbers()
     levels = (0.05, 0.25, 0.5, 0.75, 0.95)
     each = np.stack([its.ppf(level) for level in levels], axis=-1)
-    p, mean = Quantiles({"quantile": each}, levels=levels), each.mean(axis=0)
+    p = Quantiles({"quantile": each}, levels=levels)
+    mean = each.mean(axis=0)
     found = metrics.values(p, y)
     losses = [
         sklearn.metrics.mean_pinball_loss(y, mean[:, k], alpha=level)

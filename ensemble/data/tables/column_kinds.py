@@ -168,7 +168,8 @@ def _note_number(name: str, texts: Iterable[str], values: np.ndarray) -> None:
         texts: of a file that does not show its decimal mark; else none.
         values: of the numbers.
     """
-    why, size = "is named as ids are" if _NAMED_ID.search(name) else "", len(values)
+    why = "is named as ids are" if _NAMED_ID.search(name) else ""
+    size = len(values)
     with np.errstate(invalid="ignore"):
         is_whole = (values % 1 == 0).all()
         is_narrow = size * (size - 1) / 2 > _FEWEST_EQUAL * (np.ptp(values) + 1)
@@ -214,7 +215,8 @@ def target_values(column: Column, name: str, kind: str, decimal: str = ".") -> n
         found = as_kind(column, name, "number", "", decimal)
     else:
         found = infer(column, name, decimal)
-    values, texts = found.values, column.texts()
+    values = found.values
+    texts = column.texts()
     is_missing = np.isnan(values) if found.kind == "number" else texts == ""
     if is_missing.any():
         raise InputError(

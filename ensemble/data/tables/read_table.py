@@ -64,7 +64,8 @@ def parse_csv(content):
     """Returns the names and columns, trimmed texts [N], of a CSV file's bytes, and its dialect."""
     text, encoding = decode(content)
     mark, names, before = dialect(text)
-    rows, reader = [], csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
+    rows = []
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     for row in reader:
         if reader.line_num > before and row:
             if len(row) != len(names):
@@ -88,7 +89,8 @@ def read_csv(path):
 @functools.cache
 def grammar(mark, sign=""):
     """Returns the form of numbers with this decimal mark, and a table that makes Python's of it."""
-    other, unit = "," if mark == "." else ".", rf"[{SPACES}]?{re.escape(sign)}[{SPACES}]?"
+    other = "," if mark == "." else "."
+    unit = rf"[{SPACES}]?{re.escape(sign)}[{SPACES}]?"
     whole = rf"[1-9]\d{{0,2}}(?:([{other}{SPACES}])\d{{3}})(?:\1\d{{3}})*|\d*"
     number = rf"(?:{whole})(?:(?<=\d){re.escape(mark)}\d*|{re.escape(mark)}\d+)?(?:[eE][-+]?\d+)?"
     form = re.compile(rf"(?=.*\d)(?:{unit})?[-+]?(?:{unit})?{number}(?:{unit})?", re.ASCII)
@@ -176,13 +178,15 @@ def parse(values, one, decimal="."):
     """Numbers [N] float64 of a column's texts or numbers, with NaN where a value is missing."""
     if is_numeric(values):
         return values.astype(np.float64)
-    values, how = [*values], (one["kind"], one.get("form"))
+    values = [*values]
+    how = (one["kind"], one.get("form"))
     texts = [text for text in dict.fromkeys(values) if text.lower() not in WORDS]
     try:
         known = dict(zip(texts, read(texts, *how, decimal), strict=True))
     except (ValueError, KeyError, OverflowError) as error:
         bad = next((text for text in texts if not is_read(text, *how, decimal)), texts[0])
-        kind, row = " as ".join(filter(None, how)), values.index(bad) + 1
+        kind = " as ".join(filter(None, how))
+        row = values.index(bad) + 1
         line = f"column {one['name']!r}: {bad[:40]!r} in row {row} is no {kind}"
         raise ValueError(line) from error
     return np.array([known.get(text, np.nan) for text in values])
@@ -230,7 +234,8 @@ def encode(columns, table):
     if absent := [repr(one["name"]) for one in learned if one["name"] not in columns]:
         raise ValueError(f"the table lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}")
     decimal = decimal_mark(columns, table.get("decimal", "."))
-    parts, warnings = [], []
+    parts = []
+    warnings = []
     for one in learned:
         values = columns[one["name"]]
         if table.get("missing"):

@@ -88,7 +88,8 @@ def read_if_table(
     Raises:
         InputError: it cannot be read, there are others beside it, or a column is not there.
     """
-    path, form = paths[0], Path(paths[0]).suffix.lower().removeprefix(".")
+    path = paths[0]
+    form = Path(paths[0]).suffix.lower().removeprefix(".")
     if form not in ("csv", "parquet"):
         return None
     if paths[1:]:

@@ -64,7 +64,8 @@ class TableForm:
         """
         found = list[tuple[int, bool, int]]()
         for i, one in enumerate(self._inputs):
-            is_number, size = one["kind"] == "number", num_features(one)
+            is_number = one["kind"] == "number"
+            size = num_features(one)
             flag = len(found) + 1 if is_number and one["flag"] else -1
             found += [(i, is_number, flag), *[(i, False, -1)] * (size - 1)]
         return found
@@ -116,7 +117,8 @@ class TableForm:
         Raises:
             InputError: as of `apply`.
         """
-        given, names = data, [one["name"] for one in self.columns]
+        given = data
+        names = [one["name"] for one in self.columns]
         if isinstance(data, Sequence) and data and isinstance(data[0], Mapping):
             there = set[str]().union(*data)
             given = {name: [row.get(name) for row in data] for name in names if name in there}
@@ -203,7 +205,8 @@ def fit(columns: Columns, what: str = "it", **also: Any) -> TableForm:
 @np.errstate(all="ignore")  # What overflows is refused when it becomes an input.
 def _fitted(column: Column) -> dict[str, Any]:
     """What becomes of one column."""
-    kind, values = column.kind, column.values
+    kind = column.kind
+    values = column.values
     if kind == "drop":
         return {"kind": kind, "why": column.detail}
     if kind == "category":

@@ -35,7 +35,9 @@ def load_table(name: str, request: Request) -> Dataset:
     Raises:
         InputError: they cannot be read, or their columns cannot be learned.
     """
-    asked, parts, kind = request.table, dict[str, Examples](), request.table.kind
+    asked = request.table
+    parts = dict[str, Examples]()
+    kind = request.table.kind
     files = read_files(name)
     decimal = decimal_of(_first(files), "")
     for part, columns in files.items():
@@ -63,8 +65,10 @@ def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str 
     Raises:
         InputError: a column cannot be learned, or there are too few rows.
     """
-    asked, missing = request.table, request.table.na_values or ()
-    raw, parts = dict[str, Columns](), dict[str, Examples]()
+    asked = request.table
+    missing = request.table.na_values or ()
+    raw = dict[str, Columns]()
+    parts = dict[str, Examples]()
     for part, (inputs, y) in given.parts.items():
         columns = raw_columns.of_frame(inputs, name)
         raw[part] = {title: one.without(missing) for title, one in columns.items()}
@@ -104,7 +108,9 @@ def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str 
     encoded = {part: form.apply(table) for part, table in tables.items()}
     for line in encoded["test"][1] if "test" in encoded else ():
         note(f"{name}: test: {shown(line)}")
-    splits, groups, content = dict[str, Examples](), dict[str, Strata](), dict[str, str]()
+    splits = dict[str, Examples]()
+    groups = dict[str, Strata]()
+    content = dict[str, str]()
     for split, (part, taken) in places.items():
         splits[split] = Examples(encoded[part][0][taken], own.parts[part].targets[taken])
         whole = digests[part][taken].tobytes() + splits[split].targets.tobytes()

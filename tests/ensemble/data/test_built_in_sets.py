@@ -22,7 +22,8 @@ SETS = {
 )
 def test_a_set_is_the_same_everywhere_and_for_every_seed(name):
     whole, test, sizes = SETS[name]
-    dataset, joined = load_dataset(name, seed=5), load_dataset(name, hold_out=False)
+    dataset = load_dataset(name, seed=5)
+    joined = load_dataset(name, hold_out=False)
     assert dataset.fingerprint == whole
     assert dataset.test_fingerprint == joined.test_fingerprint == test
     assert dict(dataset.sizes) == dict(zip(CARVED, sizes, strict=True))
@@ -77,12 +78,14 @@ def test_images_of_one_digit_are_a_group_in_one_split(hold_out, monkeypatch):
         return np.zeros((len(shown), 20, 20, 1), np.uint8)
 
     monkeypatch.setattr(clutter, "render", render)
-    dataset, digits = load_dataset("grouped_clutter", hold_out=hold_out), load_dataset("digits")
+    dataset = load_dataset("grouped_clutter", hold_out=hold_out)
+    digits = load_dataset("digits")
     for shown, split in zip(rendered, digits.splits.values(), strict=True):
         np.testing.assert_array_equal(shown, split.inputs[..., 0])
     of_splits = []
     for split in dataset.sizes:
-        strata, labels = dataset.strata(split), dataset.targets(split)
+        strata = dataset.strata(split)
+        labels = dataset.targets(split)
         assert (strata.column, strata.kind, len(strata.values)) == ("digit", "group", len(labels))
         numbers, first, group = np.unique(strata.values, return_index=True, return_inverse=True)
         np.testing.assert_array_equal(labels, labels[first][group])

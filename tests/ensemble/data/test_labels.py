@@ -125,7 +125,8 @@ def test_class_weights_that_are_refused(spec, message):
 
 
 def test_weights_that_a_batch_is_divided_by_count_less(monkeypatch):
-    labels, weights = np.repeat([0, 1, 0, 1], 25), np.float32([1, 3])
+    labels = np.repeat([0, 1, 0, 1], 25)
+    weights = np.float32([1, 3])
 
     def ratio(batch_size, own=None):
         found = weights_in_batches(weights, labels, own, batch_size)

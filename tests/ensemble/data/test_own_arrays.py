@@ -145,7 +145,8 @@ def of_split(split, arrays):
 
 @pytest.mark.parametrize("given", [[], ["test"], SPLITS[1:]])
 def test_splits_that_are_not_given_are_a_tenth_each(given):
-    train, test = numbered(100), numbered(7, seed=1)
+    train = numbered(100)
+    test = numbered(7, seed=1)
     arrays = of_split("train", train) if given else train
     for split in given:
         arrays = {**arrays, **of_split(split, test)}

@@ -32,7 +32,8 @@ def rhat_by_formula(values):
         fractions = (scipy.stats.rankdata(array) - 3 / 8) / (array.size + 1 / 4)
         z = scipy.stats.norm.ppf(fractions).reshape(array.shape)
         n = z.shape[1]
-        between, within = n * z.mean(axis=1).var(ddof=1), z.var(axis=1, ddof=1).mean()
+        between = n * z.mean(axis=1).var(ddof=1)
+        within = z.var(axis=1, ddof=1).mean()
         worst = max(worst, math.sqrt(((n - 1) / n * within + between / n) / within))
     return worst
 
@@ -99,7 +100,8 @@ def test_the_worst_are_named():
     found = summarise(scalars)
     assert (found.rhat_worst, found.rhat_max) == ("shifted", found.scalars["shifted"].rhat)
     for name in ("ess_bulk", "ess_tail"):
-        worst, least = getattr(found, f"{name}_worst"), getattr(found, f"{name}_min")
+        worst = getattr(found, f"{name}_worst")
+        least = getattr(found, f"{name}_min")
         assert least == min(getattr(scalar, name) for scalar in found.scalars.values())
         assert least == getattr(found.scalars[worst], name)
     assert found.rhat_max > 1.5
@@ -250,7 +252,8 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
 def test_loo_is_the_density_of_what_is_left_out():
     """A normal mean with a known variance: each observation given the others, in closed form."""
     rng = np.random.default_rng(0)
-    y, n = rng.normal(size=30), 30
+    y = rng.normal(size=30)
+    n = 30
     mu = rng.normal(y.sum() / (n + 1), (n + 1) ** -0.5, size=(4, 2000, 1))
     found = diagnostics.loo(scipy.stats.norm.logpdf(y, mu), 1.0)
     centre = (y.sum() - y) / n

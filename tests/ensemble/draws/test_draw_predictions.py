@@ -12,7 +12,9 @@ from ensemble.draws import store
 from ensemble.draws.predictions import DrawPredictions
 from ensemble.draws.store import Draws
 
-NUM_CHAINS, NUM_EXAMPLES, NUM_CLASSES = 2, 5, 3
+NUM_CHAINS = 2
+NUM_EXAMPLES = 5
+NUM_CLASSES = 3
 CLASSES = of_classes("abc")
 LABELS = np.array([0, 2, 1, 1, 0])
 
@@ -33,7 +35,8 @@ class Chains:
 
     def keep(self, outputs):
         """Appends draws [C, K, N, ...]."""
-        first, number = self.draws.end, outputs.shape[1]
+        first = self.draws.end
+        number = outputs.shape[1]
         scalars = {"log_density": np.zeros(outputs.shape[:2])}
         end = first + number
         self.draws.append(first, end, scalars, {"outputs": outputs}, np.arange(first, end))

@@ -18,7 +18,9 @@ def log_normal(rng, num_chains=4, num_draws=400, num_examples=5):
 
 @pytest.mark.parametrize("alike", [False, True])
 def test_errors_are_below_the_bound_and_the_interval_holds_the_nll(alike):
-    below, held, ratios = [], [], []
+    below = []
+    held = []
+    ratios = []
     for seed in range(200):
         draws = log_normal(np.random.default_rng(seed))
         if alike:  # All examples move together: the hardest case of the bound.
@@ -40,7 +42,8 @@ def test_errors_are_below_the_bound_and_the_interval_holds_the_nll(alike):
 def test_draws_that_depend_on_each_other_are_worth_less():
     draws = log_normal(np.random.default_rng(0), num_chains=1, num_draws=800)
     repeated = np.repeat(draws, 20, axis=1)
-    once, again = error_of_draws(draws, 800.0), error_of_draws(repeated, 800.0)
+    once = error_of_draws(draws, 800.0)
+    again = error_of_draws(repeated, 800.0)
     assert again.bound == pytest.approx(once.bound, rel=0.1)
 
 

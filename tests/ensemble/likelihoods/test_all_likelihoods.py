@@ -123,7 +123,8 @@ def test_samplers_refuse_what_has_no_density(method):
 def test_class_weights_are_of_the_description_and_of_predictions_alone():
     plain, weighted = (Categorical("abc", weights) for weights in (None, [1, 4, 0.5]))
     again = Categorical.from_dict(weighted.to_dict())
-    outputs, labels = jnp.log(jnp.array([[0.2, 0.4, 0.4]])), np.array([1])
+    outputs = jnp.log(jnp.array([[0.2, 0.4, 0.4]]))
+    labels = np.array([1])
     for one in (weighted, again):
         probs = np.exp(one.predict({}, outputs)["log_probs"])
         np.testing.assert_allclose(probs, [[0.2 / 1.1, 0.1 / 1.1, 0.8 / 1.1]], rtol=1e-6)
@@ -131,8 +132,10 @@ def test_class_weights_are_of_the_description_and_of_predictions_alone():
 
 
 def test_smoothed_labels_and_teachers_are_cross_entropies():
-    rng, likelihood = np.random.default_rng(0), Categorical("abcd")
-    outputs, labels = rng.normal(0, 3, (50, 4)).astype(np.float32), rng.integers(0, 4, 50)
+    rng = np.random.default_rng(0)
+    likelihood = Categorical("abcd")
+    outputs = rng.normal(0, 3, (50, 4)).astype(np.float32)
+    labels = rng.integers(0, 4, 50)
     log_probs = scipy.special.log_softmax(outputs, axis=-1)
     mixed = 0.7 * np.eye(4)[labels] + 0.3 / 4
     found = likelihood.smoothed_log_prob(outputs, labels, 0.3)
@@ -143,7 +146,8 @@ def test_smoothed_labels_and_teachers_are_cross_entropies():
 
 
 def test_probabilities_are_float32_whatever_the_network_computes_in():
-    half, labels = jnp.array([[0.1, 3.0]], jnp.bfloat16), np.array([1])
+    half = jnp.array([[0.1, 3.0]], jnp.bfloat16)
+    labels = np.array([1])
     found = Categorical("ab").log_prob({}, half, labels)
     assert found.dtype == jnp.float32
     assert found == Categorical("ab").log_prob({}, half.astype(jnp.float32), labels)
@@ -151,7 +155,8 @@ def test_probabilities_are_float32_whatever_the_network_computes_in():
 
 def test_one_logit_is_the_softmax_of_two():
     logits = jnp.array([[-2.0], [0.0], [90.0]])
-    two, labels = jnp.concatenate([0 * logits, logits], axis=-1), jnp.array([0, 1, 1])
+    two = jnp.concatenate([0 * logits, logits], axis=-1)
+    labels = jnp.array([0, 1, 1])
     found = Bernoulli("ab").log_prob({}, logits, labels)
     np.testing.assert_allclose(found, Categorical("ab").log_prob({}, two, labels), rtol=1e-6)
 

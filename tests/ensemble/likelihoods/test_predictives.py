@@ -101,7 +101,8 @@ def test_draws_are_pooled_to_their_mean_and_mean_entropy():
 
 
 def test_a_temperature_changes_the_mean_and_leaves_members_and_uncertainty():
-    p, hot = classes(), classes().scaled(2).scaled(1.5)
+    p = classes()
+    hot = classes().scaled(2).scaled(1.5)
     expected = scipy.special.softmax(p.log_probs / 3, axis=1)
     np.testing.assert_allclose(hot.probs, expected, rtol=1e-9)
     np.testing.assert_array_equal(hot.labels, p.labels)
@@ -199,7 +200,8 @@ def test_intervals_of_counts_hold_what_they_say_and_their_pit_is_uniform():
 
 
 def test_the_crps_of_counts_is_the_whole_sum_or_near_it():
-    rate, targets = np.array([[9000.0, 2.0], [9600.0, 3.0]]), np.array([9300, 90])
+    rate = np.array([[9000.0, 2.0], [9600.0, 3.0]])
+    targets = np.array([9300, 90])
     k = np.arange(20_000.0)[:, None]
     cdf = scipy.stats.poisson(rate[:, None]).cdf(k).mean(axis=0)
     expected = np.sum((cdf - (k >= targets)) ** 2, axis=0)
@@ -210,7 +212,8 @@ def test_the_crps_of_counts_is_the_whole_sum_or_near_it():
 
 
 def test_an_ensemble_of_quantiles_is_their_mean_and_no_worse_than_its_average_member():
-    levels, y = (0.05, 0.25, 0.5, 0.75, 0.95), np.random.default_rng(1).normal(size=NUM)
+    levels = (0.05, 0.25, 0.5, 0.75, 0.95)
+    y = np.random.default_rng(1).normal(size=NUM)
     found = np.sort(np.random.default_rng(2).normal(size=(3, NUM, 5)), axis=-1)
     p = Quantiles({"quantile": found}, levels=levels)
     mean = found.mean(axis=0)

@@ -86,7 +86,8 @@ def test_an_estimator_scales_what_goes_into_its_layers_and_comes_out():
         x = np.asarray(task.prepare(INPUTS)).reshape(len(INPUTS), -1)
         for i in range(3):
             layer = variables["params"][f"Dense_{i}"]
-            kernel, bias = layer["kernel"], layer["bias"][OWN][k]
+            kernel = layer["kernel"]
+            bias = layer["bias"][OWN][k]
             x = ((x * kernel[ROWS][k]) @ kernel[SHARED]) * kernel[COLUMNS][k] + bias
             x = np.maximum(x, 0) if i < 2 else x
         expected = jax.nn.log_softmax(x)
@@ -120,7 +121,8 @@ def test_each_estimator_learns_by_its_own_loss(adapters, model, on_cpu, monkeypa
     task = shared_task(adapters, model)
     plain = Supervised(task.dataset, task.network, task.likelihood)
     variables = moved(task.init_variables(jax.random.key(0)))
-    inputs, rng_key = task.prepare(INPUTS), jax.random.key(5)
+    inputs = task.prepare(INPUTS)
+    rng_key = jax.random.key(5)
 
     @jax.value_and_grad
     def together(params):
@@ -138,7 +140,8 @@ def test_each_estimator_learns_by_its_own_loss(adapters, model, on_cpu, monkeypa
         ]
         return sum(one.sum() for one in each) / NUM_ESTIMATORS
 
-    found, expected = together(variables["params"]), apart(variables["params"])
+    found = together(variables["params"])
+    expected = apart(variables["params"])
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     for (path, a), b in zip(
         jax.tree.leaves_with_path(found[1]), jax.tree.leaves(expected[1]), strict=True
@@ -160,7 +163,9 @@ def test_state_is_each_estimators_own_in_both_forms(monkeypatch):
 
     task = shared_task(model=path_of(Normed))
     variables = moved(task.init_variables(jax.random.key(0)))
-    inputs, rng_key, found = task.prepare(INPUTS), jax.random.key(5), []
+    inputs = task.prepare(INPUTS)
+    rng_key = jax.random.key(5)
+    found = []
     for on_cpu in (True, False):
         monkeypatch.setattr(layers, "on_cpu", lambda on_cpu=on_cpu: on_cpu)
         found.append(task.log_likelihood(variables, inputs, LABELS, True, rng_key))

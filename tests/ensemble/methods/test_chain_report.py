@@ -49,7 +49,8 @@ def test_scalars_are_by_chain_and_the_headline_is_their_mean():
         "nll": 2 * ones,
     }
     report = make_report(("accuracy", "nll"))
-    run, period = types.SimpleNamespace(numbers=[0, 1]), types.SimpleNamespace(scalars=draws)
+    run = types.SimpleNamespace(numbers=[0, 1])
+    period = types.SimpleNamespace(scalars=draws)
     scalars = report.scalars(run, period)
     assert scalars["posterior/chain_01/nll"] == 2
     assert scalars["posterior/chain_01/acceptance"] == pytest.approx(0.8)

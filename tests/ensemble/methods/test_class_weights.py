@@ -32,7 +32,8 @@ def rare():
 def test_members_start_from_the_linear_model_of_rows_as_they_come(likelihood):
     data = rare()
     config = {**CONFIG, "likelihood": likelihood}
-    said, losses = [], []
+    said = []
+    losses = []
     for spec in ("none", "balanced"):
         task = task_of({**config, "class_weights": spec}, data)
         found = linear_start.fit(task, make_folds(task.dataset, 2, 0), None)

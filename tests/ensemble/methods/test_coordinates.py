@@ -15,7 +15,8 @@ from ensemble.methods.coordinates import from_params, kronecker, to_params
 from ensemble.priors import parse_prior
 from ensemble.tasks.linear_likelihood import join_bias, split_bias
 
-NUM_CLASSES, NUM_FEATURES = 3, 4
+NUM_CLASSES = 3
+NUM_FEATURES = 4
 
 
 def make_task(prior="normal(0.7)", model="logistic_regression"):
@@ -78,7 +79,8 @@ def test_the_hessian_is_near_the_identity_elsewhere():
 @pytest.mark.check
 def test_stretching_lifts_the_least_curvature():
     task = make_task("normal(3)")
-    train, location = task.dataset.splits["train"], random_params(3, 1.5)
+    train = task.dataset.splits["train"]
+    location = random_params(3, 1.5)
     values = {
         number: np.linalg.eigvalsh(
             whitened_hessian(task, kronecker(task, train, location, num_stretched=number))
@@ -94,7 +96,8 @@ def test_stretching_lifts_the_least_curvature():
 
 
 def test_a_laplace_prior_counts_by_its_variance():
-    laplace, normal = make_task("laplace(0.5)"), make_task(f"normal({0.5 * 2**0.5})")
+    laplace = make_task("laplace(0.5)")
+    normal = make_task(f"normal({0.5 * 2**0.5})")
     ours, theirs = (
         kronecker(task, task.dataset.splits["train"], zeros()) for task in (laplace, normal)
     )

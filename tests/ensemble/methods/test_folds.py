@@ -25,13 +25,15 @@ def test_every_row_is_of_one_fold_and_a_quarter_is_held_out_by_two_members():
     np.testing.assert_array_equal(np.bincount(folds.of_rows[folds.is_shared]), [5] * 4)
     holders = np.zeros(90, int)
     for member in range(4):
-        held, learned = folds.held_out(member), folds.learned(member)
+        held = folds.held_out(member)
+        learned = folds.learned(member)
         np.testing.assert_array_equal(np.sort(np.r_[held, learned]), np.arange(90))
         np.testing.assert_array_equal(held, folds.held_out(member + 4))
         holders[held] += 1
     np.testing.assert_array_equal(holders, 1 + folds.is_shared)
     assert folds.num_learned == 90 - 22 - 5
-    again, other = make_folds(source(), 4, seed=1), make_folds(source(), 4, seed=2)
+    again = make_folds(source(), 4, seed=1)
+    other = make_folds(source(), 4, seed=2)
     np.testing.assert_array_equal(folds.of_rows, again.of_rows)
     assert (folds.of_rows != other.of_rows).any()
 

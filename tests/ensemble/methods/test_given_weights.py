@@ -21,7 +21,8 @@ def body_of_tiny(seed=0):
 
 def write_safetensors(path, arrays, **claims):
     """Writes a file of arrays in float32 or bfloat16; claims are of the header's entries."""
-    header, data = {"__metadata__": {"format": "np"}}, b""
+    header = {"__metadata__": {"format": "np"}}
+    data = b""
     for name, array in arrays.items():
         dtype = "BF16" if array.dtype == ml_dtypes.bfloat16 else "F32"
         end = len(data) + array.nbytes

@@ -37,7 +37,8 @@ def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
     monkeypatch.setattr(kfold_bagging, "make_folds", lambda *_: folds)
     # One setting is tried, without a linear model, whose penalty is chosen by all rows.
     config = {**NUMBERS, "likelihood": "gaussian_homoscedastic", "num_epochs": 3}
-    data, held = numbers(), folds.held_out(0)
+    data = numbers()
+    held = folds.held_out(0)
     targets = data["train_targets"].copy()
     targets[held] = targets[held][::-1]  # Their mean and deviation stay.
     found = []
@@ -60,7 +61,8 @@ def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
 def test_members_over_several_devices_are_those_of_one():
     """The linear model that they start from is no sum over devices."""
     config = {**NUMBERS, "ensemble_size": 2, "num_epochs": 1}
-    data, found = numbers(), []
+    data = numbers()
+    found = []
     for num_devices in (1, 6):
         result = ensemble.train({**config, "num_devices": num_devices}, data, **QUIET)
         found.append(result.predictor(data["train_inputs"]).member_means)
@@ -123,7 +125,9 @@ def held(likelihood, arrays, targets, folds):
 def test_the_mixture_covers_as_it_says(claimed):
     """Members err independently, by half the noise: their mixture's width is not theirs."""
     rng = np.random.default_rng(0)
-    likelihood, num_rows, num_members = Gaussian(0.0, 1.0), 6000, 8
+    likelihood = Gaussian(0.0, 1.0)
+    num_rows = 6000
+    num_members = 8
     truth = rng.normal(size=num_rows)
     targets = (truth + rng.normal(size=num_rows)).astype(np.float32)
     members = [

@@ -9,7 +9,8 @@ from blackjax.sgmcmc.diffusions import overdamped_langevin
 from ensemble.methods.langevin import langevin, masses, temperature
 
 CURVATURES = jnp.array([0.0625, 1.0, 4.0])
-NUM_CHAINS, NUM_EXAMPLES = 400, 7
+NUM_CHAINS = 400
+NUM_EXAMPLES = 7
 
 
 def chain(learning_rate, decay, gradient_noise=0.0, num_steps=400, num_kept=200):
@@ -56,7 +57,8 @@ def test_positions_have_no_error_of_discretisation_on_a_normal_density(decay):
 )
 def test_the_momentum_tells_by_how_much_noise_of_gradients_widens_the_draws(decay):
     # 30% of variance in every direction, for the step is small against all of them.
-    step_size, excess = 0.1, 0.3
+    step_size = 0.1
+    excess = 0.3
     noise = np.sqrt(4 * excess * (1 - decay) / (1 + decay)) / step_size
     positions, kinetic = chain(rate(step_size, decay), decay, noise, num_steps=800)
     found = temperature(kinetic.mean(), decay)
@@ -69,7 +71,8 @@ def test_sgld_descends_and_spreads_as_blackjax_does():
     learning_rate = 0.3
     optimizer = langevin(lambda _: learning_rate, lambda _: False, NUM_EXAMPLES, 0.0, 0)
     theirs = overdamped_langevin()
-    position, grad = jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0])
+    position = jnp.array([1.0, -2.0])
+    grad = jnp.array([0.5, 3.0])
     updates, _ = optimizer.update(grad, optimizer.init(position))
     step_size = learning_rate / NUM_EXAMPLES
     logdensity_grad = -NUM_EXAMPLES * grad
@@ -77,7 +80,8 @@ def test_sgld_descends_and_spreads_as_blackjax_does():
     np.testing.assert_allclose(position + updates, expected, rtol=1e-6)
     # Without gradients both diffuse: 2 * step_size a step.
     optimizer = langevin(lambda _: learning_rate, lambda _: True, NUM_EXAMPLES, 0.0, 0)
-    position, num_steps = jnp.zeros(4000), 50
+    position = jnp.zeros(4000)
+    num_steps = 50
 
     def both(t, carry):
         ours, state, other = carry

@@ -56,7 +56,8 @@ def fit(task, variables, name, rank=5, tau=2.0, is_closed=True):
     for number in range(structure.num_passes):
         sums = jax.tree.map(jnp.add, sums, add(sums, number))
     log_likelihood = task.log_likelihood(variables, seen, read.targets)[0].sum()
-    spectrum, tau = structure.spectrum(sums), jnp.float32(tau)
+    spectrum = structure.spectrum(sums)
+    tau = jnp.float32(tau)
     posterior = member.posterior(spectrum, log_likelihood, tau)
     if is_closed:
         posterior["spectrum"] = structure.kept(spectrum, posterior["prior_precision"])
@@ -77,7 +78,8 @@ def ridge(task, tau):
     own = {"raw_scale": jnp.float32(0.4)}
     at_zero = task.likelihood.predict(own, jnp.zeros((1, 1)))
     unit = np.asarray(task.likelihood.predict(own, jnp.ones((1, 1)))["loc"] - at_zero["loc"])[0]
-    sd, shift = float(at_zero["scale"][0]), float(at_zero["loc"][0])
+    sd = float(at_zero["scale"][0])
+    shift = float(at_zero["loc"][0])
     scaled = features * unit  # In the targets' units.
     precision = scaled.T @ scaled / sd**2 + tau * np.eye(5)
     mode = np.linalg.solve(precision, scaled.T @ (np.asarray(read.targets) - shift) / sd**2)
@@ -94,7 +96,8 @@ def ridge(task, tau):
 @pytest.mark.parametrize("name", ["last_layer", "last_layer_kronecker", "kronecker", "low_rank"])
 def test_of_a_linear_model_it_is_the_exact_posterior(name):
     """Kronecker's too, of the kernel alone, where the bias has no covariance with it."""
-    task, tau = linear_task(), 2.0
+    task = linear_task()
+    tau = 2.0
     variables, exact, scaled, targets = ridge(task, tau)
     posterior, _, _ = fit(task, variables, name, tau=tau)
     inputs = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
@@ -159,7 +162,8 @@ def test_the_curvature_is_the_hessian_of_a_softmax_regression():
     task = linear_task("categorical")
     variables = random_variables(task)
     read = task.dataset.read("train", slice(None))
-    seen, labels = task.prepare(jnp.asarray(read.inputs)), jnp.asarray(read.targets)
+    seen = task.prepare(jnp.asarray(read.inputs))
+    labels = jnp.asarray(read.targets)
     flat, unravel = ravel_pytree(variables["params"])
 
     def loss(flat):
@@ -197,7 +201,8 @@ def test_draws_have_the_covariance_by_which_variances_are_told(name):
     member = Approximation(task, name, variables)
     flat, unravel = ravel_pytree(member.matrices(member.covered))
     normal = jax.random.normal(jax.random.key(5), (40_000, len(flat)))
-    spectrum, tau = posterior["spectrum"], posterior["prior_precision"]
+    spectrum = posterior["spectrum"]
+    tau = posterior["prior_precision"]
     draw = jax.vmap(lambda z: structure.draw(spectrum, tau, unravel(z)))
     draws = np.asarray(jax.vmap(lambda one: ravel_pytree(one)[0])(draw(normal)))
     found = np.cov(draws, rowvar=False)
@@ -227,7 +232,8 @@ def test_draws_have_the_covariance_by_which_variances_are_told(name):
 
 def test_variances_of_low_rank_are_never_negative():
     """Along the eigenvectors the prior's part is a small difference of large numbers."""
-    structure, size = LowRank(3), 6
+    structure = LowRank(3)
+    size = 6
     rng = np.random.default_rng(0)
     vectors = np.linalg.qr(rng.normal(size=(size, 3)))[0].T
     values = np.array([1e3, 1e5, 1e7])
@@ -240,7 +246,8 @@ def test_variances_of_low_rank_are_never_negative():
 
 @pytest.mark.check
 def test_of_more_directions_than_are_kept_low_rank_has_nearly_the_largest():
-    rng, structure = np.random.default_rng(0), LowRank(4)
+    rng = np.random.default_rng(0)
+    structure = LowRank(4)
     rows = (rng.normal(size=(600, 30)) * np.linspace(1, 3, 30)).astype(np.float32)
     curvature = structure.nothing({"w": jnp.zeros((1, 30))})
     for part in np.split(rows[:, None], 20):

@@ -83,8 +83,10 @@ def test_the_mass_is_that_of_the_joined_vector():
     start, add, finish = mass_matrix_adaptation()
     theirs = start(5 * 3 + 4 + 1)
     for seed in range(4):
-        ours, theirs = leafwise.add(ours, tree_of(seed)), add(theirs, tree_of(seed))
-    ours, theirs = leafwise.finish(ours), finish(theirs)
+        ours = leafwise.add(ours, tree_of(seed))
+        theirs = add(theirs, tree_of(seed))
+    ours = leafwise.finish(ours)
+    theirs = finish(theirs)
     joined = ravel_pytree(ours.inverse_mass_matrix)[0]
     np.testing.assert_allclose(joined, theirs.inverse_mass_matrix, rtol=1e-5)
     assert not ravel_pytree(ours.wc_state)[0].any()

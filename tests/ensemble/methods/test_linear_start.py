@@ -52,7 +52,8 @@ def test_numbers_are_ridge_regression_of_the_other_rows(name):
     assert min(gaps) < 1e-5
     assert np.argmin(gaps) < 3  # There is little noise to fear.
     assert (found.kernel[..., 1] == 0).all()
-    outputs, own = outputs_of(task, found, folds), task.likelihood.init(jax.random.key(0))
+    outputs = outputs_of(task, found, folds)
+    own = task.likelihood.init(jax.random.key(0))
     losses = -task.likelihood.log_prob(own, outputs, split.targets)
     np.testing.assert_allclose(found.losses, losses, atol=1e-4)
     for wider in (0.9, 1.1):  # No other scale suits the rows held out better.
@@ -89,7 +90,8 @@ def test_classes_are_logistic_regression_of_the_other_rows(likelihood, num_class
     log_probs = np.asarray(task.likelihood.class_log_probs(outputs))
     np.testing.assert_allclose(found.losses, -log_probs[np.arange(150), labels], atol=1e-4)
     seen = np.asarray(task.prepare(jnp.asarray(data["inputs"])))
-    rows, held = folds.learned(2), folds.rows(2)
+    rows = folds.learned(2)
+    held = folds.rows(2)
     gaps = []
     for strength in np.logspace(-3, 2, 6):
         fit = LogisticRegression(C=strength, tol=1e-6, max_iter=1000)

@@ -94,8 +94,10 @@ def test_chains_are_vmapped_over_their_axis(groups, shards):
 @pytest.mark.check
 def test_blocks_of_examples_add_up_to_the_whole():
     """Two chains on each of two devices."""
-    shards, num_chains = 1, 4
-    task, mesh = make_task(model="mlp"), mesh_of(2, shards)
+    shards = 1
+    num_chains = 4
+    task = make_task(model="mlp")
+    mesh = mesh_of(2, shards)
     split = task.dataset.splits["train"]
     keys = jax.random.split(jax.random.key(0), num_chains)
     params = jax.vmap(task.init_variables)(keys)["params"]
@@ -114,7 +116,8 @@ def test_blocks_of_examples_add_up_to_the_whole():
 @pytest.mark.check
 def test_the_temperature_is_of_the_likelihood_alone():
     task = make_task()
-    mesh, params = mesh_of(1, 2), random_params()
+    mesh = mesh_of(1, 2)
+    params = random_params()
     cold = density_of(task, mesh, temperature=0.5)(params)
     bayes = density_of(task, mesh)(params)
     prior = task.log_prior(params)

@@ -11,7 +11,8 @@ from ensemble.methods import low_rank_mass
 from ensemble.methods.warmup import build_schedule, window_ends
 from ensemble.runtime.rows import Rows
 
-NUM_WIDE, WIDE = 3, 30.0
+NUM_WIDE = 3
+WIDE = 30.0
 NUM_PARAMS = 12
 
 
@@ -48,7 +49,8 @@ def condition(mass, covariance):
 def test_a_few_draws_tell_wide_directions(num_params, num_draws):
     covariance, draws, grads = normal(num_params, num_draws, np.random.default_rng(0))
     found = low_rank_mass.fit(draws, grads, identity(num_params))
-    ours, diagonal = matrix(found), np.diag(np.diag(covariance))
+    ours = matrix(found)
+    diagonal = np.diag(np.diag(covariance))
     assert condition(diagonal, covariance) > 100
     assert condition(ours, covariance) < 8
     if num_params <= low_rank_mass.MAX_RANK:
@@ -113,7 +115,8 @@ def test_a_break_within_a_window_changes_no_bit_and_other_devices_go_on():
     """The mass comes from draws before and after the break."""
     [(end, length)] = window_ends("low_rank", 40).items()
     assert end - length < 28 < end
-    straight, broken = chains(1), chains(1)
+    straight = chains(1)
+    broken = chains(1)
     for loop, step in ((straight, 60), (broken, 28)):
         loop.start()
         loop.go(step)

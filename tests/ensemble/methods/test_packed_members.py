@@ -31,7 +31,8 @@ def test_each_estimator_learns_by_its_own_loss_alone(model, on_cpu, monkeypatch)
     monkeypatch.setattr(layers, "on_cpu", lambda: on_cpu)
     plain, task = tasks(model)
     params = task.init_variables(jax.random.key(0))["params"]
-    inputs, rng_key = task.prepare(INPUTS), jax.random.key(5)
+    inputs = task.prepare(INPUTS)
+    rng_key = jax.random.key(5)
 
     def said(params):
         log_prob, aux = task.log_likelihood({"params": params}, inputs, LABELS, True, rng_key)

@@ -24,7 +24,10 @@ from ensemble.task import Defaults
 from ensemble.tasks.learning_data import make_likelihood
 from ensemble.tasks.supervised import Supervised
 
-NUM_SETS, NUM_EXAMPLES, NUM_FEATURES, NUM_CLASSES = 320, 30, 2, 3
+NUM_SETS = 320
+NUM_EXAMPLES = 30
+NUM_FEATURES = 2
+NUM_CLASSES = 3
 NUM_RANKED, THIN, NUM_BINS = 63, 3, 8  # 64 ranks, 8 to a bin.
 SETTINGS = {
     "hmc": Settings("hmc", 0.2, num_leapfrog_steps=5, num_warmup=100),
@@ -58,7 +61,8 @@ def make_task():
 @functools.cache
 def ranks_of(name):
     """Ranks [S, P] of the truth's parameters among their draws, one chain for each data set."""
-    settings, task = SETTINGS[name], make_task()
+    settings = SETTINGS[name]
+    task = make_task()
     split = task.dataset.splits["train"]
     density = make_log_density(task, split, mesh_of(2, 2))
     inputs, _, mask = density.data

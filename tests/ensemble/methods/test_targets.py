@@ -15,7 +15,8 @@ from chains import advance
 
 from ensemble.methods.kernels import Settings, make_sampler
 
-NUM_CHAINS, NUM_DRAWS = 8, 1000
+NUM_CHAINS = 8
+NUM_DRAWS = 1000
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 2.0]])
 TAIL_SCALE = 3.0
 SETTINGS = {
@@ -56,7 +57,8 @@ def sample(name, logdensity_fn, num_draws=NUM_DRAWS):
     sampler = make_sampler(settings, logdensity_fn)
 
     def run(rng_key, start):
-        chain, first = sampler.init(rng_key, start), jnp.int32(settings.num_warmup)
+        chain = sampler.init(rng_key, start)
+        first = jnp.int32(settings.num_warmup)
         if sampler.tune:
             chain = sampler.tune(chain)
         else:
@@ -86,7 +88,8 @@ def assert_mean(name, values, expected, what, bias):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_correlated_gaussian(name):
     draws, info = sample(name, product)
-    draws, sd = draws["gaussian"], np.sqrt(np.diag(COVARIANCE))
+    draws = draws["gaussian"]
+    sd = np.sqrt(np.diag(COVARIANCE))
     for i in range(2):
         assert_mean(name, draws[..., i], 0.0, "mean", MEAN_BIAS * sd[i])
         for j in range(i, 2):

@@ -47,7 +47,8 @@ def test_what_is_no_rule_is_refused(text):
 
 
 def test_no_error_in_150_examples_proves_no_more_than_2_percent():
-    doubts, errors = np.linspace(0.1, 0.2, 150), np.zeros(150, bool)
+    doubts = np.linspace(0.1, 0.2, 150)
+    errors = np.zeros(150, bool)
     fitted = fit_abstention(rule("max_error=0.02"), doubts, errors)
     assert fitted == (("max_error", 0.02, None), ACCEPT_ALL)
     with pytest.raises(
@@ -118,5 +119,6 @@ def test_a_coverage_is_reached_on_average(coverage):
         fit_abstention(rule(f"coverage={coverage}"), rng.random(40), np.zeros(40, bool)).threshold
         for _ in range(NUM_SPLITS)
     ]
-    mean, standard_error = np.mean(found), np.std(found) / math.sqrt(NUM_SPLITS)
+    mean = np.mean(found)
+    standard_error = np.std(found) / math.sqrt(NUM_SPLITS)
     assert coverage - 4 * standard_error < mean < coverage + 1 / 41 + 4 * standard_error

@@ -69,7 +69,8 @@ def test_a_factor_gains_where_predictions_are_overconfident_and_only_there():
 
 @pytest.mark.parametrize("make", [classes, numbers])
 def test_conformal_predictions_cover_as_they_say(make):
-    held, test = make(500), make(2000, seed=1)
+    held = make(500)
+    test = make(2000, seed=1)
     found = fit_conformal(*held, *test)
     low, high = found.expected
     assert low <= found.coverage <= high

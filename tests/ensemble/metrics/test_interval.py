@@ -37,9 +37,11 @@ def test_intervals_hold_the_expected_value_as_often_as_they_say(draw, truth, how
 
 
 def test_groups_of_rows_that_are_alike_widen_an_interval():
-    rng, groups = np.random.default_rng(4), np.repeat(np.arange(20), 10)
+    rng = np.random.default_rng(4)
+    groups = np.repeat(np.arange(20), 10)
     alike = np.repeat(rng.uniform(size=20) < 0.9, 10).astype(float)
-    wide, narrow = interval(alike, groups, bounds=(0, 1)), interval(alike, bounds=(0, 1))
+    wide = interval(alike, groups, bounds=(0, 1))
+    narrow = interval(alike, bounds=(0, 1))
     assert 0 <= wide.low < narrow.low < narrow.high <= wide.high <= 1
     assert not interval(alike, np.repeat(np.arange(5), 40)).is_known, "too few groups"
     single = interval(alike, np.arange(200), bounds=(0, 1))
@@ -47,7 +49,8 @@ def test_groups_of_rows_that_are_alike_widen_an_interval():
 
 
 def test_groups_hold_the_expected_value_as_often_as_they_say():
-    rng, found = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    found = []
     for _ in range(600):
         groups = np.repeat(np.arange(30), rng.integers(2, 20, 30))
         terms = rng.normal(size=30)[groups] + rng.normal(size=len(groups))
@@ -92,7 +95,8 @@ def test_a_higher_level_widens_an_interval():
         terms = metric.terms(p, y)
         if np.ndim(terms):
             how = {"bounds": metric.bounds}
-            wide, narrow = interval(terms, **how), interval(terms, level=0.8, **how)
+            wide = interval(terms, **how)
+            narrow = interval(terms, level=0.8, **how)
             ends = (wide.low, narrow.low, wide.value, narrow.high, wide.high)
             assert list(ends) == sorted(ends), name
 

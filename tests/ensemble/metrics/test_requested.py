@@ -50,7 +50,8 @@ def test_a_function_from_the_literature_is_a_metric(own):
     (metric,) = found.values()
     entry = metric.estimate(CLASSES, LABELS)
     probs = CLASSES.probs
-    first, second = probs[:, 0] - (LABELS == 0), probs[:, 2] - (LABELS == 2)
+    first = probs[:, 0] - (LABELS == 0)
+    second = probs[:, 2] - (LABELS == 2)
     assert entry.value == pytest.approx((first**2 + second**2).mean())
     assert entry.low < entry.value < entry.high
 
@@ -58,7 +59,8 @@ def test_a_function_from_the_literature_is_a_metric(own):
 def test_a_metric_with_its_properties_is_one_too(own):
     rng = np.random.default_rng(1)
     loc = rng.normal(size=(2, 80))
-    p, y = Numbers({"loc": loc, "scale": np.ones_like(loc)}), rng.normal(size=80)
+    p = Numbers({"loc": loc, "scale": np.ones_like(loc)})
+    y = rng.normal(size=80)
     found = requested([f"{own}:dawid_sebastiani"], p)
     (metric,) = found.values()
     entry = metric.estimate(p, y)

@@ -32,7 +32,8 @@ def init_params(module, shape=(28, 28, 1)):
 
 @pytest.mark.check
 def test_same_parameters_from_the_same_key():
-    ours, theirs = init_params(CNN(10)), init_params(PublishedCNN())
+    ours = init_params(CNN(10))
+    theirs = init_params(PublishedCNN())
     assert list(ours) == ["Conv_0", "Conv_1", "Dense_0", "Dense_1"]
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 

@@ -85,7 +85,8 @@ NOISY = {
 @pytest.mark.check
 @pytest.mark.parametrize("name", NOISY)
 def test_a_key_alone_draws_noise_and_moves_no_statistics(name):
-    network, key = NOISY[name], jax.random.key(3)
+    network = NOISY[name]
+    key = jax.random.key(3)
     inputs = jax.random.normal(jax.random.key(0), (5, 6))
     variables = network.init(jax.random.key(1), inputs)
     plain, state = network.apply(variables, inputs)

@@ -29,7 +29,8 @@ def test_heads_learn_features_and_predict_raw_inputs(blobs, tmp_path):
     ensemble.train(
         {**CONFIG, "model": mine}, data=blobs, workdir=tmp_path / "run", show_progress=False
     )
-    loaded, raw = ensemble.load(tmp_path / "run", num_devices=1), blobs["inputs"][:9]
+    loaded = ensemble.load(tmp_path / "run", num_devices=1)
+    raw = blobs["inputs"][:9]
     params = loaded.fitted.sets["params"]["Dense_0"]
     assert params["kernel"].shape == (2, 5, 3)
     logits = np.asarray(features(raw)) @ params["kernel"] + params["bias"][:, None]

@@ -51,7 +51,8 @@ def assert_close(ours, theirs):
     [((2, 8, 8, 1), (3, 3), ((1, 1), (1, 1))), ((3, 7, 6, 5), (5, 4), ((2, 1), (0, 3)))],
 )
 def test_conv_and_its_gradients(shape, kernel_size, padding):
-    images, kernel = normal(0, shape), normal(1, (*kernel_size, shape[-1], 6)) / 5
+    images = normal(0, shape)
+    kernel = normal(1, (*kernel_size, shape[-1], 6)) / 5
 
     def expected(images, kernel):
         axes = ("NHWC", "HWIO", "NHWC")
@@ -112,7 +113,8 @@ def test_the_first_of_equal_values_has_the_gradient(first):
 )
 def test_nan_is_not_rectified_away(layer, channels):
     images = jnp.zeros((2, 4, 4, channels)).at[0, 1, 2, 0].set(jnp.nan)
-    kernel, bias = jnp.ones((3, 3, channels, 2)), jnp.zeros(2)
+    kernel = jnp.ones((3, 3, channels, 2))
+    bias = jnp.zeros(2)
     result = layer(images, kernel, bias)
     assert np.isnan(result[0]).all()
     assert np.isfinite(result[1]).all()
@@ -130,7 +132,8 @@ def test_nan_is_not_rectified_away(layer, channels):
 )
 def test_the_pooled_convolution_is_flax_s_with_its_parameters(kernel_size, dtype, shape):
     images = (8 * normal(0, shape) ** 2).astype(dtype)
-    ours, conv = layers.ConvReluMaxPool(4, kernel_size), nn.Conv(4, kernel_size)
+    ours = layers.ConvReluMaxPool(4, kernel_size)
+    conv = nn.Conv(4, kernel_size)
     variables = ours.init(jax.random.key(1), images)
     jax.tree.map(np.testing.assert_array_equal, variables, conv.init(jax.random.key(1), images))
     expected = nn.max_pool(nn.relu(conv.apply(variables, images)), (2, 2), (2, 2), "SAME")
@@ -147,7 +150,8 @@ def convolution_layouts(fn, *operands):
 
 
 def test_gradients_are_convolutions_in_the_layout_that_is_fast_in_loops():
-    images, kernel = normal(0, (2, 8, 8, 5)), normal(1, (3, 3, 5, 6))
+    images = normal(0, (2, 8, 8, 5))
+    kernel = normal(1, (3, 3, 5, 6))
     padding = ((1, 1), (1, 1))
 
     def loss_fn(images, kernel, conv):
@@ -172,7 +176,8 @@ def test_few_channels_are_convolved_by_a_matrix_product():
     ("layer", "width"), [(layers.conv_relu_pool, 1), (layers.conv_relu_max_pool, 0.1)]
 )
 def test_members_are_convolved_under_vmap(layer, width):
-    images, kernels = normal(0, (2, 6, 6, 5)), width * normal(1, (3, 3, 3, 5, 4))
+    images = normal(0, (2, 6, 6, 5))
+    kernels = width * normal(1, (3, 3, 3, 5, 4))
     biases = normal(2, (3, 4))
 
     def grad_fn(kernel, bias):

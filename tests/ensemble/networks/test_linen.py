@@ -69,7 +69,8 @@ def _apply(module, train):
 
 @pytest.mark.parametrize("module", [ByTrain, ByDeterministic, ByField, ByEither])
 def test_dropout_drops_in_training_alone(module):
-    quiet, noisy = _apply(module, False)[0], _apply(module, True)[0]
+    quiet = _apply(module, False)[0]
+    noisy = _apply(module, True)[0]
     assert not np.allclose(quiet, noisy)
     np.testing.assert_array_equal(quiet, _apply(module, False)[0])
 
@@ -107,7 +108,8 @@ def test_each_stream_that_a_module_asks_for_has_noise_of_its_own():
     np.testing.assert_array_equal(noise, _noise(KEY))
     np.testing.assert_array_equal(noise, jax.jit(_noise)(KEY))
     assert (noise != _noise(jax.random.key(1))).all()
-    module, variables = ByStreams(), {"params": {}}
+    module = ByStreams()
+    variables = {"params": {}}
     for name, (first, *_) in {"dropout": noise[:1], "augment": noise[1:]}.items():
         start = KEY if name == "dropout" else jax.random.fold_in(KEY, zlib.crc32(name.encode()))
         rngs = {"dropout": KEY, "augment": KEY, "mix": KEY, name: start}

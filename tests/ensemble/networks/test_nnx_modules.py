@@ -51,7 +51,8 @@ def network_of(kind):
 
 
 def test_a_member_is_the_module_that_its_key_gives():
-    network, module = network_of(Plain), Plain(3, rngs=nnx.Rngs(KEY))
+    network = network_of(Plain)
+    module = Plain(3, rngs=nnx.Rngs(KEY))
     variables = network.init(KEY, INPUTS[:1])
     outputs, state = network.apply(variables, INPUTS)
     np.testing.assert_array_equal(outputs, module(INPUTS))
@@ -90,7 +91,8 @@ def test_it_equals_the_linen_module_that_has_its_weights():
             x = flax.linen.tanh(flax.linen.Dense(8, name="0")(x))
             return flax.linen.Dense(3, name="1")(x)
 
-    network, linen = network_of(Plain), networks.as_network(Linen(), "linen")
+    network = network_of(Plain)
+    linen = networks.as_network(Linen(), "linen")
     params = network.init(KEY, INPUTS)["params"]
 
     def loss(apply, params):

@@ -50,7 +50,8 @@ def test_units_are_divided_and_parameters_counted():
         expected = 6 * 16 + 16 + 16 * 16 // gamma + 16 + 16 * 3 + 3
         assert num_params("mlp", Packing(4, 2.0, gamma), settings) == expected
     for name in ("cnn", "lenet5", "resnet20"):
-        whole, half = num_params(name, Packing()), num_params(name, Packing(4, 2.0))
+        whole = num_params(name, Packing())
+        half = num_params(name, Packing(4, 2.0))
         assert 0.2 < half / whole < 0.3
         assert 0.5 < num_params(name, Packing(4, 2.0, 2)) / half < 0.6
 
@@ -58,7 +59,8 @@ def test_units_are_divided_and_parameters_counted():
 @pytest.mark.check
 def test_estimators_side_by_side_are_layers_of_all_their_groups():
     """As Laurent et al. have it: M * gamma groups of one network."""
-    packing, widths = Packing(3, 3.0, 2), {"widths": (8, 12)}
+    packing = Packing(3, 3.0, 2)
+    widths = {"widths": (8, 12)}
     network = networks.create("mlp", 2, widths, packing=packing)
     keys = jax.random.split(jax.random.key(3), 3)
     each = [network.init(key, ROWS[:1])["params"] for key in keys]
@@ -68,7 +70,8 @@ def test_estimators_side_by_side_are_layers_of_all_their_groups():
 
     def layer(name, groups, x):
         axis = -1 if name == "Dense_0" else 0
-        kernel, bias = joined(name, "kernel", axis), joined(name, "bias", 0)
+        kernel = joined(name, "kernel", axis)
+        bias = joined(name, "bias", 0)
         if name == "Dense_2":
             kernel = kernel.reshape(3, -1, 2)
         dense = PackedDense(len(bias), feature_group_count=groups)

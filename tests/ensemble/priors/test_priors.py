@@ -24,7 +24,8 @@ PARAMS = {
 
 
 def test_a_scale_may_be_over_the_root_of_the_fan_in():
-    (prior,), kernel = parse_prior("normal(1.5/sqrt(fan_in))"), PARAMS["Conv_0"]["kernel"]
+    (prior,) = parse_prior("normal(1.5/sqrt(fan_in))")
+    kernel = PARAMS["Conv_0"]["kernel"]
     expected = scipy.stats.norm(scale=1.5 / np.sqrt(3 * 3 * 2)).logpdf
     found = prior.log_density(kernel)
     assert float(found) == pytest.approx(np.sum(expected(kernel) - expected(0)), rel=1e-5)

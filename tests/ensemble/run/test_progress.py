@@ -19,7 +19,8 @@ def test_a_clock_goes_on_where_the_one_before_stopped(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     first = Clock(started=90)
     first.compiled()
-    first.member_examples, first.seconds_training = 1000, 0.5
+    first.member_examples = 1000
+    first.seconds_training = 0.5
     now[0] += 0.5
     second = Clock(95.5, **first.state())
     second.compiled()

@@ -39,7 +39,8 @@ def test_as_text_it_is_what_the_program_prints(result):
 
 
 def test_in_a_notebook_it_is_a_table_with_plots(result, blobs_run):
-    page, plots = result._repr_html_(), list((blobs_run / "plots").glob("*.png"))
+    page = result._repr_html_()
+    plots = list((blobs_run / "plots").glob("*.png"))
     assert html.escape(repr(result)) in page
     assert plots
     assert page.count("<img") == len(plots)

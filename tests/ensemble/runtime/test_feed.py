@@ -10,7 +10,9 @@ from ensemble.data.dataset import dataset_from_arrays
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batches, shuffled
 
-SEED, SIZE, NUMBERS = 3, 32, (4, 5, 6)
+SEED = 3
+SIZE = 32
+NUMBERS = (4, 5, 6)
 
 
 @pytest.mark.parametrize("per_member", [False, True])

@@ -76,7 +76,8 @@ def test_a_checkpoint_between_two_lines_holds_their_rows():
         steps = np.arange(first, first + count)
         rows.append(count, {"a": steps[:, None]}, {"b": steps}, {"x": steps} if kept else None)
 
-    straight, broken = Rows(2), Rows(2)
+    straight = Rows(2)
+    broken = Rows(2)
     for rows in (straight, broken):
         part(rows, 2, 2, kept=True)
         part(rows, 4, 1, kept=False)
@@ -84,7 +85,8 @@ def test_a_checkpoint_between_two_lines_holds_their_rows():
     rows.append(broken.end - broken.first, **broken.saved())
     for one in (straight, rows):
         part(one, 5, 2, kept=True)
-    found, expected = rows.take(), straight.take()
+    found = rows.take()
+    expected = straight.take()
     assert (found.first, found.end, rows.first) == (2, 7, 7)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
     assert found.kept["x"].tolist() == [2, 3, 5, 6]
@@ -105,7 +107,8 @@ def test_what_is_kept_is_the_state_after_its_step(number):
 @pytest.mark.parametrize("length", [1, 4])
 def test_a_run_goes_on_from_a_checkpoint_on_other_devices(length):
     algorithm = walk(steps_per_program=length)
-    straight, broken = gone(1, algorithm), gone(2, algorithm, until=5)
+    straight = gone(1, algorithm)
+    broken = gone(2, algorithm, until=5)
     saved = stored(broken)
     assert saved["state/x"].shape == (MEMBERS, 4)
     assert not any("nothing" in name for name in saved)

@@ -102,7 +102,8 @@ def test_the_search_for_the_map_stops_between_two_iterations(blobs, monkeypatch)
 @pytest.fixture
 def ends(monkeypatch):
     """Seconds after which a process would have been ended."""
-    found, began = [], time.monotonic()
+    found = []
+    began = time.monotonic()
 
     def end(program, line):
         found.append(time.monotonic() - began)

@@ -44,7 +44,8 @@ def test_a_padded_size_is_a_multiple_of_the_devices():
 
 def test_what_is_only_described_lies_nowhere():
     mesh = create_mesh(2, 4, jax.devices())
-    rows, key = np.ones((5, 3)), jax.random.split(jax.random.key(0), 5)
+    rows = np.ones((5, 3))
+    key = jax.random.split(jax.random.key(0), 5)
     with transfer.described():
         split = transfer.place_split(rows, np.zeros(5, np.int64), mesh, lambda x: x[:, 0] > 0)
         keys = transfer.put(key, named_sharding(mesh))

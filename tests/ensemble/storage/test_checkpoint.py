@@ -53,8 +53,10 @@ def test_read_only_leaves_a_damaged_one_where_it_is(directory):
 
 
 def test_a_reader_follows_a_run_that_replaces_its_checkpoints(directory, monkeypatch, caplog):
-    writer, reader = Checkpointer(directory, keep=2), Checkpointer(directory)
-    newest, late = reader._newest, []
+    writer = Checkpointer(directory, keep=2)
+    reader = Checkpointer(directory)
+    newest = reader._newest
+    late = []
 
     def newest_late(read_only):
         found = newest(read_only)

@@ -27,7 +27,9 @@ def disk(tmp_path):
 
 class _mounted:
     def __init__(self, image, folder, *make):
-        self._image, self._folder, self._make = image, folder, make
+        self._image = image
+        self._folder = folder
+        self._make = make
 
     def __enter__(self):
         self._folder.mkdir()
@@ -76,7 +78,8 @@ def test_what_is_written_survives_a_power_cut(disk, tmp_path, write, read):
 @pytest.mark.parametrize("write", ["write_together", "write_file"])
 def test_content_and_names_are_flushed_in_this_order(tmp_path, monkeypatch, write):
     """As above, where nothing can be mounted."""
-    path, flushed = epath.Path(tmp_path) / "a", []
+    path = epath.Path(tmp_path) / "a"
+    flushed = []
 
     def flush(number):
         flushed.append((os.fstat(number), path.exists()))

@@ -85,7 +85,8 @@ def test_a_mixture_of_numbers_is_learned(blobs, tmp_path):
     found = result.report["distillation"]
     assert found.keys() == {"teacher_identity", "teacher", "student", "speedup"}
     assert "times as fast" in repr(result)
-    taught, learned = load(teacher)(inputs), result.predictor(inputs)
+    taught = load(teacher)(inputs)
+    learned = result.predictor(inputs)
     assert np.corrcoef(taught.mean, learned.mean)[0, 1] > 0.97
     np.testing.assert_allclose(learned.std.mean(), taught.std.mean(), rtol=0.2)
 

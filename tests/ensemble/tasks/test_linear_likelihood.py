@@ -94,7 +94,8 @@ def test_it_agrees_with_the_general_way(groups, shards):
     task = make_task()
     general = General(task.dataset, task.network, task.likelihood, task.priors)
     mesh = mesh_of(groups, shards)
-    fast, slow = value_and_grad(task, mesh), value_and_grad(general, mesh)
+    fast = value_and_grad(task, mesh)
+    slow = value_and_grad(general, mesh)
     params = make_params()
     assert_same(jax.jit(fast)(params), jax.jit(slow)(params))
     chains = make_params(4)
@@ -133,7 +134,8 @@ def test_a_layer_may_have_any_name():
 @pytest.mark.check
 def test_accelerators_get_one_block_that_says_the_same():
     task = make_task()
-    split, mesh = task.dataset.splits["train"], mesh_of(1, 2)
+    split = task.dataset.splits["train"]
+    mesh = mesh_of(1, 2)
     many = linear_likelihood.place_blocks(task.dataset, split, mesh)
     one = linear_likelihood.place_blocks(task.dataset, split, mesh, in_blocks=False)
     assert sum(len(block.features) for block in many) == 4

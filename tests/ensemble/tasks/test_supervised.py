@@ -69,11 +69,10 @@ def scaled_task(dataset, prior="none"):
 
 
 def test_a_likelihood_keeps_its_parameters_beside_the_network_s(dataset):
-    plain, task = (
-        classification(dataset, networks.create("small_runs:Tiny", 3)),
-        scaled_task(dataset),
-    )
-    variables, expected = task.init_variables(KEY), plain.init_variables(KEY)
+    plain = classification(dataset, networks.create("small_runs:Tiny", 3))
+    task = scaled_task(dataset)
+    variables = task.init_variables(KEY)
+    expected = plain.init_variables(KEY)
     own = variables["params"].pop("likelihood")
     assert own == {"log_scale": START}
     jax.tree.map(np.testing.assert_array_equal, variables, expected)  # Nothing else has moved.

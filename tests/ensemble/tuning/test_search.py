@@ -32,7 +32,8 @@ def first(number):
     """The first proposals of a search, which ends after them."""
 
     def limited(*arguments):
-        tries, sent = proposals(*arguments), None
+        tries = proposals(*arguments)
+        sent = None
         for _ in range(number):
             sent = yield tries.send(sent)
 
@@ -43,7 +44,8 @@ def first(number):
 def test_what_is_chosen_predicts_rows_held_out_best(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "proposals", first(3))
     result = ensemble.search(table(), "1h", tmp_path / "best", CONFIG, show_progress=False)
-    report, selection = result.report, result.report["selection"]
+    report = result.report
+    selection = result.report["selection"]
     trials = report["search"]["trials"]
     rows = np.stack(
         [

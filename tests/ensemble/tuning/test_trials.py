@@ -26,7 +26,8 @@ class Clock:
     """Time that passes in trials alone, and what is to be called by then."""
 
     def __init__(self):
-        self.now, self.alarm = 0.0, (math.inf, None)
+        self.now = 0.0
+        self.alarm = (math.inf, None)
 
     @contextlib.contextmanager
     def call_after(self, seconds, function):
@@ -43,7 +44,8 @@ class Trained:
     """A run that `train` stands for: its report, and what it does meanwhile."""
 
     def __init__(self, seconds=0.0, error=None, fingerprint="data"):
-        self.seconds, self.error = seconds, error
+        self.seconds = seconds
+        self.error = error
         self.report = {"dataset": {"fingerprint": fingerprint}}
 
     def __call__(self, clock, values, data, workdir, show_progress):
@@ -57,7 +59,8 @@ class Trained:
 @pytest.fixture
 def attempt(tmp_path, monkeypatch):
     """Runs trials that take some steps, within a time; returns the table's trials."""
-    built, clock = types.SimpleNamespace(values={}, config=None), Clock()
+    built = types.SimpleNamespace(values={}, config=None)
+    clock = Clock()
     monkeypatch.setattr(module, "build", lambda values, by_hand=(): built)
     monkeypatch.setattr(module, "complete", lambda config, overrides, data: (data, config))
     monkeypatch.setattr(module, "_call_after", clock.call_after)

@@ -61,7 +61,8 @@ def test_inputs_are_told_as_the_table_has_them():
     form = fit(frame)
     rows = form.rows(form.encode(frame))
     for name, row in enumerate(rows):
-        age, colour = frame["age"][name], frame["colour"][name]
+        age = frame["age"][name]
+        colour = frame["colour"][name]
         assert row["age"] == ("(missing)" if np.isnan(age) else f"{age:.4g}")
         assert row["member"] == str(frame["member"][name]).lower()
         assert row["when"] == str(frame["when"][name].date())
