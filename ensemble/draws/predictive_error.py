@@ -89,7 +89,7 @@ def predictive_section(
     """
     names = [name for name in scalars if name.startswith(LOG_PROB)]
     varying = [found.scalars[name] for name in names if name in found.scalars]
-    if not varying:
+    if not varying or not len(predicting):
         return None
     rhats = np.array([one.rhat for one in varying])
     # NaN, of too few draws, is the worst.
