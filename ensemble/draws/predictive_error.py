@@ -52,9 +52,10 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
         The error; None where it is not known: of fewer than 8 draws of a chain, a bulk ESS of 100
         or less, or of densities that are not finite, or zero in all draws.
     """
+    if log_probs.shape[1] < _MIN_DRAWS or not ess > MIN_ESS:
+        return None
     top = log_probs.astype(np.float64).max(axis=(0, 1))  # NaN where one is.
-    is_short = log_probs.shape[1] < _MIN_DRAWS or not ess > MIN_ESS
-    if is_short or not (top.size and np.isfinite(top).all()):
+    if not (top.size and np.isfinite(top).all()):
         return None
     densities = np.exp(log_probs - top)
     means = densities.mean(axis=(0, 1))
@@ -89,7 +90,7 @@ def predictive_section(
     """
     names = [name for name in scalars if name.startswith(LOG_PROB)]
     varying = [found.scalars[name] for name in names if name in found.scalars]
-    if not varying or not len(predicting):
+    if not varying:
         return None
     rhats = np.array([one.rhat for one in varying])
     # NaN, of too few draws, is the worst.
