@@ -423,7 +423,7 @@ DENSITIES = Kind(
     "density",
     "density",
     {one: _D + one.upper() for one in ("gaussian_mixture", "correlated_gaussian")},
-    ("logdensity_fn", "num_dims", "start_fn"),
+    ("start", "check", "logdensity_fn", "num_dims"),
 )
 AUGMENTATIONS = Kind("augment.function", "augmentation", {})
 CALLBACKS = Kind("on_metrics", "callback", {})

@@ -62,7 +62,8 @@ class Ranges(Predictive):
         """Ends [N] of the central interval of a level, such as 0.9."""
         ends = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)]
         known = self._at_levels
-        low, high = [known[q] for q in ends] if ends[0] in known else self.quantiles(ends).T
+        is_known = known.keys() >= {*ends}
+        low, high = [known[q] for q in ends] if is_known else self.quantiles(ends).T
         return low, high
 
     @property

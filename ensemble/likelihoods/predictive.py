@@ -149,8 +149,9 @@ class Predictive:
         """
         if namespace(*self.arrays.values())[0] is jnp:  # Of any number of rows.
             return function(self, *others)
-        size = max(1, _PIECE * len(self) // max(one.size for one in self.arrays.values()))
-        pieces = [slice(start, start + size) for start in range(0, len(self), size)]
+        largest = max(one.size for one in self.arrays.values())
+        size = max(1, _PIECE * len(self) // max(1, largest))
+        pieces = [slice(start, start + size) for start in range(0, max(1, len(self)), size)]
         found = [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
         return np.concatenate(found)
 

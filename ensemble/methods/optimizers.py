@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import optax
 
@@ -64,11 +63,12 @@ def check_descent(
     what = " or ".join(f"the {kind.noun} {config[kind.key]}" for kind in kinds)
 
     def step(params: Any) -> Any:
-        return descent.optimizer.update(params, descent.optimizer.init(params), params)[0]
+        state = descent.optimizer.init(params)
+        return descent.optimizer.update(params, state, params), (params, state)
 
     params = shapes()
     try:
-        made = jax.eval_shape(step, params)
+        made, had = jax.eval_shape(step, params)
     except InputError:
         raise
     except Exception as error:  # It is a program, and may raise anything.
@@ -76,12 +76,15 @@ def check_descent(
             f"{what} failed {in_own_code(error)}; it is compiled by jax.jit, where `if` cannot ask "
             "for values: use jnp.where"
         ) from error
-    found, wanted = (jax.tree.map(jnp.shape, one) for one in (made, params))
-    if found != wanted:
-        raise InputError(
-            f"{what} makes steps of the form {in_one_line(str(found), 120)}, and must make them of "
-            f"that of the parameters, {in_one_line(str(wanted), 120)}"
-        )
+    for name, found, wanted in zip(("steps", "a state"), made, had, strict=True):
+        forms = [
+            jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), one) for one in (found, wanted)
+        ]
+        if forms[0] != forms[1]:
+            had_form, must = (in_one_line(str(one), 120) for one in forms)
+            raise InputError(
+                f"{what} makes {name} of the form {had_form}, and must make {must}, as it was given"
+            )
 
 
 def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:

@@ -114,10 +114,9 @@ def are_wrong(p: Any, y: NDArray, tolerance: float | None = None) -> NDArray:
     if p.kind == "classes" and tolerance is None:
         return np.asarray(p.labels != y)
     if p.kind not in ("numbers", "counts"):
-        raise ValueError(
-            "a tolerance is for numbers and counts: leave it out of classes; quantiles and several "
-            "targets are neither right nor wrong"
-        )
+        if p.kind == "classes":
+            raise ValueError(f"@{tolerance:g} is a tolerance of numbers. Remove it")
+        raise ValueError(f"predictions of {p.kind} are neither right nor wrong. Use another target")
     return np.abs(p.median - y) > (p.unit / 2 if tolerance is None else tolerance)
 
 

@@ -181,7 +181,8 @@ def _of_several(p: Any) -> dict[str, Metric]:
     for name, one in first.items():
         if name != "nll":
             terms = partial(_over_targets, one)
-            joint[name] = one._replace(terms=terms, row_weight=0.0)
+            weight = 0.0 if callable(one.row_weight) else one.row_weight
+            joint[name] = one._replace(terms=terms, row_weight=weight)
     return joint
 
 

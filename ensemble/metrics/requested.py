@@ -36,6 +36,8 @@ def requested(texts: Iterable[str], p: Any, label_names: Sequence[str] = ()) -> 
         name, _, setting = text.partition(":")
         if name in made and setting:
             found[text] = made[name](setting, label_names)
+        elif name in _OF_CLASSES and setting:
+            raise InputError(f"--metrics={text}: {name} is for classes. Remove it")
         elif is_path(text):
             found[text] = _custom(text)
         elif text not in known:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import ml_collections
 import numpy as np
 
+from ensemble.errors import TrainingError
 from ensemble.random_walk.summary import MAX_RHAT, quantiles, summarise
 from ensemble.random_walk.task import DensityTask
 from ensemble.random_walk.walker import Walker
@@ -133,6 +134,11 @@ class WalkReport(Report):
         config = self.config
         num_draws = run.loop.step
         num_samples = num_draws * config.num_chains
+        if not host.chains.accepted.any():
+            raise TrainingError(
+                f"no proposal of the {config.num_chains:,} chains was accepted: lower "
+                "config.sampler.step_size, or start where the density is not zero"
+            )
         rate = timing["member_examples_per_second"]
         ess_min = float(np.min(summary["ess"]))
         section = {

@@ -23,6 +23,7 @@ from ensemble.report import charts, other_inputs, page
 from ensemble.report.baselines import baselines
 from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
+from ensemble.report.findings import Finding
 from ensemble.report.table import Json
 from ensemble.storage.files import write_together
 from ensemble.storage.manifest import to_json
@@ -116,6 +117,11 @@ def evaluate(
             rules=rules,
             requested=asked,
             allow_empty_sets=allow_empty_sets,
+            warnings=[
+                Finding(**one)
+                for one in run.results.get("findings", ())
+                if one["level"] == "warning"
+            ],
             **predicted,
         )
         logger.info("Scoring %d %ss on %d examples.", p.num_members, run.noun, len(y))

@@ -98,6 +98,7 @@ class Evaluation:
         requested: further metrics, by name.
         split: that `test` is of.
         allow_empty_sets: whether conformal sets may be empty.
+        warnings: of the run's training; they stand unless a rule of the same code speaks.
     """
 
     test: Any
@@ -117,6 +118,7 @@ class Evaluation:
     requested: Mapping[str, Metric] = field(default_factory=dict)
     allow_empty_sets: bool = False
     split: str = "test"
+    warnings: Sequence[Finding] = ()
 
     def __repr__(self) -> str:
         lines = as_lines(self.findings, self.about.get("notes", ()))
@@ -170,6 +172,7 @@ class Evaluation:
             chains=None,
             requested={},
             rules=(),
+            warnings=(),
         )
 
     @cached_property

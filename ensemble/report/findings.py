@@ -66,7 +66,11 @@ def find(e: Evaluation, codes: Collection[str] | None = None) -> list[Finding]:
     for code, rule in RULES.items():
         for one in rule(e) if codes is None or code in codes else ():
             found.append(one._replace(code=code, text=one.text.format_map(_words(e, one.numbers))))
-    return found if codes is not None else [*found, *(e.chains or {}).get("said", ())]
+    if codes is not None:
+        return found
+    found += (e.chains or {}).get("said", ())
+    spoken = {one.code for one in found}
+    return found + [one for one in e.warnings if one.code not in spoken]
 
 
 def as_lines(findings: Iterable[Finding], notes: Iterable[str]) -> list[str]:
@@ -447,8 +451,9 @@ def harmful_member(e: Evaluation) -> Findings:
         whole = e.metrics[e.proper].terms(e.test, e.y)
         level = joint(e.test.num_members)
         each = [e.interval(whole - one, level=level) for one in e.without_each]
+        numbers = e.about.get("members", range(e.test.num_members))
         yield from _extreme(
-            {str(k): one for k, one in enumerate(each)},
+            {str(k): one for k, one in zip(numbers, each, strict=True)},
             1,
             (
                 "warning",
@@ -540,10 +545,14 @@ def groups(e: Evaluation) -> Findings:
         yield said(text, groups=len(np.unique(e.groups)))
 
 
+OF_ALL = {"groups", "failed_members"}
+"""Codes of findings that are the same for each of several targets."""
+
+
 def several(e: Evaluation) -> Findings:
-    """Warnings of each target."""
+    """Warnings of each target, but those that hold for all of them."""
     for name, one in e.targets.items():
-        for f in find(one, RULES):
+        for f in find(one, RULES.keys() - OF_ALL):
             if f.level == "warning":
                 yield f._replace(text=f"{name}: {f.text}")
 

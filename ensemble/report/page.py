@@ -18,7 +18,7 @@ import numpy as np
 from ensemble.config import flatten
 from ensemble.metrics import Estimate, Metric
 from ensemble.report import charts, svg
-from ensemble.report.findings import SECTIONS, Finding, warnings_first
+from ensemble.report.findings import OF_ALL, SECTIONS, Finding, warnings_first
 from ensemble.report.svg import Chart, escaped
 from ensemble.report.table import Row, cells, digits, parts, percent, shown
 
@@ -37,8 +37,6 @@ _WHY = {
 }
 """Sections by their identifier."""
 _MAX_TARGETS, _MAX_WORST, _MAX_COLUMNS, _MAX_CLASSES, _MAX_NAME = 4, 12, 12, 20, 24
-_OF_ALL = ("groups", "failed_members")
-"""Findings that several targets share."""
 _CSS = Path(__file__).with_name("page.css")
 
 
@@ -81,8 +79,8 @@ def lead(e: Evaluation) -> str:
 def _section_of(e: Evaluation, code: str) -> str:
     """The section of a finding; of several targets, those on all of them are with the scores."""
     for name, rules in SECTIONS.items():
-        if not e.targets and code in [one.__name__ for one in rules]:
-            return name
+        if code in [one.__name__ for one in rules]:
+            return "scores" if e.targets else name
     return "chains" if e.chains and e.chains.get("charts") else "scores"
 
 
@@ -170,7 +168,7 @@ def _sections(e: Evaluation) -> list[tuple[str, str, str, str]]:
         said = _list_of(one for one in e.findings if _section_of(e, one.code) == id_)
         found.append((id_, id_.capitalize(), why, said + body))
     for d, (name, one) in enumerate([*e.targets.items()][:_MAX_TARGETS]):
-        body = _list_of(f for f in one.findings if f.code not in _OF_ALL)
+        body = _list_of(f for f in one.findings if f.code not in OF_ALL)
         body += _grid(charts.calibration(one)) + _errors(one, False)
         why = f"Target {d + 1} of {len(e.targets)}."
         found.insert(d + 1, (f"target-{d}", name, why, body))

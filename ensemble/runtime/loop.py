@@ -111,6 +111,13 @@ class Loop:
         self.members = self.programs.restored(arrays, shared)
         self.status = self.devices.fetch_members(self.members.status)
 
+    def fail(self, has_failed: np.ndarray) -> None:
+        """Freezes members [M] that have failed outside of their steps, when none is under way."""
+        if (has_failed & (self.status != Status.NON_FINITE)).any():
+            self.status = np.where(has_failed, np.int8(Status.NON_FINITE), self.status)
+            status = self.devices.put_members(self.status)
+            self.members = self.members._replace(status=status)
+
     def go(self, until: int | None = None) -> bool:
         """Takes the steps up to the goal.
 

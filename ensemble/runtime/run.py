@@ -354,9 +354,7 @@ class Run:
         if self.scored is not None and self.report.has_predictions(self):
             found = {name: self.report.predictions(self, name) for name in splits}
         for one in found.values():
-            self.loop.status = np.where(
-                one.have_nan(), np.int8(Status.NON_FINITE), self.loop.status
-            )
+            self.loop.fail(one.have_nan())
         self._note_failures(self.loop.step)
         places = [i for i, s in enumerate(self.loop.status) if s not in FAILURES]
         return {name: one.of(places) for name, one in found.items()}

@@ -61,6 +61,7 @@ class Workdir:
         self.draws = self.path / "draws"
         self.new_members = self.path / "newcomers"
         self.manifest = Manifest(self.path)
+        self._run = ""
 
     def of_new_members(self, first: int, last: int) -> "Workdir":
         """The workdir of members that are yet to join; their events are a run of TensorBoard."""
@@ -134,12 +135,12 @@ class Workdir:
             ) from error
 
     def check_is_there(self) -> None:
-        """Refuses to write on in a workdir that somebody has removed, or is removing.
+        """Refuses to write on in a workdir that somebody has removed, or has begun another run in.
 
         Raises:
-            InputError: config.json, which a run writes first, is gone.
+            InputError: config.json, which a run writes first, is gone, or is of another run.
         """
-        if not self.config.exists():
+        if not self.config.exists() or self.identity() != self._run:
             raise cannot_write(self.path, os.strerror(errno.ENOENT))
 
     def write_config(
@@ -159,6 +160,7 @@ class Workdir:
             "run": secrets.token_hex(16) if outer is None else outer.identity(),
             "jax": flags(),
         }
+        self._run = str(kept["run"])
         text = to_json({**kept, "config": values})
         if json.loads(text) != before:
             self.manifest.write(self.config, text)
@@ -261,7 +263,7 @@ def cannot_write(workdir: epath.Path, reason: str) -> InputError:
         )
     return InputError(
         f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'fix that'} there "
-        "and run the same command: it resumes from the last whole checkpoint"
+        "and run the same command: it resumes from the last whole checkpoint, if there is one"
     )
 
 

@@ -5,7 +5,6 @@ import pytest
 
 import ensemble
 from ensemble.networks import layers
-from ensemble.runtime.devices import Devices
 
 LEARNS = {
     "model": "cnn",
@@ -38,7 +37,7 @@ def data(num_examples=120):
 def test_it_is_the_same_ensemble(monkeypatch, tmp_path, name):
     config = METHODS[name]
     expected = ensemble.train(config, data(), **QUIET)
-    monkeypatch.setattr(Devices, "platform", "gpu")
+    monkeypatch.setattr("ensemble.runtime.devices.platform_of", lambda mesh: "gpu")
     monkeypatch.setattr(layers, "on_cpu", lambda: False)
     found = ensemble.train(config, data(), str(tmp_path), **QUIET)
     nlls = [one.report["metrics"]["test"]["nll"] for one in (found, expected)]

@@ -47,7 +47,7 @@ def files(directory):
 @pytest.fixture(params=["local", "remote"])
 def directory(request, tmp_path):
     if request.param == "local":
-        return epath.Path(tmp_path) / "run" / "draws"
+        return epath.Path(tmp_path) / "draws"
     return request.getfixturevalue("bucket").path / "draws"
 
 
