@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 import ensemble
-from ensemble import InputError
+from ensemble import InputError, TrainingError
 from ensemble.random_walk import densities
 
 
@@ -35,6 +35,19 @@ def test_it_ends_when_it_is_worth_what_was_asked():
     assert posterior["num_samples"] < 10_240
     assert posterior["ess_min"] > 200
     assert posterior["rhat_max"] < 1.2
+
+
+def nowhere(positions):
+    """A log density that is zero nowhere."""
+    return jnp.full(len(positions), -jnp.inf)
+
+
+NOWHERE = densities.Density(nowhere, 2)
+
+
+def test_chains_that_accept_nothing_end_the_run():
+    with pytest.raises(TrainingError, match="no proposal of the 60 chains was accepted"):
+        ensemble.train(walk_config(density="test_walk_runs:NOWHERE"))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from conftest import make_blobs, small_config
 from run_parts import validated
 
 import ensemble
+from ensemble import InputError
 from ensemble.config.pieces import path_of
 from ensemble.methods.optimizers import create_optimizer, learning_rate_schedule
 
@@ -71,3 +72,17 @@ def test_an_optimizer_and_a_schedule_of_ones_own(tmp_path):
     found = ensemble.train(config, make_blobs(), str(tmp_path), show_progress=False)
     assert found.report["metrics"]["test"]["accuracy"]["value"] > 0.7
     assert len(ensemble.load(tmp_path).members) == 4
+
+
+def growing(config, learning_rate, weight_decay):
+    """An optimizer whose state is another one after each step."""
+
+    def update(grads, state, params):
+        return grads, (state,)
+
+    return optax.GradientTransformation(lambda params: (), update)
+
+
+def test_an_optimizer_keeps_the_form_of_its_state():
+    with pytest.raises(InputError, match=r"makes a state of the form .*as it was given"):
+        ensemble.train(small_config(optimizer=growing), make_blobs(), show_progress=False)

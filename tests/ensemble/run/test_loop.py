@@ -4,6 +4,7 @@ import json
 import shutil
 
 import flax.linen as nn
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import small_config
@@ -30,6 +31,32 @@ def test_the_same_command_on_a_finished_run_changes_nothing(finished, blobs):
     again = ensemble.train(small_config(), data=blobs, workdir=str(workdir))
     assert records_of(workdir) == before
     assert again.report["metrics"]["test"] == result.report["metrics"]["test"]
+
+
+class NaNAtFirst(nn.Module):
+    """Predicts NaN, of some members, until it has taken as many steps as there are in an epoch."""
+
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        steps = self.variable("batch_stats", "steps", jnp.zeros, ())
+        bias = self.param("bias", nn.initializers.normal(), ())
+        if train and not self.is_initializing():
+            steps.value = steps.value + 1
+        outputs = nn.Dense(self.num_outputs)(x.reshape(len(x), -1))
+        return jnp.where((not train) & (bias > 0) & (steps.value < 8), jnp.nan, outputs)
+
+
+def test_a_member_that_has_predicted_nan_stays_failed(blobs, tmp_path):
+    config = small_config(model=NaNAtFirst, ensemble_size=6, num_epochs=4, eval_every_epochs=1)
+    found = ensemble.train(config, data=blobs, workdir=str(tmp_path), show_progress=False)
+    failed = found.report["failed_members"]
+    assert 0 < len(failed) < 6
+    assert set(failed.values()) == {"non-finite"}
+    longer = {**config, "num_epochs": 5}
+    again = ensemble.train(longer, data=blobs, workdir=str(tmp_path), show_progress=False)
+    assert again.report["failed_members"] == failed
 
 
 @pytest.mark.check

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 
+import ml_collections
 import pytest
 from etils import epath
 
@@ -87,3 +88,17 @@ def test_where_nothing_can_be_locked_that_is_said(place, workdir, monkeypatch, r
     with Workdir(workdir).opened():
         assert (unfinished / "a").exists()
     assert f"{workdir} cannot be locked" in caplog.text
+
+
+def test_a_run_writes_on_in_its_own_workdir_alone(tmp_path):
+    config = ml_collections.FrozenConfigDict({"seed": 0})
+    ours = Workdir(tmp_path / "run")
+    ours.path.mkdir()
+    ours.write_config(config)
+    ours.check_is_there()
+    everything(ours.path)
+    other = Workdir(tmp_path / "run")
+    other.path.mkdir()
+    other.write_config(config)
+    with pytest.raises(InputError, match="was removed while the run wrote to it"):
+        ours.check_is_there()
