@@ -64,7 +64,7 @@ def test_it_accepts_what_is_below_a_threshold_of_the_calibration_split(blobs_run
         ({"max_error": 0.01}, r"max_error=0\.01: .* 299 .* 20 are too few"),
         ({"max_error": 2}, "max_error=E or coverage=C"),
         ({"max_error": 0.1, "coverage": 0.9}, "Set one of max_error and coverage"),
-        ({"max_error": 0.1, "tolerance": 3}, "leave it out of classes"),
+        ({"max_error": 0.1, "tolerance": 3}, "Remove it"),
         ({"tolerance": 3}, "tolerance=3 is not one rule"),
         ({"draws": 4}, r"draws=4 is for posteriors, and .* config\.method='deep_ensemble'"),
     ],
