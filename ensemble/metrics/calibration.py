@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,6 @@ MIN_ROWS = 30
 _NUM_TRIED = 25
 _FOLDS = 5
 _REPEATS = 4
-_LEVEL = 0.95
 
 
 def can_fit_scale(p: Any, y: NDArray) -> bool:
@@ -85,79 +84,6 @@ def scale_gain(p: Any, y: NDArray) -> Estimate | None:
             part = p.rows(inside)
             change[inside] += part.log_prob(y[inside]) - part.scaled(factor).log_prob(y[inside])
     return interval(change / _REPEATS)
-
-
-class Conformal(NamedTuple):
-    """Conformal predictions of other rows than those that they are fitted on.
-
-    Attributes:
-        level: Share of targets that they are to contain.
-        threshold: Largest nonconformity score of what they contain.
-        coverage: Share of targets that they contain.
-        expected: Range of the coverage in 95% of pairs of splits.
-        size: Mean number of classes of the sets, or width of the intervals.
-    """
-
-    level: float
-    threshold: float
-    coverage: float
-    expected: tuple[float, float]
-    size: float
-
-
-def fit_conformal(
-    held: Any, held_y: NDArray, p: Any, y: NDArray, allow_empty: bool = False, level: float = 0.9
-) -> Conformal | None:
-    """Fits split-conformal sets (Sadinle et al. 2019) or intervals (Romano et al. 2019).
-
-    The expected coverage is beta-binomial (Angelopoulos and Bates 2021, arXiv:2107.07511). Sets
-    that are never empty contain more than they have to, so their upper end is 1.
-
-    Args:
-        held: `Predictive` of the calibration split.
-        held_y: Targets of it.
-        p: `Predictive` of the test split.
-        y: Targets [N] of it.
-        allow_empty: If False, the top class is in each set of classes.
-        level: Share of targets that they are to contain.
-
-    Returns:
-        The outcome on the test split; None if the calibration split has too few rows.
-    """
-    import scipy.stats  # As in `fit_scale`.
-
-    number = len(held_y)
-    rank = math.ceil((number + 1) * level - 1e-9)
-    if rank > number:
-        return None
-    threshold = np.sort(_nonconformity(held, held_y, level))[rank - 1]
-    scores = _nonconformity(p, y, level)
-    reach = np.broadcast_to(threshold, len(y))
-    if p.kind == "classes":
-        sets = -p.log_probs <= threshold
-        if not allow_empty:
-            sets[np.arange(len(y)), p.labels] = True
-            scores = np.where(p.labels == y, -np.inf, scores)
-        sizes = sets.sum(axis=-1)
-    else:
-        low, high = p.central(level)
-        reach = np.maximum(reach, (low - high) / 2)  # The lower end stays the lower one.
-        sizes = high - low + 2 * reach
-    law = scipy.stats.betabinom(len(y), rank, number + 1 - rank)
-    least, most = law.ppf([(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]) / len(y)
-    is_fuller = p.kind == "classes" and not allow_empty
-    expected = float(least), 1.0 if is_fuller else float(most)
-    covered = float((scores <= reach).mean())
-    size = float(sizes.mean())
-    return Conformal(level, float(threshold), covered, expected, size)
-
-
-def _nonconformity(p: Any, y: NDArray, level: float) -> NDArray:
-    """Surprise [N] of classes; of numbers the distance beyond central intervals."""
-    if p.kind == "classes":
-        return -p.log_prob(y)
-    low, high = p.central(level)
-    return np.maximum(low - y, y - high)
 
 
 def pit_uniformity(pit: ArrayLike) -> tuple[float, float]:

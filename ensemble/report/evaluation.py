@@ -16,6 +16,7 @@ from ensemble.errors import InputError
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.metrics import Estimate, Metric, functions, interval, metrics_of, ranking, values
 from ensemble.metrics import calibration as fit
+from ensemble.metrics import conformal as split_conformal
 from ensemble.metrics.abstention import COVERAGE, MAX_ERROR, Rule, are_wrong, fit_abstention
 from ensemble.report import shift
 from ensemble.report.findings import Finding, as_lines, find
@@ -262,13 +263,16 @@ class Evaluation:
         return fit.scale_gain(*self.calibration)
 
     @cached_property
-    def conformal(self) -> fit.Conformal | None:
+    def conformal(self) -> split_conformal.Outcome | None:
         """Conformal sets or intervals of 90%."""
         if self.calibration is None or self.test.kind == "several":
             return None
         if self.test.kind == "quantiles" and 0.9 not in self.test.bands:
             return None
-        return fit.fit_conformal(*self.calibration, self.test, self.y, self.allow_empty_sets)
+        fitted = split_conformal.fit(*self.calibration)
+        if fitted is None:
+            return None
+        return split_conformal.outcome(fitted, self.test, self.y, self.allow_empty_sets)
 
     @cached_property
     def ece_by_chance(self) -> tuple[float, float]:

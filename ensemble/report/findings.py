@@ -17,7 +17,7 @@ from scipy import special
 
 from ensemble.metrics import Estimate, Metric, functions
 from ensemble.metrics.abstention import MAX_ERROR, Rule
-from ensemble.metrics.calibration import Conformal
+from ensemble.metrics.conformal import Outcome
 from ensemble.report.table import ByName, Json, digits, joint, percent
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _title(metric: Metric) -> str:
 
 
 def _finding(
-    level: str, text: str, one: Estimate | Conformal | None = None, **numbers: Any
+    level: str, text: str, one: Estimate | Outcome | None = None, **numbers: Any
 ) -> Finding:
     return Finding("", level, text, {**(one._asdict() if one else {}), **numbers})
 
