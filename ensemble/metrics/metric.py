@@ -167,7 +167,11 @@ def metrics_of(p: Any) -> dict[str, Metric]:
     if p.kind == "several":
         return _of_several(p)
     if p.kind == "quantiles":
-        losses = {"pinball": Metric("Pinball loss", of.pinball, "target"), "rmse": _RMSE, "crps": _CRPS}
+        losses = {
+            "pinball": Metric("Pinball loss", of.pinball, "target"),
+            "rmse": _RMSE,
+            "crps": _CRPS,
+        }
         return losses | _bands(p.bands, max(p.bands, default=0)) | _REST
     if p.kind == "classes" and p.log_probs.shape[-1] == 2:
         return {**_CLASSES, "auroc": _AUROC}
