@@ -28,8 +28,8 @@ _only_described = contextvars.ContextVar("only_described", default=False)
 def described() -> Iterator[None]:
     """Within it, arrays that are put on devices are only described.
 
-    `put` and `put_parts` return `jax.ShapeDtypeStruct`s that say where the arrays would lie, which
-    a jitted function's `lower` takes in their place.
+    `put` returns `jax.ShapeDtypeStruct`s that say where the arrays would lie, which a jitted
+    function's `lower` takes in their place.
     """
     token = _only_described.set(True)
     try:
@@ -83,22 +83,6 @@ def put(tree: Any, shardings: Any) -> Any:
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
     return _each(one, tree, shardings)
-
-
-def put_parts(
-    shape: tuple[int, ...], dtype: Any, sharding: Sharding, part: Callable[[Any], np.ndarray]
-) -> Any:
-    """Puts an array of which no process has more than the parts of its devices.
-
-    Args:
-        shape: of the whole.
-        dtype: of it.
-        sharding: where it lies.
-        part: from an index of the whole to what is there.
-    """
-    if _only_described.get():
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
-    return jax.make_array_from_callback(shape, sharding, part)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

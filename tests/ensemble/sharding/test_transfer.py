@@ -49,7 +49,6 @@ def test_what_is_only_described_lies_nowhere():
     with transfer.described():
         split = transfer.place_split(rows, np.zeros(5, np.int64), mesh, lambda x: x[:, 0] > 0)
         keys = transfer.put(key, named_sharding(mesh))
-        parts = transfer.put_parts((8, 3), np.int8, named_sharding(mesh, "row"), pytest.fail)
     placed = transfer.place_split(rows, np.zeros(5, np.int64), mesh, lambda x: x[:, 0] > 0)
     found, expected = (
         [(leaf.shape, leaf.dtype, leaf.sharding.spec) for leaf in jax.tree.leaves(tree)]
@@ -57,5 +56,4 @@ def test_what_is_only_described_lies_nowhere():
     )
     assert found == expected
     assert (keys.shape, keys.dtype) == (key.shape, key.dtype)
-    assert parts.sharding == named_sharding(mesh, "row")
-    assert {type(leaf) for leaf in jax.tree.leaves((split, keys, parts))} == {jax.ShapeDtypeStruct}
+    assert {type(leaf) for leaf in jax.tree.leaves((split, keys))} == {jax.ShapeDtypeStruct}
