@@ -53,7 +53,6 @@ nitpick_ignore_regex = [
         "py:class",
         r"ensemble\..*|sharded_plate|Floats|Arrays?|pandas\.DataFrame|np\..*|numpy\._typing\..*",
     ),
-    ("py:class", r"collections\.abc\..*"),
     ("py:class", r"(jax\._src|jax\.nn|flax)\..*"),
     ("py:exc", "NotFittedError"),
 ]
