@@ -133,8 +133,9 @@ class Loop:
         done = self.step >= goal or self._all_stand
         while not done:
             processes.at_step(self.step)
-            end = min(self._next_due(), goal, self.step + processes.tell(self._pace.steps))
-            self._advance(end)
+            # Process 0's pace: all fetch what steps have said at the same places.
+            steps, in_flight = processes.tell([self._pace.steps, self._pace.programs])
+            self._advance(min(self._next_due(), goal, self.step + steps), in_flight)
             self._between()
             ends = self.finished or self._all_stand
             done = ends or self.step >= goal
@@ -183,8 +184,8 @@ class Loop:
         steps = range(self.step + 1, end) if due else ()
         return next((step for step in steps if any(one(step) for one in due)), end)
 
-    def _advance(self, end: int) -> None:
-        """Takes steps; what they say is fetched some programs later."""
+    def _advance(self, end: int, in_flight: int) -> None:
+        """Takes steps; what they say is fetched when so many programs are in flight."""
         programs = self.programs
         keep = self.algorithm.keep
         if not self._in_flight:  # What the host did meanwhile is no time of the steps.
@@ -197,7 +198,7 @@ class Loop:
             if keep and not programs.num_kept and keep.before(self.step) > keep.before(first):
                 told = told._replace(kept=pytrees.at(self.parameters(), None))
             self._in_flight.append((first, count, told))
-            self._drain(self._pace.programs - 1)
+            self._drain(in_flight - 1)
 
     def _between(self) -> None:
         """Does what is due between two steps."""

@@ -76,7 +76,7 @@ class Manifest:
         """Removes a file, which need not be there, and its entry."""
         if path.exists():
             self._change({self._name(path): None})
-            path.unlink()
+            path.unlink(missing_ok=True)
 
     def check(self, path: epath.Path) -> bool:
         """Compares a file, or the folder of a checkpoint, with its digest.

@@ -14,10 +14,10 @@ from ensemble import InputError
 from ensemble.sharding import processes
 
 JOIN = """
-import json, sys
+import json, os, sys
 import jax
 def tell(*words):
-    print('TOLD', *words, flush=True)
+    os.write(1, f"\\nTOLD {' '.join(map(str, words))}\\n".encode())
 from ensemble.sharding import startup
 startup.configure_devices(int(sys.argv[3]))
 from ensemble.sharding import processes
@@ -101,6 +101,7 @@ def told():
     """What each of two processes tells: of their cluster, what is sent, held, said, and differs."""
     statuses, outputs = run_tasks(TELL + SEND + HOLD + MANY + DIFFER)
     assert statuses == [0, 0]
+    assert [len(lines) for lines in outputs] == [5, 5], outputs
     return [list(column) for column in zip(*outputs, strict=True)]
 
 
@@ -157,6 +158,24 @@ def test_processes_of_unequal_devices_are_refused():
     assert statuses == [2, 2]
     assert outputs[0] == outputs[1]
     assert outputs[0][0].startswith("the numbers of devices of process 1 are not")
+
+
+@pytest.mark.check
+def test_processes_of_unequal_speed_meet_at_the_same_places(tmp_path):
+    """How many programs may be in flight goes by process 0's clock, as does all that it decides."""
+    statuses, outputs = run_tasks(
+        f"""
+sys.path.append("tests")
+import ensemble
+from ensemble.runtime.loop import Pace
+from small_runs import make_blobs, small_config
+Pace.programs = property(lambda self: 1 if processes.is_main() else 3, lambda self, value: None)
+ensemble.train(small_config(), data=make_blobs(), workdir="{tmp_path}/run")
+tell("trained")
+"""
+    )
+    assert statuses == [0, 0]
+    assert outputs == [["trained"], ["trained"]]
 
 
 @pytest.mark.check
