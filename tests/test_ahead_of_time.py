@@ -1,8 +1,7 @@
-"""Programs are compiled for TPUs and GPUs that are not here, by `benchmarks/aot.py`.
+"""Programs are compiled for TPUs that are not here, by `benchmarks/aot.py`.
 
 It needs an environment of requirements.txt and requirements-tpu.txt, whose Python
-`LIBTPU_PYTHON` names; `REQUIRE_LIBTPU=1` makes its absence a failure. For GPUs `CUDA_PYTHON`
-names that of an environment with requirements-cuda.txt.
+`LIBTPU_PYTHON` names; `REQUIRE_LIBTPU=1` makes its absence a failure.
 """
 
 import json

@@ -250,9 +250,12 @@ class Programs:
             scalars, of_all = pytrees.at(said, None)
             return self._placed(members), Told(scalars, of_all, None, members.status)
 
+        # Traced once, for its shapes and in the loop.
+        take_step = jax.jit(self._step, inline=True)
+
         def one(i: Any, carry: Any) -> Any:
             members, said, kept = carry
-            members, *new = self._step(members, shared, fixed, sent, i, first + i)
+            members, *new = take_step(members, shared, fixed, sent, i, first + i)
             said = jax.tree.map(
                 lambda all_, leaf: jax.lax.dynamic_update_index_in_dim(all_, leaf, i, 0), said, new
             )
@@ -274,12 +277,13 @@ class Programs:
             shapes = jax.eval_shape(of_one, members)
             return jax.tree.map(lambda leaf: jnp.zeros((number, *leaf.shape), leaf.dtype), shapes)
 
-        said = zeros(self.length, lambda m: [*self._step(m, shared, fixed, sent, 0, first)[1:]])
+        start = jnp.zeros_like(first)
+        said = zeros(self.length, lambda m: [*take_step(m, shared, fixed, sent, start, first)[1:]])
         kept = None
         if self.num_kept:
             kept = zeros(self.num_kept, lambda m: self._parameters_of(m, shared, first))
         if run is None:
-            members, said, kept = jax.lax.fori_loop(0, count, one, (members, said, kept))
+            members, said, kept = jax.lax.fori_loop(start, count, one, (members, said, kept))
         else:
             keys = jax.vmap(self._key)(members.number)
             end = first + count
