@@ -34,7 +34,12 @@ class EveryRun:
         50, "steps between two lines of metrics; of chains, an epoch", gt=0, may_change=True
     )
     eval_every_epochs: int = key(1, "epochs between two evaluations", gt=0, may_change=True)
-    checkpoint_every_epochs: int = key(1, "epochs between two checkpoints", gt=0, may_change=True)
+    checkpoint_every_epochs: int = key(
+        1,
+        "epochs between two checkpoints, or so many that they take a tenth of the time",
+        gt=0,
+        may_change=True,
+    )
     on_metrics: str | None = key(
         None,
         "function of a step and its metrics that is called as they are logged",

@@ -23,6 +23,8 @@ _CHUNK_SECONDS = 8.0
 """What the steps between two looks at signals should take at most."""
 SAVE_SECONDS = 60.0
 """After so long a run of slow steps is saved, though nothing else is due."""
+_SAVE_RATIO = 10.0
+"""As many times as the last checkpoint took to be written pass before the next one is due."""
 
 
 class Periods(NamedTuple):
@@ -52,7 +54,7 @@ class Loop:
         numbers: Their numbers.
         seed: Seed of the run.
         periods: When something is due.
-        observer: An `ensemble.runtime.run.Run`, or anything with its five methods of an observer.
+        observer: An `ensemble.runtime.run.Run`, or anything with its methods of an observer.
         asked_to_stop: Whether the run is to stop; all processes ask alike.
 
     Attributes:
@@ -146,10 +148,13 @@ class Loop:
                     self._observer.period(self.rows.take(), self.status)
                 done = self._observer.evaluate(self) or done or self._all_stand
             stops = self._asked() and not done
-            late = processes.tell(int(time.monotonic() - saved > SAVE_SECONDS))
+            since = time.monotonic() - saved
+            late = since > SAVE_SECONDS
+            can_save = since > _SAVE_RATIO * self._observer.save_seconds
+            late, can_save = processes.tell([late, can_save])
             if stops:
                 self._observer.stopping()
-            if stops or done or late or self._is_due(self._periods.save):
+            if stops or done or late or (can_save and self._is_due(self._periods.save)):
                 self._drain()
                 self._observer.save(self)
                 saved = time.monotonic()

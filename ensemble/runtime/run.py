@@ -363,6 +363,11 @@ class Run:
         """Says that nobody else needs to end the run."""
         self.where.stop.is_settled = True
 
+    @property
+    def save_seconds(self) -> float:
+        """Seconds that the last checkpoint took; 0: there is none yet."""
+        return self.checkpointer.seconds
+
     def save(self, loop: Loop) -> None:
         """Writes a checkpoint."""
         if not self.where.keep:

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -63,6 +64,8 @@ class Checkpointer:
         self._manifest = Manifest(self._workdir)
         self._number = 0
         self._manager: Any = None
+        self._began = 0.0
+        self._seconds: float | None = 0.0
 
     def __enter__(self) -> "Checkpointer":
         return self
@@ -98,7 +101,14 @@ class Checkpointer:
             manager = self._open()
             manager.wait_until_finished()  # Of the number that `_written` enters.
             self._number = processes.from_main(number)
+            self._began = time.monotonic()
+            self._seconds = None
             _orbax().save(manager, self._number, arrays, {**meta, "format": FORMAT})
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the last save of this process has taken, or takes so far; 0 before it."""
+        return time.monotonic() - self._began if self._seconds is None else self._seconds
 
     def wait(self) -> None:
         """Waits until what was saved is on disk.
@@ -145,6 +155,7 @@ class Checkpointer:
         gone = [name for name in others if not (self._workdir / name).exists()]
         path = self._directory / str(self._number)
         self._manifest.add(path, _orbax().unfinished(self._directory, self._number), gone)
+        self._seconds = self.seconds
 
     def restore_for_all(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Does what `restore_latest` does, in all processes.

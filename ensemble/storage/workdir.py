@@ -92,7 +92,8 @@ class Workdir:
                 else:
                     logger.warning("%s cannot be locked: start one run at a time.", self.path)
                 write_file(self.path / ".writable", "Can a file be written?")
-                (self.path / ".writable").unlink(missing_ok=True)  # A store may have heeded a try that failed.
+                # A store may have heeded a removal that seemed to fail, and is then asked again.
+                (self.path / ".writable").unlink(missing_ok=True)
             except OSError as error:
                 raise InputError(
                     f"--workdir={self.path} cannot be written: {error.strerror or error}; "
