@@ -54,6 +54,8 @@ def task_of(config: Mapping[str, Any], data: Any = None) -> Any:
 class Silent:
     """An observer of a loop that does nothing."""
 
+    save_seconds = 0.0
+
     def __getattr__(self, name: str) -> Callable[..., bool]:
         return lambda *_: False
 

@@ -168,20 +168,16 @@ def test_a_run_that_is_killed_leaves_the_same_bits(kind, command, tmp_path):
     np.testing.assert_equal(outcome(workdir), outcome(tmp_path / "whole"))  # NaN equals NaN.
 
 
-def test_members_are_locked_killed_damaged_and_told_to_end_and_leave_the_same_bits(
+def test_members_are_locked_killed_told_to_end_and_damaged_and_leave_the_same_bits(
     command, tmp_path
 ):
     run_command("train", *command("members", "whole")[1:])
     run = command("members", "stopped")
     workdir = tmp_path / "stopped"
     with begun(run) as process:
-        wait_for_checkpoints(process, workdir, 2)
+        wait_for_checkpoints(process, workdir, 1)
         refused_command("train", run[1:], (str(workdir), "in use by another run"))
         process.kill()
-    newest = max(steps_of(workdir), key=int)
-    for path in (workdir / "checkpoints" / newest).rglob("*"):
-        if path.is_file():
-            os.truncate(path, path.stat().st_size // 2)
     with begun(run) as process:
         wait_for_checkpoints(process, workdir, 1)
         process.send_signal(signal.SIGTERM)
@@ -189,6 +185,10 @@ def test_members_are_locked_killed_damaged_and_told_to_end_and_leave_the_same_bi
         assert process.returncode == 75, stderr
     assert "Traceback" not in stderr
     assert not names.file(workdir, "results.json").exists()
+    newest = max(steps_of(workdir), key=int)
+    for path in (workdir / "checkpoints" / newest).rglob("*"):
+        if path.is_file():
+            os.truncate(path, path.stat().st_size // 2)
     run_command("train", *run[1:])
     assert any(newest in path.name for path in names.file(workdir, "corrupt_checkpoints").iterdir())
     np.testing.assert_equal(outcome(workdir), outcome(tmp_path / "whole"))
