@@ -859,21 +859,15 @@ def read_na_values(value: Any) -> tuple[str, ...]:
     """
     parts = value.split(",") if isinstance(value, str) else value
     parts = parts if isinstance(parts, list | tuple) else [parts]
-    if not all(type(one) in (str, int, float) for one in parts):
-        raise ValueError
     texts = (one if isinstance(one, str) else f"{one:.15g}" for one in parts)
     return tuple(dict.fromkeys(text.strip().lower() for text in texts if text.strip()))
 
 
-_LONGEST_FORM = 40
-"""Characters of a date format."""
 _SOME_DAY = datetime.datetime(2021, 3, 14)
 
 
-def is_date_format(form: Any) -> bool:
+def is_date_format(form: str) -> bool:
     """Whether `datetime.strptime` reads a day of a year in this form."""
-    if not isinstance(form, str) or len(form) > _LONGEST_FORM:
-        return False
     if not re.search("%[YyGcxD]", form):  # Without a year, Python warns and takes 1900.
         return False
     try:

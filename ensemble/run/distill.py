@@ -6,10 +6,8 @@ from typing import Any
 
 from ensemble.config import by_path, fields_for, flatten
 from ensemble.data.data_forms import bundled
-from ensemble.errors import InputError
 from ensemble.predictor import check_is_workdir
 from ensemble.run.loop import TrainResult, train
-from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir
 
 _METHOD = "deep_ensemble"
@@ -47,11 +45,6 @@ def distill(
         Interrupted: as of `train`.
     """
     work = Workdir(teacher)
-    if is_selection(work):
-        raise InputError(
-            f"{teacher} selects members of several runs, which cannot be distilled; name one of "
-            "these runs"
-        )
     check_is_workdir(work)
     values = _student_config(work, by_path(config or {}))
     return train(values, data, workdir, started=started, show_progress=show_progress)
