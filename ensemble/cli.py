@@ -357,7 +357,7 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
     Raises:
         InputError: A flag is unknown, bad or missing, or there are too many or few arguments.
     """
-    overrides = dict(found.groups() for found in map(_KEY.fullmatch, argv) if found)
+    overrides = {found[1]: found[2] for found in map(_KEY.fullmatch, argv) if found}
     if overrides and not command.has_keys:
         raise InputError(f"--config.{next(iter(overrides))} is not used here; remove it")
     values = _defined(command)

@@ -197,13 +197,11 @@ class Ensemble:
             raise InputError("inputs are ragged: every example must have the same shape") from None
         shape = dataset.input_shape
         inputs = in_form(inputs, shape)
-        if inputs.shape[1:] != shape or not len(inputs):
+        if inputs.shape[1:] != shape or not len(inputs) or inputs.dtype.kind not in "buif":
             raise InputError(
-                f"inputs of shape {inputs.shape}: the ensemble takes [N, "
-                f"{', '.join(map(str, shape))}] with N > 0"
+                f"inputs of shape {inputs.shape} and of dtype {inputs.dtype}: the ensemble takes "
+                f"numbers [N, {', '.join(map(str, shape))}] with N > 0"
             )
-        if inputs.dtype.kind not in "buif":
-            raise InputError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
         for task, fitted in self.parts:
             task.check_inputs(inputs, fitted.sets["params"])
         # JAX takes the machine's byte order only, and would wrap whole numbers around at 2**31.
@@ -388,11 +386,11 @@ def ensemble_of(
         return restore(work, draws).ensemble(num_devices)
     parts = []
     weights = list[float]()
-    for chosen in read_selection(work):
-        run = restore(chosen.work, draws)
-        places = [run.members.index(k) for k in chosen.members]
+    for there, members, own in read_selection(work):
+        run = restore(there, draws)
+        places = [run.members.index(k) for k in members]
         parts.append(run._replace(fitted=run.fitted.of_members(places)).part())
-        weights += chosen.weights
+        weights += own
     identity = work.identity()
     return Ensemble(parts, range(len(weights)), num_devices, np.array(weights), identity=identity)
 

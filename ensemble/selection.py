@@ -24,7 +24,7 @@ from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import Evaluation
 from ensemble.storage.predictions import HELD_OUT, read_held_out, write_predictions
-from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
+from ensemble.storage.selection import is_selection, write_selection
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir
 
@@ -218,16 +218,12 @@ def write_chosen(out: Workdir, content: Mapping[str, Any]) -> Selection:
     entries = [one for one in content["runs"] if one["members"]]
     runs = [EvaluatedRun(one["workdir"]) for one in entries]
     first = runs[0]
-    parts = []
-    for run, one in zip(runs, entries, strict=True):
-        chosen = one["members"], one["weights"]
-        parts.append(Selected(run.work, run.work.identity(), *chosen, newest_step(run.work)))
     weights = np.concatenate([one["weights"] for one in entries])
     members = list(range(len(weights)))
     for file in (out.report, out.config):
         out.manifest.remove(file)
     out.write_config(ml_collections.FrozenConfigDict(first.config))
-    write_selection(out, parts)
+    write_selection(out, entries)
     metrics = {}
     sizes = dict(first.description["num_examples"])
     if content["by"] == "calibration":  # Whatever is fitted to rows that decided is overconfident.

@@ -157,7 +157,7 @@ def _printed(
     if not as_json:
         return as_text({name: [row[name] for row in rows] for name in rows[0]})
     names = [name for name in ("class_names", "levels") if hasattr(p, name)]
-    legend = {name: list(getattr(p, name)) for name in names}
+    legend: dict[str, Any] = {name: list(getattr(p, name)) for name in names}
     legend["members"] = len(predictor.members)
     if predictor.abstention:
         legend["abstain"] = str(predictor.abstention.rule)

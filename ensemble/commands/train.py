@@ -25,7 +25,9 @@ def main(call: cli.Call) -> None:
     log_notes(run)
     startup.configure_devices(run.config.num_devices, run.config.method)
     processes.start(
-        *(flags[name] for name in ("coordinator_address", "num_processes", "process_id")),
+        flags["coordinator_address"],
+        flags["num_processes"],
+        flags["process_id"],
         {"method": run.config.method}  # First, for other keys follow from it.
         | {key: value for key, value in run.values.items() if key != "data_dir"},
         flags["initialization_timeout"],

@@ -17,10 +17,13 @@ from ensemble.config.keys import MAX_MEMBERS, key
 from ensemble.config.pieces import named
 from ensemble.config.prior_text import NONE, read_prior
 
+declared = dataclass(frozen=True)
+"""Decorator of classes of keys."""
+
 # Every run.
 
 
-@dataclass(frozen=True)
+@declared
 class EveryRun:
     """Keys of every run."""
 
@@ -112,7 +115,7 @@ _OF_STEPS = {"--xla_cpu_use_fusion_emitters": "false"}
 _OF_SMALL_LOOPS = {"--xla_backend_extra_options": "xla_cpu_small_while_loop_byte_threshold=1048576"}
 
 
-@dataclass(frozen=True)
+@declared
 class Batches:
     """Keys of methods that learn from batches."""
 
@@ -142,7 +145,7 @@ def _words_or_numbers(*words: str) -> Callable[[Any], str]:
     return read
 
 
-@dataclass(frozen=True)
+@declared
 class Members(Method):
     """Keys of all ensembles of trained members."""
 
@@ -160,7 +163,7 @@ class Members(Method):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class DeepEnsemble(Members, Batches):
     """Keys of deep ensembles; other members that learn by gradient descent have most of them."""
 
@@ -214,14 +217,14 @@ class DeepEnsemble(Members, Batches):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Descent(DeepEnsemble):
     """Keys of other members that learn by gradient descent."""
 
     tasks = ("supervised",)
 
 
-@dataclass(frozen=True)
+@declared
 class MCDropout(Descent):
     """Keys of MC dropout."""
 
@@ -241,7 +244,7 @@ def _factor(default: tuple[float, float], meaning: str) -> Any:
     )
 
 
-@dataclass(frozen=True)
+@declared
 class HyperEnsemble(Descent):
     """Keys of hyper-deep ensembles."""
 
@@ -271,7 +274,7 @@ _OWN_SCHEDULE = {
 }
 
 
-@dataclass(frozen=True)
+@declared
 class SnapshotEnsemble(Descent):
     """Keys of snapshot ensembles."""
 
@@ -286,7 +289,7 @@ class SnapshotEnsemble(Descent):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class SWAG(Descent):
     """Keys of SWAG."""
 
@@ -316,7 +319,7 @@ _OF_ADAPTERS = (
 )
 
 
-@dataclass(frozen=True)
+@declared
 class _Estimators(Descent):
     """Keys of members of several estimators."""
 
@@ -329,7 +332,7 @@ class _Estimators(Descent):
     num_estimators: int = key(4, "estimators of a member", ge=2, le=1024)
 
 
-@dataclass(frozen=True)
+@declared
 class BatchEnsemble(_Estimators):
     """Keys of batch ensembles, whose estimators share kernels."""
 
@@ -337,7 +340,7 @@ class BatchEnsemble(_Estimators):
     adapters: ADAPTERS = key("rank_one", _OF_ADAPTERS)
 
 
-@dataclass(frozen=True)
+@declared
 class PackedEnsemble(_Estimators):
     """Keys of packed ensembles, whose estimators divide the units."""
 
@@ -358,7 +361,7 @@ class PackedEnsemble(_Estimators):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class KFoldBagging(Descent):
     """Keys of k-fold bagging."""
 
@@ -398,7 +401,7 @@ MARGINAL = "marginal_likelihood"
 VALIDATION = "validation"
 
 
-@dataclass(frozen=True)
+@declared
 class Laplace(Members):
     """Keys of Laplace approximations."""
 
@@ -437,7 +440,7 @@ class Laplace(Members):
 # Methods that sample.
 
 
-@dataclass(frozen=True)
+@declared
 class StopWhen(Method):
     """Keys of runs that end early. Both bounds must hold; samplers of networks need ESS 100."""
 
@@ -458,7 +461,7 @@ class StopWhen(Method):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Chains(Method):
     """Keys of everything that samples the posterior of a network."""
 
@@ -504,7 +507,7 @@ def _text(value: Any) -> str:
 _sampler = functools.partial(key, block="sampler")
 
 
-@dataclass(frozen=True)
+@declared
 class HMC(Chains, StopWhen):
     """Keys of the samplers whose steps see all the data."""
 
@@ -569,7 +572,7 @@ class HMC(Chains, StopWhen):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class NUTS(HMC):
     """Keys of NUTS."""
 
@@ -577,7 +580,7 @@ class NUTS(HMC):
     xla_flags = _OF_SMALL_LOOPS
 
 
-@dataclass(frozen=True)
+@declared
 class AdjustedMCLMC(HMC):
     """Keys of adjusted MCLMC."""
 
@@ -586,7 +589,7 @@ class AdjustedMCLMC(HMC):
     may_split = False
 
 
-@dataclass(frozen=True)
+@declared
 class MCLMC(AdjustedMCLMC):
     """Keys of MCLMC."""
 
@@ -594,7 +597,7 @@ class MCLMC(AdjustedMCLMC):
     tunes_at_once = True
 
 
-@dataclass(frozen=True)
+@declared
 class ParallelTempering(AdjustedMCLMC):
     """Keys of parallel tempering, whose replicas move as chains of hmc."""
 
@@ -610,7 +613,7 @@ class ParallelTempering(AdjustedMCLMC):
 _sgmcmc = functools.partial(key, block="sgmcmc")
 
 
-@dataclass(frozen=True)
+@declared
 class SGLD(Chains, Batches):
     """Keys of SGLD."""
 
@@ -649,7 +652,7 @@ class SGLD(Chains, Batches):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class SGHMC(SGLD):
     """Keys of SGHMC."""
 
@@ -663,7 +666,7 @@ def _is_even(number: int) -> bool:
     return number % 2 == 0
 
 
-@dataclass(frozen=True)
+@declared
 class RandomWalk(StopWhen):
     """Keys of random-walk Metropolis."""
 
@@ -738,7 +741,7 @@ METHODS: Mapping[str, type[Method]] = {
 # Networks and likelihoods. Their classes take the values as keyword arguments.
 
 
-@dataclass(frozen=True)
+@declared
 class Dropout:
     """The key of networks with dropout."""
 
@@ -750,7 +753,7 @@ NUM_QUANTILES = 65
 """Levels, evenly spaced from 0 to 1, of the quantiles that networks are given of their inputs."""
 
 
-@dataclass(frozen=True)
+@declared
 class MLP(Dropout):
     """Keys of multilayer perceptrons."""
 
@@ -764,7 +767,7 @@ class MLP(Dropout):
     embedding_size: int = key(16, "numbers that a feature is mapped to", gt=0, le=1024)
 
 
-@dataclass(frozen=True)
+@declared
 class ViT(Dropout):
     """Keys of vision transformers."""
 
@@ -779,7 +782,7 @@ MODELS: Mapping[str, type] = {
 }
 
 
-@dataclass(frozen=True)
+@declared
 class Mixture:
     """Keys of mixtures of Gaussians."""
 
@@ -799,7 +802,7 @@ def read_levels(value: Any) -> tuple[float, ...]:
     return levels
 
 
-@dataclass(frozen=True)
+@declared
 class Quantiles:
     """Keys of quantile regression."""
 
@@ -891,7 +894,7 @@ def read_size(value: Any) -> int | str:
     return f"{sides[0]}x{sides[1]}" if sides[1:] else sides[0]
 
 
-@dataclass(frozen=True)
+@declared
 class Vectors:
     """Keys of data of numbers in memory."""
 
@@ -901,7 +904,7 @@ class Vectors:
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Pictures(Vectors):
     """Keys of images in files."""
 
@@ -913,7 +916,7 @@ class Pictures(Vectors):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Table(Vectors):
     """Keys of tables."""
 
@@ -944,7 +947,7 @@ MEANINGS = ("user", "item", "rating", "weight", "time", "title", "genre")
 """Meanings of columns of ratings and watches."""
 
 
-@dataclass(frozen=True)
+@declared
 class Ratings:
     """Keys of ratings and watches."""
 
@@ -1076,7 +1079,7 @@ def _read_prior(value: Any) -> str:
     return str(value)
 
 
-@dataclass(frozen=True)
+@declared
 class OfData(Task):
     """Keys of tasks with data, a network and a prior."""
 
@@ -1100,7 +1103,7 @@ class OfData(Task):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Supervised(OfData):
     """Keys of supervised learning."""
 
@@ -1118,7 +1121,7 @@ class Supervised(OfData):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Distillation(Supervised):
     """Keys of learning from an ensemble."""
 
@@ -1134,7 +1137,7 @@ class Distillation(Supervised):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Factorisation(OfData):
     """Keys of matrix factorisation, of watches or ratings."""
 
@@ -1148,7 +1151,7 @@ class Factorisation(OfData):
     num_factors: int = key(8, "length of the embeddings of users and items", gt=0)
 
 
-@dataclass(frozen=True)
+@declared
 class NumPyro(Task):
     """Keys of a NumPyro model or a log density that is sampled."""
 
@@ -1182,7 +1185,7 @@ class NumPyro(Task):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Density(Task):
     """Keys of a log density without data."""
 

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ensemble import rounding
 from ensemble.config import build, by_path, fields_for
 from ensemble.config.pieces import METHODS
-from ensemble.errors import InputError, shown
+from ensemble.errors import InputError, in_one_line
 
 if TYPE_CHECKING:
     from ensemble.likelihoods.predictive import Predictive
@@ -178,7 +178,8 @@ class Estimator(BaseEstimator):
 
         found = self.n_jobs
         if isinstance(found, numbers.Integral):
-            found = int(found) if found >= 0 else max(1, startup.num_cores() + 1 + int(found))
+            found = int(found)
+            found = found if found >= 0 else max(1, startup.num_cores() + 1 + found)
         if found and self.num_devices and self.num_devices > found:
             raise InputError(
                 f"num_devices={self.num_devices} takes as many threads, more than "
@@ -197,7 +198,7 @@ class Estimator(BaseEstimator):
         keys = {name: key for name, key in _PARAMETERS.items() if name in params}
         given = by_path(params["config"] or {})
         refused = {key: f"is a parameter: {name}={given.get(key)!r}" for name, key in keys.items()}
-        for key, why in (refused | _SETTLED).items():
+        for key, why in {**refused, **_SETTLED}.items():
             if key in given:
                 raise InputError(f"config has {key!r}: {key}={given[key]!r} {why}")
         defaults: dict[str, Any] = {"dataset": "arrays", **_DEFAULTS}
@@ -247,7 +248,12 @@ def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
     if not values.ndim:
         return y  # None, or a number: scikit-learn's own checks refuse it.
     if is_number and values.dtype.kind in "OUS":
-        values = np.reshape([_number(one) for one in values.ravel()], values.shape)
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"y holds no numbers ({in_one_line(error)}); EnsembleClassifier is for classes"
+            ) from None
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         is_bad = ~np.isfinite(values)
         first = tuple(np.argwhere(is_bad)[0])
@@ -256,15 +262,6 @@ def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
             "targets are missing or infinite: leave such examples out"
         )
     return values if values.dtype.kind in "buif" else y
-
-
-def _number(value: Any) -> float:
-    try:
-        return float("nan" if value is None else value)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"y holds {shown(str(value))}, which is no number; EnsembleClassifier is for classes"
-        ) from None
 
 
 def _check_finite(X: Any) -> None:

@@ -111,7 +111,7 @@ def _default(given: Mapping[str, Any], has_data: bool) -> dict[str, Any]:
     Raises:
         InputError: A search cannot do with these keys, or there are no data.
     """
-    likelihood = given.get("likelihood")
+    likelihood = str(given.get("likelihood", ""))
     if given.get("method", _METHOD) != _METHOD or "num_steps" in given:
         raise InputError(
             f"a search compares epochs of config.method={_METHOD!r}, by rows that its members hold "
