@@ -305,7 +305,6 @@ def load(
     max_error: float | None = None,
     tolerance: float | None = None,
     coverage: float | None = None,
-    draws: int | None = None,
     trust: bool = False,
     model: Any = None,
 ) -> Ensemble:
@@ -322,19 +321,18 @@ def load(
         tolerance: Largest error of a number that is not wrong, in the target's units; None: half a
             standard deviation of the targets.
         coverage: Abstain on all but this share of predictions, in 0..1.
-        draws: Largest number of draws of each chain that predict; None: those of the configuration.
         trust: If True, code that the workdir names by a path is imported and run.
         model: Network of the run, if it is your own: a class or factory, as in training.
 
     Raises:
         InputError: There is no run, checkpoint or live member, or the calibration split is missing
-            or does not prove the error rate, or `draws` is not positive, or the run has no draws.
+            or does not prove the error rate.
     """
     startup.configure(num_devices)
     rule = Rule.of(max_error, coverage, tolerance)
     work = Workdir(workdir)
     with trusting(trust, model=model):
-        found = ensemble_of(work, num_devices, draws)
+        found = ensemble_of(work, num_devices)
         for line in work.read_report().get("notes", ()):
             logger.warning("%s: %s", work.path, visible(line))
         if calibrated or rule:
@@ -369,25 +367,22 @@ def _calibrate(found: Ensemble, work: Workdir, has_scale: bool, rule: Rule | Non
             )
 
 
-def ensemble_of(
-    work: Workdir, num_devices: int | None = None, draws: int | None = None
-) -> Ensemble:
+def ensemble_of(work: Workdir, num_devices: int | None = None) -> Ensemble:
     """The live members of a run, or those that a selection refers to.
 
     Args:
         work: Directory of the run or selection.
         num_devices: As of `load`.
-        draws: Likewise.
 
     Raises:
         InputError: As of `load`.
     """
     if not is_selection(work):
-        return restore(work, draws).ensemble(num_devices)
+        return restore(work).ensemble(num_devices)
     parts = []
     weights = list[float]()
     for there, members, own in read_selection(work):
-        run = restore(there, draws)
+        run = restore(there)
         places = [run.members.index(k) for k in members]
         parts.append(run._replace(fitted=run.fitted.of_members(places)).part())
         weights += own
@@ -395,16 +390,14 @@ def ensemble_of(
     return Ensemble(parts, range(len(weights)), num_devices, np.array(weights), identity=identity)
 
 
-def restore(work: Workdir, draws: int | None = None) -> Restored:
+def restore(work: Workdir) -> Restored:
     """Reads the newest checkpoint of a workdir; changes nothing there.
 
     Args:
         work: Directory of the run.
-        draws: As of `load`.
 
     Raises:
-        InputError: There is no run, checkpoint or live member, or not such draws; or the workdir
-            is a selection.
+        InputError: There is no run, checkpoint or live member; or the workdir is a selection.
     """
     # Brings Orbax, which takes half a second: an ensemble in memory has no checkpoints.
     from ensemble.storage.checkpoint import Checkpointer
@@ -417,14 +410,11 @@ def restore(work: Workdir, draws: int | None = None) -> Restored:
     if saved is None:
         raise InputError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():
-        return _restored(work, saved[0], with_config(saved[1]), draws)
+        return _restored(work, saved[0], with_config(saved[1]))
 
 
-def _restored(
-    work: Workdir, arrays: dict[str, Any], meta: dict[str, Any], draws: int | None
-) -> Restored:
+def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
     """Contents of a checkpoint; raises anything if it was forged."""
-    method = meta["config"]["method"]
     if not predicts(meta["config"]):
         raise InputError(f"{work.path} has sampled a density, which predicts nothing")
     counters = meta["counters"]
@@ -435,20 +425,12 @@ def _restored(
         raise InputError(f"{work.path} has no live member; train again with another configuration")
     # A checkpoint's configuration may be older than the run's results.
     config = work.read_config() or meta["config"]
-    if draws is not None:
-        most = config.get("max_draws_per_chain")
-        if most is None or type(draws) is not int or draws < 1:
-            raise InputError(
-                f"draws={draws!r} is for posteriors, and must be a whole number from 1; "
-                f"{work.path} has config.method={method!r}"
-            )
-        config = {**config, "max_draws_per_chain": min(draws, most)}
     saved = OnDisk(config, arrays, counters, live, Draws(work.draws))
     return Restored(
         work=work,
         config=meta["config"],
         description=meta["dataset"],
-        fitted=resolve(trait("method", method, "result"))(saved),
+        fitted=resolve(trait("method", config["method"], "result"))(saved),
         members=live,
         step=counters["step"],
         failed_members={

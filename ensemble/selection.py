@@ -132,8 +132,9 @@ def _check(run: EvaluatedRun, first: EvaluatedRun, by: str) -> None:
     """Refuses a run that cannot be selected from, or that predicts other targets than the first."""
     ours, theirs = (one.config["likelihood"] for one in (run, first))
     faults = {
-        "is a selection itself. Name the runs that it selects from": is_selection(run.work),
-        "is still in training. Select when it has finished": not run.is_finished,
+        "is a selection, or still in training. Name finished runs": (
+            is_selection(run.work) or not run.is_finished
+        ),
         f"has no {by} split to choose by. Train with config.train_on_all=False, or give one": (
             by != HELD_OUT and by not in run.description["num_examples"]
         ),

@@ -4,6 +4,7 @@ python -m scripts.configuration_page
 """
 
 import pathlib
+import textwrap
 from collections.abc import Mapping
 
 from ensemble.config.build import all_parts
@@ -34,7 +35,7 @@ def _section(cls: type, fields: Mapping[str, Key]) -> str:
         rows.append(f"| `{name}` | {shown(as_json(field.default))} | {field.meaning} | {rule} |")
     table = "\n".join(["| key | default | meaning | rule |", "|---|---|---|---|", *rows])
     title = str(cls.__doc__).splitlines()[0].rstrip(".")
-    of = "" if "`every`" in users else f"Of {', '.join(users)}.\n\n"
+    of = "" if "`every`" in users else textwrap.fill(f"Of {', '.join(users)}.", 120) + "\n\n"
     return f"### {title}\n\n{of}" + table.replace("*", "\\*")
 
 

@@ -176,8 +176,8 @@ def _broken_rules(run: Run) -> list[str]:
     if task in builtin.TASKS and task not in trait("method", method, "tasks"):
         able = [name for name, one in builtin.METHODS.items() if task in one.tasks]
         lines.append(
-            f"config.method={method!r} must be {listed(able)} for {builtin.TASKS[task].chosen_by}; "
-            "or choose another task"
+            f"config.method={method!r} must be {listed(able, separator=' or ')} for "
+            f"{builtin.TASKS[task].chosen_by}; or choose another task"
         )
     for part in run.parts:
         for cls in part.cls.__mro__:
@@ -377,14 +377,13 @@ def predicts(config: Mapping[str, Any]) -> bool:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns 'key: old -> new' of each key of a run that differs and may not.
 
-    A key that is absent from one of two runs with the same pieces has its default.
+    Args:
+        old: Every key of a run.
+        new: Every key of another.
     """
     before = flatten(old)
     after = flatten(new)
-    fields = fields_for(before) | fields_for(after)
-    defaults = {name: as_json(one.default) for name, one in fields.items()}
-    before = defaults | before
-    after = defaults | after
+    fields = fields_for(after)
     names = [name for name in sorted(before | after) if before.get(name) != after.get(name)]
     # Of other pieces the keys are others, too.
     names = [name for name in names if name in _KEYS] or names

@@ -204,11 +204,14 @@ class Estimator(BaseEstimator):
         defaults: dict[str, Any] = {"dataset": "arrays", **_DEFAULTS}
         for name, key in keys.items():
             value = params[name]
-            is_default = value is usual[name].default or value == usual[name].default
-            if value is not None and name in ("hidden", "class_weight"):
-                value = self._listed(value)
-            if value is not None:
-                (defaults if is_default else given)[key] = value
+            default = usual[name].default
+            if value is None:
+                continue
+            if default is not None:
+                defaults[key] = default
+            if value != default:
+                is_list = name in ("hidden", "class_weight")
+                given[key] = self._listed(value) if is_list else value
         method = self.method
         own = fields_for({"method": method}) if method in METHODS.names else {}
         if "num_chains" in own:  # A member of a posterior is a chain.

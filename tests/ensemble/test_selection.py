@@ -138,7 +138,7 @@ def test_a_selection_is_no_run_to_train_or_to_select_from(selection, runs, tmp_p
     workdir, _ = selection
     with pytest.raises(InputError, match="holds a selection of members"):
         ensemble.train(CONFIGS["members"], make_blobs(), str(workdir), **QUIET)
-    with pytest.raises(InputError, match="is a selection itself"):
+    with pytest.raises(InputError, match="is a selection, or still in training"):
         ensemble.select_members([workdir], tmp_path / "out")
     with pytest.raises(InputError, match="has a run already"):
         ensemble.select_members([runs / "members"], workdir)
