@@ -202,12 +202,12 @@ class Call(NamedTuple):
     """A parsed command line.
 
     Attributes:
-        flags: Values by name.
+        flags: Values by name, but for `--verbosity`.
         arguments: The others.
         overrides: Texts of `--config.KEY=VALUE`, by key.
     """
 
-    flags: Any
+    flags: Mapping[str, Any]
     arguments: Sequence[str]
     overrides: Mapping[str, str]
 
@@ -217,7 +217,7 @@ class Call(NamedTuple):
         Raises:
             InputError: The file cannot be loaded; or all mistakes.
         """
-        return build(read_config(self.flags.config), self.overrides)
+        return build(read_config(self.flags["config"]), self.overrides)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -289,7 +289,7 @@ def _run(name: str, argv: Sequence[str], program: str) -> None:
     call = parse(command, argv)
     if "config" not in command.required:
         refuse([unknown_key(one) for one in call.overrides if one not in all_fields()])
-    elif (built := call.build()) and getattr(call.flags, "print_config", False):
+    elif (built := call.build()) and call.flags.get("print_config"):
         from ensemble.config.listing import table  # Only where it is printed.
 
         return print_answer(table(built))
@@ -348,28 +348,31 @@ def _defined(command: Command) -> flags.FlagValues:
     return values
 
 
+_KEY = re.compile(r"--?config\.([\w.]+)=(.*)", re.DOTALL)
+
+
 def parse(command: Command, argv: Sequence[str]) -> Call:
     """Parses a command line.
 
     Raises:
         InputError: A flag is unknown, bad or missing, or there are too many or few arguments.
     """
-    words, overrides = _overrides(argv[1:])
+    overrides = {found[1]: found[2] for found in map(_KEY.fullmatch, argv) if found}
     if overrides and not command.has_keys:
         raise InputError(f"--config.{next(iter(overrides))} is not used here; remove it")
     values = _defined(command)
     values.set_gnu_getopt()
     try:
-        rest = values([argv[0], *words])[1:]
+        rest = values([word for word in argv if not _KEY.fullmatch(word)])[1:]
     except flags.Error as error:
         name = getattr(error, "flagname", "")
         if command.has_keys and name in all_fields():
             raise InputError(f"--{name} is a key: write --config.{name}=...") from None
         raise InputError(" ".join(str(error).split())) from None
-    logging.set_verbosity(values.verbosity)
-    is_listing = getattr(values, "print_config", False)
-    needed = ["config"] if is_listing else command.required
-    missing = [f"--{name}" for name in needed if not values[name].value]
+    found = values.flag_values_dict()
+    logging.set_verbosity(found.pop("verbosity"))
+    needed = ["config"] if found.get("print_config") else command.required
+    missing = [f"--{name}" for name in needed if not found[name]]
     missing += command.arguments[len(rest) :]
     if missing:
         raise InputError(f"{missing[0]} is missing; try {command.example}")
@@ -378,23 +381,7 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
             f"{rest[len(command.arguments)]!r} is not a flag; try {command.example}, with flags "
             "as --name=value"
         )
-    return Call(values, rest, overrides)
-
-
-def _overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """A command line without its `--config.KEY=VALUE` or `--config.KEY VALUE`, and these."""
-    words = []
-    overrides = dict[str, str]()
-    rest = iter(argv)
-    for word in rest:
-        found = re.fullmatch(r"--?config\.([\w.]+)(?:=(.*))?", word, re.DOTALL)
-        if found is None:
-            words.append(word)
-        elif (value := next(rest, None) if found[2] is None else found[2]) is None:
-            raise InputError(f"{word} has no value; write {word}=VALUE")
-        else:
-            overrides[found[1]] = value
-    return words, overrides
+    return Call(found, rest, overrides)
 
 
 def _help(program: str, command: Command, module: str) -> str:
@@ -416,13 +403,13 @@ def read_config(value: str) -> dict[str, Any]:
         InputError: There is no such file or bundled configuration, or it fails.
     """
     name, _, variant = value.partition(":")
-    bundled = pathlib.Path(__file__).parent / "configs"
-    names = sorted(path.stem for path in bundled.glob("[a-z]*.py"))
-    file = bundled / f"{name}.py" if name in names else pathlib.Path(name)
+    files = sorted((pathlib.Path(__file__).parent / "configs").glob("[a-z]*.py"))
+    bundled = {path.stem: path for path in files}
+    file = bundled.get(name, pathlib.Path(name))
     if not file.is_file():
         raise InputError(
             f"--config={value}: there is no file {file.absolute()}, and no bundled configuration "
-            f"of this name. {_nearest(name, names)}"
+            f"of this name. {_nearest(name, bundled)}"
         )
     try:
         get_config = pieces.module_of_file(file).get_config

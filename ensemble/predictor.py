@@ -1,11 +1,13 @@
 """A trained ensemble as a function: `ensemble.load(workdir)(inputs)` returns its predictions."""
 
+from __future__ import annotations
+
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -40,10 +42,13 @@ Part = tuple[PredictingTask, Fitted]
 """What members of one run have learned, and their parameters."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Ensemble:
     """Predicts with all members, which lie on devices; compiled once for each batch shape.
 
-    Args:
+    It can be pickled if its networks can.
+
+    Attributes:
         parts: Members of one run, or of several runs on the same data.
         members: Member numbers, [M]; positions if there are several parts.
         num_devices: Number of devices; None for all.
@@ -52,45 +57,34 @@ class Ensemble:
             from calibration; None leaves predictions as they are.
         abstention: Decides which predictions are accepted; None accepts all.
         identity: Identity of the run.
-
-    Attributes:
-        members: As given.
-        weights: As given.
-        scale: As given.
-        abstention: As given.
-        identity: As given.
     """
 
-    def __init__(
-        self,
-        parts: Sequence[Part],
-        members: Sequence[int],
-        num_devices: int | None = None,
-        *,
-        weights: np.ndarray | None = None,
-        scale: float | None = None,
-        abstention: Abstention | None = None,
-        identity: str = "unknown",
-    ):
-        self.members = tuple(members)
-        self.weights = weights
-        self.identity = identity
-        self.scale = scale
-        self.abstention = abstention
-        self._parts = [*parts]
-        # This process's: it may predict when others do not.
-        devices = jax.local_devices()[:num_devices]
-        self._predict = [_program(task, fitted, devices) for task, fitted in parts]
+    parts: Sequence[Part]
+    members: Sequence[int]
+    num_devices: int | None = None
+    weights: np.ndarray | None = None
+    scale: float | None = None
+    abstention: Abstention | None = None
+    identity: str = "unknown"
 
     def __repr__(self) -> str:
         return f"<Ensemble: {self.description}, trained on {shown(self.dataset.name)}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return pytrees.without(vars(self), "_programs")  # They belong to their process.
+
+    @functools.cached_property
+    def _programs(self) -> list[Callable[..., Any]]:
+        # This process's devices: it may predict when others do not.
+        devices = jax.local_devices()[: self.num_devices]
+        return [_program(task, fitted, devices) for task, fitted in self.parts]
+
     @property
     def description(self) -> str:
         """What predicts, in words."""
-        if len(self._parts) > 1:
-            members = plural(len(self.members), "weighted member")
-            return f"{members} of {len(self._parts)} runs"
+        members = plural(len(self.members), "member")
+        if len(self.parts) > 1:
+            return f"{members} of {len(self.parts)} runs"
         number = self.fitted.num_estimators
         member, one = self.fitted.nouns
         members = plural(len(self.members), member)
@@ -99,12 +93,12 @@ class Ensemble:
     @property
     def num_bytes(self) -> int:
         """Bytes of all parameters."""
-        return sum(fitted.num_bytes for _, fitted in self._parts)
+        return sum(fitted.num_bytes for _, fitted in self.parts)
 
     @property
     def task(self) -> PredictingTask:
         """What the members have learned; of several runs the first one's."""
-        return self._parts[0][0]
+        return self.parts[0][0]
 
     @property
     def dataset(self) -> Source:
@@ -123,16 +117,14 @@ class Ensemble:
         Raises:
             InputError: The members are of several runs, and so no one set of arrays.
         """
-        return _only_one([fitted for _, fitted in self._parts])
+        if len(self.parts) > 1:
+            raise InputError("members of several runs were selected; name one of these runs")
+        return self.parts[0][1]
 
-    def without_examples(self) -> dict[str, Any]:
-        """The arguments that build it again, on any devices: none of them holds training data."""
-        return {
-            "parts": [(task.without_examples(), fitted) for task, fitted in self._parts],
-            "members": self.members,
-            "weights": self.weights,
-            "identity": self.identity,
-        }
+    def without_examples(self) -> Ensemble:
+        """The same ensemble without training data."""
+        parts = [(task.without_examples(), fitted) for task, fitted in self.parts]
+        return dataclasses.replace(self, parts=parts)
 
     def __call__(self, inputs: Any) -> Predictive:
         """Predicts inputs [N, ...] of any N > 0, as raw as the training data.
@@ -159,18 +151,18 @@ class Ensemble:
             InputError: As a call.
         """
         seen = self._seen(inputs)
-        return self._predictive([predict(seen) for predict in self._predict])
+        return self._predictive([predict(seen) for predict in self._programs])
 
     def function(self, inputs: jax.Array) -> Arrays:
         """The columns of a call as a pure function of inputs [B, ...], for `jax.export`."""
-        each = [fitted.all_estimators(task, inputs) for task, fitted in self._parts]
+        each = [fitted.all_estimators(task, inputs) for task, fitted in self.parts]
         return self._predictive(each).columns()
 
     def _predictive(self, arrays: Sequence[Arrays]) -> Predictive:
         """Predictions by the arrays of each part."""
         each = [
-            self.likelihood.predictive(found, np.repeat(fitted.member_of, fitted.num_passes))
-            for found, (_, fitted) in zip(arrays, self._parts, strict=True)
+            self.likelihood.predictive(found, fitted.estimators_of)
+            for found, (_, fitted) in zip(arrays, self.parts, strict=True)
         ]
         found = together(each, self.weights, self.likelihood)
         if self.abstention is not None:
@@ -185,7 +177,7 @@ class Ensemble:
         """
         seen = self._seen(inputs)
         found = []
-        for predict, (_, fitted) in zip(self._predict, self._parts, strict=True):
+        for predict, (_, fitted) in zip(self._programs, self.parts, strict=True):
             shape = fitted.num_members, fitted.num_estimators // fitted.num_members
             found.append(predict_in_passes(predict, seen, shape, self.likelihood))
         return together(found, self.weights, self.likelihood)
@@ -205,14 +197,12 @@ class Ensemble:
             raise InputError("inputs are ragged: every example must have the same shape") from None
         shape = dataset.input_shape
         inputs = in_form(inputs, shape)
-        if inputs.shape[1:] != shape or not len(inputs):
+        if inputs.shape[1:] != shape or not len(inputs) or inputs.dtype.kind not in "buif":
             raise InputError(
-                f"inputs of shape {inputs.shape}: the ensemble takes [N, "
-                f"{', '.join(map(str, shape))}] with N > 0"
+                f"inputs of shape {inputs.shape} and of dtype {inputs.dtype}: the ensemble takes "
+                f"numbers [N, {', '.join(map(str, shape))}] with N > 0"
             )
-        if inputs.dtype.kind not in "buif":
-            raise InputError(f"inputs of dtype {inputs.dtype}: the ensemble takes numbers")
-        for task, fitted in self._parts:
+        for task, fitted in self.parts:
             task.check_inputs(inputs, fitted.sets["params"])
         # JAX takes the machine's byte order only, and would wrap whole numbers around at 2**31.
         if inputs.dtype.kind == "f" or dataset.input_dtype == np.float32:
@@ -246,89 +236,66 @@ def together(
         weights: Weights [M] of all members; None: equal weights.
         likelihood: Likelihood of all runs.
     """
-    arrays = [dict(one.arrays) for one in each]
-    names = set[str]().union(*arrays)
-    for one in arrays:
-        if one.keys() != names:  # In other runs several samples of a member are pooled to one.
-            single = pytrees.at(one, np.s_[:, None])
-            pooled, _ = likelihood.pooled(single, np.ones(1, int))
-            one.update({name: pooled[name][:, 0].astype(np.float32) for name in names})
-    xp, _ = namespace(*arrays[0].values())
-    if len(arrays) > 1:
-        arrays = [{name: xp.concatenate([one[name] for one in arrays]) for name in names}]
-    first = np.cumsum([0, *(one.num_members for one in each)])
-    member_of = np.concatenate([one.members_of + k for one, k in zip(each, first, strict=False)])
     if weights is not None:
         weights = weights / weights.sum()
-    has_several = len(member_of) > first[-1]
-    return likelihood.predictive(arrays[0], member_of if has_several else None, weights)
+    if len(each) == 1:
+        return dataclasses.replace(each[0], weights=weights)
+    names = set[str]().union(*(one.arrays for one in each))
+    arrays = []
+    for one in each:
+        own = one.arrays
+        if own.keys() != names:  # In other runs several samples of a member are pooled to one.
+            pooled, _ = likelihood.pooled(pytrees.at(own, np.s_[:, None]), np.ones(1, int))
+            own = own | {name: pooled[name][:, 0].astype(np.float32) for name in names}
+        arrays.append(own)
+    xp, _ = namespace(*arrays[0].values())
+    joined = {name: xp.concatenate([one[name] for one in arrays]) for name in names}
+    member_of = None
+    if any(one.member_of is not None for one in each):
+        first = np.cumsum([0, *(one.num_members for one in each)])[:-1]
+        member_of = np.concatenate([one.members_of + k for one, k in zip(each, first, strict=True)])
+    return likelihood.predictive(joined, member_of, weights)
 
 
 class Restored(NamedTuple):
-    """Contents of the newest checkpoint of a workdir; a selection has those of several runs.
+    """Contents of the newest checkpoint of a run.
 
     Attributes:
-        runs: Configuration, description of the data and live members of each run.
-        members: Numbers [M] of the live members; positions if there are several runs.
-        path: The workdir.
-        identity: Identity of the run.
+        work: Directory of the run.
+        config: Its configuration.
+        description: Description of its data, by `Task.describe`.
+        fitted: Parameters of the live members.
+        members: Their numbers, [M].
         step: Steps taken by members still in training.
         failed_members: Numbers of the members that failed, and why.
-        notes: Notes of the results, if the run has finished.
-        weights: Weights [M] of the members; None: equal weights.
     """
 
-    runs: Sequence[tuple[dict[str, Any], dict[str, Any], Fitted]]
+    work: Workdir
+    config: dict[str, Any]
+    description: dict[str, Any]
+    fitted: Fitted
     members: list[int]
-    path: Any
-    identity: str = "unknown"
-    step: int = 0
-    failed_members: Mapping[int, str] = MappingProxyType({})
-    notes: Sequence[str] = ()
-    weights: np.ndarray | None = None
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Configuration of the run; of several runs the first one's."""
-        return self.runs[0][0]
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """Description of its data, by `Task.describe`."""
-        return self.runs[0][1]
+    step: int
+    failed_members: Mapping[int, str]
 
     @property
     def likelihood(self) -> Likelihood:
         """Likelihood of the run."""
         return likelihoods.from_dict(self.config["likelihood"], self.description)
 
-    @property
-    def fitted(self) -> Fitted:
-        """The live members' parameters.
+    def part(self) -> Part:
+        """The live members, with their network.
 
         Raises:
-            InputError: The members are of several runs.
+            InputError: The network cannot be loaded, or has other parameters.
         """
-        return _only_one([fitted for *_, fitted in self.runs], f"{self.path}: ")
+        make = resolve(trait("task", self.config["task"], "restore"))
+        return make(self.config, self.description, self.fitted.sets["params"]), self.fitted
 
-    def predictor(self, num_devices: int | None = None, **calibration: Any) -> Ensemble:
-        """The live members as a function; arguments as of `Ensemble`.
-
-        Raises:
-            InputError: A network cannot be loaded, or has other parameters.
-        """
-        parts = []
-        for config, description, fitted in self.runs:
-            make = resolve(trait("task", config["task"], "restore"))
-            parts.append((make(config, description, fitted.sets["params"]), fitted))
-        calibration |= {"weights": self.weights, "identity": self.identity}
-        return Ensemble(parts, self.members, num_devices, **calibration)
-
-
-def _only_one(every: Sequence[Fitted], where: str = "") -> Fitted:
-    if len(every) > 1:
-        raise InputError(f"{where}members of several runs were selected; name one of these runs")
-    return every[0]
+    def ensemble(self, num_devices: int | None = None) -> Ensemble:
+        """The live members as a function; errors as of `part`."""
+        identity = self.work.identity()
+        return Ensemble([self.part()], self.members, num_devices, identity=identity)
 
 
 def load(
@@ -338,7 +305,6 @@ def load(
     max_error: float | None = None,
     tolerance: float | None = None,
     coverage: float | None = None,
-    draws: int | None = None,
     trust: bool = False,
     model: Any = None,
 ) -> Ensemble:
@@ -355,150 +321,122 @@ def load(
         tolerance: Largest error of a number that is not wrong, in the target's units; None: half a
             standard deviation of the targets.
         coverage: Abstain on all but this share of predictions, in 0..1.
-        draws: Largest number of draws of each chain that predict; None: those of the configuration.
         trust: If True, code that the workdir names by a path is imported and run.
         model: Network of the run, if it is your own: a class or factory, as in training.
 
     Raises:
         InputError: There is no run, checkpoint or live member, or the calibration split is missing
-            or does not prove the error rate, or `draws` is not positive, or the run has no draws.
+            or does not prove the error rate.
     """
     startup.configure(num_devices)
     rule = Rule.of(max_error, coverage, tolerance)
     work = Workdir(workdir)
     with trusting(trust, model=model):
-        restored = restore(work, draws)
-        for line in restored.notes:
+        found = ensemble_of(work, num_devices)
+        for line in work.read_report().get("notes", ()):
             logger.warning("%s: %s", work.path, visible(line))
-        fields = _calibration(work, restored, calibrated, rule) if calibrated or rule else {}
-        return restored.predictor(num_devices, **fields)
+        if calibrated or rule:
+            _calibrate(found, work, calibrated, rule)
+    return found
 
 
-def _calibration(
-    work: Workdir, restored: Restored, has_scale: bool, rule: Rule | None
-) -> dict[str, Any]:
+def _calibrate(found: Ensemble, work: Workdir, has_scale: bool, rule: Rule | None) -> None:
     """Fits `scale`, and `abstention` by a rule, on the calibration split of a finished run."""
     path = work.predictions / "calibration.npz"
-    if not work.read_report():
-        raise InputError(f"{work.path} has not finished: it can be calibrated when it has")
-    if not path.exists():
-        raise InputError(f"{work.path} has no calibration split to fit on")
-    p, y, _ = read_predictions(work, "calibration", restored.likelihood)
-    found: dict[str, Any] = {}
+    if not work.read_report() or not path.exists():
+        raise InputError(
+            f"{work.path} has no calibration split to fit on: its run has none, or has not finished"
+        )
+    p, y, _ = read_predictions(work, "calibration", found.likelihood)
     if has_scale:
-        if not p.can_scale:
-            raise InputError(f"{path} gives no temperature: predictions of {p.kind} have no scale")
-        found["scale"] = fit_scale(p, y)
-        if found["scale"] is None:
+        found.scale = fit_scale(p, y) if p.can_scale else None
+        if found.scale is None:
             logger.warning(
                 "%s determines no temperature or scale: predictions stay as they are.", path
             )
     if rule is not None:
-        kind, _, column = restored.config.get("split_by", "").partition(":")
-        if kind == "group" and rule.name == MAX_ERROR:
-            logger.warning(
-                "%s guarantees no error rate: rows come in groups (%s), and count as independent.",
-                *(rule, column),
-            )
         try:
-            found["abstention"] = fit_abstention(rule, p.doubt(), are_wrong(p, y, rule.tolerance))
+            found.abstention = fit_abstention(rule, p.doubt(), are_wrong(p, y, rule.tolerance))
         except ValueError as error:
             raise InputError(f"{path} cannot abstain by {rule}: {error}") from None
-    return found
+        config = work.read_config() or {}
+        if rule.name == MAX_ERROR and config.get("split_by", "").startswith("group:"):
+            logger.warning(
+                "%s guarantees no error rate: its rows come in groups, and count as independent.",
+                path,
+            )
 
 
-def restore(work: Workdir, draws: int | None = None) -> Restored:
-    """Reads the newest checkpoint of a workdir, or those of a selection; changes nothing there.
+def ensemble_of(work: Workdir, num_devices: int | None = None) -> Ensemble:
+    """The live members of a run, or those that a selection refers to.
+
+    Args:
+        work: Directory of the run or selection.
+        num_devices: As of `load`.
+
+    Raises:
+        InputError: As of `load`.
+    """
+    if not is_selection(work):
+        return restore(work).ensemble(num_devices)
+    parts = []
+    weights = list[float]()
+    for there, members, own in read_selection(work):
+        run = restore(there)
+        places = [run.members.index(k) for k in members]
+        parts.append(run._replace(fitted=run.fitted.of_members(places)).part())
+        weights += own
+    identity = work.identity()
+    return Ensemble(parts, range(len(weights)), num_devices, np.array(weights), identity=identity)
+
+
+def restore(work: Workdir) -> Restored:
+    """Reads the newest checkpoint of a workdir; changes nothing there.
 
     Args:
         work: Directory of the run.
-        draws: As of `load`.
 
     Raises:
-        InputError: There is no run, checkpoint or live member, or not such draws.
+        InputError: There is no run, checkpoint or live member; or the workdir is a selection.
     """
     # Brings Orbax, which takes half a second: an ensemble in memory has no checkpoints.
     from ensemble.storage.checkpoint import Checkpointer
 
     check_is_workdir(work)
     if is_selection(work):
-        if draws is not None:
-            raise InputError(f"draws={draws} is for posteriors, and {work.path} is a selection")
-        return _restored_selection(work)
+        raise InputError(f"{work.path} selects members of several runs; name one of these runs")
     with contextlib.closing(Checkpointer(work.checkpoints)) as checkpointer:
         saved = checkpointer.restore_latest(read_only=True)
     if saved is None:
         raise InputError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():
-        meta = with_config(saved[1])
-        return _restored(work, saved[0], meta, draws)
+        return _restored(work, saved[0], with_config(saved[1]))
 
 
-def _restored(
-    work: Workdir, arrays: dict[str, Any], meta: dict[str, Any], num_draws: int | None
-) -> Restored:
+def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Restored:
     """Contents of a checkpoint; raises anything if it was forged."""
     if not predicts(meta["config"]):
         raise InputError(f"{work.path} has sampled a density, which predicts nothing")
     counters = meta["counters"]
-    results = work.read_report()
-    failed = results.get("failed_members", {})
+    failed = work.read_report().get("failed_members", {})
     status = dict(enumerate(arrays["status"][: counters["num_members"]]))
     live = [k for k, one in status.items() if one not in FAILURES and str(k) not in failed]
     if not live:
         raise InputError(f"{work.path} has no live member; train again with another configuration")
     # A checkpoint's configuration may be older than the run's results.
-    config = _with_draws(work.read_config() or meta["config"], num_draws, work.path)
+    config = work.read_config() or meta["config"]
     saved = OnDisk(config, arrays, counters, live, Draws(work.draws))
-    fitted = resolve(trait("method", meta["config"]["method"], "result"))(saved)
     return Restored(
-        runs=[(meta["config"], meta["dataset"], fitted)],
+        work=work,
+        config=meta["config"],
+        description=meta["dataset"],
+        fitted=resolve(trait("method", config["method"], "result"))(saved),
         members=live,
-        path=work.path,
-        identity=work.identity(),
         step=counters["step"],
         failed_members={
             k: FAILURES.get(Status(one), "non-finite") for k, one in status.items() if k not in live
         },
-        notes=results.get("notes", ()),
     )
-
-
-def _restored_selection(work: Workdir) -> Restored:
-    """The chosen members of each run that a selection refers to."""
-    runs = []
-    weights = list[float]()
-    for chosen in read_selection(work):
-        found = restore(chosen.work)
-        if lost := sorted({*chosen.members} - {*found.members}):
-            raise InputError(
-                f"{chosen.work.path} has no live member {lost[0]} any more; select again"
-            )
-        places = [found.members.index(k) for k in chosen.members]
-        runs.append((found.config, found.description, found.fitted.of_members(places)))
-        weights += chosen.weights
-    return Restored(
-        runs=runs,
-        members=list(range(len(weights))),
-        path=work.path,
-        identity=work.identity(),
-        notes=work.read_report().get("notes", ()),
-        weights=np.array(weights, np.float64),
-    )
-
-
-def _with_draws(config: dict[str, Any], wanted: int | None, where: Any) -> dict[str, Any]:
-    """A configuration, by which at most the wanted number of draws of each chain predict."""
-    if wanted is None:
-        return config
-    if "max_draws_per_chain" not in config:
-        raise InputError(
-            f"draws={wanted} is for posteriors, and {where} has members of "
-            f"config.method={config['method']!r}, which keep no draws: leave it out"
-        )
-    if type(wanted) is not int or wanted < 1:
-        raise InputError(f"draws={wanted!r} must be a whole number from 1")
-    return {**config, "max_draws_per_chain": min(wanted, config["max_draws_per_chain"])}
 
 
 def check_is_workdir(work: Workdir) -> None:

@@ -1,7 +1,6 @@
 """Large numbers that differ by little: computations are of float32, which has 24 bits."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,24 +12,13 @@ _BLOCK_VALUES = 1 << 22
 """Looked at together: data may be larger than the memory."""
 
 
-class _Rounding(NamedTuple):
-    """What float32 takes from columns [F] of numbers; from all together if F is 1.
+def _rounded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+    """Columns [F] of finite numbers that float32 cannot tell apart; of all together if F is 1.
 
-    Attributes:
-        low: the least number.
-        high: the largest.
-        error: by how much float32 changes a number at most.
-        is_lost: whether it rounds away what tells the numbers apart.
+    Returns:
+        The least and the largest number of each, by how much float32 changes a number at most, and
+        whether that takes away what tells the numbers apart; None if it does so nowhere.
     """
-
-    low: np.ndarray
-    high: np.ndarray
-    error: np.ndarray
-    is_lost: np.ndarray
-
-
-def _rounding(array: np.ndarray) -> _Rounding | None:
-    """What float32 takes from finite numbers; None if it holds every number of their type."""
     if array.dtype.kind not in "iuf" or array.dtype.itemsize < 4 or array.dtype == np.float32:
         return None
     columns = array if array.ndim == 2 else array.reshape(len(array), -1)
@@ -44,7 +32,8 @@ def _rounding(array: np.ndarray) -> _Rounding | None:
         each.append([one.max(axis) for one in (-block, block, error)])
     low, high, error = map(np.atleast_1d, np.max(each, axis=0))
     width = high + low
-    return _Rounding(-low, high, error, (error / _MAX_SHARE > width) & (width > 0))
+    is_lost = (error / _MAX_SHARE > width) & (width > 0)
+    return (-low, high, error, is_lost) if is_lost.any() else None
 
 
 def note_rounding(array: np.ndarray, what: str) -> None:
@@ -54,14 +43,13 @@ def note_rounding(array: np.ndarray, what: str) -> None:
         array: finite, with at least one axis; of `[N, F]` the columns count by themselves.
         what: it is, for messages.
     """
-    found = _rounding(array)
-    if found is not None and found.is_lost.any():
-        k = int(found.is_lost.argmax())
+    if found := _rounded(array):
+        k = int(found[3].argmax())
+        low, high, error, _ = (one[k] for one in found)
         column = f" in column {k}" if array.ndim == 2 else ""
         note(
-            f"{what} holds numbers from {found.low[k]:.17g} to {found.high[k]:.17g}{column}, which "
-            f"float32 rounds by up to {found.error[k]:.3g}: subtract a constant first, such as the "
-            "smallest."
+            f"{what} holds numbers from {low:.17g} to {high:.17g}{column}, which float32 rounds by "
+            f"up to {error:.3g}: subtract a constant first, such as the smallest."
         )
 
 
@@ -70,7 +58,5 @@ def offset(array: np.ndarray) -> np.ndarray | None:
 
     Returns None if it does so anyway, and for arrays of another shape.
     """
-    found = _rounding(array) if array.ndim == 2 else None
-    if found is None or not found.is_lost.any():
-        return None
-    return np.where(found.is_lost, found.low, 0)
+    found = _rounded(array) if array.ndim == 2 else None
+    return None if found is None else np.where(found[3], found[0], 0)

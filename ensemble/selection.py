@@ -8,7 +8,6 @@ of all members together, so none of these is better on the rows that decide.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ from ensemble.predictor import together
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.evaluation import Evaluation
 from ensemble.storage.predictions import HELD_OUT, read_held_out, write_predictions
-from ensemble.storage.selection import Selected, is_selection, newest_step, write_selection
+from ensemble.storage.selection import is_selection, write_selection
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir
 
@@ -41,7 +40,12 @@ class Selection(dict[str, Any]):
     """Content of results.json of a selection; it prints as what was selected."""
 
     def __repr__(self) -> str:
-        return "\n".join(lines_of(self))
+        lines = []
+        for one in self["selection"]["runs"]:
+            pairs = zip(one["members"], one["weights"], strict=True)
+            each = ", ".join(f"{k} ({weight:.2f})" for k, weight in pairs) or "none"
+            lines.append(f"{one['workdir']}: members {each}. NLL {one['nll']:.4f}.")
+        return "\n".join([*lines, *selected_lines(self)])
 
 
 def select_members(
@@ -68,58 +72,93 @@ def select_members(
     out = Workdir(workdir)
     if purpose_of(out) or (out.config.exists() and (out.report.exists() or not is_selection(out))):
         raise InputError(f"{out.path} has a run already; choose another --workdir")
+    content = choose(workdirs, by)
+    with out.opened():
+        return write_chosen(out, content)
+
+
+def choose(workdirs: Sequence[str | os.PathLike[str]], by: str) -> dict[str, Any]:
+    """Chooses members of runs; arguments and errors as of `select_members`.
+
+    Returns:
+        The entry `selection` of the results.
+    """
     if by not in SELECT_BY:
         raise InputError(f"by={by} must be one of {', '.join(SELECT_BY)}")
-    return select_into(out, workdirs, by, out.opened())
-
-
-def select_into(
-    out: Workdir,
-    workdirs: Sequence[str | os.PathLike[str]],
-    by: str,
-    opening: contextlib.AbstractContextManager[Any],
-) -> Selection:
-    """Selects as `select_members` does, and replaces an earlier selection.
-
-    Args:
-        out: Workdir to write.
-        workdirs: As of `select_members`.
-        by: Likewise.
-        opening: Opens the workdir, when it is to be written.
-
-    Raises:
-        InputError: As of `select_members`.
-    """
     runs = [EvaluatedRun(one) for one in workdirs]
     if not runs:
         raise InputError("There is no run to select from. Give some workdirs")
-    _check(runs, by)
-    names = [name for name in runs[0].description["num_examples"] if name != "train"]
-    splits = {name: [run.predicted(name) for run in runs] for name in names}
-    log_densities, sizes = _log_densities(runs, splits, by)
+    for run in runs:
+        _check(run, runs[0], by)
+    each = [_log_densities(run, by) for run in runs]
+    sizes = [len(one) for one in each]
+    log_densities = np.concatenate(each)
+    is_known = ~np.isnan(log_densities).any(axis=0)
+    log_densities = log_densities[:, is_known]
     number = log_densities.shape[1]
     if number < _MIN_ROWS:
         raise InputError(f"{number} {_rows(by)} cannot decide; {_MIN_ROWS} are needed")
+    if np.isneginf(log_densities).all(axis=0).any() or np.isposinf(log_densities).any():
+        paths = ", ".join(str(run.work.path) for run in runs)
+        raise InputError(
+            f"Some targets have a density of 0 by all members, or an infinite one, of {paths}, so "
+            "the NLL cannot decide. Use other runs"
+        )
     counts = select(log_densities, sizes)
-    weights = np.split(counts / counts.sum(), np.cumsum(sizes)[:-1])
-    if by == HELD_OUT:  # A run's members have equal shares of its weight.
-        live = [len(run.results["active_members"]) for run in runs]
-        weights = [np.repeat(w / number, number) for w, number in zip(weights, live, strict=True)]
-    entries = _describe(runs, weights, np.split(log_densities, np.cumsum(sizes)[:-1]), splits)
-    seen = loss(log_densities, counts)
-    unseen = _cross_validated(log_densities, sizes)
-    content = {
+    entries = []
+    shares = np.split(counts / counts.sum(), np.cumsum(sizes)[:-1])
+    for run, own, share in zip(runs, each, shares, strict=True):
+        members = np.asarray(run.results["active_members"])
+        times = len(members) // len(own)  # Members of a whole run have equal shares of its weight.
+        weights = np.repeat(share / times, times)
+        entries.append(
+            {
+                "workdir": os.fspath(run.work.path),
+                "members": members[weights > 0].tolist(),
+                "weights": weights[weights > 0].tolist(),
+                "nll": loss(own[:, is_known], np.ones(len(own), int)),
+            }
+        )
+    return {
         "by": by,
         "num_rows": number,
-        "nll": seen,
-        "cross_validated_nll": unseen,
-        "optimism": unseen - seen,
+        "nll": loss(log_densities, counts),
+        "cross_validated_nll": _cross_validated(log_densities, sizes),
         "runs": entries,
     }
-    if by == "calibration":  # Whatever is fitted to rows that decided is overconfident.
-        del splits[by]
-    with opening:
-        return _write(out, runs, weights, splits, content)
+
+
+def _check(run: EvaluatedRun, first: EvaluatedRun, by: str) -> None:
+    """Refuses a run that cannot be selected from, or that predicts other targets than the first."""
+    ours, theirs = (one.config["likelihood"] for one in (run, first))
+    faults = {
+        "is a selection, or still in training. Name finished runs": (
+            is_selection(run.work) or not run.is_finished
+        ),
+        f"has no {by} split to choose by. Train with config.train_on_all=False, or give one": (
+            by != HELD_OUT and by not in run.description["num_examples"]
+        ),
+        f"has config.likelihood={ours!r}, without a density to choose by. Use runs of a likelihood "
+        "such as 'gaussian'": not run.likelihood.has_density,
+        f"has config.likelihood={ours!r}, and {first.work.path} {theirs!r}, or other units. Select "
+        "from runs of one likelihood that standardise alike": (
+            ours != theirs or run.likelihood.to_dict() != first.likelihood.to_dict()
+        ),
+    }
+    for line, is_so in faults.items():
+        if is_so:
+            raise InputError(f"{run.work.path} {line}")
+    remedy = f"select from runs on the data and splits of {first.work.path}"
+    learned, expected = (one.description["fingerprint"] for one in (run, first))
+    check_same_data(str(run.work.path), learned, expected, remedy)
+
+
+def _log_densities(run: EvaluatedRun, by: str) -> Floats:
+    """Log densities [E, N] of targets by members; of held-out rows by the run, NaN if unknown."""
+    if by == HELD_OUT:
+        return -read_held_out(run.work, run.results["num_train_examples"])[None]
+    p, targets, _ = run.predicted(by) or run.test  # Which `_check` has looked for.
+    return -metrics_of(p)["nll"].member_terms(p, targets)
 
 
 def _rows(by: str) -> str:
@@ -168,124 +207,40 @@ def _cross_validated(log_densities: Floats, sizes: Sequence[int]) -> float:
     return found
 
 
-def _check(runs: Sequence[EvaluatedRun], by: str) -> None:
-    """Refuses runs that cannot be selected from, or that predict other targets or units."""
+def write_chosen(out: Workdir, content: Mapping[str, Any]) -> Selection:
+    """Writes a selection: what it refers to, its predictions of splits, and its results.
+
+    An earlier selection is replaced.
+
+    Args:
+        out: Workdir to write, open.
+        content: Returned by `choose`.
+    """
+    entries = [one for one in content["runs"] if one["members"]]
+    runs = [EvaluatedRun(one["workdir"]) for one in entries]
     first = runs[0]
-    seen = dict[str, Any]()
-    here = runs[0].work.path
-    for run in runs:
-        path = run.work.path
-        identity = run.work.identity()
-        if is_selection(run.work):
-            raise InputError(f"{path} is a selection itself. Name the runs that it selects from")
-        if not run.is_finished:
-            raise InputError(f"{path} is still in training. Select when it has finished")
-        if by != HELD_OUT and by not in run.description["num_examples"]:
-            raise InputError(
-                f"{path} has no {by} split to choose by. Train with config.train_on_all=False, or "
-                "give one"
-            )
-        if not run.likelihood.has_density:
-            raise InputError(
-                f"{path}: config.likelihood={run.config['likelihood']!r} has no density to choose "
-                "by. Use runs of a likelihood such as 'gaussian'"
-            )
-        if identity in seen:
-            raise InputError(f"{path} and {seen[identity]} are one run. Name it once")
-        seen[identity] = path
-        learned, expected = (one.description["fingerprint"] for one in (run, first))
-        remedy = f"select from runs on the data and splits of {here}"
-        check_same_data(str(path), learned, expected, remedy)
-        kinds = [(one.config["likelihood"], one.likelihood.to_dict()) for one in (run, first)]
-        if kinds[0] != kinds[1]:
-            raise InputError(
-                f"{path} and {here} have config.likelihood={kinds[0][0]!r} and {kinds[1][0]!r}, or "
-                "other units. Select from runs of one likelihood that standardise alike"
-            )
-
-
-def _log_densities(
-    runs: Sequence[EvaluatedRun], splits: Mapping[str, Sequence[Any]], by: str
-) -> tuple[Floats, list[int]]:
-    """Log densities [E, N] of targets by members (of held-out rows, by runs), and E of each run."""
-    if by == HELD_OUT:
-        each = [read_held_out(run.work, run.results["num_train_examples"])[None] for run in runs]
-    else:
-        each = [
-            metrics_of(one.predictive)["nll"].member_terms(one.predictive, one.targets)
-            for one in splits[by]
-        ]
-    found = -np.concatenate(each)
-    found = found[:, ~np.isnan(found).any(axis=0)]
-    if np.isneginf(found).all(axis=0).any() or np.isposinf(found).any():
-        raise InputError(
-            f"Some targets have a density of 0 by all members, or an infinite one, of "
-            f"{', '.join(str(run.work.path) for run in runs)}, so the NLL cannot decide. Use other "
-            "runs"
-        )
-    return found, [len(one) for one in each]
-
-
-def _describe(
-    runs: Sequence[EvaluatedRun],
-    weights: Sequence[Floats],
-    log_densities: Sequence[Floats],
-    splits: Mapping[str, Sequence[Any]],
-) -> list[dict[str, Any]]:
-    """The entry of each run: its selected members, their weights, and its own NLL."""
-    entries = []
-    for i, (run, own) in enumerate(zip(runs, weights, strict=True)):
-        entry = {
-            "workdir": os.fspath(run.work.path),
-            "members": np.asarray(run.results["active_members"])[own > 0].tolist(),
-            "weights": own[own > 0].tolist(),
-            "nll": loss(log_densities[i], np.ones(len(log_densities[i]), int)),
-        }
-        if "test" in splits:
-            p, y, _ = splits["test"][i]
-            entry["test_nll"] = float(-np.mean(p.log_prob(y)))
-        entries.append(entry)
-    return entries
-
-
-def _write(
-    out: Workdir,
-    runs: Sequence[EvaluatedRun],
-    weights: Sequence[Floats],
-    splits: Mapping[str, Sequence[Any]],
-    content: Mapping[str, Any],
-) -> Selection:
-    """Writes a selection: what it refers to, its predictions of splits, and its results."""
-    chosen = [i for i, one in enumerate(weights) if one.any()]
-    first = runs[chosen[0]]
-    entries = content["runs"]
-    parts = [
-        Selected(
-            runs[i].work,
-            runs[i].work.identity(),
-            entries[i]["members"],
-            entries[i]["weights"],
-            newest_step(runs[i].work),
-        )
-        for i in chosen
-    ]
-    joined = np.concatenate([one.weights for one in parts])
-    members = list(range(len(joined)))
+    weights = np.concatenate([one["weights"] for one in entries])
+    members = list(range(len(weights)))
     for file in (out.report, out.config):
         out.manifest.remove(file)
     out.write_config(ml_collections.FrozenConfigDict(first.config))
-    write_selection(out, parts)
+    write_selection(out, entries)
     metrics = {}
     sizes = dict(first.description["num_examples"])
-    sizes = {name: size for name, size in sizes.items() if name == "train" or name in splits}
-    for split, each in splits.items():
-        some = [each[i].predictive.of(np.flatnonzero(weights[i])) for i in chosen]
-        whole = together(some, joined, first.likelihood)
-        y = each[0].targets
-        write_predictions(out, split, whole, y, members)
+    if content["by"] == "calibration":  # Whatever is fitted to rows that decided is overconfident.
+        del sizes["calibration"]
+    for split in [name for name in sizes if name != "train"]:
+        each = [stored for run in runs if (stored := run.predicted(split))]
+        some = [
+            stored.predictive.of(np.searchsorted(stored.members, one["members"]))
+            for stored, one in zip(each, entries, strict=True)
+        ]
+        whole = together(some, weights, first.likelihood)
+        write_predictions(out, split, whole, each[0].targets, members)
         if split != "calibration":
-            metrics[split] = Evaluation(whole, y, split=split).table.json()["metrics"]
-    notes = (note for i in chosen for note in runs[i].results.get("notes", ()))
+            table = Evaluation(whole, each[0].targets, split=split).table
+            metrics[split] = table.json()["metrics"]
+    notes = (note for run in runs for note in run.results.get("notes", ()))
     report = {
         "format": FORMAT,
         "config": first.config,
@@ -305,23 +260,14 @@ def _write(
     return Selection(report)
 
 
-def lines_of(results: Mapping[str, Any]) -> list[str]:
-    """What was selected, in lines."""
+def selected_lines(results: Mapping[str, Any]) -> list[str]:
+    """How well a selection predicts, in lines."""
     found = results["selection"]
-    runs = found["runs"]
-    lines = []
-    for one in runs:
-        pairs = zip(one["members"], one["weights"], strict=True)
-        each = ", ".join(f"{k} ({weight:.2f})" for k, weight in pairs) or "none"
-        lines.append(f"{one['workdir']}: members {each}. NLL {one['nll']:.4f}.")
-    lines.append(
+    lines = [
         f"Selection of {results['num_members']}: NLL {found['nll']:.4f} on {_rows(found['by'])}, "
         f"which decided; {found['cross_validated_nll']:.4f} by cross-validation, versus "
-        f"{min(one['nll'] for one in runs):.4f} for the best run alone."
-    )
+        f"{min(one['nll'] for one in found['runs']):.4f} for the best run alone."
+    ]
     if test := results["metrics"].get("test"):
-        best = min(one["test_nll"] for one in runs)
-        lines.append(
-            f"Test split: NLL {test['nll']['value']:.4f}, versus {best:.4f} for the best run."
-        )
+        lines.append(f"Test split: NLL {test['nll']['value']:.4f}.")
     return lines

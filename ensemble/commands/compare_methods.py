@@ -14,8 +14,7 @@ from ensemble import cli
 
 def main(call: cli.Call) -> None:
     """Compares methods, and prints the results."""
-    values = call.flags
-    result = ensemble.compare_methods(
-        call.build().values, values.time_limit, values.workdir, methods=values.methods or None
-    )
-    cli.print_answer(f"{result!r}\n\nRuns: {values.workdir}/runs, {values.workdir}/trials.json")
+    options = {name: one for name, one in call.flags.items() if name != "config"}
+    result = ensemble.compare_methods(call.build().values, **options)
+    workdir = options["workdir"]
+    cli.print_answer(f"{result!r}\n\nRuns: {workdir}/runs, {workdir}/trials.json")

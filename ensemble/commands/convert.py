@@ -24,19 +24,19 @@ from ensemble.storage.paths import is_remote
 
 def main(call: cli.Call) -> None:
     """Writes the folder."""
-    values = call.flags
+    flags = call.flags
     source, target = call.arguments
     folder = local_path(target)
     try:
         check_new(folder)  # Before the work, not after it.
-        request = Request(values.data_dir, size=parse_size(values.resize), prepares=True)
+        request = Request(flags["data_dir"], size=parse_size(flags["resize"]), prepares=True)
         given = given_examples(_name(source), request)
         total = sum(len(one.targets) for one in given.parts.values())
         with (
             open_display() as display,
             Progress(0, total, display, "converting", "example") as progress,
         ):
-            left_out = write_records(given, folder, values.skip_damaged, progress.update)
+            left_out = write_records(given, folder, flags["skip_damaged"], progress.update)
     except InputError as error:  # Its keys of a configuration are flags here.
         line = re.sub(r"(?<!-)config\.(resize|data_dir)\b", r"--\1", str(error))
         raise InputError(re.sub(r"(?<!-)(config\.)?dataset='", "SOURCE='", line)) from error

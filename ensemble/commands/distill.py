@@ -17,10 +17,10 @@ from ensemble.sharding import startup
 
 def main(call: cli.Call) -> None:
     """Trains the network, and prints its scores next to the ensemble's."""
-    values = call.flags
+    flags = call.flags
     began = startup.process_started()
-    file = {} if values.config is None else cli.read_config(values.config)
+    file = {} if flags["config"] is None else cli.read_config(flags["config"])
     config = {**file, **call.overrides}
-    with shown_with_the_result(), trusting(values.trust):
-        result = ensemble.distill(values.workdir, values.out, config, started=began)
-    train.show(result, values.out)
+    with shown_with_the_result(), trusting(flags["trust"]):
+        result = ensemble.distill(flags["workdir"], flags["out"], config, started=began)
+    train.show(result, flags["out"])

@@ -14,22 +14,14 @@ from ensemble.storage.paths import user_path
 
 def main(call: cli.Call) -> None:
     """Evaluates the run, and prints the results."""
-    values = call.flags
-    out = user_path(values.out, "--out") if values.out else None  # Checked before the work.
-    rules = [f"{name}={one}" for name in ("max_error", "coverage") for one in values[name].value]
-    evaluation = ensemble.evaluate(
-        values.workdir,
-        out,
-        values.extra_datasets,
-        values.compare,
-        data_dir=values.data_dir,
-        data=read_npz(values.data) if values.data else None,
-        allow_empty_sets=values.allow_empty_sets,
-        num_devices=values.num_devices,
-        abstain=rules or None,
-        metrics=values.metrics,
-        trust=values.trust,
-    )
-    folder = out or f"{values.workdir.rstrip('/')}/evaluation"
+    options = dict(call.flags)
+    if options["out"]:
+        options["out"] = user_path(options["out"], "--out")  # Checked before the work.
+    if options["data"]:
+        options["data"] = read_npz(options["data"])
+    rules = [f"{name}={one}" for name in ("max_error", "coverage") for one in options.pop(name)]
+    datasets = options.pop("extra_datasets")
+    evaluation = ensemble.evaluate(**options, datasets=datasets, abstain=rules or None)
+    folder = options["out"] or f"{options['workdir'].rstrip('/')}/evaluation"
     files = f"{folder}/report.html, and every number in {folder}/report.json"
     cli.print_answer(f"\n{evaluation}\n\nReport: {files}")

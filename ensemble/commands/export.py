@@ -34,15 +34,9 @@ def _beside(path: epath.Path, table: TableForm | None) -> dict[epath.Path, bytes
 
 def main(call: cli.Call) -> None:
     """Writes the file."""
-    values = call.flags
-    path = fresh_file(values.out, "--out")  # Checked before the work, not after it.
-    predictor = load(
-        values.workdir,
-        calibrated=values.calibrated,
-        max_error=values.max_error,
-        coverage=values.coverage,
-        trust=values.trust,
-    )
+    options = dict(call.flags)
+    path = fresh_file(options.pop("out"), "--out")  # Checked before the work, not after it.
+    predictor = load(**options)
     beside = _beside(path, predictor.dataset.table)
     content = export(predictor)
     write_together({path: content, **beside})

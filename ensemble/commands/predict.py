@@ -27,7 +27,6 @@ import numpy as np
 
 import ensemble
 from ensemble import cli
-from ensemble.config.pieces import trusting
 from ensemble.data.source import block_size
 from ensemble.data.tables import table_files
 from ensemble.data.to_predict import Part, are_images, inputs_of
@@ -43,7 +42,7 @@ from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
 
-Columns = Mapping[str, list[Any]]
+Columns = dict[str, list[Any]]
 """Columns [N] by name."""
 _MAX_PIECE = 1 << 14
 """Inputs whose predictions are in memory together."""
@@ -51,24 +50,24 @@ _MAX_PIECE = 1 << 14
 
 def main(call: cli.Call) -> None:
     """Predicts the inputs, and prints or writes the predictions."""
-    values = call.flags
-    if values.out is not None:
-        out = fresh_file(values.out, "--out", [*WRITERS])  # Checked before the work.
-    with trusting(values.trust), open_display() as display:
-        how = {"max_error": values.max_error, "coverage": values.coverage}
-        predictor = ensemble.load(values.workdir, calibrated=values.calibrated, **how)
+    options = dict(call.flags)
+    out, id_columns, as_json = (options.pop(name) for name in ("out", "id_columns", "json"))
+    if out is not None:
+        out = fresh_file(out, "--out", [*WRITERS])  # Checked before the work.
+    with open_display() as display:
+        predictor = ensemble.load(**options)
         rule = f", which abstain by {predictor.abstention.rule}" if predictor.abstention else ""
         logger.info("Predictions are of %s%s.", predictor.description, rule)
-        config = Workdir(values.workdir).read_config() or {}
-        kept, parts = _inputs(predictor, config, call.arguments, values.id_columns)
+        config = Workdir(options["workdir"]).read_config() or {}
+        kept, parts = _inputs(predictor, config, call.arguments, id_columns)
         total = sum(len(one.names) for one in parts)
         with Progress(0, total, display, "predicting", "input") as progress:
             pieces = _predicted(predictor, kept, parts, progress)
-            if values.out is None:
-                text = _printed(predictor, pieces, values.json)
+            if out is None:
+                text = _printed(predictor, pieces, as_json)
             else:
                 text = f"{out}: predictions of {total:,} inputs, a row each"
-                rows = ({**own, **_listed(p.flat_columns())} for own, p in pieces)
+                rows = (own | _listed(p.flat_columns()) for own, p in pieces)
                 write_file(out, lambda file: WRITERS[out.suffix.lower()](file, rows))
     cli.print_answer(text)
 
@@ -95,19 +94,18 @@ def _inputs(
             f"--id_columns={','.join(id_columns)} is for CSV and Parquet files, and {paths[0]} has "
             "no named columns: leave it out"
         )
-    parts = inputs_of(paths, config)
     dtype = predictor.dataset.input_dtype
     if are_images(paths) and dtype != np.uint8:
         raise InputError(
             f"{paths[0]}: these are images, the training data were {dtype}: write the inputs, on "
             "their scale, to an npz file and give that"
         )
-    return {}, parts
+    return {}, inputs_of(paths, config)
 
 
 def _predicted(
     predictor: Ensemble, kept: Columns, parts: Sequence[Part], progress: Progress
-) -> Iterator[tuple[dict[str, list[Any]], Predictive]]:
+) -> Iterator[tuple[Columns, Predictive]]:
     """Predicts inputs in pieces, in their order.
 
     Yields:
@@ -128,7 +126,7 @@ def _predicted(
                         "on an example a member's output overflows; check the scale of the inputs"
                     )
             own = {name: one[here] for name, one in kept.items()}
-            for name in own.keys() & {"input", *(p.rows(slice(1)).flat_columns() if own else ())}:
+            for name in own.keys() & {"input", *p.rows(slice(1)).flat_columns()}:
                 raise InputError(
                     f"--id_columns={name}: predictions have a {name!r} of their own; rename the "
                     "column in the file, or leave it out"
@@ -138,30 +136,29 @@ def _predicted(
             progress.update(done)
 
 
-def _listed(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _listed(columns: Mapping[str, Any]) -> Columns:
     """Columns as lists of Python's values."""
     return {name: np.asarray(values).tolist() for name, values in columns.items()}
 
 
 def _printed(
-    predictor: Ensemble, pieces: Iterable[tuple[dict[str, list[Any]], Predictive]], as_json: bool
+    predictor: Ensemble, pieces: Iterable[tuple[Columns, Predictive]], as_json: bool
 ) -> str:
     """The predictions, the most uncertain first, as a table or a JSON document."""
-    columns = dict[str, list[Any]]()
-    doubts = []
-    legend = dict[str, Any]()
+    rows: list[dict[str, Any]] = []
+    doubts: list[float] = []
     for own, p in pieces:
-        doubts.append(p.doubt())
-        for name, values in {**own, **_listed(p.columns() if as_json else short(p))}.items():
-            columns.setdefault(name, []).extend(values)
-        names = ("class_names", "levels")
-        legend = {name: list(getattr(p, name)) for name in names if hasattr(p, name)}
-    order = np.argsort(-np.concatenate(doubts), kind="stable")
-    columns = {name: [values[i] for i in order] for name, values in columns.items()}
+        doubts.extend(p.doubt())
+        columns = own | _listed(p.columns() if as_json else short(p))
+        rows += [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
+    rows = [rows[i] for i in np.argsort(np.negative(doubts), kind="stable")]
     if not as_json:
-        return as_text(columns)
+        return as_text({name: [row[name] for row in rows] for name in rows[0]})
+    names = [name for name in ("class_names", "levels") if hasattr(p, name)]
+    legend: dict[str, Any] = {name: list(getattr(p, name)) for name in names}
     legend["members"] = len(predictor.members)
     if predictor.abstention:
         legend["abstain"] = str(predictor.abstention.rule)
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return json.dumps({**legend, "predictions": rows}, allow_nan=False)

@@ -18,13 +18,7 @@ from ensemble.recommendation.recommend import recommend
 
 def main(call: cli.Call) -> None:
     """Recommends what the command line asks for."""
-    values = call.flags
-    result = recommend(
-        values.workdir,
-        values.user,
-        top=values.top,
-        item=values.item,
-        data_dir=values.data_dir,
-    )
-    text = json.dumps(result.document(), allow_nan=False) if values.json else str(result)
-    cli.print_answer(text)
+    options = dict(call.flags)
+    as_json = options.pop("json")
+    result = recommend(**options)
+    cli.print_answer(json.dumps(result.document(), allow_nan=False) if as_json else str(result))

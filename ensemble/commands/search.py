@@ -16,10 +16,10 @@ from ensemble.sharding import signals
 
 def main(call: cli.Call) -> None:
     """Searches, and prints what was tried and chosen."""
-    values = call.flags
-    given = {"dataset": values.data, "target": values.target}
+    flags = call.flags
+    given = {"dataset": flags["data"], "target": flags["target"]}
     config = {**call.overrides, **{key: one for key, one in given.items() if one is not None}}
-    result = ensemble.search(None, values.time_limit, values.workdir, config)
-    cli.print_answer(f"{result!r}\n\nResults: {values.workdir}/results.json")
+    result = ensemble.search(None, flags["time_limit"], flags["workdir"], config)
+    cli.print_answer(f"{result!r}\n\nResults: {flags['workdir']}/results.json")
     if result.report["search"]["is_interrupted"]:
         raise Interrupted(signals.resume_line())

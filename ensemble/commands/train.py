@@ -21,24 +21,23 @@ from ensemble.sharding import processes, startup
 def main(call: cli.Call) -> None:
     """Runs the experiment, and prints its table."""
     run = call.build()
-    values = call.flags
+    flags = call.flags
     log_notes(run)
     startup.configure_devices(run.config.num_devices, run.config.method)
     processes.start(
-        values.coordinator_address,
-        values.num_processes,
-        values.process_id,
+        flags["coordinator_address"],
+        flags["num_processes"],
+        flags["process_id"],
         {"method": run.config.method}  # First, for other keys follow from it.
         | {key: value for key, value in run.values.items() if key != "data_dir"},
-        values.initialization_timeout,
-        values.progress_timeout,
+        flags["initialization_timeout"],
+        flags["progress_timeout"],
     )
-    with processes.losses_noticed(), shown_with_the_result(), trusting(values.trust):
-        result = ensemble.train(
-            run.values, workdir=values.workdir, started=startup.process_started()
-        )
+    workdir = flags["workdir"]
+    with processes.losses_noticed(), shown_with_the_result(), trusting(flags["trust"]):
+        result = ensemble.train(run.values, workdir=workdir, started=startup.process_started())
     if processes.is_main():
-        show(result, values.workdir)
+        show(result, workdir)
 
 
 def show(result: Any, workdir: str) -> None:

@@ -13,7 +13,7 @@ import ml_collections
 from ensemble.config import builtin, pieces
 from ensemble.config.keys import Key, as_json, fields_of, read
 from ensemble.config.pieces import Kind, is_path, named
-from ensemble.errors import InputError, in_one_line
+from ensemble.errors import InputError, in_one_line, listed
 
 _DATASETS = {name: one.loader for name, one in builtin.DATASETS.items()}
 _KINDS: Mapping[str, Kind] = {
@@ -124,7 +124,14 @@ def build(
         InputError: All mistakes, in one line.
     """
     file, ours = (by_path(one, is_stored=is_stored) for one in (config, overrides or {}))
-    faults, (file, ours) = _unknown_pieces(file, ours)
+    faults = []
+    for one in (file, ours):  # What cannot be loaded is left out, so that the rest is checked too.
+        for kind in [name for name in _KEYS if name in one]:
+            try:
+                keys_of(kind, one[kind])
+            except InputError as error:
+                faults.append(str(error))
+                del one[kind]
     given = {**file, **ours}
     parts = _parts(given)
     fields = _fields(parts)
@@ -135,27 +142,25 @@ def build(
         if one in ours and ours[one] != file.get(one, getattr(former.get(one), "default", None))
     }
     dropped = {
-        name: value
-        for name, value in file.items()
+        name: given.pop(name)
+        for name in file
         if name not in ours and name in former and swapped
         # Of the same name in both, too, if the value is of the former method alone.
         if name not in fields or ("method" in swapped and not fields[name].inherits)
     }
-    given = {name: value for name, value in given.items() if name not in dropped}
     values, problems = _read(given, fields)
     if faults:  # Then nothing is known of the other keys.
-        unknown = (unknown_key(one) for one in given if one not in {*all_fields(), *fields})
-        refuse([*unknown, *faults, *problems])
+        unknown = [unknown_key(one) for one in given if one not in {*all_fields(), *fields}]
+        refuse([*unknown, *dict.fromkeys(faults), *problems])
     values["task"] = task_of(given)
     if values.get("prior", "") is None:
         samples = trait("method", values["method"], "requires_prior")
-        values["prior"] = (
-            trait("task", values["task"], "default_prior") if samples else builtin.NONE
-        )
+        prior = trait("task", values["task"], "default_prior")
+        values["prior"] = prior if samples else builtin.NONE
     notes = _only_here(values)
     if dropped:
         names = ", ".join(f"{name}={value!r}" for name, value in dropped.items())
-        chosen = listed(swapped.values(), "and")
+        chosen = ", ".join(swapped.values())
         notes.insert(0, f"Dropped keys that a run with {chosen} does not use: {names}.")
     run = Run({name: as_json(one) for name, one in values.items()}, parts, notes)
     problems += _misplaced(given, run)
@@ -171,8 +176,8 @@ def _broken_rules(run: Run) -> list[str]:
     if task in builtin.TASKS and task not in trait("method", method, "tasks"):
         able = [name for name, one in builtin.METHODS.items() if task in one.tasks]
         lines.append(
-            f"config.method={method!r} must be {listed(able)} for {builtin.TASKS[task].chosen_by}; "
-            "or choose another task"
+            f"config.method={method!r} must be {listed(able, separator=' or ')} for "
+            f"{builtin.TASKS[task].chosen_by}; or choose another task"
         )
     for part in run.parts:
         for cls in part.cls.__mro__:
@@ -240,11 +245,12 @@ def _as_text(name: str, value: Any, is_stored: bool) -> Any:
         return re.sub(
             r"[\w.:/-]+(?=\()", lambda one: load(one[0]) if is_path(one[0]) else one[0], value
         )
-    is_none = name not in _KEYS and isinstance(value, str) and value.lower() == "none"
-    if name not in _KINDS or value is None or is_none:
-        return None if is_none and name in _KINDS else value
+    if name not in _KINDS or value is None:
+        return value
     if not isinstance(value, str):
         return pieces.path_of(value)
+    if value.lower() == "none" and name not in _KEYS:
+        return None
     known = named({**_KINDS[name].names, **builtin.TASK_OF_MODELS}, value)
     is_own = is_source(value) if name == "dataset" else is_path(value)
     return load(value) if is_own and not known else value
@@ -270,7 +276,8 @@ def keys_of(kind: str, value: Any) -> type:
     """
     if name := named(_KINDS[kind].names, value):
         return _KEYS[kind].get(name, object)
-    if value == builtin.AUTO or (kind == "dataset" and not is_source(value)):
+    of_task = kind == "model" and named(builtin.TASK_OF_MODELS, value)
+    if of_task or value == builtin.AUTO or (kind == "dataset" and not is_source(value)):
         return object
     piece = _KINDS[kind].load(value)
     keys = getattr(piece, "keys", piece)
@@ -329,7 +336,7 @@ def settings(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """
     values = flatten(config)
     return {
-        one.attribute: tuple(value) if isinstance(value := values[name], list) else value
+        name.rpartition(".")[2]: tuple(values[name]) if one.is_many else values[name]
         for name, one in _part(kind, values[kind]).fields.items()
         if name in values
     }
@@ -370,46 +377,24 @@ def predicts(config: Mapping[str, Any]) -> bool:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns 'key: old -> new' of each key of a run that differs and may not.
 
-    A key that is absent from one of two runs with the same pieces has its default.
+    Args:
+        old: Every key of a run.
+        new: Every key of another.
     """
     before = flatten(old)
     after = flatten(new)
-    fields = fields_for(before) | fields_for(after)
-    defaults = {name: as_json(one.default) for name, one in fields.items()}
-    before = defaults | before
-    after = defaults | after
+    fields = fields_for(after)
+    names = [name for name in sorted(before | after) if before.get(name) != after.get(name)]
     # Of other pieces the keys are others, too.
-    names = [one for one in _KEYS if before.get(one) != after.get(one)] or sorted(before | after)
+    names = [name for name in names if name in _KEYS] or names
     return [
         f"{name}: {before.get(name)!r} -> {after.get(name)!r}"
         for name in names
-        if before.get(name) != after.get(name) and not (name in fields and fields[name].may_change)
+        if name not in fields or not fields[name].may_change
     ]
 
 
-def may_change(config: Mapping[str, Any]) -> set[str]:
-    """The keys of a run that may differ when it is resumed."""
-    return {name for name, one in fields_for(flatten(config)).items() if one.may_change}
-
-
 # Values and mistakes.
-
-
-def _unknown_pieces(
-    *configs: dict[str, Any],
-) -> tuple[list[str], Sequence[dict[str, Any]]]:
-    """Lines on pieces that cannot be loaded, and the configurations without them."""
-    faults = {}
-    for config in configs:
-        for kind in (one for one in _KEYS if one in config):
-            if kind == "model" and named(builtin.TASK_OF_MODELS, config[kind]):
-                continue  # A model of a task.
-            try:
-                keys_of(kind, config[kind])
-            except InputError as error:
-                faults[kind, str(config[kind])] = str(error)
-    known = [{k: v for k, v in one.items() if (k, str(v)) not in faults} for one in configs]
-    return [*faults.values()], known
 
 
 def _read(given: Mapping[str, Any], fields: Mapping[str, Key]) -> tuple[dict[str, Any], list[str]]:
@@ -431,28 +416,23 @@ def _read(given: Mapping[str, Any], fields: Mapping[str, Key]) -> tuple[dict[str
 
 def _misplaced(given: Mapping[str, Any], run: Run) -> list[str]:
     """Lines on unknown keys, and on those of pieces that the run does not have."""
-    lines = []
-    of_others = dict[tuple[str, ...], list[str]]()
-    for name in given:
-        if name not in all_fields() and name not in run.values:
-            lines.append(unknown_key(name, run.values))
-        elif name not in run.values:
-            of_others.setdefault(owners(name), []).append(name)
     instead = dict(builtin.REMEDIES)
     for part in run.parts:
         instead.update(getattr(part.cls, "instead", {}))
-    for (kind, *names), keys in of_others.items():
-        owner = f"config.{kind}={listed(map(repr, names), most=6)}"
+    lines = []
+    for name in [one for one in given if one not in run.values]:
+        if name not in all_fields():
+            lines.append(unknown_key(name, run.values))
+            continue
+        kind, *names = owners(name)
+        owner = f"config.{kind}={listed([*map(repr, names)])}"
         if kind == "task":
             owner = builtin.TASKS[names[0]].chosen_by
-        texts = [f"config.{one}={_quoted(given[one])}" for one in keys]
         kind = kind if kind in run.values else "method"
-        own = f"config.{kind}={run.values[kind]!r}"
-        are, them = ("is", "it") if len(keys) == 1 else ("are", "them")
-        remedies = dict.fromkeys(f"; {instead[one]}" for one in keys if one in instead)
+        remedy = f"; {instead[name]}" if name in instead else ""
         lines.append(
-            f"{listed(texts, 'and', 99)} {are} for {owner}, and this run has {own}: remove {them}"
-            + "".join(remedies)
+            f"config.{name}={_quoted(given[name])} is for {owner}, and this run has "
+            f"config.{kind}={run.values[kind]!r}: remove it{remedy}"
         )
     return lines
 
@@ -507,28 +487,17 @@ def owners(name: str) -> tuple[str, ...]:
 def unknown_key(name: str, own: Iterable[str] = ()) -> str:
     """The message for an unknown key, with the nearest known ones, or with the keys of a block."""
     known = {*all_fields(), *own}
-    inner = {one: key for one, key in all_fields().items() if one.startswith(f"{name}.")}
+    inner = [key for one, key in sorted(all_fields().items()) if one.startswith(f"{name}.")]
     if inner:
-        examples = (
-            f"config.{one}={key.default or {bool: True, int: 2}.get(key.type, '...')}"
-            for one, key in sorted(inner.items())
-        )
+        usual = {bool: True, int: 2}
+        examples = [
+            f"config.{one.name}={one.default or usual.get(one.type, '...')}" for one in inner
+        ]
         return (
             f"config.{name} is a block of keys and takes no value itself; set {', '.join(examples)}"
         )
     last = name.rpartition(".")[2]
     close = sorted(one for one in known if one.rpartition(".")[2] == last)
     close = close or difflib.get_close_matches(name, known, n=1)
-    hint = (
-        f"Did you mean config.{' or config.'.join(close)}?" if close else "--print_config lists all"
-    )
+    hint = f"Did you mean config.{' or config.'.join(close)}?" if close else "See --print_config"
     return f"config.{name} is no key of the configuration. {hint}"
-
-
-def listed(names: Iterable[str], word: str = "or", most: int = 8) -> str:
-    """Names in words, of which the first are shown."""
-    names = [*names]
-    if len(names) > most:
-        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
-    *first, last = names
-    return f"{', '.join(first)} {word} {last}" if first else last

@@ -17,10 +17,13 @@ from ensemble.config.keys import MAX_MEMBERS, key
 from ensemble.config.pieces import named
 from ensemble.config.prior_text import NONE, read_prior
 
+declared = dataclass(frozen=True)
+"""Decorator of classes of keys."""
+
 # Every run.
 
 
-@dataclass(frozen=True)
+@declared
 class EveryRun:
     """Keys of every run."""
 
@@ -117,7 +120,7 @@ _OF_STEPS = {"--xla_cpu_use_fusion_emitters": "false"}
 _OF_SMALL_LOOPS = {"--xla_backend_extra_options": "xla_cpu_small_while_loop_byte_threshold=1048576"}
 
 
-@dataclass(frozen=True)
+@declared
 class Batches:
     """Keys of methods that learn from batches."""
 
@@ -147,7 +150,7 @@ def _words_or_numbers(*words: str) -> Callable[[Any], str]:
     return read
 
 
-@dataclass(frozen=True)
+@declared
 class Members(Method):
     """Keys of all ensembles of trained members."""
 
@@ -165,7 +168,7 @@ class Members(Method):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class DeepEnsemble(Members, Batches):
     """Keys of deep ensembles; other members that learn by gradient descent have most of them."""
 
@@ -219,14 +222,14 @@ class DeepEnsemble(Members, Batches):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Descent(DeepEnsemble):
     """Keys of other members that learn by gradient descent."""
 
     tasks = ("supervised",)
 
 
-@dataclass(frozen=True)
+@declared
 class MCDropout(Descent):
     """Keys of MC dropout."""
 
@@ -246,7 +249,7 @@ def _factor(default: tuple[float, float], meaning: str) -> Any:
     )
 
 
-@dataclass(frozen=True)
+@declared
 class HyperEnsemble(Descent):
     """Keys of hyper-deep ensembles."""
 
@@ -276,7 +279,7 @@ _OWN_SCHEDULE = {
 }
 
 
-@dataclass(frozen=True)
+@declared
 class SnapshotEnsemble(Descent):
     """Keys of snapshot ensembles."""
 
@@ -291,7 +294,7 @@ class SnapshotEnsemble(Descent):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class SWAG(Descent):
     """Keys of SWAG."""
 
@@ -321,7 +324,7 @@ _OF_ADAPTERS = (
 )
 
 
-@dataclass(frozen=True)
+@declared
 class _Estimators(Descent):
     """Keys of members of several estimators."""
 
@@ -334,7 +337,7 @@ class _Estimators(Descent):
     num_estimators: int = key(4, "estimators of a member", ge=2, le=1024)
 
 
-@dataclass(frozen=True)
+@declared
 class BatchEnsemble(_Estimators):
     """Keys of batch ensembles, whose estimators share kernels."""
 
@@ -342,7 +345,7 @@ class BatchEnsemble(_Estimators):
     adapters: ADAPTERS = key("rank_one", _OF_ADAPTERS)
 
 
-@dataclass(frozen=True)
+@declared
 class PackedEnsemble(_Estimators):
     """Keys of packed ensembles, whose estimators divide the units."""
 
@@ -363,7 +366,7 @@ class PackedEnsemble(_Estimators):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class KFoldBagging(Descent):
     """Keys of k-fold bagging."""
 
@@ -403,7 +406,7 @@ MARGINAL = "marginal_likelihood"
 VALIDATION = "validation"
 
 
-@dataclass(frozen=True)
+@declared
 class Laplace(Members):
     """Keys of Laplace approximations."""
 
@@ -442,7 +445,7 @@ class Laplace(Members):
 # Methods that sample.
 
 
-@dataclass(frozen=True)
+@declared
 class StopWhen(Method):
     """Keys of runs that end early. Both bounds must hold; samplers of networks need ESS 100."""
 
@@ -463,7 +466,7 @@ class StopWhen(Method):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Chains(Method):
     """Keys of everything that samples the posterior of a network."""
 
@@ -509,7 +512,7 @@ def _text(value: Any) -> str:
 _sampler = functools.partial(key, block="sampler")
 
 
-@dataclass(frozen=True)
+@declared
 class HMC(Chains, StopWhen):
     """Keys of the samplers whose steps see all the data."""
 
@@ -574,7 +577,7 @@ class HMC(Chains, StopWhen):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class NUTS(HMC):
     """Keys of NUTS."""
 
@@ -582,7 +585,7 @@ class NUTS(HMC):
     xla_flags = _OF_SMALL_LOOPS
 
 
-@dataclass(frozen=True)
+@declared
 class AdjustedMCLMC(HMC):
     """Keys of adjusted MCLMC."""
 
@@ -591,7 +594,7 @@ class AdjustedMCLMC(HMC):
     may_split = False
 
 
-@dataclass(frozen=True)
+@declared
 class MCLMC(AdjustedMCLMC):
     """Keys of MCLMC."""
 
@@ -599,7 +602,7 @@ class MCLMC(AdjustedMCLMC):
     tunes_at_once = True
 
 
-@dataclass(frozen=True)
+@declared
 class ParallelTempering(AdjustedMCLMC):
     """Keys of parallel tempering, whose replicas move as chains of hmc."""
 
@@ -615,7 +618,7 @@ class ParallelTempering(AdjustedMCLMC):
 _sgmcmc = functools.partial(key, block="sgmcmc")
 
 
-@dataclass(frozen=True)
+@declared
 class SGLD(Chains, Batches):
     """Keys of SGLD."""
 
@@ -654,7 +657,7 @@ class SGLD(Chains, Batches):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class SGHMC(SGLD):
     """Keys of SGHMC."""
 
@@ -668,7 +671,7 @@ def _is_even(number: int) -> bool:
     return number % 2 == 0
 
 
-@dataclass(frozen=True)
+@declared
 class RandomWalk(StopWhen):
     """Keys of random-walk Metropolis."""
 
@@ -743,7 +746,7 @@ METHODS: Mapping[str, type[Method]] = {
 # Networks and likelihoods. Their classes take the values as keyword arguments.
 
 
-@dataclass(frozen=True)
+@declared
 class Dropout:
     """The key of networks with dropout."""
 
@@ -755,7 +758,7 @@ NUM_QUANTILES = 65
 """Levels, evenly spaced from 0 to 1, of the quantiles that networks are given of their inputs."""
 
 
-@dataclass(frozen=True)
+@declared
 class MLP(Dropout):
     """Keys of multilayer perceptrons."""
 
@@ -769,7 +772,7 @@ class MLP(Dropout):
     embedding_size: int = key(16, "numbers that a feature is mapped to", gt=0, le=1024)
 
 
-@dataclass(frozen=True)
+@declared
 class ViT(Dropout):
     """Keys of vision transformers."""
 
@@ -784,7 +787,7 @@ MODELS: Mapping[str, type] = {
 }
 
 
-@dataclass(frozen=True)
+@declared
 class Mixture:
     """Keys of mixtures of Gaussians."""
 
@@ -804,7 +807,7 @@ def read_levels(value: Any) -> tuple[float, ...]:
     return levels
 
 
-@dataclass(frozen=True)
+@declared
 class Quantiles:
     """Keys of quantile regression."""
 
@@ -864,21 +867,15 @@ def read_na_values(value: Any) -> tuple[str, ...]:
     """
     parts = value.split(",") if isinstance(value, str) else value
     parts = parts if isinstance(parts, list | tuple) else [parts]
-    if not all(type(one) in (str, int, float) for one in parts):
-        raise ValueError
     texts = (one if isinstance(one, str) else f"{one:.15g}" for one in parts)
     return tuple(dict.fromkeys(text.strip().lower() for text in texts if text.strip()))
 
 
-_LONGEST_FORM = 40
-"""Characters of a date format."""
 _SOME_DAY = datetime.datetime(2021, 3, 14)
 
 
-def is_date_format(form: Any) -> bool:
+def is_date_format(form: str) -> bool:
     """Whether `datetime.strptime` reads a day of a year in this form."""
-    if not isinstance(form, str) or len(form) > _LONGEST_FORM:
-        return False
     if not re.search("%[YyGcxD]", form):  # Without a year, Python warns and takes 1900.
         return False
     try:
@@ -902,7 +899,7 @@ def read_size(value: Any) -> int | str:
     return f"{sides[0]}x{sides[1]}" if sides[1:] else sides[0]
 
 
-@dataclass(frozen=True)
+@declared
 class Vectors:
     """Keys of data of numbers in memory."""
 
@@ -912,7 +909,7 @@ class Vectors:
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Pictures(Vectors):
     """Keys of images in files."""
 
@@ -924,7 +921,7 @@ class Pictures(Vectors):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Table(Vectors):
     """Keys of tables."""
 
@@ -955,7 +952,7 @@ MEANINGS = ("user", "item", "rating", "weight", "time", "title", "genre")
 """Meanings of columns of ratings and watches."""
 
 
-@dataclass(frozen=True)
+@declared
 class Ratings:
     """Keys of ratings and watches."""
 
@@ -1087,7 +1084,7 @@ def _read_prior(value: Any) -> str:
     return str(value)
 
 
-@dataclass(frozen=True)
+@declared
 class OfData(Task):
     """Keys of tasks with data, a network and a prior."""
 
@@ -1111,7 +1108,7 @@ class OfData(Task):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Supervised(OfData):
     """Keys of supervised learning."""
 
@@ -1129,7 +1126,7 @@ class Supervised(OfData):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Distillation(Supervised):
     """Keys of learning from an ensemble."""
 
@@ -1145,7 +1142,7 @@ class Distillation(Supervised):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Factorisation(OfData):
     """Keys of matrix factorisation, of watches or ratings."""
 
@@ -1159,7 +1156,7 @@ class Factorisation(OfData):
     num_factors: int = key(8, "length of the embeddings of users and items", gt=0)
 
 
-@dataclass(frozen=True)
+@declared
 class NumPyro(Task):
     """Keys of a NumPyro model or a log density that is sampled."""
 
@@ -1193,7 +1190,7 @@ class NumPyro(Task):
     )
 
 
-@dataclass(frozen=True)
+@declared
 class Density(Task):
     """Keys of a log density without data."""
 

@@ -46,7 +46,6 @@ class Key:
             method.
         block: Name of the block that the key is in, such as `sampler`.
         name: In the configuration.
-        attribute: Name in its class.
         type: Of its value, or of the values of a tuple.
         is_many: Whether the value is a tuple.
         choices: The possible values, if there are few.
@@ -63,7 +62,6 @@ class Key:
     inherits: bool = True
     block: str = ""
     name: str = ""
-    attribute: str = ""
     type: Any = str
     is_many: bool = False
     choices: tuple[Any, ...] = ()
@@ -88,9 +86,7 @@ def fields_of(cls: type, prefix: str = "") -> dict[str, Key]:
         about: Key = one.metadata["key"]
         block = f"{about.block}." if about.block else prefix
         name = one.name if one.name in _SHARED else block + one.name
-        result[name] = dataclasses.replace(
-            about, name=name, attribute=one.name, **_shape(hints[one.name])
-        )
+        result[name] = dataclasses.replace(about, name=name, **_shape(hints[one.name]))
     return result
 
 
@@ -115,9 +111,9 @@ def read(field: Key, value: Any) -> Any:
         ValueError: The value is invalid; the message is the rule.
     """
     is_none = isinstance(value, str) and value.lower() == "none" and field.type is not str
-    if value is None and field.default is not None:
-        raise ValueError(f"must have a value; omit it for {field.default!r}")
     if value is None or (is_none and field.default is None):
+        if field.default is not None:
+            raise ValueError(f"must have a value; omit it for {field.default!r}")
         return None
     try:
         result = field.read(value) if field.read else _typed(value, field)
@@ -125,7 +121,7 @@ def read(field: Key, value: Any) -> Any:
         has_rule = field.rule or not field.read
         raise ValueError(rule_of(field) if has_rule else str(error)) from None
     for number in result if isinstance(result, tuple) else (result,):
-        if isinstance(number, int | float) and not isinstance(number, bool):
+        if type(number) in (int, float):
             _check_number(number, field)
     if field.is_valid is not None and not field.is_valid(result):
         raise ValueError(field.rule)

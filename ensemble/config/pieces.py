@@ -51,12 +51,8 @@ class Kind:
         if not is_path(name):
             raise InputError(self.unknown(name))
         what = f"config.{self.key}={name!r}"
-        found = find(name, what)
-        if lacks := _lacks(found, self.has):
-            raise InputError(
-                f"{shown(what)} is a {type(found).__name__}, which {lacks}, so it is no {self.noun}"
-            )
-        return found
+        end = f", so it is no {self.noun}"
+        return _usable(find(name, what), self.has, f"{shown(what)} is", end)
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Calls the code of a piece; an error in a user's code becomes one line.
@@ -99,20 +95,21 @@ class Kind:
         Raises:
             InputError: An attribute is missing, or without `has` it is not callable.
         """
-        if lacks := _lacks(made, has):
-            raise InputError(
-                f"the {self.noun} {shown(name)} returns a {type(made).__name__}, which {lacks}; it "
-                f"must return {wanted}"
-            )
-        return made
+        end = f"; it must return {wanted}"
+        return _usable(made, has, f"the {self.noun} {shown(name)} returns", end)
 
 
-def _lacks(piece: Any, has: Sequence[str]) -> str:
-    """What a piece lacks to be of use; empty if nothing."""
-    missing = [one for one in has if not hasattr(piece, one)]
-    if missing:
-        return f"lacks {', '.join(missing)}"
-    return "" if has or callable(piece) else "cannot be called"
+def _usable(piece: Any, has: Sequence[str], start: str, end: str) -> Any:
+    """Returns a piece that has some attributes, or without any can be called.
+
+    Raises:
+        InputError: It lacks one; the line begins and ends as given.
+    """
+    lacks = [one for one in has if not hasattr(piece, one)]
+    if lacks or not (has or callable(piece)):
+        fault = f"lacks {', '.join(lacks)}" if lacks else "cannot be called"
+        raise InputError(f"{start} a {type(piece).__name__}, which {fault}{end}")
+    return piece
 
 
 def near_miss(name: str, names: Iterable[str]) -> str:
@@ -191,12 +188,11 @@ def packages(values: Mapping[str, Any]) -> dict[str, str]:
     """
     from importlib import metadata  # Only few runs need it, and it takes as long as all else here.
 
+    paths = filter(is_path, (one for one in values.values() if isinstance(one, str)))
     result = {}
-    for value in values.values():
-        if isinstance(value, str) and is_path(value):
-            package = value.partition(":")[0].partition(".")[0]
-            with suppress(metadata.PackageNotFoundError):
-                result[package] = metadata.version(package)
+    for package in {path.partition(":")[0].partition(".")[0] for path in paths}:
+        with suppress(metadata.PackageNotFoundError):
+            result[package] = metadata.version(package)
     return result
 
 
@@ -287,11 +283,10 @@ def _is_of_program(module: Any, piece: Any) -> bool:
     if piece is None or getattr(piece, "__module__", None) != module.__name__:
         return False
     file = getattr(module, "__file__", None)
-    installed = sysconfig.get_paths()
-    folders = [installed[one] for one in ("stdlib", "platstdlib", "purelib", "platlib")]
     if file is None:
         return bool(module.__name__ == "__main__")
-    return not any(os.path.realpath(file).startswith(os.path.realpath(one)) for one in folders)
+    installed = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
+    return not os.path.realpath(file).startswith(tuple(map(os.path.realpath, installed)))
 
 
 def _attribute(module: Any, name: str) -> Any:

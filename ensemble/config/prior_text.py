@@ -66,23 +66,19 @@ def read_prior(text: str) -> tuple[Term, ...]:
 
 
 def _read_term(term: str) -> Term:
-    found = _TERM.fullmatch(term)
-    if found is None or not _is_usable(found):
-        raise ValueError(
-            f"has the term {term!r}, which is no prior. Use '{NONE}', or terms such as {_TERMS}, "
-            "with positive scales, separated by commas"
-        )
-    setting = (found["name"], float(found["value"])) if found["name"] else None
-    scale = float(found["scale"])
-    is_over_fan_in = found["over_fan_in"] is not None
-    return Term(found["pattern"] or "*", found["family"], scale, is_over_fan_in, setting)
-
-
-def _is_usable(found: re.Match[str]) -> bool:
-    """Whether the family, its scale and its setting are valid."""
-    name, low, high = _SETTINGS.get(found["family"], (None, 0, 0))
-    if not SMALLEST < float(found["scale"]) < LARGEST:
-        return False
-    if found["family"] not in PRIORS.names:
-        return is_path(found["family"])
-    return found["name"] == name and (name is None or low < float(found["value"]) <= high)
+    if found := _TERM.fullmatch(term):
+        family = found["family"]
+        scale = float(found["scale"])
+        number = float(found["value"] or 0)
+        setting, low, high = _SETTINGS.get(family, (None, 0, 0))
+        is_usable = found["name"] == setting and (setting is None or low < number <= high)
+        if family not in PRIORS.names:
+            is_usable = is_path(family)
+        if is_usable and SMALLEST < scale < LARGEST:
+            own = (found["name"], number) if found["name"] else None
+            is_over_fan_in = found["over_fan_in"] is not None
+            return Term(found["pattern"] or "*", family, scale, is_over_fan_in, own)
+    raise ValueError(
+        f"has the term {term!r}, which is no prior. Use '{NONE}', or terms such as {_TERMS}, with "
+        "positive scales, separated by commas"
+    )

@@ -17,7 +17,7 @@ from ensemble.data.image_form import parse_size
 from ensemble.data.source import AnyInputs, Request, Source, SplitInputs, check_same_data
 from ensemble.errors import InputError
 from ensemble.likelihoods.predictive import Predictive
-from ensemble.predictor import check_is_workdir, restore
+from ensemble.predictor import check_is_workdir, ensemble_of, restore
 from ensemble.sharding import startup
 from ensemble.storage.predictions import StoredPredictions, read_predictions
 from ensemble.storage.workdir import Workdir
@@ -136,7 +136,7 @@ class EvaluatedRun:
     @functools.cached_property
     def predictor(self) -> Any:
         """The members that are alive, from the newest checkpoint."""
-        return self._restored.predictor(self._num_devices)
+        return ensemble_of(self.work, self._num_devices)
 
     def predict(self, inputs: AnyInputs) -> Predictive:
         """Predicts inputs [N, ...] with the members that `test` has.

@@ -1,20 +1,19 @@
 """One network in place of an ensemble: a run that learns from another one's workdir."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from ensemble import pytrees
 from ensemble.config import by_path, fields_for, flatten
 from ensemble.data.data_forms import bundled
-from ensemble.errors import InputError
 from ensemble.predictor import check_is_workdir
 from ensemble.run.loop import TrainResult, train
-from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir
 
 _METHOD = "deep_ensemble"
 _TASK = "distillation"
-_NOT_TAKEN = {"method", "ensemble_size", "prior", "class_weights", "label_smoothing"}
+_NOT_TAKEN = {"ensemble_size", "prior", "class_weights", "label_smoothing"}
 """Keys of the teacher that its student does not take: they are of many networks, or of labels."""
 
 
@@ -47,42 +46,26 @@ def distill(
         Interrupted: as of `train`.
     """
     work = Workdir(teacher)
-    if is_selection(work):
-        raise InputError(
-            f"{teacher} selects members of several runs, which cannot be distilled; name one of "
-            "these runs"
-        )
     check_is_workdir(work)
-    values = _student_config(work, by_path(config or {}))
-    return train(values, data, workdir, started=started, show_progress=show_progress)
-
-
-def _student_config(work: Workdir, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a run that learns from an ensemble: as the ensemble's, of one network.
-
-    Of a teacher that SGD has not trained, how to train is by `data_forms.bundled`.
-    """
     of_teacher = flatten(work.read_config() or {})
-    chosen: dict[str, Any] = {"method": _METHOD, "task": _TASK}
-    own = fields_for({**of_teacher, **values, **chosen})
-    taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
-    if of_teacher.get("method") != _METHOD:
-        taken.pop("init_from", None)  # It says where chains started.
-    chosen |= {"ensemble_size": 1, "teacher": os.fspath(work.path)}
-    if "num_epochs" not in taken:
-        taken = _ways_to_train(work, own, values) | taken
-    return {**taken, **chosen, **values}
+    chosen = {"method": _METHOD, "task": _TASK, "ensemble_size": 1, "teacher": os.fspath(work.path)}
+    chosen |= by_path(config or {})
+    if "num_epochs" not in of_teacher:
+        of_teacher = _ways_to_train(work, of_teacher, chosen) | of_teacher
+    values = pytrees.without(of_teacher, *_NOT_TAKEN)
+    return train(values, data, workdir, started=started, show_progress=show_progress, **chosen)
 
 
 def _ways_to_train(
-    work: Workdir, own: Collection[str], values: Mapping[str, Any]
+    work: Workdir, of_teacher: Mapping[str, Any], chosen: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Keys of SGD for a student whose teacher has none, as for data that nobody has seen."""
+    own = fields_for({**of_teacher, **chosen})
     data = work.read_report().get("dataset", {})
-    chosen = bundled(data.get("input_shape", ()), "table" in data, "deep_ensemble")
-    found = {key: one for key, one in chosen.items() if key in own and key != "model"}
-    if values.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
+    usual = bundled(data.get("input_shape", ()), "table" in data, _METHOD)
+    found = {key: one for key, one in usual.items() if key in own and key != "model"}
+    if chosen.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
         found = {key: one for key, one in found.items() if key == "num_epochs"}
-    if values.get("num_steps"):
+    if chosen.get("num_steps"):
         found.pop("num_epochs", None)
     return found

@@ -6,13 +6,11 @@ the estimators, and never use them.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import ml_collections
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
@@ -20,9 +18,9 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ensemble import rounding
-from ensemble.config import build, by_path, fields_for, flatten
+from ensemble.config import build, by_path, fields_for
 from ensemble.config.pieces import METHODS
-from ensemble.errors import InputError, shown
+from ensemble.errors import InputError, in_one_line
 
 if TYPE_CHECKING:
     from ensemble.likelihoods.predictive import Predictive
@@ -64,18 +62,21 @@ _PARAMETERS: Mapping[str, str] = {
     "class_weight": "class_weights",
 }
 """Keys of the configuration by the parameter that sets them."""
-_LISTS = ("mlp.widths", "class_weights")
-"""Keys whose values are numbers in one text."""
-_FROM_FIT = ("dataset", "data_dir", "seed", "target")
-"""Keys of the configuration that `X`, `y` and `random_state` settle."""
+_SETTLED: Mapping[str, str] = {
+    **dict.fromkeys(("dataset", "data_dir", "target"), "is settled by X and y: leave it out"),
+    "seed": "is settled by random_state: leave it out",
+    "split_by": "is for data that are split, and an estimator learns all rows of X: give the data "
+    "frame to ensemble.train, with 'target' in its configuration",
+}
+"""Keys of the configuration that cannot be set, with the reason."""
 
 
 class Estimator(BaseEstimator):
     """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
 
-    num_devices: int | None
-    n_jobs: int | None = None  # Estimators that were stored by earlier versions have none.
-    time_limit: float | str | None = None  # Likewise.
+    num_devices: Any
+    n_jobs: Any
+    time_limit: float | str | None
 
     def _keep(self, given: Mapping[str, Any]) -> None:
         """Keeps a constructor's parameters, which scikit-learn wants listed in each class."""
@@ -91,20 +92,19 @@ class Estimator(BaseEstimator):
         if sample_weight is not None:
             data = repetition.weighted(data, sample_weight)
         data, equal = repetition.in_order(data)
-        config = self._run_config(repetition.num_examples(data))
+        defaults, given = self._settings(repetition.num_examples(data))
+        config = build(defaults, given).config
         if config.get("early_stopping_epochs") and "kfold_bagging" not in config:
             data = _with_validation(data, config.seed, equal)
-        is_shown = bool(self.verbose)
+        shows = bool(self.verbose)
         with limited_threads(self._num_threads()):
             if self.time_limit is None:
-                result = ensemble.train(config, data, show_progress=is_shown)
+                result = ensemble.train(config, data, show_progress=shows)
             else:
-                given = self._of_all_families(config)
-                result = ensemble.search(data, self.time_limit, None, given, show_progress=is_shown)
+                fixed = {**_DEFAULTS, "likelihood": config.likelihood, **given}
+                result = ensemble.search(data, self.time_limit, None, fixed, show_progress=shows)
         self.report_ = result.report
-        self._ensemble: dict[str, Any] = result.predictor.without_examples()
-        self.__dict__.pop("predictor_", None)  # Of an earlier fit.
-        self.predictor_  # noqa: B018 -- Built here, as predicting may change no attribute.
+        self.predictor_: Ensemble = result.predictor.without_examples()
 
     def _checked(self, X: Any, y: ArrayLike, **of_y: Any) -> tuple[Any, np.ndarray]:
         """Inputs, of a data frame its columns, and targets [N], as scikit-learn checks them."""
@@ -150,9 +150,12 @@ class Estimator(BaseEstimator):
         """
         # As the module says of JAX.
         from ensemble.runtime.predict import MAX_BATCH_SIZE
+        from ensemble.sharding import startup
         from ensemble.sharding.transfer import pad
 
         check_is_fitted(self)
+        with startup.limited_threads(self._num_threads()):
+            startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
         table = self.predictor_.dataset.table
         if table is None:
             _check_finite(X)
@@ -165,114 +168,62 @@ class Estimator(BaseEstimator):
         padded = pad(inputs, len(inputs) + -len(inputs) % MAX_BATCH_SIZE)
         return self.predictor_.of_inputs(padded).rows(slice(len(inputs)))
 
-    @functools.cached_property
-    def predictor_(self) -> Ensemble:
-        """The ensemble as a function of X; less `_offset`, if float32 cannot tell X apart."""
-        # As the module says of JAX.
-        from ensemble.predictor import Ensemble
-        from ensemble.sharding import startup
-
-        check_is_fitted(self)
-        with startup.limited_threads(self._num_threads()):
-            startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
-        return Ensemble(**self._ensemble, num_devices=self.num_devices)
-
     def _num_threads(self) -> int | None:
         """What `n_jobs` says: a negative number counts back from all cores, which are -1.
 
         Raises:
-            InputError: it is no number of threads, or devices need more.
+            InputError: Devices need more.
         """
         from ensemble.sharding import startup  # It imports JAX.
 
-        if self.n_jobs is None:
-            return None
-        is_whole = isinstance(self.n_jobs, numbers.Integral) and not isinstance(self.n_jobs, bool)
-        if not is_whole or not self.n_jobs:
-            raise InputError(
-                f"n_jobs={self.n_jobs!r} must be a whole number, -1 for all cores, or None"
-            )
-        found = int(self.n_jobs)
-        if found < 0:
-            found = max(1, startup.num_cores() + 1 + found)
-        if self.num_devices is not None and self.num_devices > found:
+        found = self.n_jobs
+        if isinstance(found, numbers.Integral):
+            found = int(found)
+            found = found if found >= 0 else max(1, startup.num_cores() + 1 + found)
+        if found and self.num_devices and self.num_devices > found:
             raise InputError(
                 f"num_devices={self.num_devices} takes as many threads, more than "
                 f"n_jobs={self.n_jobs}: lower it, or leave one of the two out"
             )
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("predictor_", None)  # Compiled programs belong to their process.
-        return state
-
-    def _run_config(self, num_examples: int) -> ml_collections.FrozenConfigDict:
-        """Joins parameters, `config` and defaults.
+    def _settings(self, num_examples: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Keys of the configuration with the values of defaults, and those that were set.
 
         Raises:
-            InputError: `config` holds a key that has its place elsewhere, or is not valid.
+            InputError: `config` holds a key that has its place elsewhere.
         """
         params = self.get_params(deep=False)
-        config = by_path(params["config"] or {})
-        named = {name: key for key, name in _PARAMETERS.items()}
-        for key, value in config.items():
-            if key in named and named[key] in params:
-                raise InputError(
-                    f"config has {key!r}, which is a parameter: {named[key]}={value!r}"
-                )
-            if key == "split_by" and value:
-                raise InputError(
-                    f"config has split_by={value!r}, and an estimator learns all rows of X: give "
-                    "the data frame to ensemble.train, with 'target' in its configuration"
-                )
-            if key in _FROM_FIT:
-                raise InputError(
-                    f"config has {key!r}, which comes from X, y and random_state: leave it out"
-                )
-        defaults = inspect.signature(type(self)).parameters
-        given = {
-            _PARAMETERS[name]: value
-            for name, value in params.items()
-            if name in _PARAMETERS and value is not None
-        }
-        chosen = self._chosen()
-        if self.model != defaults["model"].default and "mlp.widths" not in chosen:
-            given.pop("mlp.widths", None)  # The default model's.
-        given |= {key: self._listed(given[key]) for key in _LISTS if key in given}
-        if "num_chains" in _keys_of(self.method):
-            chosen.discard("ensemble_size")  # A member of a posterior is a chain.
-            given.setdefault("num_chains", config.get("num_chains", given.pop("ensemble_size")))
-        whole = {**_DEFAULTS, **config, **given}
-        if self.method == defaults["method"].default:
-            whole.setdefault("scaler", "robust")
-        keys = _keys_of(self.method)
-        stops_by_a_tenth = "early_stopping_epochs" in keys and "kfold_bagging.folds" not in keys
-        if stops_by_a_tenth and num_examples >= _FEWEST_TO_STOP_BY:
-            whole.setdefault("early_stopping_epochs", _PATIENCE)
-        whole["seed"] = _seed(params["random_state"])
-        # What is a default is left out where the run's method has no such key.
-        by_hand = {key: whole[key] for key in (*config, *chosen, "method")}
-        others = {key: value for key, value in whole.items() if key not in by_hand}
-        return build({"dataset": "arrays", **others}, by_hand).config
+        usual = inspect.signature(type(self)).parameters
+        keys = {name: key for name, key in _PARAMETERS.items() if name in params}
+        given = by_path(params["config"] or {})
+        refused = {key: f"is a parameter: {name}={given.get(key)!r}" for name, key in keys.items()}
+        for key, why in {**refused, **_SETTLED}.items():
+            if key in given:
+                raise InputError(f"config has {key!r}: {key}={given[key]!r} {why}")
+        defaults: dict[str, Any] = {"dataset": "arrays", **_DEFAULTS}
+        for name, key in keys.items():
+            value = params[name]
+            default = usual[name].default
+            if value is None:
+                continue
+            if default is not None:
+                defaults[key] = default
+            if value != default:
+                is_list = name in ("hidden", "class_weight")
+                given[key] = self._listed(value) if is_list else value
+        method = self.method
+        own = fields_for({"method": method}) if method in METHODS.names else {}
+        if "num_chains" in own:  # A member of a posterior is a chain.
+            given.setdefault("num_chains", given.pop("ensemble_size", self.ensemble_size))
+        if method == usual["method"].default:
+            defaults["scaler"] = "robust"
+        elif "early_stopping_epochs" in own and num_examples >= _FEWEST_TO_STOP_BY:
+            defaults["early_stopping_epochs"] = _PATIENCE
+        return defaults, {**given, "seed": _seed(params["random_state"])}
 
-    def _of_all_families(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The keys that all families of a search have: what differs from the defaults."""
-        fixed = {*_DEFAULTS, *flatten(self.config or {}), *self._chosen(), "likelihood", "seed"}
-        return {key: value for key, value in flatten(config).items() if key in fixed}
-
-    def _chosen(self) -> set[str]:
-        """The keys of parameters that are not as by default."""
-        defaults = inspect.signature(type(self)).parameters
-        params = self.get_params(deep=False)
-        return {
-            _PARAMETERS[name]
-            for name in params.keys() & _PARAMETERS.keys()
-            if params[name] != defaults[name].default
-        }
-
-    def _listed(self, value: Any) -> str:
-        """Numbers as the configuration has them, in one text; those of classes by their order."""
+    def _listed(self, value: Any) -> Any:
+        """Numbers as the configuration has them, in a list; those of classes by their order."""
         if isinstance(value, str):
             return value
         if isinstance(value, Mapping):
@@ -284,12 +235,7 @@ class Estimator(BaseEstimator):
                     "leaves out classes of y: correct its labels"
                 )
             value = [value.get(label, 1) for label in self.classes_]
-        return ",".join(map(str, np.atleast_1d(value).tolist()))
-
-
-def _keys_of(method: str) -> Mapping[str, Any]:
-    """The keys of a method; of one that there is not, none."""
-    return fields_for({"method": method}) if method in METHODS.names else {}
+        return np.atleast_1d(value).tolist()
 
 
 def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
@@ -305,7 +251,12 @@ def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
     if not values.ndim:
         return y  # None, or a number: scikit-learn's own checks refuse it.
     if is_number and values.dtype.kind in "OUS":
-        values = np.reshape([_number(one) for one in values.ravel()], values.shape)
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"y holds no numbers ({in_one_line(error)}); EnsembleClassifier is for classes"
+            ) from None
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         is_bad = ~np.isfinite(values)
         first = tuple(np.argwhere(is_bad)[0])
@@ -314,15 +265,6 @@ def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
             "targets are missing or infinite: leave such examples out"
         )
     return values if values.dtype.kind in "buif" else y
-
-
-def _number(value: Any) -> float:
-    try:
-        return float("nan" if value is None else value)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"y holds {shown(str(value))}, which is no number; EnsembleClassifier is for classes"
-        ) from None
 
 
 def _check_finite(X: Any) -> None:
@@ -366,9 +308,9 @@ def _with_validation(
         parts = keep_together(parts, equal)
     train_rows, validation_rows = parts
     held_out = repetition.taken(data, validation_rows)
+    held_out.pop(WEIGHTS, None)
     validation = {key.replace("train_", "validation_"): one for key, one in held_out.items()}
-    weights = {key: one[train_rows] for key, one in data.items() if key == WEIGHTS}
-    return {**data, **repetition.taken(data, train_rows), **weights, **validation}
+    return {**data, **repetition.taken(data, train_rows), **validation}
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -27,14 +27,18 @@ def num_examples(data: Mapping[str, Any]) -> int:
     return len(next(data[key] for key in ("train_labels", "train_targets") if key in data))
 
 
+def _of_rows(data: Mapping[str, Any]) -> list[str]:
+    """The entries that have a row for each example."""
+    return [key for key in data if key.startswith("train_") or key == WEIGHTS]
+
+
 def taken(data: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
-    """Some rows of what is learned, inputs as an array or columns."""
+    """Some rows of what is learned and its weights, inputs as an array or columns."""
     return {
         key: {name: column.rows(rows) for name, column in one.items()}
-        if isinstance(one, Mapping)
+        if isinstance(one := data[key], Mapping)
         else one[rows]
-        for key, one in data.items()
-        if key.startswith("train_")
+        for key in _of_rows(data)
     }
 
 
@@ -55,11 +59,6 @@ def weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any
     total = weights.sum()
     most = MOST_TIMES * len(rows)
     if is_whole and total <= most:
-        if total > 2 * len(rows):
-            note(
-                f"sample_weight repeats rows: {len(rows)} are learned as {total:.0f}, which takes "
-                "as many more steps. Weights that are not whole multiply losses."
-            )
         rows = np.repeat(rows, weights.astype(np.int64))
         return {**data, **taken(data, rows)}
     if is_whole:
@@ -84,14 +83,13 @@ def in_order(data: Mapping[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint64
     inputs = _digests(data["train_inputs"])
     if len(np.unique(inputs)) == len(inputs):
         return dict(data), None
-    others = [key for key in data if key.startswith("train_") and key != "train_inputs"]
-    others += [WEIGHTS] * (WEIGHTS in data)
-    rows = _joined([inputs, *(_digests(data[key]) for key in others)])
+    others = [key for key in _of_rows(data) if key != "train_inputs"]
+    each = np.stack([inputs, *(_digests(data[key]) for key in others)], axis=1)
+    rows = digest_examples(each, each.dtype)
     if len(np.unique(rows)) == len(rows):
         return dict(data), None
     order = np.argsort(rows, kind="stable")
-    weights = {key: one[order] for key, one in data.items() if key == WEIGHTS}
-    return {**data, **taken(data, order), **weights}, inputs[order]
+    return {**data, **taken(data, order)}, inputs[order]
 
 
 def _digests(values: Any) -> NDArray[np.uint64]:
@@ -99,7 +97,3 @@ def _digests(values: Any) -> NDArray[np.uint64]:
     if isinstance(values, Mapping):
         return digest_rows(values)
     return digest_examples(values.reshape(len(values), -1), values.dtype)
-
-
-def _joined(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
-    return digest_examples(np.stack(parts, axis=1), np.dtype(np.uint64))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from etils import epath
 
-from ensemble.config import differences
-from ensemble.errors import InputError
 from ensemble.storage.workdir import Workdir
 
 SEARCH = "search"
@@ -17,94 +14,40 @@ COMPARISON = "comparison of methods"
 
 
 class Trial(NamedTuple):
-    """A trial that has ended.
+    """A trial.
 
     Attributes:
         name: Folder of its run in `runs`.
         settings: Keys in which it differs from the configuration of all trials.
         seconds: Cost, over all processes.
         cpu_seconds: Likewise, of all threads.
-        score: Lower is better; None: it failed.
+        score: Lower is better; None: it failed, or is under way.
         failure: Why it failed; empty if it did not.
         details: Further results.
+        began: When a process began it, in seconds since the epoch; 0 if none is at it.
     """
 
     name: str
     settings: Mapping[str, Any]
-    seconds: float
-    cpu_seconds: float
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
     score: float | None = None
     failure: str = ""
     details: Mapping[str, Any] = {}
-
-
-@dataclasses.dataclass
-class Table:
-    """What was tried so far.
-
-    Attributes:
-        purpose: `SEARCH` or `COMPARISON`.
-        config: Configuration of all trials, flat.
-        trials: Trials that have ended, by name, in their order.
-        seconds: Seconds of a trial under way, and its CPU seconds.
-        running: Name of that trial, and when this process began it, in seconds since the epoch.
-        fingerprint: Of the data; empty until a trial has ended well.
-    """
-
-    purpose: str
-    config: Mapping[str, Any]
-    trials: dict[str, Trial] = dataclasses.field(default_factory=dict)
-    seconds: tuple[float, float] = (0.0, 0.0)
-    running: tuple[str, float] | None = None
-    fingerprint: str = ""
+    began: float = 0.0
 
     @property
-    def spent(self) -> float:
-        """Seconds of all trials."""
-        return self.seconds[0] + sum(one.seconds for one in self.trials.values())
+    def has_ended(self) -> bool:
+        """Whether it has a score, or failed."""
+        return self.score is not None or bool(self.failure)
 
-    @property
-    def scored(self) -> list[Trial]:
-        """Trials that have ended well."""
-        return [one for one in self.trials.values() if one.score is not None]
+
+def trials_file(work: Workdir) -> epath.Path:
+    """Path of the file."""
+    return work.path / "trials.json"
 
 
 def purpose_of(work: Workdir) -> str:
     """The purpose of the trials in a workdir; empty if it has none."""
-    return str(work.manifest.read(_file(work)).get("purpose", "")) if _file(work).exists() else ""
-
-
-def write_table(work: Workdir, table: Table) -> None:
-    """Writes what was tried so far."""
-    trials = [one._asdict() for one in table.trials.values()]
-    work.manifest.write(_file(work), {**vars(table), "trials": trials})
-
-
-def read_table(work: Workdir, purpose: str, config: Mapping[str, Any]) -> Table:
-    """Reads the table of a workdir; a new one has no trials.
-
-    Args:
-        work: Workdir of the trials.
-        purpose: `SEARCH` or `COMPARISON`.
-        config: Configuration of all trials, as it is now.
-
-    Raises:
-        InputError: The table is damaged, or of another purpose or configuration.
-    """
-    if not _file(work).exists():
-        return Table(purpose, config)
-    content = work.manifest.read(_file(work))
-    trials = {one["name"]: Trial(**one) for one in content["trials"]}
-    table = Table(**{**content, "trials": trials})
-    if table.purpose != purpose:
-        raise InputError(f"{work.path} holds a {table.purpose}. Choose another --workdir")
-    if changed := differences(table.config, config):
-        raise InputError(
-            f"{work.path} holds a {purpose} with another configuration: {'; '.join(changed)}. Set "
-            "it as it was, or choose another --workdir"
-        )
-    return table
-
-
-def _file(work: Workdir) -> epath.Path:
-    return work.path / "trials.json"
+    file = trials_file(work)
+    return str(work.manifest.read(file).get("purpose", "")) if file.exists() else ""

@@ -12,17 +12,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ensemble.config import build, by_path
 from ensemble.data.catalogue import complete
-from ensemble.errors import InputError, plural
+from ensemble.errors import InputError, TrainingError, plural
+from ensemble.likelihoods.predictive import Predictive
 from ensemble.metrics import Estimate, metrics_of
 from ensemble.metrics.calibration import can_fit_scale, fit_scale
 from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.sections import grid
-from ensemble.report.table import digits
-from ensemble.run.progress import duration
+from ensemble.report.table import digits, parts
 from ensemble.selection import select_members
 from ensemble.storage.selection import newest_step
 from ensemble.storage.trials import COMPARISON, Trial
@@ -34,14 +32,8 @@ ROUNDS: tuple[int, ...] = (1, 4, 16)
 """Networks whose steps each family has, round after round."""
 SELECTION = "selection"
 """Name of the mixture of all families of a round, with weights that the validation split chose."""
-AS_GOOD = "as good"
-WORSE = "worse"
-UNDECIDED = "undecided"
-_MARGIN = 0.02
-"""Share of the single network's score that does not matter."""
 _DECIDES = {"classes": "nll", "numbers": "crps", "counts": "crps"}
 """The metric that decides, by kind of predictions."""
-_TITLES = {"nll": "NLL", "crps": "CRPS"}
 
 
 class MethodComparison(dict[str, Any]):
@@ -83,35 +75,24 @@ def compare_methods(
         TrainingError: The single network could not be trained.
         Interrupted: SIGTERM or Ctrl-C; the same call resumes the comparison.
     """
-    families = _chosen(methods)
-    base = _network(config, data)
-    with open_trials(COMPARISON, base, data, time_limit, workdir, show_progress) as trials:
-        rounds: list[dict[str, Any]] = []
-        for times in ROUNDS:
-            if rounds and not _may_begin(trials, rounds, times):
-                break
-            rows = [row for family in families if (row := _run(trials, family, times)) is not None]
-            rounds.append(_judged(trials, times, rows, is_complete=len(rows) == len(families)))
-            if not rounds[-1]["is_complete"]:
-                break
-    return MethodComparison(rounds=rounds, recommendation=_recommendation(rounds))
-
-
-def _chosen(methods: Sequence[str] | None) -> list[Family]:
-    """Families of some names, and those that they start from.
-
-    Raises:
-        InputError: There is no family of such a name.
-    """
-    if isinstance(methods, str):
-        raise InputError(f"methods={methods!r} must be a list of names, such as [{methods!r}]")
     known = {one.name: one for one in FAMILIES}
     for name in methods or ():
         if name not in known:
             raise InputError(f"methods={name} is not a family; choose from {', '.join(known)}")
     names = {SINGLE, *(methods or known)}
     names |= {known[name].starts_from for name in names}
-    return [one for one in FAMILIES if one.name in names]
+    families = [one for one in FAMILIES if one.name in names]
+    base = _network(config, data)
+    rounds: list[dict[str, Any]] = []
+    with open_trials(COMPARISON, base, data, time_limit, workdir, show_progress) as trials:
+        for times in ROUNDS:
+            rows = [row for family in families if (row := _run(trials, family, times)) is not None]
+            is_complete = len(rows) == len(families)
+            if rows:
+                rounds.append(_judged(trials, times, rows, is_complete))
+            if not is_complete:
+                break
+    return MethodComparison(rounds=rounds, recommendation=_recommendation(rounds))
 
 
 def _network(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
@@ -131,53 +112,26 @@ def _network(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
     return dict(build({**values, **UNWATCHED}, single).values)
 
 
-def _may_begin(trials: Trials, rounds: Sequence[Mapping[str, Any]], times: int) -> bool:
-    """Whether the time reaches for a round; one that has begun goes on."""
-    last = rounds[-1]
-    if any(name.endswith(f"_{times}") for name in trials.table.trials):
-        return True
-    longer = times / last["times"]
-    needed = trials.table.spent + longer * sum(one["seconds"] for one in last["rows"])
-    if needed > trials.limit:
-        seconds = 10 * math.ceil(needed / 10)
-        trials.say(f"{times} networks' steps need {duration(needed)}: --time_limit={seconds}s.")
-    return needed <= trials.limit
-
-
 def _run(trials: Trials, family: Family, times: int) -> Trial | None:
     """Runs a family in a round; returns None if the time is over."""
-    base = trials.table.config
     name = f"{family.name}_{times}"
     settings: dict[str, Any] = {}
     if name != f"{SINGLE}_1":  # It trains as configured, and the others as long.
         steps = newest_step(trials.folder(f"{SINGLE}_1"))
-        settings = {"method": family.method, **family.settings(base, steps, times)}
+        settings |= family.settings(trials.config, steps, times)
     if family.starts_from:
         start = trials.folder(f"{family.starts_from}_{times}")
         settings["init_from"] = os.path.abspath(start.path)
-    trials.announce(name)
     trial = trials.run(name, settings, _score, must_end=times == ROUNDS[0])
     if trial is not None:
         trials.say(f"{name}: {trial.failure or f'validation {trial.score:.4f}'}")
+        if trial.failure and name == f"{SINGLE}_1":
+            raise TrainingError(trial.failure)
     return trial
 
 
 def _score(out: Workdir, report: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-    """The calibrated validation score of a run, and its scores of the test split."""
-    decides, factor, value = _validated(out)
-    run = EvaluatedRun(out.path)
-    test = run.test.predictive
-    y = run.test.targets
-    scores = {}
-    for name, p in (("test", test), ("calibrated", test.scaled(factor) if factor != 1 else test)):
-        metrics = {key: one for key, one in metrics_of(p).items() if one.in_table}
-        scores[name] = {key: one.estimate(p, y)._asdict() for key, one in metrics.items()}
-    details = {"metric": decides, "factor": factor, "num_predicting": test.num_members, **scores}
-    return value, details
-
-
-def _validated(out: Workdir) -> tuple[str, float, float]:
-    """The metric that decides, the factor of calibration, and the validation score after it.
+    """The calibrated validation score of a run, and its score of the test split.
 
     Raises:
         InputError: The run has no validation split, or no metric that decides.
@@ -190,135 +144,115 @@ def _validated(out: Workdir) -> tuple[str, float, float]:
             f"{out.path} has no validation split to choose by. Train with "
             "config.train_on_all=False, or give one"
         )
-    p = validation.predictive
-    factor = 1.0
+    p, y, _ = validation
     if p.kind not in _DECIDES:
         raise InputError(
             f"config.likelihood={run.config['likelihood']!r} has neither the NLL of classes nor "
             "the CRPS of a number, by which methods are compared. Use one such as 'gaussian'"
         )
+    factor = 1.0
     if calibration is not None and can_fit_scale(calibration.predictive, calibration.targets):
         factor = fit_scale(calibration.predictive, calibration.targets) or 1.0
-    p = p.scaled(factor) if factor != 1 else p
-    metric = _DECIDES[p.kind]
-    return metric, factor, metrics_of(p)[metric].value(p, validation.targets)
+    name = _DECIDES[p.kind]
+    metric = metrics_of(p)[name]
+    test, targets, _ = run.test
+    details = {
+        "metric": name,
+        "factor": factor,
+        "num_predicting": test.num_members,
+        "test": metric.estimate(_calibrated(test, factor), targets)._asdict(),
+    }
+    return metric.value(_calibrated(p, factor), y), details
+
+
+def _calibrated(p: Predictive, factor: float) -> Predictive:
+    return p if factor == 1 else p.scaled(factor)
 
 
 def _judged(trials: Trials, times: int, rows: Sequence[Trial], is_complete: bool) -> dict[str, Any]:
-    """A round: its rows by validation score, with verdicts from the test split."""
-    well = [one for one in rows if one.score is not None]
-    entries = [{"method": one.name.removesuffix(f"_{times}"), **one._asdict()} for one in rows]
-    content: dict[str, Any] = {"times": times, "is_complete": is_complete}
-    if is_complete and well:
-        entries.append(_selected(trials, times, well))
-        best = min(well, key=lambda one: one.score or 0.0)
-        content["best"] = best.name.removesuffix(f"_{times}")
-        verdicts = _verdicts(trials, [one.name for one in well if one is not best], best)
-        entries = [{**one, **verdicts.get(one["name"], {})} for one in entries]
-    entries.sort(key=lambda one: math.inf if one["score"] is None else one["score"])
-    return {**content, "rows": entries}
+    """A round: its rows by validation score, with their excess over the best one's test score."""
+    well = sorted((one for one in rows if one.score is not None), key=lambda one: one.score or 0.0)
+    excess = _excess(trials, well) if is_complete else {}
+    shown = [*rows, _selected(trials, times, well)] if is_complete else rows
+    entries = [
+        {
+            "method": one.name.removesuffix(f"_{times}"),
+            **one._asdict(),
+            "excess": excess.get(one.name),
+        }
+        for one in sorted(shown, key=lambda one: math.inf if one.score is None else one.score)
+    ]
+    return {"times": times, "is_complete": is_complete, "rows": entries}
 
 
-def _selected(trials: Trials, times: int, well: Sequence[Trial]) -> dict[str, Any]:
-    """The row of the mixture of a round's runs."""
+def _selected(trials: Trials, times: int, well: Sequence[Trial]) -> Trial:
+    """The mixture of a round's runs."""
     name = f"{SELECTION}_{times}"
     out = trials.folder(name)
     if out.path.exists():  # Of another call, and perhaps of fewer runs.
         out.path.rmtree()
     results = select_members([trials.folder(one.name).path for one in well], out.path)
     score, details = _score(out, results)
-    seconds = sum(one.seconds for one in well)
-    cpu = sum(one.cpu_seconds for one in well)
-    row = Trial(name, {}, seconds, cpu, score, "", details)
-    weights = {
-        one.name: sum(run["weights"])
-        for one, run in zip(well, results["selection"]["runs"], strict=True)
-    }
-    return {"method": SELECTION, **row._asdict(), "weights": weights}
+    costs = (sum(one.seconds for one in well), sum(one.cpu_seconds for one in well))
+    return Trial(name, {}, *costs, score, details=details)
 
 
-def _verdicts(trials: Trials, names: Sequence[str], best: Trial) -> dict[str, dict[str, Any]]:
-    """How far runs are behind the best on the test split, by simultaneous intervals (Bonferroni).
+def _excess(trials: Trials, well: Sequence[Trial]) -> dict[str, dict[str, Any]]:
+    """How much larger the test score of each run is than that of the first.
 
-    A run is `AS_GOOD` if the interval of its excess lies below the margin, `WORSE` if it lies above
-    0, else `UNDECIDED`.
+    The intervals hold together (Bonferroni).
     """
-    metric_name = best.details["metric"]
-    single = trials.table.trials[f"{SINGLE}_{ROUNDS[0]}"]
-    margin = _MARGIN * abs(single.details["calibrated"][metric_name]["value"])
-    level = 1 - 0.05 / max(len(names), 1)
-    metric, ours = _terms(trials, best.name)
-    found: dict[str, dict[str, Any]] = {best.name: {"verdict": "best"}}
-    for name in names:
-        excess: Estimate = metric.difference(ours, _terms(trials, name)[1], level=level)
-        is_as_good = excess.high is not None and excess.high <= margin
-        verdict = AS_GOOD if is_as_good else WORSE if excess.above() else UNDECIDED
-        found[name] = {"verdict": verdict, "excess": excess._asdict()}
-    return found
-
-
-def _terms(trials: Trials, name: str) -> tuple[Any, np.ndarray]:
-    """The metric that decides, its calibrated terms [N] of the test split, less is better."""
-    details = trials.table.trials[name].details
-    test = EvaluatedRun(trials.folder(name).path).test
-    p = test.predictive if details["factor"] == 1 else test.predictive.scaled(details["factor"])
-    metric = metrics_of(p)[details["metric"]]
-    return metric, -metric.better * metric.terms(p, test.targets)
+    level = 1 - 0.05 / max(len(well) - 1, 1)
+    terms = []
+    for one in well:
+        test, targets, _ = EvaluatedRun(trials.folder(one.name).path).test
+        p = _calibrated(test, one.details["factor"])
+        metric = metrics_of(p)[one.details["metric"]]
+        terms.append(metric.terms(p, targets))
+    found = [metric.difference(terms[0], one, level=level) for one in terms[1:]]
+    return {one.name: each._asdict() for one, each in zip(well[1:], found, strict=True)}
 
 
 def _recommendation(rounds: Sequence[Mapping[str, Any]]) -> str:
     """Which method to use, from the longest complete round, and how sure that is."""
-    known = [one for one in rounds if "best" in one]
+    known = [one["rows"] for one in rounds if one["is_complete"]]
     if not known:
         return "No round is complete. Increase --time_limit."
-    last = known[-1]
-    rows = {one["method"]: one for one in last["rows"]}
-    best = rows[last["best"]]
-    sentences = [
-        f"Use {last['best']} (runs/{best['name']}): its validation "
-        f"{_TITLES[best['details']['metric']]} is lowest, {digits(best['score'])}."
-    ]
-    for verdict in (AS_GOOD, UNDECIDED, WORSE):
-        names = [name for name, one in rows.items() if one.get("verdict") == verdict]
-        if names:
-            sentences.append(f"On the test split, {verdict}: {', '.join(names)}.")
-    return " ".join([*sentences, "These are intervals over test rows, of one seed."])
+    best = next(row for row in known[-1] if row["method"] != SELECTION)
+    worse = [row["method"] for row in known[-1] if _is_worse(row)]
+    title = best["details"]["metric"].upper()
+    return (
+        f"Use {best['method']} (runs/{best['name']}): its validation {title} is lowest, "
+        f"{digits(best['score'])}. Worse on the test split: {', '.join(worse) or 'none'}, by "
+        "intervals over test rows, of one seed."
+    )
+
+
+def _is_worse(row: Mapping[str, Any]) -> bool:
+    return row["excess"] is not None and Estimate(**row["excess"]).above()
 
 
 def lines_of(result: Mapping[str, Any]) -> list[str]:
     """Paragraphs of a comparison: a table of each round, and the recommendation."""
-    parts = []
+    lines = []
     for one in result["rounds"]:
-        parts += [f"Training steps of {plural(one['times'], 'network')} each", _table(one["rows"])]
-        parts += [
-            f"{row['method']} failed: {row['failure']}" for row in one["rows"] if row["failure"]
-        ]
+        rows = one["rows"]
+        metric = next((row["details"]["metric"] for row in rows if row["details"]), "nll")
+        titles = ["method", "networks", "validation", f"test {metric.upper()}", "95% CI"]
+        titles += ["verdict", "seconds", "CPU seconds"]
+        lines.append(f"Training steps of {plural(one['times'], 'network')} each")
+        lines.append(grid(titles, [_cells(row) for row in rows]))
+        lines += [f"{row['method']} failed: {row['failure']}" for row in rows if row["failure"]]
         if not one["is_complete"]:
-            parts.append("The time is over. The same command with a longer time resumes.")
-    return [*parts, result["recommendation"]]
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A round, the lowest validation score first."""
-    metric = next((row["details"]["metric"] for row in rows if row["details"]), "nll")
-    titles = ["method", "networks", "validation", _TITLES[metric], "calibrated", "95% CI"]
-    return grid([*titles, "verdict", "seconds", "CPU seconds"], [_cells(row) for row in rows])
+            lines.append("The time is over. The same command with a longer time resumes.")
+    return [*lines, result["recommendation"]]
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     """A line of a table."""
-    cost = [f"{row['seconds']:.1f}", f"{row['cpu_seconds']:.1f}"]
-    if not row["details"]:
-        return [row["method"], "-", "failed", *["-"] * 4, *cost]
-    details = row["details"]
-    raw, one = (details[name][details["metric"]] for name in ("test", "calibrated"))
-    return [
-        row["method"],
-        str(details["num_predicting"]),
-        digits(row["score"]),
-        digits(raw["value"]),
-        digits(one["value"]),
-        "-" if one["low"] is None else f"{digits(one['low'])} to {digits(one['high'])}",
-        row.get("verdict", "-"),
-        *cost,
-    ]
+    scores = ["-", "failed", "", "", ""]
+    if details := row["details"]:
+        test = parts(Estimate(**details["test"]), digits)
+        verdict = "worse" if _is_worse(row) else ""
+        scores = [str(details["num_predicting"]), digits(row["score"]), *test, verdict]
+    return [row["method"], *scores, f"{row['seconds']:.1f}", f"{row['cpu_seconds']:.1f}"]

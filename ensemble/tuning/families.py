@@ -17,82 +17,77 @@ _WIDE_PRIOR = "*kernel=normal(8/sqrt(fan_in)), *=normal(1)"
 """The prior of `configs/mnist_sghmc.py`, with which a posterior predicts better than by He's."""
 
 
+def _nothing(config: Settings, steps: int, number: int) -> Settings:
+    return {}
+
+
 class Family(NamedTuple):
     """A method, with how it spends its steps.
 
     Attributes:
         name: Name of the family.
-        does: Description in some words.
         method: Value of `config.method`.
-        settings: Called with the configuration that is compared, flat, the steps of one network,
-            and how many networks' steps there are; returns further keys.
+        number: Called with how many networks' steps there are; returns the number of networks or
+            chains that divide them; 0: it trains none.
+        keys: Called with the configuration that is compared, flat, the steps of each of the
+            networks, and their number; returns further keys.
         starts_from: Family whose networks of the same round it starts from; empty: none.
     """
 
     name: str
-    does: str
     method: str
-    settings: Callable[[Settings, int, int], Settings]
+    number: Callable[[int], int]
+    keys: Callable[[Settings, int, int], Settings] = _nothing
     starts_from: str = ""
 
+    def settings(self, config: Settings, steps: int, times: int) -> Settings:
+        """The keys with which it spends the steps of some networks.
 
-def _networks(steps: int, times: int, number: int) -> Settings:
-    """Divides the steps among a number of networks."""
-    return {"num_steps": max(1, steps * times // number), "num_epochs": 0, "ensemble_size": number}
-
-
-def _single(config: Settings, steps: int, times: int) -> Settings:
-    return _networks(steps, times, 1)
-
-
-def _several(config: Settings, steps: int, times: int) -> Settings:
-    """Trains as many networks as there are steps for; two of half the length at least."""
-    return _networks(steps, times, max(2, times))
-
-
-def _full_length(config: Settings, steps: int, times: int) -> Settings:
-    return _networks(steps, times, times)
+        Args:
+            config: Configuration that is compared, flat.
+            steps: Steps of one network.
+            times: How many networks' steps there are.
+        """
+        if not (number := self.number(times)):
+            return {"method": self.method}
+        length = max(1, steps * times // number)
+        duration = {"num_steps": length, "num_epochs": 0, "ensemble_size": number}
+        if self.method == "sghmc":
+            duration = {"num_chains": number}
+        return {"method": self.method, **duration, **self.keys(config, length, number)}
 
 
-def _longer(config: Settings, steps: int, times: int) -> Settings:
+def _longer(times: int) -> int:
     """Networks of twice the length, which these methods bear."""
-    return _networks(steps, times, max(1, times // 2))
+    return max(1, times // 2)
 
 
-def _folds(config: Settings, steps: int, times: int) -> Settings:
-    """Each of four members at least holds out a fold of its own."""
-    number = max(4, times)
+def _folds(config: Settings, steps: int, number: int) -> Settings:
+    """Each member holds out a fold of its own."""
     patience = config.get("early_stopping_epochs") or 40
-    folds = {"kfold_bagging.folds": number, "early_stopping_epochs": patience}
-    return {**_networks(steps, times, number), **folds}
+    return {"kfold_bagging.folds": number, "early_stopping_epochs": patience}
 
 
-def _with_dropout(config: Settings, steps: int, times: int) -> Settings:
+def _dropout(config: Settings, steps: int, number: int) -> Settings:
     """The network's own dropout; a tenth if it has the key and no dropout."""
-    own = {"dropout": 0.1} if config.get("dropout") == 0 else {}
-    return {**_longer(config, steps, times), **own}
+    return {"dropout": 0.1} if config.get("dropout") == 0 else {}
 
 
-def _cycles(config: Settings, steps: int, times: int) -> Settings:
-    keys = _longer(config, steps, times)
-    return {**keys, "snapshot_ensemble.num_cycles": min(5, max(2, keys["num_steps"] // 20))}
+def _cycles(config: Settings, steps: int, number: int) -> Settings:
+    return {"snapshot_ensemble.num_cycles": min(5, max(2, steps // 20))}
 
 
-def _iterates(config: Settings, steps: int, times: int) -> Settings:
-    keys = _full_length(config, steps, times)
-    return {**keys, "swag.num_iterates": min(20, max(2, keys["num_steps"] // 4))}
+def _iterates(config: Settings, steps: int, number: int) -> Settings:
+    return {"swag.num_iterates": min(20, max(2, steps // 4))}
 
 
-def _chains(config: Settings, steps: int, times: int) -> Settings:
-    """One chain, or several of twice the length; they descend like networks by plain gradients."""
-    number = max(1, times // 2)
-    length = max(1, steps * times // number)
-    draws = min(20, max(1, length // 2))
-    apart = max(1, (length - length // 4) // draws)
+def _cyclical(config: Settings, steps: int, number: int) -> Settings:
+    """One cycle, which descends like networks by plain gradients."""
+    draws = min(20, max(1, steps // 2))
+    apart = max(1, (steps - steps // 4) // draws)
     keys: dict[str, Any] = {
-        "num_chains": number,
         "sgmcmc.schedule": "cyclical",
-        "sgmcmc.num_burn_in": max(0, length - draws * apart),
+        "sgmcmc.num_burn_in": max(0, steps - draws * apart),
         "sgmcmc.num_samples": draws,
         "sgmcmc.steps_per_draw": apart,
     }
@@ -103,20 +98,16 @@ def _chains(config: Settings, steps: int, times: int) -> Settings:
     return keys
 
 
-def _nothing(config: Settings, steps: int, times: int) -> Settings:
-    return {}
-
-
 FAMILIES: tuple[Family, ...] = (
-    Family(SINGLE, "one network", "deep_ensemble", _single),
-    Family("deep_ensemble", "several networks", "deep_ensemble", _several),
-    Family("kfold_bagging", "several that hold out rows of each other", "kfold_bagging", _folds),
-    Family("mc_dropout", "networks that predict with dropout", "mc_dropout", _with_dropout),
-    Family("batch_ensemble", "estimators that share kernels", "batch_ensemble", _longer),
-    Family("packed_ensemble", "estimators in one wider network", "packed_ensemble", _longer),
-    Family("snapshot_ensemble", "networks at the ends of cycles", "snapshot_ensemble", _cycles),
-    Family("swag", "draws around networks' last steps", "swag", _iterates),
-    Family("sghmc", "draws of a posterior", "sghmc", _chains, "deep_ensemble"),
-    Family("laplace", "a posterior around the single network", "laplace", _nothing, SINGLE),
+    Family(SINGLE, "deep_ensemble", lambda times: 1),
+    Family("deep_ensemble", "deep_ensemble", lambda times: max(2, times)),
+    Family("kfold_bagging", "kfold_bagging", lambda times: max(4, times), _folds),
+    Family("mc_dropout", "mc_dropout", _longer, _dropout),
+    Family("batch_ensemble", "batch_ensemble", _longer),
+    Family("packed_ensemble", "packed_ensemble", _longer),
+    Family("snapshot_ensemble", "snapshot_ensemble", _longer, _cycles),
+    Family("swag", "swag", lambda times: times, _iterates),
+    Family("sghmc", "sghmc", _longer, _cyclical, "deep_ensemble"),
+    Family("laplace", "laplace", lambda times: 0, starts_from=SINGLE),
 )
 """All families; those that start from others' networks come after these."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -45,20 +45,6 @@ _SHARED = 0.2
 _WIDTHS = ("64,64", "128,128", "256,256", "128,128,128", "256,256,256")
 
 
-class Proposal(NamedTuple):
-    """One family, trained once.
-
-    Attributes:
-        family: its number; 0 is the default.
-        settings: of the family.
-        num_epochs: that it trains for.
-    """
-
-    family: int
-    settings: Settings
-    num_epochs: int
-
-
 def draw(rng: np.random.Generator) -> Settings:
     """Draws the settings of a family."""
     is_embedded = bool(rng.choice([False, True]))
@@ -66,8 +52,8 @@ def draw(rng: np.random.Generator) -> Settings:
         "mlp.widths": str(rng.choice(_WIDTHS)),
         "mlp.activation": str(rng.choice(["relu", "silu"])),
         "dropout": float(rng.choice([0.0, 0.0, 0.1, 0.2])),
-        "learning_rate": _rounded(10 ** rng.uniform(-3, -2)),
-        "weight_decay": _rounded(10 ** rng.uniform(-5, -2)),
+        "learning_rate": _rounded(rng.uniform(-3, -2)),
+        "weight_decay": _rounded(rng.uniform(-5, -2)),
         "batch_size": int(rng.choice([32, 128])),
     }
     if rng.random() < _SHARED:
@@ -78,57 +64,51 @@ def draw(rng: np.random.Generator) -> Settings:
     return found
 
 
-def proposals(seed: int, num_epochs: int, fixed: Settings) -> Generator[Proposal, float, None]:
+def proposals(seed: int, num_epochs: int, fixed: Settings) -> Generator[Settings, Any, None]:
     """Yields what to try next, and is sent the held-out NLL of it: infinite of one that failed.
 
     Args:
-        seed: of what is drawn.
-        num_epochs: that families train for in the end.
-        fixed: keys that all families have, with their values.
+        seed: Seed of what is drawn.
+        num_epochs: Epochs that families train for in the end.
+        fixed: Keys that all families have, with their values.
+
+    Yields:
+        Settings of a family, with `num_epochs`.
     """
-    known: list[Settings] = [{}]
-    yield Proposal(0, {}, num_epochs)
-    drawn = _families(seed, fixed, known)
+    yield {"num_epochs": num_epochs}
+    drawn = _families(seed, fixed)
     for size in (_FIRST_ROUND * 2**k for k in itertools.count()):
         families = list(itertools.islice(drawn, size))
         if not families:
             return  # What is fixed leaves nothing else to try.
         for part in _LENGTHS:
-            losses = {}
-            for number in families:
-                length = max(1, num_epochs // part)
-                losses[number] = yield Proposal(number, known[number], length)
-            alive = sorted(
-                (one for one in losses if losses[one] < math.inf), key=lambda one: losses[one]
-            )
-            families = alive[: math.ceil(len(alive) / 2)]
+            losses = []
+            for family in families:
+                losses.append((yield {**family, "num_epochs": max(1, num_epochs // part)}))
+            alive = [k for k in np.argsort(losses, kind="stable") if losses[k] < math.inf]
+            families = [families[k] for k in alive[: math.ceil(len(alive) / 2)]]
 
 
-def _families(seed: int, fixed: Settings, known: list[Settings]) -> Generator[int, None, None]:
-    """Yields numbers of new families, whose settings are added to those known."""
+def _families(seed: int, fixed: Settings) -> Generator[Settings, None, None]:
+    """Yields new families, which leave alone what is fixed, and keys of another network."""
+    is_other = fixed.get("model", DEFAULT_MODEL) != DEFAULT_MODEL
+    known: list[Settings] = [{}]
     for number in itertools.count():
         rng = seeded_generator(SEARCH_STREAM, seed, number)
         for settings in [*FIRST[number : number + 1], *(draw(rng) for _ in range(_DRAWS))]:
-            own = _without(settings, fixed)
+            own = {
+                key: one
+                for key, one in settings.items()
+                if key not in fixed and not (is_other and key.startswith(f"{DEFAULT_MODEL}."))
+            }
             if own not in known:
                 known.append(own)
-                yield len(known) - 1
+                yield own
                 break
         else:
             return
 
 
-def _without(settings: Settings, fixed: Settings) -> Settings:
-    """Settings that leave fixed keys alone, and those of networks that a fixed one is not."""
-    model = settings.get("model", DEFAULT_MODEL)
-    is_other = fixed.get("model", model) != model
-    return {
-        key: one
-        for key, one in settings.items()
-        if key not in fixed and not (is_other and key.startswith(f"{model}."))
-    }
-
-
-def _rounded(value: float) -> float:
-    """Two digits, which are easy to read and to copy."""
-    return float(f"{value:.1e}")
+def _rounded(exponent: float) -> float:
+    """A power of ten in two digits, which are easy to read and to copy."""
+    return float(f"{10**exponent:.1e}")

@@ -8,7 +8,6 @@ order of trials does not depend on the time, which only ends it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
@@ -24,15 +23,15 @@ from ensemble.config.pieces import LIKELIHOODS
 from ensemble.configs import tabular
 from ensemble.errors import InputError, Interrupted, TrainingError, plural
 from ensemble.notes import note
-from ensemble.predictor import restore
+from ensemble.predictor import ensemble_of
 from ensemble.report.sections import grid
 from ensemble.run.progress import duration
 from ensemble.run.result import TrainResult
-from ensemble.selection import HELD_OUT, select_into
-from ensemble.storage.predictions import read_held_out
+from ensemble.selection import choose, selected_lines, write_chosen
+from ensemble.storage.predictions import HELD_OUT, read_held_out
 from ensemble.storage.trials import SEARCH
 from ensemble.storage.workdir import Workdir
-from ensemble.tuning.halving import DEFAULT_MODEL, Proposal, proposals
+from ensemble.tuning.halving import DEFAULT_MODEL, proposals
 from ensemble.tuning.trials import UNWATCHED, Trials, open_trials
 
 _METHOD = "kfold_bagging"
@@ -83,14 +82,13 @@ def search(
         Interrupted: SIGTERM or Ctrl-C, before the first configuration was trained.
     """
     given = _fixed(by_path(config or {}))
-    _check(given, has_data=data is not None)
-    default = _default(given)
+    default = _default(given, has_data=data is not None)
     with open_trials(SEARCH, default, data, time_limit, workdir, show_progress) as trials:
         is_interrupted = False
         try:
             _try(trials, proposals(default["seed"], default["num_epochs"], given))
         except Interrupted:
-            if not trials.table.scored:
+            if not trials.scored:
                 raise
             is_interrupted = True
         result = _result(trials, is_interrupted)
@@ -98,71 +96,58 @@ def search(
     return result
 
 
-def _check(given: Mapping[str, Any], has_data: bool) -> None:
-    """Refuses keys that a search cannot do with.
-
-    Raises:
-        InputError: There is such a key, or no data.
-    """
-    if given.get("method", _METHOD) != _METHOD:
-        raise InputError(
-            f"config.method={given['method']!r}: a search compares configurations by rows that "
-            f"members of {_METHOD!r} hold out; leave it out, or use ensemble.train"
-        )
-    name = str(given.get("likelihood", ""))
-    if name in LIKELIHOODS.names and not likelihoods.named(name).has_density:
-        raise InputError(
-            f"config.likelihood={name!r} has no density, by which a search chooses; use one such "
-            "as 'gaussian', or ensemble.train"
-        )
-    if not has_data and not given.get("dataset"):
-        raise InputError("there are no data: give them, or name them by config.dataset or --data")
-    if "num_steps" in given:
-        raise InputError("config.num_steps: a search counts config.num_epochs; set that instead")
-
-
-def _default(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of the first trial, flat; keys that were given are as they were given."""
-    values = {**tabular.get_config(), **UNWATCHED, **given}
-    own = {key: one for key, one in values.items() if _network(key) in ("", values["model"])}
-    return dict(build(own, given).values)
-
-
 def _fixed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that were given, with the network that one of them is of."""
     fixed = dict(given)
-    for model in filter(None, map(_network, given)):
-        fixed.setdefault("model", model)
+    for name in [key.partition(".")[0] for key in given]:
+        if name in MODELS:
+            fixed.setdefault("model", name)
     return fixed
 
 
-def _network(key: str) -> str:
-    """The network that a key is of; empty if it is of none."""
-    name = key.partition(".")[0]
-    return name if name in MODELS else ""
+def _default(given: Mapping[str, Any], has_data: bool) -> dict[str, Any]:
+    """The configuration of the first trial, flat; keys that were given are as they were given.
+
+    Raises:
+        InputError: A search cannot do with these keys, or there are no data.
+    """
+    likelihood = str(given.get("likelihood", ""))
+    if given.get("method", _METHOD) != _METHOD or "num_steps" in given:
+        raise InputError(
+            f"a search compares epochs of config.method={_METHOD!r}, by rows that its members hold "
+            "out: leave config.method and config.num_steps out, or use ensemble.train"
+        )
+    if likelihood in LIKELIHOODS.names and not likelihoods.named(likelihood).has_density:
+        raise InputError(
+            f"config.likelihood={likelihood!r} has no density, by which a search chooses; use one "
+            "such as 'gaussian', or ensemble.train"
+        )
+    if not has_data and not given.get("dataset"):
+        raise InputError("there are no data: give them, or name them by config.dataset or --data")
+    return dict(build({**tabular.get_config(), **UNWATCHED}, given).values)
 
 
-def _try(trials: Trials, proposed: Generator[Proposal, float, None]) -> None:
+def _try(trials: Trials, proposed: Generator[Mapping[str, Any], Any, None]) -> None:
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
     losses: list[float] = []
-    try:
-        proposal = next(proposed)
-        while True:
-            name = f"{len(losses):03d}"
-            settings = {**proposal.settings, "num_epochs": proposal.num_epochs}
-            trials.announce(name)
-            trial = trials.run(name, settings, functools.partial(_loss, trials))
-            if trial is None:
-                return
-            losses.append(math.inf if trial.score is None else trial.score)
-            went = trial.failure or f"held-out NLL {losses[-1]:.4f}"
-            trials.say(f"{_settings(settings)}: {went}, best {min(losses):.4f}")
-            if len(losses) >= _MOST_FAILURES and min(losses[-_MOST_FAILURES:]) == math.inf:
-                note(f"{_MOST_FAILURES} trials failed in a row; the search ends: {trial.failure}")
-                return
-            proposal = proposed.send(losses[-1])
-    except StopIteration:
-        trials.say("There is nothing left to try with the keys that were given.")
+    score = functools.partial(_loss, trials)
+    last: float | None = None
+    while True:
+        try:
+            settings = proposed.send(last)
+        except StopIteration:
+            trials.say("There is nothing left to try with the keys that were given.")
+            return
+        trial = trials.run(f"{len(losses):03d}", settings, score)
+        if trial is None:
+            return
+        last = math.inf if trial.score is None else trial.score
+        losses.append(last)
+        went = trial.failure or f"held-out NLL {last:.4f}"
+        trials.say(f"{_settings(settings)}: {went}, best {min(losses):.4f}")
+        if len(losses) >= _MOST_FAILURES and min(losses[-_MOST_FAILURES:]) == math.inf:
+            note(f"{_MOST_FAILURES} trials failed in a row; the search ends: {trial.failure}")
+            return
 
 
 def _loss(
@@ -175,8 +160,8 @@ def _loss(
     """
     num_rows = report["num_train_examples"]
     losses = read_held_out(out, num_rows)
-    first = next((one.name for one in trials.table.scored), None)
-    known = ~np.isnan(read_held_out(trials.folder(first), num_rows) if first else losses)
+    first = trials.folder(trials.scored[0].name) if trials.scored else out
+    known = ~np.isnan(read_held_out(first, num_rows))
     if not known.any() or np.isnan(losses[known]).any():
         raise TrainingError("members failed, and no other holds out their rows")
     return float(losses[known].mean()), {}
@@ -184,61 +169,48 @@ def _loss(
 
 def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
     """Mixes what was tried, and writes it."""
-    table = trials.table
-    done = trials.table.scored
+    done = trials.scored
     if not done:
-        raise TrainingError(f"nothing could be trained: {[*table.trials.values()][-1].failure}")
+        raise TrainingError(f"nothing could be trained: {trials.ended[-1].failure}")
     folders = [trials.folder(one.name).path for one in done]
-    report = select_into(trials.out, folders, HELD_OUT, contextlib.nullcontext())
-    runs = report["selection"]["runs"]
-    weights = {one.name: sum(run["weights"]) for one, run in zip(done, runs, strict=True)}
-    content = {
+    report = write_chosen(trials.out, choose(folders, HELD_OUT))
+    runs = zip(done, report["selection"]["runs"], strict=True)
+    weights = {one.name: sum(run["weights"]) for one, run in runs}
+    report["search"] = {
         "time_limit": trials.limit,
-        "seconds": table.spent,
+        "seconds": trials.spent,
         "is_interrupted": is_interrupted,
-        "trials": [
-            {**one._asdict(), "weight": weights.get(one.name, 0.0)} for one in table.trials.values()
-        ],
+        "trials": [{**one._asdict(), "weight": weights.get(one.name, 0.0)} for one in trials.ended],
     }
-    report["search"] = content
     trials.out.manifest.write(trials.out.report, report)
-    for line in _remarks(content):
+    for line in _remarks(report["search"]):
         note(line)
-    predictor = restore(trials.out).predictor(table.config.get("num_devices"))
+    predictor = ensemble_of(trials.out, trials.config.get("num_devices"))
     return SearchResult(dict(report), predictor)
 
 
 def lines_of(report: Mapping[str, Any]) -> list[str]:
     """Paragraphs of what was tried and chosen."""
     search = report["search"]
-    selection = report["selection"]
-    trials = sorted(
-        search["trials"], key=lambda one: math.inf if one["score"] is None else one["score"]
-    )
+    trials = search["trials"]
     rows = [
         [
             _settings(one["settings"]),
             "failed" if one["score"] is None else f"{one['score']:.4f}",
             f"{one['seconds']:.0f}",
             f"{one['cpu_seconds']:.0f}",
-            f"{one['weight']:.2f}" if one["weight"] else "-",
+            f"{one['weight']:.2f}",
         ]
-        for one in trials
+        for one in sorted(trials, key=lambda one: (one["score"] is None, one["score"]))
     ]
     table = grid(("settings", "NLL", "seconds", "CPU seconds", "weight"), rows)
+    spent, limit = map(duration, (search["seconds"], search["time_limit"]))
     lines = [
-        f"{plural(len(trials), 'trial')} took {duration(search['seconds'])} of "
-        f"{duration(search['time_limit'])}; {sum(one['weight'] > 0 for one in trials)} predict "
-        "together.",
-        f"Held-out rows: NLL {selection['nll']:.4f}, or {selection['cross_validated_nll']:.4f} by "
-        f"cross-validation, versus {min(one['nll'] for one in selection['runs']):.4f} for the best "
-        "trial.",
+        f"{plural(len(trials), 'trial')} took {spent} of {limit}.",
+        *selected_lines(report),
+        *_remarks(search),
     ]
-    if "test" in report["metrics"]:
-        test = report["metrics"]["test"]["nll"]["value"]
-        first = selection["runs"][0]["test_nll"]
-        lines.append(f"Test split: NLL {test:.4f}, versus {first:.4f} for the first trial.")
-    return [table, "\n".join([*lines, *_remarks(search)])]
+    return [table, "\n".join(lines)]
 
 
 def _remarks(search: Mapping[str, Any]) -> list[str]:
@@ -257,5 +229,5 @@ def _remarks(search: Mapping[str, Any]) -> list[str]:
 
 def _settings(settings: Mapping[str, Any]) -> str:
     """How a trial differs from the default."""
-    prefix = f"{settings.get('model', DEFAULT_MODEL)}."
+    prefix = f"{DEFAULT_MODEL}."
     return ", ".join(f"{key.removeprefix(prefix)}={value}" for key, value in settings.items())

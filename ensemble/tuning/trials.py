@@ -7,6 +7,7 @@ is read from the table, so the same loop resumes what was interrupted.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -19,7 +20,7 @@ from typing import Any
 
 import jax
 
-from ensemble.config import build
+from ensemble.config import build, differences
 from ensemble.data import source
 from ensemble.data.catalogue import complete
 from ensemble.errors import InputError, Interrupted, TrainingError
@@ -27,7 +28,7 @@ from ensemble.notes import collected, shown_with_the_result
 from ensemble.run.loop import train
 from ensemble.run.progress import duration, open_display
 from ensemble.sharding import processes, signals, startup
-from ensemble.storage.trials import Table, Trial, purpose_of, read_table, write_table
+from ensemble.storage.trials import Trial, purpose_of, trials_file
 from ensemble.storage.workdir import Workdir
 from ensemble.tasks.learning_data import load_source
 
@@ -44,51 +45,80 @@ Score = Callable[[Workdir, Mapping[str, Any]], tuple[float, Mapping[str, Any]]]
 """Returns the score of a finished run, lower is better, and details, from its results.json."""
 
 
+@dataclasses.dataclass
 class Trials:
     """A search or comparison under way.
 
-    Args:
+    Attributes:
         out: Its workdir, open.
-        table: What was tried so far.
+        purpose: `SEARCH` or `COMPARISON`.
+        config: Configuration of all trials, flat.
         data: As of `ensemble.train`.
         limit: Seconds in all.
         stop: Asked to stop the trial under way.
         show_progress: As of `ensemble.train`.
+        table: What was tried so far, by name, in its order.
+        fingerprint: Of the data; empty until a trial has ended well.
     """
 
-    def __init__(
-        self,
-        out: Workdir,
-        table: Table,
-        data: Any,
-        limit: float,
-        stop: signals.Stop,
-        show_progress: bool,
-    ):
-        self.out = out
-        self.table = table
-        self.data = data
-        self.limit = limit
-        self.stop = stop
-        self._shows = show_progress
-        if table.running is not None:  # The process was killed.
-            name, began = table.running
-            file = self.folder(name).metrics
-            lost = file.stat().mtime - began if file.exists() else 0.0
-            table.seconds = (table.seconds[0] + max(0.0, lost), table.seconds[1])
-            table.running = None
-        self.check_same_data()
+    out: Workdir
+    purpose: str
+    config: Mapping[str, Any]
+    data: Any
+    limit: float
+    stop: signals.Stop
+    show_progress: bool
+    table: dict[str, Trial] = dataclasses.field(default_factory=dict)
+    fingerprint: str = ""
+
+    @property
+    def spent(self) -> float:
+        """Seconds of all trials."""
+        return sum(one.seconds for one in self.table.values())
+
+    @property
+    def ended(self) -> list[Trial]:
+        """Trials that have ended."""
+        return [one for one in self.table.values() if one.has_ended]
+
+    @property
+    def scored(self) -> list[Trial]:
+        """Trials that have ended well."""
+        return [one for one in self.ended if one.score is not None]
 
     def folder(self, name: str) -> Workdir:
         """Workdir of a trial."""
         return Workdir(self.out.path / "runs" / name)
 
+    def read(self) -> None:
+        """Takes over what the workdir has; a new one has no trials.
+
+        Raises:
+            InputError: The table is damaged, or of another purpose, configuration or data.
+        """
+        path = self.out.path
+        if not trials_file(self.out).exists():
+            return
+        content = self.out.manifest.read(trials_file(self.out))
+        if content["purpose"] != self.purpose:
+            raise InputError(f"{path} holds a {content['purpose']}. Choose another --workdir")
+        if changed := differences(content["config"], self.config):
+            raise InputError(
+                f"{path} holds a {self.purpose} with another configuration: {'; '.join(changed)}. "
+                "Set it as it was, or choose another --workdir"
+            )
+        for entry in content["trials"]:
+            trial = Trial(**entry)
+            file = self.folder(trial.name).metrics
+            if trial.began and file.exists():  # The process was killed.
+                lost = max(0.0, file.stat().mtime - trial.began)
+                trial = trial._replace(seconds=trial.seconds + lost)
+            self.table[trial.name] = trial._replace(began=0.0)
+        self.fingerprint = content["fingerprint"]
+        self.check_same_data()
+
     def run(
-        self,
-        name: str,
-        settings: Mapping[str, Any],
-        score: Score,
-        must_end: bool = False,
+        self, name: str, settings: Mapping[str, Any], score: Score, must_end: bool = False
     ) -> Trial | None:
         """Runs a trial, or returns what the table has of it.
 
@@ -106,68 +136,66 @@ class Trials:
             InputError: No trial has ended well yet, and the data or the configuration are why.
             Interrupted: SIGTERM or Ctrl-C.
         """
-        table = self.table
-        known = table.trials.get(name)
-        left = self.limit - table.spent
-        if known is not None and (left <= 0 or not known.details.get("is_cut")):
+        known = self.table.get(name, Trial(name, settings))
+        left = self.limit - self.spent
+        if known.has_ended and (left <= 0 or not known.details.get("is_cut")):
             return known
-        is_first = not table.scored or known is not None
-        shortest = min((one.seconds for one in table.scored), default=0.0)
-        if not (must_end or is_first) and left <= _LEAST_SHARE * shortest:
+        others = [one.seconds for one in self.scored if one is not known]
+        is_first = not others
+        if not (must_end or is_first) and left <= _LEAST_SHARE * min(others):
             return None
-        if known is not None:
-            table.seconds = known.seconds, known.cpu_seconds
-            del table.trials[name]
+        self.say(f"{self.purpose}: trying {name}, {duration(max(0.0, left))} left")
         began = time.monotonic()
         cpu = time.process_time()
-        before = table.seconds
-        table.running = (name, time.time())
-        if table.trials or self.folder(name).config.exists():  # There is something to resume.
-            write_table(self.out, table)
-        found: dict[str, Any] = {}
+        trial = Trial(name, settings, known.seconds, known.cpu_seconds)
+        self._keep(trial._replace(began=time.time()))
         try:
-            ask = self.stop.finish if is_first else self.stop.note
             seconds = math.inf if must_end else max(left, 0.0)
+            ask = self.stop.finish if is_first else self.stop.note
             with _call_after(seconds, ask), shown_with_the_result():
-                values = build(table.config, settings).values
-                path = self.folder(name).path
-                report = train(values, self.data, os.fspath(path), show_progress=self._shows).report
+                values = build(self.config, settings).values
+                path = os.fspath(self.folder(name).path)
+                report = train(values, self.data, path, show_progress=self.show_progress).report
             self._check_fingerprint(str(report["dataset"]["fingerprint"]), name)
-            found["score"], found["details"] = score(self.folder(name), report)
+            value, details = score(self.folder(name), report)
             if self.stop.finishes():
-                found["details"] = {**found["details"], "is_cut": True}
-            if not math.isfinite(found["score"]):
-                found = {"failure": "its score is infinite"}
+                details = {**details, "is_cut": True}
+            if not math.isfinite(value):
+                raise TrainingError("its score is infinite")
+            trial = trial._replace(score=value, details=details)
         except (TrainingError, InputError, jax.errors.JaxRuntimeError, MemoryError) as error:
-            if isinstance(error, InputError) and not table.scored:
+            if isinstance(error, InputError) and is_first:
                 raise  # The data, or what was given, suit no trial.
             self.check_same_data()  # Else they are others, or gone.
-            found = {"failure": (str(error) or type(error).__name__).splitlines()[0]}
+            trial = trial._replace(failure=(str(error) or type(error).__name__).splitlines()[0])
         except Interrupted:
             if self.stop.by_signal or must_end or is_first:
                 raise
             return None
         finally:
-            seconds = before[0] + time.monotonic() - began
-            table.seconds = (seconds, before[1] + time.process_time() - cpu)
-            table.running = None
-            if found:
-                table.trials[name] = Trial(name, settings, *table.seconds, **found)
-                table.seconds = (0.0, 0.0)
-            if table.trials or self.folder(name).config.exists():
-                write_table(self.out, table)
-        return table.trials[name]
+            trial = trial._replace(
+                seconds=trial.seconds + time.monotonic() - began,
+                cpu_seconds=trial.cpu_seconds + time.process_time() - cpu,
+            )
+            self._keep(trial)
+        return trial
+
+    def _keep(self, trial: Trial) -> None:
+        """Enters a trial, and writes the table if there is something to resume."""
+        self.table[trial.name] = trial
+        if self.ended or self.folder(trial.name).config.exists():
+            content = {
+                "purpose": self.purpose,
+                "config": self.config,
+                "trials": [one._asdict() for one in self.table.values()],
+                "fingerprint": self.fingerprint,
+            }
+            self.out.manifest.write(trials_file(self.out), content)
 
     def say(self, line: str) -> None:
         """Shows a line that stays, between two trials."""
-        with open_display(self._shows):
+        with open_display(self.show_progress):
             logger.info("%s", line, extra={"stays": True})
-
-    def announce(self, name: str) -> None:
-        """Shows what is tried next, unless it has ended."""
-        if name not in self.table.trials:
-            left = duration(max(0.0, self.limit - self.table.spent))
-            self.say(f"{self.table.purpose}: trying {name}, {left} left")
 
     def check_same_data(self) -> None:
         """Refuses other data than those of the trials before.
@@ -175,12 +203,12 @@ class Trials:
         Raises:
             InputError: The data are others, or cannot be had.
         """
-        if self.table.fingerprint:
-            given, values = complete(self.table.config, {}, self.data)
+        if self.fingerprint:
+            given, values = complete(self.config, {}, self.data)
             self._check_fingerprint(load_source(build(values).config, given).fingerprint)
 
     def _check_fingerprint(self, learned: str, name: str = "") -> None:
-        known = self.table.fingerprint = self.table.fingerprint or learned
+        known = self.fingerprint = self.fingerprint or learned
         if learned != known and name:
             self.folder(name).path.rmtree()
         remedy = "restore the data, or choose another --workdir"
@@ -218,11 +246,12 @@ def open_trials(
         if out.config.exists() and not purpose_of(out):
             raise InputError(f"{out.path} has a run already; choose another --workdir")
         stack.enter_context(out.opened())
-        table = read_table(out, purpose, config)
         stop = stack.enter_context(signals.stop_signals())
+        trials = Trials(out, purpose, config, data, limit, stop, show_progress)
+        trials.read()
         stack.enter_context(collected())
         try:
-            yield Trials(out, table, data, limit, stop, show_progress)
+            yield trials
         except Interrupted:
             if workdir is None:
                 raise Interrupted("interrupted; without a workdir nothing is kept") from None
@@ -247,10 +276,7 @@ def parse_seconds(text: float | str) -> float:
 @contextlib.contextmanager
 def _call_after(seconds: float, function: Callable[[], None]) -> Iterator[None]:
     """Within it, a function is called after so long."""
-    if math.isinf(seconds):
-        yield
-        return
-    timer = threading.Timer(seconds, function)
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), function)
     timer.daemon = True
     timer.start()
     try:

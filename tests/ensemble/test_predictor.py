@@ -66,7 +66,6 @@ def test_it_accepts_what_is_below_a_threshold_of_the_calibration_split(blobs_run
         ({"max_error": 0.1, "coverage": 0.9}, "Set one of max_error and coverage"),
         ({"max_error": 0.1, "tolerance": 3}, "Remove it"),
         ({"tolerance": 3}, "tolerance=3 is not one rule"),
-        ({"draws": 4}, r"draws=4 is for posteriors, and .* config\.method='deep_ensemble'"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_in_a_line(options, line, blobs_run):
