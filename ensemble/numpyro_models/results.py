@@ -110,7 +110,6 @@ def groups_of(model: Model, params: Mapping[str, np.ndarray]) -> Groups:
     """Computes the variables, log likelihoods and predictions of draws [C, K, ...].
 
     The observed variables of very many draws times observations are those of evenly spaced draws.
-
     """
     num_chains, num_kept = next(iter(params.values())).shape[:2]
 

@@ -85,7 +85,7 @@ def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDA
             "nested_rhat": nested_rhat,
             "mean_interval": _interval(origin + mean, margins[0]),
             "variance_interval": np.exp(logs),
-            "edges": origin[:, None] + bin_width[:, None] * steps,
+            "edges": origin[:, None] + np.outer(bin_width, steps),
             "cdf": np.cumsum(counts, axis=1)[:, :-1] / counts.sum(axis=1, keepdims=True),
         }
 

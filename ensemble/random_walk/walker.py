@@ -273,7 +273,7 @@ class Walker:
 
     def to_host(self, walk: Walk) -> Walk:
         """Fetches a walk."""
-        chainwise = jax.tree.map(self._chainwise, walk[:3])
+        chainwise: Any = jax.tree.map(self._chainwise, walk[:3])
         counts, *whole = transfer.fetch(walk[3:])
         return Walk(*chainwise, join_counts(*counts), *whole)
 
