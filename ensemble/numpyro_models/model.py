@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -103,9 +103,25 @@ class Model:
 
     # Functions of the parameters.
 
-    def log_density(self, params: Params, arrays: Any) -> jax.Array:
-        """Returns log p(data, latents) with the Jacobians of the transforms, nats []."""
-        return self._log_density(self.bound(arrays), params)
+    def log_density(self, params: Params, arrays: Any, hidden: Sequence[str] = ()) -> jax.Array:
+        """Returns log p(data, latents) with the Jacobians of the transforms, nats [].
+
+        Args:
+            params: Parameters of a chain.
+            arrays: Arrays among the arguments.
+            hidden: Names of sites that are left out.
+        """
+        bound: Any = self.bound(arrays)
+        if hidden:
+            bound = handlers.block(
+                bound, hide_fn=lambda site: enumeration.in_model(site.get("name") or "") in hidden
+            )
+        if self.discrete:
+            bound = enumeration.enumerated(bound, self.first_free)
+        # TPUs and TF32 would round products to some 3 digits, which are nats here.
+        with jax.default_matmul_precision("highest"):
+            energy = potential_energy(bound, (), {}, dict(params), enum=bool(self.discrete))
+            return -jnp.asarray(energy)
 
     def log_reference(self, params: Params, arrays: Any, sd: float) -> jax.Array:
         """Returns the log density of the prior, or of normals about the centre, nats [].
@@ -128,20 +144,7 @@ class Model:
             )
         # By name: NumPyro writes the Jacobians of its transforms as factors, too.
         hidden = [name for name, site in self.sites.items() if site.is_likelihood]
-        prior = handlers.block(
-            self.bound(arrays),
-            hide_fn=lambda site: enumeration.in_model(site.get("name") or "") in hidden,
-        )
-        return self._log_density(prior, params)
-
-    def _log_density(self, bound: Any, params: Params) -> jax.Array:
-        if self.discrete:
-            bound = enumeration.enumerated(bound, self.first_free)
-        # TPUs and TF32 would round products to some 3 digits, which are nats here.
-        with jax.default_matmul_precision("highest"):
-            return -jnp.asarray(
-                potential_energy(bound, (), {}, dict(params), enum=bool(self.discrete))
-            )
+        return self.log_density(params, arrays, hidden)
 
     def constrained(self, params: Params, arrays: Any) -> dict[str, jax.Array]:
         """Returns latent and deterministic sites in the model's own values."""
