@@ -127,7 +127,7 @@ class _Pinned(dist.MaskedDistribution):
 
 
 def misread(model: Any, params: Any) -> str:
-    """Says it if the enumerated log density, with latents pinned to values, is another than there.
+    """Compares the enumerated log density, with latents pinned to values, to that at the values.
 
     Values are drawn, but number 0 has all latents at their least value, 1 at their largest: of
     drawn ones a maximum over many, as a mean over few, may be what it is over all values side by
@@ -139,7 +139,7 @@ def misread(model: Any, params: Any) -> str:
         params: Parameters [C, ...] of finite densities.
 
     Returns:
-        The fault; empty if there is none.
+        The fault if they differ; else empty.
     """
     numbers = np.arange(_NUM_VALUES)
     keys = jax.random.split(jax.random.key(1), _NUM_VALUES)

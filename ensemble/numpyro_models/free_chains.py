@@ -189,7 +189,7 @@ def run_on_devices(
 
 
 _choose = jax.vmap(pytrees.where)
-"""Takes chosen entries of the first of two trees of arrays [C, ...], else the second's."""
+"""Function `(is_chosen [C], ones, others)` that chooses between trees of arrays [C, ...]."""
 
 
 def _write(

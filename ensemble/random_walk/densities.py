@@ -63,8 +63,8 @@ class Density:
             raise InputError(f"num_dims={self.num_dims} must be at least 1, coordinates of a point")
         # A sum over the wrong axis has the right shape where C is D.
         count = num_chains + (num_chains == self.num_dims)
-        positions = jax.ShapeDtypeStruct((count, self.num_dims), jnp.float32)
-        _checked("the log density", (count,), jax.eval_shape, self.logdensity_fn, positions)
+        shape = jax.ShapeDtypeStruct((count, self.num_dims), jnp.float32)
+        _checked("the log density", (count,), jax.eval_shape, self.logdensity_fn, shape)
 
 
 def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args: Any) -> Any:
@@ -145,8 +145,7 @@ def _mixture_coefficients() -> tuple[list[float], list[list[float]]]:
     """
     middles = np.asarray(MIXTURE_LOCS)
     squares = np.square(MIXTURE_SCALES)
-    constants = np.log(np.divide(MIXTURE_WEIGHTS, np.sum(MIXTURE_WEIGHTS)))
-    constants = constants - 0.5 * math.log(2 * math.pi) - np.log(MIXTURE_SCALES)
+    constants = np.log(MIXTURE_WEIGHTS) - 0.5 * math.log(2 * math.pi) - np.log(MIXTURE_SCALES)
     coefficients = np.stack(
         [-0.5 / squares, middles / squares, constants - 0.5 * np.square(middles) / squares], axis=1
     )

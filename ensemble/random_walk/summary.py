@@ -61,7 +61,6 @@ def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDA
     )
     origin, bin_width = (np.asarray(one, np.float64) for one in walk.grid)
     steps = np.arange(NUM_BINS + 1) - NUM_BINS // 2
-    counts = walk.counts.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         means = firsts / num_draws
         mean = means.mean(axis=0)
@@ -86,14 +85,21 @@ def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDA
             "mean_interval": _interval(origin + mean, margins[0]),
             "variance_interval": np.exp(logs),
             "edges": origin[:, None] + np.outer(bin_width, steps),
-            "cdf": np.cumsum(counts, axis=1)[:, :-1] / counts.sum(axis=1, keepdims=True),
+            "cdf": np.cumsum(walk.counts, axis=1)[:, :-1] / walk.counts.sum(axis=1, keepdims=True),
         }
 
 
 def quantiles(summary: Mapping[str, NDArray], shares: Sequence[float]) -> NDArray:
     """Interpolates quantiles [D, Q]; NaN outside the histogram's edges."""
-    pairs = zip(summary["edges"], summary["cdf"], strict=True)
-    return np.stack([np.interp(shares, cdf, edges, np.nan, np.nan) for edges, cdf in pairs])
+    found = np.full((len(summary["edges"]), len(shares)), np.nan)
+    for row, edges, cdf in zip(found, summary["edges"], summary["cdf"], strict=True):
+        levels, index = np.unique(cdf, return_index=True)  # The first edge of each level.
+        index[0] = np.searchsorted(cdf, levels[0], "right") - 1  # Draws begin after empty bins.
+        if len(levels) > 1:  # Smooth between edges, and never falling.
+            row[:] = scipy.interpolate.PchipInterpolator(levels, edges[index], extrapolate=False)(
+                shares
+            )
+    return found
 
 
 def _standard_error(values: NDArray, num_superchains: int) -> NDArray:
@@ -111,7 +117,7 @@ def _error_of_groups(values: NDArray, num_groups: int) -> NDArray:
 
 
 def _interval(center: NDArray, margin: NDArray) -> NDArray:
-    """The ends, [D, 2]."""
+    """Ends [D, 2] of intervals."""
     return np.stack([center - margin, center + margin], axis=-1)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.errors import InputError
 from ensemble.random_walk.block_kernel import Chains, Span, compiler_options, move_blocks, streams
@@ -75,12 +76,11 @@ class Walk(NamedTuple):
 
 _PAIR: Any = (0, 0)
 _TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0, 0, Grid(0, 0))
-_STRUCTURE = jax.tree.structure(_TEMPLATE)
 _NAMES = [
     jax.tree_util.keystr(path, simple=True, separator="/")
     for path, _ in jax.tree.leaves_with_path(_TEMPLATE)
 ]
-"""Structure of a walk on the host, and names of its arrays in a checkpoint."""
+"""Names of the arrays of a walk in a checkpoint."""
 
 
 class Walker:
@@ -132,8 +132,8 @@ class Walker:
         self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
         spread = devices.sharding(ENSEMBLE)
         whole = devices.sharding()
-        rng_key = jax.random.key(config.seed, impl="threefry2x32")
-        self._key_start, key_steps = jax.random.split(rng_key)
+        seeded = jax.random.key(config.seed, impl="threefry2x32")
+        self._key_start, key_steps = jax.random.split(seeded)
         self.keys = transfer.put(streams(key_steps, num_dims), whole)
         # Nothing is differentiated and no device waits for another, so there is nothing for
         # check_vma to check, and densities may hold loops that it would not understand.
@@ -194,23 +194,26 @@ class Walker:
     def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
         """The inverse of `saved`, on any devices."""
         leaves = [np.asarray(arrays[name]) for name in _NAMES]
-        return _members(self._to_devices(jax.tree.unflatten(_STRUCTURE, leaves)))
+        host = jax.tree.structure(_TEMPLATE).unflatten(leaves)
+        return _members(self._to_devices(host))
 
     # The walk.
 
-    def _begun(
-        self, factor: Any, position: np.ndarray, log_density: np.ndarray, around: Any
-    ) -> Walk:
+    def _begun(self, factor: Any, position: NDArray, log_density: NDArray, around: Any) -> Walk:
         """A walk without draws, which are expected among points `around`, [N, D]."""
         num_chains, num_dims = position.shape
-        chains = Chains(position, log_density, *np.zeros((2, num_chains), np.int32))
-        sums = Sums(*map(tuple, np.zeros((3, 2, num_chains, num_dims), np.float32)))
-        closed = tuple(np.zeros((2, num_chains, NUM_SEGMENTS, num_dims), np.float32))
-        counts = np.zeros((num_dims, NUM_BINS + 2), np.int64)
-        grid = Grid.around(around)
-        return self._to_devices(Walk(chains, sums, closed, counts, factor, grid))
+        return self._to_devices(
+            Walk(
+                Chains(position, log_density, *np.zeros((2, num_chains), np.int32)),
+                Sums(*map(tuple, np.zeros((3, 2, num_chains, num_dims), np.float32))),
+                tuple(np.zeros((2, num_chains, NUM_SEGMENTS, num_dims), np.float32)),
+                np.zeros((num_dims, NUM_BINS + 2), np.int64),
+                factor,
+                Grid.around(around),
+            )
+        )
 
-    def _tuned(self, walk: Walk, factor: np.ndarray) -> Walk:
+    def _tuned(self, walk: Walk, factor: NDArray) -> Walk:
         """Tunes the factor of the moves to an acceptance, and begins the sums anew.
 
         After each window of steps the log of the scale is moved by how far the share of proposals
@@ -239,9 +242,12 @@ class Walker:
                 factor = _shape_of(np.concatenate(pooled[k // 2 :]), sampler.mass_matrix)
                 factor *= np.float32(2.4 / math.sqrt(num_dims))
             walk = walk._replace(factor=transfer.put(factor, self.devices.sharding()))
-        position = self._chainwise(walk.chains.position)
-        log_density = self._chainwise(walk.chains.log_density)
-        return self._begun(factor, position, log_density, np.concatenate(pooled[middle:]))
+        return self._begun(
+            factor,
+            self._chainwise(walk.chains.position),
+            self._chainwise(walk.chains.log_density),
+            np.concatenate(pooled[middle:]),
+        )
 
     def _moved(self, walk: Walk, before: int, done: int, count: int) -> Walk:
         """Takes steps.
@@ -280,7 +286,7 @@ class Walker:
     def _to_devices(self, host: Walk) -> Walk:
         """The inverse of `to_host`; the last chain pads."""
 
-        def blockwise(leaf: np.ndarray) -> np.ndarray:
+        def blockwise(leaf: NDArray) -> NDArray:
             chains = transfer.pad(leaf, math.prod(self._blocks), fill=None)
             return np.moveaxis(chains.reshape(*self._blocks, *leaf.shape[1:]), 1, -1)
 
@@ -292,7 +298,7 @@ class Walker:
             *transfer.put(host[4:], self.devices.sharding()),
         )
 
-    def _chainwise(self, leaf: jax.Array) -> np.ndarray:
+    def _chainwise(self, leaf: jax.Array) -> NDArray:
         """Fetches chains [C, ...] from blocks [B, ..., L]."""
         blocks = np.moveaxis(transfer.fetch(leaf), -1, 1)
         return blocks.reshape(-1, *blocks.shape[2:])[: self.config.num_chains]
@@ -304,7 +310,7 @@ def _members(walk: Walk) -> Members:
     return Members(zero, zero, zero, walk)
 
 
-def _shape_of(points: np.ndarray, form: str) -> np.ndarray:
+def _shape_of(points: NDArray, form: str) -> NDArray:
     """The standard deviations, or the triangle of the covariance, of points [N, D]."""
     points = points.astype(np.float64)
     spread = spread_of(points)

@@ -124,11 +124,6 @@ def missing(y):
     numpyro.sample("y", dist.Normal(mu, 1), obs=y * np.nan)
 
 
-def raises(y):
-    numpyro.sample("mu", dist.Normal(0, 1))
-    raise RuntimeError("no such thing")
-
-
 def discrete(y):
     z = numpyro.sample("z", dist.Bernoulli(0.5))
     numpyro.sample("y", dist.Normal(z, 1), obs=y)
