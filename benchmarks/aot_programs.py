@@ -116,13 +116,13 @@ def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
     )
     config = ml_collections.ConfigDict({"seed": 0, "num_chains": num_chains, "sampler": sampler})
     placed = Devices(1, devices, groups=len(devices))
-    walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
     with transfer.described():
-        keys, factor, grid, chains, sums, _, counts = walk.start(Start()).state
+        walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
+        chains, sums, _, counts, factor, grid = walk.start(Start()).state
         span = Span(np.uint32(0), np.int32(0), np.int32(1000))
         take_steps: Any = walk.take_steps
         lowered: jax.stages.Lowered = take_steps.lower(
-            chains, sums, counts, keys, factor, grid, span
+            chains, sums, counts, walk.keys, factor, grid, span
         )
     return lowered
 

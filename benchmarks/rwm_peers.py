@@ -65,7 +65,7 @@ def ours(num_chains: int, num_samples: int, accelerator_lanes: int = 0) -> dict[
         members, _ = walk.advance(members, None, first, num_samples)
         host = walk.to_host(members.state)
         num_draws = first + num_samples
-        summary = summarise(host, num_draws, NUM_WARMUP, walk.num_superchains)
+        summary = summarise(host, num_draws, walk.num_superchains)
         names = ("mean", "mcse_mean", "variance", "mcse_variance", "ess", "rhat", "nested_rhat")
         found.update({name: float(summary[name][0]) for name in names})
         found["acceptance"] = float(host.chains.accepted.mean() / num_draws)

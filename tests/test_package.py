@@ -99,6 +99,28 @@ def test_without_its_extras_the_package_learns_digits_and_a_table(tmp_path):
     assert (tmp_path / "digits.export").is_file()
 
 
+APPLICATIONS = ("numpyro_models", "random_walk", "recommendation")
+
+
+@pytest.mark.check
+def test_the_rest_works_without_the_applications(tmp_path):
+    """Their folders are removed from a copy, with their tests: nothing else needs them."""
+    ignored = shutil.ignore_patterns(*APPLICATIONS, "__pycache__")
+    for name in ("ensemble", "tests", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    code = (
+        "import importlib, pkgutil, ensemble\n"
+        "for one in pkgutil.walk_packages(ensemble.__path__, 'ensemble.'):\n"
+        "    if one.name not in ('ensemble.__main__', 'ensemble.commands.recommend'):\n"
+        "        importlib.import_module(one.name)\n"
+    )
+    alone = {"cwd": tmp_path, "PYTHONPATH": str(tmp_path)}
+    run(sys.executable, "-c", code, **alone)
+    tests = ("tests/ensemble/run/test_loop.py", "tests/ensemble/run/test_result.py")
+    run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, **alone)
+
+
 def test_the_version_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     released = re.search(r"^## ([\d.]+) - ([\d-]+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)

@@ -244,9 +244,13 @@ class ChainReport(PosteriorReport):
         if not processes.is_main():
             return {}
         self._results = task.results(run.draws, self.first, run.live)
-        number = self._num_gradients(run.draws)
-        rate = self.passes_per_second(timing)
-        return sections | self._results.sections(self.config, number, rate)
+        posterior = self.posterior(run, self.passes_per_second(timing))
+        return sections | self._results.sections | {"posterior": posterior}
+
+    def diagnose(self, run: Any) -> Diagnostics:
+        """Returns the diagnostics of the draws so far that count; of a model at last its own."""
+        found: Diagnostics = super().diagnose(run) if self._results is None else self._results.found
+        return found
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
         """Returns the entry `posterior` of results.json."""

@@ -5,7 +5,7 @@ that do not begin at 0, axes without a plate and statistics over latents give ot
 silence. So a model is checked: its shapes when it is read, and numbers before anything is drawn.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -15,9 +15,9 @@ import numpyro.distributions as dist
 from jax.interpreters import partial_eval
 from numpyro import handlers
 from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
-from numpyro.primitives import Messenger
 
 from ensemble.errors import InputError
+from ensemble.numpyro_models.sharded_distributions import MARK
 from ensemble.numpyro_models.sites import Trace, innermost, kind_of
 
 _NUM_VALUES = 16  # Of all discrete latents together, at which an enumeration is checked.
@@ -26,58 +26,52 @@ _IMPOSSIBLE = -1e9  # Nats.
 _FIRST = "_PREV_"  # How NumPyro's `scan` begins the names of sites of its first steps.
 
 
-def discrete_faults(sites: Trace, at: Callable[[str], str]) -> Iterator[str]:
+def discrete_faults(sites: Trace, at: Callable[..., str]) -> Iterator[str]:
     """Yields why the discrete latents of a model cannot be enumerated, or would be wrongly.
 
     Without a plate, NumPyro would take the sites of an axis for one.
 
     Args:
         sites: A trace of the model.
-        at: Returns the name and the place of a site.
+        at: Returns the names and the places of sites.
     """
-    discrete = [name for name, site in sites.items() if kind_of(site) == "discrete"]
+    samples = {name: site for name, site in sites.items() if site["type"] == "sample"}
+    discrete = [name for name, site in samples.items() if kind_of(site) == "discrete"]
     for name in discrete:
         fn = sites[name]["fn"]
-        support = np.zeros(1)
-        if is_known := fn.has_enumerate_support and not fn.event_shape:
+        support = np.full(1, -1)
+        if fn.has_enumerate_support and not fn.event_shape:
             with jax.ensure_compile_time_eval():
                 support = np.ravel(fn.enumerate_support(expand=False))
-        if not is_known or not np.array_equal(support, np.arange(support.size)):
+        if not np.array_equal(support, np.arange(support.size)):
             yield (
                 f"latent site {at(name)} is discrete ({type(innermost(fn)).__name__}), which no "
                 "gradient moves, and NumPyro cannot enumerate its values from 0 on; sum it out, as "
                 "with numpyro.distributions.MixtureSameFamily, shift it, or observe it"
             )
-    for name, site in sites.items():
-        if site["type"] == "sample":
-            shape = np.shape(site["value"])
-            of_value = shape[: len(shape) - site["fn"].event_dim]
-            sizes = np.broadcast_shapes(site["fn"].batch_shape, of_value)
-            known = {frame.dim for frame in site["cond_indep_stack"]}
-            if _is_in_steps(site):
-                known.add(-len(sizes))  # The steps.
-            for i, size in enumerate(sizes):
-                if size > 1 and i - len(sizes) not in known:
-                    yield (
-                        f"it has discrete latents ({', '.join(discrete)}), and its site {at(name)} "
-                        f"an axis of {size} in no plate; put the site into a numpyro.plate, or "
-                        "write .to_event()"
-                    )
+    for name, site in samples.items() if discrete else ():
+        if MARK in site["infer"]:
+            yield (
+                f"its site {at(name)} is in a sharded_plate, and the discrete latents "
+                f"{at(*discrete)} are summed out in plain plates alone; use numpyro.plate"
+            )
+        shape = np.shape(site["value"])
+        of_value = shape[: len(shape) - site["fn"].event_dim]
+        sizes = np.broadcast_shapes(site["fn"].batch_shape, of_value)
+        known = {frame.dim for frame in site["cond_indep_stack"]}
+        if _is_in_steps(site):
+            known.add(-len(sizes))  # The steps.
+        for i, size in enumerate(sizes):
+            if size > 1 and i - len(sizes) not in known:
+                yield (
+                    f"it has discrete latents ({', '.join(discrete)}), and its site {at(name)} "
+                    f"an axis of {size} in no plate; put the site into a numpyro.plate, or "
+                    "write .to_event()"
+                )
 
 
 def first_free(sites: Trace) -> int:
-    """Returns the axis to the left of all plates, negative.
-
-    Raises:
-        InputError: funsor is not installed.
-    """
-    try:
-        import funsor  # noqa: F401
-    except ImportError:
-        raise InputError(
-            "the model has discrete latents, which NumPyro sums out by funsor; run: pip install "
-            "'funsor>=0.4.8'"
-        ) from None
+    """Returns the axis to the left of all plates, negative."""
     frames = [frame for site in sites.values() for frame in site.get("cond_indep_stack", ())]
     return min((frame.dim for frame in frames), default=0) - 1
 
@@ -85,19 +79,23 @@ def first_free(sites: Trace) -> int:
 def enumerated(function: Callable[..., Any], first_free: int) -> Any:
     """Returns a model in which discrete latents have all their values, side by side."""
     # Only models with discrete latents wait for funsor.
+    import funsor  # noqa: F401  NumPyro says less if it is not installed.
     from numpyro.contrib.funsor import config_enumerate, enum
 
     return enum(config_enumerate(function), first_free)
 
 
-def dependent(model: Any, arrays: Any, params: Any, sites: Trace) -> list[str]:
-    """Returns the variables whose values depend on those of the discrete latents.
+def independent(model: Any, arrays: Any, params: Any, sites: Trace) -> list[str]:
+    """Returns the variables whose values do not depend on those of the discrete latents.
 
     Args:
         model: The `Model`.
         arrays: Arrays among its arguments.
         params: Unconstrained parameters.
         sites: A trace of the model.
+
+    Raises:
+        InputError: The range of a latent depends on them.
     """
 
     def values(discrete: Any) -> list[jax.Array]:
@@ -108,43 +106,28 @@ def dependent(model: Any, arrays: Any, params: Any, sites: Trace) -> list[str]:
     jaxpr = jax.make_jaxpr(values)({name: sites[name]["value"] for name in model.discrete}).jaxpr
     each = np.eye(len(model.variables), dtype=bool).tolist()
     uses = [any(partial_eval.dce_jaxpr(jaxpr, one)[1]) for one in each]
-    return [name for name, is_used in zip(model.variables, uses, strict=True) if is_used]
+    free = [name for name, is_used in zip(model.variables, uses, strict=True) if not is_used]
+    if bounded := [name for name in model.latent if name not in free]:
+        raise InputError(
+            f"the range of {model.at(*bounded)} depends on the discrete latents "
+            f"{model.at(*model.discrete)}, which are summed out; give it one range"
+        )
+    return free
 
 
-class _Pinned(dist.Distribution):
+class _Pinned(dist.MaskedDistribution):
     """A discrete distribution in which all values but one are impossible."""
 
     def __init__(self, base_dist: Any, value: jax.Array):
-        self.base_dist = base_dist
+        super().__init__(base_dist, True)
         self.value = value
-        self.has_enumerate_support = True
-        super().__init__(base_dist.batch_shape)
 
-    @property
-    def support(self) -> Any:
-        return self.base_dist.support
-
-    def enumerate_support(self, expand: bool = True) -> Any:
-        return self.base_dist.enumerate_support(expand)
-
-    def log_prob(self, value: Any) -> Any:
-        return self.base_dist.log_prob(value) + jnp.where(value == self.value, 0, _IMPOSSIBLE)
+    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
+        return super().log_prob(value) + jnp.where(value == self.value, 0, _IMPOSSIBLE)
 
 
-class _Pinning(Messenger):
-    """Handler that pins the discrete latents of a model to values."""
-
-    def __init__(self, fn: Any, values: Mapping[str, jax.Array]):
-        super().__init__(fn)
-        self.values = values
-
-    def process_message(self, msg: Any) -> None:
-        if msg["name"] in self.values and msg["type"] == "sample":
-            msg["fn"] = _Pinned(msg["fn"], self.values[msg["name"]])
-
-
-def is_misread(model: Any, params: Any) -> bool:
-    """Tells if the enumerated log density, with latents pinned to values, is another than at them.
+def misread(model: Any, params: Any) -> str:
+    """Compares the enumerated log density, with latents pinned to values, to that at the values.
 
     Values are drawn, but number 0 has all latents at their least value, 1 at their largest: of
     drawn ones a maximum over many, as a mean over few, may be what it is over all values side by
@@ -154,6 +137,9 @@ def is_misread(model: Any, params: Any) -> bool:
     Args:
         model: The `Model`.
         params: Parameters [C, ...] of finite densities.
+
+    Returns:
+        The fault if they differ; else empty.
     """
     numbers = np.arange(_NUM_VALUES)
     keys = jax.random.split(jax.random.key(1), _NUM_VALUES)
@@ -170,13 +156,18 @@ def is_misread(model: Any, params: Any) -> bool:
             site = sites[name]
             if _is_in_steps(site):
                 return jnp.bool_(False)
-            num_values = len(site["fn"].enumerate_support(expand=False))
-            most = jnp.full_like(site["value"], num_values - 1)
-            extremes = [jnp.zeros_like(most), most]
-            values[name] = jnp.select([number == 0, number == 1], extremes, site["value"])
-        pinned = enumerated(_Pinning(bound, values), model.first_free)
+            most = len(site["fn"].enumerate_support(expand=False)) - 1
+            ends = jnp.where(number == 0, 0, most)
+            values[name] = jnp.where(number < 2, ends, site["value"])
+
+        def pin(name: str, fn: Any, value: Any) -> tuple[Any, Any]:
+            return _Pinned(fn, values[name]), value
+
+        pinned = handlers.reparam(bound, config=dict.fromkeys(values, pin))
         at_values = handlers.substitute(bound, data=values)
-        side_by_side = potential_energy(pinned, (), {}, params, enum=True)
+        side_by_side = potential_energy(
+            enumerated(pinned, model.first_free), (), {}, params, enum=True
+        )
         alone = potential_energy(at_values, (), {}, params)
         terms, _ = compute_log_probs(at_values, (), {}, latents, sum_log_prob=False)
         size = sum(jnp.sum(jnp.abs(term)) for term in terms.values())
@@ -187,7 +178,13 @@ def is_misread(model: Any, params: Any) -> bool:
     def check(arrays: Any, points: Any) -> jax.Array:
         return jnp.any(jax.lax.map(lambda point: differs(arrays, *point), points))
 
-    return bool(check(model.arrays, (points, keys, numbers)))
+    if not check(model.arrays, (points, keys, numbers)):
+        return ""
+    return (
+        f"the log density changes when all values of {model.at(*model.discrete)} are taken side by "
+        "side, as by a sum or a mean over them; use each by itself, in its plate, or write the sum "
+        "over their values yourself"
+    )
 
 
 def in_model(name: str) -> str:

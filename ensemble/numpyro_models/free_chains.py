@@ -188,13 +188,8 @@ def run_on_devices(
     return chains, type(record)(*map(_unpack, written, record))
 
 
-def _choose(is_chosen: jax.Array, ones: Any, others: Any) -> Any:
-    """Takes chosen entries of the first of two trees of arrays [C, ...], else the second's."""
-
-    def choose(one: jax.Array, other: jax.Array) -> jax.Array:
-        return jnp.where(is_chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
-
-    return jax.tree.map(choose, ones, others)
+_choose = jax.vmap(pytrees.where)
+"""Function `(is_chosen [C], ones, others)` that chooses between trees of arrays [C, ...]."""
 
 
 def _write(
@@ -215,5 +210,4 @@ def _pack(tree: Any, num_axes: int) -> jax.Array:
 
 def _unpack(packed: jax.Array, template: Any) -> Any:
     """The inverse of `_pack`, of two axes."""
-    one = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[2:], leaf.dtype), template)
-    return jax.vmap(jax.vmap(ravel_pytree(one)[1]))(packed)
+    return jax.vmap(jax.vmap(ravel_pytree(pytrees.at(template, (0, 0)))[1]))(packed)

@@ -1,8 +1,8 @@
 """NumPyro models, and log densities, as pure functions of unconstrained latents."""
 
+import contextlib
 import functools
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,15 +19,7 @@ from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
 from ensemble.errors import InputError, in_one_line
 from ensemble.numpyro_models import enumeration
 from ensemble.numpyro_models.refusals import UNTRACED, failed, faults, plain_arguments
-from ensemble.numpyro_models.sharded_distributions import MARK
-from ensemble.numpyro_models.sites import (
-    Reading,
-    Trace,
-    is_improper,
-    kind_of,
-    plate_dims,
-    read_site,
-)
+from ensemble.numpyro_models.sites import Reading, Trace, is_improper, kind_of, read_sites
 from ensemble.sharding import transfer
 
 Params = Mapping[str, Any]
@@ -48,14 +40,15 @@ class Model:
         centre: Position about which chains start; of a log density alone, which has no prior.
 
     Attributes:
+        leaves: Leaves of the tree of arguments.
         arrays: Arrays among the arguments, by number; the functions below take them, or others.
         shapes: Shapes of the parameters of a chain.
         sites: Sites by name, in the model's order.
-        plates: `(size, axis of the mesh)` of the sharded plates, by name.
+        rows: Rows of the sites in sharded plates, by name.
         discrete: Names of the latents that are summed out.
         latent: Names of the other latents.
+        observed: Names of the observed sites.
         variables: Names of the latents and of what follows from them alone.
-        dims: Names of the axes of variables and observations; None for an axis without a name.
 
     Raises:
         InputError: The model fails, or its posterior cannot be sampled by gradients.
@@ -71,12 +64,11 @@ class Model:
     ):
         self.name = name
         self.function: Any = Reading(function)
-        self.variables: list[str] = []
         arguments = plain_arguments((args, dict(kwargs or {})), name)
-        self._leaves, self._structure = jax.tree.flatten(arguments)
+        self.leaves, self._structure = jax.tree.flatten(arguments)
         self.arrays: dict[str, Any] = {
             str(i): leaf
-            for i, leaf in enumerate(self._leaves)
+            for i, leaf in enumerate(self.leaves)
             if isinstance(leaf, np.ndarray | jax.Array)
         }
         self.has_centre = centre is not None
@@ -96,17 +88,11 @@ class Model:
         """Returns the model with its arguments, some arrays of which are others."""
         # Arrays of NumPy cannot be indexed by what is traced, as a scan does.
         of_jax = {number: jnp.asarray(array) for number, array in arrays.items()}
-        leaves = [of_jax.get(str(i), leaf) for i, leaf in enumerate(self._leaves)]
+        leaves = [of_jax.get(str(i), leaf) for i, leaf in enumerate(self.leaves)]
         args, kwargs = jax.tree.unflatten(self._structure, leaves)
         return functools.partial(self.function, *args, **kwargs)
 
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        """Form of the arguments, sites, and arguments or centre, which tell models apart."""
-        sites = sorted(self.sites.items(), key=str)
-        return str(self._structure), sites, *(self._leaves or self.arrays.values())
-
-    def at(self, names: Iterable[str]) -> str:
+    def at(self, *names: str) -> str:
         """Lists sites with their places in the user's code."""
         places = self.function.places
         return ", ".join(f"{n!r} at {places[n]}" if places.get(n) else repr(n) for n in names)
@@ -117,9 +103,25 @@ class Model:
 
     # Functions of the parameters.
 
-    def log_density(self, params: Params, arrays: Any) -> jax.Array:
-        """Returns log p(data, latents) with the Jacobians of the transforms, nats []."""
-        return self._log_density(self.bound(arrays), params)
+    def log_density(self, params: Params, arrays: Any, hidden: Sequence[str] = ()) -> jax.Array:
+        """Returns log p(data, latents) with the Jacobians of the transforms, nats [].
+
+        Args:
+            params: Parameters of a chain.
+            arrays: Arrays among the arguments.
+            hidden: Names of sites that are left out.
+        """
+        bound: Any = self.bound(arrays)
+        if hidden:
+            bound = handlers.block(
+                bound, hide_fn=lambda site: enumeration.in_model(site.get("name") or "") in hidden
+            )
+        if self.discrete:
+            bound = enumeration.enumerated(bound, self.first_free)
+        # TPUs and TF32 would round products to some 3 digits, which are nats here.
+        with jax.default_matmul_precision("highest"):
+            energy = potential_energy(bound, (), {}, dict(params), enum=bool(self.discrete))
+            return -jnp.asarray(energy)
 
     def log_reference(self, params: Params, arrays: Any, sd: float) -> jax.Array:
         """Returns the log density of the prior, or of normals about the centre, nats [].
@@ -138,24 +140,11 @@ class Model:
         if flat := [name for name, site in self.sites.items() if site.is_flat]:
             raise InputError(
                 f"config.method='parallel_tempering' begins at the prior, and that of "
-                f"{self.at(flat)} is flat; give it a distribution, or use 'nuts'"
+                f"{self.at(*flat)} is flat; give it a distribution, or use 'nuts'"
             )
         # By name: NumPyro writes the Jacobians of its transforms as factors, too.
         hidden = [name for name, site in self.sites.items() if site.is_likelihood]
-        prior = handlers.block(
-            self.bound(arrays),
-            hide_fn=lambda site: enumeration.in_model(site.get("name") or "") in hidden,
-        )
-        return self._log_density(prior, params)
-
-    def _log_density(self, bound: Any, params: Params) -> jax.Array:
-        if self.discrete:
-            bound = enumeration.enumerated(bound, self.first_free)
-        # TPUs and TF32 would round products to some 3 digits, which are nats here.
-        with jax.default_matmul_precision("highest"):
-            return -jnp.asarray(
-                potential_energy(bound, (), {}, dict(params), enum=bool(self.discrete))
-            )
+        return self.log_density(params, arrays, hidden)
 
     def constrained(self, params: Params, arrays: Any) -> dict[str, jax.Array]:
         """Returns latent and deterministic sites in the model's own values."""
@@ -175,43 +164,35 @@ class Model:
         """Returns log likelihoods, elementwise, and new values of the observed sites.
 
         With discrete latents there are no log likelihoods: they depend on what is summed out.
+        There are no new values if the distribution of a site, which a user may have written, has no
+        sample method.
         """
         found = self.constrained(params, arrays)
-        names = self.of_kind("observed")
         latents = {name: found[name] for name in self.shapes}
         bound = handlers.substitute(self.bound(arrays), data=latents)
+        log_probs = {}
+        drawn = {}
         with jax.default_matmul_precision("highest"):
-            sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
-            log_probs = {n: sites[n]["fn"].log_prob(sites[n]["value"]) for n in names}
-            if self.discrete:
-                log_probs = {}
-            if self._undrawn:
-                return log_probs, {}
-            drawn = handlers.trace(handlers.uncondition(handlers.seed(bound, rng_key))).get_trace()
-        return log_probs, {name: drawn[name]["value"] for name in names}
+            if not self.discrete:
+                sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
+                log_probs = {n: sites[n]["fn"].log_prob(sites[n]["value"]) for n in self.observed}
+            with contextlib.suppress(NotImplementedError):
+                free = handlers.uncondition(handlers.seed(bound, rng_key))
+                sites = handlers.trace(free).get_trace()
+                drawn = {name: sites[name]["value"] for name in self.observed}
+        return log_probs, drawn
 
-    def observed(self) -> dict[str, np.ndarray]:
+    def data(self) -> dict[str, np.ndarray]:
         """Returns the values of the observed sites."""
-
-        @jax.jit  # What is drawn on the way is left out.
-        def find(arrays: Any) -> list[jax.Array]:
-            sites = self._trace(jax.random.key(0), arrays)
-            return [jnp.asarray(sites[name]["value"]) for name in self.of_kind("observed")]
-
-        return dict(zip(self.of_kind("observed"), map(np.asarray, find(self.arrays)), strict=True))
+        sites = self._trace(jax.random.key(0), self.arrays)
+        return {name: np.asarray(sites[name]["value"]) for name in self.observed}
 
     def start(self, rng_key: jax.Array, from_prior: bool, arrays: Any) -> dict[str, jax.Array]:
         """Draws from the prior, flat sites evenly, or evenly from -2 to 2 on the real line.
 
-        Raises:
-            InputError: The prior of a log density is not known.
+        A log density alone is flat: evenly about its centre.
         """
-        if from_prior and self.has_centre:
-            raise InputError(
-                f"init_from='prior' cannot be used with {self.name}, of which no prior is known; "
-                "use 'uniform'"
-            )
-        if from_prior:
+        if from_prior and not self.has_centre:
             return self._unconstrained(self._trace(rng_key, arrays, flat_only=True))
         keys = jax.random.split(rng_key, len(self.shapes))
         params = {
@@ -232,63 +213,46 @@ class Model:
             is_finite = np.isfinite(log_density)
             if is_finite.any():  # Of sites, the values of discrete latents decide.
                 finite = {name: leaf[is_finite] for name, leaf in params.items()}
-                if not enumeration.is_misread(self, finite):
-                    return ""
-                return (
-                    f"the log density changes when all values of {self.at(self.discrete)} are "
-                    "taken side by side, as by a sum or a mean over them; use each by itself, in "
-                    "its plate, or write the sum over their values yourself"
-                )
+                return enumeration.misread(self, finite)
         of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPyro's, of what is said here.
-            terms, observed = transfer.fetch(of_chains(params, self.arrays))
-        for name, (is_outside, worst) in observed.items():
-            if np.all(is_outside):
+        terms, outside = transfer.fetch(of_chains(params, self.arrays))
+        for name, values in outside.items():
+            if not np.isnan(values).any():
                 return (
-                    f"observation {worst[0]:.6g} of site {self.at([name])} is outside of what its "
-                    f"distribution {self.sites[name].fn} allows at every start; fix the data or "
-                    "the model, or if its range depends on latents, set config.init_from='prior'"
+                    f"observation {values[0]:.6g} of site {self.at(name)} is outside of what its "
+                    "distribution allows at every start; fix the data or the model, or if its "
+                    "range depends on latents, set config.init_from='prior'"
                 )
-        for is_bad, what in ((np.isnan, "NaN"), (np.isinf, "infinite")):
-            if bad := [name for name, one in terms.items() if np.all(is_bad(one))]:
-                return (
-                    f"the log density of {self.at(bad)} is {what} there; look for NaN among the "
-                    "observations, which must be left out or masked, and for such values in the "
-                    "model"
-                )
+        if bad := [name for name, one in terms.items() if not np.isfinite(one).any()]:
+            return (
+                f"the log density of {self.at(*bad)} is {terms[bad[0]][0]} there; look for NaN "
+                "among the observations, which must be left out or masked, and for such values "
+                "in the model"
+            )
         return ""
 
     def _terms(self, params: Params, arrays: Any) -> Any:
-        """Returns log densities by site, and `(is one impossible, which)` of observations."""
+        """Returns log densities by site, and the worst observation that is impossible, or NaN."""
         values = self.constrained(params, arrays)
         bound = handlers.seed(self.bound(arrays), jax.random.key(0))
         terms, sites = compute_log_probs(bound, (), {}, values)
-        observed = {}
-        for name in self.of_kind("observed"):
+        outside = {}
+        for name in self.observed:
             fn = sites[name]["fn"]
             value = jnp.asarray(sites[name]["value"])
             if not (isinstance(fn, dist.MaskedDistribution) or fn.event_shape):
-                outside = ~fn.support(value) & ~jnp.isnan(value) & jnp.ones(fn.shape(), bool)
-                sizes = jnp.where(outside, jnp.abs(value), -1)
-                worst = jnp.ravel(jnp.broadcast_to(value, sizes.shape))[jnp.argmax(sizes)]
-                observed[name] = jnp.any(outside), worst * 1.0
-        return terms, observed
+                bad = jnp.ravel(jnp.where(fn.support(value), jnp.nan, value))
+                outside[name] = bad[jnp.nanargmax(jnp.abs(bad))]
+        return terms, outside
 
     def warning(self) -> str:
         """Returns what the report says of the model: what is not drawn; empty if it is all."""
         lines = []
         if self.discrete:
+            hidden = [n for n in self.of_kind("deterministic") if n not in self.variables]
             lines.append(
-                f"The discrete latents {self.at(self.discrete)} are summed out: there are no draws "
-                "of them, and no LOO."
-            )
-        if left_out := [n for n in self.of_kind("deterministic") if n not in self.variables]:
-            lines.append(f"Nor are there draws of {self.at(left_out)}, which need them.")
-        if self._undrawn:
-            lines.append(
-                "There is no posterior predictive: the distribution of "
-                f"{self.at(self._undrawn)} has no sample method."
+                f"The discrete latents {self.at(*self.discrete)} are summed out: there are no "
+                f"draws of {self.at(*self.discrete, *hidden)}, and no LOO."
             )
         if not any(site.is_likelihood for site in self.sites.values()):
             lines.append(f"{self.name} observes nothing: these are draws of its prior.")
@@ -326,26 +290,19 @@ class Model:
         """Traces the model without computing a value; returns the shapes of its parameters."""
 
         def run(arrays: Any) -> dict[str, jax.Array]:
-            sites = self._trace(jax.random.key(0), arrays)
-            for fault in faults(sites, self.function.places):
+            trace = self._trace(jax.random.key(0), arrays)
+            for fault in faults(trace, self.at):
                 raise InputError(f"{self.name}: {fault}")
-            self._keep(sites)
-            before = self.sites
-            self._keep(self._trace(jax.random.key(0), arrays))
-            if before != self.sites:
-                raise InputError(
-                    f"{self.name} has other sites when it is called again; a model depends on its "
-                    "arguments alone"
-                )
-            params = self._unconstrained(sites)
+            self.sites = read_sites(trace)
+            self.rows = {name: site.rows for name, site in self.sites.items() if site.rows}
+            self.latent = self.of_kind("latent")
+            self.discrete = self.of_kind("discrete")
+            self.observed = self.of_kind("observed")
+            self.variables = [*self.latent, *self.of_kind("deterministic")]
+            params = self._unconstrained(trace)
             if self.discrete:
-                dependent = enumeration.dependent(self, arrays, params, sites)
-                if bounded := [name for name in self.latent if name in dependent]:
-                    raise InputError(
-                        f"the range of {self.at(bounded)} depends on the discrete latents "
-                        f"{self.at(self.discrete)}, which are summed out; give it one range"
-                    )
-                self.variables = [name for name in self.variables if name not in dependent]
+                self.first_free = enumeration.first_free(trace)
+                self.variables = enumeration.independent(self, arrays, params, trace)
             return params
 
         try:
@@ -358,26 +315,6 @@ class Model:
             if arrays and isinstance(error, UNTRACED):
                 raise
             raise failed(self.name, error) from error
-
-    def _keep(self, sites: Trace) -> None:
-        """Keeps what is known of the sites of a trace."""
-        self.sites = {name: read_site(site) for name, site in sites.items()}
-        marks = [site["infer"][MARK] for site in sites.values() if MARK in site.get("infer", {})]
-        self.plates = {plate: (sites[plate]["args"][0], axis_name) for plate, axis_name in marks}
-        self.latent = self.of_kind("latent")
-        self.discrete = self.of_kind("discrete")
-        self.variables = [*self.latent, *self.of_kind("deterministic")]
-        reported = [*self.variables, *self.of_kind("observed")]
-        self.dims = plate_dims({name: sites[name] for name in self.sites if name in reported})
-        self._undrawn = [n for n in self.of_kind("observed") if not _can_draw(sites[n]["fn"])]
-        if self.discrete and self.plates:
-            raise InputError(
-                f"{self.name} has a sharded_plate, and the discrete latents "
-                f"{self.at(self.discrete)}, which are summed out in plain plates alone; use "
-                "numpyro.plate"
-            )
-        if self.discrete:
-            self.first_free = enumeration.first_free(sites)
 
 
 def density_model(
@@ -423,12 +360,3 @@ def density_model(
         numpyro.factor("logdensity_fn", jnp.asarray(found, jnp.float32))
 
     return Model(model, name=name, centre=centre)
-
-
-def _can_draw(fn: Any) -> bool:
-    """Tells if a distribution can be sampled: those of users may have no sample method."""
-    try:
-        fn.sample(jax.random.key(0))
-    except NotImplementedError:
-        return False
-    return True

@@ -1,6 +1,5 @@
 """The task of sampling a model: a log density with a gradient, and the meaning of its draws."""
 
-import dataclasses
 import functools
 import hashlib
 import math
@@ -21,8 +20,13 @@ from ensemble.numpyro_models.free_chains import run_on_devices
 from ensemble.numpyro_models.model import Model
 from ensemble.numpyro_models.model_file import load
 from ensemble.numpyro_models.refusals import failed
-from ensemble.numpyro_models.results import Groups, SiteResults, scalar_places
-from ensemble.numpyro_models.sharded_model import split_rows
+from ensemble.numpyro_models.results import (
+    SiteResults,
+    evenly_spread,
+    results_of,
+    scalar_places,
+)
+from ensemble.numpyro_models.sharded_model import ShardedModel
 from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
 from ensemble.storage.memory import check_memory
@@ -31,21 +35,27 @@ from ensemble.task import LogDensity, WithoutExamples
 _MAX_TRACKED = 100
 _NUM_TRIES = {False: 100, True: 1000}  # By whether starts are drawn from the prior.
 _NUM_POINTS = 3
-_BATCH = 64
-_MAX_OBSERVED = 2**26  # Numbers of log likelihoods, and of predictions: 256 MiB each.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class ModelTask(WithoutExamples):
     """A model whose latents are sampled, on the whole real line.
 
-    Attributes:
+    Args:
         model: The model.
+
+    Attributes:
         num_train_examples: 1: a gradient is of all data together.
+        tracked: Names such as 'theta[0]' of scalars of the latents on the whole real line, 100 at
+            most, evenly spread over all.
     """
 
-    model: Model
     num_train_examples: int = 1
+
+    def __init__(self, model: Model):
+        self.model = model
+        places = scalar_places({name: model.shapes[name].shape for name in model.latent})
+        self._numbers = evenly_spread(len(places), _MAX_TRACKED)
+        self.tracked = tuple(places[i][0] for i in self._numbers)
 
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what is sampled, JSON-ready."""
@@ -61,10 +71,11 @@ class ModelTask(WithoutExamples):
         }
         of_points = jax.jit(jax.vmap(self.model.log_density, in_axes=(0, None)))
         values = np.asarray(of_points(points, self.model.arrays), np.float64)
-        digest = hashlib.sha256()
-        for part in (*self.model.identity, *[f"{value:.3g}" for value in values]):
-            is_array = isinstance(part, np.ndarray | jax.Array)
-            digest.update(np.asarray(part).tobytes() if is_array else repr(part).encode())
+        shapes = jax.tree.map(np.shape, self.model.shapes)
+        digest = hashlib.sha256(repr([shapes, *[f"{value:.3g}" for value in values]]).encode())
+        for array in [*self.model.leaves, *self.model.arrays.values()]:
+            if isinstance(array, np.ndarray | jax.Array):
+                digest.update(np.asarray(array).tobytes())
         return digest.hexdigest()[:16]
 
     # What a sampler asks for.
@@ -79,12 +90,12 @@ class ModelTask(WithoutExamples):
         Latents of these rows are split too if they may be, lie in plates of one size, and have it
         as their first axis. Else they are whole on every device, and only the density is divided.
         """
-        split = split_rows(self.model, mesh)
+        split = ShardedModel(self.model, mesh)
         return LogDensity(
             split.place,
             split.bind,
             split.layout if may_split else Layout(),
-            run_free=None if self.model.plates else run_on_devices,
+            run_free=None if self.model.rows else run_on_devices,
             bind_reference=split.bind_reference,
         )
 
@@ -123,13 +134,10 @@ class ModelTask(WithoutExamples):
         except Exception as error:  # The model is a program, and may raise anything.
             raise failed(model.name, error) from error
         if not is_good.all():
-            why = fault or (
-                "its gradient is zero or not finite there; compute it from its parameters, scaled "
-                "to about 1"
-            )
+            fault = fault or "its gradient is zero or not finite there; scale its parameters to 1"
             fault = (
                 f"no finite log density with a gradient at any of {num_tries} starts of chain "
-                f"{int(np.argmin(is_good))}: {why}"
+                f"{np.argmin(is_good)}: {fault}"
             )
         if fault:
             raise InputError(f"{model.name}: {fault}")
@@ -142,71 +150,14 @@ class ModelTask(WithoutExamples):
 
     # What draws mean.
 
-    @functools.cached_property
-    def _tracked(self) -> dict[str, int]:
-        """Names and numbers of 100 latent scalars at most, evenly spread over all of them."""
-        names = [*scalar_places({name: self.model.sites[name].shape for name in self.model.latent})]
-        numbers = np.linspace(0, len(names) - 1, min(_MAX_TRACKED, len(names))).astype(int)
-        return {names[i]: i for i in numbers}
-
-    @property
-    def tracked(self) -> tuple[str, ...]:
-        """Names such as 'theta[0]' of latent scalars, 100 at most."""
-        return tuple(self._tracked)
-
     def track(self, params: Any) -> jax.Array:
         """Returns the tracked scalars [n] of one draw."""
-        values = self.model.values(params, self.model.arrays)
-        flat = [jnp.ravel(values[name]).astype(jnp.float32) for name in self.model.latent]
-        return jnp.concatenate(flat)[np.array([*self._tracked.values()])]
+        flat = [jnp.ravel(params[name]) for name in self.model.latent]
+        return jnp.concatenate(flat)[self._numbers]
 
     def results(self, draws: Draws, first: int, live: Sequence[int]) -> SiteResults:
         """Returns the results of draws; `ensemble.task.Modelled` has the arguments."""
-        return SiteResults(self, draws, first, live)
-
-    def groups(self, params: Mapping[str, np.ndarray]) -> Groups:
-        """Computes the variables, log likelihoods and predictions of draws [C, K, ...].
-
-        The observed variables of very many draws times observations are those of evenly spaced
-        draws.
-        """
-        model = self.model
-        num_chains, num_kept = next(iter(params.values())).shape[:2]
-
-        def of_draws(function: Any, places: np.ndarray) -> Any:
-            num_draws = num_chains * len(places)
-            # The last batch is filled up: another size would be a second form of the function.
-            rows = np.arange(-(-num_draws // _BATCH) * _BATCH) % num_draws
-            flat = {
-                n: leaf[:, places].reshape(-1, *leaf.shape[2:])[rows] for n, leaf in params.items()
-            }
-
-            @jax.jit
-            def run(flat: Any, arrays: Any) -> Any:
-                keys = jax.random.split(jax.random.key(0), num_draws)[rows]
-                return jax.lax.map(
-                    lambda one: function(*one, arrays), (keys, flat), batch_size=_BATCH
-                )
-
-            return jax.tree.map(
-                lambda leaf: leaf[:num_draws].reshape(num_chains, -1, *leaf.shape[1:]),
-                transfer.fetch(run(flat, model.arrays)),
-            )
-
-        found = of_draws(lambda _, *one: model.values(*one), np.arange(num_kept))
-        observed = model.observed()
-        log_likelihood = {}
-        predicted = {}
-        if size := sum(one.size for one in observed.values()):
-            count = max(1, min(num_kept, _MAX_OBSERVED // (size * num_chains)))
-            places = np.linspace(0, num_kept - 1, count).astype(int)
-            log_likelihood, predicted = of_draws(model.observations, places)
-        return {
-            "posterior": {name: found[name] for name in model.variables},  # JAX sorts names.
-            "log_likelihood": log_likelihood,
-            "posterior_predictive": predicted,
-            "observed_data": observed,
-        }
+        return results_of(self.model, draws, first, live)
 
 
 def create(config: ml_collections.FrozenConfigDict, data: Any) -> ModelTask:

@@ -1,14 +1,13 @@
 """Reasons why a NumPyro model, its arguments or its sites cannot be sampled, a line each."""
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any
 
 import jax
 import numpy as np
 
-from ensemble.errors import InputError, in_one_line, place_in_own_code
+from ensemble.errors import InputError, in_own_code
 from ensemble.numpyro_models.enumeration import discrete_faults
 from ensemble.numpyro_models.sites import Trace, kind_of
 from ensemble.rounding import note_rounding
@@ -32,41 +31,8 @@ def failed(name: str, error: Exception) -> InputError:
         name: Name of the program.
         error: Error that it raised.
     """
-    text = in_one_line(error, limit=200)
-    for kinds, remedy in _REMEDIES.items():
-        if isinstance(error, kinds):
-            text = remedy
-    place = place_in_own_code(error)
-    at = f"at {place} " if place else ""
-    return InputError(f"{name} failed {at}({type(error).__name__}: {text})")
-
-
-def check_arguments(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], where: str
-) -> None:
-    """Refuses arguments that a model does not take, and a lack of those that it needs.
-
-    Args:
-        function: The model.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-        where: Origin of the arguments, for the message.
-
-    Raises:
-        InputError: The message names the arguments that the model takes.
-    """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # Python knows none of some callables.
-        return
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        name = getattr(function, "__name__", type(function).__name__)
-        raise InputError(
-            f"{where} does not suit the model {name}{signature}: {in_one_line(error)}; a model may "
-            "take **others to leave some unused"
-        ) from None
+    remedies = [f"; {text}" for kinds, text in _REMEDIES.items() if isinstance(error, kinds)]
+    return InputError(f"{name} failed {in_own_code(error)}{''.join(remedies)}")
 
 
 def plain_arguments(arguments: Any, name: str) -> Any:
@@ -88,7 +54,7 @@ def plain_arguments(arguments: Any, name: str) -> Any:
         where = f"the argument {shown} of {name}"
         if array.dtype.kind not in "biufc":
             raise InputError(f"{where} has the dtype {array.dtype}, must have numbers")
-        if array.dtype.kind in "iu" and np.any((array > _MAX_INTEGER) | (array < -_MAX_INTEGER)):
+        if array.dtype.kind in "iu" and np.any(np.abs(array.astype(float)) > _MAX_INTEGER):
             raise InputError(
                 f"{where} has whole numbers beyond {_MAX_INTEGER}, which JAX would cut off; make "
                 "them floats, or smaller"
@@ -100,19 +66,18 @@ def plain_arguments(arguments: Any, name: str) -> Any:
     return jax.tree_util.tree_map_with_path(plain, arguments)
 
 
-def faults(sites: Trace, places: Mapping[str, str]) -> Iterator[str]:
+def faults(sites: Trace, at: Callable[..., str]) -> Iterator[str]:
     """Yields what is wrong with a model.
 
     Args:
         sites: A trace of the model.
-        places: Places in the user's code of sites, by name.
+        at: Returns the names of sites and their places in the user's code.
     """
-
-    def at(name: str) -> str:
-        return f"{name!r} at {places[name]}" if places.get(name) else repr(name)
-
     known: dict[str, str] = {}
-    for name in filter(lambda name: kind_of(sites[name]), sites):
+    for name, site in sites.items():
+        yield from _faults_of_site(at(name), site)
+        if not kind_of(site):
+            continue
         folders = [one for one in sites if name.startswith(f"{one}/") and kind_of(sites[one])]
         other = [*folders, known.setdefault(name.replace("/", "."), name)][0]
         if other != name or name in ("chain", "draw"):
@@ -120,10 +85,7 @@ def faults(sites: Trace, places: Mapping[str, str]) -> Iterator[str]:
                 f"its variable {at(name)} would overwrite an axis of draws or {at(other)} in files "
                 "of draws, where a slash is a folder or a dot; rename it"
             )
-    for name, site in sites.items():
-        yield from _faults_of_site(at(name), site)
-    if any(kind_of(site) == "discrete" for site in sites.values()):
-        yield from discrete_faults(sites, at)
+    yield from discrete_faults(sites, at)
 
 
 def _faults_of_site(where: str, site: Any) -> Iterator[str]:
@@ -143,11 +105,9 @@ def _faults_of_site(where: str, site: Any) -> Iterator[str]:
     shape = np.shape(site["value"])
     pairs = [*zip_longest(reversed(fn.shape()), reversed(shape), fillvalue=1)]
     if 0 in shape or any(size not in (1, of_value) for size, of_value in pairs):
-        plates = ", ".join(f"{one.name!r} of {one.size}" for one in site["cond_indep_stack"])
         yield (
-            f"site {where} has data of the shape {shape}, and its distribution in "
-            f"{f'the plates {plates}' if plates else 'no plate'} the shape {fn.shape()}; both must "
-            "be the same, and not empty"
+            f"site {where} has data of the shape {shape}, and its distribution, with its plates, "
+            f"the shape {fn.shape()}; both must be the same, and not empty"
         )
     try:
         fn.log_prob(site["value"])

@@ -1,156 +1,176 @@
 """Results of a sampled model: a table of its variables, LOO, plots, `posterior.nc`."""
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import ml_collections
+import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from ensemble import pytrees
 from ensemble.draws import diagnostics
-from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
+from ensemble.notes import note
+from ensemble.numpyro_models.model import Model
 from ensemble.report import charts, plots
-from ensemble.report.posterior import posterior_section
+from ensemble.report.svg import Chart
+from ensemble.sharding import transfer
 from ensemble.storage.workdir import Workdir
 
-if TYPE_CHECKING:
-    from ensemble.numpyro_models.model_task import ModelTask
-
 _MAX_SCALARS = 1000  # Of which the table has a row.
-_NUM_TRACES = 4
 _FEWEST_DRAWS = 25  # A fifth of them, the five that a tail is fitted to, are enough for ArviZ.
+_BATCH = 64
+_MAX_OBSERVED = 2**26  # Numbers of log likelihoods, and of predictions: 256 MiB each.
 
 
 Groups = dict[str, Mapping[str, np.ndarray]]
-"""Variables by site and by group of ArviZ: `posterior`, `log_likelihood` of each observation and
+"""Arrays by site and by group of ArviZ: `posterior`, `log_likelihood` of each observation and
 `posterior_predictive` [C, K, ...], and `observed_data`; on the host, empty where there are none."""
 
 
-class SiteResults:
-    """What draws leave, as of `ensemble.task.Modelled.results`.
+class SiteResults(NamedTuple):
+    """Results of draws, as of `ensemble.task.Modelled.results`.
+
+    Attributes:
+        found: Diagnostics of the log density and of 1,000 scalars of variables, at most.
+        sections: Entries of results.json: `sites`, a row for each of these scalars, `num_values`
+            of all, and `loo`.
+        charts: Plots by name.
+        inference_data: All groups of ArviZ, in the form of the installed one.
+    """
+
+    found: diagnostics.Diagnostics
+    sections: dict[str, Any]
+    charts: dict[str, list[Chart]]
+    inference_data: Any
+
+    def write(self, work: Workdir) -> None:
+        """Writes plots, and `posterior.nc` with all groups of ArviZ."""
+        plots.write(work.plots, self.charts)
+        diagnostics.write_netcdf(work.path / "posterior.nc", self.inference_data)
+
+
+def results_of(model: Model, draws: Draws, first: int, live: Sequence[int]) -> SiteResults:
+    """Computes the results of draws.
 
     Args:
-        task: Task whose model was sampled.
+        model: Model that was sampled.
         draws: Draws of the run.
         first: Number of the first draw that counts.
         live: Numbers of the chains.
     """
+    chains = list(live)
+    counted = {name: one[chains] for name, one in draws.scalars(first).items()}
+    positions, numbers = draws.positions()
+    params = flatten_dict(positions, sep="/")  # As `handlers.scope` names.
+    groups = groups_of(model, {name: leaf[chains] for name, leaf in params.items()})
+    shapes = {site: one.shape[2:] for site, one in groups["posterior"].items()}
+    places = scalar_places(shapes)
+    scalars = {}
+    for i in evenly_spread(len(places), _MAX_SCALARS):
+        name, site, index = places[i]
+        scalars[name] = np.asarray(groups["posterior"][site][:, :, *index], np.float64)
+    found = diagnostics.summarise({LOG_DENSITY: counted[LOG_DENSITY], **scalars})
+    sections = {
+        "sites": {name: _row(one, found.scalars.get(name)) for name, one in scalars.items()},
+        "num_values": sum(map(math.prod, shapes.values())),
+        "loo": loo(groups["log_likelihood"], scalars),
+    }
+    live = range(len(chains))
+    panels = charts.chains_of(
+        {**counted, **scalars}, live, 0, str(found.rhat_worst), "variable", found._asdict()
+    )
+    info = {name: one[:, numbers - first] for name, one in counted.items() if is_diagnostic(name)}
+    data = to_arviz(model, groups, info)
+    data.attrs |= {"chains": chains}
+    return SiteResults(found, sections, panels, data)
 
-    def __init__(self, task: "ModelTask", draws: Draws, first: int, live: Sequence[int]):
-        self._task = task
-        self._draws = draws
-        self._first = first
-        self._live = list(live)
-        self._counted = {name: one[self._live] for name, one in draws.scalars(first).items()}
 
-    @functools.cached_property
-    def groups(self) -> Groups:
-        """The variables of all draws that are kept."""
-        positions = flatten_dict(self._draws.positions()[0], sep="/")  # As `handlers.scope` names.
-        return self._task.groups({name: leaf[self._live] for name, leaf in positions.items()})
+def to_arviz(model: Model, groups: Groups, info: Mapping[str, np.ndarray]) -> Any:
+    """Returns groups, and diagnostics [C, K] of the draws that are kept, as ArviZ takes them."""
+    numbers = np.arange(info[LOG_DENSITY].shape[1])
+    datasets = {"sample_stats": diagnostics.sample_stats(info, numbers)}
+    for group, arrays in groups.items():
+        is_data = group == "observed_data"
+        dims = {}
+        for name, one in arrays.items():
+            site = model.sites[name]
+            shape = one.shape[0 if is_data else 2 :]
+            # What a distribution draws, or its log likelihood, may have fewer axes than data.
+            if shape == site.shape[: len(shape)]:
+                dims[name] = list(site.dims[: len(shape)])
+        if arrays:
+            datasets[group] = diagnostics.to_dataset(
+                arrays, None if is_data else numbers, dims, is_data=is_data
+            )
+    return diagnostics.to_arviz(datasets)
 
-    @functools.cached_property
-    def _scalars(self) -> dict[str, np.ndarray]:
-        """Every scalar [C, K], or 1,000 evenly spread ones, by name."""
-        values = self.groups["posterior"]
-        places = scalar_places({site: one.shape[2:] for site, one in values.items()})
-        chosen = np.linspace(0, len(places) - 1, min(_MAX_SCALARS, len(places))).astype(int)
-        names = [*places]
-        return {
-            names[i]: np.asarray(np.moveaxis(values[site], (0, 1), (-2, -1))[index], np.float64)
-            for i in chosen
-            for site, index in [places[names[i]]]
+
+def groups_of(model: Model, params: Mapping[str, np.ndarray]) -> Groups:
+    """Computes the variables, log likelihoods and predictions of draws [C, K, ...].
+
+    The observed variables of very many draws times observations are those of evenly spaced draws.
+    """
+    num_chains, num_kept = next(iter(params.values())).shape[:2]
+
+    def of_draws(function: Callable[..., Any], places: np.ndarray) -> Any:
+        num_draws = num_chains * len(places)
+        # The last batch is filled up: another size would be a second form of the function.
+        rows = np.arange(-(-num_draws // _BATCH) * _BATCH) % num_draws
+        flat = {
+            name: leaf[:, places].reshape(num_draws, *leaf.shape[2:])[rows]
+            for name, leaf in params.items()
         }
 
-    @functools.cached_property
-    def found(self) -> Diagnostics:
-        """Diagnostics of the log density and of all variables."""
-        return diagnostics.summarise({LOG_DENSITY: self._counted[LOG_DENSITY], **self._scalars})
+        @jax.jit
+        def run(flat: Any, arrays: Any) -> Any:
+            keys = jax.random.split(jax.random.key(0), num_draws)[rows]
+            return jax.lax.map(lambda one: function(*one, arrays), (keys, flat), batch_size=_BATCH)
 
-    def sections(
-        self, config: ml_collections.FrozenConfigDict, num_gradients: int, rate: float | None
-    ) -> dict[str, Any]:
-        """Returns entries of results.json: `sites`, a row for each scalar, `loo`, `posterior`.
+        return jax.tree.map(
+            lambda leaf: leaf[:num_draws].reshape(num_chains, -1, *leaf.shape[1:]),
+            transfer.fetch(run(flat, model.arrays)),
+        )
 
-        Args:
-            config: Configuration of the run.
-            num_gradients: Gradients of all chains.
-            rate: Gradients of single chains per second.
-        """
-        return {
-            "sites": {
-                name: _row(values, self.found.scalars.get(name))
-                for name, values in self._scalars.items()
-            },
-            "num_values": sum(one[0, 0].size for one in self.groups["posterior"].values()),
-            "loo": loo(self.groups["log_likelihood"], self._scalars),
-            "posterior": posterior_section(
-                self._counted,
-                self.found,
-                config,
-                num_gradients,
-                rate,
-                None,
-                (),
-                pytrees.size(self._task.params_shapes()),
-                np.zeros(0, int),  # It predicts nothing.
-            ),
-        }
+    found = of_draws(lambda _, *one: model.values(*one), np.arange(num_kept))
+    observed = model.data()
+    likelihood: dict[str, np.ndarray] = {}
+    predicted: dict[str, np.ndarray] = {}
+    if size := num_chains * sum(one.size for one in observed.values()):
+        places = evenly_spread(num_kept, max(1, _MAX_OBSERVED // size))
+        likelihood, predicted = of_draws(model.observations, places)
+        if not predicted:
+            note(
+                "There is no posterior predictive: the distribution of an observed site has no "
+                "sample method."
+            )
+    return {
+        "posterior": {name: found[name] for name in model.variables},  # JAX sorts names.
+        "log_likelihood": likelihood,
+        "posterior_predictive": predicted,
+        "observed_data": observed,
+    }
 
-    def write(self, work: Workdir) -> None:
-        """Writes plots, and `posterior.nc` with all groups of ArviZ."""
-        found = self.found.scalars
-        known = [name for name in self._scalars if name in found and found[name].rhat > 0]
-        worst = sorted(known, key=lambda name: -found[name].rhat)[:_NUM_TRACES]
-        drawn = {name: self._scalars[name] for name in worst}
-        traces = {"log density (nats)": self._counted[LOG_DENSITY], **drawn}
-        ranks = {n: (one, found[n].rhat, found[n].ess_bulk) for n, one in drawn.items()}
-        plots.write(work.plots, charts.chains(traces, ranks, 0))
-        diagnostics.write_netcdf(work.path / "posterior.nc", self.inference_data)
 
-    @functools.cached_property
-    def inference_data(self) -> Any:
-        """All groups, in the form of the installed ArviZ: `diagnostics.to_arviz`."""
-        model = self._task.model
-        _, numbers = self._draws.positions()
-        kept = numbers - self._first
+def evenly_spread(number: int, most: int) -> np.ndarray:
+    """Returns at most so many of the numbers from 0 on, evenly spread, from the first to the last.
 
-        def dataset(arrays: Mapping[str, np.ndarray], is_data: bool) -> Any:
-            def axes(name: str, shape: tuple[int, ...]) -> list[str | None]:
-                # What a distribution draws, or its log likelihood, may have fewer than data.
-                pairs = zip(model.dims[name], model.sites[name].shape, shape, strict=False)
-                return [one and diagnostics.dotted(one) if a == b else None for one, a, b in pairs]
-
-            lead = 0 if is_data else 2
-            dims = {name: axes(name, one.shape[lead:]) for name, one in arrays.items()}
-            draws = None if is_data else np.arange(len(kept))
-            return diagnostics.to_dataset(arrays, draws, dims, is_data=is_data)
-
-        groups = {
-            name: dataset(arrays, name == "observed_data")
-            for name, arrays in self.groups.items()
-            if arrays
-        }
-        stats = {name: one[:, kept] for name, one in self._counted.items() if is_diagnostic(name)}
-        groups["sample_stats"] = diagnostics.sample_stats(stats, np.arange(len(kept)))
-        data = diagnostics.to_arviz(groups)
-        data.attrs |= {"chains": self._live}
-        return data
+    Args:
+        number: How many numbers there are.
+        most: Limit.
+    """
+    return np.linspace(0, number - 1, min(number, most)).astype(int)
 
 
 def scalar_places(
     shapes: Mapping[str, Sequence[int]],
-) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Returns `(array, index)` of all scalars of arrays, by names such as 'theta[0]', as ArviZ."""
-    return {
-        f"{site}[{', '.join(map(str, index))}]" if index else site: (site, index)
+) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Returns `(name, array, index)` of all scalars of arrays; names as ArviZ's, as 'theta[0]'."""
+    return [
+        (f"{site}[{', '.join(map(str, index))}]" if index else site, site, index)
         for site, shape in shapes.items()
         for index in np.ndindex(*shape)
-    }
+    ]
 
 
 def _row(values: np.ndarray, found: Any) -> dict[str, float]:
@@ -176,11 +196,10 @@ def loo(
         log_likelihood: Log likelihoods [C, T, ...] of every draw, or of evenly spaced ones.
         scalars: Scalars [C, K] of the draws, whose ESS counts.
     """
-    efficiency, results = 1.0, {}  # Of a single chain, as ArviZ has it.
-    draws = next(iter(scalars.values()))
-    if log_likelihood and len(draws) > 1:
-        sizes = [diagnostics.ess(one, "mean") for one in scalars.values()]
-        efficiency = float(np.mean(sizes)) / draws.size
+    used = [one for one in scalars.values() if log_likelihood and len(one) > 1]
+    shares = [diagnostics.ess(one, "mean") / one.size for one in used]
+    efficiency = float(np.mean(shares or 1))  # Of a single chain it is 1, as ArviZ has it.
+    results = {}
     for name, values in log_likelihood.items():
         flat = values.reshape(*values.shape[:2], -1)
         flat = flat[:, :, np.any(flat != 0, axis=(0, 1))]

@@ -15,7 +15,6 @@ from ensemble.configs import numpyro_nuts
 from ensemble.errors import InputError, shown
 from ensemble.run.loop import run
 from ensemble.run.result import as_text
-from ensemble.sharding import processes
 
 if TYPE_CHECKING:
     from ensemble.numpyro_models.model import Model
@@ -48,10 +47,9 @@ class Samples:
         return {one.attrs.get("site", name): one.values for name, one in variables.items()}
 
     @property
-    def summary(self) -> Mapping[str, Mapping[str, float]]:
+    def summary(self) -> Any:
         """Mean, sd, quantiles, R-hat and ESS of every scalar, by name."""
-        found: Mapping[str, Mapping[str, float]] = self.report.get("sites", {})
-        return found
+        return self.report.get("sites", {})
 
     def __repr__(self) -> str:
         return as_text(self.report, None)
@@ -74,7 +72,8 @@ def sample(
             [], which JAX can differentiate.
         data: arguments of the model: a mapping by name, or a tuple by position; None: it takes
             none. Arrays are traced, numbers are not.
-        method: 'nuts', 'hmc', 'adjusted_mclmc', 'mclmc', or for several modes 'tempering'.
+        method: 'nuts', 'hmc', 'adjusted_mclmc', 'mclmc', or for several modes
+            'parallel_tempering'.
         workdir: directory for checkpoints, metrics and results; a run that is already there is
             resumed, on any devices. None keeps nothing.
         start: of a log density, an array or a tree of arrays. Each chain starts within 2 of it in
@@ -93,11 +92,6 @@ def sample(
         Interrupted: as of `ensemble.train`.
     """
     started = time.monotonic()
-    if not callable(model):
-        raise InputError(
-            f"model is a {type(model).__name__}, must be a function: a NumPyro model, or with a "
-            "start a log density"
-        )
     name = shown(getattr(model, "__name__", type(model).__name__))
     kind = "numpyro" if start is None else "logdensity"
     given = {"method": method, **flatten(config or {}), "model": f"{kind}:{name}"}
@@ -108,8 +102,6 @@ def sample(
     make_model = functools.partial(_model, model, data, start, name)
     where = None if workdir is None else os.fspath(workdir)
     result = run(checked(given), make_model, where, started, show_progress)
-    if not processes.is_main():
-        return Samples({}, None, None)
     return Samples(result.report, result.data, where)
 
 
@@ -140,21 +132,17 @@ def _model(model: Callable[..., Any], data: Any, start: Any, name: str) -> "Mode
     """Makes what the task takes; called when the devices are set up."""
     check_installed()
     from ensemble.numpyro_models.model import Model, density_model
-    from ensemble.numpyro_models.refusals import check_arguments
 
+    if start is not None and data is not None:
+        raise InputError(
+            "data are for a NumPyro model; a log density, which has a start, closes over its "
+            "data: leave one of the two out"
+        )
     if start is not None:
-        if data is not None:
-            raise InputError(
-                "data are for a NumPyro model; a log density, which has a start, closes over its "
-                "data: leave one of the two out"
-            )
         return density_model(model, start, f"log density {name!r}")
     if not isinstance(data, Mapping | tuple | None):
         raise InputError(
             f"data are a {type(data).__name__}, must be a mapping of arguments by name, or a tuple"
         )
-    args = data if isinstance(data, tuple) else ()
-    kwargs = dict(data) if isinstance(data, Mapping) else {}
-    where = "data" if data is not None else "data=None, which a log density has with a start,"
-    check_arguments(model, args, kwargs, where)
+    args, kwargs = (data, {}) if isinstance(data, tuple) else ((), data or {})
     return Model(model, args, kwargs, f"model {name!r}")

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ensemble.errors import plural
 from ensemble.report.findings import Finding
 from ensemble.report.sections import DIVERGENT, MODES, Section, grid
@@ -21,24 +19,21 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
     """Returns the table of a model's variables, and the LOO of its observations."""
     shown = list(report["sites"].items())[:_MAX_SITES]
     rows = [
-        [
-            site,
-            *("" if np.isnan(row[n]) else f"{row[n]:{form}}" for n, (_, form) in _COLUMNS.items()),
-        ]
+        [site, *(f"{row[n]:{form}}".replace("nan", "") for n, (_, form) in _COLUMNS.items())]
         for site, row in shown
     ]
-    found = [grid(["variable", *(title for title, _ in _COLUMNS.values())], rows)]
+    lines = [grid(["variable", *(title for title, _ in _COLUMNS.values())], rows)]
     if report["num_values"] > len(shown):
-        found.append(
+        lines.append(
             f"These are {len(shown)} of {report['num_values']:,} values; results.json has "
             f"{len(report['sites']):,}, posterior.nc has all."
         )
     for site, one in report["loo"].items():
-        found.append(
+        lines.append(
             f"LOO of {site}: {one['elpd_loo']:.1f} nats +- {one['se_loo']:.1f}, with "
             f"{one['p_loo']:.1f} effective parameters."
         )
-    return found
+    return lines
 
 
 def _findings(results: Mapping[str, Any]) -> list[Finding]:
@@ -65,13 +60,12 @@ def _remedy(results: Mapping[str, Any], fault: str) -> str:
         )
     if fault == DIVERGENT:
         return "Raise config.sampler.target_accept to 0.95, or write the model without centring."
-    sites = results["sites"]
-    worst = results["posterior"]["rhat_worst"]
     mass = results.get("config", {}).get("sampler", {}).get("mass_matrix")
+    remedy = "set config.sampler.mass_matrix='low_rank', or reparametrise"
     # A ladder has a diagonal mass.
-    if mass in ("low_rank", "dense") or len(sites) == 1 or "ladder" in results:
-        return f"The worst is {worst}: write the model with another centring of its groups."
-    return f"The worst is {worst}: set config.sampler.mass_matrix='low_rank', or reparametrise."
+    if mass in ("low_rank", "dense") or len(results["sites"]) == 1 or "ladder" in results:
+        remedy = "write the model with another centring of its groups"
+    return f"The worst is {results['posterior']['rhat_worst']}: {remedy}."
 
 
 SECTION = Section("sites", _contents, stands_alone=True, findings=_findings, remedy=_remedy)

@@ -5,10 +5,9 @@ number of devices. Latents in the plate and data with as many rows are placed ro
 compiler divides what is computed of them, with a sum over the devices where rows meet.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,26 +17,18 @@ from numpyro.infer.util import constrain_fn, unconstrain_fn
 
 from ensemble.errors import InputError
 from ensemble.numpyro_models.model import Model, Params
+from ensemble.numpyro_models.sites import Rows
 from ensemble.sharding import transfer
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
 
 
-class Rows(NamedTuple):
-    """The axis of an array that counts its rows.
-
-    Attributes:
-        size: Number of rows, without padding.
-        axis: Axis that counts them, from the left.
-        axis_name: Axis of the mesh that they are spread over.
-    """
-
-    size: int
-    axis: int
-    axis_name: str
+def _with_data(method: Any) -> Any:
+    """Compiles a method of an argument and the data, and gives it the model's own."""
+    program = jax.jit(method, static_argnums=0)
+    return functools.wraps(method)(lambda self, argument: program(self, argument, self.data))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class ShardedModel:
     """What a model gives to samplers; made by `make_model`.
 
@@ -45,17 +36,38 @@ class ShardedModel:
     are spread over the mesh, padded to a multiple of the devices. Draws are a dict by site too, in
     the model's own values, without padding.
 
-    Attributes:
-        model: The model as it was given.
+    Args:
+        model: The model.
         mesh: Mesh on which the rows lie.
-        rows: Rows of the sharded latents, by site.
-        data_rows: Rows of arrays among the arguments, by number.
+
+    Attributes:
+        layout: Places where samplers may keep the parameters; whole where it cannot name the rows.
+
+    Raises:
+        InputError: The mesh lacks an axis.
     """
 
-    model: Model
-    mesh: Mesh
-    rows: dict[str, Rows]
-    data_rows: dict[str, Rows]
+    def __init__(self, model: Model, mesh: Mesh):
+        self._model = model
+        self._mesh = mesh
+        for rows in model.rows.values():
+            if rows.axis_name not in mesh.axis_names:
+                raise InputError(
+                    f"{model.name} has a sharded_plate with axis_name={rows.axis_name!r}; use one "
+                    f"of the mesh's {list(mesh.axis_names)}"
+                )
+        axis_names = {rows.size: rows.axis_name for rows in model.rows.values()}
+        self._rows = {name: rows for name, rows in model.rows.items() if name in model.shapes}
+        self._data_rows = {
+            number: Rows(len(array), 0, axis_names[len(array)])
+            for number, array in model.arrays.items()
+            if array.ndim and len(array) in axis_names
+        }
+        self.layout = Layout()
+        kinds = set(self._rows.values())
+        for rows in kinds:
+            if kinds == {Rows(rows.size, 0, DATA)}:
+                self.layout = Layout(tuple(self._rows), rows.size, self._num_places(rows), "row")
 
     @functools.cached_property
     def data(self) -> dict[str, jax.Array]:
@@ -65,39 +77,26 @@ class ShardedModel:
 
     def place(self) -> dict[str, jax.Array]:
         """Puts the arrays among the arguments on the devices."""
-        arrays = {number: np.asarray(leaf) for number, leaf in self.model.arrays.items()}
-        padded = self._pad(arrays, self.data_rows)
-        return dict(transfer.put(padded, self._shardings(padded, self.data_rows)))
+        arrays = {number: np.asarray(leaf) for number, leaf in self._model.arrays.items()}
+        return dict(transfer.put(*self._padded(arrays, self._data_rows)))
 
-    @property
-    def layout(self) -> Layout:
-        """Places where samplers may keep the parameters; whole where it cannot name the rows."""
-        if len(set(self.rows.values())) == 1:
-            [rows] = set(self.rows.values())
-            if rows.axis == 0 and rows.axis_name == DATA:
-                return Layout(tuple(self.rows), rows.size, self._num_places(rows), "row")
-        return Layout()
-
-    def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:
+    @_with_data
+    def init(self, rng_key: jax.Array, data: Any) -> dict[str, jax.Array]:
         """Draws parameters where a chain may start from the prior, the same on any mesh.
 
         Raises:
             InputError: A prior is improper, so that nothing can be drawn from it.
         """
-        if any(site.is_flat for site in self.model.sites.values()):
+        if any(site.is_flat for site in self._model.sites.values()):
             raise InputError(
                 "a prior of the model is improper, so that nothing can be drawn from it; give it a "
                 "proper one, or use ensemble.sample, which starts elsewhere"
             )
-        return self._init(rng_key, self.data)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def _init(self, rng_key: jax.Array, data: Any) -> dict[str, jax.Array]:
-        bound = self.model.bound(self.stripped({}, data)[1])
+        bound = self._model.bound(self._stripped(data, self._data_rows))
         sites = handlers.trace(handlers.seed(bound, rng_key)).get_trace()
-        draw = {name: sites[name]["value"] for name in self.model.shapes}
-        params = self._pad(unconstrain_fn(bound, (), {}, draw), self.rows)
-        return jax.lax.with_sharding_constraint(params, self._shardings(params, self.rows))
+        draw = {name: sites[name]["value"] for name in self._model.shapes}
+        padded, where = self._padded(unconstrain_fn(bound, (), {}, draw), self._rows)
+        return dict(jax.lax.with_sharding_constraint(padded, where))
 
     def bind(self, data: Any) -> Callable[[Params], jax.Array]:
         """Returns the log density of the parameters given `self.data`, nats, as samplers see it.
@@ -106,60 +105,50 @@ class ShardedModel:
         would be a constant of it, whole on every device. Chains are vmapped, with the mesh's
         other axis as `spmd_axis_name` if they are spread too. Sharded latents may be padded or not.
         """
-        return lambda params: self.model.log_density(*self.stripped(params, data))
+        return lambda params: self._model.log_density(*self.stripped(params, data))
 
     def bind_reference(self, data: Any, sd: float) -> Callable[[Params], jax.Array]:
         """Returns `Model.log_reference`, as `bind`."""
-        return lambda params: self.model.log_reference(*self.stripped(params, data), sd)
+        return lambda params: self._model.log_reference(*self.stripped(params, data), sd)
 
-    def log_density(self, params: Params) -> jax.Array:
-        """Returns log p(data, params), nats, with the Jacobians: `bind(self.data)`."""
-        return self._log_density(params, self.data)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def _log_density(self, params: Params, data: Any) -> jax.Array:
+    @_with_data
+    def log_density(self, params: Params, data: Any) -> jax.Array:
+        """Returns log p(data, params), nats, with the Jacobians: `bind(self.data)(params)`."""
         return self.bind(data)(params)
 
-    def constrain(self, params: Params) -> dict[str, jax.Array]:
+    @_with_data
+    def constrain(self, params: Params, data: Any) -> dict[str, jax.Array]:
         """Returns the model's own values of the parameters of one draw, without padding."""
-        return self._constrain(params, self.data)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def _constrain(self, params: Params, data: Any) -> dict[str, jax.Array]:
         params, arrays = self.stripped(params, data)
-        return constrain_fn(self.model.bound(arrays), (), {}, params)
+        return dict(constrain_fn(self._model.bound(arrays), (), {}, params))
 
     def stripped(self, params: Params, data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns parameters and arrays without padding, whose rows stay where they are."""
+        return self._stripped(params, self._rows), self._stripped(data, self._data_rows)
 
-        def strip(arrays: Params, all_rows: Mapping[str, Rows]) -> dict[str, Any]:
-            rows = {
-                name: jax.lax.with_sharding_constraint(
-                    transfer.strip(arrays[name], one.size, one.axis), self._sharding(one)
-                )
-                for name, one in all_rows.items()
-                if name in arrays
-            }
-            return {**arrays, **rows}
+    def _stripped(self, arrays: Params, all_rows: Mapping[str, Rows]) -> dict[str, Any]:
+        result = dict(arrays)
+        for name, rows in all_rows.items():
+            whole = transfer.strip(arrays[name], rows.size, rows.axis)
+            result[name] = jax.lax.with_sharding_constraint(whole, self._sharding(rows))
+        return result
 
-        return strip(params, self.rows), strip(data, self.data_rows)
+    def _padded(
+        self, arrays: Params, all_rows: Mapping[str, Rows]
+    ) -> tuple[dict[str, Any], dict[str, NamedSharding]]:
+        """Returns arrays whose rows are padded, and where all of them lie."""
+        padded = dict(arrays)
+        where = dict.fromkeys(arrays, NamedSharding(self._mesh, PartitionSpec()))
+        for name, rows in all_rows.items():
+            padded[name] = transfer.pad(arrays[name], self._num_places(rows), rows.axis, None)
+            where[name] = self._sharding(rows)
+        return padded, where
 
     def _num_places(self, rows: Rows) -> int:
-        return transfer.padded_size(rows.size, self.mesh, rows.axis_name)
-
-    def _pad(self, arrays: Params, rows: Mapping[str, Rows]) -> dict[str, Any]:
-        padded = {
-            name: transfer.pad(arrays[name], self._num_places(one), one.axis, None)
-            for name, one in rows.items()
-        }
-        return {**arrays, **padded}
+        return transfer.padded_size(rows.size, self._mesh, rows.axis_name)
 
     def _sharding(self, rows: Rows) -> NamedSharding:
-        return NamedSharding(self.mesh, PartitionSpec(*[None] * rows.axis, rows.axis_name))
-
-    def _shardings(self, arrays: Params, rows: Mapping[str, Rows]) -> dict[str, NamedSharding]:
-        whole = dict.fromkeys(arrays, NamedSharding(self.mesh, PartitionSpec()))
-        return whole | {name: self._sharding(one) for name, one in rows.items()}
+        return NamedSharding(self._mesh, PartitionSpec(*[None] * rows.axis, rows.axis_name))
 
 
 def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any) -> ShardedModel:
@@ -176,26 +165,4 @@ def make_model(model: Callable[..., Any], mesh: Mesh, *args: Any, **kwargs: Any)
     Raises:
         InputError: The model cannot be sampled, or the mesh lacks an axis.
     """
-    return split_rows(Model(model, args, kwargs), mesh)
-
-
-def split_rows(model: Model, mesh: Mesh) -> ShardedModel:
-    """Spreads the rows of a model's sharded plates over a mesh, as `make_model`."""
-    for plate, (_, axis_name) in model.plates.items():
-        if axis_name not in mesh.axis_names:
-            raise InputError(
-                f"{model.name} has a sharded_plate {plate!r} with axis_name={axis_name!r}; use one "
-                f"of the mesh's {list(mesh.axis_names)}"
-            )
-    axis_names = dict(model.plates.values())
-    rows = {}
-    for name, site in model.sites.items():
-        if site.rows and name in model.shapes:
-            size, axis_name = model.plates[site.rows[0]]
-            rows[name] = Rows(size, site.rows[1], axis_name)
-    data_rows = {
-        number: Rows(len(array), 0, axis_names[len(array)])
-        for number, array in model.arrays.items()
-        if array.ndim and len(array) in axis_names
-    }
-    return ShardedModel(model, mesh, rows, data_rows)
+    return ShardedModel(Model(model, args, kwargs), mesh)

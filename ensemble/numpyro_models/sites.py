@@ -17,23 +17,37 @@ _IMPUTED = "imputed"  # In `infer` of a latent that `obs_mask` adds.
 _ADDED = "_unobserved"  # How NumPyro ends its name, beside another one that ends in `_observed`.
 
 
+class Rows(NamedTuple):
+    """The axis of an array that counts the rows of a sharded plate.
+
+    Attributes:
+        size: Number of rows, without padding.
+        axis: Axis that counts them, from the left.
+        axis_name: Axis of the mesh that they are spread over.
+    """
+
+    size: int
+    axis: int
+    axis_name: str
+
+
 class Site(NamedTuple):
     """A site of a model.
 
     Attributes:
         kind: 'latent', 'imputed' (a latent that `obs_mask` adds), 'discrete' (a latent that is
             summed out), 'observed' or 'deterministic'; empty for factors and plates.
-        fn: Name of its distribution.
         shape: Shape of its value.
-        rows: `(plate, axis of the value)` of its sharded plate; None if there is none.
+        dims: Names of the axes of its value, those of their plates; None for an axis without one.
+        rows: Rows of its sharded plate; None if there is none.
         is_likelihood: True for observations and factors.
         is_flat: True if its distribution is improper, so that nothing can be drawn from it.
     """
 
     kind: str
-    fn: str
     shape: tuple[int, ...]
-    rows: tuple[str, int] | None
+    dims: tuple[str | None, ...]
+    rows: Rows | None
     is_likelihood: bool
     is_flat: bool
 
@@ -82,25 +96,33 @@ def kind_of(site: Any) -> str:
     return "discrete" if site["fn"].support.is_discrete else "latent"
 
 
-def read_site(site: Any) -> Site:
-    """Reads a site of a trace."""
-    if site["type"] != "sample":
-        shape = np.shape(site["value"]) if site["type"] == "deterministic" else ()
-        return Site(kind_of(site), "", shape, None, False, False)
-    fn = innermost(site["fn"])
-    rows = None
-    if MARK in site["infer"]:
-        plate, _ = site["infer"][MARK]
-        [dim] = [frame.dim for frame in site["cond_indep_stack"] if frame.name == plate]
-        rows = plate, len(site["fn"].batch_shape) + dim
-    return Site(
-        kind_of(site),
-        type(fn).__name__,
-        np.shape(site["value"]),
-        rows,
-        site["is_observed"],
-        is_improper(fn),
-    )
+def read_sites(trace: Trace) -> dict[str, Site]:
+    """Reads the sites of a trace."""
+    # Names of axes, which have one size each, and of which variables have none.
+    sizes = dict.fromkeys(("chain", "draw", *filter(lambda one: kind_of(trace[one]), trace)), -1)
+    result = {}
+    for name, site in trace.items():
+        is_sample = site["type"] == "sample"
+        kind = kind_of(site)
+        shape = np.shape(site["value"]) if kind else ()
+        dims: list[str | None] = [None] * len(shape)
+        rows = None
+        plate, axis_name = site.get("infer", {}).get(MARK, ("", ""))
+        for frame in site.get("cond_indep_stack", ()):
+            axis = len(shape) - (site["fn"].event_dim if is_sample else 0) + frame.dim
+            if axis >= 0 and shape[axis] == frame.size == sizes.setdefault(frame.name, frame.size):
+                dims[axis] = frame.name.replace("/", ".")
+            if frame.name == plate:
+                rows = Rows(frame.size, axis, axis_name)
+        result[name] = Site(
+            kind,
+            shape,
+            tuple(dims),
+            rows,
+            is_sample and site["is_observed"],
+            is_sample and is_improper(site["fn"]),
+        )
+    return result
 
 
 def innermost(fn: Any) -> Any:
@@ -114,24 +136,3 @@ def innermost(fn: Any) -> Any:
 def is_improper(fn: Any) -> bool:
     """Tells if nothing can be drawn from a distribution."""
     return isinstance(innermost(fn), dist.ImproperUniform)
-
-
-def plate_dims(sites: Trace) -> dict[str, tuple[str | None, ...]]:
-    """Names the axes of variables by their plates; None where a name is taken.
-
-    Args:
-        sites: Sites of a trace, the variables alone.
-    """
-    sizes = dict.fromkeys(("chain", "draw", *sites), -1)
-    result = {}
-    for name, site in sites.items():
-        shape = np.shape(site["value"])
-        num_batch = len(shape) - (site["fn"].event_dim if site["type"] == "sample" else 0)
-        dims: list[str | None] = [None] * len(shape)
-        for plate in site.get("cond_indep_stack", ()):
-            axis = num_batch + plate.dim
-            is_of_plate = axis >= 0 and shape[axis] == plate.size
-            if is_of_plate and sizes.setdefault(plate.name, plate.size) == plate.size:
-                dims[axis] = plate.name
-        result[name] = tuple(dims)
-    return result

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ensemble.errors import InputError, in_one_line
+from ensemble.errors import InputError, in_own_code
 
+_CORRELATION = 0.9  # Of neighbours.
 LogDensityFn = Callable[[jax.Array], jax.Array]
 """From positions [C, D] to [C] nats."""
 
@@ -62,9 +63,8 @@ class Density:
             raise InputError(f"num_dims={self.num_dims} must be at least 1, coordinates of a point")
         # A sum over the wrong axis has the right shape where C is D.
         count = num_chains + (num_chains == self.num_dims)
-        positions = jax.ShapeDtypeStruct((count, self.num_dims), jnp.float32)
-        what = f"the log density of positions {list(positions.shape)}"
-        _checked(what, (count,), jax.eval_shape, self.logdensity_fn, positions)
+        shape = jax.ShapeDtypeStruct((count, self.num_dims), jnp.float32)
+        _checked("the log density", (count,), jax.eval_shape, self.logdensity_fn, shape)
 
 
 def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args: Any) -> Any:
@@ -76,70 +76,22 @@ def _checked(what: str, shape: tuple[int, ...], fn: Callable[..., Any], *args: A
     try:
         found = fn(*args)
     except Exception as error:
-        raise InputError(f"{what} raises {type(error).__name__}: {in_one_line(error)}") from error
+        raise InputError(f"{what} fails {in_own_code(error)}") from error
     there = getattr(found, "shape", ())
-    if there != shape or jnp.issubdtype(found.dtype, jnp.complexfloating):
-        kind = getattr(found, "dtype", type(found).__name__)
+    if there != shape or jnp.iscomplexobj(found):
         raise InputError(
-            f"{what} has the shape {list(there)}, of {kind}; it must be {list(shape)}, real "
-            "numbers for all chains at once"
+            f"{what} has the shape {list(there)}; it must be {list(shape)}, real numbers for all "
+            "chains at once"
         )
     return found
 
 
-def _gaussian_mixture(
-    weights: Sequence[float], locs: Sequence[float], scales: Sequence[float]
-) -> LogDensityFn:
-    """The log density of a one-dimensional mixture.
-
-    The sum of K terms is taken relative to the widest component: the others' ratios to it are
-    bounded and vanish far out, so nothing overflows, no largest term is sought, and one exponential
-    is saved. Float32 is exact enough for components near zero of similar widths, as here.
-
-    Args:
-        weights: [K], positive; they are normalised.
-        locs: [K].
-        scales: [K], positive; one is the largest.
-    """
-    middles = np.asarray(locs, np.float64)
-    widths = np.asarray(scales, np.float64)
-    constants = np.log(np.asarray(weights, np.float64) / np.sum(weights))
-    constants = constants - 0.5 * math.log(2 * math.pi) - np.log(widths)
-    # Log of a weighted component: c2 x^2 + c1 x + c0.
-    squares = np.square(widths)
-    coefficients = np.stack(
-        [-0.5 / squares, middles / squares, constants - 0.5 * np.square(middles) / squares], axis=1
-    )
-    widest = int(np.argmax(widths))
-    base = coefficients[widest]
-    others = (np.delete(coefficients, widest, axis=0) - base) / math.log(2)  # Powers of two.
-
-    def quadratic(c: Sequence[float], x: jax.Array) -> jax.Array:
-        return (c[0] * x + c[1]) * x + c[2]
-
-    def logdensity_fn(positions: jax.Array) -> jax.Array:
-        x = positions[:, 0]
-        ratio = sum((fast_exp2(quadratic(c, x)) for c in others.tolist()), jnp.float32(1))
-        return quadratic(base.tolist(), x) + math.log(2) * fast_log2(ratio)
-
-    return logdensity_fn
-
-
-def _correlated_gaussian(num_dims: int, correlation: float) -> LogDensityFn:
-    """The log density of a normal with mean 0 and the covariance `correlation ** |i - j|`.
-
-    Args:
-        num_dims: D.
-        correlation: of neighbours, between -1 and 1.
-    """
-    share = 1 / math.sqrt(1 - correlation**2)
-
-    def logdensity_fn(positions: jax.Array) -> jax.Array:
-        # Each coordinate given the one before it.
-        steps = share * (positions[:, 1:] - correlation * positions[:, :-1])
-        return -0.5 * (positions[:, 0] ** 2 + jnp.sum(steps**2, axis=-1))
-
-    return logdensity_fn
+def _correlated_gaussian(positions: jax.Array) -> jax.Array:
+    """The log density of a normal with mean 0 and the covariance `0.9 ** |i - j|`."""
+    share = 1 / math.sqrt(1 - _CORRELATION**2)
+    # Each coordinate given the one before it.
+    steps = share * (positions[:, 1:] - _CORRELATION * positions[:, :-1])
+    return -0.5 * (positions[:, 0] ** 2 + jnp.sum(steps**2, axis=-1))
 
 
 # Powers and logarithms. XLA's are exact to the last bit; these take half of the time.
@@ -183,7 +135,44 @@ MIXTURE_WEIGHTS = (0.2, 0.3, 0.1, 0.4)
 MIXTURE_LOCS = (-2.0, 0.0, 3.2, 2.5)
 MIXTURE_SCALES = (1.2, 1.0, 5.0, 2.8)
 
-GAUSSIAN_MIXTURE = Density(
-    _gaussian_mixture(MIXTURE_WEIGHTS, MIXTURE_LOCS, MIXTURE_SCALES), num_dims=1
-)
-CORRELATED_GAUSSIAN = Density(_correlated_gaussian(10, 0.9), num_dims=10, start_scale=3.0)
+
+def _mixture_coefficients() -> tuple[list[float], list[list[float]]]:
+    """Finds coefficients c of quadratics `c2 x^2 + c1 x + c0` of the mixture.
+
+    Returns:
+        Those of the log of the widest component with its weight, and those of the others' ratios to
+        it, as powers of two, [K - 1, 3].
+    """
+    middles = np.asarray(MIXTURE_LOCS)
+    squares = np.square(MIXTURE_SCALES)
+    constants = np.log(MIXTURE_WEIGHTS) - 0.5 * math.log(2 * math.pi) - np.log(MIXTURE_SCALES)
+    coefficients = np.stack(
+        [-0.5 / squares, middles / squares, constants - 0.5 * np.square(middles) / squares], axis=1
+    )
+    widest = np.argmax(squares)
+    base = coefficients[widest]
+    others = (np.delete(coefficients, widest, axis=0) - base) / math.log(2)
+    return base.tolist(), others.tolist()
+
+
+_WIDEST, _RATIOS = _mixture_coefficients()
+
+
+def _gaussian_mixture(positions: jax.Array) -> jax.Array:
+    """The log density of the mixture.
+
+    The sum of K terms is taken relative to the widest component: the others' ratios to it are
+    bounded and vanish far out, so nothing overflows, no largest term is sought, and one exponential
+    is saved. Float32 is exact enough for components near zero of similar widths, as here.
+    """
+    x = positions[:, 0]
+
+    def quadratic(c: Sequence[float]) -> jax.Array:
+        return (c[0] * x + c[1]) * x + c[2]
+
+    ratio = sum((fast_exp2(quadratic(c)) for c in _RATIOS), jnp.float32(1))
+    return quadratic(_WIDEST) + math.log(2) * fast_log2(ratio)
+
+
+GAUSSIAN_MIXTURE = Density(_gaussian_mixture, num_dims=1)
+CORRELATED_GAUSSIAN = Density(_correlated_gaussian, num_dims=10, start_scale=3.0)

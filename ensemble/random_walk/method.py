@@ -37,6 +37,10 @@ _TITLES = {
     "posterior/ess_per_second": "ESS/s",
 }
 _MOMENTS = ("mean", "mcse_mean", "variance", "mcse_variance")
+_WATCHED = (
+    *("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second", "num_invalid"),
+    "num_stuck",
+)
 
 
 def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method:
@@ -59,9 +63,7 @@ def create(config: ml_collections.FrozenConfigDict, task: DensityTask) -> Method
         num_members=1,
         place=lambda number: Devices(number, devices, groups=len(devices)),
         algorithm=algorithm,
-        report=WalkReport(
-            config, task, f"lower config.sampler.step_size={config.sampler.step_size}"
-        ),
+        report=WalkReport(config, task, remedy="lower config.sampler.step_size"),
         steps_per_epoch=config.log_every_steps,
         num_steps=steps,
         examples_before=lambda step: step * config.num_chains,
@@ -83,13 +85,11 @@ class WalkReport(Report):
         """Moments with their errors, and convergence."""
         if not run.loop.step:
             return {}
-        found = self.sections(run, run.clock.timing())["posterior"]
-        names = ("rhat_max", "nested_rhat_max", "ess_min", "accept", "ess_per_second")
-        scalars = {name: found[name] for name in names}
-        scalars |= {"invalid": found["num_invalid"], "stuck": found["num_stuck"]}
-        moments = {name: found[name] for name in _MOMENTS}
-        moments |= {f"quantile_{share}": one for share, one in found["quantiles"].items()}
-        for name, values in moments.items():
+        section = self.sections(run, run.clock.timing())["posterior"]
+        scalars = {name.removeprefix("num_"): section[name] for name in _WATCHED}
+        levels = {f"quantile_{share}": one for share, one in section["quantiles"].items()}
+        each = levels | {name: section[name] for name in _MOMENTS}
+        for name, values in each.items():
             scalars |= {f"{name}_{d:02d}": one for d, one in enumerate(values[:_MAX_SHOWN])}
         return {
             f"posterior/{name}": float(value)
@@ -106,27 +106,22 @@ class WalkReport(Report):
 
         Both R-hats, of halves and of starts, must be below what is asked, or 1.1.
         """
-        stop_when = self.config.stop_when
-        if not (stop_when.r_hat or stop_when.ess):
-            return False
         # Chains that have not left their starts seem to be worth much: they must agree anyway.
-        names = ("rhat_max", "nested_rhat_max")
-        found = [scalars.get(f"posterior/{name}", np.inf) for name in names]
-        ess = scalars.get("posterior/ess_min", 0)
-        return max(found) < (stop_when.r_hat or MAX_RHAT) and ess > stop_when.ess
+        found = [scalars.get(f"posterior/{name}_max", np.inf) for name in ("rhat", "nested_rhat")]
+        goal = self.config.stop_when
+        is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
+        return is_enough and max(found) < (goal.r_hat or MAX_RHAT)
 
     def figures(self, run: Any) -> dict[str, list[Chart]]:
         """Histograms of the draws, one chart per dimension."""
         summary = self._summary(run)[1]
         return {"marginals": charts.marginals(summary["edges"], summary["cdf"])}
 
-    def _summary(self, run: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    def _summary(self, run: Any) -> tuple[Any, Any]:
         """The walk on the host, and what its sums say."""
         walker = run.algorithm.programs
-        loop = run.loop
-        host = walker.to_host(loop.members.state)
-        num_left_out = self.config.sampler.num_warmup
-        return host, summarise(host, loop.step, num_left_out, walker.num_superchains)
+        host = walker.to_host(run.loop.members.state)
+        return host, summarise(host, run.loop.step, walker.num_superchains)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """`posterior`, with moments, errors and quantiles [D]."""
@@ -134,7 +129,8 @@ class WalkReport(Report):
         config = self.config
         num_draws = run.loop.step
         num_samples = num_draws * config.num_chains
-        if not host.chains.accepted.any():
+        accepted = int(host.chains.accepted.sum())
+        if not accepted:
             raise TrainingError(
                 f"no proposal of the {config.num_chains:,} chains was accepted: lower "
                 "config.sampler.step_size, or start where the density is not zero"
@@ -145,7 +141,7 @@ class WalkReport(Report):
             "rhat_max": float(np.max(summary["rhat"])),  # NaN is worse than any number.
             "nested_rhat_max": float(np.max(summary["nested_rhat"])),
             "ess_min": ess_min,
-            "accept": int(host.chains.accepted.sum()) / num_samples,
+            "accept": accepted / num_samples,
             "num_invalid": int(host.chains.invalid.sum()),
             "num_stuck": int(np.isneginf(host.chains.log_density).sum()),
             "num_warmup": config.sampler.num_warmup,
@@ -159,7 +155,7 @@ class WalkReport(Report):
         }
         for name in ("mean_interval", "variance_interval"):  # Where it is not known, none.
             section[name] = [
-                None if math.isnan(ends[0]) else ends for ends in summary[name].tolist()
+                None if math.isnan(sum(ends)) else ends for ends in summary[name].tolist()
             ]
         levels = quantiles(summary, SHARES).T.tolist()
         section["quantiles"] = dict(zip(map(str, SHARES), levels, strict=True))

@@ -42,9 +42,14 @@ class Grid(NamedTuple):
     def around(cls, points: np.ndarray) -> "Grid":
         """The grid for draws that look like these [N, D]."""
         points = points.astype(np.float64)
-        spread = points.std(axis=0)
-        bin_width = 2 * _BINS_WITHIN / NUM_BINS * np.where(spread > 0, spread, 1)
+        bin_width = 2 * _BINS_WITHIN / NUM_BINS * spread_of(points)
         return cls(points.mean(axis=0).astype(np.float32), bin_width.astype(np.float32))
+
+
+def spread_of(points: np.ndarray) -> np.ndarray:
+    """Standard deviations [D] of points [N, D]; 1 if a coordinate does not vary."""
+    spread = points.std(axis=0)
+    return np.where(spread > 0, spread, 1)
 
 
 class Sums(NamedTuple):

@@ -10,7 +10,7 @@ from ensemble.report.sections import Section, grid
 
 _INTERVALS = (
     "The 95% intervals are over chains, drawn anew from their starts. None is told of a single "
-    "start, without a warm-up, or while chains drift or have not left their starts."
+    "start, or while chains drift or have not left their starts."
 )
 
 
@@ -32,15 +32,14 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
 def _sentence(report: Mapping[str, Any]) -> str:
     """Says what the samples of a density are worth."""
     posterior = report["posterior"]
-    text = (
-        f"{plural(posterior['num_total_samples'], 'sample')} of "
-        f"{plural(posterior['num_chains'], 'chain')}, "
-    )
+    samples = plural(posterior["num_total_samples"], "sample")
+    worth = "too few chains or samples to say what they are worth"
     if np.isfinite(posterior["ess_min"]) and np.isfinite(posterior["rhat_max"]):
-        text += f"worth {posterior['ess_min']:,.0f}: R-hat up to {posterior['rhat_max']:.4f}, "
-    else:
-        text += "too few chains or samples to say what they are worth, "
-    text += f"{posterior['accept']:.0%} accepted."
+        worth = f"worth {posterior['ess_min']:,.0f}: R-hat up to {posterior['rhat_max']:.4f}"
+    text = (
+        f"{samples} of {plural(posterior['num_chains'], 'chain')}, {worth}, "
+        f"{posterior['accept']:.0%} accepted."
+    )
     if posterior["num_invalid"]:
         text += f" {posterior['num_invalid']:,} proposals without a log density were rejected."
     if posterior["num_stuck"]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from ensemble.random_walk.moments import NUM_BINS, segment_length
 from ensemble.random_walk.walker import Walk
@@ -21,9 +22,7 @@ MAX_RHAT = 1.1
 _DRIFT_ALARMS = 0.05  # Share of runs of one dimension without a drift in which one is seen.
 
 
-def summarise(
-    walk: Walk, num_draws: int, num_left_out: int, num_superchains: int
-) -> dict[str, np.ndarray]:
+def summarise(walk: Walk, num_draws: int, num_superchains: int) -> dict[str, NDArray]:
     """Computes moments and convergence in float64.
 
     Until chains have forgotten their starts, those of a superchain are not independent, and errors
@@ -33,7 +32,6 @@ def summarise(
     Args:
         walk: Walk on the host.
         num_draws: Number of draws of each chain in the sums.
-        num_left_out: Number of draws of each chain before them.
         num_superchains: Number K of groups of neighbouring chains that share a start; it divides C.
 
     Returns:
@@ -48,7 +46,7 @@ def summarise(
           R-hat: Assessing the convergence of Markov chain Monte Carlo when running many short
           chains");
         - `mean_interval`, `variance_interval`: [D, 2], of 95%, over chains; NaN where the chains
-          still drift, have not left their starts, or had no warm-up;
+          still drift, or have not left their starts;
         - `edges`: [D, K + 1] of the histogram;
         - `cdf`: [D, K + 1], the share of draws below each edge.
     """
@@ -63,7 +61,6 @@ def summarise(
     )
     origin, bin_width = (np.asarray(one, np.float64) for one in walk.grid)
     steps = np.arange(NUM_BINS + 1) - NUM_BINS // 2
-    counts = walk.counts.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         means = firsts / num_draws
         mean = means.mean(axis=0)
@@ -72,13 +69,11 @@ def summarise(
         variance = seconds.mean(axis=0)
         mcse_mean = _standard_error(means, num_superchains)
         nested_rhat = _nested_rhat(firsts, squares, num_draws, num_superchains)
-        has_begun = num_left_out > 0  # Else the starts are among the draws.
-        is_told = has_begun & (nested_rhat < MAX_RHAT) & ~_drifts(halves, mean, num_superchains)
-        quantile = scipy.stats.t.ppf(0.975, num_superchains - 1)
+        is_told = (nested_rhat < MAX_RHAT) & ~_drifts(halves, mean, num_superchains)
+        quantile = np.where(is_told, scipy.stats.t.ppf(0.975, num_superchains - 1), np.nan)
         margins = [quantile * _error_of_groups(one, num_superchains) for one in (means, seconds)]
         # A variance is positive, and its error skewed; about the mean that is found it is too low.
-        log_center = np.log(variance + mcse_mean**2)
-        logs = _interval(log_center, margins[1] / variance, is_told)
+        logs = _interval(np.log(variance + mcse_mean**2), margins[1] / variance)
         return {
             "mean": origin + mean,
             "variance": variance,
@@ -87,47 +82,46 @@ def summarise(
             "ess": variance / mcse_mean**2,
             "rhat": _split_rhat(halves, np.float64(num_draws // length // 2 * length)),
             "nested_rhat": nested_rhat,
-            "mean_interval": _interval(origin + mean, margins[0], is_told),
+            "mean_interval": _interval(origin + mean, margins[0]),
             "variance_interval": np.exp(logs),
-            "edges": origin[:, None] + bin_width[:, None] * steps,
-            "cdf": np.cumsum(counts, axis=1)[:, :-1] / counts.sum(axis=1, keepdims=True),
+            "edges": origin[:, None] + np.outer(bin_width, steps),
+            "cdf": np.cumsum(walk.counts, axis=1)[:, :-1] / walk.counts.sum(axis=1, keepdims=True),
         }
 
 
-def quantiles(summary: Mapping[str, np.ndarray], shares: Sequence[float]) -> np.ndarray:
+def quantiles(summary: Mapping[str, NDArray], shares: Sequence[float]) -> NDArray:
     """Interpolates quantiles [D, Q]; NaN outside the histogram's edges."""
     found = np.full((len(summary["edges"]), len(shares)), np.nan)
-    for d, (edges, cdf) in enumerate(zip(summary["edges"], summary["cdf"], strict=True)):
+    for row, edges, cdf in zip(found, summary["edges"], summary["cdf"], strict=True):
         levels, index = np.unique(cdf, return_index=True)  # The first edge of each level.
-        if levels[0] == 0:
-            index[0] = np.flatnonzero(cdf == 0)[-1]  # The draws begin where empty bins end.
+        index[0] = np.searchsorted(cdf, levels[0], "right") - 1  # Draws begin after empty bins.
         if len(levels) > 1:  # Smooth between edges, and never falling.
-            inverse = scipy.interpolate.PchipInterpolator(levels, edges[index])
-            found[d] = inverse(np.asarray(shares), extrapolate=False)
+            row[:] = scipy.interpolate.PchipInterpolator(levels, edges[index], extrapolate=False)(
+                shares
+            )
     return found
 
 
-def _standard_error(values: np.ndarray, num_superchains: int) -> np.ndarray:
+def _standard_error(values: NDArray, num_superchains: int) -> NDArray:
     """The standard error [D] of the mean over chains [C, D]: the larger by chains or superchains;
     NaN of one chain."""
-    return np.fmax(*(_error_of_groups(values, number) for number in (len(values), num_superchains)))
+    of_chains = _error_of_groups(values, len(values))
+    return np.fmax(of_chains, _error_of_groups(values, num_superchains))
 
 
-def _error_of_groups(values: np.ndarray, num_groups: int) -> np.ndarray:
+def _error_of_groups(values: NDArray, num_groups: int) -> NDArray:
     """Standard error [D] of the mean over chains [C, D], by groups of neighbours; NaN of one."""
-    if num_groups < 2:
-        return np.full(values.shape[1], np.nan)
     groups = values.reshape(num_groups, -1, values.shape[1]).mean(axis=1)
-    return groups.std(axis=0, ddof=1) / np.sqrt(num_groups)
+    squares = np.square(groups - groups.mean(axis=0)).sum(axis=0)
+    return np.sqrt(squares / (num_groups * (num_groups - 1)))
 
 
-def _interval(center: np.ndarray, margin: np.ndarray, is_told: np.ndarray) -> np.ndarray:
-    """[D, 2], NaN where it is not to be told."""
-    ends = np.stack([center - margin, center + margin], axis=-1)
-    return np.where(is_told[:, None], ends, np.nan)
+def _interval(center: NDArray, margin: NDArray) -> NDArray:
+    """Ends [D, 2] of intervals."""
+    return np.stack([center - margin, center + margin], axis=-1)
 
 
-def _halves(closed: Sequence[np.ndarray]) -> np.ndarray:
+def _halves(closed: Sequence[NDArray]) -> NDArray:
     """Sums [2, 2, C, D] of distances and of squares, over the first and second half of segments.
 
     An odd segment in the middle is left out.
@@ -137,26 +131,21 @@ def _halves(closed: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack([[one[end].sum(axis=0, dtype=np.float64) for end in ends] for one in closed])
 
 
-def _drifts(halves: np.ndarray, mean: np.ndarray, num_superchains: int) -> np.ndarray:
+def _drifts(halves: NDArray, mean: NDArray, num_superchains: int) -> NDArray:
     """Whether [D] means or variances of the halves of a run differ, by a paired t-test.
 
     The difference of two halves says nothing of their sum: what is told is not chosen by its value.
     """
-    if num_superchains < 2:
-        return np.zeros(len(mean), bool)
     firsts, squares = halves[:, 1] - halves[:, 0]
     critical = scipy.stats.t.ppf(1 - _DRIFT_ALARMS / 4, num_superchains - 1)  # Two, on two sides.
-    differences = (firsts, squares - 2 * mean * firsts)
-    return np.any(
-        [
-            np.abs(one.mean(axis=0)) > critical * _error_of_groups(one, num_superchains)
-            for one in differences
-        ],
-        axis=0,
-    )
+    is_seen = [
+        np.abs(one.mean(axis=0)) > critical * _error_of_groups(one, num_superchains)
+        for one in (firsts, squares - 2 * mean * firsts)
+    ]
+    return is_seen[0] | is_seen[1]
 
 
-def _split_rhat(halves: np.ndarray, num_draws: float) -> np.ndarray:
+def _split_rhat(halves: NDArray, num_draws: float) -> NDArray:
     """Compares the first and the second half, of so many draws each, of all chains; NaN of none."""
     firsts, squares = halves.reshape(2, -1, halves.shape[-1])
     within = _within(firsts, squares, num_draws).mean(axis=0)
@@ -164,20 +153,18 @@ def _split_rhat(halves: np.ndarray, num_draws: float) -> np.ndarray:
     return np.sqrt((num_draws - 1) / num_draws + between / within)
 
 
-def _within(firsts: np.ndarray, squares: np.ndarray, num_draws: float) -> np.ndarray:
+def _within(firsts: NDArray, squares: NDArray, num_draws: float) -> NDArray:
     """Variances within chains from sums [C, D] over N draws."""
     return (squares - firsts**2 / num_draws) / (num_draws - 1)
 
 
 def _nested_rhat(
-    firsts: np.ndarray, squares: np.ndarray, num_draws: int, num_superchains: int
-) -> np.ndarray:
+    firsts: NDArray, squares: NDArray, num_draws: int, num_superchains: int
+) -> NDArray:
     """Compares K groups of M chains, by sums [C, D] over N draws; NaN of one group."""
-    num_dims = firsts.shape[1]
-    if num_superchains < 2 or num_draws < 2:
-        return np.full(num_dims, np.nan)
-    means = (firsts / num_draws).reshape(num_superchains, -1, num_dims)
+    means = firsts / num_draws
     within = _within(firsts, squares, num_draws).mean(axis=0)
-    if means.shape[1] > 1:
-        within = within + means.var(axis=1, ddof=1).mean(axis=0)
-    return np.sqrt(1 + means.mean(axis=1).var(axis=0, ddof=1) / within)
+    groups = means.reshape(num_superchains, -1, means.shape[1])
+    if groups.shape[1] > 1:
+        within = within + groups.var(axis=1, ddof=1).mean(axis=0)
+    return np.sqrt(1 + num_superchains * _error_of_groups(means, num_superchains) ** 2 / within)

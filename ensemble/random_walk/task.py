@@ -31,14 +31,12 @@ class DensityTask(WithoutExamples):
     def describe(self) -> dict[str, Any]:
         """Returns what a checkpoint says of what is sampled, JSON-ready.
 
-        The fingerprint has its dimensions and, roughly, its values: another function is another
-        density.
+        The fingerprint has, roughly, its values: another function is another density.
         """
-        num_dims = self.density.num_dims
         self.density.check(_NUM_POINTS)
-        points = np.random.default_rng(0).normal(size=(_NUM_POINTS, num_dims)).astype(np.float32)
-        values = np.asarray(self.density.logdensity_fn(jnp.asarray(points)), np.float64)
-        fingerprint = f"{num_dims}: {' '.join(f'{value:.3g}' for value in values)}"
+        points = np.random.default_rng(0).normal(size=(_NUM_POINTS, self.density.num_dims))
+        values = self.density.logdensity_fn(jnp.asarray(points, jnp.float32))
+        fingerprint = " ".join(f"{value:.3g}" for value in np.asarray(values, np.float64))
         return {"name": self.name, "fingerprint": fingerprint, "num_examples": {}}
 
 
@@ -49,7 +47,5 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> DensityTask:
         InputError: the density is unknown, or there are data.
     """
     if data is not None:
-        raise InputError(
-            f"data are not for config.method={config.method!r}, which samples a density"
-        )
+        raise InputError("data are not for config.method='rwm', which samples a density")
     return DensityTask(config.density, DENSITIES.load(config.density))

@@ -8,27 +8,28 @@ blocks or chunks gives the same draws, bit for bit: see `block_kernel.py` for th
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
-from ensemble.errors import InputError, listed
+from ensemble.errors import InputError
 from ensemble.random_walk.block_kernel import Chains, Span, compiler_options, move_blocks, streams
 from ensemble.random_walk.densities import Density
 from ensemble.random_walk.moments import (
     NUM_BINS,
     NUM_SEGMENTS,
     Grid,
-    Pair,
     Sums,
     join_counts,
     max_span,
     put_away,
     segment_length,
     split_counts,
+    spread_of,
 )
 from ensemble.runtime.algorithm import Start
 from ensemble.runtime.devices import Devices
@@ -47,8 +48,6 @@ _GAIN = 2.5  # Of the log scale by acceptance: near the targets its slope is -.3
 _MIN_SUPERCHAINS = 16
 _MAX_SUPERCHAINS = 64
 _MAX_POOLED = 4096  # Chains that say how far the target spreads.
-_STATUS: Any = np.zeros(1, np.int8)
-"""The one member is well: a proposal without a log density is but rejected."""
 
 
 class Walk(NamedTuple):
@@ -59,26 +58,29 @@ class Walk(NamedTuple):
     `sums.counts` is that of all devices.
 
     Attributes:
-        keys: Result of `streams`; no step changes it.
-        factor: Factor of the moves: [], [D], or a lower triangle [D, D].
-        grid: Place where draws are expected.
         chains: Positions and counts of proposals.
         sums: Sums over the draws since the warm-up.
         closed: Two arrays [B, S, D, L], the sums of closed segments.
         counts: Two arrays [devices, D, K + 2] int32, as of `move_blocks`.
+        factor: Factor of the moves: [], [D], or a lower triangle [D, D].
+        grid: Place where draws are expected.
     """
 
-    keys: Any
-    factor: Any
-    grid: Grid
     chains: Chains
     sums: Sums
     closed: Any
     counts: Any
+    factor: Any
+    grid: Grid
 
 
 _PAIR: Any = (0, 0)
-_TEMPLATE = Walk(_PAIR, 0, Grid(0, 0), Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0)
+_TEMPLATE = Walk(Chains(0, 0, 0, 0), Sums(_PAIR, _PAIR, _PAIR), _PAIR, 0, 0, Grid(0, 0))
+_NAMES = [
+    jax.tree_util.keystr(path, simple=True, separator="/")
+    for path, _ in jax.tree.leaves_with_path(_TEMPLATE)
+]
+"""Names of the arrays of a walk in a checkpoint."""
 
 
 class Walker:
@@ -98,6 +100,8 @@ class Walker:
         num_superchains: Number of groups of neighbouring chains that share a start, for nested
             R-hat: the largest divisor of `num_chains` up to 64, or `num_chains` if that is below
             16, because few starts say nothing about others.
+        keys: Result of `streams`.
+        take_steps: The program that takes steps: one for all chunks.
 
     Raises:
         InputError: the log density has the wrong shape, or there are too many chains.
@@ -113,18 +117,39 @@ class Walker:
         self.devices = devices
         num_chains = config.num_chains
         num_dims = density.num_dims
+        num_devices = devices.mesh.shape[ENSEMBLE]
         density.check(num_chains)
         max_lanes = CPU_LANES if devices.platform == "cpu" else ACCELERATOR_LANES
-        of_device = -(-num_chains // devices.mesh.shape[ENSEMBLE])
+        of_device = -(-num_chains // num_devices)
         blocks = -(-of_device // max(max_lanes // num_dims, _MULTIPLE))
         lanes = -(-of_device // (blocks * _MULTIPLE)) * _MULTIPLE
         self._max_span = max_span(blocks * lanes)
-        self._blocks = blocks * devices.mesh.shape[ENSEMBLE], lanes
+        self._blocks = blocks * num_devices, lanes
         # Closed segments and open sums, positions, and copies of those that are placed or fetched.
         floats = (2 * NUM_SEGMENTS + 16) * num_dims * math.prod(self._blocks)
         check_memory(4 * floats, f"num_chains={num_chains}", "it, or use more samples of each")
         groups = max(k for k in range(1, _MAX_SUPERCHAINS + 1) if num_chains % k == 0)
         self.num_superchains = groups if groups >= _MIN_SUPERCHAINS else num_chains
+        spread = devices.sharding(ENSEMBLE)
+        whole = devices.sharding()
+        seeded = jax.random.key(config.seed, impl="threefry2x32")
+        self._key_start, key_steps = jax.random.split(seeded)
+        self.keys = transfer.put(streams(key_steps, num_dims), whole)
+        # Nothing is differentiated and no device waits for another, so there is nothing for
+        # check_vma to check, and densities may hold loops that it would not understand.
+        move = jax.shard_map(
+            functools.partial(move_blocks, self._logdensity, num_chains, ENSEMBLE),
+            mesh=devices.mesh,
+            in_specs=(spread.spec,) * 3 + (whole.spec,) * 4,
+            out_specs=spread.spec,
+            check_vma=False,
+        )
+        # One sharding for all calls: one program.
+        options = compiler_options(devices.platform)
+        self.take_steps = jax.jit(
+            move, donate_argnums=(0, 1, 2), out_shardings=spread, compiler_options=options
+        )
+        self._put_away = jax.jit(put_away, donate_argnums=(0, 1), out_shardings=spread)
 
     # What the loop calls.
 
@@ -134,29 +159,20 @@ class Walker:
         Raises:
             InputError: the log density at a start is NaN or +inf.
         """
-        key_start, key_steps = jax.random.split(
-            jax.random.key(self.config.seed, impl="threefry2x32")
-        )
-        starts = np.asarray(self.density.start(key_start, self.num_superchains), np.float32)
+        starts = np.asarray(self.density.start(self._key_start, self.num_superchains), np.float32)
         position = np.repeat(starts, self.config.num_chains // self.num_superchains, axis=0)
         log_density = np.asarray(jax.jit(self._logdensity)(position))
-        bad = np.flatnonzero(~(log_density < np.inf))
-        if len(bad):
+        if len(bad := log_density[~(log_density < np.inf)]):
             raise InputError(
-                f"the log density is {log_density[bad[0]]} at the start of chains "
-                f"{listed(list(map(str, bad)), 5)}; it must be a number or -inf: fix it, or start "
-                "elsewhere"
+                f"the log density is {bad[0]} at the start of {len(bad)} chains; it must be "
+                "a number or -inf: fix it, or start elsewhere"
             )
-        forms = {
-            "identity": np.ones(()),
-            "diagonal": np.ones(self.density.num_dims),
-            "dense": np.eye(self.density.num_dims),
-        }
+        num_dims = self.density.num_dims
+        forms = {"identity": 1.0, "diagonal": np.ones(num_dims), "dense": np.eye(num_dims)}
         sampler = self.config.sampler
-        keys = streams(key_steps, self.density.num_dims)
         factor = np.asarray(sampler.step_size * forms[sampler.mass_matrix], np.float32)
-        walk = self._begun(keys, factor, position, log_density, position)
-        return _members(self._tuned(walk) if sampler.num_warmup else walk)
+        walk = self._begun(factor, position, log_density, position)
+        return _members(self._tuned(walk, factor) if sampler.num_warmup else walk)
 
     def advance(
         self, members: Members, shared: Any, first: int, count: int
@@ -165,7 +181,7 @@ class Walker:
         walk = self._moved(members.state, self.config.sampler.num_warmup, first, count)
         # It is known when the steps have been taken: no count is negative.
         status = jnp.any(walk.chains.accepted < 0)[None].astype(jnp.int8)
-        return members._replace(state=walk), Told({}, {}, None, status)
+        return _members(walk), Told({}, {}, None, status)
 
     def shapes_of_parameters(self, members: Members, shared: Any) -> Any:
         """The position of one chain."""
@@ -173,34 +189,32 @@ class Walker:
 
     def saved(self, members: Members) -> dict[str, Any]:
         """Fetches what a checkpoint holds."""
-        leaves = jax.tree.leaves_with_path(self.to_host(members.state))
-        return {_name(path): leaf for path, leaf in leaves}
+        return dict(zip(_NAMES, jax.tree.leaves(self.to_host(members.state)), strict=True))
 
     def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
         """The inverse of `saved`, on any devices."""
-        host = jax.tree.map_with_path(lambda path, _: np.asarray(arrays[_name(path)]), _TEMPLATE)
+        leaves = [np.asarray(arrays[name]) for name in _NAMES]
+        host = jax.tree.structure(_TEMPLATE).unflatten(leaves)
         return _members(self._to_devices(host))
 
     # The walk.
 
-    def _begun(
-        self, keys: Any, factor: Any, position: np.ndarray, log_density: np.ndarray, around: Any
-    ) -> Walk:
+    def _begun(self, factor: Any, position: NDArray, log_density: NDArray, around: Any) -> Walk:
         """A walk without draws, which are expected among points `around`, [N, D]."""
         num_chains, num_dims = position.shape
+        return self._to_devices(
+            Walk(
+                Chains(position, log_density, *np.zeros((2, num_chains), np.int32)),
+                Sums(*map(tuple, np.zeros((3, 2, num_chains, num_dims), np.float32))),
+                tuple(np.zeros((2, num_chains, NUM_SEGMENTS, num_dims), np.float32)),
+                np.zeros((num_dims, NUM_BINS + 2), np.int64),
+                factor,
+                Grid.around(around),
+            )
+        )
 
-        def zeros(*shape: int) -> Any:
-            return np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-
-        chains = Chains(position, log_density, *np.zeros((2, num_chains), np.int32))
-        sums = Sums(*(zeros(num_chains, num_dims) for _ in range(3)))
-        closed = zeros(num_chains, NUM_SEGMENTS, num_dims)
-        counts = np.zeros((num_dims, NUM_BINS + 2), np.int64)
-        grid = Grid.around(around)
-        return self._to_devices(Walk(keys, factor, grid, chains, sums, closed, counts))
-
-    def _tuned(self, walk: Walk) -> Walk:
-        """Tunes the moves to an acceptance, and begins the sums anew.
+    def _tuned(self, walk: Walk, factor: NDArray) -> Walk:
+        """Tunes the factor of the moves to an acceptance, and begins the sums anew.
 
         After each window of steps the log of the scale is moved by how far the share of proposals
         that all chains have accepted is from the target, less and less in the second half: .44 in
@@ -211,11 +225,10 @@ class Walker:
         sampler = self.config.sampler
         num_dims = self.density.num_dims
         target = 0.44 if num_dims == 1 else 0.234
-        ends = 2 * np.linspace(0, sampler.num_warmup // 2, _NUM_WINDOWS + 1).astype(int)
-        ends = np.unique(ends).tolist()
+        pairs = np.linspace(0, sampler.num_warmup // 2, _NUM_WINDOWS + 1).astype(int)
+        ends = np.unique(2 * pairs).tolist()
         middle = (len(ends) - 1) // 2
         accepted = 0
-        factor = np.asarray(transfer.fetch(walk.factor))
         pooled = []
         for k, (first, end) in enumerate(itertools.pairwise(ends)):
             walk = self._moved(walk, 0, first, end - first)
@@ -229,10 +242,12 @@ class Walker:
                 factor = _shape_of(np.concatenate(pooled[k // 2 :]), sampler.mass_matrix)
                 factor *= np.float32(2.4 / math.sqrt(num_dims))
             walk = walk._replace(factor=transfer.put(factor, self.devices.sharding()))
-        chains = walk.chains
-        position, log_density = map(self._chainwise, (chains.position, chains.log_density))
-        around = np.concatenate(pooled[middle:])
-        return self._begun(transfer.fetch(walk.keys), factor, position, log_density, around)
+        return self._begun(
+            factor,
+            self._chainwise(walk.chains.position),
+            self._chainwise(walk.chains.log_density),
+            np.concatenate(pooled[middle:]),
+        )
 
     def _moved(self, walk: Walk, before: int, done: int, count: int) -> Walk:
         """Takes steps.
@@ -248,41 +263,15 @@ class Walker:
             length = segment_length(done)
             number = min(end - done, length - done % length, self._max_span)
             span = Span(np.uint32((before + done) // 2), np.int32(done), np.int32(number))
-            keys, factor, grid, chains, sums, closed, counts = walk
-            chains, sums, counts = self.take_steps(chains, sums, counts, keys, factor, grid, span)
+            chains, sums, closed, counts, *fixed = walk
+            chains, sums, counts = self.take_steps(chains, sums, counts, self.keys, *fixed, span)
             done += number
             if done % length == 0:
                 sums, closed = self._put_away(sums, closed, np.int32(done // length - 1))
-            walk = Walk(keys, factor, grid, chains, sums, closed, counts)
+            walk = Walk(chains, sums, closed, counts, *fixed)
         return walk
 
     # The devices.
-
-    @functools.cached_property
-    def take_steps(self) -> Callable[..., tuple[Chains, Sums, Pair]]:
-        """The program that takes steps: one for all chunks."""
-        spread = self.devices.sharding(ENSEMBLE)
-        whole = self.devices.sharding()
-        # Nothing is differentiated and no device waits for another, so there is nothing for
-        # check_vma to check, and densities may hold loops that it would not understand.
-        move = jax.shard_map(
-            functools.partial(move_blocks, self._logdensity, self.config.num_chains, ENSEMBLE),
-            mesh=self.devices.mesh,
-            in_specs=(spread.spec,) * 3 + (whole.spec,) * 4,
-            out_specs=spread.spec,
-            check_vma=False,
-        )
-        # One sharding for all calls: one program.
-        options = compiler_options(self.devices.platform)
-        return jax.jit(
-            move, donate_argnums=(0, 1, 2), out_shardings=spread, compiler_options=options
-        )
-
-    @functools.cached_property
-    def _put_away(self) -> Callable[..., tuple[Sums, Any]]:
-        return jax.jit(
-            put_away, donate_argnums=(0, 1), out_shardings=self.devices.sharding(ENSEMBLE)
-        )
 
     def _logdensity(self, positions: jax.Array) -> jax.Array:
         """The density's, in float32."""
@@ -290,45 +279,41 @@ class Walker:
 
     def to_host(self, walk: Walk) -> Walk:
         """Fetches a walk."""
-        counts = join_counts(*transfer.fetch(walk.counts))
-        chainwise: Any = jax.tree.map(self._chainwise, walk[3:6])
-        return Walk._make((*transfer.fetch(walk[:3]), *chainwise, counts))
+        chainwise: Any = jax.tree.map(self._chainwise, walk[:3])
+        counts, *whole = transfer.fetch(walk[3:])
+        return Walk(*chainwise, join_counts(*counts), *whole)
 
     def _to_devices(self, host: Walk) -> Walk:
-        """The inverse of `to_host`."""
+        """The inverse of `to_host`; the last chain pads."""
+
+        def blockwise(leaf: NDArray) -> NDArray:
+            chains = transfer.pad(leaf, math.prod(self._blocks), fill=None)
+            return np.moveaxis(chains.reshape(*self._blocks, *leaf.shape[1:]), 1, -1)
+
         counts = np.zeros((2, self.devices.mesh.shape[ENSEMBLE], *host.counts.shape), np.int32)
         counts[:, 0] = split_counts(host.counts)
-        blockwise = jax.tree.map(self._blockwise, host[3:6])
-        spread = transfer.put((*blockwise, tuple(counts)), self.devices.sharding(ENSEMBLE))
-        whole = transfer.put(host[:3], self.devices.sharding())
-        return Walk._make((*whole, *spread))
+        spread = *jax.tree.map(blockwise, host[:3]), tuple(counts)
+        return Walk(
+            *transfer.put(spread, self.devices.sharding(ENSEMBLE)),
+            *transfer.put(host[4:], self.devices.sharding()),
+        )
 
-    def _blockwise(self, leaf: np.ndarray) -> np.ndarray:
-        """Lays chains [C, ...] out in blocks [B, ..., L]; the last chain pads."""
-        chains = transfer.pad(leaf, math.prod(self._blocks), fill=None)
-        return np.moveaxis(chains.reshape(*self._blocks, *leaf.shape[1:]), 1, -1)
-
-    def _chainwise(self, leaf: jax.Array) -> np.ndarray:
-        """Fetches chains [C, ...]: the inverse of `_blockwise`."""
+    def _chainwise(self, leaf: jax.Array) -> NDArray:
+        """Fetches chains [C, ...] from blocks [B, ..., L]."""
         blocks = np.moveaxis(transfer.fetch(leaf), -1, 1)
         return blocks.reshape(-1, *blocks.shape[2:])[: self.config.num_chains]
 
 
 def _members(walk: Walk) -> Members:
-    """All chains as one member."""
-    one: Any = np.zeros(1, np.int32)
-    return Members(one, _STATUS, one, walk)
+    """All chains as one member, which is well: a proposal without a log density is but rejected."""
+    zero: Any = np.zeros(1, np.int8)
+    return Members(zero, zero, zero, walk)
 
 
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def _shape_of(points: np.ndarray, form: str) -> np.ndarray:
+def _shape_of(points: NDArray, form: str) -> NDArray:
     """The standard deviations, or the triangle of the covariance, of points [N, D]."""
     points = points.astype(np.float64)
-    spread = points.std(axis=0)
-    spread = np.where(spread > 0, spread, 1)
+    spread = spread_of(points)
     if form == "diagonal":
         return spread.astype(np.float32)
     count, num_dims = points.shape

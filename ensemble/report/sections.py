@@ -18,12 +18,13 @@ MODES = "modes"
 DIVERGENT = "divergent"
 """Faults of chains: they mix slowly, stay in modes of their own, or have divergent draws."""
 
-_SECTIONS = (
-    "ensemble.report.distillation:SECTION",
-    "ensemble.recommendation.section:SECTION",
-    "ensemble.numpyro_models.section:SECTION",
-    "ensemble.random_walk.section:SECTION",
-)
+_SECTIONS = {
+    "distillation": "ensemble.report.distillation:SECTION",
+    "recommendation": "ensemble.recommendation.section:SECTION",
+    "sites": "ensemble.numpyro_models.section:SECTION",
+    "num_total_samples": "ensemble.random_walk.section:SECTION",
+}
+"""Sections by their keys; an application's is imported for its own results alone."""
 
 
 def grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -58,4 +59,4 @@ class Section(NamedTuple):
 def sections_of(results: Results) -> list[Section]:
     """The sections that results have."""
     keys = {*results, *(results.get("posterior") or ())}
-    return [one for one in map(resolve, _SECTIONS) if one.key in keys]
+    return [resolve(place) for key, place in _SECTIONS.items() if key in keys]

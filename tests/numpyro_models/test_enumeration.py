@@ -1,5 +1,7 @@
 """Discrete latents are summed out as by hand, or the model is refused in one line."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from numpyro.infer.util import potential_energy
 from ensemble import InputError
 from ensemble.numpyro_models.model import Model
 from ensemble.numpyro_models.model_task import ModelTask
+from ensemble.numpyro_models.results import groups_of
 from ensemble.numpyro_models.sharded_distributions import sharded_plate
 
 Y = np.linspace(-2, 3, 9).astype(np.float32)
@@ -55,7 +58,7 @@ def test_a_mixture_is_the_one_that_is_summed_by_hand():
         strict=True,
     ):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-    draws = task.groups({name: leaf[:, None] for name, leaf in params.items()})
+    draws = groups_of(program, {name: leaf[:, None] for name, leaf in params.items()})
     assert list(draws["posterior"]) == [
         "weights",
         "mean",
@@ -64,8 +67,7 @@ def test_a_mixture_is_the_one_that_is_summed_by_hand():
     ]  # What depends on z is left out.
     assert draws["log_likelihood"] == {}
     assert draws["posterior_predictive"]["y"].shape == (2, 1, 9)
-    assert "'z' at " in program.warning()
-    assert "Nor are there draws of 'center'" in program.warning()
+    assert re.search("no draws of 'z' at .*, 'center' at ", program.warning())
     with sharded_plate("row", 3):  # NumPyro's enumeration has changed what makes plates.
         pass
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ensemble.numpyro_models import model_file
+from ensemble.numpyro_models.model_task import ModelTask
 
 MODEL = """
 import numpyro
@@ -46,7 +47,7 @@ def test_json_and_npz_are_the_same_arguments(file, tmp_path):
         model_file.load(f"numpyro:{file}:mean", str(tmp_path / name))
         for name in ("a.json", "a.npz")
     ]
-    assert repr(models[0].identity) == repr(models[1].identity)
+    assert ModelTask(models[0]).describe() == ModelTask(models[1]).describe()
     assert models[0].latent == ["mu"]
 
 

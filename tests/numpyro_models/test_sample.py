@@ -48,7 +48,7 @@ def test_a_log_density_has_a_start_of_any_form():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"data": {"x": Y}}, r"data does not suit the model mean_of\(y\)"),
+        ({"data": {"x": Y}}, r"model 'mean_of' failed \(TypeError: mean_of\(\) got .*'x'"),
         ({"data": 3}, "data are a int, must be a mapping"),
         (
             {"method": "deep_ensemble"},

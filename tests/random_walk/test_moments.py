@@ -33,8 +33,8 @@ def walk_of(draws):
     )
 
 
-def summary_of(draws, num_superchains, num_left_out=64):
-    return summary.summarise(walk_of(draws), draws.shape[1], num_left_out, num_superchains)
+def summary_of(draws, num_superchains):
+    return summary.summarise(walk_of(draws), draws.shape[1], num_superchains)
 
 
 def test_chains_of_one_start_are_not_taken_for_independent():
@@ -63,14 +63,14 @@ def test_intervals_are_students_over_starts():
     assert not np.isnan(summary_of(draws, 2)["mean_interval"]).any()
 
 
-@pytest.mark.parametrize("why", ["one chain", "no warm-up", "a drift", "starts not left"])
+@pytest.mark.parametrize("why", ["one chain", "a drift", "starts not left"])
 def test_what_cannot_be_told_has_no_interval(why):
     draws = np.random.default_rng(0).normal(size=(8, 400))
     draws += {"a drift": np.linspace(0, 1, 400), "starts not left": np.arange(8)[:, None]}.get(
         why, 0
     )
     draws = draws[: 1 if why == "one chain" else 8]
-    found = summary_of(draws, len(draws), 0 if why == "no warm-up" else 64)
+    found = summary_of(draws, len(draws))
     assert np.isnan(found["mean_interval"]).all()
     assert np.isnan(found["variance_interval"]).all()
 

@@ -53,8 +53,6 @@ def test_chains_that_accept_nothing_end_the_run():
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"density": "plain"}, "density='plain'"),
-        ({"num_chains": 0}, "config.num_chains=0 must be a positive"),
         ({"sampler": {"step_size": 0.0}}, "config.sampler.step_size=0.0 must be a positive"),
         ({"sampler": {"num_samples": 3}}, "config.sampler.num_samples=3.*even"),
         ({"sampler": {"num_samples": 2**31}}, "num_samples=2147483648.*2000000000"),

@@ -71,8 +71,7 @@ def fetched(walk, members):
 
 
 def summary_of(walk, host, num_draws):
-    num_warmup = walk.config.sampler.num_warmup
-    return summary.summarise(host, num_draws, num_warmup, walk.num_superchains)
+    return summary.summarise(host, num_draws, walk.num_superchains)
 
 
 def started_at(position, logdensity_fn):
@@ -132,7 +131,7 @@ def reference():
     state = walked(walk).state
     sample = jax.jit(sample_simply, static_argnums=(0, 4))
     positions = walk.to_host(state).chains.position
-    return np.asarray(sample(MIXTURE.logdensity_fn, state.keys, positions, state.factor, 700))
+    return np.asarray(sample(MIXTURE.logdensity_fn, walk.keys, positions, state.factor, 700))
 
 
 @pytest.mark.check
@@ -245,7 +244,7 @@ def test_moments_and_quantiles_of_the_mixture():
 
 @pytest.mark.check
 def test_the_warm_up_does_not_depend_on_devices():
-    normal = densities.Density(densities._correlated_gaussian(3, 0.5), 3)
+    normal = densities.Density(densities.CORRELATED_GAUSSIAN.logdensity_fn, 3)
     settings = {"num_warmup": 100, "step_size": 0.3, "lanes": 48}
     for density, form in ((MIXTURE, "identity"), (normal, "dense")):
         walks = [
