@@ -6,7 +6,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import ml_collections
-import numpy as np
 
 from ensemble.config.pieces import AUGMENTATIONS
 from ensemble.data.batches import augment
@@ -68,13 +67,11 @@ def _own(name: str, rng_key: jax.Array, example: jax.Array) -> jax.Array:
     """What a user's augmentation makes of one example."""
     inputs = example[None]
     made = AUGMENTATIONS.call(name, rng_key, inputs)
-    wanted = f"{inputs.dtype}{list(inputs.shape)}"
-    found = f"a {type(made).__name__}"
-    if isinstance(made, jax.Array | np.ndarray):
-        found = f"{made.dtype}{list(made.shape)}"
-    if found not in (wanted, f"float32{list(inputs.shape)}"):
+    wanted = [f"{kind}{list(inputs.shape)}" for kind in (inputs.dtype, "float32")]
+    found = f"{getattr(made, 'dtype', type(made).__name__)}{list(getattr(made, 'shape', ''))}"
+    if found not in wanted:
         raise InputError(
-            f"the augmentation {name} made {found} of {wanted}; it must return "
-            "an array of the same shape, and of the same type or float32"
+            f"the augmentation {name} made {found} of {wanted[0]}; it must return an array of the "
+            "same shape, and of the same type or float32"
         )
     return jnp.asarray(made)[0]

@@ -148,7 +148,7 @@ def descent(
         loss = loss / weight - prior / number
         params, own, ok = update_member(optimizer, params, state.optimizer, grads, loss)
         scores = likelihood.scores(apart(predicted, task.num_estimators), batch.targets)
-        shown = jnp.sum(batch.mask * scores[likelihood.progress]) / jnp.sum(batch.mask)
+        shown = jnp.average(scores[likelihood.progress], weights=batch.mask)
         info = Info({"loss": loss, likelihood.progress: shown}, ok, predicted)
         return Descending({**variables, **moved, "params": params}, own), info
 
@@ -171,7 +171,7 @@ def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str
         flat = pytrees.merged(jax.vmap(lambda one: apart(one, num_each))(rows))
         scores = likelihood.scores(flat, batch.targets, live, num_each)
         return {
-            name: jnp.sum(batch.mask * scores[name]) / jnp.sum(batch.mask)
+            name: jnp.average(scores[name], weights=batch.mask)
             for name in (likelihood.loss, likelihood.progress)
         }
 

@@ -8,7 +8,7 @@ import ml_collections
 import optax
 
 from ensemble.config.pieces import OPTIMIZERS, SCHEDULES
-from ensemble.errors import InputError, in_one_line, in_own_code
+from ensemble.errors import InputError, in_own_code
 
 
 class Descent(NamedTuple):
@@ -62,29 +62,23 @@ def check_descent(
         return
     what = " or ".join(f"the {kind.noun} {config[kind.key]}" for kind in kinds)
 
-    def step(params: Any) -> Any:
-        state = descent.optimizer.init(params)
-        return descent.optimizer.update(params, state, params), (params, state)
+    def step(carry: Any, _: Any) -> Any:
+        params, state = carry
+        return descent.optimizer.update(params, state, params), None
+
+    def steps(params: Any) -> Any:
+        return jax.lax.scan(step, (params, descent.optimizer.init(params)), length=1)
 
     params = shapes()
     try:
-        made, had = jax.eval_shape(step, params)
+        jax.eval_shape(steps, params)
     except InputError:
         raise
     except Exception as error:  # It is a program, and may raise anything.
         raise InputError(
-            f"{what} failed {in_own_code(error)}; it is compiled by jax.jit, where `if` cannot ask "
-            "for values: use jnp.where"
+            f"{what} failed {in_own_code(error)}; steps must have the form of the parameters, a "
+            "state must keep its form, and within jax.jit `if` cannot ask for values: use jnp.where"
         ) from error
-    for name, found, wanted in zip(("steps", "a state"), made, had, strict=True):
-        forms = [
-            jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), one) for one in (found, wanted)
-        ]
-        if forms[0] != forms[1]:
-            had_form, must = (in_one_line(str(one), 120) for one in forms)
-            raise InputError(
-                f"{what} makes {name} of the form {had_form}, and must make {must}, as it was given"
-            )
 
 
 def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
