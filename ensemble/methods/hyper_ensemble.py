@@ -41,7 +41,7 @@ class SettingsReport(training.DescentReport):
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
         """Settings of the members."""
-        return {"varied": {"members": list(run.numbers), **self._settings(run)}}
+        return {"hyper_ensemble": {"members": list(run.numbers), **self._settings(run)}}
 
     def _settings(self, run: Any) -> dict[str, list[float]]:
         """Settings [M] by name."""

@@ -257,7 +257,7 @@ class Bagging(training.DescentReport):
             lambda now, state: pytrees.at(state.variables, None),
             self.num_steps,
             feed,
-            steps_per_program=training.in_loop(task, devices, feed.steps_per_program),
+            steps_per_program=feed.steps_per_program,
             between=(
                 Between(
                     lambda step: step % epoch == 0 or step == self.num_steps,
@@ -339,7 +339,7 @@ class Bagging(training.DescentReport):
             "width": None if self.factor == 1 else float(self.factor),
             "summary": line,
         }
-        return {"cross_fitted": found}
+        return {"kfold_bagging": found}
 
     def write(self, run: Any) -> None:
         """Writes the losses of the rows that members hold out: see `storage.predictions`."""
@@ -404,7 +404,7 @@ class HeldPredictions(NamedTuple):
         rows = np.flatnonzero(self.holds.sum(axis=0) >= number)
         members = np.argsort(~self.holds[:, rows], axis=0, kind="stable")[:number]
         found = {name: one[members, :, rows].swapaxes(1, 2) for name, one in self.arrays.items()}
-        return rows, pytrees.merged(found)
+        return rows, {name: np.concatenate(one) for name, one in found.items()}
 
     def widened(self, arrays: dict[str, np.ndarray], factor: Any) -> Any:
         """The mixture of predictions that are wider by a factor."""

@@ -180,7 +180,7 @@ def _algorithm(
         parameters,
         steps,
         feed,
-        steps_per_program=training.in_loop(task, devices, feed.steps_per_program),
+        steps_per_program=feed.steps_per_program,
         between=between,
         start=functools.partial(_start, config, task),
         passes=passes,

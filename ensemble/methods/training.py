@@ -185,7 +185,7 @@ def create(
             lambda now, state: pytrees.at(state.variables, None),
             steps,
             feed,
-            steps_per_program=in_loop(learned, devices, feed.steps_per_program),
+            steps_per_program=feed.steps_per_program,
             together=None if feed.reads_each else ensemble_scores(learned),
             start=start,
         )
@@ -316,7 +316,7 @@ def batches(
     """
     source = task.dataset
     augment, weights = augmentation(config, source), weights_of(config, source)
-    return Batches(
+    found = Batches(
         devices,
         numbers,
         source,
@@ -331,6 +331,8 @@ def batches(
         augments_each=augments_each and augment is not None,
         on_devices=fits_on_devices(task, devices),
     )
+    found.steps_per_program = in_loop(task, devices, found.steps_per_program)
+    return found
 
 
 def weights_of(

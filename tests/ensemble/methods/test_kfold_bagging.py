@@ -75,8 +75,8 @@ def test_where_nothing_is_better_members_are_the_linear_model():
     data = numbers()
     config = {**NUMBERS, "learning_rate": 1e4, "num_epochs": 2}
     result = ensemble.train(config, data, **QUIET)
-    assert result.report["cross_fitted"]["best_epochs"] == [0, 0, 0, 0]
-    assert "They start from a linear model" in result.report["cross_fitted"]["summary"]
+    assert result.report["kfold_bagging"]["best_epochs"] == [0, 0, 0, 0]
+    assert "They start from a linear model" in result.report["kfold_bagging"]["summary"]
     said = result.predictor(data["train_inputs"]).mean
     slopes = np.linalg.lstsq(
         np.c_[data["train_inputs"], np.ones(200)], data["train_targets"], rcond=None
