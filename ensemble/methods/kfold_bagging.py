@@ -70,20 +70,20 @@ class Bagged(NamedTuple):
     """A member in the setting that is under way, and what has been tried.
 
     Attributes:
+        kept: The member of the best trial so far.
+        losses: [T] of trials, nats; infinite of those yet to come.
         variables: As of `training.StoppingEarly`, by the rows of its fold.
         moving: As there.
         lowest: As there.
         waited: As there.
-        kept: The member of the best trial so far.
-        losses: [T] of trials, nats; infinite of those yet to come.
     """
 
+    kept: training.StoppingEarly
+    losses: jax.Array
     variables: Any
     moving: Descending
     lowest: jax.Array
     waited: jax.Array
-    kept: training.StoppingEarly
-    losses: jax.Array
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
@@ -218,16 +218,17 @@ class Bagging(training.DescentReport):
 
         def init(now: Now, batch: Any) -> Bagged:
             begun = started(now, starts[0], 1)
-            return Bagged(*begun, begun, jnp.full(len(shares), jnp.inf))
+            return Bagged(begun, jnp.full(len(shares), jnp.inf), *begun)
 
         def step(now: Now, state: Bagged, batch: Batch) -> tuple[Bagged, Info]:
             """Takes a step of the setting that is under way; in a trial nobody fails for good."""
             in_trial = now._replace(step=now.step - self.begun(now.step))
             moving, info = move(in_trial, state.moving, batch)
-            lowest = jnp.where(info.ok, state.lowest, jnp.nan)
+            ok = jnp.asarray(info.ok)
+            lowest = jnp.where(ok, state.lowest, jnp.nan)
             moving = pytrees.where(jnp.isnan(lowest), state.moving, moving)
-            ok = info.ok | (now.step < ends[-1])
-            return state._replace(moving=moving, lowest=lowest), Info(info.scalars, ok)
+            state = state._replace(moving=moving, lowest=lowest)
+            return state, Info(info.scalars, ok | (now.step < ends[-1]))
 
         def next_trial(now: Now, state: Bagged, status: jax.Array, data: Any) -> Any:
             """Notes how a trial went, and begins the next; after the last one the best goes on."""
@@ -243,12 +244,12 @@ class Bagging(training.DescentReport):
             def again(number: jax.Array, key: jax.Array) -> training.StoppingEarly:
                 return started(now._replace(number=number, key=key), is_linear, share)
 
-            tried = training.StoppingEarly(*state[:4])
+            tried = training.StoppingEarly(*state[2:])
             kept = pytrees.where(best == number, tried, state.kept)
             fresh = devices.map_members(again)(now.number, now.key)
             is_lost = is_last & ~jnp.isfinite(losses[:, best])
             status = jnp.where(is_lost, jnp.int8(Status.NON_FINITE), status)
-            return Bagged(*pytrees.where(is_last, kept, fresh), kept, losses), status
+            return Bagged(kept, losses, *pytrees.where(is_last, kept, fresh)), status
 
         epoch = self.epochs.steps
         return Algorithm(

@@ -155,7 +155,8 @@ def _algorithm(
         return pytrees.at({**state.mean, OF_METHOD: found}, None)
 
     def losses(one: Any, batch: Batch) -> jax.Array:
-        said = member.closed(*one, tried, Supervised.prepare(task, batch.inputs))
+        variables, spectrum = one
+        said = member.closed(variables, spectrum, tried, Supervised.prepare(task, batch.inputs))
         said = pytrees.at(said, np.s_[:, None])
         scores = jax.vmap(lambda each: likelihood.scores(each, batch.targets))(said)
         return scores[likelihood.loss]

@@ -81,7 +81,7 @@ class Diagonal:
         """The part of a spectrum that `variances` needs."""
         return spectrum
 
-    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> Any:
         """Variances [R] of the products of rows with the parameters."""
         shares = jax.tree.map(
             lambda r, h: r**2 / (h + precision),

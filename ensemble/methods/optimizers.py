@@ -37,9 +37,8 @@ def learning_rate_schedule(
         InputError: somebody's schedule fails, or is none.
     """
     name = config.lr_schedule
-    made = SCHEDULES.call(name, config, num_steps)
-    schedule: optax.Schedule = SCHEDULES.check_made(name, made, "a function of the step")
-    return schedule
+    made: optax.Schedule = SCHEDULES.call(name, config, num_steps)
+    return SCHEDULES.check_made(name, made, "a function of the step")
 
 
 def check_descent(
@@ -124,13 +123,12 @@ def create_optimizer(
         InputError: somebody's optimizer fails, or is none.
     """
     decay = config.weight_decay if weight_decay is None else weight_decay
-    made = OPTIMIZERS.call(config.optimizer, config, schedule, decay)
-    found: optax.GradientTransformation = OPTIMIZERS.check_made(
-        config.optimizer, made, "an optax.GradientTransformation", ("init", "update")
-    )
+    made: optax.GradientTransformation = OPTIMIZERS.call(config.optimizer, config, schedule, decay)
+    wanted = "an optax.GradientTransformation"
+    OPTIMIZERS.check_made(config.optimizer, made, wanted, ("init", "update"))
     if not config.get("clip_norm"):
-        return found
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), found)
+        return made
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), made)
 
 
 def sgd(

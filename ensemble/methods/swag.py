@@ -44,17 +44,17 @@ class SWAGState(NamedTuple):
 
     Attributes:
         moving: The descent.
+        collections: [K, ...] of each draw beside parameters; empty where there are none.
         mean: Mean of the iterates, [P].
         squares: Sum of squared deviations from the mean, [P] (Welford).
         deviations: [T, P] of each iterate from the mean up to it, in half the bytes.
-        collections: [K, ...] of each draw beside parameters; empty where there are none.
     """
 
     moving: Any
+    collections: Any
     mean: jax.Array
     squares: jax.Array
     deviations: jax.Array
-    collections: Any
 
 
 class SWAGReport(training.DescentReport):
@@ -141,7 +141,7 @@ def draws_of_iterates(
             lambda leaf: jnp.repeat(leaf[None], num_draws, 0),
             pytrees.without(moving.variables, "params"),
         )
-        return SWAGState(moving, zeros, zeros, jnp.zeros((number, zeros.size), _DEVIATIONS), kept)
+        return SWAGState(moving, kept, zeros, zeros, jnp.zeros((number, zeros.size), _DEVIATIONS))
 
     def step(now: Now, state: SWAGState, batch: Any) -> Any:
         moving, info = descent.step(now, state.moving, batch)
@@ -157,8 +157,8 @@ def draws_of_iterates(
             return mean, squares + off * deviation, rows
 
         due = jnp.any(now.step + 1 == ends)
-        moments = jax.lax.cond(due, collect, lambda moments: moments, state[1:4])
-        return SWAGState(moving, *moments, state.collections), info
+        moments = jax.lax.cond(due, collect, lambda moments: moments, state[2:])
+        return SWAGState(moving, state.collections, *moments), info
 
     def parameters(now: Now, state: SWAGState) -> Any:
         params = jax.vmap(lambda k: _drawn(now, state, k))(jnp.arange(num_draws))

@@ -484,7 +484,7 @@ def blocks(
     size: int,
     weights: np.ndarray | None = None,
 ) -> Batch:
-    """Raw examples that members are judged by, in blocks [n, B, ...]; padding has mask zero.
+    """Raw examples that members are judged by, in blocks [n, B, ...]; padding has weight zero.
 
     Args:
         devices: Placement of the members.
@@ -499,16 +499,17 @@ def blocks(
     counts, per_member = np.array([*map(len, rows)]), weights is not None
     number = -(-max(counts) // size) * size
     filled = np.stack([np.resize(one, number) for one in rows])
-    inputs, targets = source.read(split, filled)
-    mask = (np.arange(number) < counts[:, None]).astype(np.float32)
-    counted = mask if weights is None else (mask * weights[filled]).astype(np.float32)
+    counted = (np.arange(number) < counts[:, None]).astype(np.float32)
+    if weights is not None:
+        counted = (counted * weights[filled]).astype(np.float32)
 
     def cut(leaf: np.ndarray) -> np.ndarray:
         parts = leaf.reshape(len(rows), -1, size, *leaf.shape[2:])
         return np.swapaxes(parts, 0, 1) if per_member else parts[0]
 
-    arrays = jax.tree.map(cut, Batch(inputs, targets, mask, counted))
-    return devices.put_examples(arrays, 1 + per_member, per_member)
+    arrays = jax.tree.map(cut, (*source.read(split, filled), counted))
+    inputs, targets, counted = devices.put_examples(arrays, 1 + per_member, per_member)
+    return Batch(inputs, targets, counted, counted)
 
 
 def held_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], jax.Array]:
