@@ -40,7 +40,7 @@ from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Batch, Fixed
 from ensemble.runtime.method import Method
-from ensemble.runtime.status import FAILURES, Status
+from ensemble.runtime.status import Status
 from ensemble.sharding import processes
 from ensemble.storage.predictions import write_held_out
 from ensemble.tasks.supervised import Supervised
@@ -287,15 +287,14 @@ class Bagging(training.DescentReport):
         """Makes predictions as wide as the rows held out say."""
         source, state = self.task.dataset, run.loop.members.state
         width = state.moving.variables[WIDTH]  # As the network says.
-        holds = np.stack([self.folds.is_held_out(k) for k in run.numbers])
+        holds = np.stack([self.folds.is_held_out(k) & (k in run.live) for k in run.numbers])
         rows = np.flatnonzero(holds.any(axis=0))
-        lives = np.array([status not in FAILURES for status in run.loop.status])
         sets = pytrees.at({**state.variables, WIDTH: width}, np.s_[:, None])
         flat = run.predict(sets, source.read("train", rows).inputs)
         arrays = {name: one.reshape(len(holds), -1, *one.shape[1:]) for name, one in flat.items()}
         self.held = HeldPredictions(
             rows,
-            holds[:, rows] & lives[:, None],
+            holds[:, rows],
             arrays,
             source.targets("train")[rows],
             self.weights[rows],
@@ -324,7 +323,7 @@ class Bagging(training.DescentReport):
         ]
         chosen = int(np.argmin(means))
         epochs = -(-(taken - self.begun(self.num_steps)) // self.epochs.steps) - state.waited
-        number = int(self.held.holds.any(axis=0).sum())
+        number = len(self.held.rows)
         line = (
             f"{len(taken)} networks hold out folds of {self.folds.number}, {number} rows in all. "
             f"They start {'from' if starts[chosen] else 'without'} a linear model, at rate "
@@ -404,8 +403,10 @@ class HeldPredictions(NamedTuple):
         """
         rows = np.flatnonzero(self.holds.sum(axis=0) >= number)
         members = np.argsort(~self.holds[:, rows], axis=0, kind="stable")[:number]
-        found = {name: one[members, :, rows].swapaxes(1, 2) for name, one in self.arrays.items()}
-        return rows, {name: np.concatenate(one) for name, one in found.items()}
+        return rows, {
+            name: np.concatenate(one[members, :, rows].swapaxes(1, 2))
+            for name, one in self.arrays.items()
+        }
 
     def widened(self, arrays: dict[str, np.ndarray], factor: Any) -> Any:
         """The mixture of predictions that are wider by a factor."""
