@@ -1,4 +1,4 @@
-"""What members see of a batch in training: its images moved, and then what a user makes of it."""
+"""Augmentation of batches in training: images are moved, then a user's function changes them."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from ensemble.data.source import Source
 from ensemble.errors import InputError
 
 _OWN = 2
-"""What the key of an example is folded with; `augment` splits it, which takes 0 and 1."""
+"""Number that the key of an example is folded with; `augment` splits it: that takes 0 and 1."""
 
 
 def augmentation(
@@ -64,7 +64,7 @@ def augmentation(
 
 
 def _own(name: str, rng_key: jax.Array, example: jax.Array) -> jax.Array:
-    """What a user's augmentation makes of one example."""
+    """Calls a user's augmentation on one example."""
     inputs = example[None]
     made = AUGMENTATIONS.call(name, rng_key, inputs)
     wanted = [f"{kind}{list(inputs.shape)}" for kind in (inputs.dtype, "float32")]

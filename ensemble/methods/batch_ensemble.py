@@ -277,12 +277,12 @@ def apart(members: Any, number: int) -> Fitted:
 
 
 def _is_shared(path: Any, leaf: Any) -> bool:
-    """Whether all estimators have an array of a member's variables."""
+    """Returns True for an array of a member's variables that all estimators have."""
     return path[0].key == "params" and path[-1].key == SHARED
 
 
 def _is_folded(node: Any) -> bool:
-    """Whether a dict stands in the place of a leaf."""
+    """Returns True for a dict in the place of a leaf."""
     if not isinstance(node, Mapping) or not node.keys() & {OWN, SHARED}:
         return False
     return not any(isinstance(one, Mapping) for one in node.values())

@@ -35,7 +35,7 @@ class Descending(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a member made of a batch; the sums leave out examples of weight zero.
+    """Result of a batch of a member; the sums leave out examples of weight zero.
 
     Attributes:
         gradients: Of `loss`, as the parameters.
@@ -179,7 +179,7 @@ def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str
 
 
 def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
-    """What a member maximises: the log likelihood, as far as nothing else is configured.
+    """Objective of a member: the log likelihood, as far as nothing else is configured.
 
     Samplers divide it by a temperature. Labels may be smoothed. The gradients of examples may be
     weighted by a power of their predicted variance (beta-NLL, Seitzer et al. 2022,

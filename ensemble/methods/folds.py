@@ -46,7 +46,7 @@ class Folds(NamedTuple):
         return self.of_rows < (1 if self.are_periods else self.number)
 
     def decides(self, member: int) -> bool:
-        """Whether a member's losses decide on what all members share."""
+        """Returns True for a member whose losses decide on what all members share."""
         return not self.are_periods or member % self.number == 0
 
     def is_held_out(self, member: int) -> np.ndarray:

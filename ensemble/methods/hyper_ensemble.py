@@ -27,7 +27,7 @@ from ensemble.task import Learned
 
 
 class SettingsReport(training.DescentReport):
-    """What members say that have settings of their own."""
+    """Report of members with settings of their own."""
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Means over steps, and the settings of members."""
@@ -69,7 +69,7 @@ def draw_settings(
 
 
 def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
-    """How members descend, over a horizon of `num_steps`: each by a rate and decay of its own."""
+    """Descent of members over a horizon of `num_steps`, each by a rate and decay of its own."""
 
     def seed(state: Any, rng_key: jax.Array) -> Any:
         settings = draw_settings(config, rng_key)

@@ -306,7 +306,7 @@ class Approximation:
         return {part: leaves[path] for part, path in (self.task.output_layer or {}).items()}
 
     def matrices(self, covered: Any) -> Any:
-        """Such parameters as matrices [I, F]; those of the last layer as one, the bias below."""
+        """Matrices [I, F] of such parameters; those of the last layer are one, the bias below."""
         if not self.is_last:
             return jax.tree.map(
                 lambda leaf: leaf.reshape(-1, leaf.shape[-1] if leaf.ndim else 1), covered
@@ -381,11 +381,11 @@ class Approximation:
     def added(
         self, variables: Variables, curvature: Any, number: Any, inputs: Any, weights: Any
     ) -> Any:
-        """What a batch adds to the curvature, and the outputs [B, K].
+        """Terms of a batch in the curvature, and the outputs [B, K].
 
         Args:
             variables: Variables of the member.
-            curvature: So far.
+            curvature: Curvature so far.
             number: Number of the pass over the data.
             inputs: [B, ...], prepared.
             weights: [B].

@@ -24,7 +24,7 @@ Rows = Any
 """A tree of arrays [R, I, F]; of structures of the last layer features [B, I] and information
 R_n' R_n [B, F, F], or the features [I] of one example."""
 Curvature = dict[str, Any]
-"""What is added up, or its spectrum: a tree of arrays."""
+"""A curvature as it is added up, or its spectrum: a tree of arrays."""
 
 _TINY = 1e-30
 _NOTHING = 1e-6
@@ -50,7 +50,7 @@ class Diagonal:
         return {"values": jax.tree.map(jnp.zeros_like, params)}
 
     def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
-        """What rows add to a curvature, in a pass of this number."""
+        """Terms of rows in a curvature, in a pass of this number."""
         return {"values": jax.tree.map(lambda leaf: jnp.sum(leaf**2, axis=0), rows)}
 
     def spectrum(self, curvature: Curvature) -> Curvature:

@@ -12,7 +12,7 @@ from ensemble.errors import InputError, in_own_code
 
 
 class Descent(NamedTuple):
-    """How members descend.
+    """Descent of members.
 
     Attributes:
         learning_rate: by step, as it is reported.

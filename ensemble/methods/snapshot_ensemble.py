@@ -22,7 +22,7 @@ from ensemble.task import Learned
 
 
 class SnapshotReport(KeptReport, training.DescentReport):
-    """What members say that predict with all their snapshots."""
+    """Report of members that predict with all their snapshots."""
 
     set_noun = "snapshot"
 

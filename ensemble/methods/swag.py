@@ -58,7 +58,7 @@ class SWAGState(NamedTuple):
 
 
 class SWAGReport(training.DescentReport):
-    """What members say that predict with draws."""
+    """Report of members that predict with draws."""
 
     set_noun = "draw"
 
@@ -109,7 +109,7 @@ class _Batches:
 
     @property
     def fixed(self) -> Any:
-        """What all steps have, and what is sent of each, [steps, ...]."""
+        """Arrays of all steps, and what is sent of each, [steps, ...]."""
         return self._batches.fixed, self._batches.send(0, self._count, self._count)
 
 

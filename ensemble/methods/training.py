@@ -1,4 +1,4 @@
-"""What all methods have in common whose members descend by batches."""
+"""Common parts of all methods whose members descend by batches."""
 
 import functools
 import math
