@@ -1,4 +1,4 @@
-"""What members see of a batch in training: its images moved, and then what a user makes of it."""
+"""Augmentation of batches in training: images are moved, then a user's function changes them."""
 
 import functools
 from collections.abc import Callable
@@ -6,7 +6,6 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import ml_collections
-import numpy as np
 
 from ensemble.config.pieces import AUGMENTATIONS
 from ensemble.data.batches import augment
@@ -14,7 +13,7 @@ from ensemble.data.source import Source
 from ensemble.errors import InputError
 
 _OWN = 2
-"""What the key of an example is folded with; `augment` splits it, which takes 0 and 1."""
+"""Number that the key of an example is folded with; `augment` splits it: that takes 0 and 1."""
 
 
 def augmentation(
@@ -65,16 +64,14 @@ def augmentation(
 
 
 def _own(name: str, rng_key: jax.Array, example: jax.Array) -> jax.Array:
-    """What a user's augmentation makes of one example."""
+    """Calls a user's augmentation on one example."""
     inputs = example[None]
     made = AUGMENTATIONS.call(name, rng_key, inputs)
-    wanted = f"{inputs.dtype}{list(inputs.shape)}"
-    found = f"a {type(made).__name__}"
-    if isinstance(made, jax.Array | np.ndarray):
-        found = f"{made.dtype}{list(made.shape)}"
-    if found not in (wanted, f"float32{list(inputs.shape)}"):
+    wanted = [f"{kind}{list(inputs.shape)}" for kind in (inputs.dtype, "float32")]
+    found = f"{getattr(made, 'dtype', type(made).__name__)}{list(getattr(made, 'shape', ''))}"
+    if found not in wanted:
         raise InputError(
-            f"the augmentation {name} made {found} of {wanted}; it must return "
-            "an array of the same shape, and of the same type or float32"
+            f"the augmentation {name} made {found} of {wanted[0]}; it must return an array of the "
+            "same shape, and of the same type or float32"
         )
     return jnp.asarray(made)[0]

@@ -78,19 +78,17 @@ class SharedWeights(Supervised):
 
     @classmethod
     def of(cls, task: Supervised, num_estimators: int, adapters: str) -> SharedWeights:
-        """The task of one network, for members of estimators.
-
-        Raises:
-            InputError: the network lacks the first and last dense layer that the adapters are of.
-        """
+        """The task of one network, for members of estimators."""
         fields = {one.name: getattr(task, one.name) for one in dataclasses.fields(Supervised)}
-        found = cls(**fields, num_estimators=num_estimators, adapters=adapters)
-        found._factors("", 0)  # Whether the network has what they are of.
-        return found
+        return cls(**fields, num_estimators=num_estimators, adapters=adapters)
 
     @functools.cached_property
     def _layers(self) -> tuple[list[str], set[str]]:
-        """Paths of the kernels of dense layers, in their order, and of the arrays of the last."""
+        """Paths of the kernels of dense layers, in their order, and of the arrays of the last.
+
+        Raises:
+            InputError: The network lacks the first and last dense layer that the adapters are of.
+        """
         params = jax.eval_shape(super().init_variables, jax.random.key(0))["params"]
         leaves = [(path_name(path), leaf) for path, leaf in jax.tree.leaves_with_path(params)]
         kernels = [name for name, leaf in leaves if name.endswith("kernel") and leaf.ndim == 2]
@@ -120,11 +118,9 @@ class SharedWeights(Supervised):
 
     def init_variables(self, rng_key: jax.Array) -> Variables:
         """Starts the variables of a member: those of K networks, the first one's where shared."""
-        key_networks, key_factors = (
-            jax.random.fold_in(rng_key, stream) for stream in (_NETWORKS, _FACTORS)
-        )
-        numbers = jnp.arange(self.num_estimators)
-        keys = pytrees.keys_of(key_networks, numbers)
+        key_factors = jax.random.fold_in(rng_key, _FACTORS)
+        key_networks = jax.random.fold_in(rng_key, _NETWORKS)
+        keys = pytrees.keys_of(key_networks, jnp.arange(self.num_estimators))
         each = jax.vmap(super().init_variables)(keys)
 
         def start(path: Any, leaves: jax.Array) -> dict[str, jax.Array]:
@@ -136,9 +132,8 @@ class SharedWeights(Supervised):
             for part, is_random in factors.items():
                 shape = (self.num_estimators, leaves.shape[_AXES[part]])
                 key = jax.random.fold_in(key_factors, zlib.crc32(f"{name}/{part}".encode()))
-                found[part] = jax.random.rademacher(key, shape, leaves.dtype)
-                if not is_random:
-                    found[part] = jnp.ones(shape, leaves.dtype)
+                signs = jax.random.rademacher(key, shape, leaves.dtype)
+                found[part] = signs if is_random else jnp.ones_like(signs)
             return found
 
         return {**each, "params": jax.tree.map_with_path(start, each["params"])}
@@ -148,8 +143,8 @@ class SharedWeights(Supervised):
         of_one = super().log_prior
         if not self.priors:
             return of_one(params)
-        variables = self._by_own_loss({"params": params})
-        return jnp.mean(self._map(lambda one, k: of_one(one["params"]), variables))
+        found = self._of_each(lambda one, k: of_one(one["params"]), {"params": params})
+        return jnp.mean(found)
 
     # The likelihood.
 
@@ -164,14 +159,14 @@ class SharedWeights(Supervised):
         """The mean over a member's estimators of log p(target | input, estimator).
 
         Args:
-            variables: of one member.
+            variables: Variables of one member.
             inputs: [B, ...], prepared, which all estimators see.
             targets: [B].
-            train: as of `Network.apply`.
-            rng_key: as of `Network.apply`; each estimator has its own.
+            train: As of `Network.apply`.
+            rng_key: As of `Network.apply`; each estimator has its own.
 
         Returns:
-            Nats [B], and what the passes leave: predictions [B, K, ...], and state [K, ...].
+            Nats [B], and what else the passes leave: predictions [B, K, ...], and state [K, ...].
         """
         of_one = super().log_likelihood
 
@@ -180,65 +175,53 @@ class SharedWeights(Supervised):
             log_prob, aux = of_one(variables, inputs, targets, train, key)
             return log_prob, aux.predicted, aux.state
 
-        log_probs, predicted, state = self._map(one, self._by_own_loss(variables))
+        log_probs, predicted, state = self._of_each(one, variables)
         return jnp.mean(log_probs, axis=0), Aux(_examples_first(predicted), state)
 
     def predict(
         self, variables: Variables, inputs: jax.Array, rng_key: jax.Array | None = None
     ) -> dict[str, jax.Array]:
-        """What the estimators of one member say of raw inputs [B, ...]: [B, K, ...]."""
+        """Predictions [B, K, ...] by the estimators of one member for raw inputs [B, ...]."""
         of_one = super().predict
-        return _examples_first(self._map(lambda each, k: of_one(each, inputs), variables))
+        return _examples_first(self._of_each(lambda each, k: of_one(each, inputs), variables))
 
-    def _by_own_loss(self, variables: Variables) -> Variables:
-        """The same variables, of which gradients of the mean become those of each one's own loss.
+    def _of_each(self, fn: Callable[[Variables, Any], Any], variables: Variables) -> Any:
+        """`fn(variables, k)` of every estimator, stacked.
 
-        What an estimator has alone is in one of the K terms of a mean: its gradient is multiplied
-        by K. That of what is shared is the mean of K.
+        Gradients of a mean of it become those of each one's own loss. What an estimator has alone
+        is in one of the K terms of a mean: its gradient is multiplied by K. That of what is shared
+        is the mean of K.
         """
-
-        def amplified(leaf: dict[str, Any]) -> dict[str, Any]:
-            return {
-                name: one if name == SHARED else _with_gradient_times(self.num_estimators, one)
-                for name, one in leaf.items()
-            }
-
-        return _with_params(amplified, variables)
-
-    def _map(self, fn: Callable[[Variables, Any], Any], variables: Variables) -> Any:
-        """`fn(variables, k)` of every estimator, stacked."""
-        numbers = jnp.arange(self.num_estimators)
+        number = self.num_estimators
+        numbers = jnp.arange(number)
+        shared = jax.tree.map_with_path(_is_shared, variables)
+        variables = jax.tree.map(
+            lambda is_shared, leaf: leaf if is_shared else _with_gradient_times(number, leaf),
+            shared,
+            variables,
+        )
         if self.traits.has_convolutions:
             # Mapped, they would become grouped ones; XLA:CPU differentiates them slowly in a loop.
             one = jax.jit(fn)
-            found = [one(unfolded(nth(variables, k)), numbers[k]) for k in range(len(numbers))]
+            found = [one(unfolded(nth(variables, k)), numbers[k]) for k in range(number)]
             return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
-        axes = _axes(variables), 0
+        own = jax.tree.map(lambda is_shared, leaf: () if is_shared else leaf, shared, variables)
 
-        def each(one: Variables, k: jax.Array) -> Any:
-            return fn(unfolded(one), k)
+        def each(own: Any, k: jax.Array) -> Any:
+            whole = jax.tree.map(
+                lambda is_shared, leaf, one: leaf if is_shared else one, shared, variables, own
+            )
+            return fn(unfolded(whole), k)
 
         if self.adapters == ALL:
             with layers.mapped_over_networks():  # These are narrow.
-                return jax.vmap(each, axes)(variables, numbers)
-        if layers.on_cpu():
-            # What one works with stays in the cache; beside products, gradients make it again.
-            policy = jax.checkpoint_policies.dots_saveable
-            each = jax.checkpoint(each, policy=policy, prevent_cse=False)
-            return _in_turn(each, axes, variables, numbers)
-        return jax.vmap(each, axes)(variables, numbers)
-
-
-def _in_turn(fn: Callable[..., Any], axes: Any, *args: Any) -> Any:
-    """`jax.vmap(fn, axes)(*args)` by a loop; axes are 0 or None."""
-    map_all = functools.partial(jax.tree.map, is_leaf=lambda one: one is None)
-    whole = jax.tree.broadcast(axes, args, is_leaf=lambda one: one is None)
-    mapped = map_all(lambda axis, leaf: None if axis is None else leaf, whole, args)
-
-    def one(mapped: Any) -> Any:
-        return fn(*map_all(lambda some, leaf: leaf if some is None else some, mapped, args))
-
-    return jax.lax.map(one, mapped)
+                return jax.vmap(each)(own, numbers)
+        if not layers.on_cpu():
+            return jax.vmap(each)(own, numbers)
+        # What one works with stays in the cache; beside products, gradients make it again.
+        policy = jax.checkpoint_policies.dots_saveable
+        each = jax.checkpoint(each, policy=policy, prevent_cse=False)
+        return jax.lax.map(lambda one: each(*one), (own, numbers))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -252,17 +235,14 @@ _with_gradient_times.defvjp(
 
 
 def nth(variables: Variables, k: Any) -> Variables:
-    """What estimator k has of a member's variables: the same tree, without the axis [K]."""
-
-    def pick(leaf: dict[str, Any]) -> dict[str, Any]:
-        return {name: one if name == SHARED else one[k] for name, one in leaf.items()}
-
-    state = pytrees.at(pytrees.without(variables, "params"), k)
-    return {**_with_params(pick, variables), **state}
+    """Variables of estimator k: the tree of the member, without the axis [K]."""
+    return jax.tree.map_with_path(
+        lambda path, leaf: leaf if _is_shared(path, leaf) else leaf[k], variables
+    )
 
 
 def unfolded(variables: Variables) -> Variables:
-    """The variables of a network, from what an estimator has, as of `nth`."""
+    """Variables of a network, from those of an estimator, as of `nth`."""
 
     def whole(leaf: dict[str, Any]) -> Any:
         if OWN in leaf:
@@ -272,45 +252,37 @@ def unfolded(variables: Variables) -> Variables:
             found = found * leaf[ROWS][:, None]
         return found * leaf[COLUMNS] if COLUMNS in leaf else found
 
-    return _with_params(whole, variables)
+    params = jax.tree.map(whole, variables["params"], is_leaf=_is_folded)
+    return {**variables, "params": params}
 
 
 def apart(members: Any, number: int) -> Fitted:
-    """The networks of members of so many estimators, on the host.
+    """The networks of members of several estimators, on the host.
 
     Args:
-        members: What predicts, with trees of shared weights [M, ...].
+        members: `Fitted` with trees of shared weights [M, ...].
         number: K; members of one are networks already.
     """
     if number == 1:
         return members
-    each = [pytrees.at(jax.tree.map(np.asarray, members.sets), m) for m in range(members.num_sets)]
-    found = [unfolded(nth(member, k)) for member in each for k in range(number)]
+    places = [(m, k) for m in range(members.num_sets) for k in range(number)]
+    found = [unfolded(nth(pytrees.at(members.sets, m), k)) for m, k in places]
     return dataclasses.replace(
         members,
         sets=jax.tree.map(lambda *leaves: np.stack(leaves), *found),
-        member_of=np.repeat(np.arange(members.num_sets), number),
+        member_of=np.array(places)[:, 0],
         nouns=("member", "estimator"),
         in_order=False,
     )
 
 
-def _axes(variables: Variables) -> Variables:
-    """The axes [K] of a member's variables, as `jax.vmap` takes them; None: there is none."""
-
-    def of_leaf(leaf: dict[str, Any]) -> dict[str, int | None]:
-        return {name: None if name == SHARED else 0 for name in leaf}
-
-    return {**dict.fromkeys(variables, 0), "params": _with_params(of_leaf, variables)["params"]}
-
-
-def _with_params(fn: Callable[[dict[str, Any]], Any], variables: Variables) -> Variables:
-    """Variables with a function of each dict that stands in the place of a parameter."""
-    return {**variables, "params": jax.tree.map(fn, variables["params"], is_leaf=_is_folded)}
+def _is_shared(path: Any, leaf: Any) -> bool:
+    """Returns True for an array of a member's variables that all estimators have."""
+    return path[0].key == "params" and path[-1].key == SHARED
 
 
 def _is_folded(node: Any) -> bool:
-    """Whether it stands in the place of a leaf."""
+    """Returns True for a dict in the place of a leaf."""
     if not isinstance(node, Mapping) or not node.keys() & {OWN, SHARED}:
         return False
     return not any(isinstance(one, Mapping) for one in node.values())

@@ -35,7 +35,7 @@ class Descending(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a member made of a batch; the sums leave out examples of weight zero.
+    """Result of a batch of a member; the sums leave out examples of weight zero.
 
     Attributes:
         gradients: Of `loss`, as the parameters.
@@ -148,7 +148,7 @@ def descent(
         loss = loss / weight - prior / number
         params, own, ok = update_member(optimizer, params, state.optimizer, grads, loss)
         scores = likelihood.scores(apart(predicted, task.num_estimators), batch.targets)
-        shown = jnp.sum(batch.mask * scores[likelihood.progress]) / jnp.sum(batch.mask)
+        shown = jnp.average(scores[likelihood.progress], weights=batch.mask)
         info = Info({"loss": loss, likelihood.progress: shown}, ok, predicted)
         return Descending({**variables, **moved, "params": params}, own), info
 
@@ -171,7 +171,7 @@ def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str
         flat = pytrees.merged(jax.vmap(lambda one: apart(one, num_each))(rows))
         scores = likelihood.scores(flat, batch.targets, live, num_each)
         return {
-            name: jnp.sum(batch.mask * scores[name]) / jnp.sum(batch.mask)
+            name: jnp.average(scores[name], weights=batch.mask)
             for name in (likelihood.loss, likelihood.progress)
         }
 
@@ -179,7 +179,7 @@ def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str
 
 
 def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
-    """What a member maximises: the log likelihood, as far as nothing else is configured.
+    """Objective of a member: the log likelihood, as far as nothing else is configured.
 
     Samplers divide it by a temperature. Labels may be smoothed. The gradients of examples may be
     weighted by a power of their predicted variance (beta-NLL, Seitzer et al. 2022,

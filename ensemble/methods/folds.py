@@ -46,13 +46,13 @@ class Folds(NamedTuple):
         return self.of_rows < (1 if self.are_periods else self.number)
 
     def decides(self, member: int) -> bool:
-        """Whether a member's losses decide on what all members share."""
+        """Returns True for a member whose losses decide on what all members share."""
         return not self.are_periods or member % self.number == 0
 
-    def _is_held_out(self, member: int) -> np.ndarray:
-        fold = member % self.number
-        after = (member + 1) % self.number
-        return (self.of_rows == fold) | ((self.of_rows == after) & self.is_shared)
+    def is_held_out(self, member: int) -> np.ndarray:
+        """[N] bool: the rows that a member is held to."""
+        after = self.of_rows == (member + 1) % self.number
+        return (self.of_rows == member % self.number) | (after & self.is_shared)
 
     def rows(self, fold: int) -> np.ndarray:
         """The rows of a fold, ascending."""
@@ -60,11 +60,11 @@ class Folds(NamedTuple):
 
     def held_out(self, member: int) -> np.ndarray:
         """The rows that a member is held to, ascending."""
-        return np.flatnonzero(self._is_held_out(member))
+        return np.flatnonzero(self.is_held_out(member))
 
     def learned(self, member: int) -> np.ndarray:
         """The rows that a member learns, ascending."""
-        return np.flatnonzero(~self._is_held_out(member))
+        return np.flatnonzero(~self.is_held_out(member))
 
     @property
     def num_learned(self) -> int:
@@ -88,8 +88,7 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
     Raises:
         InputError: there are too few rows, groups or times.
     """
-    num_rows = source.sizes["train"]
-    strata = source.strata("train")
+    num_rows, strata = source.sizes["train"], source.strata("train")
     if not number:
         number = 1 if num_rows >= MANY_ROWS else min(NUM_FOLDS, max(num_rows // 2, 2))
         if strata is not None:
@@ -99,11 +98,9 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
             f"{num_rows} training rows are too few for {number} folds; set "
             "config.method='deep_ensemble', or give more rows"
         )
-    if number == 1:
-        share = max(1, num_rows // _SHARE)
-        sizes = [share, num_rows - share]
-    else:
-        sizes = [len(fold) for fold in np.array_split(np.arange(num_rows), number)]
+    tenth = max(1, num_rows // _SHARE)
+    sizes = [len(fold) for fold in np.array_split(np.arange(num_rows), number)]
+    sizes = sizes if number > 1 else [tenth, num_rows - tenth]
     made = _at_random(source, sizes, seed) if strata is None else _by(strata, sizes, number, seed)
     codes, of_rows, leads = made
     is_shared = np.zeros(num_rows, bool)
@@ -119,26 +116,20 @@ Made = tuple[np.ndarray, np.ndarray, list[np.ndarray]]
 def _at_random(source: Source, sizes: list[int], seed: int) -> Made:
     """Makes folds that are alike in their targets."""
     targets = source.targets("train")
-    classes = targets if targets.dtype.kind in "iu" else _blocks(targets, len(sizes))
+    classes = targets
+    if targets.dtype.kind not in "iu":  # Blocks of as many rows as folds by rank, of the first one.
+        first = targets.reshape(len(targets), -1)[:, 0]
+        classes = np.argsort(np.argsort(first, kind="stable")) // len(sizes)
     parts = stratified_split(classes, sizes, seed)
     codes = np.arange(len(targets), dtype=np.uint64)
-    of_rows = np.empty(len(targets), np.int64)
     if isinstance(source, Dataset):  # Inputs that are not in memory are not compared.
         inputs = source.splits["train"].inputs
         codes = copies.digest_examples(inputs, inputs.dtype)
         parts = copies.keep_together(parts, codes)
-    for fold, rows in enumerate(parts):
-        of_rows[rows] = fold
+    of_rows = np.empty(len(targets), np.int64)
+    of_rows[np.concatenate(parts)] = np.repeat(np.arange(len(parts)), [*map(len, parts)])
     # A prefix of a part is as mixed as the part.
     return codes, of_rows, [codes[rows[: len(rows) // _PARTS]] for rows in parts]
-
-
-def _blocks(targets: np.ndarray, size: int) -> np.ndarray:
-    """Numbers [N] of blocks of so many rows that follow each other by rank; of the first target."""
-    first = targets.reshape(len(targets), -1)[:, 0]
-    ranks = np.empty(len(first), np.int64)
-    ranks[np.argsort(first, kind="stable")] = np.arange(len(first))
-    return ranks // size
 
 
 def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> Made:

@@ -27,7 +27,7 @@ from ensemble.task import Learned
 
 
 class SettingsReport(training.DescentReport):
-    """What members say that have settings of their own."""
+    """Report of members with settings of their own."""
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Means over steps, and the settings of members."""
@@ -36,22 +36,18 @@ class SettingsReport(training.DescentReport):
         for name, values in self._settings(run).items():
             factor = share if name == "learning_rate" else 1
             for k, value in zip(run.numbers, values, strict=True):
-                found[f"train/member_{k:02d}/{name}"] = float(value * factor)
+                found[f"train/member_{k:02d}/{name}"] = value * factor
         return found
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """What members have drawn."""
-        settings = {name: one.tolist() for name, one in self._settings(run).items()}
-        return {"varied": {"members": list(run.numbers), **settings}}
+        """Settings of the members."""
+        return {"hyper_ensemble": {"members": list(run.numbers), **self._settings(run)}}
 
-    def _settings(self, run: Any) -> dict[str, np.ndarray]:
+    def _settings(self, run: Any) -> dict[str, list[float]]:
         """Settings [M] by name."""
-        key = jax.random.key(self.config.seed)
-        keys = pytrees.keys_of(key, np.array(run.numbers))
+        keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
         found = jax.vmap(functools.partial(draw_settings, self.config))(keys)
-        if not self.config.weight_decay:
-            del found["weight_decay"]
-        return {name: np.asarray(one) for name, one in found.items()}
+        return {name: one.tolist() for name, one in found.items() if self.config[name]}
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
@@ -63,21 +59,17 @@ def draw_settings(
     config: ml_collections.FrozenConfigDict, rng_key: jax.Array
 ) -> dict[str, jax.Array]:
     """The settings [] of a member that vary, by its key."""
-    ranges = config.hyper_ensemble
-    factors = {
-        "learning_rate": (ranges.learning_rate_factor, config.learning_rate),
-        "weight_decay": (ranges.weight_decay_factor, config.weight_decay),
-    }
-    keys = iter(jax.random.split(jax.random.fold_in(rng_key, Stream.SETTINGS), 3))
+    keys = jax.random.split(jax.random.fold_in(rng_key, Stream.SETTINGS), 3)
     found = {}
-    for name, (factor, middle) in factors.items():
-        low, high = map(math.log, factor)
-        found[name] = middle * jnp.exp(jax.random.uniform(next(keys), (), minval=low, maxval=high))
+    for key, name in zip(keys, ("learning_rate", "weight_decay"), strict=False):
+        low, high = map(math.log, config.hyper_ensemble[f"{name}_factor"])
+        factor = jnp.exp(jax.random.uniform(key, (), minval=low, maxval=high))
+        found[name] = config[name] * factor
     return found
 
 
 def varied_descent(config: ml_collections.FrozenConfigDict, num_steps: int) -> Descent:
-    """How members descend, over a horizon of `num_steps`: each by a rate and decay of its own."""
+    """Descent of members over a horizon of `num_steps`, each by a rate and decay of its own."""
 
     def seed(state: Any, rng_key: jax.Array) -> Any:
         settings = draw_settings(config, rng_key)

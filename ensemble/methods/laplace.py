@@ -9,7 +9,7 @@ are batches of the training data, whose curvature is added up.
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -29,7 +29,7 @@ from ensemble.network import Variables
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
 from ensemble.runtime.devices import Devices
-from ensemble.runtime.feed import Batch, Batches, Fixed
+from ensemble.runtime.feed import Batch, Fixed
 from ensemble.runtime.method import Method, Report
 from ensemble.runtime.status import Status
 from ensemble.runtime.streams import Stream
@@ -45,6 +45,11 @@ _PRECISIONS = np.logspace(-4, 8, 241)
 """Precisions of the prior, among which the marginal likelihood chooses."""
 _JACOBIAN_BYTES = 1 << 26
 """The size of the derivatives of several examples at once; one example's may take more."""
+
+
+precise = jax.default_matmul_precision("highest")
+"""Decorates what is to be computed in full float32: small differences of large sums count, which
+accelerators round."""
 
 
 class LaplaceState(NamedTuple):
@@ -64,14 +69,10 @@ class LaplaceState(NamedTuple):
 
 
 class LaplaceReport(Report):
-    """What a run of Laplace approximations says."""
+    """Report of a run of Laplace approximations."""
 
     charts: ClassVar[Mapping[str, str]] = {}
     noun, set_noun = _NOUNS
-
-    def rate(self, examples_per_second: float) -> dict[str, float]:
-        """The speed as it is shown."""
-        return {"laplace/member_examples_per_second": examples_per_second}
 
     def has_predictions(self, run: Any) -> bool:
         """At the end."""
@@ -81,7 +82,7 @@ class LaplaceReport(Report):
         """The prior of each member, and its log marginal likelihood, nats."""
         found = run.devices.fetch_members(run.loop.parameters())[OF_METHOD]
         names = ("prior_precision", "log_marginal_likelihood")
-        each = {name: [float(one) for one in found[name][:, 0]] for name in names}
+        each = {name: found[name][:, 0].tolist() for name in names}
         return {"laplace": {"structure": self.config.laplace.structure, **each}}
 
 
@@ -92,50 +93,41 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         InputError: The network, the likelihood or the run that is begun from do not suit it, or it
             takes too much memory.
     """
-    structure, own = STRUCTURES[config.laplace.structure](), training.with_own_keys(config)
     _check(config, task)
+    remedy = "set config.laplace.prior_precision to a larger number, such as 100"
+    report = LaplaceReport(config, task, remedy)
+    report.predict = _predict_of(config)
+    structure = STRUCTURES[config.laplace.structure]
     epochs = training.Epochs.of(config, task.num_train_examples)
-    steps = structure.num_passes * epochs.steps
-    report = LaplaceReport(
-        config, task, "set config.laplace.prior_precision to a larger number, such as 100"
-    )
-    report.predict, _ = _predict_of(config)
-
-    def place(count: int) -> Devices:
-        # What does not add up sees whole batches.
-        splits = task.traits.examples_are_independent and structure.adds
-        return Devices(count, processes.devices(config.num_devices), splits)
-
-    def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
-        feed = training.batches(own, task, devices, numbers, steps)
-        return _algorithm(config, task, devices, feed, epochs.steps)
-
+    # What does not add up sees whole batches.
+    splits = task.traits.examples_are_independent and structure.adds
     return training.of_members(
-        config, task, epochs, place=place, algorithm=algorithm, report=report, num_steps=steps
+        config,
+        task,
+        epochs,
+        place=lambda count: Devices(count, processes.devices(config.num_devices), splits),
+        algorithm=functools.partial(_algorithm, config, task),
+        report=report,
+        num_steps=structure.num_passes * epochs.steps,
     )
 
 
 def _algorithm(
-    config: Any, task: Supervised, devices: Devices, feed: Batches, epoch: int
+    config: Any, task: Supervised, devices: Devices, numbers: Sequence[int]
 ) -> Algorithm:
-    """Returns the algorithm of members.
-
-    Args:
-        config: Configuration of the run.
-        task: What the members have learned.
-        devices: Placement of the members.
-        feed: Batches of the training examples.
-        epoch: Steps of a pass over these.
-    """
-    name, given = config.laplace.structure, config.laplace.prior_precision
-    structure, member_of = STRUCTURES[name](), functools.partial(Approximation, task, name)
-    tried, (predict, passes) = _TRIED.astype(np.float32), _predict_of(config)
+    """Makes the algorithm of some members."""
+    given = config.laplace.prior_precision
+    member = Approximation(task, config.laplace.structure)
+    structure, likelihood = member.structure, task.likelihood
+    epoch = training.Epochs.of(config, task.num_train_examples).steps
+    steps = structure.num_passes * epoch
+    tried, passes = jnp.asarray(_TRIED, jnp.float32), config.num_draws or 1
+    feed = training.batches(training.with_own_keys(config), task, devices, numbers, steps)
 
     def of_slice(one: Any, batch: Batch) -> Any:
         variables, curvature, number = one
-        member = member_of(variables)
-        found, outputs = member.added(curvature, number, batch.inputs, batch.weights)
-        log_prob = task.likelihood.log_prob(member.own, outputs, batch.targets)
+        found, outputs = member.added(variables, curvature, number, batch.inputs, batch.weights)
+        log_prob = likelihood.log_prob(own_of(variables), outputs, batch.targets)
         # A structure may pass over the data twice.
         return (found, jnp.where(number == 0, jnp.sum(batch.weights * log_prob), 0.0)), ()
 
@@ -145,8 +137,7 @@ def _algorithm(
         # Without what is given, only the shapes are asked for.
         variables = task.init_variables(now.key) if now.given is None else now.given
         precision = jnp.float32("nan" if given in (MARGINAL, VALIDATION) else given)
-        member = member_of(variables)
-        curvature = structure.nothing(member.matrices(member.covered))
+        curvature = structure.nothing(member.matrices(member.covered(variables)))
         return LaplaceState(variables, curvature, jnp.zeros(()), precision)
 
     @precise
@@ -157,45 +148,28 @@ def _algorithm(
 
     @precise
     def parameters(now: Now, state: LaplaceState) -> Any:
-        spectrum = structure.spectrum(state.curvature)
-        member = member_of(state.mean)
-        found = member.posterior(spectrum, state.log_likelihood, state.precision)
+        found = member.posterior(state)
         if passes == 1:
-            found["spectrum"] = structure.kept(spectrum, found["prior_precision"])
-        own = {**found, "rng_key": jax.random.key_data(now.key)}
-        return pytrees.at({**state.mean, OF_METHOD: own}, None)
+            found["spectrum"] = structure.kept(found["spectrum"], found["prior_precision"])
+        found["rng_key"] = jax.random.key_data(now.key)
+        return pytrees.at({**state.mean, OF_METHOD: found}, None)
 
     def losses(one: Any, batch: Batch) -> jax.Array:
-        variables, own = one
-        if name in LAST_LAYER or passes == 1:
-            seen = Supervised.prepare(task, batch.inputs)
-            said = member_of(variables).closed(own["spectrum"], tried, seen)
-            said = jax.tree.map(lambda leaf: leaf[:, None], said)
-        else:
-
-            def drawn(tau: jax.Array) -> Any:
-                whole = {**variables, OF_METHOD: {**own, "prior_precision": tau}}
-                return jax.lax.map(
-                    lambda k: predict(task, whole, k, batch.inputs), jnp.arange(passes)
-                )
-
-            said = jax.lax.map(drawn, tried)
-        scores = jax.vmap(lambda each: task.likelihood.scores(each, batch.targets))(said)
-        return scores[task.likelihood.loss]
+        variables, spectrum = one
+        said = member.closed(variables, spectrum, tried, Supervised.prepare(task, batch.inputs))
+        said = pytrees.at(said, np.s_[:, None])
+        scores = jax.vmap(lambda each: likelihood.scores(each, batch.targets))(said)
+        return scores[likelihood.loss]
 
     loss = training.mean_loss(task, devices, losses, tried.shape)
 
     @precise
     def choose(now: Now, state: LaplaceState, data: Batch) -> Any:
-        spectrum = structure.spectrum(state.curvature)
-        own = {"spectrum": spectrum, "rng_key": jax.random.key_data(now.key)}
-        found = loss((state.mean, own), data)
+        found = loss((state.mean, structure.spectrum(state.curvature)), data)
         found = jnp.where(jnp.isfinite(found), found, jnp.inf)
-        best = jnp.asarray(tried)[jnp.argmin(found)]
-        best = jnp.where(jnp.isfinite(found).any(), best, tried[-1])
+        best = jnp.where(jnp.isfinite(found).any(), tried[jnp.argmin(found)], tried[-1])
         return state._replace(precision=best), jnp.int8(Status.ACTIVE)
 
-    steps = structure.num_passes * epoch
     between: tuple[Between, ...] = ()
     if given == VALIDATION:
         what = f"config.laplace.prior_precision={VALIDATION!r}"
@@ -207,19 +181,17 @@ def _algorithm(
         parameters,
         steps,
         feed,
-        steps_per_program=training.in_loop(task, devices, feed.steps_per_program),
+        steps_per_program=feed.steps_per_program,
         between=between,
         start=functools.partial(_start, config, task),
         passes=passes,
     )
 
 
-def _predict_of(config: Any) -> tuple[Predict, int]:
-    """How a set predicts, and in how many passes."""
-    name = config["laplace"]["structure"]
-    if not config["num_draws"]:
-        return functools.partial(predict_closed, name), 1
-    return functools.partial(predict_draw, name), config["num_draws"]
+def _predict_of(config: Any) -> Predict:
+    """Function by which a set predicts."""
+    structure, num_draws = config["laplace"]["structure"], config["num_draws"]
+    return functools.partial(predict, structure, num_draws == 0)
 
 
 def fitted(saved: OnDisk) -> Fitted:
@@ -228,40 +200,39 @@ def fitted(saved: OnDisk) -> Fitted:
     Raises:
         InputError: The curvature is not complete.
     """
-    predict, passes = _predict_of(saved.config)
-    return loading.parameters(saved, predict=predict, num_passes=passes, nouns=_NOUNS)
+    passes = saved.config["num_draws"] or 1
+    return loading.parameters(
+        saved, predict=_predict_of(saved.config), num_passes=passes, nouns=_NOUNS
+    )
 
 
 def _start(config: Any, task: Supervised) -> Start:
     """The variables [L, ...] of the live members of `config.init_from`.
 
     Raises:
-        InputError: they have learned something else, or are too few.
+        InputError: They have learned something else, or are too few.
     """
-    what, restored = f"config.init_from={config.init_from!r}", run_of(config, task, "train one")
-    fitted: Fitted = restored.fitted
-    if fitted.num_estimators != fitted.num_members:
+    restored = run_of(config, task, "train one")
+    found: Fitted = restored.fitted
+    theirs = restored.config["likelihood"], restored.description.get("class_weights")
+    ours = config.likelihood, task.describe().get("class_weights")
+    if theirs != ours or found.num_estimators != found.num_members:
         raise InputError(
-            f"{what} has several {fitted.nouns[1]}s of a {fitted.nouns[0]}, and a Laplace "
-            "approximation is around one: give a run of config.method='deep_ensemble'"
+            f"config.init_from={config.init_from!r} must be a run of single networks, such as a "
+            "deep_ensemble, with config.likelihood, config.class_weights and batch_size as here"
         )
-    check_number(config, fitted.num_members, "ensemble_size")
-    theirs, ours = restored.description.get("class_weights"), task.describe().get("class_weights")
-    if restored.config["likelihood"] != config.likelihood or theirs != ours:
-        raise InputError(
-            f"{what} has another likelihood or other class weights than here; set "
-            "config.likelihood, config.class_weights and batch_size to those of the run"
-        )
-    return Start(given=dict(fitted.variables))
+    check_number(config, found.num_members, "ensemble_size")
+    return Start(given=dict(found.variables))
 
 
 def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
     """Refuses what has no such approximation, or too large a one.
 
     Raises:
-        InputError: as said.
+        InputError: There is none, or it does not fit into memory.
     """
     name = config.laplace.structure
+    member = Approximation(task, name)
     if not config.init_from or is_file(config.init_from):
         raise InputError(
             f"config.init_from={config.init_from!r} must be the workdir of a run, whose members "
@@ -272,15 +243,15 @@ def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
             f"config.method='laplace' is for {', '.join(_LIKELIHOODS)}, and config.likelihood is "
             f"{task.likelihood.name!r}"
         )
-    if name in LAST_LAYER and task.output_layer is None:
+    if member.is_last and task.output_layer is None:
         raise InputError(
             f"config.model={config.model!r} puts out what no dense layer does, inputs @ kernel + "
             "bias; let it end in one, or choose another config.laplace.structure"
         )
 
     def sizes(rng_key: jax.Array) -> Any:
-        member = Approximation(task, name, task.init_variables(rng_key))
-        return member.structure.nothing(member.matrices(member.covered)), member.covered
+        covered = member.covered(task.init_variables(rng_key))
+        return member.structure.nothing(member.matrices(covered)), covered
 
     size, num_params = map(pytrees.size, jax.eval_shape(sizes, jax.random.key(0)))
     # The curvature, its eigenvectors and a copy of these; derivatives of an example.
@@ -303,15 +274,9 @@ in_turn = jax.custom_batching.sequential_vmap
 examples by the kernel of a convolution have no rule for one vmap more, nor the memory."""
 
 
-def precise(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The same in full float32: small differences of large sums count, which accelerators round."""
-
-    @functools.wraps(fn)
-    def precise(*args: Any) -> Any:
-        with jax.default_matmul_precision("highest"):
-            return fn(*args)
-
-    return precise
+def own_of(variables: Variables) -> Any:
+    """The likelihood's own parameters."""
+    return variables["params"].get(OWN, {})
 
 
 class Approximation:
@@ -320,68 +285,67 @@ class Approximation:
     Args:
         task: What it has learned.
         name: Name of the covariance's structure.
-        variables: Its variables.
 
     Attributes:
         structure: The covariance's structure.
         is_last: Whether the last layer alone has a distribution.
-        covered: The parameters that have a distribution, as they lie in the network.
-        own: The likelihood's own parameters.
     """
 
-    def __init__(self, task: Supervised, name: str, variables: Variables):
-        self.task, self.name, self.variables = task, name, variables
+    def __init__(self, task: Supervised, name: str):
+        self.task = task
         self.is_last, self.structure = name in LAST_LAYER, STRUCTURES[name]()
-        self._layer = task.output_layer or {}
-        params = variables["params"]
-        self.own, self.covered = params.get(OWN, {}), pytrees.without(params, OWN)
-        if self.is_last:
-            self.covered = {
-                part: functools.reduce(lambda tree, key: tree[key.key], path, params)
-                for part, path in self._layer.items()
-            }
 
     # Parameters.
 
-    def matrices(self, covered: Any) -> Any:
-        """Such parameters as matrices [I, F]; those of the last layer as one, the bias below."""
-        if self.is_last:
-            bias = [covered["bias"][None]] if "bias" in covered else []
-            return {"layer": jnp.concatenate([covered["kernel"], *bias])}
-        return jax.tree.map(
-            lambda leaf: leaf.reshape(-1, leaf.shape[-1] if leaf.ndim else 1), covered
-        )
+    def covered(self, variables: Variables) -> Any:
+        """The parameters that have a distribution: of the last layer, `kernel` and `bias`."""
+        params = variables["params"]
+        if not self.is_last:
+            return pytrees.without(params, OWN)
+        leaves = dict(jax.tree.leaves_with_path(params))
+        return {part: leaves[path] for part, path in (self.task.output_layer or {}).items()}
 
-    def outputs(self, matrices: Any, inputs: jax.Array) -> jax.Array:
-        """Outputs [B, K] of prepared inputs, by matrices in place of the member's parameters."""
-        params = self.variables["params"]
+    def matrices(self, covered: Any) -> Any:
+        """Matrices [I, F] of such parameters; those of the last layer are one, the bias below."""
+        if not self.is_last:
+            return jax.tree.map(
+                lambda leaf: leaf.reshape(-1, leaf.shape[-1] if leaf.ndim else 1), covered
+            )
+        parts = (covered[part] for part in ("kernel", "bias") if part in covered)
+        return jnp.concatenate([jnp.atleast_2d(leaf) for leaf in parts])
+
+    def outputs(self, variables: Variables, matrices: Any, inputs: jax.Array) -> jax.Array:
+        """Outputs [B, K] of prepared inputs, by matrices in place of the parameters covered."""
+        params = variables["params"]
         if self.is_last:
-            whole = matrices["layer"]
-            layer = {"kernel": whole[: len(self.covered["kernel"])], "bias": whole[-1]}
-            places = {path: layer[part] for part, path in self._layer.items()}
-            params = jax.tree.map_with_path(lambda path, leaf: places.get(path, leaf), params)
+            layer = self.task.output_layer or {}
+            parts = {"kernel": matrices[: len(matrices) - len(layer) + 1], "bias": matrices[-1]}
+            new = {path: parts[part] for part, path in layer.items()}
+            params = jax.tree.map_with_path(lambda path, leaf: new.get(path, leaf), params)
         else:
-            own = jax.tree.map(lambda one, leaf: one.reshape(leaf.shape), matrices, self.covered)
+            shapes = self.covered(variables)
+            own = jax.tree.map(lambda one, leaf: one.reshape(leaf.shape), matrices, shapes)
             params = {**params, **own}
-        return self.task.outputs({**self.variables, "params": params}, inputs)[0]
+        return self.task.outputs({**variables, "params": params}, inputs)[0]
 
     # Curvature.
 
-    def derivatives(self, one: jax.Array) -> Any:
-        """Derivatives [K, I, F] of the outputs of one prepared example by the matrices.
+    def derivatives(self, variables: Variables, one: jax.Array) -> tuple[jax.Array, Any]:
+        """Outputs [K] of one prepared example, and their derivatives [K, I, F] by the matrices.
 
-        Of the last layer they are its inputs [F'], with a 1 for its bias.
+        Of the last layer these are its inputs [F'], with a 1 for its bias.
         """
-        matrices = self.matrices(self.covered)
 
-        def outputs(matrices: Any) -> jax.Array:
-            return self.outputs(matrices, one[None])[0]
+        def outputs_of(matrices: Any) -> jax.Array:
+            return self.outputs(variables, matrices, one[None])[0]
 
-        if not self.is_last:
-            return jax.jacrev(outputs)(matrices)
-        return jax.grad(lambda matrices: outputs(matrices)[0])(matrices)["layer"][:, 0]
+        outputs, pull_back = jax.vjp(outputs_of, self.matrices(self.covered(variables)))
+        directions = jnp.eye(len(outputs), dtype=outputs.dtype)
+        if self.is_last:
+            return outputs, pull_back(directions[0])[0][:, 0]
+        return outputs, jax.vmap(pull_back)(directions)[0]
 
-    def information_root(self, outputs: jax.Array) -> jax.Array:
+    def information_root(self, variables: Variables, outputs: jax.Array) -> jax.Array:
         """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
         likelihood: Any = self.task.likelihood
         if hasattr(likelihood, "class_log_probs"):  # And its predictions may be corrected.
@@ -392,7 +356,7 @@ class Approximation:
             return jnp.exp(0.5 * log_probs(outputs))[:, None] * jax.jacfwd(log_probs)(outputs)
 
         def parts(one: jax.Array) -> Any:
-            found = likelihood.predict(self.own, one[None])
+            found = likelihood.predict(own_of(variables), one[None])
             scales = found["scale"].reshape(-1)
             return jnp.concatenate([found["loc"].reshape(-1), jnp.log(scales)]), scales
 
@@ -400,79 +364,69 @@ class Approximation:
         roots = jnp.concatenate([1 / scales, jnp.full_like(scales, math.sqrt(2))])
         return roots[:, None] * slopes
 
-    def rows(self, one: jax.Array, weight: jax.Array) -> tuple[Any, jax.Array]:
+    def rows(self, variables: Variables, one: jax.Array, weight: jax.Array) -> Any:
         """The rows of one prepared example, as its structure takes them, and the outputs [K]."""
-        outputs = self.task.outputs(self.variables, one[None])[0][0]
-        root = jnp.sqrt(weight) * self.information_root(outputs)
-        found = self.derivatives(one)
+        outputs, found = self.derivatives(variables, one)
+        root = jnp.sqrt(weight) * self.information_root(variables, outputs)
         if self.is_last:
-            return {"features": found, "information": root.T @ root}, outputs
+            return (found, root.T @ root), outputs
         return jax.tree.map(lambda leaf: jnp.tensordot(root, leaf, 1), found), outputs
 
-    def at_once(self, size: int) -> int:
+    def at_once(self, variables: Variables, size: int) -> int:
         """Examples of a batch whose derivatives are in memory at once: a divisor of its size."""
-        of_one = 8 * pytrees.size(self.covered) * self.task.likelihood.num_outputs
+        of_one = 8 * pytrees.size(self.covered(variables)) * self.task.likelihood.num_outputs
         most = max(1, min(size, _JACOBIAN_BYTES // of_one))
         return next(number for number in range(most, 0, -1) if size % number == 0)
 
-    def added(self, curvature: Any, number: Any, inputs: Any, weights: Any) -> Any:
-        """What a batch adds to the curvature, and the outputs [B, K].
+    def added(
+        self, variables: Variables, curvature: Any, number: Any, inputs: Any, weights: Any
+    ) -> Any:
+        """Terms of a batch in the curvature, and the outputs [B, K].
 
         Args:
-            curvature: So far.
+            variables: Variables of the member.
+            curvature: Curvature so far.
             number: Number of the pass over the data.
             inputs: [B, ...], prepared.
             weights: [B].
         """
-
-        def of_part(member: Approximation, curvature: Any, number: Any, part: Any) -> Any:
-            rows, outputs = jax.vmap(member.rows)(*part)
-            rows = rows if self.is_last else pytrees.merged(rows)
-            return self.structure.terms(curvature, rows, number), outputs
-
+        rows_of = jax.vmap(self.rows, (None, 0, 0))
         if self.is_last:
-            return of_part(self, curvature, number, (inputs, weights))
+            rows, outputs = rows_of(variables, inputs, weights)
+            return self.structure.terms(curvature, rows, number), outputs
 
         @in_turn
         def scanned(variables: Variables, curvature: Any, number: Any, parts: Any) -> Any:
-            member = Approximation(self.task, self.name, variables)
-
             def one(found: Any, part: Any) -> tuple[Any, jax.Array]:
+                rows, outputs = rows_of(variables, *part)
                 so_far = jax.tree.map(jnp.add, curvature, found)
-                terms, outputs = of_part(member, so_far, number, part)
+                terms = self.structure.terms(so_far, pytrees.merged(rows), number)
                 return jax.tree.map(jnp.add, found, terms), outputs
 
             return jax.lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)
 
-        size = self.at_once(len(inputs))
+        size = self.at_once(variables, len(inputs))
         parts = jax.tree.map(
             lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (inputs, weights)
         )
-        found, outputs = scanned(self.variables, curvature, jnp.asarray(number), parts)
-        return found, outputs.reshape(len(inputs), -1)
+        found, outputs = scanned(variables, curvature, jnp.asarray(number), parts)
+        return found, pytrees.merged(outputs)
 
     # Posterior.
 
-    def posterior(
-        self, spectrum: Any, log_likelihood: jax.Array, precision: jax.Array
-    ) -> dict[str, Any]:
-        """Posterior of a prior precision, or of the one with the largest marginal likelihood.
-
-        Args:
-            spectrum: Spectrum of the curvature.
-            log_likelihood: Of the training data, [] nats.
-            precision: Of the prior, []; NaN: the best.
-        """
-        leaves = jax.tree.leaves(self.covered)
+    def posterior(self, state: LaplaceState) -> dict[str, Any]:
+        """Posterior by the prior of a state, or by that with the largest marginal likelihood."""
+        spectrum = self.structure.spectrum(state.curvature)
+        leaves = jax.tree.leaves(self.covered(state.mean))
         size, squares = pytrees.size(leaves), sum(jnp.sum(leaf**2) for leaf in leaves)
 
         def log_evidence(tau: jax.Array) -> jax.Array:
             prior = 0.5 * (size * jnp.log(tau) - tau * squares)
-            return log_likelihood + prior - 0.5 * self.structure.log_det(spectrum, tau)
+            return state.log_likelihood + prior - 0.5 * self.structure.log_det(spectrum, tau)
 
         tried = jnp.asarray(_PRECISIONS, jnp.float32)
         best = tried[jnp.argmax(jax.lax.map(log_evidence, tried))]
-        precision = jnp.where(jnp.isnan(precision), best, precision)
+        precision = jnp.where(jnp.isnan(state.precision), best, state.precision)
         return {
             "spectrum": spectrum,
             "prior_precision": precision,
@@ -481,7 +435,9 @@ class Approximation:
 
     # Predictions.
 
-    def closed(self, spectrum: Any, precisions: Any, inputs: jax.Array) -> dict[str, jax.Array]:
+    def closed(
+        self, variables: Variables, spectrum: Any, precisions: Any, inputs: jax.Array
+    ) -> dict[str, jax.Array]:
         """Predictions [T, B, ...] of prepared inputs by variances of outputs, without draws.
 
         Logits are divided by sqrt(1 + pi / 8 variance), MacKay's approximation, and the variance of
@@ -489,69 +445,63 @@ class Approximation:
         scale, do not enter.
 
         Args:
+            variables: Variables of the member.
             spectrum: Spectrum of the curvature.
-            precisions: Of the prior, [T].
+            precisions: Precisions of the prior, [T].
             inputs: [B, ...], prepared.
         """
 
-        def of_example(member: Approximation, spectrum: Any, taus: Any, one: Any) -> jax.Array:
-            found = member.derivatives(one)
-            return jax.vmap(lambda tau: self.structure.variances(spectrum, tau, found))(taus)
+        def variances_of(variables: Any, spectrum: Any, taus: Any, inputs: jax.Array) -> Any:
+            def of_example(one: jax.Array) -> jax.Array:
+                _, found = self.derivatives(variables, one)
+                return jax.vmap(lambda tau: self.structure.variances(spectrum, tau, found))(taus)
 
-        @in_turn
-        def mapped(variables: Variables, spectrum: Any, taus: Any, inputs: jax.Array) -> jax.Array:
-            member = Approximation(self.task, self.name, variables)
+            if self.is_last:
+                return jax.vmap(of_example)(inputs)
             # The batch of an export has no size.
             is_known = isinstance(inputs.shape[0], int)
-            size = self.at_once(len(inputs)) if is_known else None
-            each = functools.partial(of_example, member, spectrum, taus)
-            return jax.lax.map(each, inputs, batch_size=size)
+            size = self.at_once(variables, len(inputs)) if is_known else None
+            return jax.lax.map(of_example, inputs, batch_size=size)
 
-        if self.is_last:
-            each = functools.partial(of_example, self, spectrum, precisions)
-            variances = jax.vmap(each)(inputs)
-        else:
-            variances = mapped(self.variables, spectrum, precisions, inputs)
-        outputs = self.task.outputs(self.variables, inputs)[0]
-        return jax.vmap(functools.partial(self._widened, outputs), 1)(variances)
-
-    def _widened(self, outputs: jax.Array, variances: jax.Array) -> dict[str, jax.Array]:
-        """The prediction by outputs [B, K] and their variances."""
+        of_member = variances_of if self.is_last else in_turn(variances_of)
+        variances = of_member(variables, spectrum, precisions, inputs)
+        outputs = self.task.outputs(variables, inputs)[0]
         likelihood: Any = self.task.likelihood
-        predict = functools.partial(likelihood.predict, self.own)
+        predict = functools.partial(likelihood.predict, own_of(variables))
         predicted: dict[str, jax.Array] = predict(outputs)
-        if "log_probs" in predicted:
-            weights = likelihood.class_weights
-            shift = 0 if weights is None else np.log(weights)
-            return predict((outputs - shift) / jnp.sqrt(1 + math.pi / 8 * variances) + shift)
-        slopes = jax.vmap(jax.jacfwd(lambda one: predict(one[None])["loc"][0]))(outputs)
-        of_mean = jnp.einsum("b...k,bk->b...", slopes**2, variances)
-        return {**predicted, "scale": jnp.sqrt(predicted["scale"] ** 2 + of_mean)}
+
+        def widened(variances: jax.Array) -> dict[str, jax.Array]:
+            """The predictions by variances [B, K] of the outputs."""
+            if "log_probs" in predicted:
+                weights = likelihood.class_weights
+                shift = 0 if weights is None else np.log(weights)
+                return predict((outputs - shift) / jnp.sqrt(1 + math.pi / 8 * variances) + shift)
+            slopes = jax.vmap(jax.jacfwd(lambda one: predict(one[None])["loc"][0]))(outputs)
+            of_mean = jnp.einsum("b...k,bk->b...", slopes**2, variances)
+            return {**predicted, "scale": jnp.sqrt(predicted["scale"] ** 2 + of_mean)}
+
+        return jax.vmap(widened, 1)(variances)
 
 
 @precise
-def predict_draw(
-    name: str, task: Supervised, one: Any, number: Any, inputs: jax.Array
+def predict(
+    name: str, is_closed: bool, task: Supervised, one: Any, number: Any, inputs: jax.Array
 ) -> dict[str, jax.Array]:
-    """By one draw of the parameters, in which the network is linearised."""
-    posterior, member = one[OF_METHOD], Approximation(task, name, pytrees.without(one, OF_METHOD))
+    """Predictions by one draw of the parameters, in which the network is linearised.
+
+    Or by the variances of its outputs: see `Approximation.closed`.
+    """
+    posterior, variables = one[OF_METHOD], pytrees.without(one, OF_METHOD)
+    member, seen = Approximation(task, name), Supervised.prepare(task, inputs)
+    spectrum, precision = posterior["spectrum"], posterior["prior_precision"]
+    if is_closed:
+        return pytrees.at(member.closed(variables, spectrum, precision[None], seen), 0)
+    covered = member.covered(variables)
     rng_key = jax.random.fold_in(jax.random.wrap_key_data(posterior["rng_key"]), Stream.DRAWS)
-    normal = pytrees.standard_normal(jax.random.fold_in(rng_key, number), member.covered)
-    off = member.structure.draw(
-        posterior["spectrum"], posterior["prior_precision"], member.matrices(normal)
-    )
-    outputs = functools.partial(member.outputs, inputs=Supervised.prepare(task, inputs))
+    normal = pytrees.standard_normal(jax.random.fold_in(rng_key, number), covered)
+    off = member.structure.draw(spectrum, precision, member.matrices(normal))
+    outputs = functools.partial(member.outputs, variables, inputs=seen)
     # Not `jax.jvp`: what has a gradient of its own, as convolutions on CPU, has no other.
-    at_mean, pull_back = jax.vjp(outputs, member.matrices(member.covered))
+    at_mean, pull_back = jax.vjp(outputs, member.matrices(covered))
     (change,) = jax.linear_transpose(lambda one: pull_back(one)[0], at_mean)(off)
-    return task.likelihood.predict(member.own, at_mean + change)
-
-
-@precise
-def predict_closed(
-    name: str, task: Supervised, one: Any, number: Any, inputs: jax.Array
-) -> dict[str, jax.Array]:
-    """By the variances of outputs: see `Approximation.closed`."""
-    posterior, member = one[OF_METHOD], Approximation(task, name, pytrees.without(one, OF_METHOD))
-    precisions, seen = posterior["prior_precision"][None], Supervised.prepare(task, inputs)
-    return pytrees.at(member.closed(posterior["spectrum"], precisions, seen), 0)
+    return task.likelihood.predict(own_of(variables), at_mean + change)

@@ -16,17 +16,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
 
 Rows = Any
-"""A tree of arrays [R, I, F]; of structures of the last layer `features` [B, I] alone, or with
-`information` R_n' R_n [B, F, F]."""
+"""A tree of arrays [R, I, F]; of structures of the last layer features [B, I] and information
+R_n' R_n [B, F, F], or the features [I] of one example."""
 Curvature = dict[str, Any]
-"""What is added up, or its spectrum: a tree of arrays."""
+"""A curvature as it is added up, or its spectrum: a tree of arrays."""
 
-RANK = 20
-"""Directions of the low-rank structure."""
 _TINY = 1e-30
 _NOTHING = 1e-6
 """The share of the largest eigenvalue that rounding leaves of none."""
@@ -51,16 +50,12 @@ class Diagonal:
         return {"values": jax.tree.map(jnp.zeros_like, params)}
 
     def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
-        """What rows add to a curvature, in a pass of this number."""
+        """Terms of rows in a curvature, in a pass of this number."""
         return {"values": jax.tree.map(lambda leaf: jnp.sum(leaf**2, axis=0), rows)}
 
     def spectrum(self, curvature: Curvature) -> Curvature:
         """The spectrum of a curvature."""
         return curvature
-
-    def values(self, spectrum: Curvature) -> Any:
-        """Eigenvalues, a tree like the parameters."""
-        return spectrum["values"]
 
     def turned(self, spectrum: Curvature, rows: Rows) -> Rows:
         """Rows in the eigenvectors' coordinates."""
@@ -72,13 +67,13 @@ class Diagonal:
 
     def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
         """Log determinant of the posterior's precision."""
-        leaves = jax.tree.leaves(self.values(spectrum))
+        leaves = jax.tree.leaves(spectrum["values"])
         return sum((jnp.sum(jnp.log(leaf + precision)) for leaf in leaves), jnp.zeros(()))
 
     def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
         """A draw around zero, by standard normal numbers."""
         scaled = jax.tree.map(
-            lambda z, leaf: z / jnp.sqrt(leaf + precision), normal, self.values(spectrum)
+            lambda z, leaf: z / jnp.sqrt(leaf + precision), normal, spectrum["values"]
         )
         return self.back(spectrum, scaled)
 
@@ -86,14 +81,14 @@ class Diagonal:
         """The part of a spectrum that `variances` needs."""
         return spectrum
 
-    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
+    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> Any:
         """Variances [R] of the products of rows with the parameters."""
         shares = jax.tree.map(
             lambda r, h: r**2 / (h + precision),
             self.turned(spectrum, rows),
-            self.values(spectrum),
+            spectrum["values"],
         )
-        return _sums(shares)
+        return sum(jnp.sum(leaf, axis=(1, 2)) for leaf in jax.tree.leaves(shares))
 
 
 class Kronecker(Diagonal):
@@ -112,12 +107,12 @@ class Kronecker(Diagonal):
     def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
         """The left factor in the first pass, for a right one of 1; in the second the right one."""
 
+        def right_of(one: jax.Array, a: jax.Array) -> jax.Array:
+            found = jnp.einsum("rif,ij,rjg->fg", one, a, one)
+            return found / jnp.maximum(jnp.sum(a * a), _TINY)
+
         def left_of(one: jax.Array) -> jax.Array:
             return jnp.einsum("rif,rjf->ij", one, one) / one.shape[2]
-
-        def right_of(one: jax.Array, a: jax.Array) -> jax.Array:
-            found = jnp.einsum("rif,rig->fg", one, jnp.einsum("ij,rjg->rig", a, one))
-            return found / jnp.maximum(jnp.sum(a * a), _TINY)
 
         nothing = jax.tree.map(jnp.zeros_like, curvature)
         return jax.lax.cond(
@@ -127,94 +122,83 @@ class Kronecker(Diagonal):
         )
 
     def spectrum(self, curvature: Curvature) -> Curvature:
-        """Eigenvalues and eigenvectors of both factors, trees like the parameters."""
-        found: Curvature = {}
-        for name, factors in curvature.items():
-            leaves, tree = jax.tree.flatten(factors)
-            values, vectors = zip(*map(jnp.linalg.eigh, leaves), strict=True)
-            found[name] = jax.tree.unflatten(tree, [jnp.maximum(one, 0) for one in values])
-            found[f"{name}_vectors"] = jax.tree.unflatten(tree, vectors)
-        return found
-
-    def values(self, spectrum: Curvature) -> Any:
-        """Products of the factors' eigenvalues."""
-        return jax.tree.map(lambda a, g: a[:, None] * g, spectrum["left"], spectrum["right"])
+        """Products of the factors' eigenvalues, and eigenvectors: trees like the parameters."""
+        found = jax.tree.map(jnp.linalg.eigh, curvature)
+        values, vectors = jax.tree.transpose(jax.tree.structure(curvature), None, found)
+        products = jax.tree.map(
+            lambda a, g: jnp.maximum(a, 0)[:, None] * jnp.maximum(g, 0), *values.values()
+        )
+        return {"values": products, "vectors": vectors}
 
     def turned(self, spectrum: Curvature, rows: Rows) -> Rows:
         """Rows between both factors' eigenvectors."""
-        vectors = spectrum["left_vectors"], spectrum["right_vectors"]
         return jax.tree.map(
-            lambda one, left, right: jnp.einsum("ij,rif,fg->rjg", left, one, right), rows, *vectors
+            lambda one, left, right: jnp.einsum("ij,rif,fg->rjg", left, one, right),
+            rows,
+            *spectrum["vectors"].values(),
         )
 
     def back(self, spectrum: Curvature, scaled: Any) -> Any:
         """Parameters between both factors' eigenvectors."""
-        vectors = spectrum["left_vectors"], spectrum["right_vectors"]
-        return jax.tree.map(lambda one, left, right: left @ one @ right.T, scaled, *vectors)
+        return jax.tree.map(
+            lambda one, left, right: left @ one @ right.T, scaled, *spectrum["vectors"].values()
+        )
 
 
 class LowRank(Diagonal):
     """The largest eigenvectors of the curvature; in all other directions there is the prior alone.
 
     They are principal components of rows that come in batches, of which three times as many as are
-    asked for are kept on the way: exact while no more directions than these have a curvature, and
-    else somewhat short of the largest.
+    used are kept on the way: exact while no more directions than these have a curvature, and else
+    somewhat short of the largest.
+
+    Attributes:
+        rank: Directions.
     """
 
     adds = False
-
-    def __init__(self, rank: int = RANK):
-        self._rank = rank
+    rank = 20
 
     def nothing(self, params: Any) -> Curvature:
-        """Rows of zeros."""
-        kept = _OVERSAMPLED * self._rank
-        return {"rows": jax.tree.map(lambda leaf: jnp.zeros((kept, *leaf.shape)), params)}
+        """Rows of zeros, [R, P] of all parameters."""
+        return {"rows": jnp.zeros((_OVERSAMPLED * self.rank, pytrees.size(params)))}
 
     def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
         """The change of the largest principal components by new rows."""
         kept = curvature["rows"]
-        both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), kept, rows)
-        largest = _largest(both, _OVERSAMPLED * self._rank)
-        return {"rows": jax.tree.map(jnp.subtract, largest, kept)}
+        return {"rows": _largest(jnp.concatenate([kept, _flat(rows)]), len(kept)) - kept}
 
     def spectrum(self, curvature: Curvature) -> Curvature:
         """Eigenvalues, and eigenvectors of length 1; of none, where there are fewer, zeros."""
-        rows = _largest(curvature["rows"], self._rank)
-        values = _sums(jax.tree.map(jnp.square, rows))
+        rows = _largest(curvature["rows"], self.rank)
+        values = jnp.sum(rows**2, axis=1)
         is_known = values > _NOTHING * jnp.max(values)
         shrink = jnp.where(is_known, 1 / jnp.sqrt(jnp.maximum(values, _TINY)), 0)
-        vectors = jax.tree.map(lambda leaf: leaf * shrink[:, None, None], rows)
-        return {"values": jnp.where(is_known, values, 0), "vectors": vectors}
+        return {"values": jnp.where(is_known, values, 0), "vectors": shrink[:, None] * rows}
 
     def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
         """Log determinant of the eigenvalues that are kept, and of the prior."""
-        size = pytrees.size(spectrum["vectors"]) // self._rank
+        rank, size = spectrum["vectors"].shape
         kept = jnp.sum(jnp.log(spectrum["values"] + precision))
-        return kept + (size - self._rank) * jnp.log(precision)
+        return kept + (size - rank) * jnp.log(precision)
 
     def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
         """A draw of the prior, shrunk along the eigenvectors."""
-        along = _products(spectrum["vectors"], pytrees.at(normal, None))[:, 0]
+        z, restore = ravel_pytree(normal)
         less = 1 / jnp.sqrt(precision) - 1 / jnp.sqrt(spectrum["values"] + precision)
-        return jax.tree.map(
-            lambda z, v: z / jnp.sqrt(precision) - jnp.tensordot(less * along, v, 1),
-            normal,
-            spectrum["vectors"],
-        )
+        along = less * (spectrum["vectors"] @ z)
+        return restore(z / jnp.sqrt(precision) - along @ spectrum["vectors"])
 
     def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
         """Variances along the eigenvectors, and of what is left by the prior."""
-        along = _products(rows, spectrum["vectors"])
-        rest = jax.tree.map(
-            lambda leaf, v: leaf - jnp.tensordot(along, v, 1), rows, spectrum["vectors"]
-        )
-        of_rest = _sums(jax.tree.map(jnp.square, rest)) / precision
-        return of_rest + along**2 @ (1 / (spectrum["values"] + precision))
+        flat = _flat(rows)
+        along = flat @ spectrum["vectors"].T
+        rest = jnp.sum((flat - along @ spectrum["vectors"]) ** 2, axis=1) / precision
+        return rest + along**2 @ (1 / (spectrum["values"] + precision))
 
 
 class LastLayer(Diagonal):
-    """All covariances of the layer that puts the outputs out, a matrix `layer` [F', K].
+    """All covariances of the layer that puts the outputs out, a matrix [F', K].
 
     Its rows are not made: R_n J_n is a product of the layer's inputs, features [F'] with a 1 for
     the bias, and of R_n.
@@ -222,33 +206,28 @@ class LastLayer(Diagonal):
 
     def nothing(self, params: Any) -> Curvature:
         """Zeros [F', K, F', K]."""
-        return {"layer": jnp.zeros(params["layer"].shape * 2)}
+        return {"sums": jnp.zeros(params.shape * 2)}
 
     def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
         """Sums of products of features, times the information."""
-        features = rows["features"]
-        information = rows["information"]
-        size = len(features)
-        num_features, num_outputs = curvature["layer"].shape[:2]
-        weighted = (features[:, :, None, None] * information[:, None]).reshape(size, -1)
-        found = (features.T @ weighted).reshape(num_features, num_features, *(num_outputs,) * 2)
-        return {"layer": found.transpose(1, 2, 0, 3)}
+        features, information = rows
+        return {"sums": jnp.einsum("nf,ng,nkl->fkgl", features, features, information)}
 
     def spectrum(self, curvature: Curvature) -> Curvature:
         """Eigenvalues [F', K], and eigenvectors [F', K, F' K]."""
-        shape = curvature["layer"].shape[:2]
+        shape = curvature["sums"].shape[:2]
         size = math.prod(shape)
-        values, vectors = jnp.linalg.eigh(curvature["layer"].reshape(size, size))
+        values, vectors = jnp.linalg.eigh(curvature["sums"].reshape(size, size))
         values = jnp.maximum(values, 0).reshape(shape)
-        return {"values": {"layer": values}, "vectors": vectors.reshape(*shape, size)}
+        return {"values": values, "vectors": vectors.reshape(*shape, size)}
 
     def back(self, spectrum: Curvature, scaled: Any) -> Any:
         """Parameters by the eigenvectors."""
-        return {"layer": spectrum["vectors"] @ scaled["layer"].reshape(-1)}
+        return spectrum["vectors"] @ scaled.reshape(-1)
 
     def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
         """Covariances `blocks` [K, F', F'] of the parameters of each output."""
-        scaled = spectrum["vectors"] / jnp.sqrt(spectrum["values"]["layer"].reshape(-1) + precision)
+        scaled = spectrum["vectors"] / jnp.sqrt(spectrum["values"].reshape(-1) + precision)
         return {"blocks": jnp.einsum("fkp,gkp->kfg", scaled, scaled)}
 
     def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
@@ -256,7 +235,7 @@ class LastLayer(Diagonal):
         if "blocks" in spectrum:
             return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
         along = jnp.einsum("f,fkp->kp", rows, spectrum["vectors"])
-        return along**2 @ (1 / (spectrum["values"]["layer"].reshape(-1) + precision))
+        return along**2 @ (1 / (spectrum["values"].reshape(-1) + precision))
 
 
 class LastLayerKronecker(Kronecker):
@@ -270,23 +249,20 @@ class LastLayerKronecker(Kronecker):
 
     def terms(self, curvature: Curvature, rows: Rows, number: Any) -> Curvature:
         """Sums over examples."""
-        features = rows["features"]
-        information = rows["information"]
-        traces = jnp.trace(information, axis1=1, axis2=2)
-        left = (features * traces[:, None]).T @ features
-        return {"left": {"layer": left}, "right": {"layer": jnp.sum(information, axis=0)}}
+        features, information = rows
+        left = jnp.einsum("nf,ng,nkk->fg", features, features, information)
+        return {"left": left, "right": jnp.sum(information, axis=0)}
 
     def spectrum(self, curvature: Curvature) -> Curvature:
-        """Eigenvalues and eigenvectors of both factors, the right one of trace 1."""
-        right = curvature["right"]["layer"]
+        """The same of factors of which the right one has trace 1."""
+        right = curvature["right"]
         right = right / jnp.maximum(jnp.trace(right), _TINY)
-        return super().spectrum({**curvature, "right": {"layer": right}})
+        return super().spectrum({**curvature, "right": right})
 
     def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
         """Variances of the outputs [K], by the features of an example."""
-        along = (rows @ spectrum["left_vectors"]["layer"]) ** 2
-        along = along @ (1 / (self.values(spectrum)["layer"] + precision))
-        return spectrum["right_vectors"]["layer"] ** 2 @ along
+        left, right = spectrum["vectors"].values()
+        return right**2 @ ((rows @ left) ** 2 @ (1 / (spectrum["values"] + precision)))
 
 
 STRUCTURES: dict[str, Any] = {
@@ -299,19 +275,12 @@ STRUCTURES: dict[str, Any] = {
 """Structures by the values of `config.laplace.structure`."""
 
 
-def _largest(rows: Rows, number: int) -> Rows:
-    """The largest principal components of rows, as rows."""
-    _, vectors = jnp.linalg.eigh(_products(rows, rows))
-    return jax.tree.map(lambda leaf: jnp.tensordot(vectors[:, -number:].T, leaf, 1), rows)
+def _largest(rows: jax.Array, number: int) -> jax.Array:
+    """The largest principal components of rows [R, P], as rows."""
+    _, vectors = jnp.linalg.eigh(rows @ rows.T)
+    return vectors[:, -number:].T @ rows
 
 
-def _sums(rows: Rows) -> jax.Array:
-    """Sums [R] over all but the first axis."""
-    sums = [jnp.sum(leaf, axis=(1, 2)) for leaf in jax.tree.leaves(rows)]
-    return sum(sums[1:], sums[0])
-
-
-def _products(first: Rows, second: Rows) -> jax.Array:
-    """Inner products [R, S] of rows."""
-    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
-    return sum(a.reshape(len(a), -1) @ b.reshape(len(b), -1).T for a, b in pairs)
+def _flat(rows: Rows) -> jax.Array:
+    """Rows [R, P] of all parameters, side by side."""
+    return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(rows)], axis=1)

@@ -31,14 +31,14 @@ _NOUNS = ("member", "dropout mask")
 def predict_pass(
     task: PredictingTask, one: Any, number: Any, inputs: jax.Array
 ) -> dict[str, jax.Array]:
-    """What a set says of inputs [B, ...] in a pass: an `ensemble.fitted.Predict`."""
+    """Predictions of a set for inputs [B, ...] in a pass: an `ensemble.fitted.Predict`."""
     rng_key = jax.random.fold_in(jax.random.wrap_key_data(one[OWN]), Stream.PASSES)
     variables = pytrees.without(one, OWN)
     return task.predict(variables, inputs, jax.random.fold_in(rng_key, number))
 
 
 class DropoutReport(training.DescentReport):
-    """What members say that predict in passes."""
+    """Report of members that predict in passes."""
 
     noun, set_noun = _NOUNS
     predict = staticmethod(predict_pass)

@@ -8,11 +8,11 @@ import ml_collections
 import optax
 
 from ensemble.config.pieces import OPTIMIZERS, SCHEDULES
-from ensemble.errors import InputError, in_one_line, in_own_code
+from ensemble.errors import InputError, in_own_code
 
 
 class Descent(NamedTuple):
-    """How members descend.
+    """Descent of members.
 
     Attributes:
         learning_rate: by step, as it is reported.
@@ -37,9 +37,8 @@ def learning_rate_schedule(
         InputError: somebody's schedule fails, or is none.
     """
     name = config.lr_schedule
-    made = SCHEDULES.call(name, config, num_steps)
-    schedule: optax.Schedule = SCHEDULES.check_made(name, made, "a function of the step")
-    return schedule
+    made: optax.Schedule = SCHEDULES.call(name, config, num_steps)
+    return SCHEDULES.check_made(name, made, "a function of the step")
 
 
 def check_descent(
@@ -62,29 +61,23 @@ def check_descent(
         return
     what = " or ".join(f"the {kind.noun} {config[kind.key]}" for kind in kinds)
 
-    def step(params: Any) -> Any:
-        state = descent.optimizer.init(params)
-        return descent.optimizer.update(params, state, params), (params, state)
+    def step(carry: Any, _: Any) -> Any:
+        params, state = carry
+        return descent.optimizer.update(params, state, params), None
+
+    def steps(params: Any) -> Any:
+        return jax.lax.scan(step, (params, descent.optimizer.init(params)), length=1)
 
     params = shapes()
     try:
-        made, had = jax.eval_shape(step, params)
+        jax.eval_shape(steps, params)
     except InputError:
         raise
     except Exception as error:  # It is a program, and may raise anything.
         raise InputError(
-            f"{what} failed {in_own_code(error)}; it is compiled by jax.jit, where `if` cannot ask "
-            "for values: use jnp.where"
+            f"{what} failed {in_own_code(error)}; steps must have the form of the parameters, a "
+            "state must keep its form, and within jax.jit `if` cannot ask for values: use jnp.where"
         ) from error
-    for name, found, wanted in zip(("steps", "a state"), made, had, strict=True):
-        forms = [
-            jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), one) for one in (found, wanted)
-        ]
-        if forms[0] != forms[1]:
-            had_form, must = (in_one_line(str(one), 120) for one in forms)
-            raise InputError(
-                f"{what} makes {name} of the form {had_form}, and must make {must}, as it was given"
-            )
 
 
 def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
@@ -130,13 +123,12 @@ def create_optimizer(
         InputError: somebody's optimizer fails, or is none.
     """
     decay = config.weight_decay if weight_decay is None else weight_decay
-    made = OPTIMIZERS.call(config.optimizer, config, schedule, decay)
-    found: optax.GradientTransformation = OPTIMIZERS.check_made(
-        config.optimizer, made, "an optax.GradientTransformation", ("init", "update")
-    )
+    made: optax.GradientTransformation = OPTIMIZERS.call(config.optimizer, config, schedule, decay)
+    wanted = "an optax.GradientTransformation"
+    OPTIMIZERS.check_made(config.optimizer, made, wanted, ("init", "update"))
     if not config.get("clip_norm"):
-        return found
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), found)
+        return made
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), made)
 
 
 def sgd(

@@ -4,7 +4,7 @@ The learning rate falls from its peak to 0 along half a cosine, and jumps back. 
 together are its prediction, so that one training gives the predictions of several networks.
 """
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,6 @@ import ml_collections
 import numpy as np
 import optax
 
-from ensemble.errors import InputError
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by, in_one_program
 from ensemble.runtime.algorithm import Keep
@@ -23,7 +22,7 @@ from ensemble.task import Learned
 
 
 class SnapshotReport(KeptReport, training.DescentReport):
-    """What members say that predict with all their snapshots."""
+    """Report of members that predict with all their snapshots."""
 
     set_noun = "snapshot"
 
@@ -45,15 +44,9 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     """
     number = config.snapshot_ensemble.num_cycles
     steps = training.num_steps(config, task)
-    if steps < number:
-        raise InputError(
-            f"config.snapshot_ensemble.num_cycles={number} cycles need as many steps, and this run "
-            f"has {steps}; lower it, or raise config.num_epochs"
-        )
-
-    schedule = cyclical_cosine(config.learning_rate, steps, number)
-    ends = np.array(cycle_ends(steps, number))
-    keep = Keep(lambda step: (step >= ends).sum(), steps // number, only_rows=True)
+    ends = training.divided(steps, "snapshot_ensemble.num_cycles", number)
+    schedule, after = cyclical_cosine(config.learning_rate, ends), np.array(ends)
+    keep = Keep(lambda step: (step >= after).sum(), steps // number, only_rows=True)
 
     return training.create(
         config,
@@ -66,17 +59,17 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     )
 
 
-def cycle_ends(num_steps: int, num_cycles: int) -> list[int]:
-    """The steps after which cycles end, as evenly as whole steps can be."""
-    return [math.ceil((i + 1) * num_steps / num_cycles) for i in range(num_cycles)]
+def cyclical_cosine(peak: float, ends: Sequence[int]) -> optax.Schedule:
+    """A learning rate by step, which falls from the peak along half a cosine to the end of a cycle.
 
-
-def cyclical_cosine(peak: float, num_steps: int, num_cycles: int) -> optax.Schedule:
-    """A learning rate by step, which falls from the peak along half a cosine in each cycle."""
-    starts = jnp.array([0, *cycle_ends(num_steps, num_cycles)], jnp.int32)
+    Args:
+        peak: Rate at the beginning of a cycle.
+        ends: Steps after which cycles end.
+    """
+    starts = jnp.array([0, *ends], jnp.int32)
 
     def learning_rate(step: Any) -> jax.Array:
-        cycle = jnp.clip(jnp.searchsorted(starts, step, side="right") - 1, 0, num_cycles - 1)
+        cycle = jnp.clip(jnp.searchsorted(starts, step, side="right") - 1, 0, len(ends) - 1)
         done = (step - starts[cycle]) / (starts[cycle + 1] - starts[cycle])
         return 0.5 * peak * (1 + jnp.cos(jnp.pi * done))
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
-from ensemble.errors import InputError
 from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by, in_one_program
@@ -39,36 +39,26 @@ _MIN_BATCHES = 100
 """In which batch statistics of a draw settle, at least: Flax's forget 1% of themselves in each."""
 
 
-class Moments(NamedTuple):
-    """Moments of the iterates of one array of parameters.
+class SWAGState(NamedTuple):
+    """A descent, and the moments of the parameters that it has passed, [P] side by side.
 
     Attributes:
-        mean: Their mean.
-        squares: Sum of squared deviations from the mean (Welford).
-        deviations: [T, ...] of each iterate from the mean up to it, in half the bytes.
+        moving: The descent.
+        collections: [K, ...] of each draw beside parameters; empty where there are none.
+        mean: Mean of the iterates, [P].
+        squares: Sum of squared deviations from the mean, [P] (Welford).
+        deviations: [T, P] of each iterate from the mean up to it, in half the bytes.
     """
 
+    moving: Any
+    collections: Any
     mean: jax.Array
     squares: jax.Array
     deviations: jax.Array
 
 
-class SWAGState(NamedTuple):
-    """A descent, and the moments of the parameters that it has passed.
-
-    Attributes:
-        moving: The descent.
-        moments: `Moments` of each array of parameters.
-        collections: [K, ...] of each draw beside parameters; empty where there are none.
-    """
-
-    moving: Any
-    moments: Any
-    collections: Any
-
-
 class SWAGReport(training.DescentReport):
-    """What members say that predict with draws."""
+    """Report of members that predict with draws."""
 
     set_noun = "draw"
 
@@ -91,24 +81,16 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     swag = config.swag
     steps = training.num_steps(config, task)
     start = steps - round(_SHARE * steps)
-    if steps - start < swag.num_iterates:
-        raise InputError(
-            f"config.swag.num_iterates={swag.num_iterates} iterates need as many steps, and the "
-            f"last {_SHARE:.0%} of this run are {steps - start}; lower it, or raise "
-            "config.num_epochs"
-        )
-
+    number = swag.num_iterates
+    parts = training.divided(steps - start, "swag.num_iterates", number)
     # Half a cosine from the peak to a share of it, which it keeps.
     falling = optax.cosine_decay_schedule(config.learning_rate, max(start, 1), swag.lr_factor)
     schedule = in_one_program(falling)
-    number = swag.num_iterates
-    ends = [start + math.ceil((i + 1) * (steps - start) / number) for i in range(number)]
-
     return training.create(
         config,
         task,
         lambda own, _: descent_by(own, schedule),
-        wrap=functools.partial(draws_of_iterates, config, task, ends),
+        wrap=functools.partial(draws_of_iterates, config, task, np.array(parts) + start),
         report=SWAGReport,
         # The mean, the variances, deviations in half the bytes, and the draws.
         num_kept=2 + -(-number // 2) + config.num_draws,
@@ -127,14 +109,14 @@ class _Batches:
 
     @property
     def fixed(self) -> Any:
-        """What all steps have, and what is sent of each, [steps, ...]."""
+        """Arrays of all steps, and what is sent of each, [steps, ...]."""
         return self._batches.fixed, self._batches.send(0, self._count, self._count)
 
 
 def draws_of_iterates(
     config: ml_collections.FrozenConfigDict,
     task: Learned,
-    ends: Sequence[int],
+    ends: np.ndarray,
     descent: Algorithm,
     devices: Devices,
     numbers: Sequence[int],
@@ -149,38 +131,34 @@ def draws_of_iterates(
         devices: Their placement.
         numbers: Their numbers.
     """
-    stops = np.array(ends)
     number = len(ends)
     num_draws = config.num_draws
 
     def init(now: Now, batch: Any) -> SWAGState:
         moving = descent.init(now, batch)
-
-        def nothing(leaf: jax.Array) -> Moments:
-            zeros = jnp.zeros_like(leaf)
-            return Moments(zeros, zeros, jnp.zeros((number, *leaf.shape), _DEVIATIONS))
-
-        kept = pytrees.without(moving.variables, "params")
-        kept = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], num_draws, 0), kept)
-        return SWAGState(moving, jax.tree.map(nothing, moving.variables["params"]), kept)
+        zeros = jnp.zeros_like(ravel_pytree(moving.variables["params"])[0])
+        kept = jax.tree.map(
+            lambda leaf: jnp.repeat(leaf[None], num_draws, 0),
+            pytrees.without(moving.variables, "params"),
+        )
+        return SWAGState(moving, kept, zeros, zeros, jnp.zeros((number, zeros.size), _DEVIATIONS))
 
     def step(now: Now, state: SWAGState, batch: Any) -> Any:
         moving, info = descent.step(now, state.moving, batch)
-        due = jnp.any(now.step + 1 == stops)
-        place = jnp.sum(now.step + 1 > stops)
+        place = jnp.sum(now.step + 1 > ends)
 
-        def collected(leaf: jax.Array, old: Moments) -> Moments:
-            off = leaf - old.mean
-            mean = old.mean + off / (place + 1)
-            deviation = leaf - mean
-            rows = old.deviations.at[place].set(deviation.astype(_DEVIATIONS))
-            return Moments(mean, old.squares + off * deviation, rows)
+        def collect(moments: Any) -> Any:
+            mean, squares, deviations = moments
+            flat = ravel_pytree(moving.variables["params"])[0]
+            off = flat - mean
+            mean = mean + off / (place + 1)
+            deviation = flat - mean
+            rows = deviations.at[place].set(deviation.astype(_DEVIATIONS))
+            return mean, squares + off * deviation, rows
 
-        params = moving.variables["params"]
-        moments = state.moments
-        collect = functools.partial(jax.tree.map, collected, params)
-        moments = jax.lax.cond(due, collect, lambda old: old, moments)
-        return SWAGState(moving, moments, state.collections), info
+        due = jnp.any(now.step + 1 == ends)
+        moments = jax.lax.cond(due, collect, lambda moments: moments, state[2:])
+        return SWAGState(moving, state.collections, *moments), info
 
     def parameters(now: Now, state: SWAGState) -> Any:
         params = jax.vmap(lambda k: _drawn(now, state, k))(jnp.arange(num_draws))
@@ -222,16 +200,14 @@ def draws_of_iterates(
 def _drawn(now: Now, state: SWAGState, k: jax.Array) -> Any:
     """Parameters of a draw."""
     key = jax.random.fold_in(jax.random.fold_in(now.key, Stream.DRAWS), k)
-    params = state.moving.variables["params"]
-    places = range(len(jax.tree.leaves(params)))
-    number = jax.tree.leaves(state.moments)[-1].shape[0]  # Of deviations.
-    weights = jax.random.normal(jax.random.fold_in(key, len(places)), (number,))
-
-    def one(leaf: jax.Array, place: int, moments: Moments) -> jax.Array:
-        sd = jnp.sqrt(jnp.maximum(moments.squares, 0) / number)
-        own = sd * jax.random.normal(jax.random.fold_in(key, place), leaf.shape, leaf.dtype)
-        common = jnp.tensordot(weights, moments.deviations.astype(leaf.dtype), 1)
-        return moments.mean + (own + common / math.sqrt(number - 1)) / math.sqrt(2)
-
-    numbers = jax.tree.unflatten(jax.tree.structure(params), places)
-    return jax.tree.map(one, params, numbers, state.moments)
+    params, number = state.moving.variables["params"], len(state.deviations)
+    sizes = [leaf.size for leaf in jax.tree.leaves(params)]
+    normal = [
+        jax.random.normal(jax.random.fold_in(key, place), (size,))
+        for place, size in enumerate((*sizes, number))
+    ]
+    sd = jnp.sqrt(jnp.maximum(state.squares, 0) / number)
+    own = sd * jnp.concatenate(normal[:-1])
+    common = normal[-1] @ state.deviations.astype(own.dtype) / math.sqrt(number - 1)
+    restore = ravel_pytree(params)[1]
+    return restore(state.mean + (own + common) / math.sqrt(2))

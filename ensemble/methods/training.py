@@ -1,4 +1,4 @@
-"""What all methods have in common whose members descend by batches."""
+"""Common parts of all methods whose members descend by batches."""
 
 import functools
 import math
@@ -37,11 +37,11 @@ _BLOCK = 256
 
 
 class DescentReport(Report):
-    """What a run of members that descend says.
+    """Report of members that descend.
 
     Args:
         config: Configuration of the run.
-        task: What is learned.
+        task: Task of the run.
         descent: How members move.
     """
 
@@ -51,9 +51,13 @@ class DescentReport(Report):
         super().__init__(config, task, f"lower {rate}, with {optimizer}")
         self.descent = descent
 
+    def learning_rate(self, run: Any, step: int) -> float:
+        """Learning rate of a step."""
+        return float(self.descent.learning_rate(step))
+
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Means over steps, and the learning rate of the last one."""
-        rate = float(self.descent.learning_rate(period.end - 1))
+        rate = self.learning_rate(run, period.end - 1)
         return {"train/learning_rate": rate, **super().scalars(run, period)}
 
     def resumed(self, run: Any, step: int, goal: int) -> None:
@@ -86,6 +90,25 @@ def num_steps(config: ml_collections.FrozenConfigDict, task: Learned) -> int:
             f"{MAX_STEPS}; lower it"
         )
     return found
+
+
+def divided(steps: int, key: str, number: int) -> list[int]:
+    """Returns the ends of equal parts of some steps, as evenly as whole steps can be.
+
+    Args:
+        steps: Steps of all parts.
+        key: Key of their number.
+        number: Their number.
+
+    Raises:
+        InputError: There are fewer steps.
+    """
+    if steps < number:
+        raise InputError(
+            f"config.{key}={number} needs as many steps, and this run has {steps} for them; lower "
+            "it, or raise config.num_epochs"
+        )
+    return [math.ceil((i + 1) * steps / number) for i in range(number)]
 
 
 class Epochs(NamedTuple):
@@ -162,7 +185,7 @@ def create(
             lambda now, state: pytrees.at(state.variables, None),
             steps,
             feed,
-            steps_per_program=in_loop(learned, devices, feed.steps_per_program),
+            steps_per_program=feed.steps_per_program,
             together=None if feed.reads_each else ensemble_scores(learned),
             start=start,
         )
@@ -227,30 +250,27 @@ def place(
         InputError: They do not fit, however they are split.
     """
     devices = processes.devices(config.num_devices)
-    is_split = bool(config.split_members)
-    size = len(devices)
-    if devices[0].platform == "cpu" and not is_split:
+    size, least = len(devices), 1 + bool(config.split_members)
+    if devices[0].platform == "cpu" and least == 1:
         return spread(config, task, number)
     variables = jax.eval_shape(task.init_variables, jax.random.key(0))
     state = variables, jax.eval_shape(optimizer.init, variables["params"]), variables["params"]
     member = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     room = processes.from_main(lambda: device_bytes(devices) // 2)
-    taken = 0
-    for parts in (one for one in range(1 + is_split, size + 1) if size % one == 0):
-        taken = -(-number // (size // parts)) * member // parts
-        if taken > room:
+    what = (
+        f"members of {member / 2**30:.3g} GiB with state and gradients, for which a device has "
+        f"{room / 2**30:.3g} GiB"
+    )
+    for parts in (one for one in range(least, size + 1) if size % one == 0):
+        if -(-number // (size // parts)) * member // parts > room:
             continue
         if parts == 1:
             return spread(config, task, number)
-        note(
-            f"{parts} of {size} devices hold each member, whose state and gradients take "
-            f"{member / 2**30:.3g} GiB; a device has {room / 2**30:.3g} GiB for these."
-        )
+        note(f"{parts} of {size} devices hold each of the {what}.")
         return Devices(number, devices, splits_members=True, groups=size // parts)
     raise InputError(
-        f"config.ensemble_size={number} members take {taken / 2**30:.3g} GiB of each of the {size} "
-        f"devices, which have {room / 2**30:.3g} GiB for parameters, gradients and the optimiser's "
-        "state; use more devices, fewer members or a smaller network"
+        f"config.ensemble_size={number} is too much for {size} devices: {what}; use more devices, "
+        "fewer members or a smaller network"
     )
 
 
@@ -262,13 +282,8 @@ def fits_on_devices(task: Learned, devices: Devices) -> bool:
         return False
     row = math.prod(source.input_shape) * source.input_dtype.itemsize + 4
     needed = source.sizes["train"] * row + source.targets("train").nbytes
-    room: int = processes.from_main(lambda: min(device_bytes(own) // 4, memory_bytes()))
-    if needed > room:
-        note(
-            f"the training examples would take {needed / 2**30:.3g} GiB of each device, over the "
-            f"{room / 2**30:.3g} GiB that there are for them: their batches are sent from the host."
-        )
-    return needed <= room
+    room = processes.from_main(lambda: min(device_bytes(own) // 4, memory_bytes()))
+    return bool(needed <= room)
 
 
 def in_loop(task: Learned, devices: Devices, steps: int) -> int:
@@ -300,13 +315,13 @@ def batches(
         InputError: The class weights or augmentations do not suit the data.
     """
     source = task.dataset
-    augment = augmentation(config, source)
-    return Batches(
+    augment, weights = augmentation(config, source), weights_of(config, source)
+    found = Batches(
         devices,
         numbers,
         source,
         order or shuffled(*Epochs.of(config, source.sizes["train"]), config.seed),
-        weigh=weights_of(config, source),
+        weigh=lambda rows, targets: None if weights is None else weights[rows],
         prepare=task.prepare,
         augment=augment,
         seed=config.seed,
@@ -316,38 +331,30 @@ def batches(
         augments_each=augments_each and augment is not None,
         on_devices=fits_on_devices(task, devices),
     )
-
-
-Weigh = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
-"""`(numbers of examples, targets) -> weights`; None where all count the same."""
+    found.steps_per_program = in_loop(task, devices, found.steps_per_program)
+    return found
 
 
 def weights_of(
     config: ml_collections.FrozenConfigDict, source: Any, with_classes: bool = True
-) -> Weigh:
-    """Returns how much examples of training count.
+) -> np.ndarray | None:
+    """Returns how much examples of training count, [N]; None: all the same.
 
     Raises:
         InputError: There are class weights, and no classes.
     """
-    of_classes = None
-    if with_classes and config.class_weights != "none":
-        if not source.class_names:
-            raise InputError(
-                f"config.class_weights={config.class_weights!r} is for classes, and the targets "
-                "are numbers; set it to 'none'"
-            )
-        names = source.class_names
-        of_classes = class_weights(config.class_weights, source.targets("train"), len(names))
-
-    def weigh(examples: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
-        weights = None if source.train_weights is None else source.train_weights[examples]
-        if of_classes is not None:
-            of_class = of_classes[targets]
-            weights = of_class if weights is None else weights * of_class
+    weights: np.ndarray | None = source.train_weights
+    spec = config.class_weights
+    if not with_classes or spec == "none":
         return weights
-
-    return weigh
+    if not source.class_names:
+        raise InputError(
+            f"config.class_weights={spec!r} is for classes, and the targets are numbers; set it to "
+            "'none'"
+        )
+    labels = source.targets("train")
+    of_class = class_weights(spec, labels, len(source.class_names))[labels]
+    return of_class if weights is None else weights * of_class
 
 
 # Early stopping.
@@ -373,20 +380,45 @@ class StoppingEarly(NamedTuple):
         """Starts with a member that has not been evaluated yet."""
         return cls(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
 
-    def judged(self, value: jax.Array, patience: int) -> tuple["StoppingEarly", jax.Array]:
-        """Returns the member after an evaluation, and its status.
 
-        Args:
-            value: Criterion, [].
-            patience: Evaluations without a better value after which it stops.
-        """
-        better = value < self.lowest
-        waited = jnp.where(better, 0, self.waited + 1)
-        variables = pytrees.where(better, self.moving.variables, self.variables)
-        status = jnp.where(waited >= patience, Status.STOPPED_EARLY, Status.ACTIVE)
-        status = jnp.where(jnp.isnan(value), Status.NON_FINITE, status)
-        lowest = jnp.where(better | jnp.isnan(value), value, self.lowest)
-        return StoppingEarly(variables, self.moving, lowest, waited), status
+def judge(
+    devices: Devices,
+    loss: Callable[[Any, Batch], jax.Array],
+    patience: int,
+    axis: int | None = None,
+    criteria: Callable[[jax.Array, Any], jax.Array] = lambda losses, more: losses,
+    first: int = -1,
+) -> Callable[..., Any]:
+    """Makes a change of all members that keeps their best variables, and stops them.
+
+    One whose criterion is NaN has failed.
+
+    Args:
+        devices: Placement of the members, whose states have the fields of `StoppingEarly`.
+        loss: `(variables, blocks) -> []` of one member.
+        patience: Evaluations without a better criterion after which a member stops.
+        axis: Axis of the members in arrays of the blocks; None: they share these.
+        criteria: `(losses [num_places], more) -> criteria`, where the data are `(blocks, more)`.
+        first: Step up to which nobody stops.
+    """
+
+    def change(now: Now, states: Any, status: jax.Array, data: Any) -> Any:
+        blocks, more = data
+        moving = states.moving.variables
+        losses = criteria(devices.map_members(loss, (0, axis))(moving, blocks), more)
+        active = status == Status.ACTIVE
+        better = active & (losses < states.lowest)
+        waited = jnp.where(better, 0, states.waited + active)
+        judged = states._replace(
+            variables=devices.map_members(pytrees.where)(better, moving, states.variables),
+            lowest=jnp.where(active, jnp.minimum(losses, states.lowest), states.lowest),
+            waited=waited,
+        )
+        found = jnp.where(waited >= patience, Status.STOPPED_EARLY, status)
+        found = jnp.where(jnp.isnan(losses), Status.NON_FINITE, found)
+        return judged, jnp.where(active & (now.step > first), found, status)
+
+    return change
 
 
 def with_early_stopping(
@@ -394,42 +426,40 @@ def with_early_stopping(
 ) -> Algorithm:
     """The same members, which stop without progress and predict with their best variables.
 
-    They are judged by their loss on the validation split after each epoch. One whose loss is NaN
-    has failed.
+    They are judged by their loss on the validation split after each epoch.
 
     Args:
         config: Configuration of the run.
-        task: What the members learn.
+        task: Task of the members.
         devices: Their placement.
-        algorithm: Of members whose state has `variables`.
+        algorithm: Algorithm of members whose state has `variables`.
     """
     patience = config.early_stopping_epochs
     data = validation(task, devices, f"config.early_stopping_epochs={patience}")
     epoch = Epochs.of(config, task.num_train_examples).steps
-    loss = held_loss(task, devices)
-
-    def init(now: Now, batch: Any) -> StoppingEarly:
-        return StoppingEarly.of(algorithm.init(now, batch))
 
     def step(now: Now, state: StoppingEarly, batch: Any) -> Any:
         moving, info = algorithm.step(now, state.moving, batch)
         return state._replace(moving=moving), info
 
-    def evaluate(now: Now, state: StoppingEarly, data: Any) -> tuple[StoppingEarly, jax.Array]:
-        return state.judged(loss(state.moving.variables, data), patience)
-
-    def is_due(step: int) -> bool:
-        return step > 0 and (step % epoch == 0 or step == algorithm.num_steps)
-
-    evaluation = Between(is_due, evaluate, Fixed(data))
-    return algorithm._replace(init=init, step=step, between=(*algorithm.between, evaluation))
+    evaluation = Between(
+        lambda step: step > 0 and (step % epoch == 0 or step == algorithm.num_steps),
+        judge(devices, held_loss(task, devices), patience),
+        Fixed((data, None)),
+        of_all=True,
+    )
+    return algorithm._replace(
+        init=lambda now, batch: StoppingEarly.of(algorithm.init(now, batch)),
+        step=step,
+        between=(*algorithm.between, evaluation),
+    )
 
 
 def validation(task: Learned, devices: Devices, what: str) -> Batch:
     """The validation split in `blocks` of at most 256 examples.
 
     Args:
-        task: What the members learn.
+        task: Task of the members.
         devices: Their placement.
         what: Key and value that need the split, for the message.
 
@@ -452,9 +482,9 @@ def blocks(
     split: str,
     rows: Sequence[np.ndarray],
     size: int,
-    weigh: Weigh | None = None,
+    weights: np.ndarray | None = None,
 ) -> Batch:
-    """Raw examples that members are judged by, in blocks [n, B, ...]; padding has mask zero.
+    """Raw examples that members are judged by, in blocks [n, B, ...]; padding has weight zero.
 
     Args:
         devices: Placement of the members.
@@ -463,23 +493,23 @@ def blocks(
         rows: Numbers of the examples of each member, whose blocks are [n, M, B, ...]; or of one,
             which all members share.
         size: B.
-        weigh: As of `Batches`, of examples of each member; None: they are shared, and count alike.
+        weights: [N] of the split, of examples of each member; None: they are shared, and count
+            alike.
     """
-    counts = np.array([len(one) for one in rows])
-    per_member = weigh is not None
+    counts, per_member = np.array([*map(len, rows)]), weights is not None
     number = -(-max(counts) // size) * size
     filled = np.stack([np.resize(one, number) for one in rows])
-    inputs, targets = source.read(split, filled)
-    mask = (np.arange(number) < counts[:, None]).astype(np.float32)
-    weights = weigh(filled, targets) if weigh else None
-    weights = mask if weights is None else (mask * weights).astype(np.float32)
+    counted = (np.arange(number) < counts[:, None]).astype(np.float32)
+    if weights is not None:
+        counted = (counted * weights[filled]).astype(np.float32)
 
     def cut(leaf: np.ndarray) -> np.ndarray:
         parts = leaf.reshape(len(rows), -1, size, *leaf.shape[2:])
         return np.swapaxes(parts, 0, 1) if per_member else parts[0]
 
-    arrays = jax.tree.map(cut, (inputs, targets, mask, weights))
-    return Batch(*devices.put_examples(arrays, 1 + per_member, per_member))
+    arrays = jax.tree.map(cut, (*source.read(split, filled), counted))
+    inputs, targets, counted = devices.put_examples(arrays, 1 + per_member, per_member)
+    return Batch(inputs, targets, counted, counted)
 
 
 def held_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], jax.Array]:
@@ -501,7 +531,7 @@ def mean_loss(
     """Returns `(variables, blocks) -> [...]`, the mean of losses of one member.
 
     Args:
-        task: What the members learn.
+        task: Task of the members.
         devices: Their placement.
         losses_of: `(variables, batch) -> losses [..., B]`; that of weight 0 may be anything.
         shape: Axes of the losses before the last.
@@ -517,11 +547,11 @@ def mean_loss(
         def add(sums: Any, block: Batch) -> Any:
             return jax.tree.map(jnp.add, sums, spread(variables, block)[0]), None
 
-        sums = (jnp.zeros(shape), jnp.float32(0))
         # XLA:CPU convolves slowly within a loop.
         unroll = task.traits.has_convolutions
-        sums, _ = jax.lax.scan(add, sums, blocks, unroll=unroll)
-        return sums[0] / sums[1]
+        start = jnp.zeros(shape), jnp.float32(0)
+        (lost, weight), _ = jax.lax.scan(add, start, blocks, unroll=unroll)
+        return lost / weight
 
     return loss
 
@@ -537,24 +567,23 @@ def check_members(
 
     Args:
         config: Configuration of the run.
-        task: What they learn.
-        num_kept: Sets of variables that a member keeps beside the one that moves.
+        task: Task of the members.
+        num_kept: Sets of variables that a member keeps in addition to the one that moves.
         key: Key of their number.
-        noun: What they are called.
+        noun: Noun for one of several.
 
     Raises:
-        InputError: What they take, and what there is.
+        InputError: They take more memory than there is.
     """
     num_params = pytrees.size(task.params_shapes())
     num_predicted = sum(size for name, size in task.sizes.items() if name != "train")
-    size = config[key]
-    num_outputs = task.likelihood.num_outputs
+    num_bytes = 4 * config[key] // processes.count()
     # Parameters, momentum and what is kept, which a checkpoint fetches; predictions of each set.
-    on_devices = 4 * (2 + num_kept) * num_params * size // processes.count()
-    predicted = 4 * num_predicted * num_outputs * size * max(num_kept, 1) // processes.count()
+    on_devices = num_bytes * (2 + num_kept) * num_params
+    predicted = num_bytes * max(num_kept, 1) * num_predicted * task.likelihood.num_outputs
     check_memory(
         on_devices + predicted,
-        f"config.{key}={size} {noun} of {num_params:,} parameters",
+        f"config.{key}={config[key]} {noun} of {num_params:,} parameters",
         "it, or choose a smaller network",
         on_devices,
         processes.devices(config.num_devices),

@@ -102,7 +102,7 @@ def as_text(results: Results, evaluation: Evaluation | None) -> str:
     blocks = [
         "\n".join(parts),
         *(section.sentence(results) for section in sections),
-        results.get("cross_fitted", {}).get("summary"),
+        results.get("kfold_bagging", {}).get("summary"),
         "\n".join(as_lines(findings, results.get("notes", ()))),
     ]
     return "\n\n".join(filter(None, blocks))

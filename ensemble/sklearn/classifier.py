@@ -20,7 +20,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
     The parameters are keys of the configuration; all other keys are in `config`. The defaults are
     those of `configs/tabular.py`: every example is learned by most members and held out by some,
     which say when to stop, whether to start from a linear model, and how wide predictions are.
-    `report_["cross_fitted"]["summary"]` says what was chosen; with a `time_limit`
+    `report_["kfold_bagging"]["summary"]` says what was chosen; with a `time_limit`
     `report_["search"]` and `report_["selection"]` do. Features are scaled by the ensemble itself.
     Images go in as they are, [N, H, W] or [N, H, W, C], where `model` is a network for images.
 

@@ -47,7 +47,7 @@ def test_a_member_never_learns_the_rows_of_its_fold(monkeypatch):
         loop.start()
         loop.go()
         # Which of the epochs is best, the rows do decide.
-        moving = loop.members.state.held.moving
+        moving = loop.members.state.moving
         found.append(loop.devices.fetch_members(moving.variables["params"]))
     gaps = [
         np.abs(a - b).reshape(4, -1).max(axis=1)
@@ -75,11 +75,8 @@ def test_where_nothing_is_better_members_are_the_linear_model():
     data = numbers()
     config = {**NUMBERS, "learning_rate": 1e4, "num_epochs": 2}
     result = ensemble.train(config, data, **QUIET)
-    found = result.report["cross_fitted"]
-    assert found["best_epochs"] == [0, 0, 0, 0]
-    assert found["below_linear"] == pytest.approx([0, 0], abs=5e-3)  # Two of them, on some rows.
-    line = result.report["cross_fitted"]["summary"]
-    assert "not distinguishable from the linear model" in line
+    assert result.report["kfold_bagging"]["best_epochs"] == [0, 0, 0, 0]
+    assert "They start from a linear model" in result.report["kfold_bagging"]["summary"]
     said = result.predictor(data["train_inputs"]).mean
     slopes = np.linalg.lstsq(
         np.c_[data["train_inputs"], np.ones(200)], data["train_targets"], rcond=None
@@ -118,7 +115,7 @@ def held(likelihood, arrays, targets, folds):
     rows = np.arange(len(targets)) % folds
     holds = np.stack([rows == k % folds for k in range(len(arrays))])
     whole = {name: np.stack([one[name][None] for one in arrays]) for name in arrays[0]}
-    return HeldPredictions(holds, whole, targets, None, likelihood)
+    return HeldPredictions(rows, holds, whole, targets, np.ones(len(targets)), likelihood)
 
 
 @pytest.mark.parametrize("claimed", [0.7, 0.9, 1.1])
@@ -170,5 +167,5 @@ def test_weights_count_in_what_is_held_out():
     loop = loop_of({**NUMBERS, "num_epochs": 2}, joined)
     loop.start()
     loop.go()
-    lowest = loop.devices.fetch_members(loop.members.state.held.lowest)
+    lowest = loop.devices.fetch_members(loop.members.state.lowest)
     assert (lowest < 4).all()  # Of a normal distribution about all rows it is 4.7.

@@ -84,5 +84,5 @@ def growing(config, learning_rate, weight_decay):
 
 
 def test_an_optimizer_keeps_the_form_of_its_state():
-    with pytest.raises(InputError, match=r"makes a state of the form .*as it was given"):
+    with pytest.raises(InputError, match=r"failed .*a state must keep its form"):
         ensemble.train(small_config(optimizer=growing), make_blobs(), show_progress=False)
