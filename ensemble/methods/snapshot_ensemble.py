@@ -17,15 +17,12 @@ from ensemble.errors import InputError
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by, in_one_program
 from ensemble.runtime.algorithm import Keep
-from ensemble.runtime.kept import KeptReport
-from ensemble.runtime.method import Method
+from ensemble.runtime.method import KeptReport, Method
 from ensemble.task import Learned
 
 
 class SnapshotReport(KeptReport, training.DescentReport):
     """What members say that predict with all their snapshots."""
-
-    set_noun = "snapshot"
 
     @property
     def most(self) -> int:

@@ -14,7 +14,7 @@ from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
 from ensemble.report import charts, plots
-from ensemble.report.posterior import posterior_section
+from ensemble.report.posterior import convergence_section, posterior_section
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -88,17 +88,17 @@ class SiteResults:
             },
             "num_values": sum(one[0, 0].size for one in self.groups["posterior"].values()),
             "loo": loo(self.groups["log_likelihood"], self._scalars),
-            "posterior": posterior_section(
-                self._counted,
-                self.found,
-                config,
-                num_gradients,
-                rate,
-                None,
-                (),
-                pytrees.size(self._task.params_shapes()),
-                np.zeros(0, int),  # It predicts nothing.
-            ),
+            "posterior": {
+                **convergence_section(self._counted, self.found, config),
+                **posterior_section(
+                    self._counted,
+                    self.found,
+                    config,
+                    num_gradients,
+                    rate,
+                    pytrees.size(self._task.params_shapes()),
+                ),
+            },
         }
 
     def write(self, work: Workdir) -> None:

@@ -92,7 +92,9 @@ class Workdir:
                 else:
                     logger.warning("%s cannot be locked: start one run at a time.", self.path)
                 write_file(self.path / ".writable", "Can a file be written?")
-                (self.path / ".writable").unlink(missing_ok=True)  # A store may have heeded a try that failed.
+                (self.path / ".writable").unlink(
+                    missing_ok=True
+                )  # A store may have heeded a try that failed.
             except OSError as error:
                 raise InputError(
                     f"--workdir={self.path} cannot be written: {error.strerror or error}; "
