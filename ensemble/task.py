@@ -295,8 +295,8 @@ class Modelled(Task, Protocol):
     def results(self, draws: Any, first: int, live: Sequence[int]) -> Any:
         """What the draws leave, an `ensemble.numpyro_models.results.SiteResults` or its like.
 
-        It has `inference_data`, the draws as the installed ArviZ takes them; `sections(config,
-        num_gradients, rate)`, entries of results.json; and `write(work)`, which writes pictures and
+        It has `found`, the diagnostics; `inference_data`, the draws as the installed ArviZ takes
+        them; `sections`, entries of results.json; and `write(work)`, which writes pictures and
         draws into an `ensemble.storage.workdir.Workdir`.
 
         Args:

@@ -143,17 +143,18 @@ class PosteriorReport(KeptReport):
         single_draw = {split: self.single_draw(run, split) for split in splits}
         if not processes.is_main():
             return {}
-        posterior = {
-            **convergence_section(*self.drawn(run), self.config, self.traced, self.predicting(run)),
-            "tracked_split": self.split,
-            **self.posterior(run, self.passes_per_second(timing)),
-        }
-        return {"single_draw": single_draw, "posterior": posterior}
+        return {"single_draw": single_draw, "posterior": self.whole_posterior(run, timing)}
 
-    def passes_per_second(self, timing: Mapping[str, float | None]) -> float | None:
-        """Returns the passes of single chains over all examples, per second."""
+    def whole_posterior(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+        """Returns the entry `posterior` of results.json, on the main process."""
         rate = timing["member_examples_per_second"]
-        return rate and rate / self.task.num_train_examples
+        per_second = rate and rate / self.task.num_train_examples
+        predicting = self.predicting(run) if self.traced else ()
+        return {
+            **convergence_section(*self.drawn(run), self.config, self.traced, predicting),
+            "tracked_split": self.split,
+            **self.posterior(run, per_second),
+        }
 
     def write(self, run: Any) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""
@@ -246,13 +247,20 @@ class ChainReport(PosteriorReport):
         if not processes.is_main():
             return {}
         self._results = task.results(run.draws, self.first, run.live)
-        rate = self.passes_per_second(timing)
-        return sections | self._results.sections(self.config, self._num_gradients(run), rate)
+        posterior = self.whole_posterior(run, timing)
+        return sections | self._results.sections | {"posterior": posterior}
+
+    def drawn(self, run: Any) -> tuple[Scalars, Diagnostics]:
+        """Returns scalars and their diagnostics; in the end those of all variables of a model."""
+        counted, found = super().drawn(run)
+        return counted, found if self._results is None else self._results.found
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
         """Returns step sizes, acceptance, gradients and their rate."""
         number = pytrees.size(self.task.params_shapes())
-        gradients = self._num_gradients(run)
+        # Two gradients in a step of the tuning of mclmc.
+        gradients = int(run.draws.scalars()["num_gradients"].sum())
+        gradients += 2 * self.tuning * self.config.num_chains
         return posterior_section(*self.drawn(run), self.config, gradients, rate, number)
 
     def write(self, run: Any) -> None:
@@ -265,8 +273,3 @@ class ChainReport(PosteriorReport):
     def data(self) -> Any:
         """Returns the draws of a model; None for a network."""
         return self._results and self._results.inference_data
-
-    def _num_gradients(self, run: Any) -> int:
-        """Gradients of all chains so far: of the draws, and of the tuning of mclmc."""
-        of_tuning = 2 * self.tuning * self.config.num_chains
-        return int(run.draws.scalars()["num_gradients"].sum()) + of_tuning

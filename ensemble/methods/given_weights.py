@@ -2,13 +2,13 @@
 
 The head, which is every array whose shape depends on the number of outputs, is new for each member,
 and so are the likelihood's own parameters. All other arrays are those of the file. Where it is an
-ensemble of L members, member k starts as its live member number k mod L. Checkpoints have checksums
+ensemble of L members, member k starts as its live member number k mod L. Checkpoints have a digest
 of what was read, so that a run does not go on from other weights.
 """
 
+import hashlib
 import logging
 import operator
-import zlib
 from typing import Any
 
 import jax
@@ -41,7 +41,7 @@ def start(config: ml_collections.FrozenConfigDict, task: Learned) -> Start:
         task: What the members learn, by a network that the weights must fit.
 
     Returns:
-        A nested dict [L, ...], with the paths of a network's variables, and checksums, which all
+        A nested dict [L, ...], with the paths of a network's variables, and a digest, which all
         members share: those that come later must start from the same.
 
     Raises:
@@ -85,10 +85,16 @@ def start(config: ml_collections.FrozenConfigDict, task: Learned) -> Start:
         number,
         listed(head),
     )
-    sums = [zlib.crc32(found[name].tobytes()) for name in sorted(found)]
+    digest = hashlib.blake2b(digest_size=8)  # The same from any file.
+    for name in sorted(found):
+        digest.update(f"{name} {found[name].shape} {found[name].dtype};".encode())
+        digest.update(found[name].tobytes())
     paths = map(path_name, (path for path, _ in jax.tree.leaves_with_path(variables)))
     given = {path: fits[name] for path, name in zip(paths, shapes, strict=True) if name in fits}
-    return Start({"weights": np.uint32(sums)}, traverse_util.unflatten_dict(given, sep="/"))
+    return Start(
+        {"weights": np.frombuffer(digest.digest(), np.uint32)},
+        traverse_util.unflatten_dict(given, sep="/"),
+    )
 
 
 def with_given(variables: Variables, given: Variables) -> Variables:

@@ -5,16 +5,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import ml_collections
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from ensemble import pytrees
 from ensemble.draws import diagnostics
 from ensemble.draws.diagnostics import Diagnostics
 from ensemble.draws.store import LOG_DENSITY, Draws, is_diagnostic
 from ensemble.report import charts, plots
-from ensemble.report.posterior import convergence_section, posterior_section
 from ensemble.storage.workdir import Workdir
 
 if TYPE_CHECKING:
@@ -71,16 +68,9 @@ class SiteResults:
         """Diagnostics of the log density and of all variables."""
         return diagnostics.summarise({LOG_DENSITY: self._counted[LOG_DENSITY], **self._scalars})
 
-    def sections(
-        self, config: ml_collections.FrozenConfigDict, num_gradients: int, rate: float | None
-    ) -> dict[str, Any]:
-        """Returns entries of results.json: `sites`, a row for each scalar, `loo`, `posterior`.
-
-        Args:
-            config: Configuration of the run.
-            num_gradients: Gradients of all chains.
-            rate: Gradients of single chains per second.
-        """
+    @functools.cached_property
+    def sections(self) -> dict[str, Any]:
+        """Entries of results.json: `sites`, a row for each scalar, and `loo`."""
         return {
             "sites": {
                 name: _row(values, self.found.scalars.get(name))
@@ -88,17 +78,6 @@ class SiteResults:
             },
             "num_values": sum(one[0, 0].size for one in self.groups["posterior"].values()),
             "loo": loo(self.groups["log_likelihood"], self._scalars),
-            "posterior": {
-                **convergence_section(self._counted, self.found, config),
-                **posterior_section(
-                    self._counted,
-                    self.found,
-                    config,
-                    num_gradients,
-                    rate,
-                    pytrees.size(self._task.params_shapes()),
-                ),
-            },
         }
 
     def write(self, work: Workdir) -> None:
