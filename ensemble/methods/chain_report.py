@@ -108,7 +108,7 @@ class PosteriorReport(KeptReport):
     def monitored(self, run: Any) -> dict[str, float]:
         """Returns convergence, and the mean scores of single draws."""
         scalars: dict[str, float] = {}
-        if self.num_rows(run) <= self.first or not run.live:
+        if run.first_row(run.loop.rows.first) <= self.first or not run.live:
             return scalars
         if (split := self.split) is not None and self.has_predictions(run):
             found = self.single_draw(run, split)

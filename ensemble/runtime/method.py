@@ -156,10 +156,6 @@ class KeptReport(Report):
         placed = self.run.devices.put_members(pytrees.at(sets, np.s_[:, None]), whole=True)
         return self.run.predict(placed, inputs)
 
-    def num_rows(self, run: Run) -> int:
-        """Rows of scalars on disk, of a step or of what is kept: `Keep.only_rows`."""
-        return int(run.first_row(run.loop.rows.first))
-
     def has_predictions(self, run: Run) -> bool:
         """Whether a set is on disk."""
         keep: Any = run.algorithm.keep
