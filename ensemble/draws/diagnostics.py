@@ -122,8 +122,9 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
         return Diagnostics(math.nan, None, math.nan, math.nan, num_constant, varying)
     # NaN is worse than any number, and the least.
     worst = max(varying, key=lambda one: np.nan_to_num(varying[one].rhat, nan=math.inf))
-    least = np.min([(one.ess_bulk, one.ess_tail) for one in varying.values()], axis=0)
-    return Diagnostics(varying[worst].rhat, worst, *least.tolist(), num_constant, varying)
+    ess = [(one.ess_bulk, one.ess_tail) for one in varying.values()]
+    bulk, tail = np.min(ess, axis=0).tolist()
+    return Diagnostics(varying[worst].rhat, worst, bulk, tail, num_constant, varying)
 
 
 def least_ess(posterior: Mapping[str, Any]) -> float:

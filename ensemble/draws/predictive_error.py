@@ -5,7 +5,7 @@ the mean this is, to first order, the error of its logarithm, in nats.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +67,7 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
 
 
 def predictive_section(
-    scalars: Mapping[str, np.ndarray], found: Diagnostics, predicting: np.ndarray
+    scalars: Mapping[str, np.ndarray], found: Diagnostics, predicting: Sequence[int] | np.ndarray
 ) -> dict[str, Any] | None:
     """Entries of a report for the chains as functions: their predictions at fixed examples.
 

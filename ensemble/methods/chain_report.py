@@ -67,9 +67,9 @@ class PosteriorReport(KeptReport):
         self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
         self.tracked_rows: Any = None
         self.traced: tuple[str, ...] = ()
-        if self.split is not None and (scored := task.scored()) is not None:
+        if self.split is not None and not isinstance(task, Modelled):
             self.tracked_rows = tracked_examples(task.sizes[self.split])
-            self.traced = tuple(scored.likelihood.traced)
+            self.traced = task.likelihood.traced
         self._drawn: Any = None
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:

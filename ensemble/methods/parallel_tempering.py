@@ -213,7 +213,8 @@ def section(replicas: Replicas, num_warmup: int, num_steps: int) -> dict[str, An
         marginal likelihood estimation"), in nats, averaged over chains, and `log_evidence_error`,
         its standard error between them; None of a single chain.
     """
-    betas, swaps, ratios = map(np.float64, (replicas.betas, replicas.swaps, replicas.ratios))
+    found = replicas.betas, replicas.swaps, replicas.ratios
+    betas, swaps, ratios = (np.asarray(one, np.float64) for one in found)
     is_even = 1 - np.arange(swaps.shape[1]) % 2  # Such pairs are tried at even draws.
     num_tried = (num_steps + is_even) // 2 - (num_warmup + is_even) // 2
     with np.errstate(divide="ignore"):  # Of ratios that all are zero.

@@ -175,14 +175,13 @@ class LangevinReport(PosteriorReport):
         if self.split is None or not steps:
             return found
         targets = self.task.dataset.targets(self.split)
+        likelihood = self.task.likelihood
         mask = np.ones(len(targets), bool)
-
-        def scores(i: int) -> dict[str, np.ndarray]:
+        scores = []
+        for i in range(len(steps)):
             predicted = self.predict_set(pytrees.at(period.kept, np.s_[i, :, 0]), self.split)
-            likelihood = self.task.likelihood
-            return draw_scalars(likelihood, self.tracked_rows, predicted, targets, mask)
-
-        return found | jax.tree.map(lambda *each: np.stack(each), *map(scores, range(len(steps))))
+            scores.append(draw_scalars(likelihood, self.tracked_rows, predicted, targets, mask))
+        return found | jax.tree.map(lambda *each: np.stack(each), *scores)
 
     def has_predictions(self, run: Any) -> bool:
         """Returns True: before the first draw the parameters predict as they are."""

@@ -21,6 +21,7 @@ from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned, LogDensity, Modelled
+from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
@@ -53,7 +54,8 @@ def starting_points(
     origin = config.init_from
     whitens = config.sampler.mass_matrix == "kronecker"
     # What is refused is said before the long search.
-    if whitens and not is_regression(task):
+    regression = as_regression(task)
+    if whitens and regression is None:
         raise InputError(
             "config.sampler.mass_matrix='kronecker' needs a linear model: "
             "config.model='logistic_regression'. Use 'identity', 'diagonal', 'low_rank' or 'dense'"
@@ -70,19 +72,19 @@ def starting_points(
     elif origin == PRIOR:
         params = jax.vmap(task.sample_prior)(rng_keys)
     coordinates = None
-    if whitens:
-        maximum = find_map(task, density)
-        train = in_memory(task.dataset, "train")
-        coordinates = kronecker(task, train, maximum, config.posterior_temperature)
+    if whitens and regression is not None:
+        maximum = find_map(regression, density)
+        train = in_memory(regression.dataset, "train")
+        coordinates = kronecker(regression, train, maximum, config.posterior_temperature)
     if params is None:
         shapes = task.params_shapes()
         return coordinates, jax.vmap(lambda key: pytrees.standard_normal(key, shapes))(rng_keys)
     return coordinates, jax.vmap(lambda one: from_params(coordinates, one))(params)
 
 
-def is_regression(task: Any) -> bool:
-    """Returns whether the task is multinomial logistic regression, whose curvature is known."""
-    return bool(getattr(task, "is_softmax_regression", False))
+def as_regression(task: Any) -> Supervised | None:
+    """Returns the task if it is multinomial logistic regression, whose curvature is known."""
+    return task if getattr(task, "is_softmax_regression", False) else None
 
 
 def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Any:
@@ -137,11 +139,11 @@ def find_map(task: Learned, density: LogDensity) -> Any:
         InputError: The log density is not finite at the start.
     """
     coordinates = None
-    if is_regression(task):
+    if regression := as_regression(task):
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), task.params_shapes())
         # There the Kronecker form is exact: nothing is left to stretch.
         train = in_memory(task.dataset, "train")
-        coordinates = processes.tree_from_main(kronecker(task, train, params, 1.0, 0))
+        coordinates = processes.tree_from_main(kronecker(regression, train, params, 1.0, 0))
     else:
         params = task.init_variables(jax.random.key(0))["params"]
     flat_start, unravel = ravel_pytree(from_params(coordinates, params))
