@@ -129,7 +129,7 @@ def _algorithm(
     report = copy.copy(report)  # New chains, on devices of their own, have another density.
     layout = density.layout
     devices.is_split = layout.is_split
-    shapes = layout.padded_shapes(task.params_shapes())
+    shapes = jax.eval_shape(layout.pad, task.params_shapes())
     ends = window_ends(settings.mass, settings.num_warmup)
     longest = max(ends.values(), default=0)
     _check_memory(report, settings, devices, longest, min(config.log_every_steps, num_steps))
@@ -308,7 +308,7 @@ def _check_memory(
     """
     config = report.config
     layout = report.density.layout
-    number = pytrees.size(layout.padded_shapes(report.task.params_shapes()))
+    number = pytrees.size(jax.eval_shape(layout.pad, report.task.params_shapes()))
     copies = (
         2 * settings.num_replicas
         + (settings.mass == "dense") * number
