@@ -23,7 +23,7 @@ def runs(tmp_path_factory):
     hmc = folder / "hmc"
     found = draws_of(hmc)
     scalars = {name: np.zeros((4, 5)) for name in ("log_density", "accuracy")}
-    found.append(0, 5, scalars, {"Dense": {"kernel": np.ones((4, 2, 6, 3))}}, [0, 3])
+    found.append(5, scalars, {"Dense": {"kernel": np.ones((4, 2, 6, 3))}}, [0, 3])
     return folder
 
 

@@ -77,23 +77,19 @@ class Diagnostics(NamedTuple):
     compares as false with any goal, so it never counts as converged.
 
     Attributes:
-        rhat_max: over the scalars.
-        rhat_worst: the scalar that has it; None if there is no scalar that varies.
-        ess_bulk_min: over the scalars.
-        ess_bulk_worst: the scalar that has it.
-        ess_tail_min: over the scalars.
-        ess_tail_worst: the scalar that has it.
-        num_constant: scalars with one value in all draws of all chains, such as a probability that
+        rhat_max: Largest R-hat of the scalars.
+        rhat_worst: Scalar that has it; None if there is no scalar that varies.
+        ess_bulk_min: Least bulk ESS of the scalars.
+        ess_tail_min: Least tail ESS of the scalars.
+        num_constant: Scalars with one value in all draws of all chains, such as a probability that
             is always rounded to 1: nothing can be said of them, and they are left out.
-        scalars: of each that is not left out.
+        scalars: Diagnostics of each that is not left out.
     """
 
     rhat_max: float
     rhat_worst: str | None
     ess_bulk_min: float
-    ess_bulk_worst: str | None
     ess_tail_min: float
-    ess_tail_worst: str | None
     num_constant: int
     scalars: dict[str, ScalarDiagnostics]
 
@@ -121,10 +117,14 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
         for name, values in arrays.items()
         if values.shape[1] < MIN_DRAWS or np.any(values != values.flat[0])
     }
-    rhat = _worst("rhat", 1, varying)
-    bulk = _worst("ess_bulk", -1, varying)
-    tail = _worst("ess_tail", -1, varying)
-    return Diagnostics(*rhat, *bulk, *tail, len(arrays) - len(varying), varying)
+    num_constant = len(arrays) - len(varying)
+    if not varying:
+        return Diagnostics(math.nan, None, math.nan, math.nan, num_constant, varying)
+    # NaN is worse than any number, and the least.
+    worst = max(varying, key=lambda one: np.nan_to_num(varying[one].rhat, nan=math.inf))
+    ess = [(one.ess_bulk, one.ess_tail) for one in varying.values()]
+    bulk, tail = np.min(ess, axis=0).tolist()
+    return Diagnostics(varying[worst].rhat, worst, bulk, tail, num_constant, varying)
 
 
 def least_ess(posterior: Mapping[str, Any]) -> float:
@@ -144,17 +144,6 @@ def judge_chains(rhat: float, ess: float) -> str:
     if rhat < GOOD_RHAT and ess > GOOD_ESS:
         return AGREE
     return TOO_FEW if rhat < BAD_RHAT else DISAGREE  # NaN is not below.
-
-
-def _worst(
-    field: str, sign: int, scalars: Mapping[str, ScalarDiagnostics]
-) -> tuple[float, str | None]:
-    """The largest value, or the least, and the scalar that has it; NaN is worse than any number."""
-    values = {name: getattr(scalar, field) for name, scalar in scalars.items()}
-    if not values:
-        return math.nan, None
-    name = max(values, key=lambda one: (math.isnan(values[one]), sign * values[one]))
-    return values[name], name
 
 
 def _diagnose(values: np.ndarray) -> ScalarDiagnostics:

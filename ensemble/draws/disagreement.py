@@ -11,30 +11,24 @@ _STATIONARY = 1.1
 
 
 def modes_apart(scalars: Mapping[str, np.ndarray]) -> tuple[str, list[list[int]]] | None:
-    """Looks for a scalar whose values lie apart between chains that each stay where they are.
+    """Finds a scalar whose values lie apart between chains that each stay where they are.
 
     Args:
-        scalars: [C, T] each, by name, the most telling first.
+        scalars: Scalars [C, T] by name, the most telling first.
 
     Returns:
         The first such scalar, and the chains of each mode by their places in C; None if there is
         none.
     """
     for name, values in scalars.items():
-        groups = _groups(values) if np.isfinite(values).all() else []
-        if len(groups) > 1 and all(_is_stationary(one) for one in values):
+        if not np.isfinite(values).all():
+            continue
+        # Between modes, the middle 90% do not overlap.
+        low, high = np.quantile(values, [0.05, 0.95], axis=1)
+        order = np.argsort(low, kind="stable")
+        begins = low[order][1:] > np.maximum.accumulate(high[order])[:-1]
+        groups = [sorted(one.tolist()) for one in np.split(order, np.flatnonzero(begins) + 1)]
+        rhats = (summarise({"": chain[None]}).rhat_max for chain in values)
+        if len(groups) > 1 and all(one < _STATIONARY for one in rhats):
             return name, groups
     return None
-
-
-def _groups(values: np.ndarray) -> list[list[int]]:
-    """Chains of [C, T] that lie together: between groups, the middle 90% do not overlap."""
-    low, high = np.quantile(values, [0.05, 0.95], axis=1)
-    order = np.argsort(low, kind="stable")
-    begins = low[order][1:] > np.maximum.accumulate(high[order])[:-1]
-    return [sorted(one.tolist()) for one in np.split(order, np.flatnonzero(begins) + 1)]
-
-
-def _is_stationary(chain: np.ndarray) -> bool:
-    """Whether a chain stays where it is; of one that is stuck, R-hat is not known."""
-    return summarise({"": chain[None]}).rhat_max < _STATIONARY

@@ -3,7 +3,7 @@
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,28 +11,16 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.data.source import Inputs, Source
-from ensemble.draws.store import LOG_PROB, MAX_BYTES, Draws
+from ensemble.draws.store import LOG_PROB, Draws
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive
-from ensemble.notes import note
 from ensemble.runtime.predict import predict_pooled
 from ensemble.sharding import processes
 
-
-class _Predicted(NamedTuple):
-    """Predictions of a split by some draws.
-
-    Attributes:
-        numbers: Numbers of the draws.
-        arrays: Arrays [C, K, N, ...] of the estimators that they have become; empty at first.
-        counts: Numbers [K] of draws that an estimator stands for.
-        scores: `Predictive.scores` of each draw by name, means [C] over the examples.
-    """
-
-    numbers: tuple[int, ...] = ()
-    arrays: Arrays = {}  # noqa: RUF012 (never written to)
-    counts: np.ndarray = np.zeros(0, int)
-    scores: tuple[dict[str, np.ndarray], ...] = ()
+_Predicted = tuple[list[int], Arrays, np.ndarray, list[Arrays]]
+"""Predictions of a split by some draws: their numbers; arrays [C, K, N, ...] of the estimators that
+they have become; numbers [K] of draws that each of these stands for; `Predictive.scores` of each
+draw by name, means [C] over the examples."""
 
 
 class DrawPredictions:
@@ -66,43 +54,36 @@ class DrawPredictions:
 
     def of_split(self, name: str, draws: Draws) -> Predictive:
         """Returns the predictions of a split by all chains."""
-        arrays = pytrees.merged(self._up_to_date(name, draws).arrays)
-        arrays = {key: one.astype(np.float32, copy=False) for key, one in arrays.items()}
-        num_each = len(self._known[name].counts)
-        num_chains = len(next(iter(arrays.values()))) // num_each
-        return self._likelihood.predictive(arrays, member_of(num_chains, num_each))
+        _, arrays, counts, _ = self._up_to_date(name, draws)
+        num_chains = len(next(iter(arrays.values())))
+        merged = {
+            key: one.astype(np.float32, copy=False) for key, one in pytrees.merged(arrays).items()
+        }
+        return self._likelihood.predictive(merged, member_of(num_chains, len(counts)))
 
     def average_draw(self, name: str, draws: Draws) -> dict[str, np.ndarray]:
         """Returns the mean `Predictive.scores` [C] of single draws on a split, by name."""
-        scores = self._up_to_date(name, draws).scores
+        scores = self._up_to_date(name, draws)[-1]
         return {key: np.mean([one[key] for one in scores], axis=0) for key in scores[0]}
 
-    def note_fewer(self, draws: Draws) -> None:
-        """Notes, on the main process, that fewer draws predict than are kept and asked for."""
-        num_kept = len(draws.kept)
-        if draws.num_that_fit < min(num_kept, self._most):
-            note(
-                f"{len(draws.predicting(self._most))} of the {num_kept} draws that each chain "
-                f"keeps predict: the variables of more would take over {MAX_BYTES >> 20} MB."
-            )
-
     def _up_to_date(self, name: str, draws: Draws) -> _Predicted:
-        numbers = tuple(processes.from_main(lambda: draws.predicting(self._most).tolist()))
-        found = self._known.get(name, _Predicted())
-        if found.numbers != numbers[: len(found.numbers)]:
-            found = _Predicted()
-        new = numbers[len(found.numbers) :]
+        numbers = processes.from_main(lambda: draws.predicting(self._most).tolist())
+        nothing: _Predicted = [], {}, np.zeros(0, int), []
+        found = self._known.get(name, nothing)
+        if found[0] != numbers[: len(found[0])]:
+            found = nothing
+        new = numbers[len(found[0]) :]
         params = _read(draws, new) if new else {}
         targets = self._dataset.targets(name) if new else ()
         for k, number in enumerate(new):
+            known, arrays, counts, scores = found
             predicted = self._predict(pytrees.at(params, np.s_[:, k]), name)
             score = self._score(dict(predicted), targets, np.ones(len(targets), bool))
             own = pytrees.at(predicted, np.s_[:, None])
-            if found.arrays:
-                own = {key: np.concatenate([found.arrays[key], one], 1) for key, one in own.items()}
-            pooled = self._likelihood.pooled({**found.arrays, **own}, np.append(found.counts, 1))
-            scores = (*found.scores, jax.tree.map(np.asarray, score))
-            found = _Predicted((*found.numbers, number), *pooled, scores)
+            if arrays:
+                own = {key: np.concatenate([arrays[key], one], 1) for key, one in own.items()}
+            pooled = self._likelihood.pooled({**arrays, **own}, np.append(counts, 1))
+            found = [*known, number], *pooled, [*scores, jax.tree.map(np.asarray, score)]
         self._known[name] = found
         return found
 

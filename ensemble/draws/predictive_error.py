@@ -5,7 +5,7 @@ the mean this is, to first order, the error of its logarithm, in nats.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,6 @@ from ensemble.draws.store import LOG_PROB
 
 ERROR = "posterior/predictive/error"
 """The name of the bound among the scalars of a run that goes on."""
-OVER = "chains of this length"
-"""What the interval is over."""
-RHAT_LEVELS = (1.01, 1.05)
-"""Levels of R-hat: the report says how many function values are above."""
 _MIN_DRAWS = 8
 _REACH = 2.13
 """Standard errors of a bound of 95%: Student's on 15 degrees of freedom, for densities are skewed,
@@ -71,29 +67,28 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
 
 
 def predictive_section(
-    scalars: Mapping[str, np.ndarray], found: Diagnostics, predicting: np.ndarray
+    scalars: Mapping[str, np.ndarray], found: Diagnostics, predicting: Sequence[int] | np.ndarray
 ) -> dict[str, Any] | None:
-    """What a report says of the chains as functions: of their predictions at fixed examples.
+    """Entries of a report for the chains as functions: their predictions at fixed examples.
 
     Args:
-        scalars: [C, T] each, of the draws that count, of the live chains; those of the log density
-            of a target have names that begin with `LOG_PROB`.
-        found: the diagnostics of the scalars whose convergence counts.
-        predicting: places of the draws that predict.
+        scalars: Scalars [C, T] of the draws that count, of the live chains; those of the log
+            density of a target have names that begin with `LOG_PROB`.
+        found: Diagnostics of the scalars whose convergence counts.
+        predicting: Places of the draws that predict.
 
     Returns:
-        `num_examples`; of their log predictive densities `rhat_max`, `rhat_above`: the shares that
-        have a larger R-hat than 1.01 and 1.05, and `ess_bulk_min`; of the draws that predict,
-        `num_draws` of each chain: `error`, the bound of `PredictiveError`, `nll` and
-        `nll_interval`, all nats, None where these are not known, and `interval_over`. None of a
-        run without predictions.
+        `num_examples`; of their log predictive densities `rhat_max` and `ess_bulk_min`; of the
+        draws that predict, `num_draws` of each chain: `error`, the bound of `PredictiveError`,
+        `nll` and `nll_interval`, all nats, None where these are not known. None of a run without
+        predictions.
     """
     names = [name for name in scalars if name.startswith(LOG_PROB)]
     varying = [found.scalars[name] for name in names if name in found.scalars]
     if not varying:
         return None
-    rhats = np.array([one.rhat for one in varying])
     # NaN, of too few draws, is the worst.
+    rhat = float(np.max([one.rhat for one in varying]))
     ess = float(np.min([one.ess_bulk for one in varying]))
     log_probs = np.stack([scalars[name][:, predicting] for name in names], axis=-1)
     error = error_of_draws(log_probs, min(ess, log_probs[..., 0].size))
@@ -101,14 +96,9 @@ def predictive_section(
     return {
         "num_examples": len(names),
         "num_draws": len(predicting),
-        "rhat_max": float(rhats.max()),
-        "rhat_above": {
-            f"{level:g}": float(np.mean(np.where(np.isnan(rhats), np.nan, rhats > level)))
-            for level in RHAT_LEVELS
-        },
+        "rhat_max": rhat,
         "ess_bulk_min": ess,
         "error": bound,
         "nll": nll,
         "nll_interval": nll_interval,
-        "interval_over": OVER,
     }

@@ -4,7 +4,6 @@ import functools
 import io
 import logging
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,9 +21,6 @@ from ensemble.storage.paths import is_remote
 
 logger = logging.getLogger("ensemble")
 
-_FILE_NAME = re.compile("([0-9]{9,}).npz")
-_SCALARS = "scalars/"
-_POSITIONS = "positions/"
 _JOINED = ".joined"
 """What names of files end with that have the draws of more chains."""
 MAX_BYTES = 1 << 28
@@ -55,34 +51,27 @@ class Draws:
 
     def append(
         self,
-        first: int,
         end: int,
         scalars: Mapping[str, np.ndarray],
         positions: Mapping[str, Any],
-        position_numbers: Sequence[int] | np.ndarray,
+        numbers: Sequence[int] | np.ndarray,
     ) -> None:
-        """Writes draws first..end-1, whole or not at all.
+        """Writes the draws up to end - 1 that follow those before, whole or not at all.
 
         Args:
-            first: Number of the first draw: `end` of those before.
             end: Number after the last draw.
-            scalars: Arrays [C, T], T = end - first > 0; the same names in every chunk.
+            scalars: Arrays [C, T] of the T > 0 draws; the same names in every chunk.
             positions: Nested dict of parameters [C, K, ...] at some of these draws.
-            position_numbers: Numbers [K] of those draws, ascending; K may be 0.
+            numbers: Numbers [K] of those draws, ascending; K may be 0.
 
         Raises:
-            InputError: the draws before cannot be read.
-            OSError: the file cannot be written.
+            InputError: The draws before cannot be read.
+            OSError: The file cannot be written.
         """
-        assert first == self.end, f"draws {first} to {end - 1} do not continue {self.end} draws"
-        chunk = {
-            "range": np.array([first, end]),
-            "numbers": np.array(position_numbers, np.int64),
-            **{_SCALARS + name: np.array(values) for name, values in scalars.items()},
-        }
-        leaves = flatten_dict(positions, sep="/")
-        arrays = chunk | {_POSITIONS + name: np.asarray(leaf) for name, leaf in leaves.items()}
+        chunk = {"range": np.array([self.end, end]), "numbers": np.array(numbers, np.int64)}
+        chunk |= flatten_dict({"scalars": dict(scalars)}, sep="/")
         self.directory.mkdir(parents=is_remote(self.directory), exist_ok=True)
+        arrays = chunk | flatten_dict({"positions": positions}, sep="/")
         self._manifest.write(self._path(chunk), _packed(arrays))
         self._chunks().append(chunk)
 
@@ -93,9 +82,9 @@ class Draws:
             end: Number of draws that the checkpoint knows of.
 
         Raises:
-            InputError: draws before `end` are missing, damaged or of another run; nothing is
+            InputError: Draws before `end` are missing, damaged or of another run; nothing is
                 removed then.
-            OSError: a file cannot be removed.
+            OSError: A file cannot be removed.
         """
         chunks = self._read_chunks(end)
         if _end(chunks) != end:
@@ -117,17 +106,16 @@ class Draws:
         Raises:
             InputError: Draws cannot be read.
         """
-        scalars = others.scalars()
         for chunk in self._chunks():
-            here = slice(*chunk["range"])
-            theirs = {_SCALARS + name: values[:, here] for name, values in scalars.items()}
-            if len(chunk["numbers"]):
-                leaves = flatten_dict(others.positions(chunk["numbers"])[0], sep="/")
-                theirs |= {_POSITIONS + name: leaf for name, leaf in leaves.items()}
-            arrays = self._manifest.read_npz(self._path(chunk))
             path = self._path(chunk)
-            both = {name: np.concatenate([arrays[name], leaf]) for name, leaf in theirs.items()}
-            write_file(path.with_name(path.name + _JOINED), _packed(arrays | both))
+            both = self._manifest.read_npz(path)
+            here = slice(*chunk["range"])
+            theirs = {"scalars": {name: one[:, here] for name, one in others.scalars().items()}}
+            if len(chunk["numbers"]):
+                theirs["positions"] = others.positions(chunk["numbers"])[0]
+            for name, leaf in flatten_dict(theirs, sep="/").items():
+                both[name] = np.concatenate([both[name], leaf])
+            write_file(path.with_name(path.name + _JOINED), _packed(both))
 
     def join(self, takes: bool) -> None:
         """Takes what `joined` has written in place of what was, or removes it.
@@ -135,8 +123,7 @@ class Draws:
         Args:
             takes: If True, the checkpoint has all chains.
         """
-        left = self.directory.glob(f"*{_JOINED}") if self.directory.exists() else ()
-        for path in left:
+        for path in self._glob(f"*{_JOINED}"):
             if takes:
                 place = path.with_name(path.name.removesuffix(_JOINED))
                 self._manifest.add(place, path)  # First: after a kill, this is done once more.
@@ -149,12 +136,11 @@ class Draws:
         """Returns scalars [C, T] of the draws `first` and later; an empty dict if there are none.
 
         Raises:
-            InputError: a file is missing, damaged or not of this program.
+            InputError: A file is missing, damaged or not of this program.
         """
         kept = [chunk for chunk in self._chunks() if chunk["range"][1] > first]
         skipped = max(first - kept[0]["range"][0], 0) if kept else 0
-        joined = _joined([_below(_SCALARS, chunk) for chunk in kept])
-        return {name: values[:, skipped:] for name, values in joined.items()}
+        return {name: one[:, skipped:] for name, one in _joined("scalars/", kept).items()}
 
     @property
     def kept(self) -> np.ndarray:
@@ -162,7 +148,7 @@ class Draws:
         return np.concatenate([np.zeros(0, int), *(one["numbers"] for one in self._chunks())])
 
     def predicting(self, most: int) -> np.ndarray:
-        """Numbers of the draws that predict: evenly spaced ones of those that are kept.
+        """Returns numbers of the draws that predict: evenly spaced ones of those that are kept.
 
         As draws are added, the spacing grows by a quarter of a power of two, 1, 1.25, 1.5, ..., 2,
         2.5, ..., and until it does the earlier ones stay.
@@ -197,28 +183,28 @@ class Draws:
             are none.
 
         Raises:
-            InputError: a file is missing, damaged or not of this program.
+            InputError: A file is missing, damaged or not of this program.
         """
         numbers = self.kept if numbers is None else numbers
         parts = []
         for chunk in self._chunks():
             chosen = np.isin(chunk["numbers"], numbers)
             if chosen.any():
-                arrays = self._manifest.read_npz(self._path(chunk), (_POSITIONS,))
+                arrays = self._manifest.read_npz(self._path(chunk), ("positions/",))
                 if not arrays:
                     raise damaged(self._path(chunk))
-                leaves = _below(_POSITIONS, arrays)
-                parts.append({name: leaf[:, chosen] for name, leaf in leaves.items()})
-        return unflatten_dict(_joined(parts), sep="/"), numbers
+                parts.append(pytrees.at(arrays, np.s_[:, chosen]))
+        return unflatten_dict(_joined("positions/", parts), sep="/"), numbers
 
     def _path(self, chunk: Arrays) -> epath.Path:
         return self.directory / f"{chunk['range'][0]:09d}.npz"
 
+    def _glob(self, pattern: str) -> list[epath.Path]:
+        return [*self.directory.glob(pattern)] if self.directory.exists() else []
+
     def _files(self) -> list[tuple[int, epath.Path]]:
         """The files with the numbers of their first draws, in order."""
-        there = self.directory.iterdir() if self.directory.exists() else ()
-        named = [(_FILE_NAME.fullmatch(path.name), path) for path in there]
-        return sorted((int(match[1]), path) for match, path in named if match)
+        return sorted((int(one.stem), one) for one in self._glob("*.npz") if one.stem.isdigit())
 
     def _chunks(self) -> list[Arrays]:
         if self._known is None:
@@ -240,7 +226,7 @@ class Draws:
                     f"{path.parent}: draws {_end(chunks)} to {first - 1} are missing, their file "
                     "was removed; start the run again in a new --workdir"
                 )
-            arrays = self._manifest.read_npz(path, ("range", "numbers", _SCALARS))
+            arrays = self._manifest.read_npz(path, ("range", "numbers", "scalars/"))
             if not arrays:  # Unfinished, and so later than any checkpoint.
                 break
             chunks.append(arrays)
@@ -251,23 +237,21 @@ def _end(chunks: Sequence[Arrays]) -> int:
     return int(chunks[-1]["range"][1]) if chunks else 0
 
 
-def _joined(parts: Sequence[Arrays]) -> Arrays:
-    """Joins arrays [C, T, ...] of draws that follow each other."""
-    names = parts[0] if parts else ()
-    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in names}
+def _joined(prefix: str, parts: Sequence[Arrays]) -> Arrays:
+    """Joins arrays [C, T, ...] of draws that follow each other, of names that begin so."""
+    return {
+        name.removeprefix(prefix): np.concatenate([part[name] for part in parts], axis=1)
+        for name in (parts[0] if parts else ())
+        if name.startswith(prefix)
+    }
 
 
-def _packed(arrays: Mapping[str, Any]) -> bytes:
+def _packed(arrays: Arrays) -> bytes:
     """Returns the content of a file."""
     content = io.BytesIO()
     # Uncompressed: draws are mostly noise, and a reader can tell what a file will take.
-    np.savez(content, **arrays)
+    np.savez(content, **arrays)  # type: ignore[arg-type]
     return content.getvalue()
-
-
-def _below(prefix: str, arrays: Arrays) -> Arrays:
-    there = {name: array for name, array in arrays.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): array for name, array in there.items()}
 
 
 LOG_DENSITY = "log_density"
@@ -285,15 +269,15 @@ def tracked_examples(num_examples: int) -> np.ndarray:
 
 
 def is_diagnostic(name: str) -> bool:
-    """Whether a scalar says how a draw was made, and not what was drawn."""
+    """Returns whether a scalar says how a draw was made, and not what was drawn."""
     return not name.startswith((LOG_PROB, VALUE))
 
 
-def tracked_scalars(draws: Draws, first: int, live: Sequence[int]) -> dict[str, np.ndarray]:
-    """The scalars [C, T] whose convergence counts, of draws `first` and later, of live chains."""
+def tracked_scalars(scalars: Mapping[str, np.ndarray]) -> Arrays:
+    """Returns the scalars whose convergence counts."""
     return {
-        name.removeprefix(VALUE): values[list(live)]
-        for name, values in draws.scalars(first).items()
+        name.removeprefix(VALUE): values
+        for name, values in scalars.items()
         if name == LOG_DENSITY or not is_diagnostic(name)
     }
 

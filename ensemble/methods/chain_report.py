@@ -1,6 +1,5 @@
 """Reports of runs of chains: convergence on the way, the posterior in the end."""
 
-import functools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -9,21 +8,20 @@ import numpy as np
 
 from ensemble import pytrees
 from ensemble.config import trait
-from ensemble.config.pieces import resolve
 from ensemble.draws.diagnostics import MIN_ESS, Diagnostics, summarise
 from ensemble.draws.predictive_error import ERROR
-from ensemble.draws.store import (
-    LOG_DENSITY,
-    Draws,
-    fitted_draws,
-    tracked_examples,
-    tracked_scalars,
-)
+from ensemble.draws.store import LOG_DENSITY, fitted_draws, tracked_examples, tracked_scalars
 from ensemble.methods.start import find_map
-from ensemble.report.posterior import convergence_scalars, posterior_section, write_posterior
+from ensemble.report.posterior import (
+    Scalars,
+    convergence_scalars,
+    convergence_section,
+    posterior_section,
+    write_posterior,
+)
 from ensemble.run.results import REPORTED_SPLITS
 from ensemble.runtime.devices import fetch
-from ensemble.runtime.kept import KeptReport
+from ensemble.runtime.method import KeptReport
 from ensemble.runtime.rows import Period
 from ensemble.runtime.status import Status
 from ensemble.sharding import processes
@@ -36,7 +34,7 @@ _TITLES = {
     "posterior/ess_bulk_min": "bulk ESS",
     ERROR: "predictive error",
 }
-"""Titles in a line of the log by tag, besides means over chains."""
+"""Titles in a line of the log by tag, in addition to means over chains."""
 
 
 def mean(values: np.ndarray) -> np.ndarray:
@@ -60,7 +58,6 @@ class PosteriorReport(KeptReport):
     """
 
     noun = "chain"
-    set_noun = "draw"
     series: Mapping[str, tuple[str, Callable[..., Any]]] = {}
     """Scalars of a line of metrics: a scalar of the steps, and a function of its rows [T, C]."""
 
@@ -68,12 +65,12 @@ class PosteriorReport(KeptReport):
         super().__init__(config, task, remedy)
         self.first = first
         self.split = next((name for name in ("validation", "test") if name in task.sizes), None)
-        self.tracked_rows: np.ndarray | None = None
+        self.tracked_rows: Any = None
         self.traced: tuple[str, ...] = ()
-        if self.split is not None and (scored := task.scored()) is not None:
+        if self.split is not None and not isinstance(task, Modelled):
             self.tracked_rows = tracked_examples(task.sizes[self.split])
-            self.traced = tuple(scored.likelihood.traced)
-        self._known: tuple[Any, Any] = None, None
+            self.traced = task.likelihood.traced
+        self._drawn: Any = None
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Returns scalars of chains; those that are not finite are left out."""
@@ -86,17 +83,21 @@ class PosteriorReport(KeptReport):
             if np.isfinite(value)
         }
 
-    def diagnose(self, run: Any) -> Diagnostics:
-        """Returns the diagnostics of the draws so far that count, of the live chains."""
-        key = run.draws.end, tuple(run.live)
-        if self._known[0] != key:
-            self._known = key, summarise(tracked_scalars(run.draws, self.first, run.live))
-        found: Diagnostics = self._known[1]
-        return found
+    def drawn(self, run: Any) -> tuple[Scalars, Diagnostics]:
+        """Returns scalars [C, T] of the draws so far that count, and what they are worth.
 
-    def predicting(self, draws: Draws) -> np.ndarray:
+        Both are of the live chains.
+        """
+        key = run.draws.end, tuple(run.live)
+        if self._drawn is None or self._drawn[0] != key:
+            counted = pytrees.at(run.draws.scalars(self.first), run.live)
+            self._drawn = key, counted, summarise(tracked_scalars(counted))
+        return self._drawn[1:]  # type: ignore[no-any-return]
+
+    def predicting(self, run: Any) -> np.ndarray:
         """Returns the places of the draws that predict among those that count."""
-        return draws.predicting(self.most) - self.first
+        found: np.ndarray = run.draws.predicting(self.most) - self.first
+        return found
 
     def single_draw(self, run: Any, split: str) -> dict[str, float]:
         """Returns the mean scores of single draws of the live chains on a split."""
@@ -107,14 +108,13 @@ class PosteriorReport(KeptReport):
     def monitored(self, run: Any) -> dict[str, float]:
         """Returns convergence, and the mean scores of single draws."""
         scalars: dict[str, float] = {}
-        if self.num_rows(run) <= self.first or not run.live:
+        if run.first_row(run.loop.rows.first) <= self.first or not run.live:
             return scalars
         if (split := self.split) is not None and self.has_predictions(run):
             found = self.single_draw(run, split)
             scalars = {f"{split}/average_draw/{name}": one for name, one in found.items()}
         if processes.is_main():  # Which alone has the draws.
-            tracked = tracked_scalars(run.draws, self.first, run.live)
-            scalars |= convergence_scalars(tracked, self.diagnose(run), self.predicting(run.draws))
+            scalars |= convergence_scalars(*self.drawn(run), self.predicting(run))
         return scalars
 
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
@@ -129,7 +129,7 @@ class PosteriorReport(KeptReport):
         return shown | {title: scalars[tag] for tag, title in _TITLES.items() if tag in scalars}
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """Returns the entry `posterior` of results.json.
+        """Returns the entries of `posterior` in results.json that are of this method.
 
         Args:
             run: Run of the chains.
@@ -143,18 +143,18 @@ class PosteriorReport(KeptReport):
         single_draw = {split: self.single_draw(run, split) for split in splits}
         if not processes.is_main():
             return {}
-        self.predicted.note_fewer(run.draws)
-        posterior = self.posterior(run, self.passes_per_second(timing))
-        return {"single_draw": single_draw, "posterior": posterior}
+        return {"single_draw": single_draw, "posterior": self.whole_posterior(run, timing)}
 
-    def passes_per_second(self, timing: Mapping[str, float | None]) -> float | None:
-        """Returns the passes of single chains over all examples, per second."""
+    def whole_posterior(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
+        """Returns the entry `posterior` of results.json, on the main process."""
         rate = timing["member_examples_per_second"]
-        return rate and rate / self.task.num_train_examples
-
-    def counted(self, run: Any) -> dict[str, np.ndarray]:
-        """Returns scalars [C, T] of the draws that count, of the live chains."""
-        return {name: one[run.live] for name, one in run.draws.scalars(self.first).items()}
+        per_second = rate and rate / self.task.num_train_examples
+        predicting = self.predicting(run) if self.traced else ()
+        return {
+            **convergence_section(*self.drawn(run), self.config, self.traced, predicting),
+            "tracked_split": self.split,
+            **self.posterior(run, per_second),
+        }
 
     def write(self, run: Any) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""
@@ -184,7 +184,7 @@ class ChainReport(PosteriorReport):
         # The median: a divergent draw's may be infinite.
         "energy_error": ("energy_error", lambda errors: np.median(np.abs(errors), axis=0)),
         "log_density": (LOG_DENSITY, mean),
-        "divergences": ("is_divergent", functools.partial(np.sum, axis=0)),
+        "divergences": ("is_divergent", sum),
     }
     density: Any = None
     _results: Any = None
@@ -222,7 +222,7 @@ class ChainReport(PosteriorReport):
             # A rejection repeats the log density to the last bit.
             same = (values[:, 1:] == values[:, :-1]) | ~np.isfinite(values[:, 1:])
             is_stuck = same.all(axis=1) & (values.shape[1] >= _MIN_DRAWS_TO_MOVE)
-            return [int(k) for k in np.flatnonzero(is_stuck)]
+            return np.flatnonzero(is_stuck).tolist()
 
         run.loop.status = np.array(run.loop.status)
         run.loop.status[processes.from_main(find)] = Status.STUCK
@@ -232,8 +232,11 @@ class ChainReport(PosteriorReport):
         task = self.task
         sections = {}
         if self.config.method == "parallel_tempering":
-            ladder = resolve("ensemble.methods.parallel_tempering:section")
-            sections = ladder(fetch(run.loop.members.state.adaptation))
+            from ensemble.methods import parallel_tempering  # Of its replicas alone.
+
+            replicas = fetch(run.loop.members.state.adaptation)
+            num_warmup = self.config.sampler.num_warmup
+            sections = parallel_tempering.section(replicas, num_warmup, run.loop.step)
         if not isinstance(task, Modelled):
             if sections_of := task.draw_report():
                 maximum = find_map(task, self.density)
@@ -244,27 +247,21 @@ class ChainReport(PosteriorReport):
         if not processes.is_main():
             return {}
         self._results = task.results(run.draws, self.first, run.live)
-        posterior = self.posterior(run, self.passes_per_second(timing))
+        posterior = self.whole_posterior(run, timing)
         return sections | self._results.sections | {"posterior": posterior}
 
-    def diagnose(self, run: Any) -> Diagnostics:
-        """Returns the diagnostics of the draws so far that count; of a model at last its own."""
-        found: Diagnostics = super().diagnose(run) if self._results is None else self._results.found
-        return found
+    def drawn(self, run: Any) -> tuple[Scalars, Diagnostics]:
+        """Returns scalars and their diagnostics; in the end those of all variables of a model."""
+        counted, found = super().drawn(run)
+        return counted, found if self._results is None else self._results.found
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """Returns the entry `posterior` of results.json."""
-        return posterior_section(
-            self.counted(run),
-            self.diagnose(run),
-            self.config,
-            self._num_gradients(run.draws),
-            rate,
-            self.split,
-            self.traced,
-            pytrees.size(self.task.params_shapes()),
-            self.predicting(run.draws),
-        )
+        """Returns step sizes, acceptance, gradients and their rate."""
+        number = pytrees.size(self.task.params_shapes())
+        # Two gradients in a step of the tuning of mclmc.
+        gradients = int(run.draws.scalars()["num_gradients"].sum())
+        gradients += 2 * self.tuning * self.config.num_chains
+        return posterior_section(*self.drawn(run), self.config, gradients, rate, number)
 
     def write(self, run: Any) -> None:
         """Writes plots of the draws, and `posterior.nc` for ArviZ."""
@@ -276,8 +273,3 @@ class ChainReport(PosteriorReport):
     def data(self) -> Any:
         """Returns the draws of a model; None for a network."""
         return self._results and self._results.inference_data
-
-    def _num_gradients(self, draws: Draws) -> int:
-        """Gradients of all chains so far: of the draws, and of the tuning of mclmc."""
-        of_tuning = 2 * self.tuning * self.config.num_chains
-        return int(draws.scalars()["num_gradients"].sum()) + of_tuning

@@ -5,15 +5,17 @@ A step is one draw of every chain, those of the warm-up first. Of the draws afte
 """
 
 import contextlib
+import copy
 import functools
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
+from blackjax.mcmc.metrics import Metric
 
 from ensemble import pytrees
 from ensemble.config import trait
@@ -30,7 +32,7 @@ from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start, every
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Keep, Now, Start, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
@@ -81,51 +83,18 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) ->
         devices = processes.devices(config.num_devices)
         return Devices(number, devices, groups=math.gcd(number, len(devices)))
 
-    def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
-        report.density = density = _density(config, task, devices)
-        devices.is_split = density.layout.is_split
-        return _Chains(report, devices, settings).algorithm(steps)
-
     return Method(
         config=config,
         task=task,
         num_members=config.num_chains,
         place=place,
-        algorithm=algorithm,
+        algorithm=lambda devices, _: _algorithm(report, devices, settings, steps),
         report=report,
         steps_per_epoch=config.log_every_steps,
         num_steps=steps,
         tracked_split=report.split,
         may_end_early=any(config.stop_when.values()),
     )
-
-
-def _density(config: Any, task: Learned | Modelled, devices: Devices) -> LogDensity:
-    """Returns the log density with its data."""
-    if isinstance(task, Modelled):
-        # Another mass joins all parameters to one vector.
-        may_split = config.sampler.mass_matrix in ("identity", "diagonal")
-        may_split &= trait("method", config.method, "may_split")
-        density = task.own_log_density(devices.mesh, may_split)
-    else:
-        train = in_memory(task.dataset, "train")
-        density = make_log_density(task, train, devices.mesh, config.posterior_temperature)
-    if (number := devices.mesh.devices.size) > 1:
-        line = "%d chains on %d devices, in groups of %d"
-        logger.info(line, config.num_chains, number, devices.num_slices, extra={"stays": True})
-    return density
-
-
-class _Record(NamedTuple):
-    """What chains that do not wait for each other fill in.
-
-    Attributes:
-        scalars: [T, C] by name.
-        kept: Parameters [K, C, 1, ...].
-    """
-
-    scalars: Any
-    kept: Any
 
 
 @contextlib.contextmanager
@@ -139,114 +108,162 @@ def _traced() -> Iterator[None]:
 
 
 def _key(member_key: jax.Array) -> jax.Array:
-    """The key of a chain's draws; the other half is that of its start."""
+    """Returns the key of a chain's draws; the other half is that of its start."""
     return jax.random.split(member_key)[1]
 
 
-class _Chains:
-    """The functions of one chain.
+def _algorithm(
+    report: ChainReport, devices: Devices, settings: Settings, num_steps: int
+) -> Algorithm:
+    """Makes the algorithm of the chains, and gives the report their log density.
 
     Args:
         report: Report of the run.
         devices: Placement of the chains.
         settings: Settings of the sampler.
+        num_steps: Steps of the run.
     """
+    config = report.config
+    task = report.task
+    report.density = density = _density(config, task, devices)
+    report = copy.copy(report)  # New chains, on devices of their own, have another density.
+    layout = density.layout
+    devices.is_split = layout.is_split
+    shapes = jax.eval_shape(layout.pad, task.params_shapes())
+    ends = window_ends(settings.mass, settings.num_warmup)
+    longest = max(ends.values(), default=0)
+    _check_memory(report, settings, devices, longest, min(config.log_every_steps, num_steps))
+    keep = every(config.sampler.thinning, report.first + config.sampler.thinning)
+    feed = Fixed({"data": density.data, "tracked": _tracked(report, devices)})
+    # BlackJAX's own draws momenta for all parameters in one piece.
+    mask = layout.mask(shapes) if layout.names else None
 
-    def __init__(self, report: ChainReport, devices: Devices, settings: Settings):
-        self.report = report
-        self.devices = devices
-        self.settings = settings
-        self.config = report.config
-        self.task = report.task
-        self.density = report.density
-        self.layout = self.density.layout
-        thinning = self.config.sampler.thinning
-        self.shapes = self.layout.padded_shapes(self.task.params_shapes())
-        self.keep = every(thinning, report.first + thinning)
-        self.window_ends = window_ends(settings.mass, settings.num_warmup)
-        self.make_metric = None
-        if self.layout.names:  # BlackJAX's own draws momenta for all parameters in one piece.
-            mask = self.layout.mask(self.shapes)
-            is_identity = settings.mass == "identity"
-            self.make_metric = lambda mass: leafwise_metric(mask, None if is_identity else mass)
+    def metric_of(mass: Any) -> Metric:
+        return leafwise_metric(mask, None if settings.mass == "identity" else mass)
 
-    def algorithm(self, steps: int) -> Algorithm:
-        """Makes the algorithm of the chains."""
-        self._check_memory(min(self.config.log_every_steps, steps))
-        between = []
-        if self.report.tuning:
-            between.append(Between(lambda step: step == 0, self._tune, self._feed))
-        if self.window_ends:
-            between.append(
-                Between(self.window_ends.__contains__, self._estimate_mass, on_host=True)
-            )
-        is_free = self.density.run_free and trait("method", self.config.method, "may_be_free")
-        return Algorithm(
-            init=self._init,
-            step=self._step,
-            parameters=self._parameters,
-            num_steps=steps,
-            feed=self._feed,
-            keep=self.keep,
-            between=tuple(between),
-            start=self._start,
-            steps_per_program=min(1024, self.config.log_every_steps) if is_free else 64,
-            run=self._run if is_free else None,
-        )
-
-    @functools.cached_property
-    def _feed(self) -> Fixed:
-        tracked = None
-        if self.report.split is not None:
-            split = in_memory(self.task.dataset, self.report.split)
-            # Where parameters lie on their shards, each of them predicts a part of every example.
-            whole = bool(self.layout.names)
-            tracked = place_split(
-                split.inputs, split.targets, self.devices.mesh, whole_inputs=whole
-            )
-        return Fixed({"data": self.density.data, "tracked": tracked})
-
-    def _start(self) -> Start:
-        """Finds where chains start, and the coordinates in which they move."""
-        numbers = jnp.arange(self.config.num_chains)
-        key = jax.random.key(self.config.seed)
-        keys = jax.vmap(jax.random.split)(pytrees.keys_of(key, numbers))[:, 0]
-        with mapped_over_networks():
-            found = starting_points(self.config, self.task, self.density, keys)
-        coordinates, positions = processes.tree_from_main(found)
-        return Start(coordinates, self.layout.pad(positions, axis=1))
-
-    def _sampler(self, shared: Any, data: Any) -> Sampler:
-        """The sampler, in the coordinates in which the chains move."""
+    def sampler_of(now: Now, batch: Any) -> Sampler:
+        """Makes the sampler, in the coordinates in which the chains move."""
 
         def in_z(of_params: Any) -> Any:
-            return lambda position: of_params(to_params(shared, position))
+            return lambda position: of_params(to_params(now.shared, position))
 
-        density = self.density
         reference = None
-        if "parallel_tempering" in self.config and density.bind_reference is not None:
-            reference = in_z(density.bind_reference(data, _REFERENCE_SD))
-        return make_sampler(self.settings, in_z(density.bind(data)), self.make_metric, reference)
+        if settings.num_replicas > 1 and density.bind_reference is not None:
+            reference = in_z(density.bind_reference(batch["data"], _REFERENCE_SD))
+        make_metric = metric_of if layout.names else None
+        return make_sampler(settings, in_z(density.bind(batch["data"])), make_metric, reference)
 
     @_traced()
-    def _init(self, now: Now, batch: Any) -> Chain:
+    def init(now: Now, batch: Any) -> Chain:
         position = now.given
         if position is None:  # Only the shapes are asked for.
-            position = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shapes)
-        chain = self._sampler(now.shared, batch["data"]).init(_key(now.key), position)
-        return chain._replace(rng_key=None)
+            position = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return sampler_of(now, batch).init(_key(now.key), position)._replace(rng_key=None)
 
     @_traced()
-    def _step(self, now: Now, chain: Chain, batch: Any) -> tuple[Chain, Info]:
-        sampler = self._sampler(now.shared, batch["data"])
+    def step(now: Now, chain: Chain, batch: Any) -> tuple[Chain, Info]:
         chain = chain._replace(rng_key=_key(now.key))
-        chain, info = sampler.step(chain, now.step + self.report.tuning)
+        chain, info = sampler_of(now, batch).step(chain, now.step + report.tuning)
         params = to_params(now.shared, chain.state.position)
-        return chain._replace(rng_key=None), Info(self._observed(info, params, batch["tracked"]))
+        scalars = _observed(report, info, params, batch["tracked"])
+        return chain._replace(rng_key=None), Info(scalars)
 
     @_traced()
-    def _run(
-        self,
+    def tune(now: Now, chain: Chain, batch: Any) -> tuple[Chain, jax.Array]:
+        tune_chain: Any = sampler_of(now, batch).tune
+        chain = tune_chain(chain._replace(rng_key=_key(now.key)))
+        return chain._replace(rng_key=None), jnp.int8(Status.ACTIVE)
+
+    def parameters(now: Now, chain: Chain) -> Any:
+        params = to_params(now.shared, chain.state.position)
+        return pytrees.at(params if isinstance(task, Modelled) else {"params": params}, None)
+
+    between = []
+    if report.tuning:
+        between.append(Between(lambda step: step == 0, tune, feed))
+    if ends:
+        estimate = functools.partial(_estimate_mass, ends)
+        between.append(Between(ends.__contains__, estimate, on_host=True))
+    is_free = density.run_free and trait("method", config.method, "may_be_free")
+    return Algorithm(
+        init=init,
+        step=step,
+        parameters=parameters,
+        num_steps=num_steps,
+        feed=feed,
+        keep=keep,
+        between=tuple(between),
+        start=functools.partial(_start, report),
+        steps_per_program=min(1024, config.log_every_steps) if is_free else 64,
+        run=_free_run(report, devices, settings, keep) if is_free else None,
+    )
+
+
+def _density(config: Any, task: Any, devices: Devices) -> LogDensity:
+    """Returns the log density with its data."""
+    if (number := devices.mesh.devices.size) > 1:
+        line = "%d chains on %d devices, in groups of %d"
+        logger.info(line, config.num_chains, number, devices.num_slices, extra={"stays": True})
+    if isinstance(task, Modelled):
+        # Another mass joins all parameters to one vector.
+        may_split = config.sampler.mass_matrix in ("identity", "diagonal")
+        may_split &= trait("method", config.method, "may_split")
+        return task.own_log_density(devices.mesh, may_split)
+    train = in_memory(task.dataset, "train")
+    return make_log_density(task, train, devices.mesh, config.posterior_temperature)
+
+
+def _tracked(report: ChainReport, devices: Devices) -> Any:
+    """Places the split that every draw predicts; None: no split."""
+    if report.split is None:
+        return None
+    split = in_memory(report.task.dataset, report.split)
+    # Where parameters lie on their shards, each of them predicts a part of every example.
+    whole = bool(report.density.layout.names)
+    return place_split(split.inputs, split.targets, devices.mesh, whole_inputs=whole)
+
+
+def _start(report: ChainReport) -> Start:
+    """Finds where chains start, and the coordinates in which they move."""
+    config = report.config
+    key = jax.random.key(config.seed)
+    keys = jax.vmap(jax.random.split)(pytrees.keys_of(key, jnp.arange(config.num_chains)))[:, 0]
+    with mapped_over_networks():
+        found = starting_points(config, report.task, report.density, keys)
+    coordinates, positions = processes.tree_from_main(found)
+    return Start(coordinates, report.density.layout.pad(positions, axis=1))
+
+
+def _observed(report: ChainReport, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:
+    """Returns scalars of a draw: diagnostics, and those of a model or of a split's predictions."""
+    scalars = info._asdict()
+    task = report.task
+    density = report.density
+    if isinstance(task, Modelled):
+        values = task.track(density.layout.strip(params))
+        scalars |= {VALUE + name: values[i] for i, name in enumerate(task.tracked)}
+    elif tracked is not None:
+        predicted = pytrees.at(density.predict(params, tracked.inputs), None)
+        rows = report.tracked_rows
+        found = draw_scalars(task.likelihood, rows, predicted, tracked.targets, tracked.mask)
+        scalars |= pytrees.at(found, 0)
+    return dict(scalars)
+
+
+def _free_run(
+    report: ChainReport, devices: Devices, settings: Settings, keep: Keep
+) -> Callable[..., Any]:
+    """Makes an `Algorithm.run`: draws of chains that do not wait for each other, of a model."""
+    density = report.density
+
+    def observe(info: Any, params: Any) -> tuple[Any, Any]:
+        return _observed(report, info, params, None), pytrees.at(params, None)
+
+    def free_draws(data: Any) -> FreeDraws:
+        return FreeDraws(settings, density.bind(data), observe, keep.before)
+
+    @_traced()
+    def run(
         numbers: jax.Array,
         keys: jax.Array,
         chains: Chain,
@@ -257,81 +274,55 @@ class _Chains:
         first: jax.Array,
         end: jax.Array,
     ) -> tuple[Chain, Any, Any]:
-        """Takes draws of chains that do not wait for each other: of a model, by its parameters."""
-        assert self.density.run_free is not None
-        chains, (scalars, kept) = self.density.run_free(
-            self.devices.mesh,
-            self._free_draws,
-            (fixed["data"],),
-            chains._replace(rng_key=jax.vmap(_key)(keys)),
-            _Record(scalars, kept),
-            first,
-            end,
+        chains = chains._replace(rng_key=jax.vmap(_key)(keys))
+        data = (fixed["data"],)
+        record = scalars, kept
+        chains, record = density.run_free(
+            devices.mesh, free_draws, data, chains, record, first, end
         )
-        return chains._replace(rng_key=None), scalars, kept
+        return chains._replace(rng_key=None), *record
 
-    def _free_draws(self, data: Any) -> FreeDraws:
-        def observe(info: Any, params: Any) -> tuple[Any, Any]:
-            return self._observed(info, params, None), pytrees.at(params, None)
+    return run
 
-        density = self.density.bind(data)
-        keep = self.keep
-        return FreeDraws(self.settings, density, observe, keep.before)
 
-    def _observed(self, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:
-        """Scalars of a draw: its diagnostics, and those of a model or of a split's predictions."""
-        scalars = info._asdict()
-        if isinstance(self.task, Modelled):
-            values = self.task.track(self.layout.strip(params))
-            scalars |= {VALUE + name: values[i] for i, name in enumerate(self.task.tracked)}
-        elif tracked is not None:
-            assert self.density.predict is not None
-            assert self.report.tracked_rows is not None
-            predicted = pytrees.at(self.density.predict(params, tracked.inputs), None)
-            likelihood = self.task.likelihood
-            rows = self.report.tracked_rows
-            found = draw_scalars(likelihood, rows, predicted, tracked.targets, tracked.mask)
-            scalars |= pytrees.at(found, 0)
-        return scalars
+def _estimate_mass(ends: Mapping[int, int], step: int, chains: Chain) -> Chain:
+    """Computes the mass of every chain where a window ends, on the host."""
+    mass = low_rank_mass.estimate(chains.adaptation.mass, ends[step])
+    # Those that share a chain may round differently.
+    inverse = processes.tree_from_main(mass.inverse_mass_matrix)
+    mass = mass._replace(inverse_mass_matrix=inverse)
+    return chains._replace(adaptation=chains.adaptation._replace(mass=mass))
 
-    def _parameters(self, now: Now, chain: Chain) -> Any:
-        params = to_params(now.shared, chain.state.position)
-        params = params if isinstance(self.task, Modelled) else {"params": params}
-        return pytrees.at(params, None)
 
-    @_traced()
-    def _tune(self, now: Now, chain: Chain, batch: Any) -> tuple[Chain, jax.Array]:
-        sampler = self._sampler(now.shared, batch["data"])
-        assert sampler.tune is not None
-        chain = sampler.tune(chain._replace(rng_key=_key(now.key)))
-        return chain._replace(rng_key=None), jnp.int8(Status.ACTIVE)
+def _check_memory(
+    report: ChainReport, settings: Settings, devices: Devices, longest: int, steps: int
+) -> None:
+    """Refuses chains, and the records of so many of their steps, that memory cannot hold.
 
-    def _estimate_mass(self, step: int, chains: Chain) -> Chain:
-        """Computes the mass of every chain where a window ends, on the host."""
-        mass = low_rank_mass.estimate(chains.adaptation.mass, self.window_ends[step])
-        # Those that share a chain may round differently.
-        inverse = processes.tree_from_main(mass.inverse_mass_matrix)
-        mass = mass._replace(inverse_mass_matrix=inverse)
-        return chains._replace(adaptation=chains.adaptation._replace(mass=mass))
-
-    def _check_memory(self, steps: int) -> None:
-        """Refuses chains, and the records of so many of their steps, that memory cannot hold."""
-        config = self.config
-        number = pytrees.size(self.shapes)
-        copies = (
-            2 * self.settings.num_replicas
-            + (self.settings.mass == "dense") * number
-            # Draws and gradients, where a window ends.
-            + 2 * max(self.window_ends.values(), default=0)
-            + steps // config.sampler.thinning
-        )
-        num_bytes = 4 * config.num_chains * (copies * number + _NUM_SCALARS * steps)
-        # Devices that share a chain's examples hold it whole.
-        shares = 1 if self.layout.names else self.devices.num_slices
-        check_memory(
-            num_bytes,
-            f"config.num_chains={config.num_chains} chains of {number:,} parameters",
-            "config.num_chains or config.log_every_steps",
-            num_bytes * shares // processes.count(),
-            list(self.devices.mesh.devices.flat),
-        )
+    Args:
+        report: Report of the run, with the log density.
+        settings: Settings of the sampler.
+        devices: Placement of the chains.
+        longest: Draws of the longest window whose draws are kept.
+        steps: Draws from one line of metrics to the next.
+    """
+    config = report.config
+    layout = report.density.layout
+    number = pytrees.size(jax.eval_shape(layout.pad, report.task.params_shapes()))
+    copies = (
+        2 * settings.num_replicas
+        + (settings.mass == "dense") * number
+        # Draws and gradients, where a window ends.
+        + 2 * longest
+        + steps // config.sampler.thinning
+    )
+    num_bytes = 4 * config.num_chains * (copies * number + _NUM_SCALARS * steps)
+    # Devices that share a chain's examples hold it whole.
+    shares = 1 if layout.names else devices.num_slices
+    check_memory(
+        num_bytes,
+        f"config.num_chains={config.num_chains} chains of {number:,} parameters",
+        "config.num_chains or config.log_every_steps",
+        num_bytes * shares // processes.count(),
+        list(devices.mesh.devices.flat),
+    )

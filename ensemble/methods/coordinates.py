@@ -13,7 +13,7 @@ directions of the least curvature that is left are found by LOBPCG, and stretche
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -23,7 +23,6 @@ import scipy
 
 from ensemble.data.source import Examples
 from ensemble.priors import prior_of
-from ensemble.task import Learned
 from ensemble.tasks.linear_likelihood import join_bias, split_bias, with_bias
 from ensemble.tasks.supervised import Supervised
 
@@ -52,8 +51,9 @@ def to_params(coordinates: Coordinates | None, z: Any) -> Any:
     if coordinates is None:
         return z
     one = coordinates
-    stretched = _stretched(join_bias(z), one["directions"], one["stretch"])
-    moved = _product(one["left"], one["scale"] * stretched, one["right"].T)
+    with jax.default_matmul_precision("highest"):  # TPUs and TF32 would round otherwise.
+        stretched = _stretched(join_bias(z), one["directions"], one["stretch"])
+        moved = one["left"] @ ((one["scale"] * stretched) @ one["right"].T)
     return split_bias(one["location"] + one["sd"][:, None] * moved, z)
 
 
@@ -63,13 +63,15 @@ def from_params(coordinates: Coordinates | None, params: Any) -> Any:
         return params
     one = coordinates
     centred = (join_bias(params) - one["location"]) / one["sd"][:, None]
-    stretched = _product(one["left"].T, centred, one["right"]) / one["scale"]
-    return split_bias(_stretched(stretched, one["directions"], 1 / one["stretch"]), params)
+    with jax.default_matmul_precision("highest"):
+        scaled = (one["left"].T @ (centred @ one["right"])) / one["scale"]
+        return split_bias(_stretched(scaled, one["directions"], 1 / one["stretch"]), params)
 
 
-def as_regression(task: Learned) -> Supervised | None:
-    """Returns the task, if it is multinomial logistic regression, whose curvature is known."""
-    return task if isinstance(task, Supervised) and task.is_softmax_regression else None
+def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.Array:
+    """Stretches z [R, C] along the directions."""
+    along = jnp.tensordot(directions, z, axes=2)
+    return z + jnp.tensordot((stretch - 1) * along, directions, axes=1)
 
 
 def kronecker(
@@ -84,138 +86,98 @@ def kronecker(
     There z is nearly N(0, I). Computed on the host.
 
     Args:
-        regression: logistic regression, with a prior; a Laplace prior counts as a normal one of its
+        regression: Logistic regression with a prior; a Laplace prior counts as a normal one of its
             variance.
-        split: the N examples to condition on.
-        params: tree at which the curvature is taken, the MAP, and where z = 0 will be.
-        temperature: of the likelihood.
-        num_stretched: directions at most; a tenth of the parameters if that is less.
+        split: The N examples to condition on.
+        params: Tree at which the curvature is taken, the MAP, and where z = 0 will be.
+        temperature: Temperature of the likelihood.
+        num_stretched: Most directions; a tenth of the parameters if that is less.
     """
     location = np.asarray(join_bias(params), np.float64)
-    sd = _prior_sd(regression, params)
-    inputs_moment, fisher = _curvature(regression, split, location)
-    input_values, left = np.linalg.eigh(sd[:, None] * inputs_moment * sd)
+    sds = jax.tree.map_with_path(
+        lambda path, leaf: np.full(
+            leaf.shape, prior_of(regression.priors, path).standard_deviation(leaf.shape)
+        ),
+        params,
+    )
+    sd = np.asarray(join_bias(sds), np.float64)[:, 0]
+    # Inputs as the network sees them, flat, and a 1 for the bias: [n, R].
+    blocks = [
+        with_bias(regression.dataset, split, slice(start, start + _BLOCK))
+        for start in range(0, len(split.targets), _BLOCK)
+    ]
+    moment, fisher = _curvature(blocks, location)
+    input_values, left = np.linalg.eigh(sd[:, None] * moment * sd)
     class_values, right = np.linalg.eigh(fisher / temperature)
     # Rounding leaves values a little below zero.
     curvature = np.outer(np.maximum(input_values, 0), np.maximum(class_values, 0))
     scale = 1 / np.sqrt(curvature + 1)
-    directions = np.zeros((0, *scale.shape))
-    stretch = np.zeros(0)
-    if num_stretched:
-        hessian = _hessian_product(regression, split, location, temperature)
-        directions, stretch = _least_curvature(hessian, sd, left, scale, right, num_stretched)
     arrays = {
         "location": location,
         "sd": sd,
         "left": left,
         "scale": scale,
         "right": right,
-        "directions": directions,
-        "stretch": stretch,
+        "directions": np.zeros((0, *scale.shape)),
+        "stretch": np.zeros(0),
     }
+    if num_stretched:
+        arrays |= _least_curvature(blocks, arrays, temperature, num_stretched)
     return {name: jnp.asarray(array, jnp.float32) for name, array in arrays.items()}
 
 
-def _stretched(z: jax.Array, directions: jax.Array, stretch: jax.Array) -> jax.Array:
-    """Stretches z [R, C] along the directions."""
-    with jax.default_matmul_precision("highest"):
-        along = jnp.tensordot(directions, z, axes=2)
-        return z + jnp.tensordot((stretch - 1) * along, directions, axes=1)
-
-
-def _hessian_product(
-    regression: Supervised, split: Examples, params: np.ndarray, temperature: float
-) -> Callable[[np.ndarray], np.ndarray]:
-    """The Hessian of the negative log likelihood at params times [R, C, K], of the same shape."""
-    blocks = []
-    for inputs in _blocks(regression, split):
-        blocks.append((inputs, scipy.special.softmax(inputs @ params.astype(np.float32), axis=1)))
-
-    def product(vectors: np.ndarray) -> np.ndarray:
-        vectors = vectors.astype(np.float32)
-        total = np.zeros_like(vectors)
-        for inputs, probs in blocks:
-            logits = (inputs @ vectors.reshape(len(vectors), -1)).reshape(-1, *vectors.shape[1:])
-            logits -= np.einsum("nc,nck->nk", probs, logits)[:, None]
-            logits *= probs[:, :, None]
-            total += (inputs.T @ logits.reshape(len(inputs), -1)).reshape(vectors.shape)
-        return total / temperature
-
-    return product
-
-
-def _least_curvature(
-    hessian: Callable[[np.ndarray], np.ndarray],
-    sd: np.ndarray,
-    left: np.ndarray,
-    scale: np.ndarray,
-    right: np.ndarray,
-    num_directions: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Directions [K, R, C] in which the posterior's Hessian in z is least, and their stretch [K].
-
-    A few iterations find them well enough: whatever the directions are, the map is what it is.
-    """
-    left = left.astype(np.float32)
-    right = right.astype(np.float32)
-    shape = scale.shape
-    size = scale.size
-
-    def in_z(vectors: np.ndarray) -> np.ndarray:
-        vectors = scale[:, :, None] * vectors.reshape(*shape, -1)
-        params = np.einsum("ij,jck,dc->idk", left, vectors, right, optimize=True)
-        grads = sd[:, None, None] * hessian(sd[:, None, None] * params) + params
-        grads = np.einsum("ij,idk,dc->jck", left, grads, right, optimize=True)
-        return (scale[:, :, None] * grads).reshape(size, -1)
-
-    operator = scipy.sparse.linalg.LinearOperator(
-        (size, size), matvec=lambda v: in_z(v)[:, 0], matmat=in_z, dtype=float
-    )
-    count = min(num_directions, max(1, size // 10))
-    start = np.random.default_rng(0).normal(size=(size, count))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # It says that it could go on.
-        values, vectors = scipy.sparse.linalg.lobpcg(
-            operator, start, largest=False, maxiter=_ITERATIONS, tol=1e-2
-        )
-    return vectors.T.reshape(-1, *shape), 1 / np.sqrt(np.maximum(values, 1e-6))
-
-
-def _product(*factors: jax.Array) -> jax.Array:
-    # From the narrow end; TPUs and TF32 would round otherwise.
-    first, second, third = factors
-    with jax.default_matmul_precision("highest"):
-        return first @ (second @ third)
-
-
-def _prior_sd(regression: Supervised, params: Any) -> np.ndarray:
-    """[R], the prior's standard deviation of the weights of every input, and of the bias last."""
-    sds = jax.tree_util.tree_map_with_path(
-        lambda path, leaf: np.full(
-            leaf.shape, prior_of(regression.priors, path).standard_deviation(leaf.shape)
-        ),
-        params,
-    )
-    return np.asarray(join_bias(sds), np.float64)[:, 0]
-
-
-def _blocks(regression: Supervised, split: Examples) -> Iterator[np.ndarray]:
-    """Blocks of inputs as the network sees them, flat, and a 1: [n, R]."""
-    for start in range(0, len(split.targets), _BLOCK):
-        yield with_bias(regression.dataset, split, slice(start, start + _BLOCK))
-
-
-def _curvature(
-    regression: Supervised, split: Examples, params: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
+def _curvature(blocks: list[np.ndarray], params: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns A [R, R] and F [C, C] of the module's docstring, at params [R, C]."""
     num_rows, num_outputs = params.shape
     moment = np.zeros((num_rows, num_rows))
     fisher = np.zeros((num_outputs, num_outputs))
-    for inputs in map(np.float64, _blocks(regression, split)):
+    for inputs in map(np.float64, blocks):
         probs = scipy.special.softmax(inputs @ params, axis=1)
         roots = np.sqrt(np.maximum(1 - np.sum(probs**2, axis=1), 0))
         weighted = roots[:, None] * inputs
         moment += weighted.T @ weighted
         fisher += np.diag(probs.sum(axis=0)) - probs.T @ probs
     return moment / np.trace(fisher), fisher
+
+
+def _least_curvature(
+    blocks: list[np.ndarray], whitened: Coordinates, temperature: float, most: int
+) -> dict[str, np.ndarray]:
+    """Returns `directions` in which the posterior's Hessian in z is least, and their `stretch`.
+
+    A few iterations find them well enough: whatever the directions are, the map is what it is.
+    """
+    left, right = (whitened[name].astype(np.float32) for name in ("left", "right"))
+    scale = whitened["scale"][:, :, None]
+    sd = whitened["sd"][:, None, None]
+    location = whitened["location"].astype(np.float32)
+    shape = location.shape
+    probs = [scipy.special.softmax(inputs @ location, axis=1) for inputs in blocks]
+
+    def in_z(vectors: np.ndarray) -> np.ndarray:
+        """The Hessian of the negative log posterior times [R * C, K]."""
+        vectors = scale * vectors.reshape(*shape, -1)
+        params = np.einsum("ij,jck,dc->idk", left, vectors, right, optimize=True)
+        moved = (sd * params).astype(np.float32)
+        total = np.zeros_like(moved)
+        for inputs, one in zip(blocks, probs, strict=True):
+            logits = (inputs @ moved.reshape(len(moved), -1)).reshape(-1, *moved.shape[1:])
+            logits -= np.einsum("nc,nck->nk", one, logits)[:, None]
+            logits *= one[:, :, None]
+            total += (inputs.T @ logits.reshape(len(inputs), -1)).reshape(moved.shape)
+        grads = sd * (total / temperature) + params
+        grads = np.einsum("ij,idk,dc->jck", left, grads, right, optimize=True)
+        return (scale * grads).reshape(location.size, -1)
+
+    size = location.size
+    operator = scipy.sparse.linalg.LinearOperator(
+        (size, size), matvec=lambda v: in_z(v)[:, 0], matmat=in_z, dtype=float
+    )
+    start = np.random.default_rng(0).normal(size=(size, min(most, max(1, size // 10))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # It says that it could go on.
+        values, vectors = scipy.sparse.linalg.lobpcg(
+            operator, start, largest=False, maxiter=_ITERATIONS, tol=1e-2
+        )
+    stretch = 1 / np.sqrt(np.maximum(values, 1e-6))
+    return {"directions": vectors.T.reshape(-1, *shape), "stretch": stretch}

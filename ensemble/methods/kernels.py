@@ -16,10 +16,12 @@ from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric, default_metric
 
 from ensemble.config.pieces import resolve
-from ensemble.methods.warmup import make_windows
+from ensemble.methods.warmup import Windows
 
 MAX_TREE_DEPTH = 10
 MAX_ENERGY_ERROR = 1000.0  # Nats, BlackJAX's own for hmc and nuts.
+LogDensityFn = Callable[[Any], jax.Array]
+"""From a position, any tree of arrays, to nats."""
 TUNING = 2**32 - 2  # Number that no draw has: a stream of a chain's key.
 
 
@@ -132,9 +134,9 @@ class Sampler(NamedTuple):
 
 def make_sampler(
     settings: Settings,
-    logdensity_fn: Callable[[Any], jax.Array],
+    logdensity_fn: LogDensityFn,
     make_metric: Callable[[Any], Metric] | None = None,
-    reference_fn: Callable[[Any], jax.Array] | None = None,
+    reference_fn: LogDensityFn | None = None,
 ) -> Sampler:
     """Makes the functions of one chain, which the caller jits, vmaps and scans.
 
@@ -145,25 +147,16 @@ def make_sampler(
             that are not joined to one vector; None: of BlackJAX.
         reference_fn: of tempering, the log density of the hottest replicas; None: standard normal.
     """
-    place = _MAKERS[settings.method]
-    sampler: Sampler = resolve(place)(settings, logdensity_fn, make_metric, reference_fn)
-    return sampler
-
-
-_MAKERS = {
-    "hmc": "ensemble.methods.kernels:make_hamiltonian",
-    "nuts": "ensemble.methods.kernels:make_hamiltonian",
-    "mclmc": "ensemble.methods.mclmc:make",
-    "adjusted_mclmc": "ensemble.methods.adjusted_mclmc:make",
-    "parallel_tempering": "ensemble.methods.parallel_tempering:make",
-}
-"""`module:NAME` by method, called with the arguments of `make_sampler`."""
+    make: Callable[..., Sampler] = make_hamiltonian
+    if settings.method not in ("hmc", "nuts"):
+        make = resolve(f"ensemble.methods.{settings.method}:make")
+    return make(settings, logdensity_fn, make_metric, reference_fn)
 
 
 def windowed(
     settings: Settings,
-    init_state: Callable[[jax.Array, Any], hmc.HMCState],
-    transition: Callable[..., tuple[hmc.HMCState, DrawInfo]],
+    init_state: Callable[..., Any],
+    transition: Callable[..., Any],
     is_by_leaf: bool = False,
 ) -> Sampler:
     """Makes a sampler whose warm-up adapts step size and mass draw by draw.
@@ -172,9 +165,9 @@ def windowed(
         settings: Settings of the sampler.
         init_state: `(rng_key, position) -> state`.
         transition: `(rng_key, state, step_size, inverse_mass, t) -> (state, DrawInfo)`.
-        is_by_leaf: As of `make_windows`.
+        is_by_leaf: As of `Windows`.
     """
-    windows = make_windows(settings, is_by_leaf)
+    windows = Windows(settings, is_by_leaf)
 
     def init(rng_key: jax.Array, position: Any) -> Chain:
         return Chain(rng_key, init_state(rng_key, position), windows.init(position))
@@ -185,45 +178,34 @@ def windowed(
         inverse_mass = tuning.mass.inverse_mass_matrix
         key_draw = jax.random.fold_in(rng_key, t)
         state, draw = transition(key_draw, before, step_size, inverse_mass, t)
-        position, _, grad = state
-        return Chain(
-            rng_key, state, windows.update(tuning, t, position, grad, draw.acceptance_rate)
-        ), draw
+        grad = state.logdensity_grad
+        tuning = windows.update(tuning, t, state.position, grad, draw.acceptance_rate)
+        return Chain(rng_key, state, tuning), draw
 
     return Sampler(init, step, None)
 
 
 def make_hamiltonian(
-    settings: Settings,
-    logdensity_fn: Callable[[Any], jax.Array],
-    make_metric: Callable[[Any], Metric] | None,
-    *_: Any,
+    settings: Settings, logdensity_fn: LogDensityFn, make_metric: Any, *_: Any
 ) -> Sampler:
     """Makes hmc or nuts; the arguments are those of `make_sampler`."""
-    metric_of = make_metric or default_metric
 
-    def transition(
-        rng_key: jax.Array, before: Any, step_size: jax.Array, inverse_mass: Any, t: jax.Array
-    ) -> tuple[hmc.HMCState, DrawInfo]:
-        metric = metric_of(inverse_mass)
+    def transition(rng_key: Any, before: Any, step_size: Any, inverse_mass: Any, t: Any) -> Any:
+        metric = (make_metric or default_metric)(inverse_mass)
         return follow(settings, logdensity_fn, rng_key, before, step_size, metric, t)
 
-    return windowed(
-        settings,
-        lambda _, position: hmc.init(position, logdensity_fn),
-        transition,
-        make_metric is not None,
-    )
+    start = lambda _, position: hmc.init(position, logdensity_fn)  # noqa: E731
+    return windowed(settings, start, transition, make_metric is not None)
 
 
 def follow(
     settings: Settings,
-    logdensity_fn: Callable[[Any], jax.Array],
-    rng_key: jax.Array,
-    before: hmc.HMCState,
-    step_size: jax.Array,
+    logdensity_fn: LogDensityFn,
+    rng_key: Any,
+    before: Any,
+    step_size: Any,
     metric: Metric,
-    t: jax.Array,
+    t: Any,
 ) -> tuple[hmc.HMCState, DrawInfo]:
     """Takes draw t of hmc or nuts, by BlackJAX's kernels."""
     is_nuts = settings.method == "nuts"

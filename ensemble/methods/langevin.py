@@ -17,7 +17,6 @@ The noise of the gradient heats the chain. Of a gradient with noise V to dU it l
 temperature 1 + h^2 V / (M (1 - c^2)), and slow directions of x at `temperature` below.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ import optax
 
 from ensemble import pytrees
 from ensemble.methods.optimizers import Descent
-from ensemble.methods.timetable import is_noisy, learning_rate
+from ensemble.methods.timetable import timetable
 from ensemble.runtime.streams import Stream
 
 _MEMORY = 0.99  # Of the squared gradients, at each step; RMSprop's.
@@ -113,27 +112,22 @@ def share_kept(config: ml_collections.FrozenConfigDict) -> float:
 
 
 def descent_of_chains(config: ml_collections.FrozenConfigDict, num_examples: int) -> Descent:
-    """How chains move.
+    """Makes the descent of chains.
 
     Args:
-        config: of the run.
+        config: Configuration of the run.
         num_examples: N of the data.
     """
-    rate = functools.partial(learning_rate, config)
-    is_adapted = config.sgmcmc.preconditioner != "none"
-    optimizer = langevin(
-        rate,
-        functools.partial(is_noisy, config),
-        num_examples,
-        share_kept(config),
-        num_adapting=config.sgmcmc.num_burn_in * is_adapted,
-    )
+    times = timetable(config)
+    num_adapting = times.num_burn_in * (config.sgmcmc.preconditioner != "none")
+    decay = share_kept(config)
+    optimizer = langevin(times.learning_rate, times.is_noisy, num_examples, decay, num_adapting)
 
     def seed(state: LangevinState, rng_key: jax.Array) -> LangevinState:
         noise_key = jax.random.fold_in(rng_key, Stream.DESCENT)
         return state._replace(rng_key=jax.random.key_data(noise_key))
 
-    return Descent(rate, optimizer, seed)
+    return Descent(times.learning_rate, optimizer, seed)
 
 
 def masses(squares: Any, params: Any) -> Any:

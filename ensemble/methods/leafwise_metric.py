@@ -29,11 +29,6 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
         inverse_mass: Tree of the shapes of a position; None: the identity.
     """
 
-    def velocity(momentum: Any) -> Any:
-        if inverse_mass is None:
-            return momentum
-        return jax.tree.map(jnp.multiply, inverse_mass, momentum)
-
     def sample_momentum(rng_key: jax.Array, position: Any) -> Any:
         leaves, treedef = jax.tree.flatten(position)
         drawn = [
@@ -44,12 +39,21 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
         if inverse_mass is not None:
             roots = jax.tree.map(jax.lax.rsqrt, inverse_mass)
             momentum = jax.tree.map(jnp.multiply, roots, momentum)
-        return momentum if mask is None else jax.tree.map(_keep, mask, momentum)
+        if mask is None:
+            return momentum
+        return jax.tree.map(
+            lambda one, leaf: jnp.where(
+                jnp.expand_dims(one, range(jnp.ndim(one), leaf.ndim)), leaf, 0
+            ),
+            mask,
+            momentum,
+        )
 
     def kinetic_energy(momentum: Any, position: Any = None) -> jax.Array:
-        products = jax.tree.map(
-            lambda one, other: jnp.sum(one * other), momentum, velocity(momentum)
-        )
+        velocity = momentum
+        if inverse_mass is not None:
+            velocity = jax.tree.map(jnp.multiply, inverse_mass, momentum)
+        products = jax.tree.map(lambda one, other: jnp.sum(one * other), momentum, velocity)
         return 0.5 * jnp.sum(jnp.stack(jax.tree.leaves(products)))
 
     def check_turning(
@@ -59,8 +63,8 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
         position_left: Any = None,
         position_right: Any = None,
     ) -> jax.Array:
-        joined = (ravel_pytree(one)[0] for one in (momentum_left, momentum_right, momentum_sum))
-        left, right, total = joined
+        ends = momentum_left, momentum_right, momentum_sum
+        left, right, total = (ravel_pytree(one)[0] for one in ends)
         # The ends count half: Betancourt (2017), "A conceptual introduction to HMC", A.4.2.
         rho = total - (left + right) / 2
         if inverse_mass is not None:
@@ -73,7 +77,8 @@ def leafwise_metric(mask: Any | None = None, inverse_mass: Any | None = None) ->
 
 def start(position: Any) -> MassMatrixAdaptationState:
     """Returns the identity, as trees of the shapes of a position, and no draws."""
-    ones, zeros = (jax.tree.map(like, position) for like in (jnp.ones_like, jnp.zeros_like))
+    zeros = jax.tree.map(jnp.zeros_like, position)
+    ones = jax.tree.map(jnp.ones_like, position)
     return MassMatrixAdaptationState(ones, WelfordAlgorithmState(zeros, zeros, 0))
 
 
@@ -84,11 +89,11 @@ def add(mass: MassMatrixAdaptationState, position: Any) -> MassMatrixAdaptationS
         mass: Result of `start`.
         position: Position of the draw.
     """
-    mean, m2, count = mass.wc_state
-    before = jax.tree.map(jnp.subtract, position, mean)
-    mean = jax.tree.map(lambda mean, delta: mean + delta / (count + 1), mean, before)
-    after = jax.tree.map(jnp.subtract, position, mean)
-    m2 = jax.tree.map(lambda m2, one, other: m2 + one * other, m2, before, after)
+    before, m2, count = mass.wc_state
+    mean = jax.tree.map(lambda x, old: old + (x - old) / (count + 1), position, before)
+    m2 = jax.tree.map(
+        lambda x, old, new, m2: m2 + (x - old) * (x - new), position, before, mean, m2
+    )
     return mass._replace(wc_state=WelfordAlgorithmState(mean, m2, count + 1))
 
 
@@ -101,9 +106,3 @@ def finish(mass: MassMatrixAdaptationState) -> MassMatrixAdaptationState:
     _, m2, count = mass.wc_state
     inverse = jax.tree.map(lambda m2: (count * (m2 / (count - 1)) + 5 * 1e-3) / (count + 5), m2)
     return start(m2)._replace(inverse_mass_matrix=inverse)
-
-
-def _keep(mask: jax.Array, leaf: jax.Array) -> jax.Array:
-    """The leaf, zero where the mask is false."""
-    mask = jnp.asarray(mask)
-    return jnp.where(mask.reshape(mask.shape + (1,) * (leaf.ndim - mask.ndim)), leaf, 0)

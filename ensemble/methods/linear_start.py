@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -38,244 +38,215 @@ _OF_CLASSES = ("categorical", "bernoulli")
 
 
 class LinearStart(NamedTuple):
-    """What members start from.
+    """Linear models that members start from.
 
     Attributes:
-        kernel: [F, R, K] float32 of the linear part of the outputs, fold by fold.
-        bias: [F, K] float32.
-        losses: [N] of each training row, nats, by the model of its fold; NaN of rows in none.
+        kernel: Linear part of the outputs, [F, R, K], fold by fold.
+        bias: Constants [F, K].
+        losses: Loss [N] of each training row, nats, by the model of its fold; NaN of rows in none.
     """
 
-    kernel: np.ndarray
-    bias: np.ndarray
-    losses: np.ndarray
+    kernel: Any
+    bias: Any
+    losses: Any
+
+
+class _Rows(NamedTuple):
+    """Training rows.
+
+    Attributes:
+        inputs: Features [N, R] as the network sees them, float64.
+        weights: Weights [N].
+        folds: Folds of the rows.
+    """
+
+    inputs: Any
+    weights: Any
+    folds: Folds
+
+    def learned(self, fold: int) -> Any:
+        """Returns the rows that a fold's model is fitted to, evenly spaced if there are many."""
+        if processes.count() == 1:  # Of several processes none stops alone.
+            signals.check()
+        rows = self.folds.learned(fold)
+        return rows[:: -(-len(rows) // _MOST_ROWS)]
+
+    def outputs(self, kernels: Any, biases: Any) -> Any:
+        """Returns outputs [N, ...] by kernel and bias of each row's fold; NaN of rows in none."""
+        found = np.full((len(self.inputs), *np.shape(biases[0])), np.nan)
+        for fold in range(self.folds.number):
+            rows = self.folds.rows(fold)
+            found[rows] = self.inputs[rows] @ kernels[fold] + biases[fold]
+        return found
 
 
 def why_not(task: Supervised) -> str:
-    """Why members cannot start from a linear model; empty where they can."""
+    """Returns why members cannot start from a linear model; an empty text if they can."""
     shape = task.dataset.input_shape
     name = task.likelihood.name
-    if len(shape) != 1:
-        return "inputs are no features"
-    if shape[0] > MOST_FEATURES:
-        return f"{shape[0]} features are more than {MOST_FEATURES}"
+    if len(shape) != 1 or shape[0] > MOST_FEATURES:
+        return f"inputs of shape {shape} are not at most {MOST_FEATURES} features"
     if name not in (*_OF_NUMBERS, *_OF_CLASSES):
         return f"likelihood {name!r} has no linear model here"
-    if task.output_layer is None:
-        return "the network's outputs come from no dense layer"
-    return ""
+    return "" if task.output_layer else "the network's outputs come from no dense layer"
 
 
 def fit(task: Supervised, folds: Folds, weights: np.ndarray | None) -> LinearStart:
     """Fits a linear model without the rows of each fold.
 
     Args:
-        task: What the members learn, of which `why_not` has nothing to say.
+        task: What the members learn, for which `why_not` returns an empty text.
         folds: Folds of the training rows.
-        weights: [N], how much rows count in what is predicted; None: all the same.
+        weights: Weights [N] of rows in what is predicted; None: all the same.
+
+    Returns:
+        The models, float32.
     """
     examples = task.dataset.read("train", slice(None))
-    likelihood = task.likelihood
+    likelihood: Any = task.likelihood
     inputs = np.asarray(jax.jit(task.prepare)(examples.inputs), np.float64)
     weights = np.ones(len(inputs)) if weights is None else weights / weights.mean(dtype=np.float64)
+    rows = _Rows(inputs, weights, folds)
     if likelihood.name in _OF_CLASSES:
-        return _fit_classes(likelihood, inputs, examples.targets, weights, folds)
-    # Several targets lie side by side.
-    families: Any = getattr(likelihood, "likelihoods", (likelihood,))
-    columns = examples.targets.reshape(len(inputs), -1).T
-    found = [
-        _fit_number(family, inputs, column, weights, folds)
-        for family, column in zip(families, columns, strict=True)
-    ]
+        found = [_best(_logistic(likelihood, rows, examples.targets), rows, _PATIENCE)]
+    else:  # Several targets lie side by side.
+        families = getattr(likelihood, "likelihoods", (likelihood,))
+        columns = examples.targets.reshape(len(inputs), -1).T
+        found = [
+            _best(_ridge(family, rows, column), rows, len(_PENALTIES))
+            for family, column in zip(families, columns, strict=True)
+        ]
     kernels, biases, losses = zip(*found, strict=True)
-    return LinearStart(np.concatenate(kernels, -1), np.concatenate(biases, -1), np.sum(losses, 0))
+    kernel, bias = (np.concatenate(ones, -1).astype(np.float32) for ones in (kernels, biases))
+    return LinearStart(kernel, bias, np.sum(losses, 0))
 
 
-def _best(
-    candidates: Iterable[tuple[Any, np.ndarray]], weights: np.ndarray, folds: Folds, patience: int
-) -> tuple[Any, np.ndarray]:
-    """The candidate with the lowest mean loss [N] of the rows held out that decide.
+def _best(candidates: Iterator[LinearStart], rows: _Rows, patience: int) -> LinearStart:
+    """Returns the models with the lowest mean loss of the rows held out that decide.
 
     Args:
-        candidates: Pairs of something and its losses, made one by one.
-        weights: [N] of the rows.
-        folds: Folds of the rows.
+        candidates: Models, made one by one.
+        rows: Training rows.
         patience: Worse candidates in line, after which no more are made.
     """
-    decide = folds.deciding
+    decide = rows.folds.deciding
     lowest = math.inf
     waited = 0
-    found: Any = None
+    best: Any = None
     for one in candidates:
-        loss = np.average(one[1][decide], weights=weights[decide])
+        loss = np.average(one.losses[decide], weights=rows.weights[decide])
         waited += 1
-        if found is None or loss < lowest:
+        if best is None or loss < lowest:
             lowest = loss
-            found = one
+            best = one
             waited = 0
         if waited == patience:
             break
-    return found
-
-
-def _heed_signals() -> None:
-    """Ends a run that is asked to stop between two fits; of several processes none stops alone."""
-    if processes.count() == 1:
-        signals.check()
-
-
-def _learned(folds: Folds, fold: int) -> np.ndarray:
-    """The rows that a fold's model is fitted to, evenly spaced where there are too many."""
-    rows = folds.learned(fold)
-    return rows[:: -(-len(rows) // _MOST_ROWS)]
-
-
-def _outputs(models: Sequence[tuple[Any, Any]], inputs: np.ndarray, folds: Folds) -> np.ndarray:
-    """Outputs [N, ...] of each row by kernel and bias of its fold; NaN of rows in none."""
-    found = np.full((len(inputs), *np.shape(models[0][1])), np.nan)
-    for fold, (kernel, bias) in enumerate(models):
-        rows = folds.rows(fold)
-        found[rows] = inputs[rows] @ kernel + bias
-    return found
+    return best
 
 
 # Numbers.
 
 
-def _fit_number(
-    family: Any, inputs: np.ndarray, targets: np.ndarray, weights: np.ndarray, folds: Folds
-) -> LinearStart:
-    """Fits ridge regressions of one target."""
+def _ridge(family: Any, rows: _Rows, targets: Any) -> Iterator[LinearStart]:
+    """Fits ridge regressions of one target, by each penalty."""
+    folds = rows.folds
     y = (targets.astype(np.float64) - family.shift) / family.scale
     paths = []
-    for rows in (_learned(folds, fold) for fold in range(folds.number)):
-        _heed_signals()
-        paths.append(_ridge_path(inputs[rows], y[rows], weights[rows]))
+    for fold in range(folds.number):
+        some = rows.learned(fold)
+        inputs = rows.inputs[some]
+        shares = rows.weights[some] / rows.weights[some].sum()
+        centre = shares @ inputs
+        mean = float(shares @ y[some])
+        centred = inputs - centre
+        values, vectors = np.linalg.eigh((centred * shares[:, None]).T @ centred)
+        slope = vectors.T @ (centred.T @ (shares * (y[some] - mean)))
+        paths.append((centre, mean, np.maximum(values, 0), vectors, slope))
     held = folds.of_rows < folds.number
-
-    def candidates() -> Iterator[tuple[Any, np.ndarray]]:
-        for models in zip(*paths, strict=True):
-            losses = np.full(len(y), np.nan)
-            location = _outputs(models, inputs, folds)[held]
-            raw, losses[held] = _scaled(family, location, targets[held], weights[held])
-            yield (models, raw), losses
-
-    (models, raw), losses = _best(candidates(), weights, folds, len(_PENALTIES))
-    kernel = np.stack([np.stack([one, np.zeros_like(one)], axis=-1) for one, _ in models])
-    bias = np.array([[constant, raw] for _, constant in models])
-    return LinearStart(kernel.astype(np.float32), bias.astype(np.float32), losses)
-
-
-def _ridge_path(
-    inputs: np.ndarray, y: np.ndarray, weights: np.ndarray
-) -> list[tuple[np.ndarray, float]]:
-    """Coefficients and constant of each penalty."""
-    shares = weights / weights.sum()
-    centre = shares @ inputs
-    mean = float(shares @ y)
-    centred = inputs - centre
-    values, vectors = np.linalg.eigh((centred * shares[:, None]).T @ centred)
-    slope = vectors.T @ (centred.T @ (shares * (y - mean)))
-    values = np.maximum(values, 0)
-    found = []
+    shares = rows.weights[held] / rows.weights[held].sum()
     for penalty in _PENALTIES:
-        coefficients = vectors @ (slope / (values + penalty))
-        found.append((coefficients, mean - float(centre @ coefficients)))
-    return found
+        kernel = [vectors @ (slope / (values + penalty)) for *_, values, vectors, slope in paths]
+        pairs = zip(paths, kernel, strict=True)
+        bias = [mean - float(centre @ one) for (centre, mean, *_), one in pairs]
+        location = rows.outputs(kernel, bias)[held].astype(np.float32)
+        given = family, location, targets[held].astype(np.float32)
+        # The raw scale output that suits these locations best.
+        raw = scipy.optimize.minimize_scalar(
+            lambda raw, *given: float(shares @ _losses(raw, *given)),
+            args=given,
+            bounds=(-7, 7),
+            method="bounded",
+        ).x
+        losses = np.full(len(y), np.nan)
+        losses[held] = _losses(raw, *given)
+        kernels = np.stack([np.stack([one, np.zeros_like(one)], axis=-1) for one in kernel])
+        yield LinearStart(kernels, np.array([[one, raw] for one in bias]), losses)
 
 
-def _scaled(
-    family: Any, location: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """The raw scale output that suits locations [n] best, and the losses [n] with it."""
-    shares = weights / weights.sum()
-    location = location.astype(np.float32)
-    targets = targets.astype(np.float32)
-
-    def losses(raw: float) -> np.ndarray:
-        return np.asarray(_losses(family, np.float32(raw), location, targets), np.float64)
-
-    found = scipy.optimize.minimize_scalar(
-        lambda raw: float(shares @ losses(raw)), bounds=(-7, 7), method="bounded"
-    )
-    return float(found.x), losses(found.x)
+def _losses(raw: float, *given: Any) -> Any:
+    return -np.float64(_log_prob(np.float32(raw), *given))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _losses(family: Any, raw: jax.Array, location: jax.Array, targets: jax.Array) -> jax.Array:
+@functools.partial(jax.jit, static_argnums=1)
+def _log_prob(raw: jax.Array, family: Any, location: jax.Array, targets: jax.Array) -> Any:
     outputs = jnp.stack([location, jnp.full_like(location, raw)], axis=-1)
-    found: jax.Array = family.log_prob(family.init(jax.random.key(0)), outputs, targets)
-    return -found
+    return family.log_prob(family.init(jax.random.key(0)), outputs, targets)
 
 
 # Classes.
 
 
-def _fit_classes(
-    likelihood: Any, inputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, folds: Folds
-) -> LinearStart:
-    """Fits logistic regressions, or constants."""
+def _logistic(likelihood: Any, rows: _Rows, labels: Any) -> Iterator[LinearStart]:
+    """Fits constants, and logistic regressions of each strength."""
     # Its import takes a second.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     number = likelihood.num_classes
-    constants = [
-        _shares(labels[rows], weights[rows], number)
-        for rows in map(folds.learned, range(folds.number))
-    ]
-    rows_of = [_learned(folds, fold) for fold in range(folds.number)]
-    fits = [LogisticRegression(warm_start=True, max_iter=200, tol=1e-3) for _ in rows_of]
+    num_inputs = rows.inputs.shape[1]
 
-    def with_losses(models: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Any, np.ndarray]:
-        logits = _outputs(models, inputs, folds)
-        return models, logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
+    def constant(some: Any) -> Any:
+        """Log shares [C] of classes, each with half a row more."""
+        scaled = rows.weights[some] * len(some) / rows.weights[some].sum()
+        counts = np.bincount(labels[some], scaled, minlength=number) + 0.5
+        return np.log(counts / counts.sum())
 
-    def candidates() -> Iterator[tuple[Any, np.ndarray]]:
-        yield with_losses([(np.zeros((inputs.shape[1], number)), one) for one in constants])
-        if any(len(np.unique(labels[rows])) < 2 for rows in rows_of):
-            return
-        for strength in _STRENGTHS:
-            models = []
-            for fit, rows, constant in zip(fits, rows_of, constants, strict=True):
-                _heed_signals()
-                with warnings.catch_warnings():  # One that has not converged is a candidate too.
-                    warnings.simplefilter("ignore", ConvergenceWarning)
-                    fit.set_params(C=strength)
-                    fit.fit(inputs[rows], labels[rows], sample_weight=weights[rows])
-                models.append(_as_linear(fit, inputs[rows].mean(axis=0), constant, number))
-            yield with_losses(models)
+    def models(kernel: Any, bias: Any) -> LinearStart:
+        logits = rows.outputs(kernel, bias)
+        losses = logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
+        kernel, bias = np.stack(kernel), np.stack(bias)
+        if likelihood.class_weights is not None:  # What members learn is in proportion to these.
+            bias = bias + np.log(likelihood.class_weights)
+        if likelihood.name == "bernoulli":
+            kernel, bias = (one[..., 1:] - one[..., :1] for one in (kernel, bias))
+        return LinearStart(kernel, bias, losses)
 
-    models, losses = _best(candidates(), weights, folds, _PATIENCE)
-    kernel, bias = (np.stack(ones) for ones in zip(*models, strict=True))
-    if likelihood.class_weights is not None:  # What members learn is in proportion to these, too.
-        bias = bias + np.log(likelihood.class_weights)
-    if likelihood.name == "bernoulli":
-        kernel, bias = (one[..., 1:] - one[..., :1] for one in (kernel, bias))
-    return LinearStart(kernel.astype(np.float32), bias.astype(np.float32), losses)
-
-
-def _shares(labels: np.ndarray, weights: np.ndarray, num_classes: int) -> np.ndarray:
-    """Log shares [C] of classes, each with half a row more."""
-    counts = np.bincount(labels, weights * len(labels) / weights.sum(), minlength=num_classes)
-    return np.log((counts + 0.5) / (counts + 0.5).sum())
-
-
-def _as_linear(
-    fit: Any, centre: np.ndarray, constant: np.ndarray, num_classes: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Kernel [R, C] and bias [C] of a fit.
-
-    A class that it has not seen is as likely everywhere as half a row, beside the others' mean.
-    """
-    coefficients = fit.coef_
-    intercepts = fit.intercept_
-    if len(coefficients) == 1:  # Of two classes.
-        coefficients = np.concatenate([-coefficients, coefficients]) / 2
-        intercepts = np.concatenate([-intercepts, intercepts]) / 2
-    intercepts = intercepts - logsumexp(coefficients @ centre + intercepts)  # Of sum 1 there.
-    kernel = np.zeros((coefficients.shape[1], num_classes))
-    bias = constant.copy()
-    kernel[:, fit.classes_] = coefficients.T
-    bias[fit.classes_] = intercepts
-    return kernel, bias
+    each = range(rows.folds.number)
+    constants = [constant(rows.folds.learned(fold)) for fold in each]
+    yield models([np.zeros((num_inputs, number)) for _ in each], constants)
+    if any(len(np.unique(labels[rows.learned(fold)])) < 2 for fold in each):
+        return
+    fits = [LogisticRegression(warm_start=True, max_iter=200, tol=1e-3) for _ in each]
+    for strength in _STRENGTHS:
+        kernels = []
+        biases = []
+        for fold, fit in enumerate(fits):
+            some = rows.learned(fold)
+            inputs = rows.inputs[some]
+            with warnings.catch_warnings():  # One that has not converged is a candidate too.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                fit.set_params(C=strength)
+                fit.fit(inputs, labels[some], sample_weight=rows.weights[some])
+            coefficients, intercepts = fit.coef_, fit.intercept_
+            if len(coefficients) == 1:  # Of two classes.
+                coefficients = np.concatenate([-coefficients, coefficients]) / 2
+                intercepts = np.concatenate([-intercepts, intercepts]) / 2
+            # Of sum 1 at the mean. A class that the fit has not seen is as likely everywhere as
+            # half a row, versus the others there.
+            sums = logsumexp(coefficients @ inputs.mean(axis=0) + intercepts)
+            kernels.append(np.zeros((num_inputs, number)))
+            kernels[-1][:, fit.classes_] = coefficients.T
+            biases.append(constants[fold].copy())
+            biases[-1][fit.classes_] = intercepts - sums
+        yield models(kernels, biases)

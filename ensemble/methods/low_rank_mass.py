@@ -18,6 +18,8 @@ import scipy
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 from jax.flatten_util import ravel_pytree
 
+from ensemble import pytrees
+
 MAX_RANK = 10
 _CUTOFF = 2.0
 """Directions whose variance is right up to this factor stay as they are."""
@@ -82,12 +84,10 @@ def estimate(masses: LowRankMass, num_draws: int) -> LowRankMass:
     Returns:
         The same with the mass for the next window, and without draws.
     """
-    found = [
-        fit(draws[:num_draws], grads[:num_draws], LowRankInverseMassMatrix(*before))
-        for draws, grads, *before in zip(
-            masses.draws, masses.grads, *masses.inverse_mass_matrix, strict=True
-        )
-    ]
+    found = []
+    for k in range(len(masses.draws)):
+        before, draws, grads = pytrees.at(masses, k)
+        found.append(fit(draws[:num_draws], grads[:num_draws], before))
     nothing = np.zeros_like(masses.draws)
     inverse = jax.tree.map(lambda *of_chains: np.stack(of_chains), *found)
     return LowRankMass(inverse, nothing, nothing)
@@ -119,10 +119,16 @@ def fit(
     rank = before.lam.size
     # The matrix is computed where draws, or their gradients, vary most.
     basis = np.linalg.qr(np.concatenate([_main_directions(one, rank) for one in (x, g)]).T)[0]
-    of_draws, of_grads = (_squares(one @ basis) for one in (x, g))
-    values, vectors = _spectrum(_geometric_mean(of_draws, of_grads))
+    inside = [one @ basis for one in (x, g)]
+    number = basis.shape[1]
+    # Sums of squares and products, in units of what is added to them.
+    squares = (one.T @ one / _GAMMA + np.eye(number) for one in inside)
+    values, vectors = _spectrum(_geometric_mean(*squares))
     # What most directions have in common is no direction, but a scale.
-    common = _scale_outside(x, g, basis) if len(sigma) > basis.shape[1] else np.median(values)
+    common = np.median(values)
+    if len(sigma) > number:  # The one variance that fits all directions outside.
+        sums = np.sum(x**2) - np.sum(inside[0] ** 2), np.sum(g**2) - np.sum(inside[1] ** 2)
+        common = np.sqrt(np.divide(*sums)) if min(sums) > 0 else 1.0
     values /= common
     chosen = np.sort(np.argsort(-np.abs(np.log(values)))[:rank])
     values = values[chosen]
@@ -130,13 +136,6 @@ def fit(
     is_far = (values < 1 / _CUTOFF) | (values > _CUTOFF)
     found = sigma * common**0.5, vectors, np.where(is_far, values, 1)
     return LowRankInverseMassMatrix(*map(np.float32, found))
-
-
-def _scale_outside(x: np.ndarray, g: np.ndarray, basis: np.ndarray) -> float:
-    """The one variance that fits all directions outside of a basis [P, Q]."""
-    of_draws, of_grads = (np.sum(one**2) - np.sum((one @ basis) ** 2) for one in (x, g))
-    is_known = of_draws > 0 and of_grads > 0
-    return float(np.sqrt(of_draws / of_grads)) if is_known else 1.0
 
 
 def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
@@ -149,11 +148,6 @@ def _main_directions(rows: np.ndarray, count: int) -> np.ndarray:
     if not is_wide:
         return vectors.T
     return vectors.T @ rows / np.sqrt(np.maximum(values, np.finfo(np.float64).tiny))[:, None]
-
-
-def _squares(rows: np.ndarray) -> np.ndarray:
-    """Sums of squares and products of columns, in units of what is added to them."""
-    return rows.T @ rows / _GAMMA + np.eye(rows.shape[1])
 
 
 def _geometric_mean(of_draws: np.ndarray, of_grads: np.ndarray) -> np.ndarray:

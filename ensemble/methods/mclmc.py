@@ -30,7 +30,15 @@ from blackjax.util import generate_unit_vector
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
-from ensemble.methods.kernels import MAX_ENERGY_ERROR, TUNING, Chain, DrawInfo, Sampler, Settings
+from ensemble.methods.kernels import (
+    MAX_ENERGY_ERROR,
+    TUNING,
+    Chain,
+    DrawInfo,
+    LogDensityFn,
+    Sampler,
+    Settings,
+)
 from ensemble.methods.threefry import unrolled
 
 MAX_TUNINGS = 3
@@ -40,8 +48,6 @@ MAX_WATCHED = 256
 """Coordinates whose autocorrelation gives L: all of a network's would fill memory."""
 _MOMENTUM = 2**32 - 1  # Number that no draw has: a stream of a chain's key.
 _DESCENT_ERROR = 0.1  # Nats of a parameter.
-
-LogDensityFn = Callable[[Any], jax.Array]
 
 
 def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
@@ -53,26 +59,19 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
         return Chain(rng_key, state, untuned(position, settings.step_size))
 
     def tune_chain(chain: Chain) -> Chain:
-        joined, split = join(chain.state)
+        joined, of_vector, separate = join(chain.state, logdensity_fn)
         key_tuning = jax.random.fold_in(chain.rng_key, TUNING)
-        of_vector = lambda position: logdensity_fn(split(position))  # noqa: E731
         joined, found = tune(settings, key_tuning, joined, chain.adaptation, of_vector)
-        return Chain(chain.rng_key, separate(joined, split), found)
+        return Chain(chain.rng_key, separate(joined), found)
 
     def draw(chain: Chain, t: jax.Array) -> tuple[Chain, DrawInfo]:
         rng_key = jax.random.fold_in(chain.rng_key, t)
-        joined, split = join(chain.state)
+        joined, of_vector, separate = join(chain.state, logdensity_fn)
         length, step_size, inverse_mass = found = chain.adaptation
 
         def body(joined: IntegratorState, i: jax.Array) -> tuple[IntegratorState, Any]:
-            return step(
-                jax.random.fold_in(rng_key, i),
-                joined,
-                lambda position: logdensity_fn(split(position)),
-                inverse_mass,
-                length,
-                step_size,
-            )
+            key_step = jax.random.fold_in(rng_key, i)
+            return step(key_step, joined, of_vector, inverse_mass, length, step_size)
 
         joined, info = jax.lax.scan(body, joined, jnp.arange(settings.num_leapfrog_steps))
         errors = info.energy_change
@@ -84,22 +83,24 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
             step_size=step_size,
             num_gradients=jnp.int32(2 * settings.num_leapfrog_steps),
         )
-        return chain._replace(state=separate(joined, split)), drawn
+        return chain._replace(state=separate(joined)), drawn
 
     return Sampler(init, draw, tune_chain if settings.num_warmup else None)
 
 
-def join(state: IntegratorState) -> tuple[IntegratorState, Callable[[jax.Array], Any]]:
-    """Returns a state of vectors [P] in place of trees, and a function that splits a vector."""
+def join(
+    state: IntegratorState, logdensity_fn: LogDensityFn
+) -> tuple[IntegratorState, LogDensityFn, Callable[[IntegratorState], IntegratorState]]:
+    """Returns a state of vectors [P] in place of trees, its log density, and the inverse."""
     position, split = ravel_pytree(state.position)
     momentum, grads = (ravel_pytree(tree)[0] for tree in (state.momentum, state.logdensity_grad))
-    return IntegratorState(position, momentum, state.logdensity, grads), split
 
+    def separate(joined: IntegratorState) -> IntegratorState:
+        position, momentum, log_density, grads = joined
+        return IntegratorState(split(position), split(momentum), log_density, split(grads))
 
-def separate(state: IntegratorState, split: Callable[[jax.Array], Any]) -> IntegratorState:
-    """Inverts `join`."""
-    position, momentum, log_density, grads = state
-    return IntegratorState(split(position), split(momentum), log_density, split(grads))
+    joined = IntegratorState(position, momentum, state.logdensity, grads)
+    return joined, lambda vector: logdensity_fn(split(vector)), separate
 
 
 def step(

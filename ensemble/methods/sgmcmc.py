@@ -26,7 +26,6 @@ from ensemble.methods.log_density import check_posterior
 from ensemble.methods.start import given_starts
 from ensemble.methods.timetable import timetable
 from ensemble.notes import note
-from ensemble.report.posterior import convergence_section
 from ensemble.runtime.algorithm import Algorithm, Info, Keep, Now, Start
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.method import Method, Report
@@ -38,8 +37,8 @@ _RATE = "step_size"
 HOT = 1.1
 COLD = 0.9
 """Temperatures of the draws beyond which a note says so."""
-_WARM = 1.05
-"""What a note then aims at: the excess over 1 goes with the learning rate."""
+_WARM = 0.05
+"""Excess over 1 that a note then aims at."""
 
 
 class LangevinChain(NamedTuple):
@@ -48,12 +47,10 @@ class LangevinChain(NamedTuple):
     Attributes:
         moving: The descent with noise.
         energy: Sum of the losses of the steps since the last draw, [] nats.
-        number: Steps since then.
     """
 
     moving: Any
     energy: jax.Array
-    number: jax.Array
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
@@ -78,22 +75,21 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         init, step = descent(task, devices, make_objective(own, task), how)
 
         def started(now: Now, batch: Any) -> LangevinChain:
-            return LangevinChain(init(now, batch), jnp.float32(0), jnp.int32(0))
+            return LangevinChain(init(now, batch), jnp.float32(0))
 
         def moved(now: Now, chain: LangevinChain, batch: Any) -> tuple[LangevinChain, Info]:
             moving, info = step(now, chain.moving, batch)
             # The steps that a draw is about are those since the one before, or since the burn-in.
             within = now.step % times.cycle_steps - times.num_burn_in
-            is_first = (within < 0) | (within % times.steps_per_draw == 0)
-            energy = jnp.where(is_first, 0.0, chain.energy) + info.scalars["loss"]
-            count = jnp.where(is_first, 0, chain.number) + 1
+            place = jnp.where(within < 0, 0, within % times.steps_per_draw)
+            energy = jnp.where(place == 0, 0.0, chain.energy) + info.scalars["loss"]
             scalars = {
                 **info.scalars,
-                LOG_DENSITY: -number * energy / count,
+                LOG_DENSITY: -number * energy / (place + 1),
                 _KINETIC: moving.optimizer.kinetic,
                 _RATE: jnp.float32(how.learning_rate(now.step)),
             }
-            return LangevinChain(moving, energy, count), info._replace(scalars=scalars, rows=None)
+            return LangevinChain(moving, energy), info._replace(scalars=scalars, rows=None)
 
         return Algorithm(
             started,
@@ -108,7 +104,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
             start=functools.partial(_start, config, task),
         )
 
-    is_one = times.num_cycles == 1 and config.sgmcmc.schedule != "cyclical"
+    is_one = times.num_cycles == 1 and times.schedule != "cyclical"
     cycle = {"the length of a cycle": (times.cycle_steps, "config.sgmcmc.num_samples")}
     return Method(
         config=config,
@@ -138,7 +134,7 @@ def _start(config: Any, task: Learned) -> Start:
 
 
 class LangevinReport(PosteriorReport):
-    """What runs of chains by batches say.
+    """Report of a run of chains that move by batches.
 
     Args:
         config: Configuration of the run.
@@ -155,7 +151,6 @@ class LangevinReport(PosteriorReport):
         progress = task.likelihood.progress
         number = task.num_train_examples
         decay = share_kept(config)
-        self._decay = decay
         self.series = {
             "log_density": ("loss", lambda losses: -number * mean(losses)),
             progress: (progress, mean),
@@ -177,14 +172,14 @@ class LangevinReport(PosteriorReport):
         steps = run.algorithm.keep.steps(period.first, period.end)
         rows = np.array(steps, int) - period.first
         found = {name: period.scalars[name][rows] for name in (LOG_DENSITY, _KINETIC, _RATE)}
-        if self.split is None or self.tracked_rows is None or not steps:
+        if self.split is None or not steps:
             return found
         targets = self.task.dataset.targets(self.split)
         likelihood = self.task.likelihood
         mask = np.ones(len(targets), bool)
         scores = []
         for i in range(len(steps)):
-            predicted = dict(self.said(pytrees.at(period.kept, i), self.split))
+            predicted = self.predict_set(pytrees.at(period.kept, np.s_[i, :, 0]), self.split)
             scores.append(draw_scalars(likelihood, self.tracked_rows, predicted, targets, mask))
         return found | jax.tree.map(lambda *each: np.stack(each), *scores)
 
@@ -199,37 +194,28 @@ class LangevinReport(PosteriorReport):
         return Report.predictions(self, run, split)
 
     def posterior(self, run: Any, rate: float | None) -> dict[str, Any]:
-        """Returns convergence, temperature, steps and their rate; notes what the draws are not.
+        """Returns temperatures, steps and their rate; notes draws of another temperature.
 
         `kinetic_temperature` is the mean temperature of momenta at the draws, and
         `draw_temperature` what the noise of the gradients makes of it for the draws.
         """
         config = self.config
-        times = timetable(self.config)
-        counted = self.counted(run)
-        found = self.diagnose(run)
+        times = timetable(config)
+        counted, found = self.drawn(run)
         num_steps = times.num_steps * config.num_chains
         per_second = rate and rate * run.method.steps_per_epoch
         kinetic = float(counted[_KINETIC].mean())
-        heat = temperature(kinetic, self._decay)
+        heat = temperature(kinetic, share_kept(config))
         # A cyclical schedule goes on with whole cycles alone.
-        more = "num_cycles" if config.sgmcmc.schedule == "cyclical" else "num_samples"
+        more = "num_cycles" if times.schedule == "cyclical" else "num_samples"
         _note_heat(heat, config)
-        predicting = self.predicting(run.draws)
         return {
-            **convergence_section(counted, found, self.traced, config.num_chains, predicting),
             "kinetic_temperature": kinetic,
             "draw_temperature": heat,
             "learning_rate": float(counted[_RATE][0, -1]),
             "num_steps": num_steps,
             "steps_per_second": per_second,
             "ess_per_second": per_second and found.ess_bulk_min * per_second / num_steps,
-            "num_burn_in": times.num_burn_in,
-            "steps_per_draw": times.steps_per_draw,
-            "num_cycles": times.num_cycles,
-            "num_chains": config.num_chains,
-            "temperature": config.posterior_temperature,
-            "tracked_split": self.split,
             "remedy": f"Raise config.sgmcmc.{more}={getattr(times, more)}, or in a new workdir "
             f"config.sgmcmc.steps_per_draw={times.steps_per_draw} or "
             f"config.sgmcmc.num_burn_in={times.num_burn_in}",
@@ -238,16 +224,12 @@ class LangevinReport(PosteriorReport):
 
 def _note_heat(heat: float, config: Any) -> None:
     """Notes draws whose temperature is not that of the posterior."""
-    if COLD <= heat <= HOT:
-        return
-    remedy = f"raise config.sgmcmc.steps_per_draw={config.sgmcmc.steps_per_draw}"
-    if heat > HOT:
-        lower = config.learning_rate * (_WARM - 1) / (heat - 1)
-        remedy = (
-            f"lower config.learning_rate={config.learning_rate:g} to {lower:.2g} with as many "
-            f"times the steps, or raise config.batch_size={config.batch_size}"
+    if not COLD <= heat <= HOT:
+        # The excess over 1 goes with the learning rate.
+        rate = config.learning_rate * min(1.0, _WARM / abs(heat - 1))
+        note(
+            f"The draws have a temperature of {heat:.2f}, which should be 1: variances of the "
+            f"posterior are off by {heat - 1:+.0%}. In a new workdir lower "
+            f"config.learning_rate={config.learning_rate:g} to {rate:.2g} with as many times the "
+            f"steps, or raise config.sgmcmc.steps_per_draw={config.sgmcmc.steps_per_draw}."
         )
-    note(
-        f"The draws have a temperature of {heat:.2f}, which should be 1: variances of the "
-        f"posterior are off by {heat - 1:+.0%}. In a new workdir {remedy}."
-    )

@@ -16,15 +16,12 @@ import optax
 from ensemble.methods import training
 from ensemble.methods.optimizers import descent_by, in_one_program
 from ensemble.runtime.algorithm import Keep
-from ensemble.runtime.kept import KeptReport
-from ensemble.runtime.method import Method
+from ensemble.runtime.method import KeptReport, Method
 from ensemble.task import Learned
 
 
 class SnapshotReport(KeptReport, training.DescentReport):
     """Report of members that predict with all their snapshots."""
-
-    set_noun = "snapshot"
 
     @property
     def most(self) -> int:

@@ -1,6 +1,5 @@
 """Chains start at draws of the prior, around a maximum, or at what another run has found."""
 
-import functools
 import logging
 from typing import Any
 
@@ -9,7 +8,6 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import scipy
-from flax.traverse_util import flatten_dict
 from jax.flatten_util import ravel_pytree
 
 from ensemble import pytrees
@@ -17,19 +15,13 @@ from ensemble.config.builtin import MAP, PRIOR, UNIFORM, is_file
 from ensemble.data.source import in_memory
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
-from ensemble.methods.coordinates import (
-    Coordinates,
-    as_regression,
-    from_params,
-    kronecker,
-    to_params,
-)
-from ensemble.methods.given_weights import check_number, read, run_of
-from ensemble.network import path_name
+from ensemble.methods.coordinates import Coordinates, from_params, kronecker, to_params
+from ensemble.methods.given_weights import check_number, named, read, run_of
 from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
 from ensemble.task import Learned, LogDensity, Modelled
+from ensemble.tasks.supervised import Supervised
 
 logger = logging.getLogger("ensemble")
 
@@ -51,7 +43,7 @@ def starting_points(
         config: Configuration of the run.
         task: What is sampled.
         density: Log density of the posterior.
-        rng_keys: [C], keys of the starts.
+        rng_keys: Keys of the starts, [C].
 
     Returns:
         The coordinates, and positions [C, ...] in them, without padding.
@@ -60,35 +52,39 @@ def starting_points(
         InputError: `config.init_from` does not suit this run, or the mass the network.
     """
     origin = config.init_from
-    regression = None
     whitens = config.sampler.mass_matrix == "kronecker"
     # What is refused is said before the long search.
-    if not isinstance(task, Modelled):
-        if origin == UNIFORM:
-            raise InputError(
-                f"config.init_from='{UNIFORM}' is for log densities. Use '{PRIOR}' or a workdir"
-            )
-        regression = as_regression(task)
+    regression = as_regression(task)
     if whitens and regression is None:
         raise InputError(
             "config.sampler.mass_matrix='kronecker' needs a linear model: "
             "config.model='logistic_regression'. Use 'identity', 'diagonal', 'low_rank' or 'dense'"
         )
-    coordinates = params = None
+    params = None
     if origin not in (PRIOR, MAP, UNIFORM):
         params = given_starts(config, task)
     elif isinstance(task, Modelled):
         params = task.starts(rng_keys, from_prior=origin == PRIOR)
+    elif origin == UNIFORM:
+        raise InputError(
+            f"config.init_from='{UNIFORM}' is for log densities. Use '{PRIOR}' or a workdir"
+        )
     elif origin == PRIOR:
         params = jax.vmap(task.sample_prior)(rng_keys)
+    coordinates = None
     if whitens and regression is not None:
-        train = in_memory(regression.dataset, "train")
         maximum = find_map(regression, density)
+        train = in_memory(regression.dataset, "train")
         coordinates = kronecker(regression, train, maximum, config.posterior_temperature)
     if params is None:
-        draw = functools.partial(pytrees.standard_normal, shapes=task.params_shapes())
-        return coordinates, jax.vmap(draw)(rng_keys)
-    return coordinates, jax.vmap(functools.partial(from_params, coordinates))(params)
+        shapes = task.params_shapes()
+        return coordinates, jax.vmap(lambda key: pytrees.standard_normal(key, shapes))(rng_keys)
+    return coordinates, jax.vmap(lambda one: from_params(coordinates, one))(params)
+
+
+def as_regression(task: Any) -> Supervised | None:
+    """Returns the task if it is multinomial logistic regression, whose curvature is known."""
+    return task if getattr(task, "is_softmax_regression", False) else None
 
 
 def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Any:
@@ -100,27 +96,29 @@ def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modell
         InputError: They are of another network or model, or too few, or impossible here.
     """
     where = f"config.init_from={config.init_from!r}"
-    shapes = task.params_shapes()
     if isinstance(task, Modelled):
-        work = Workdir(config.init_from)
-        if work.read_config() is None:
-            raise InputError(f"{where} is not a workdir; use a workdir, '{UNIFORM}' or '{PRIOR}'")
-        kept, numbers = Draws(work.draws).positions()
-        if not len(numbers):
-            raise InputError(f"{where} has kept no draw; use a workdir of a model, or '{UNIFORM}'")
-        found = {name: leaf[:, -1] for name, leaf in flatten_dict(kept, sep="/").items()}
+        kept, _ = Draws(Workdir(config.init_from).draws).positions()
+        if not kept:
+            raise InputError(
+                f"{where} is not a workdir with draws; use one of this model, '{UNIFORM}' or "
+                f"'{PRIOR}'"
+            )
+        found = named(pytrees.at(kept, np.s_[:, -1]))
     elif is_file(config.init_from):
         found = read(config.init_from, where)
     else:
-        of_run = run_of(config, task, f"use '{PRIOR}'").fitted.last_variables()["params"]
-        found = {path_name(path): leaf for path, leaf in jax.tree.leaves_with_path(of_run)}
-    leaves = {path_name(path): one for path, one in jax.tree.leaves_with_path(shapes)}
-    fits = weights.fitting(found, leaves, leaves, where, str(config.model))
-    check_number(config, len(next(iter(fits.values()))), "num_chains")
-    first = {name: leaf[: config.num_chains] for name, leaf in fits.items()}
+        run = run_of(config, task, f"use '{PRIOR}'")
+        found = named(run.fitted.last_variables()["params"])
+    shapes = task.params_shapes()
+    own = named(shapes)
+    fits = weights.fitting(found, own, own, where, str(config.model))
+    leaves = [fits[name] for name in own]
+    check_number(config, len(leaves[0]), "num_chains")
+    starts = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+    starts = jax.tree.map(lambda leaf: jnp.asarray(leaf[: config.num_chains]), starts)
     if isinstance(task, Modelled):
-        task.check_starts(first)
-    return jax.tree.map_with_path(lambda path, _: jnp.asarray(first[path_name(path)]), shapes)
+        task.check_starts(starts)
+    return starts
 
 
 def find_map(task: Learned, density: LogDensity) -> Any:
@@ -141,8 +139,7 @@ def find_map(task: Learned, density: LogDensity) -> Any:
         InputError: The log density is not finite at the start.
     """
     coordinates = None
-    regression = as_regression(task)
-    if regression:
+    if regression := as_regression(task):
         params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), task.params_shapes())
         # There the Kronecker form is exact: nothing is left to stretch.
         train = in_memory(task.dataset, "train")

@@ -17,16 +17,20 @@ class Timetable(NamedTuple):
     """Equal cycles of steps: first those that leave no draws, then one draw in so many steps.
 
     Attributes:
-        num_burn_in: steps of a cycle before those that lead to draws.
-        num_samples: draws of a cycle.
-        steps_per_draw: from one draw to the next.
-        num_cycles: of the run.
+        num_burn_in: Steps of a cycle before those that lead to draws.
+        num_samples: Draws of a cycle.
+        steps_per_draw: Steps from one draw to the next.
+        num_cycles: Cycles of the run.
+        schedule: `config.sgmcmc.schedule`.
+        peak: Largest learning rate.
     """
 
     num_burn_in: int
     num_samples: int
     steps_per_draw: int
     num_cycles: int
+    schedule: str = "constant"
+    peak: float = 0.0
 
     @property
     def cycle_steps(self) -> int:
@@ -39,42 +43,38 @@ class Timetable(NamedTuple):
         return self.num_cycles * self.cycle_steps
 
     def draws_before(self, step: Any) -> Any:
-        """Draws that a chain has taken when it has taken so many steps, traced or not."""
+        """Returns the draws that a chain has taken after so many steps, traced or not."""
         cycle = step // self.cycle_steps
         within = step % self.cycle_steps
         passed = (within - self.num_burn_in) * (within > self.num_burn_in)
         return cycle * self.num_samples + passed // self.steps_per_draw
 
+    def learning_rate(self, step: Any) -> jax.Array:
+        """Returns what the gradient of the mean loss is multiplied by in a step, counted from 0.
+
+        A polynomial schedule keeps to the learning rate over the time of the burn-in and falls
+        from there on. A cyclical one falls by a cosine in every cycle and begins the next at the
+        top.
+        """
+        if self.schedule == "polynomial":
+            scale = max(self.num_burn_in, self.steps_per_draw)
+            return jnp.float32(self.peak * (1 + step / scale) ** -DECAY)
+        if self.schedule == "cyclical":
+            share = (step % self.cycle_steps) / self.cycle_steps
+            return self.peak / 2 * (1 + jnp.cos(math.pi * share))
+        return jnp.full(jnp.shape(step), self.peak, jnp.float32)
+
+    def is_noisy(self, step: Any) -> jax.Array:
+        """Returns whether a step adds noise; without it a step descends.
+
+        The steps of a cycle that leave no draws have none (Zhang et al. 2020, arXiv:1902.03932).
+        """
+        within = jnp.asarray(step) % self.cycle_steps
+        return (within >= self.num_burn_in) | (self.schedule != "cyclical")
+
 
 def timetable(config: ml_collections.FrozenConfigDict) -> Timetable:
-    """The timetable of a configuration."""
+    """Returns the timetable of a configuration."""
     own = config.sgmcmc
-    return Timetable(own.num_burn_in, own.num_samples, own.steps_per_draw, own.num_cycles)
-
-
-def learning_rate(config: ml_collections.FrozenConfigDict, step: Any) -> jax.Array:
-    """Returns what the gradient of the mean loss is multiplied by in a step, counted from 0.
-
-    A polynomial schedule keeps to the learning rate over the time of the burn-in and falls from
-    there on. A cyclical one falls by a cosine in every cycle and begins the next at the top.
-    """
-    peak = config.learning_rate
-    times = timetable(config)
-    kind = config.sgmcmc.schedule
-    if kind == "polynomial":
-        scale = max(times.num_burn_in, times.steps_per_draw)
-        return jnp.float32(peak * (1 + step / scale) ** -DECAY)
-    if kind == "cyclical":
-        share = (step % times.cycle_steps) / times.cycle_steps
-        return peak / 2 * (1 + jnp.cos(math.pi * share))
-    return jnp.full(jnp.shape(step), peak, jnp.float32)
-
-
-def is_noisy(config: ml_collections.FrozenConfigDict, step: Any) -> jax.Array:
-    """Returns whether a step adds noise; without it a step descends.
-
-    The steps of a cycle that leave no draws have none (Zhang et al. 2020, arXiv:1902.03932).
-    """
-    times = timetable(config)
-    within = jnp.asarray(step) % times.cycle_steps
-    return (within >= times.num_burn_in) | (config.sgmcmc.schedule != "cyclical")
+    times = own.num_burn_in, own.num_samples, own.steps_per_draw, own.num_cycles
+    return Timetable(*times, own.schedule, config.learning_rate)

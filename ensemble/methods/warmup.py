@@ -5,7 +5,7 @@ The step size is found by dual averaging, the mass from the draws of windows tha
 where a window ends.
 """
 
-from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -41,23 +41,8 @@ class Adaptation(NamedTuple):
     mass: MassMatrixAdaptationState | LowRankMass
 
 
-class Windows(NamedTuple):
-    """Warm-up of a chain.
-
-    Attributes:
-        init: `(position) -> Adaptation`.
-        step_size: `(Adaptation, t) -> []`, step size of draw t.
-        update: `(Adaptation, t, position, grad, acceptance_rate) -> Adaptation`, after draw t, with
-            the gradient of the log density there; the same as before after the warm-up.
-    """
-
-    init: Callable[[Any], Adaptation]
-    step_size: Callable[[Adaptation, jax.Array], jax.Array]
-    update: Callable[[Adaptation, jax.Array, Any, Any, jax.Array], Adaptation]
-
-
-def make_windows(settings: Any, is_by_leaf: bool = False) -> Windows:
-    """Makes the warm-up of a chain from its length, so that it is a function of t alone.
+class Windows:
+    """Warm-up of a chain, by its length: a function of the number of the draw alone.
 
     Args:
         settings: `ensemble.methods.kernels.Settings`. Its mass 'identity' adapts the step size
@@ -65,61 +50,79 @@ def make_windows(settings: Any, is_by_leaf: bool = False) -> Windows:
             computes the mass: `window_ends`. Under 20 draws are too few for a mass.
         is_by_leaf: Whether a diagonal mass is a tree, for `leafwise_metric`.
     """
-    mass = settings.mass
-    step_size = settings.step_size
-    num_warmup = settings.num_warmup
-    start_averaging, average, averaged = dual_averaging_adaptation(settings.target_accept)
-    stages = np.append(_stages(mass, num_warmup), 0)
-    ends = window_ends(mass, num_warmup)
-    start_mass, add, finish = _estimator(mass, is_by_leaf, max(ends.values(), default=0))
-    places = np.full(num_warmup + 1, max(ends.values(), default=0))  # Others have no place.
-    for end, length in ends.items():
-        places[end - length : end] = np.arange(length)
 
-    def init(position: Any) -> Adaptation:
-        start = Adaptation(start_averaging(jnp.float32(step_size)), start_mass(position))
-        return _typed(start)
+    def __init__(self, settings: Any, is_by_leaf: bool = False):
+        mass = settings.mass
+        self._settings = settings
+        self._stages = np.append(_stages(mass, settings.num_warmup), 0)
+        ends = window_ends(mass, settings.num_warmup)
+        longest = max(ends.values(), default=0)
+        self._places = np.full(settings.num_warmup + 1, longest)  # Others have no place.
+        for end, length in ends.items():
+            self._places[end - length : end] = np.arange(length)
+        self._averaging = dual_averaging_adaptation(settings.target_accept)
+        start, self._add, self._finish = mass_matrix_adaptation(mass != "dense")
+        self._start = lambda position: start(pytrees.size(position))
+        if mass == LOW_RANK:
+            self._start = lambda position: low_rank_mass.start(pytrees.size(position), longest)
+            self._add = self._finish = lambda mass, *_: mass
+        elif mass == "diagonal" and is_by_leaf:
+            leafwise = leafwise_metric
+            self._start, self._add, self._finish = leafwise.start, leafwise.add, leafwise.finish
 
-    def current_step_size(adaptation: Adaptation, t: jax.Array) -> jax.Array:
-        if not num_warmup:
-            return jnp.float32(step_size)
-        return jnp.where(
-            t < num_warmup,
-            jnp.exp(adaptation.step_size.log_step_size),
-            averaged(adaptation.step_size),
-        )
+    def init(self, position: Any) -> Adaptation:
+        """Starts at a position."""
+        step_size = self._averaging[0](jnp.float32(self._settings.step_size))
+        return _typed(Adaptation(step_size, self._start(position)))
+
+    def step_size(self, adaptation: Adaptation, t: jax.Array) -> jax.Array:
+        """Returns the step size of draw t."""
+        state = adaptation.step_size
+        if not self._settings.num_warmup:
+            return jnp.float32(self._settings.step_size)
+        is_adapting = t < self._settings.num_warmup
+        return jnp.where(is_adapting, jnp.exp(state.log_step_size), self._averaging[2](state))
 
     def update(
-        adaptation: Adaptation, t: jax.Array, position: Any, grad: Any, acceptance: Any
+        self, adaptation: Adaptation, t: jax.Array, position: Any, grad: Any, acceptance_rate: Any
     ) -> Adaptation:
+        """Adapts after draw t; after the warm-up nothing changes.
+
+        Args:
+            adaptation: State before.
+            t: Number of the draw.
+            position: The draw.
+            grad: Gradient of the log density there.
+            acceptance_rate: Acceptance rate of the draw.
+        """
+        num_warmup = self._settings.num_warmup
         if not num_warmup:
             return adaptation
+        start_averaging, average, averaged = self._averaging
 
-        def adapt_step(old: Adaptation) -> Adaptation:
-            return _typed(old._replace(step_size=average(old.step_size, acceptance)))
-
-        def add_draw(old: Adaptation) -> Adaptation:
-            new = adapt_step(old)
-            return new._replace(mass=_typed(add(new.mass, position)))
-
-        def end_window(old: Adaptation) -> Adaptation:
-            new = add_draw(old)
-            # The step size suits the old mass: it is sought anew, from where it was.
-            step_size = start_averaging(averaged(new.step_size))
-            # Fused with the last draw of its window, a mass would round otherwise.
-            moments = jax.lax.optimization_barrier(new.mass)
-            return _typed(Adaptation(step_size, finish(moments)))
+        def adapt(stage: int, old: Adaptation) -> Adaptation:
+            if not stage:
+                return old
+            step_size = _typed(average(old.step_size, acceptance_rate))
+            mass = old.mass
+            if stage >= _IN_WINDOW:
+                mass = _typed(self._add(mass, position))
+            if stage == _ENDS_WINDOW:
+                # The step size suits the old mass: it is sought anew, from where it was.
+                step_size = start_averaging(averaged(step_size))
+                # Fused with the last draw of its window, a mass would round otherwise.
+                mass = self._finish(jax.lax.optimization_barrier(mass))
+            return _typed(Adaptation(step_size, mass))
 
         t = jnp.minimum(t, num_warmup)
-        kept = adaptation.mass
-        if mass == LOW_RANK:  # Outside of conditions, which would copy all draws of the window.
-            kept = low_rank_mass.keep(kept, jnp.asarray(places)[t], position, grad)
+        is_low_rank = self._settings.mass == LOW_RANK
+        kept: Any = adaptation.mass
+        if is_low_rank:  # Outside of conditions, which would copy all draws of the window.
+            kept = low_rank_mass.keep(kept, jnp.asarray(self._places)[t], position, grad)
             adaptation = adaptation._replace(mass=())
-        branches = (lambda old: old, adapt_step, add_draw, end_window)[: stages.max() + 1]
-        adaptation = jax.lax.switch(jnp.asarray(stages)[t], branches, adaptation)
-        return adaptation._replace(mass=kept) if mass == LOW_RANK else adaptation
-
-    return Windows(init, current_step_size, update)
+        branches = [functools.partial(adapt, stage) for stage in range(self._stages.max() + 1)]
+        adaptation = jax.lax.switch(jnp.asarray(self._stages)[t], branches, adaptation)
+        return adaptation._replace(mass=kept) if is_low_rank else adaptation
 
 
 def window_ends(mass: str, num_warmup: int) -> dict[int, int]:
@@ -143,19 +146,6 @@ def _stages(mass: str, num_warmup: int) -> np.ndarray:
         return np.ones(num_warmup, int)
     with jax.ensure_compile_time_eval():  # The caller may be traced.
         return 1 + np.asarray(build_schedule(num_warmup), int).sum(axis=1)
-
-
-def _estimator(
-    mass: str, is_by_leaf: bool, longest: int
-) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """Functions that start a mass at a position, add a draw, and finish a window."""
-    if mass == LOW_RANK:
-        same = lambda mass, *_: mass  # noqa: E731
-        return lambda position: low_rank_mass.start(pytrees.size(position), longest), same, same
-    if mass == "diagonal" and is_by_leaf:
-        return leafwise_metric.start, leafwise_metric.add, leafwise_metric.finish
-    start, add, finish = mass_matrix_adaptation(mass != "dense")
-    return lambda position: start(pytrees.size(position)), add, finish
 
 
 def _typed(tree: Any) -> Any:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from ensemble import pytrees
 from ensemble.methods.kernels import MAX_ENERGY_ERROR, MAX_TREE_DEPTH, Chain, DrawInfo, FreeDraws
-from ensemble.methods.warmup import make_windows
+from ensemble.methods.warmup import Windows
 from ensemble.numpyro_models.nuts_steps import Tree, grow, plant
 from ensemble.sharding.mesh import spec
 
@@ -59,7 +59,7 @@ def take_draws(
     """
     unravel = ravel_pytree(pytrees.at(chains.state.position, 0))[1]
     value_and_grad = jax.value_and_grad(lambda flat: draws.logdensity_fn(unravel(flat)))
-    windows = make_windows(draws.settings)
+    windows = Windows(draws.settings)
     num_chains = len(chains.state.logdensity)
     # Of chains whose tree is done, in leapfrog steps: then all that are done begin a new draw.
     patience = _PATIENCE * num_chains
@@ -185,7 +185,7 @@ def run_on_devices(
     )
     packed = _pack(record[0], 2), _pack(record[1], 2)
     chains, written = run_all(whole, chains, packed, first, end)
-    return chains, type(record)(*map(_unpack, written, record))
+    return chains, tuple(map(_unpack, written, record))
 
 
 _choose = jax.vmap(pytrees.where)

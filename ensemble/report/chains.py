@@ -153,7 +153,7 @@ def _worth(posterior: Results, ladder: Results) -> Iterator[Finding]:
         ),
         (
             "unadjusted",
-            (posterior.get("sd_bias") or [None])[0],
+            posterior.get("sd_bias"),
             "The sampler is unadjusted: standard deviations are off by about {:.1%}.",
         ),
         (

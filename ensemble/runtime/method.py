@@ -11,8 +11,9 @@ import jax
 import ml_collections
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.data.source import SplitInputs
-from ensemble.draws.predictions import predict_in_passes
+from ensemble.draws.predictions import DrawPredictions, predict_in_passes
 from ensemble.fitted import Predict, predict_plainly
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.runtime.algorithm import Algorithm
@@ -28,14 +29,12 @@ class Report:
 
     Attributes:
         noun: Name of a member in messages.
-        set_noun: Name of one of its parameter samples.
         charts: Pattern of tags by title, for curves in one chart of TensorBoard.
         predict: Function that predicts by one pass of one parameter sample.
         run: The run, once it has begun.
     """
 
     noun = "member"
-    set_noun = "set"
     charts: ClassVar[Mapping[str, str]] = {"training loss": "train/member_[0-9]+/loss"}
     predict: Predict = staticmethod(predict_plainly)
     run: Any = None
@@ -138,6 +137,35 @@ class Report:
         return None
 
 
+class KeptReport(Report):
+    """Report of members that predict with the sets of parameters that they keep on disk."""
+
+    @property
+    def most(self) -> int:
+        """Sets of a member that predict, at most."""
+        return int(self.config.max_draws_per_chain)
+
+    @functools.cached_property
+    def predicted(self) -> DrawPredictions:
+        """Predictions of splits by the sets on disk."""
+        return DrawPredictions(self.task.likelihood, self.task.dataset, self.most, self.predict_set)
+
+    def predict_set(self, sets: Any, split: str) -> dict[str, np.ndarray]:
+        """Predicts a split [M, N, ...] by one set of each member, [M, ...] on the host."""
+        inputs = SplitInputs(self.task.dataset, split)
+        placed = self.run.devices.put_members(pytrees.at(sets, np.s_[:, None]), whole=True)
+        return self.run.predict(placed, inputs)
+
+    def has_predictions(self, run: Run) -> bool:
+        """Whether a set is on disk."""
+        keep: Any = run.algorithm.keep
+        return bool(keep.before(run.loop.rows.first) > 0)
+
+    def predictions(self, run: Run, split: str) -> Predictive:
+        """What the sets that are kept so far say of a split."""
+        return self.predicted.of_split(split, run.draws)
+
+
 @dataclasses.dataclass(frozen=True)
 class Method:
     """Method of a run: algorithm, placement and report.
@@ -155,7 +183,6 @@ class Method:
         members_learn: Task of the members, if another than the run's.
         tracked_split: Split scored during the run; None: no split.
         may_end_early: Whether a run may end before the goal.
-        num_trials: Number of settings that members try.
         duration: Key of the configuration that sets the number of steps.
         facts: Numbers that a resumed run must have again, each with the key that sets it.
     """
@@ -172,7 +199,6 @@ class Method:
     members_learn: Any = None
     tracked_split: str | None = None
     may_end_early: bool = False
-    num_trials: int = 1
     duration: str = "sampler.num_samples"
     facts: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
 

@@ -286,7 +286,7 @@ class Run:
             else:  # A name with places for numbers.
                 rows |= {name.format(i): value[..., i].T for i in range(value.shape[-1])}
         positions = jax.tree.map(lambda leaf: np.moveaxis(leaf[:, :, 0], 0, 1), period.kept)
-        self.draws.append(first, end, rows, self.report.stripped(positions), list(numbers))
+        self.draws.append(end, rows, self.report.stripped(positions), list(numbers))
 
     def evaluate(self, loop: Loop) -> bool:
         """Scores the live members and their mean on the tracked split, and draws plots.

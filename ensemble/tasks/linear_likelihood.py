@@ -31,6 +31,9 @@ _MIN_SHARE = 0.85  # Of the columns of a block, in each of its groups.
 _TAKEN = 2**30  # More than features.
 _SMALLEST_LOG = -60.0  # Against a sum of at least 1, nothing in float32.
 
+Group = tuple[np.ndarray, np.ndarray]
+"""Numbers of examples, and of the features that are active in any of them, ascending."""
+
 
 class Block(NamedTuple):
     """G groups of examples. The inputs of a group are zero outside some features.
@@ -72,7 +75,7 @@ def place_blocks(
         groups = group_by_support(np.concatenate(active), size)
     over_examples = named_sharding(mesh, None, "example")
 
-    def place_block(alike: list[tuple[np.ndarray, np.ndarray]]) -> Block:
+    def place_block(alike: list[Group]) -> Block:
         num_places = transfer.padded_size(len(alike[0][0]), mesh, DATA)
         pad = functools.partial(transfer.pad, size=num_places)
         rows = np.stack([pad(normalised(examples)[:, features]) for examples, features in alike])
@@ -203,7 +206,7 @@ def _contract_rows(left: jax.Array, right: jax.Array) -> jax.Array:
     return jax.lax.dot_general(left, right, (((0,), (0,)), ((), ())), precision="highest")
 
 
-def group_by_support(active: np.ndarray, group_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def group_by_support(active: np.ndarray, group_size: int) -> list[Group]:
     """Groups examples such that the features that are active within a group are few.
 
     Greedily: a group starts with the example of the fewest features, and takes on those that add
@@ -256,9 +259,7 @@ def _smallest(values: np.ndarray, number: int) -> np.ndarray:
     return found[np.argsort(values[found], kind="stable")][:number]
 
 
-def round_up(
-    groups: list[tuple[np.ndarray, np.ndarray]], num_features: int
-) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+def round_up(groups: list[Group], num_features: int) -> list[list[Group]]:
     """Makes groups of about as many features equal, by features that are active in none of them.
 
     Args:
@@ -268,7 +269,7 @@ def round_up(
     Returns:
         The groups, those with as many examples and features together.
     """
-    alike: dict[tuple[int, int], list[tuple[np.ndarray, np.ndarray]]] = {}
+    alike: dict[tuple[int, int], list[Group]] = {}
     size = 0
     for examples, features in sorted(groups, key=lambda group: -len(group[1])):
         if len(features) < _MIN_SHARE * size or not size:

@@ -55,7 +55,7 @@ def test_a_log_density_has_a_start_of_any_form():
             "method='deep_ensemble' must be one of hmc, nuts, mclmc, adjusted",
         ),
         ({"config": {"posterior_temperature": 2.0}}, "numpyro.handlers.scale"),
-        ({"config": {"init_from": "nowhere"}}, "init_from='nowhere' is not a workdir; use a"),
+        ({"config": {"init_from": "nowhere"}}, "nowhere' is not a workdir with draws"),
         ({"config": {"prior": "normal(1)"}}, "the model has its priors"),
         ({"start": 0.0}, "a log density, which has a start, closes over its data"),
     ],

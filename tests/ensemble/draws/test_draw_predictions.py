@@ -7,7 +7,7 @@ import scipy.special
 from etils import epath
 from run_parts import of_classes
 
-from ensemble import likelihoods, notes
+from ensemble import likelihoods
 from ensemble.draws import store
 from ensemble.draws.predictions import DrawPredictions
 from ensemble.draws.store import Draws
@@ -39,7 +39,7 @@ class Chains:
         number = outputs.shape[1]
         scalars = {"log_density": np.zeros(outputs.shape[:2])}
         end = first + number
-        self.draws.append(first, end, scalars, {"outputs": outputs}, np.arange(first, end))
+        self.draws.append(end, scalars, {"outputs": outputs}, np.arange(first, end))
 
 
 def log_probs_of(num_draws, scale=3.0):
@@ -144,11 +144,8 @@ def test_draws_of_numbers_stay_estimators(tmp_path):
     assert second.member_of.tolist() == [0, 0, 0]
 
 
-def test_draws_that_would_take_too_much_memory_are_left_out_and_it_is_said(tmp_path, monkeypatch):
+def test_draws_that_would_take_too_much_memory_are_left_out(tmp_path, monkeypatch):
     log_probs = log_probs_of(10)
     monkeypatch.setattr(store, "MAX_BYTES", 4 * log_probs[:, 0].nbytes)
     chains = of_chains(tmp_path, log_probs)
     assert chains.draws.predicting(100).tolist() == [1, 4, 6, 9]
-    with notes.collected() as said:
-        chains.predictions.note_fewer(chains.draws)
-    assert "4 of the 10 draws" in said[0]

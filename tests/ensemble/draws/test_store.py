@@ -36,7 +36,7 @@ def append_all(directory, chunks=CHUNKS):
     draws = Draws(directory)
     for first, end in chunks:
         numbers = numbers_of(first, end)
-        draws.append(first, end, scalars(first, end), positions(numbers), numbers)
+        draws.append(end, scalars(first, end), positions(numbers), numbers)
     return draws
 
 
@@ -91,7 +91,7 @@ def test_no_draws(directory):
     draws.truncate(0)
     tree, numbers = draws.positions(draws.predicting(5))
     assert (draws.end, draws.scalars(), tree, numbers.tolist()) == (0, {}, {}, [])
-    draws.append(0, 2, scalars(0, 2), positions([]), [])  # A chunk without positions.
+    draws.append(2, scalars(0, 2), positions([]), [])  # A chunk without positions.
     tree, numbers = draws.positions()
     assert (tree, numbers.tolist()) == ({}, [])
     assert draws.scalars(first=2) == {}
@@ -105,7 +105,7 @@ def test_a_resumed_run_replaces_the_draws_after_its_checkpoint(directory):
     draws.truncate(6)
     assert "000000006.npz" not in files(directory)
     assert_same(draws.scalars(), scalars(0, 6))
-    draws.append(6, 9, scalars(6, 9), positions([8]), [8])
+    draws.append(9, scalars(6, 9), positions([8]), [8])
     for again in (draws, Draws(directory)):
         assert_same(again.scalars(), scalars(0, 9))
         np.testing.assert_array_equal(again.positions()[1], [0, 2, 4, 8])
@@ -136,22 +136,13 @@ def test_the_disk_holds_whole_chunks_only(tmp_path, monkeypatch):
     draws = append_all(directory)
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="No space"):
-        draws.append(16, 18, scalars(16, 18), positions([16]), [16])
+        draws.append(18, scalars(16, 18), positions([16]), [16])
     assert draws.end == 16
     assert_same(Draws(directory).scalars(), scalars(0, 16))
 
 
 def fail(*_):
     raise OSError(28, "No space left on device")
-
-
-def test_what_does_not_follow_is_not_appended(tmp_path):
-    directory = epath.Path(tmp_path) / "draws"
-    draws = append_all(directory, [(0, 5)])
-    for first in (4, 6):
-        with pytest.raises(AssertionError, match="do not continue 5 draws"):
-            draws.append(first, 8, scalars(first, 8), {}, [])
-    assert files(directory) == ["000000000.npz"]
 
 
 @pytest.mark.parametrize("place", [500, 700, -40])

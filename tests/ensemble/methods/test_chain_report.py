@@ -11,8 +11,7 @@ from ensemble.run.progress import _readable
 
 def make_report(traced=(), **config):
     likelihood = types.SimpleNamespace(traced=traced)
-    scored = types.SimpleNamespace(likelihood=likelihood)
-    task = types.SimpleNamespace(scored=lambda: scored, sizes={"train": 9, "validation": 9})
+    task = types.SimpleNamespace(likelihood=likelihood, sizes={"train": 9, "validation": 9})
     sampler = types.SimpleNamespace(num_warmup=0, num_burn_in=0, step_size=0.1)
     known = {"method": "hmc", "num_chains": 2, "sampler": sampler}
     return ChainReport(types.SimpleNamespace(**known, **config), task)

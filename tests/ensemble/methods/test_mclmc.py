@@ -19,13 +19,13 @@ def log_density(position):
 @pytest.mark.check
 def test_a_joined_step_is_that_of_blackjax():
     before = mclmc.init(POSITION, log_density, jax.random.key(1))
-    joined, split = ours.join(before)
+    joined, of_vector, separate = ours.join(before, log_density)
 
     @jax.jit
     def both(key):
         expected = mclmc.build_kernel()(key, before, log_density, **SETTINGS)
-        after, info = ours.step(key, joined, lambda vector: log_density(split(vector)), **SETTINGS)
-        return expected, (ours.separate(after, split), info)
+        after, info = ours.step(key, joined, of_vector, **SETTINGS)
+        return expected, (separate(after), info)
 
     expected, found = both(jax.random.key(2))
     jax.tree.map(
@@ -36,7 +36,7 @@ def test_a_joined_step_is_that_of_blackjax():
 
 @pytest.mark.check
 def test_a_step_into_nan_is_not_taken_and_the_momentum_is_drawn_anew():
-    before, _ = ours.join(mclmc.init(POSITION, log_density, jax.random.key(1)))
+    before, *_ = ours.join(mclmc.init(POSITION, log_density, jax.random.key(1)), log_density)
     after, info = jax.jit(
         lambda key: ours.step(key, before, lambda x: jnp.sum(x) * jnp.nan, **SETTINGS)
     )(jax.random.key(2))

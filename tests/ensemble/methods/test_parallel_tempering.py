@@ -46,6 +46,11 @@ def run(target, start):
     return jax.jit(lambda one: jax.lax.scan(advance, one, jnp.arange(4000)))(chain)
 
 
+def ladder_of(replicas, num_draws):
+    of_chains = jax.tree.map(lambda leaf: leaf[None], replicas)
+    return tempering.section(of_chains, 0, num_draws)["ladder"]
+
+
 @pytest.mark.check
 def test_swaps_keep_the_density_of_each_temperature():
     """Of normal densities, whose products are known."""
@@ -54,7 +59,7 @@ def test_swaps_keep_the_density_of_each_temperature():
     precision = betas * 4 + 1 - betas
     np.testing.assert_allclose(positions.mean(0), betas * 4 / precision, atol=0.08)
     np.testing.assert_allclose(positions.std(0), precision**-0.5, rtol=0.08)
-    found = tempering.section(jax.tree.map(lambda leaf: leaf[None], chain.adaptation))["ladder"]
+    found = ladder_of(chain.adaptation, 4000)
     assert found["log_evidence"] == pytest.approx(0, abs=0.1)
     assert found["log_evidence_error"] is None
     assert 0.1 < np.min(found["swap_rates"]) < np.max(found["swap_rates"]) < 1
@@ -68,39 +73,35 @@ def test_the_reference_goes_where_the_target_has_nothing():
     )
     assert np.mean(positions[:, 0] < 0) == pytest.approx(0.5, abs=0.05)
     assert positions[:, 1:].min() > 0
-    found = tempering.section(jax.tree.map(lambda leaf: leaf[None], chain.adaptation))["ladder"]
+    found = ladder_of(chain.adaptation, 4000)
     assert found["log_evidence"] == pytest.approx(np.log(0.5), abs=0.1)
 
 
 def test_a_sum_of_ratios_of_thousands_of_nats_loses_no_draw():
     log_ratios = (-8192 + np.random.default_rng(0).normal(size=20_000)).astype(np.float32)
     nothing = jnp.zeros(1)
-    replicas = tempering.Replicas(
-        None, jnp.array([0.0, 1.0]), None, nothing, nothing,
-        jnp.full(1, -tempering._HUGE), nothing, jnp.int32(0),
-    )  # fmt: skip
+    top = jnp.full(1, -tempering._HUGE)
+    replicas = tempering.Replicas(None, jnp.array([0.0, 1.0]), None, nothing, top, nothing)
 
     def add(replicas, ratio):
         at = tempering.Place(None, (jnp.full(2, ratio), None), (jnp.zeros(2), None))
         return tempering.adapted(replicas._replace(at=at), 0, 0)._replace(at=None), None
 
     replicas, _ = jax.jit(lambda one: jax.lax.scan(add, one, log_ratios))(replicas)
-    found = tempering.section(jax.tree.map(lambda leaf: leaf[None], replicas))["ladder"]
+    found = ladder_of(replicas, 20_000)
     expected = np.log(np.mean(np.exp(log_ratios.astype(np.float64) + 8192))) - 8192
     assert found["log_evidence"] == pytest.approx(expected, abs=1e-3)
 
 
 def test_temperatures_are_spread_so_that_all_pairs_swap_equally_often():
     pairs = jnp.array([0.0, 8.0, 4.0])
-    replicas = tempering.Replicas(
-        None, jnp.array([0.0, 0.2, 0.6, 1.0]), None, pairs, jnp.full(3, 8.0), pairs, pairs,
-        jnp.int32(0),
-    )  # fmt: skip
-    found = tempering.spread_anew(replicas)  # Refused: 1, 0 and 1/2 of them.
+    betas = jnp.array([0.0, 0.2, 0.6, 1.0])
+    replicas = tempering.Replicas(None, betas, None, pairs, pairs, pairs)
+    found = tempering.spread_anew(replicas, 15)  # Refused: 1, 0 and 1/2 of them.
     barrier = np.interp(found.betas, replicas.betas, [0, 1, 1.001, 1.501])
     np.testing.assert_allclose(np.diff(barrier), 0.5, atol=0.01)
     assert (found.betas[0], found.betas[-1]) == (0, 1)
-    assert not found.num_swaps.any()
+    assert not found.swaps.any()
 
 
 @pytest.mark.check

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from run_parts import validated
 
-from ensemble.methods.timetable import Timetable, is_noisy, learning_rate
+from ensemble.methods.timetable import Timetable, timetable
 
 
 @pytest.mark.parametrize("times", [Timetable(5, 3, 4, 3), Timetable(0, 4, 1, 1)])
@@ -24,7 +24,8 @@ def steps_of(num_steps, **overrides):
         {"method": "sghmc", "learning_rate": 0.5, **{f"sgmcmc.{k}": v for k, v in own.items()}}
     )
     steps = jnp.arange(num_steps)
-    return np.asarray(learning_rate(config, steps)), np.asarray(is_noisy(config, steps))
+    times = timetable(config)
+    return np.asarray(times.learning_rate(steps)), np.asarray(times.is_noisy(steps))
 
 
 def test_cycles_fall_by_a_cosine_and_are_silent_while_they_explore():

@@ -51,7 +51,7 @@ def test_advice_is_by_cause(posterior, code, word):
 def test_what_a_posterior_is_worth_is_told():
     more = {
         "predictive": {"rhat_max": 1.004, "nll_interval": [0.1, 0.3]},
-        "sd_bias": [0.02, 0.1],
+        "sd_bias": 0.02,
         "temperature": 0.5,
         "rhat_max": 1.001,
         "ess_bulk_min": 900.0,

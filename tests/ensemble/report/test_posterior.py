@@ -1,5 +1,7 @@
 """When a run says that its chains have converged."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -28,5 +30,6 @@ def test_chains_have_converged_if_nothing_speaks_against_it(
     assert found.rhat_max < 1.01
     counted = {LOG_DENSITY: draws, "is_divergent": diverged}
     found = found._replace(ess_tail_min=tail)
-    section = convergence_section(counted, found, (), num_chains, np.arange(4))
+    config = types.SimpleNamespace(num_chains=num_chains, posterior_temperature=1.0)
+    section = convergence_section(counted, found, config)
     assert section["converged"] is converged

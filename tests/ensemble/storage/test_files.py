@@ -46,7 +46,7 @@ class _mounted:
 
 def write_draws(disk):
     draws = draws_of(disk)
-    draws.append(0, 9, {"log_density": np.ones((1, 9))}, {"w": np.ones((1, 9, 100))}, range(9))
+    draws.append(9, {"log_density": np.ones((1, 9))}, {"w": np.ones((1, 9, 100))}, range(9))
 
 
 def read_draws(disk):
