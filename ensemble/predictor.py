@@ -426,7 +426,7 @@ def restore(work: Workdir, draws: int | None = None) -> Restored:
             raise InputError(f"draws={draws} is for posteriors, and {work.path} is a selection")
         return _restored_selection(work)
     with contextlib.closing(Checkpointer(work.checkpoints)) as checkpointer:
-        saved = checkpointer.restore_latest(read_only=True)
+        saved = checkpointer.read_latest()
     if saved is None:
         raise InputError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():

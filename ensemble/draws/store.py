@@ -16,9 +16,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted
-from ensemble.storage.files import write_file
+from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import Manifest, damaged
-from ensemble.storage.paths import is_remote
 
 logger = logging.getLogger("ensemble")
 
@@ -82,7 +81,7 @@ class Draws:
         }
         leaves = flatten_dict(positions, sep="/")
         arrays = chunk | {_POSITIONS + name: np.asarray(leaf) for name, leaf in leaves.items()}
-        self.directory.mkdir(parents=is_remote(self.directory), exist_ok=True)
+        make_folder(self.directory)
         self._manifest.write(self._path(chunk), _packed(arrays))
         self._chunks().append(chunk)
 

@@ -161,7 +161,7 @@ class _Chains:
         self.density = report.density
         self.layout = self.density.layout
         thinning = self.config.sampler.thinning
-        self.shapes = self.layout.padded_shapes(self.task.params_shapes())
+        self.shapes = jax.eval_shape(self.layout.pad, self.task.params_shapes())
         self.keep = every(thinning, report.first + thinning)
         self.window_ends = window_ends(settings.mass, settings.num_warmup)
         self.make_metric = None

@@ -104,7 +104,6 @@ def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
         report=BaggingReport(bagging),
         num_steps=bagging.num_steps,
         may_end_early=True,
-        num_trials=len(bagging.starts) + 1,
         duration="num_epochs or config.num_steps",
         facts={"the steps of a trial": (bagging.trial, "config.num_epochs or config.num_steps")},
     )

@@ -229,7 +229,7 @@ def fitted(saved: OnDisk) -> Fitted:
         InputError: The curvature is not complete.
     """
     predict, passes = _predict_of(saved.config)
-    return loading.parameters(saved, predict=predict, num_passes=passes, nouns=_NOUNS)
+    return loading.fitted(saved, predict=predict, num_passes=passes, nouns=_NOUNS)
 
 
 def _start(config: Any, task: Supervised) -> Start:

@@ -75,7 +75,7 @@ class ShardedModel:
         if len(set(self.rows.values())) == 1:
             [rows] = set(self.rows.values())
             if rows.axis == 0 and rows.axis_name == DATA:
-                return Layout(tuple(self.rows), rows.size, self._num_places(rows), "row")
+                return Layout(tuple(self.rows), rows.size, self._num_places(rows))
         return Layout()
 
     def init(self, rng_key: jax.Array) -> dict[str, jax.Array]:

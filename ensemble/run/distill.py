@@ -1,7 +1,7 @@
 """One network in place of an ensemble: a run that learns from another one's workdir."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ensemble.config import by_path, fields_for, flatten
@@ -13,7 +13,6 @@ from ensemble.storage.selection import is_selection
 from ensemble.storage.workdir import Workdir
 
 _METHOD = "deep_ensemble"
-_TASK = "distillation"
 _NOT_TAKEN = {"method", "ensemble_size", "prior", "class_weights", "label_smoothing"}
 """Keys of the teacher that its student does not take: they are of many networks, or of labels."""
 
@@ -63,26 +62,18 @@ def _student_config(work: Workdir, values: Mapping[str, Any]) -> dict[str, Any]:
     Of a teacher that SGD has not trained, how to train is by `data_forms.bundled`.
     """
     of_teacher = flatten(work.read_config() or {})
-    chosen: dict[str, Any] = {"method": _METHOD, "task": _TASK}
+    chosen = {"method": _METHOD, "task": "distillation", "ensemble_size": 1}
     own = fields_for({**of_teacher, **values, **chosen})
     taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
     if of_teacher.get("method") != _METHOD:
         taken.pop("init_from", None)  # It says where chains started.
-    chosen |= {"ensemble_size": 1, "teacher": os.fspath(work.path)}
     if "num_epochs" not in taken:
-        taken = _ways_to_train(work, own, values) | taken
-    return {**taken, **chosen, **values}
-
-
-def _ways_to_train(
-    work: Workdir, own: Collection[str], values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Keys of SGD for a student whose teacher has none, as for data that nobody has seen."""
-    data = work.read_report().get("dataset", {})
-    chosen = bundled(data.get("input_shape", ()), "table" in data, "deep_ensemble")
-    found = {key: one for key, one in chosen.items() if key in own and key != "model"}
-    if values.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
-        found = {key: one for key, one in found.items() if key == "num_epochs"}
-    if values.get("num_steps"):
-        found.pop("num_epochs", None)
-    return found
+        data = work.read_report().get("dataset", {})
+        descent = bundled(data.get("input_shape", ()), "table" in data, _METHOD)
+        if values.keys() & {"optimizer", "learning_rate"}:  # Which suit each other only.
+            descent = {"num_epochs": descent["num_epochs"]}
+        if values.get("num_steps"):
+            del descent["num_epochs"]
+        descent.pop("model", None)
+        taken = {key: one for key, one in descent.items() if key in own} | taken
+    return {**taken, **chosen, "teacher": os.fspath(work.path), **values}

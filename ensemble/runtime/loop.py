@@ -38,10 +38,6 @@ class Periods(NamedTuple):
     evaluate: int
     save: int
 
-    def next_after(self, step: int) -> int:
-        """Returns the first step after this one at which one of them is due."""
-        return min((step // every + 1) * every for every in self if every)
-
 
 class Loop:
     """Moves members to a goal.
@@ -143,7 +139,7 @@ class Loop:
             if evaluates or done:
                 self._drain()
                 if (evaluates or ends) and self.rows.end > self.rows.first:
-                    self._observer.period(self.rows.take(), self.status)
+                    self._observer.period(self.rows.take())
                 done = self._observer.evaluate(self) or done or self._all_stand
             stops = self._asked() and not done
             late = processes.tell(int(time.monotonic() - saved > SAVE_SECONDS))
@@ -176,7 +172,7 @@ class Loop:
 
     def _next_due(self) -> int:
         """The first step after this one at which the host has something to do."""
-        end = self._periods.next_after(self.step)
+        end = min((self.step // every + 1) * every for every in self._periods if every)
         keep = self.algorithm.keep
         due = [one.due for one in self.algorithm.between]
         if keep is not None and not self.programs.num_kept:
@@ -224,7 +220,7 @@ class Loop:
         self.rows.append(count, scalars, of_all, kept)
         self._observer.advanced(self.rows.end, seconds, compiles)
         if self.rows.end % self._periods.log == 0:
-            self._observer.period(self.rows.take(), self.status)
+            self._observer.period(self.rows.take())
 
 
 class Pace:

@@ -155,7 +155,6 @@ class Method:
         members_learn: Task of the members, if another than the run's.
         tracked_split: Split scored during the run; None: no split.
         may_end_early: Whether a run may end before the goal.
-        num_trials: Number of settings that members try.
         duration: Key of the configuration that sets the number of steps.
         facts: Numbers that a resumed run must have again, each with the key that sets it.
     """
@@ -172,7 +171,6 @@ class Method:
     members_learn: Any = None
     tracked_split: str | None = None
     may_end_early: bool = False
-    num_trials: int = 1
     duration: str = "sampler.num_samples"
     facts: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
 

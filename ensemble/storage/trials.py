@@ -71,7 +71,7 @@ class Table:
 
 def purpose_of(work: Workdir) -> str:
     """The purpose of the trials in a workdir; empty if it has none."""
-    return str(work.manifest.read(_file(work)).get("purpose", "")) if _file(work).exists() else ""
+    return str(work.manifest.read(_file(work)).get("purpose", ""))
 
 
 def write_table(work: Workdir, table: Table) -> None:
@@ -91,9 +91,9 @@ def read_table(work: Workdir, purpose: str, config: Mapping[str, Any]) -> Table:
     Raises:
         InputError: The table is damaged, or of another purpose or configuration.
     """
-    if not _file(work).exists():
-        return Table(purpose, config)
     content = work.manifest.read(_file(work))
+    if not content:
+        return Table(purpose, config)
     trials = {one["name"]: Trial(**one) for one in content["trials"]}
     table = Table(**{**content, "trials": trials})
     if table.purpose != purpose:

@@ -24,7 +24,7 @@ class Noted(Silent):
     def __init__(self):
         self.periods = []
 
-    def period(self, period, status):
+    def period(self, period):
         self.periods.append(period)
 
 
