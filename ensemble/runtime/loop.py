@@ -2,7 +2,7 @@
 
 import collections
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,8 +48,7 @@ class Loop:
         numbers: Their numbers.
         seed: Seed of the run.
         periods: When something is due.
-        observer: An `ensemble.runtime.run.Run`, or anything with its five methods of an observer.
-        asked_to_stop: Whether the run is to stop; all processes ask alike.
+        observer: An `ensemble.runtime.run.Run`, or anything with the methods of an observer.
 
     Attributes:
         step: Steps that were taken.
@@ -70,13 +69,11 @@ class Loop:
         seed: int,
         periods: Periods,
         observer: Any,
-        asked_to_stop: Callable[[], bool] = lambda: False,
     ):
         self.algorithm = algorithm
         self.devices = devices
         self._periods = periods
         self._observer = observer
-        self._asked = asked_to_stop
         length = max(1, min(algorithm.steps_per_program, periods.log, algorithm.num_steps or 1))
         self.programs = algorithm.programs or Programs(algorithm, devices, numbers, seed, length)
         self.status = np.full(len(numbers), Status.ACTIVE, np.int8)
@@ -141,10 +138,8 @@ class Loop:
                 if (evaluates or ends) and self.rows.end > self.rows.first:
                     self._observer.period(self.rows.take())
                 done = self._observer.evaluate(self) or done or self._all_stand
-            stops = self._asked() and not done
+            stops = self._observer.stops(done)
             late = processes.tell(int(time.monotonic() - saved > SAVE_SECONDS))
-            if stops:
-                self._observer.stopping()
             if stops or done or late or self._is_due(self._periods.save):
                 self._drain()
                 self._observer.save(self)

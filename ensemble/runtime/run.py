@@ -91,9 +91,7 @@ class Run:
             config.eval_every_epochs * epoch,
             config.checkpoint_every_epochs * epoch,
         )
-        self.loop = Loop(
-            self.algorithm, self.devices, self.numbers, config.seed, periods, self, where.stop.asked
-        )
+        self.loop = Loop(self.algorithm, self.devices, self.numbers, config.seed, periods, self)
         self.draws = Draws(where.work.draws)
         self.arrays: Any = {}
         self.meta: dict[str, Any] = {}
@@ -354,9 +352,15 @@ class Run:
         places = [i for i, s in enumerate(self.loop.status) if s not in FAILURES]
         return {name: one.of(places) for name, one in found.items()}
 
-    def stopping(self) -> None:
-        """Says that nobody else needs to end the run."""
-        self.where.stop.is_settled = True
+    def stops(self, done: bool) -> bool:
+        """Whether the run is to stop before it is done: then nobody else needs to end it.
+
+        All processes ask alike.
+        """
+        stop = self.where.stop
+        found = stop.asked() and not done
+        stop.is_settled |= found
+        return found
 
     def save(self, loop: Loop) -> None:
         """Writes a checkpoint."""

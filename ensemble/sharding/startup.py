@@ -152,18 +152,11 @@ def limited_threads(number: int | None) -> Iterator[None]:
     number, a line says so. Compiling programs takes threads of its own.
 
     Args:
-        number: Number of threads; None for as many as there would be.
-
-    Raises:
-        InputError: There cannot be so many.
+        number: Number of threads, from 1; None for as many as there would be.
     """
     if number is None:
         yield
         return
-    if number not in range(1, MAX_DEVICES + 1):
-        raise InputError(
-            f"n_jobs={number} must be a whole number from 1 to {MAX_DEVICES}, or None for all cores"
-        )
     devices = jax.config.values[_NUM_DEVICES]
     threads = os.environ.get(_NUM_THREADS)
     try:

@@ -145,7 +145,8 @@ class Checkpointer:
         Damaged ones that are newer are moved to the directory `corrupt_checkpoints`.
 
         Returns:
-            `(arrays, meta)`, of arrays that are `Stored`; None if there are no checkpoints.
+            `(arrays, meta)`, of several processes with arrays that are `Stored`; None if there are
+            no checkpoints.
 
         Raises:
             InputError: There are checkpoints, and none is whole. They stay where they are.
@@ -162,7 +163,12 @@ class Checkpointer:
             return number
 
         number = processes.from_main(choose)
-        return None if number is None else self._read(number)
+        if number is None:
+            return None
+        arrays, meta = self._read(number)
+        if processes.count() == 1:  # At once: else each device would read its part by itself.
+            arrays = jax.tree.map(np.asarray, arrays)
+        return arrays, meta
 
     def read_latest(self) -> Saved | None:
         """Reads what `restore` does, in this process, into memory; and changes nothing.
