@@ -23,11 +23,12 @@ class KeptReport(Report):
     @functools.cached_property
     def predicted(self) -> DrawPredictions:
         """Predictions of splits by the sets on disk."""
-        return DrawPredictions(self.task.likelihood, self.task.dataset, self.most, self._predict)
-
-    def _predict(self, sets: Any, split: str) -> dict[str, np.ndarray]:
-        """What a set of each member, [M, ...] on the host, says of a split: [M, N, ...]."""
-        return self.said(pytrees.at(sets, np.s_[:, None]), split)
+        return DrawPredictions(
+            self.task.likelihood,
+            self.task.dataset,
+            self.most,
+            lambda sets, split: self.said(pytrees.at(sets, np.s_[:, None]), split),
+        )
 
     def said(self, sets: Any, split: str) -> dict[str, np.ndarray]:
         """What sets [M, 1, ...] on the host say of a split: [M, N, ...]."""

@@ -211,9 +211,9 @@ class Loop:
         keep = self.algorithm.keep
         number = 0 if keep is None else int(keep.before(first + count) - keep.before(first))
         kept = pytrees.at(kept, slice(number)) if number else {}
-        seconds, compiles = self._pace.note(count)
+        seconds = self._pace.note(count)
         self.rows.append(count, scalars, of_all, kept)
-        self._observer.advanced(self.rows.end, seconds, compiles)
+        self._observer.advanced(self.rows.end, seconds)
         if self.rows.end % self._periods.log == 0:
             self._observer.period(self.rows.take())
 
@@ -245,21 +245,21 @@ class Pace:
         """Starts or restarts the measurement, with nothing left on the devices."""
         self._since = time.monotonic()
 
-    def note(self, count: int) -> tuple[float, bool]:
+    def note(self, count: int) -> float | None:
         """Notes that a program of so many steps has ended.
 
         Returns:
-            The seconds since the one before, and whether it was the first, which compiles.
+            The seconds since the one before; None of the first, which compiles.
         """
         now = time.monotonic()
         seconds = now - self._since
         self._since = now
         if not self._compiled:
             self._compiled = True
-            return seconds, True
+            return None
         of_step = max(seconds, 1e-9) / count
         steps = min(2 * self.steps, int(_CHUNK_SECONDS / of_step))
         self.steps = max(1, steps // self._stride) * self._stride
         in_flight = int(_IN_FLIGHT_SECONDS / (of_step * min(self._length, self.steps)))
         self.programs = max(1, min(MAX_IN_FLIGHT, in_flight))
-        return seconds, False
+        return seconds

@@ -243,9 +243,9 @@ class Run:
 
     # The loop's observer.
 
-    def advanced(self, step: int, seconds: float, compiles: bool) -> None:
-        """Steps have come back from the devices."""
-        if compiles:
+    def advanced(self, step: int, seconds: float | None) -> None:
+        """Steps have come back from the devices; `seconds` is None where a program was compiled."""
+        if seconds is None:
             self.clock.compiled()
             self.progress.compiled(step)
             self._skips_rate = True
