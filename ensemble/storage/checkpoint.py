@@ -93,7 +93,10 @@ class Checkpointer:
             return step if newest is None else max(step, newest + 1)
 
         with self._writing():
-            manager = self._open()
+            if self._manager is None:
+                processes.from_main(lambda: make_folder(self._directory))
+                self._manager = _orbax().open_manager(self._directory, self._keep, self._written)
+            manager = self._manager
             manager.wait_until_finished()  # Of the number that `_written` enters.
             self._number = processes.from_main(number)
             _orbax().save(manager, self._number, arrays, meta)
@@ -244,10 +247,3 @@ class Checkpointer:
                 f"{os.strerror(errno.ENOSPC)}: a checkpoint takes {needed / 1e6:.1f} MB, "
                 f"{free / 1e6:.1f} MB are free",
             )
-
-    def _open(self) -> Any:
-        """Orbax's manager, of all processes."""
-        if self._manager is None:
-            processes.from_main(lambda: make_folder(self._directory))
-            self._manager = _orbax().open_manager(self._directory, self._keep, self._written)
-        return self._manager
