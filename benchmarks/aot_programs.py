@@ -4,8 +4,9 @@ A case is a function from devices to a `jax.stages.Lowered`: nothing is put on t
 runs. Data are zeros of the right shapes, for a compiler looks at no values.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -20,10 +21,53 @@ from ensemble.runtime.algorithm import Start
 from ensemble.runtime.predict import Predictions
 from ensemble.runtime.programs import Programs
 from ensemble.sharding import processes, transfer
+from ensemble.storage import memory
 
 Case = Callable[[Sequence[jax.Device]], jax.stages.Lowered]
 
 PICTURES = (224, 224, 3)
+_BYTES = {
+    "TPU v5 lite": 2**34,
+    "TPU v5": 95 * 2**30,
+    "TPU v6 lite": 2**35,
+    "NVIDIA H100 80GB HBM3": 80 * 2**30,
+}
+"""Bytes of a device by its kind; those of TPUs are of https://docs.cloud.google.com/tpu/docs, the
+page of each version."""
+
+
+@contextlib.contextmanager
+def described(devices: Sequence[jax.Device]) -> Iterator[None]:
+    """Within it, arrays that are put on devices are only described."""
+    with (
+        mock.patch.object(transfer, "put", describe),
+        mock.patch.object(
+            transfer,
+            "_prepared",
+            lambda fn, inputs: describe(jax.eval_shape(fn, inputs), inputs.sharding),
+        ),
+        mock.patch.object(memory, "own_bytes", return_value=_BYTES.get(devices[0].device_kind)),
+        mock.patch.object(processes, "devices", return_value=devices),
+    ):
+        yield
+
+
+def describe(tree: Any, shardings: Any) -> Any:
+    """Shapes that say where arrays would lie, which a jitted function's `lower` takes for them.
+
+    Args:
+        tree: Arrays, or anything else that has a shape and a dtype.
+        shardings: One, or a tree of them.
+    """
+
+    def one(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+        leaf = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+        return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
+
+    if isinstance(shardings, jax.sharding.Sharding):
+        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
+    return jax.tree.map(one, tree, shardings)
 
 
 def _classes(count: int, shape: tuple[int, ...]) -> Any:
@@ -55,14 +99,14 @@ def lower_steps(
     own = {"train_on_all": True} if count else {}
     config = checked({"log_every_steps": steps, **own, **settings})
     task: Any = create_task(config, _classes(count, shape) if count else data)
-    with transfer.described(), mock.patch.object(processes, "devices", return_value=devices):
+    with described(devices):
         method = create_method(config, task)
         placed = method.place(method.num_members)
         numbers = range(method.num_members)
         algorithm = method.algorithm(placed, numbers)
         programs = Programs(algorithm, placed, numbers, 0, min(algorithm.steps_per_program, steps))
         members = programs.shapes(Start())
-        members = transfer.describe(members, placed.of_members(members))
+        members = describe(members, placed.of_members(members))
         if predicts:
             sets: Any = jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct((placed.num_places, 1, *leaf.shape), leaf.dtype),
@@ -70,7 +114,7 @@ def lower_steps(
             )
             program: Any = Predictions(task, placed).program
             return program.lower(
-                transfer.describe(sets, placed.of_members(sets)),
+                describe(sets, placed.of_members(sets)),
                 placed.put_examples(np.zeros((config.batch_size, *shape), np.uint8)),
             )
         feed = algorithm.feed
@@ -116,8 +160,8 @@ def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
     )
     config = ml_collections.ConfigDict({"seed": 0, "num_chains": num_chains, "sampler": sampler})
     placed = Devices(1, devices, groups=len(devices))
-    with transfer.described():
-        walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
+    walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
+    with described(devices):
         chains, sums, _, counts, factor, grid = walk.start(Start()).state
         span = Span(np.uint32(0), np.int32(0), np.int32(1000))
         take_steps: Any = walk.take_steps

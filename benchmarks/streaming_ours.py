@@ -95,15 +95,24 @@ def wait(folder: str, model: str, is_in_memory: bool = False) -> dict[str, float
     loop = create_loop(folder, model, data)
     loop.start()
     loop.go(16)  # The first program compiles.
-    ahead = loop.algorithm.feed.ahead
+    waits = [0.0]
+    if ahead := loop.algorithm.feed.ahead:
+        get = ahead.get
+
+        def timed(first: int, count: int) -> Any:
+            began = time.perf_counter()
+            found = get(first, count)
+            waits.append(time.perf_counter() - began)
+            return found
+
+        ahead.get = timed
     first = loop.step
     began = time.perf_counter()
-    waited = ahead.seconds_waited if ahead else 0.0
     while time.perf_counter() - began < 2 * SECONDS:
         loop.go(loop.step + 64)
     elapsed = time.perf_counter() - began
     return {
-        "share": (ahead.seconds_waited - waited if ahead else 0.0) / elapsed,
+        "share": sum(waits) / elapsed,
         "rate": (loop.step - first) * BATCH_SIZE * 4 / elapsed,
     }
 

@@ -406,7 +406,7 @@ def restore(work: Workdir) -> Restored:
     if is_selection(work):
         raise InputError(f"{work.path} selects members of several runs; name one of these runs")
     with contextlib.closing(Checkpointer(work.checkpoints)) as checkpointer:
-        saved = checkpointer.restore_latest(read_only=True)
+        saved = checkpointer.read_latest()
     if saved is None:
         raise InputError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():

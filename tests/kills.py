@@ -14,7 +14,7 @@ from ensemble.storage.checkpoint import Checkpointer
 def result_of(workdir):
     """All that a run leaves: its last state, draws, predictions, metrics, events, its report."""
     checkpointer = Checkpointer(epath.Path(workdir) / "checkpoints")
-    arrays, meta = checkpointer.restore_latest(read_only=True)
+    arrays, meta = checkpointer.read_latest()
     checkpointer.close()
     found = {"counters": meta["counters"], "state": arrays}
     lines = (workdir / "metrics.jsonl").read_text().splitlines()

@@ -297,10 +297,12 @@ def write_netcdf(path: epath.Path, data: Any) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        local = epath.Path(directory) / "posterior.nc"
-        data.to_netcdf(os.fspath(local), engine="h5netcdf")
-        write_file(path, local.read_bytes())
+    import xarray
+
+    if _is_old():
+        data = xarray.DataTree.from_dict({name: data[name] for name in data.groups()})
+    content = data.to_netcdf(engine="h5netcdf")  # HDF5 dies of a disk that takes no more.
+    write_file(path, lambda file: file.write(content))
 
 
 def _is_old() -> bool:

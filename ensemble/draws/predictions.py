@@ -14,8 +14,12 @@ from ensemble.data.source import Inputs, Source
 from ensemble.draws.store import LOG_PROB, Draws
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive
-from ensemble.runtime.predict import predict_pooled
+from ensemble.runtime.predict import MAX_BATCH_SIZE, fill
 from ensemble.sharding import processes
+
+_SINGLE_BYTES = 1 << 28
+"""The size of predictions of single estimators before they are pooled."""
+_MAX_BATCHES = 16  # Of inputs in memory meanwhile.
 
 _Predicted = tuple[list[int], Arrays, np.ndarray, list[Arrays]]
 """Predictions of a split by some draws: their numbers; arrays [C, K, N, ...] of the estimators that
@@ -116,9 +120,21 @@ def predict_in_passes(
     if num_each == 1:
         return likelihood.predictive(predict(inputs))
     counts = np.ones(num_each, int)
-    arrays = predict_pooled(predict, inputs, shape, lambda one: likelihood.pooled(one, counts)[0])
-    num_estimators = len(next(iter(arrays.values())))
-    return likelihood.predictive(arrays, member_of(num_members, num_estimators // num_members))
+    start = 0
+    size = MAX_BATCH_SIZE
+    found: Arrays = {}
+    while start < len(inputs):
+        here = slice(start, min(start + size, len(inputs)))
+        arrays = predict(inputs[here])
+        of_batch = sum(one[:, :1].nbytes for one in arrays.values()) * MAX_BATCH_SIZE
+        start = here.stop
+        size = MAX_BATCH_SIZE * min(max(1, _SINGLE_BYTES // of_batch), _MAX_BATCHES)
+        single = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
+        for name, one in likelihood.pooled(single, counts)[0].items():
+            part = pytrees.merged(one).astype(np.float32, copy=False)
+            fill(found, name, here, len(inputs), part)
+    num_estimators = len(next(iter(found.values())))
+    return likelihood.predictive(found, member_of(num_members, num_estimators // num_members))
 
 
 def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: Any) -> Arrays:

@@ -15,9 +15,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.fitted import Fitted
-from ensemble.storage.files import write_file
+from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import Manifest, damaged
-from ensemble.storage.paths import is_remote
 
 logger = logging.getLogger("ensemble")
 
@@ -70,7 +69,7 @@ class Draws:
         """
         chunk = {"range": np.array([self.end, end]), "numbers": np.array(numbers, np.int64)}
         chunk |= flatten_dict({"scalars": dict(scalars)}, sep="/")
-        self.directory.mkdir(parents=is_remote(self.directory), exist_ok=True)
+        make_folder(self.directory)
         arrays = chunk | flatten_dict({"positions": positions}, sep="/")
         self._manifest.write(self._path(chunk), _packed(arrays))
         self._chunks().append(chunk)

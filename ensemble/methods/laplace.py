@@ -201,9 +201,7 @@ def fitted(saved: OnDisk) -> Fitted:
         InputError: The curvature is not complete.
     """
     passes = saved.config["num_draws"] or 1
-    return loading.parameters(
-        saved, predict=_predict_of(saved.config), num_passes=passes, nouns=_NOUNS
-    )
+    return loading.fitted(saved, predict=_predict_of(saved.config), num_passes=passes, nouns=_NOUNS)
 
 
 def _start(config: Any, task: Supervised) -> Start:

@@ -69,7 +69,7 @@ class SWAGReport(training.DescentReport):
 
 def fitted(saved: OnDisk) -> Fitted:
     """The draws of members that are on disk."""
-    return loading.parameters(saved, nouns=("member", SWAGReport.set_noun))
+    return loading.fitted(saved, nouns=("member", SWAGReport.set_noun))
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:

@@ -67,7 +67,7 @@ class ShardedModel:
         kinds = set(self._rows.values())
         for rows in kinds:
             if kinds == {Rows(rows.size, 0, DATA)}:
-                self.layout = Layout(tuple(self._rows), rows.size, self._num_places(rows), "row")
+                self.layout = Layout(tuple(self._rows), rows.size, self._num_places(rows))
 
     @functools.cached_property
     def data(self) -> dict[str, jax.Array]:

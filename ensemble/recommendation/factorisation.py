@@ -146,7 +146,7 @@ class Factorisation(Supervised):
             watch_likelihood.make_value_and_grad(mesh),
             parts="users",
             num_parts=num_users,
-            layout=Layout(watch_likelihood.USERS, num_users, num_places, "row"),
+            layout=Layout(watch_likelihood.USERS, num_users, num_places),
             predict=lambda params, inputs: {"log_probs": log_probs(params, inputs)},
         )
 

@@ -90,12 +90,12 @@ def write(folder: Any, found: Mapping[str, Sequence[Chart]]) -> None:
     """Writes charts as `NAME.png` into a folder, which is made.
 
     Args:
-        folder: path with `mkdir` and `/`.
+        folder: Path of the folder.
         found: charts by name; nothing is written for a name without charts.
     """
-    from ensemble.storage.files import write_file
+    from ensemble.storage.files import make_folder, write_file
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, panels in found.items():
         if panels:
             write_file(folder / f"{name}.png", png(panels))

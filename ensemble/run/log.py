@@ -11,7 +11,7 @@ import numpy as np
 from ensemble.config.pieces import CALLBACKS
 from ensemble.errors import in_own_code
 from ensemble.notes import note
-from ensemble.storage.files import write_file
+from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.metrics_log import as_lines, read_metrics
 from ensemble.storage.workdir import Workdir
 
@@ -34,8 +34,6 @@ class Log:
         InputError: There is no such function.
     """
 
-    _events: Any
-
     def __init__(
         self,
         work: Workdir,
@@ -44,18 +42,19 @@ class Log:
         has_events: bool = True,
         is_main: bool = True,
     ):
-        self._work = work
+        self._work = self._local = work
         self._purge_step = purge_step
         self._is_main = is_main
         self._has_events = has_events and is_main
-        self._events = None
+        self._events: Any = None
         self._name = on_metrics
-        self._on_metrics = CALLBACKS.load(on_metrics) if on_metrics and is_main else None
-        self._local = work
         self._stack = contextlib.ExitStack()
-        if work.is_remote and is_main:
-            self._local = Workdir(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self._on_metrics: Any = None
         if is_main:
+            self._on_metrics = CALLBACKS.load(on_metrics) if on_metrics else None
+            if work.is_remote:
+                folder = tempfile.TemporaryDirectory()
+                self._local = Workdir(self._stack.enter_context(folder))
             kept = [one for one in read_metrics(work.metrics) if one["step"] < purge_step]
             write_file(self._local.metrics, as_lines(kept))
 
@@ -78,9 +77,11 @@ class Log:
         lines = {title: ("Multiline", [f"{pattern}$"]) for title, pattern in charts.items()}
 
         def overview(summary: Any) -> Any:
-            experiment, start, _ = summary.hparams(values, dict.fromkeys(metrics))
-            layout = summary.custom_scalars({"members": lines})
-            return summary.Summary(value=[*experiment.value, *start.value, *layout.value])
+            parts = (
+                *summary.hparams(values, dict.fromkeys(metrics))[:2],
+                summary.custom_scalars({"members": lines}),
+            )
+            return summary.Summary(value=[value for one in parts for value in one.value])
 
         self._event(0, overview)
 
@@ -130,7 +131,7 @@ class Log:
         content = make(summary)
         now = time.time()
         if self._events is None:
-            self._local.events.mkdir(parents=True, exist_ok=True)
+            make_folder(self._local.events)
             # The name counts seconds; two starts within one must not share a file.
             self._events = event_file_writer.EventsWriter(
                 str(self._local.events / "run"), filename_suffix=f".{time.time_ns()}"

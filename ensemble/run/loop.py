@@ -87,8 +87,8 @@ def run(
         processes.check_same("data", task.describe().get("fingerprint"))
         method = create_method(config, task)
         members = Run(method, range(method.num_members), where, Clock(started))
-        if members.restore():
-            members.clock = Clock(started, **members.meta["clock"])
+        members.restore()
+        if members.meta:
             enlarge(members)
         members.begin()
         members.go()

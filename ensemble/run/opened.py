@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import ml_collections
@@ -28,7 +28,6 @@ class Open(NamedTuple):
         keep: Whether anybody will read the workdir: else no checkpoints, no results.
         stop: Whether it is to end early.
         display: Display of its progress.
-        notes: Notes of the run: the list grows.
     """
 
     work: Workdir
@@ -36,7 +35,6 @@ class Open(NamedTuple):
     keep: bool
     stop: Stop
     display: Display
-    notes: Sequence[str]
 
     def of_new_members(self, first: int, last: int) -> "Open":
         """The same for members that are yet to join, in a folder of their own."""
@@ -73,12 +71,12 @@ def opened(
         processes.from_main(open_workdir)
         if workdir is not None and processes.count() > 1:
             _check_is_shared(work)
-        notes = stack.enter_context(collected())
+        stack.enter_context(collected())
         display = stack.enter_context(open_display(show_progress and processes.is_main()))
         processes.check_same("settings of JAX", flags())
         try:
             with Checkpointer(work.checkpoints, _NUM_KEPT) as checkpointer:
-                yield Open(work, checkpointer, workdir is not None, stop, display, notes)
+                yield Open(work, checkpointer, workdir is not None, stop, display)
         except OSError as error:
             if error.errno is None:  # Not of the system.
                 raise

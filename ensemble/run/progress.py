@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.errors import printable, shown
+from ensemble.errors import printable
 
 logger = logging.getLogger("ensemble")
-_log = logger.getChild("progress")
-_log.setLevel(logging.INFO)  # A search lets its own lines through, and those of its trials not.
 
 _EARLY_SECONDS = 5.0
 """No line follows the first step, which compiles, for so long: the next ones may compile, too."""
@@ -88,7 +86,6 @@ class Display:
 
     def __init__(self, kind: str = "log") -> None:
         self.kind = kind
-        self._is_heard = logger.isEnabledFor(logging.INFO)  # In the log.
         self._next = 0.0  # When a line may follow.
         self._is_there = False  # A line of a terminal.
         self._handle: Any = None
@@ -101,47 +98,38 @@ class Display:
         """Whether the last line has not just come."""
         return time.monotonic() >= self._next
 
-    def show(self, line: str) -> None:
-        """Replaces the line, unless it has just come."""
-        if self.is_due():
-            self.put(line)
-
-    def put(self, line: str) -> None:
-        """Replaces the line."""
-        self._next = time.monotonic() + _SECONDS[self.kind]
-        line = shown(line)
+    def put(self, text: str, stays: bool = False) -> None:
+        """Shows a line in place of the last one, or lines that stay."""
+        text = printable(text)
+        if self.kind == "log" or not stays:
+            self._next = time.monotonic() + _SECONDS[self.kind]
         if self.kind == "log":
-            if self._is_heard:
-                _log.info("%s", line)
-        elif self.kind == "notebook":
+            logger.info("%s", text)
+        elif self.kind == "notebook" and not stays:
             from IPython.display import display  # It is there: a notebook runs this.
 
-            content = {"text/plain": line}
+            content = {"text/plain": text}
             if self._handle is None:
                 self._handle = display(content, raw=True, display_id=True)
             else:
                 self._handle.update(content, raw=True)
-        elif self.kind == "terminal":
-            self.clear()
-            self._is_there = True
-            line = line[: shutil.get_terminal_size().columns - 1]
-            print(line, end="", file=sys.stderr, flush=True)
-        else:
-            print(line, file=sys.stderr, flush=True)
-
-    def keep(self, text: str) -> None:
-        """Shows lines that stay."""
-        if self.kind == "log":
-            self.put(text)
         else:
             self.clear()
-            print(printable(text), file=sys.stderr, flush=True)
+            self._is_there = self.kind == "terminal" and not stays
+            if self._is_there:
+                text = text[: shutil.get_terminal_size().columns - 1]
+            print(text, end="" if self._is_there else "\n", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Makes room for a line that somebody else writes."""
         if self.kind == "terminal":
             print(end="\r\x1b[K", file=sys.stderr, flush=True)
             self._is_there = False
+
+    def close(self) -> None:
+        """Ends the line of a terminal."""
+        if self._is_there:
+            print(file=sys.stderr)
 
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
@@ -168,7 +156,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         self._total = total
         self._display = display
         self._unit = unit
-        self._what = f"{what}: {unit}"
+        self._what = what
         self._at_most = "at most " * may_end_early
         self._known: dict[str, float | str] = {}
         self._began = time.monotonic()
@@ -213,10 +201,9 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         last, before = self._passed[-1]
         if step > before and (now - last) * _MOST_MOMENTS > now - self._started:
             self._passed.append((now, step))
-        if stays and self._display.kind in ("log", "terminal"):
-            self._display.keep(self._line(self._pace()))
-        elif self._display.is_due():
-            self._display.put(self._line(self._pace()))
+        stays = stays and self._display.kind in ("log", "terminal")
+        if stays or self._display.is_due():
+            self._display.put(self._line(self._pace()), stays)
 
     def _pace(self) -> str:
         """Time left and steps a second, at the pace since the middle of the time so far.
@@ -237,7 +224,8 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def _line(self, how: str) -> str:
         known = ", ".join(f"{name} {_readable(value)}" for name, value in self._known.items())
-        return f"{self._what} {self._step}/{self._total}, {how}{known and '; '}{known}"
+        end = f"; {known}" if known else ""
+        return f"{self._what}: {self._unit} {self._step}/{self._total}, {how}{end}"
 
 
 def duration(seconds: float) -> str:
@@ -268,20 +256,19 @@ def open_display(show: bool = True) -> Iterator[Display]:
     level = logger.level
     least = logger.getEffectiveLevel()
     display = Display(_kind(show and sys.stderr is not None, least))
-
-    def take(record: logging.LogRecord) -> bool:
-        line = record.getMessage()
-        if record.levelno >= least:
-            display.clear()
-        elif getattr(record, "stays", False):
-            display.keep(line)
-        elif "\n" not in line:
-            display.show(line)
-        return record.levelno >= least
-
     if display.kind == "log":
         yield display
         return
+
+    def take(record: logging.LogRecord) -> bool:
+        line = record.getMessage()
+        stays = getattr(record, "stays", False)
+        if record.levelno >= least:
+            display.clear()
+        elif stays or (display.is_due() and "\n" not in line):
+            display.put(line, stays)
+        return record.levelno >= least
+
     logger.setLevel(min(least, logging.INFO))
     logger.addFilter(take)
     try:
@@ -289,8 +276,7 @@ def open_display(show: bool = True) -> Iterator[Display]:
     finally:
         logger.removeFilter(take)
         logger.setLevel(level)
-        if display._is_there:
-            print(file=sys.stderr)
+        display.close()
 
 
 def _kind(show: bool, least: int) -> str:

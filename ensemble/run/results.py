@@ -15,7 +15,7 @@ from ensemble.report import charts, plots
 from ensemble.report.baselines import MAX_PRODUCTS, baselines
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.sections import sections_of
-from ensemble.runtime.status import FAILURES, Status
+from ensemble.runtime.status import Status
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import write_predictions
 
@@ -28,12 +28,12 @@ REPORTED_SPLITS = ("test", "validation")
 def log_stopped(run: Any) -> None:
     """Logs how many members stopped early, and when."""
     taken = run.devices.fetch_members(run.loop.members.taken)
-    steps = [int(taken[i]) for i, s in enumerate(run.loop.status) if s == Status.STOPPED_EARLY]
-    if steps:
-        epochs = sorted(step // run.method.steps_per_epoch for step in steps)
+    steps = taken[run.loop.status == Status.STOPPED_EARLY]
+    if len(steps):
+        epochs = steps // run.method.steps_per_epoch
         line = "%d of %s stopped early, at epochs %d to %d; the best weights of each are kept."
         members = plural(len(run.numbers), "member")
-        logger.info(line, len(steps), members, epochs[0], epochs[-1], extra={"stays": True})
+        logger.info(line, len(steps), members, min(epochs), max(epochs), extra={"stays": True})
 
 
 def evaluations_of(
@@ -47,10 +47,8 @@ def evaluations_of(
         results: Content of results.json but for the metrics.
     """
     found: dict[str, Evaluation] = {}
-    for split in REPORTED_SPLITS if run.scored is not None else ():
+    for split in (name for name in REPORTED_SPLITS if name in predictions):
         source = run.scored.dataset
-        if split not in source.sizes:
-            continue
         strata = source.strata(split)
         p = predictions[split]
         draw = results.get("single_draw", {}).get(split)
@@ -68,7 +66,6 @@ def evaluations_of(
 
 def content_of(run: Any) -> dict[str, Any]:
     """The content of results.json but for the metrics."""
-    failed = {k: FAILURES[s] for k, s in run.status.items() if s in FAILURES}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -76,8 +73,8 @@ def content_of(run: Any) -> dict[str, Any]:
         "dataset": run.task.describe(),
         "method": run.config.method,
         "num_members": len(run.status),
-        "active_members": [k for k in run.status if k not in failed],
-        "failed_members": failed,
+        "active_members": run.live,
+        "failed_members": run.failed,
         "stopped_early": [k for k, s in run.status.items() if s == Status.STOPPED_EARLY],
         "num_train_examples": run.task.num_train_examples,
         "timing": run.clock.timing(),
@@ -114,8 +111,6 @@ def write_results(
         evaluation: Evaluation of the reported split; None if nothing is scored.
     """
     work = run.where.work
-    work.predictions.mkdir(parents=True, exist_ok=True)
-    work.plots.mkdir(parents=True, exist_ok=True)
     if run.scored is not None:
         for name, one in predictions.items():
             targets = run.scored.dataset.targets(name)

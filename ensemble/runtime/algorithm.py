@@ -136,7 +136,7 @@ class Algorithm(NamedTuple):
     steps_per_program: int = 64
     keep: Keep | None = None
     between: tuple[Between, ...] = ()
-    together: Callable[[Any, jax.Array, Any], dict[str, jax.Array]] | None = None
+    together: Callable[..., dict[str, jax.Array]] | None = None
     start: Callable[[], Start] | None = None
     passes: int = 1
     run: Callable[..., Any] | None = None

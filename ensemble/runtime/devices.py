@@ -6,7 +6,6 @@ their arguments. Only a network on its examples is mapped by hand, by `over_exam
 """
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +15,12 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ensemble import pytrees
+from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh, platform_of
-from ensemble.sharding.transfer import Stored, fetch, pad, padded_size, put
+from ensemble.sharding.transfer import Stored, fetch, pad, padded_size
 
+OfExamples = Callable[[Any, Any], tuple[Any, Any]]
+"""`(member, examples [B, ...]) -> (sums, rows [B, ...])`."""
 _MAX_UNROLLED = 16
 SMALL_BYTES = 2**16
 """Arrays of fewer bytes are whole on each device of a member that is split."""
@@ -91,17 +93,15 @@ class Devices:
         """Maps a function of one member over all of them."""
         return jax.vmap(fn, in_axes=in_axes, spmd_axis_name=ENSEMBLE)
 
-    def over_examples(
-        self, fn: Callable[[Any, Any], tuple[Any, Any]], unrolls: bool = False
-    ) -> Callable[[Any, Any], tuple[Any, Any]]:
+    def over_examples(self, fn: OfExamples, unrolls: bool = False) -> OfExamples:
         """Maps a function of one member and examples over the devices that share them.
 
         The function may differentiate: it sees one device's examples. Nothing may differentiate
         through the sum over devices, whose gradient would be wrong without an error.
 
         Args:
-            fn: `(member, examples [B, ...]) -> (sums, rows [B, ...])`. The sums are added up over
-                the slices of the examples, the rows stay where the examples are.
+            fn: Function whose sums are added up over the slices of the examples, and whose rows
+                stay where the examples are.
             unrolls: Whether the members of a device follow each other on CPU, where a convolution
                 that is vmapped over kernels has no fast form.
         """
@@ -137,18 +137,19 @@ class Devices:
             tree: Arrays, or their shapes.
             whole: If True, no row lies with its data.
         """
-        return jax.tree.map_with_path(lambda path, leaf: self._of_leaf(path, leaf, whole), tree)
 
-    def _of_leaf(self, path: Any, leaf: Any, whole: bool) -> NamedSharding:
-        sizes = leaf.shape[1:]
-        if self.is_split(path) and not whole:
-            return self.sharding(ENSEMBLE, DATA)
-        axes: list[str | None] = [None] * len(sizes)
-        if self.splits_members and math.prod(sizes) * leaf.dtype.itemsize >= SMALL_BYTES:
-            fit = [i for i, size in enumerate(sizes) if size % self.num_slices == 0]
-            if fit:
-                axes[max(fit, key=sizes.__getitem__)] = DATA
-        return self.sharding(ENSEMBLE, *axes)
+        def one(path: Any, leaf: Any) -> NamedSharding:
+            sizes = np.shape(leaf)[1:]
+            if self.is_split(path) and not whole:
+                return self.sharding(ENSEMBLE, DATA)
+            axes: list[str | None] = [None] * len(sizes)
+            if self.splits_members and math.prod(sizes) * leaf.dtype.itemsize >= SMALL_BYTES:
+                fit = [i for i, size in enumerate(sizes) if size % self.num_slices == 0]
+                if fit:
+                    axes[max(fit, key=sizes.__getitem__)] = DATA
+            return self.sharding(ENSEMBLE, *axes)
+
+        return jax.tree.map_with_path(one, tree)
 
     # Between host and devices.
 
@@ -160,14 +161,13 @@ class Devices:
             whole: As of `of_members`.
         """
 
-        def one(path: Any, leaf: Any) -> jax.Array:
+        def one(leaf: Any, sharding: NamedSharding) -> jax.Array:
             if isinstance(leaf, Stored):  # Each process reads its part.
-                return leaf.put(self._rows, self._of_leaf(path, leaf, whole))
-            leaf = np.asarray(leaf)
-            placed: jax.Array = put(leaf[self._rows], self._of_leaf(path, leaf, whole))
+                return leaf.put(self._rows, sharding)
+            placed: jax.Array = transfer.put(np.asarray(leaf)[self._rows], sharding)
             return placed
 
-        return jax.tree.map_with_path(one, tree)
+        return jax.tree.map(one, tree, self.of_members(tree, whole))
 
     def put_examples(self, tree: Any, axis: int = 0, per_member: bool = False) -> Any:
         """Puts host arrays on the devices, examples along an axis over the slices.
@@ -183,19 +183,18 @@ class Devices:
         if per_member:
             axes[axis - 1] = ENSEMBLE
 
-        def one(leaf: Any) -> jax.Array:
+        def padded(leaf: Any) -> np.ndarray:
             leaf = np.asarray(leaf)
             if per_member:
                 leaf = np.take(leaf, self._rows, axis - 1)
-            size = padded_size(leaf.shape[axis], self.mesh, DATA)
-            placed: jax.Array = put(pad(leaf, size, axis), self.sharding(*axes))
-            return placed
+            found: np.ndarray = pad(leaf, padded_size(leaf.shape[axis], self.mesh, DATA), axis)
+            return found
 
-        return jax.tree.map(one, tree)
+        return transfer.put(jax.tree.map(padded, tree), self.sharding(*axes))
 
     def put_everywhere(self, tree: Any) -> Any:
         """Puts host arrays whole on every device."""
-        return jax.tree.map(lambda leaf: put(np.asarray(leaf), self.sharding()), tree)
+        return transfer.put(jax.tree.map(np.asarray, tree), self.sharding())
 
     def fetch_members(self, tree: Any, axis: int = 0) -> Any:
         """Fetches arrays of members to every host, without padding: M along an axis."""
@@ -216,18 +215,13 @@ def unrolled(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @one.def_vmap
     def rows(size: int, in_batched: Any, *args: Any) -> Any:
-        leaves, structure = jax.tree.flatten(args)
-        is_batched = jax.tree.leaves(in_batched)
-
-        def of_row(row: Callable[[Any], Any]) -> Any:
-            chosen = [row(x) if b else x for x, b in zip(leaves, is_batched, strict=True)]
-            return one(*jax.tree.unflatten(structure, chosen))
+        def of_row(i: Any) -> Any:
+            return one(*jax.tree.map(lambda x, b: x[i] if b else x, args, tuple(in_batched)))
 
         if size > _MAX_UNROLLED:
-            found = jax.lax.map(lambda i: of_row(lambda x: x[i]), jnp.arange(size))
+            found = jax.lax.map(of_row, jnp.arange(size))
         else:
-            each = [of_row(operator.itemgetter(i)) for i in range(size)]
-            found = jax.tree.map(lambda *parts: jnp.stack(parts), *each)
+            found = jax.tree.map(lambda *parts: jnp.stack(parts), *map(of_row, range(size)))
         return found, jax.tree.map(lambda _: True, found)
 
     return one

@@ -9,17 +9,17 @@ Data that every step sees whole are all fixed, batches of the host are all sent.
 accelerator's memory only the numbers are sent.
 """
 
-import collections
 import concurrent.futures
+import dataclasses
 import functools
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.data.batches import epoch_batches
 from ensemble.data.source import Source
 from ensemble.runtime.devices import Devices
@@ -39,7 +39,7 @@ Order = Callable[[int, int | None], tuple[np.ndarray, np.ndarray]]
 class Fixed:
     """The same arrays at every step; None for densities without data."""
 
-    per_member = False
+    per_member = reads_each = False
 
     def __init__(self, fixed: Any = None):
         self.fixed = fixed
@@ -69,6 +69,7 @@ class Batch(NamedTuple):
     weights: jax.Array
 
 
+@dataclasses.dataclass(eq=False)
 class Batches:
     """Batches of the training split, in the order of (seed, epoch) or (seed, epoch, member).
 
@@ -88,75 +89,59 @@ class Batches:
         on_devices: Whether all examples are on the devices, and only their numbers are sent.
     """
 
-    def __init__(
-        self,
-        devices: Devices,
-        numbers: Sequence[int],
-        source: Source,
-        order: Order,
-        *,
-        weigh: Callable[[np.ndarray, np.ndarray], np.ndarray | None],
-        prepare: Callable[[jax.Array], jax.Array],
-        augment: Augment | None,
-        seed: int,
-        num_steps: int,
-        log_every: int,
-        per_member: bool = False,
-        augments_each: bool = False,
-        on_devices: bool = False,
-    ):
-        self._devices = devices
-        self._numbers = tuple(numbers)
-        self._source = source
-        self._weigh = weigh
-        self._prepare = prepare
-        self._augment = augment
-        self._seed = seed
-        self.per_member = per_member
-        self._on_devices = on_devices
-        self.reads_each = per_member or augments_each
-        self._order = functools.lru_cache(2 * (len(self._numbers) if per_member else 1))(order)
-        shape = self._numbers_of_epoch(0)[0].shape
-        self._steps_per_epoch = shape[0]
+    devices: Devices
+    numbers: Sequence[int]
+    source: Source
+    order: Order
+    weigh: Callable[[np.ndarray, np.ndarray], np.ndarray | None]
+    prepare: Callable[[jax.Array], jax.Array]
+    augment: Augment | None
+    seed: int
+    num_steps: int
+    log_every: int
+    per_member: bool = False
+    augments_each: bool = False
+    on_devices: bool = False
+
+    def __post_init__(self) -> None:
+        self.reads_each = self.per_member or self.augments_each
+        self._of_epoch = functools.lru_cache(2)(self._numbers_of_epoch)
         self._full = functools.lru_cache(1)(self._put_full)
-        self.ahead = ReadAhead(self._read, num_steps) if source.reads_ahead else None
-        self.fixed = self._put_rows() if on_devices else None
-        example = 4 if on_devices else math.prod(source.input_shape) * source.input_dtype.itemsize
-        most = _MAX_SENT_BYTES // (math.prod(shape[1:]) * example)
-        self.steps_per_program = max(1, min(MAX_STEPS, log_every, most))
+        source = self.source
+        self.ahead = ReadAhead(self._read, self.num_steps) if source.reads_ahead else None
+        self.fixed = self._put_rows() if self.on_devices else None
+        self._steps_per_epoch, *batch = self._of_epoch(0)[0].shape
+        example = math.prod(source.input_shape) * source.input_dtype.itemsize
+        most = _MAX_SENT_BYTES // (math.prod(batch) * (4 if self.on_devices else example))
+        self.steps_per_program = max(1, min(MAX_STEPS, self.log_every, most))
 
     def _put_rows(self) -> Any:
         """Puts all training examples on every device: inputs flat, for axes may be filled up."""
-        inputs, targets = self._source.read("train", slice(None))
-        weights = self._weigh(np.arange(len(inputs)), targets)
+        inputs, targets = self.source.read("train", slice(None))
+        weights = self.weigh(np.arange(len(inputs)), targets)
         if weights is not None:
             weights = weights.astype(np.float32)
         rows = inputs.reshape(len(inputs), -1), targets, weights
-        return self._devices.put_everywhere(rows)
+        return self.devices.put_everywhere(rows)
 
     def _numbers_of_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of examples and masks of an epoch, [steps, B] or [steps, M, B]."""
         if not self.per_member:
-            return self._order(epoch, None)
-        each = [self._order(epoch, k) for k in self._numbers]
+            return self.order(epoch, None)
+        each = [self.order(epoch, k) for k in self.numbers]
         examples, masks = (np.stack(ones, axis=1) for ones in zip(*each, strict=True))
         return examples, masks
 
     def _read(self, first: int, count: int) -> dict[str, np.ndarray]:
         """What is sent of some steps."""
-        parts = []
-        end = first + count
-        while first < end:
-            epoch, begin = divmod(first, self._steps_per_epoch)
-            stop = min(begin + end - first, self._steps_per_epoch)
-            parts.append([one[begin:stop] for one in self._numbers_of_epoch(epoch)])
-            first += stop - begin
-        examples, mask = (np.concatenate(ones) for ones in zip(*parts, strict=True))
-        if self._on_devices:
+        places = (divmod(step, self._steps_per_epoch) for step in range(first, first + count))
+        rows = [[one[place] for one in self._of_epoch(epoch)] for epoch, place in places]
+        examples, mask = map(np.stack, zip(*rows, strict=True))
+        if self.on_devices:
             return {"rows": examples.astype(np.int32), "mask": mask}
-        inputs, targets = self._source.read("train", examples)
+        inputs, targets = self.source.read("train", examples)
         found = {"inputs": inputs, "targets": targets, "mask": mask}
-        weights = self._weigh(examples, targets)
+        weights = self.weigh(examples, targets)
         if weights is not None:
             found["weights"] = (mask * weights).astype(np.float32)
         return found
@@ -173,7 +158,7 @@ class Batches:
         return {**full, **self._put(found)}
 
     def _put(self, arrays: Any) -> Any:
-        return self._devices.put_examples(arrays, 1 + self.per_member, self.per_member)
+        return self.devices.put_examples(arrays, 1 + self.per_member, self.per_member)
 
     def _put_full(self, shape: tuple[int, ...]) -> Any:
         """What all full batches have in common, so that it is not sent with every step."""
@@ -199,56 +184,49 @@ class Batches:
             inputs, targets, counts = jax.tree.map(
                 lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), fixed
             )
-            inputs = inputs.reshape(*rows.shape, *self._source.input_shape)
+            inputs = inputs.reshape(*rows.shape, *self.source.input_shape)
             weights = None if counts is None else mask * counts
-        if self._augment is not None:
+        if self.augment is not None:
             # Member k's key is the seed's folded with k; no member has this number.
-            whose = jax.random.fold_in(jax.random.key(self._seed), 2**32 - 1)
+            whose = jax.random.fold_in(jax.random.key(self.seed), 2**32 - 1)
             if key is not None:
                 whose = jax.random.fold_in(key, Stream.AUGMENT)
             whose = jax.random.fold_in(whose, step)
-            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(whose, sent["positions"])
-            inputs = self._augment(keys, inputs)
+            inputs = self.augment(pytrees.keys_of(whose, sent["positions"]), inputs)
         weights = mask if weights is None else weights
-        return Batch(self._prepare(inputs), targets, mask, weights)
+        return Batch(self.prepare(inputs), targets, mask, weights)
 
 
 class ReadAhead:
-    """Reads steps in their order before they are asked for, several at once.
+    """Reads steps before they are asked for, several at once, in a thread.
 
     To begin to read a shard costs as much as some records of it.
 
     Args:
         read: `(first step, count) -> arrays [count, ...] by name`.
         end: First step that is none any more.
-
-    Attributes:
-        seconds_waited: Seconds for which steps were waited for.
     """
 
     def __init__(self, read: Callable[[int, int], dict[str, np.ndarray]], end: int):
         self._read = read
         self._end = end
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "read_ahead")
-        self._next: collections.deque[tuple[int, int, Any]] = collections.deque()
-        self.seconds_waited = 0.0
+        self._next: dict[tuple[int, int], Any] = {}
 
     def get(self, first: int, count: int) -> dict[str, np.ndarray]:
-        """Returns some steps, and has as many after them read.
+        """Returns some steps, and has twice as many after them read.
 
         Raises:
             InputError: They cannot be read.
         """
-        while self._next and self._next[0][:2] != (first, count):  # A run goes on elsewhere.
-            self._next.popleft()[2].cancel()
-        begin = first + count * len(self._next)
-        while begin < self._end and len(self._next) < 3:
-            size = min(count, self._end - begin)
-            self._next.append((begin, size, self._pool.submit(self._read, begin, size)))
-            begin += size
-        began = time.perf_counter()
-        found: dict[str, np.ndarray] = self._next.popleft()[2].result()
-        self.seconds_waited += time.perf_counter() - began
+        begins = range(first, min(first + 3 * count, self._end), count)
+        wanted = [(begin, min(count, self._end - begin)) for begin in begins]
+        for one in self._next.keys() - wanted:  # A run goes on elsewhere, or has a shorter program.
+            self._next[one].cancel()
+        self._next = {
+            one: self._next.get(one) or self._pool.submit(self._read, *one) for one in wanted
+        }
+        found: dict[str, np.ndarray] = self._next[first, count].result()
         return found
 
 

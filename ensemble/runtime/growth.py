@@ -1,7 +1,7 @@
 """An ensemble that gets more members: they train in a folder of their own, and then join.
 
-Member k depends on the seed and on k alone. So newcomers train until they have taken as many steps
-as the others, and then all of them are one checkpoint.
+Member k depends on the seed and on k alone. So new members train until they have taken as many
+steps as the others, and then all of them are one checkpoint.
 """
 
 import logging
@@ -12,11 +12,10 @@ import numpy as np
 
 from ensemble.draws.store import Draws
 from ensemble.errors import InputError
-from ensemble.run.progress import Clock
 from ensemble.runtime.loading import PARAMETERS
 from ensemble.runtime.run import Run
 from ensemble.sharding import processes
-from ensemble.storage.files import write_file
+from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import damaged
 from ensemble.storage.metrics_log import as_lines, read_metrics
 from ensemble.storage.workdir import Workdir
@@ -50,29 +49,27 @@ def enlarge(run: Run) -> None:
     if size > there:
         where = run.where.of_new_members(there, size - 1)
         with where.checkpointer:
-            processes.from_main(lambda: _check_newcomers(work, where.work))
-            newcomers = Run(run.method, range(there, size), where, run.clock, others_live=True)
-            before = newcomers.restore()
-            if before and before["counters"]["num_members"] != size - there:
-                last = there + before["counters"]["num_members"]
+            processes.from_main(lambda: _check_new_members(work, where.work))
+            new = Run(run.method, range(there, size), where, run.clock, others_live=True)
+            new.restore()
+            if new.meta and (last := there + new.meta["counters"]["num_members"]) != size:
                 raise InputError(
                     f"config.ensemble_size={size}, but {work.path} is still growing from {there} "
                     f"to {last}; let it finish with {last} first"
                 )
             processes.from_main(lambda: _begin(run, where.work))
-            newcomers.clock = Clock(run.clock.started, **(before or run.meta)["clock"])
             logger.info("Members %d to %d train alone until they are level.", there, size - 1)
-            newcomers.begin()
-            newcomers.go(until=counters["step"])
+            new.begin()
+            new.go(until=counters["step"])
             with work.checkpoint_errors():
-                _join(run, newcomers)
-        run.checkpointer.save(counters["step"], run.arrays, run.meta)
-        run.checkpointer.wait()
+                _join(run, new)
+        run.where.checkpointer.save(counters["step"], run.arrays, run.meta)
+        run.where.checkpointer.wait()
     # Nobody is to join any more.
     processes.from_main(lambda: work.new_members.exists() and work.new_members.rmtree())
 
 
-def _check_newcomers(work: Workdir, inner: Workdir) -> None:
+def _check_new_members(work: Workdir, inner: Workdir) -> None:
     """Refuses members that were to join another run."""
     if inner.config.exists() and inner.identity() != work.identity():
         raise damaged(inner.path)
@@ -83,59 +80,57 @@ def _begin(run: Run, inner: Workdir) -> None:
     work = run.where.work
     work.write_config(run.config)
     work.manifest.remove(work.report)
-    inner.path.mkdir(exist_ok=True)
+    make_folder(inner.path)
+    make_folder(work.events)
     inner.write_config(run.config, work)
 
 
-def _join(run: Run, newcomers: Run) -> None:
-    """Joins newcomers to the checkpoint that a run has read, and their files to its own."""
+def _join(run: Run, new: Run) -> None:
+    """Joins new members to the checkpoint that a run has read, and their files to its own."""
     old = run.arrays
-    new = newcomers.saved_arrays()
-    there = run.meta["counters"]["num_members"]
-    new |= newcomers.devices.fetch_members(
-        {name: new[name] for name in ("members", PARAMETERS) if name in new}
-    )
-    arrays: dict[str, Any] = {"shared": new["shared"]} if "shared" in new else {}
-    if not _same(old.get("shared"), arrays.get("shared")):
+    own = new.saved_arrays()
+    counters = run.meta["counters"]
+    if not _same(old.get("shared"), own.get("shared")):
         raise InputError(
             f"members that join the run in {run.where.work.path} have started from something else "
             "than the others, as config.init_from has changed; put that back, or choose another "
             "--workdir"
         )
-    for name in old.keys() - {"rows", "shared"}:
-        arrays[name] = jax.tree.map(
-            lambda leaf, other: np.concatenate([np.asarray(leaf)[:there], other]),
-            *(old[name], new[name]),
-        )
-    rows = {}
-    for name in ("scalars", "kept"):
-        if all(name in one.get("rows", {}) for one in (old, new)):
-            rows[name] = jax.tree.map(
-                lambda *leaves: np.concatenate(leaves, axis=1), old["rows"][name], new["rows"][name]
+    arrays = {"shared": own["shared"]} if "shared" in own else {}
+    for name in ("members", PARAMETERS, "status"):  # All processes fetch them in this order.
+        if name in old:
+            arrays[name] = jax.tree.map(
+                lambda leaf, other: np.concatenate(
+                    [np.asarray(leaf)[: counters["num_members"]], other]
+                ),
+                *(old[name], new.devices.fetch_members(own[name])),
             )
-    arrays |= {"rows": rows} if rows else {}
-    processes.from_main(lambda: _join_files(run, newcomers))
-    counters = {**run.meta["counters"], "num_members": len(run.numbers)}
+    for name in ("scalars", "kept"):
+        rows = [one["rows"][name] for one in (old, own) if name in one.get("rows", {})]
+        if len(rows) == 2:
+            joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *rows)
+            arrays.setdefault("rows", {})[name] = joined
+    processes.from_main(lambda: _join_files(run, new))
     run.arrays = arrays
-    run.clock = newcomers.clock
+    run.clock = new.clock
+    counters = {**counters, "num_members": len(run.numbers)}
     run.meta = {**run.meta, "clock": run.clock.state(), "counters": counters}
 
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two trees of arrays are equal up to rounding."""
-    leaves = jax.tree.leaves(one)
-    others = jax.tree.leaves(other)
-    pairs = zip(leaves, others, strict=False)
+    leaves, others = map(jax.tree.leaves, (one, other))
     return len(leaves) == len(others) and all(
-        np.allclose(a, b, rtol=1e-4, atol=1e-4, equal_nan=True) for a, b in pairs
+        np.allclose(a, b, rtol=1e-4, atol=1e-4, equal_nan=True)
+        for a, b in zip(leaves, others, strict=True)
     )
 
 
-def _join_files(run: Run, newcomers: Run) -> None:
-    """Joins the metrics of newcomers, without scores of the ensemble, and what they have kept."""
+def _join_files(run: Run, new: Run) -> None:
+    """Joins the metrics of new members, without scores of the ensemble, and what they have kept."""
     work = run.where.work
-    inner = newcomers.where.work
-    members = [newcomers.numbers[0], newcomers.numbers[-1]]
+    inner = new.where.work
+    members = [new.numbers[0], new.numbers[-1]]
     # A kill may have left theirs here before they joined.
     lines = [one for one in read_metrics(work.metrics) if one.get("members") != members]
     for one in read_metrics(inner.metrics):

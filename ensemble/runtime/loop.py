@@ -2,7 +2,7 @@
 
 import collections
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,10 +40,6 @@ class Periods(NamedTuple):
     evaluate: int
     save: int
 
-    def next_after(self, step: int) -> int:
-        """Returns the first step after this one at which one of them is due."""
-        return min((step // every + 1) * every for every in self if every)
-
 
 class Loop:
     """Moves members to a goal.
@@ -54,8 +50,7 @@ class Loop:
         numbers: Their numbers.
         seed: Seed of the run.
         periods: When something is due.
-        observer: An `ensemble.runtime.run.Run`, or anything with its methods of an observer.
-        asked_to_stop: Whether the run is to stop; all processes ask alike.
+        observer: An `ensemble.runtime.run.Run`, or anything with the methods of an observer.
 
     Attributes:
         step: Steps that were taken.
@@ -76,13 +71,11 @@ class Loop:
         seed: int,
         periods: Periods,
         observer: Any,
-        asked_to_stop: Callable[[], bool] = lambda: False,
     ):
         self.algorithm = algorithm
         self.devices = devices
         self._periods = periods
         self._observer = observer
-        self._asked = asked_to_stop
         length = max(1, min(algorithm.steps_per_program, periods.log, algorithm.num_steps or 1))
         self.programs = algorithm.programs or Programs(algorithm, devices, numbers, seed, length)
         self.status = np.full(len(numbers), Status.ACTIVE, np.int8)
@@ -145,15 +138,13 @@ class Loop:
             if evaluates or done:
                 self._drain()
                 if (evaluates or ends) and self.rows.end > self.rows.first:
-                    self._observer.period(self.rows.take(), self.status)
+                    self._observer.period(self.rows.take())
                 done = self._observer.evaluate(self) or done or self._all_stand
-            stops = self._asked() and not done
+            stops = self._observer.stops(done)
             since = time.monotonic() - saved
             late = since > SAVE_SECONDS
             can_save = since > _SAVE_RATIO * self._observer.save_seconds
             late, can_save = processes.tell([late, can_save])
-            if stops:
-                self._observer.stopping()
             if stops or done or late or (can_save and self._is_due(self._periods.save)):
                 self._drain()
                 self._observer.save(self)
@@ -181,7 +172,7 @@ class Loop:
 
     def _next_due(self) -> int:
         """The first step after this one at which the host has something to do."""
-        end = self._periods.next_after(self.step)
+        end = min((self.step // every + 1) * every for every in self._periods if every)
         keep = self.algorithm.keep
         due = [one.due for one in self.algorithm.between]
         if keep is not None and not self.programs.num_kept:
@@ -225,11 +216,11 @@ class Loop:
         keep = self.algorithm.keep
         number = 0 if keep is None else int(keep.before(first + count) - keep.before(first))
         kept = pytrees.at(kept, slice(number)) if number else {}
-        seconds, compiles = self._pace.note(count)
+        seconds = self._pace.note(count)
         self.rows.append(count, scalars, of_all, kept)
-        self._observer.advanced(self.rows.end, seconds, compiles)
+        self._observer.advanced(self.rows.end, seconds)
         if self.rows.end % self._periods.log == 0:
-            self._observer.period(self.rows.take(), self.status)
+            self._observer.period(self.rows.take())
 
 
 class Pace:
@@ -259,21 +250,21 @@ class Pace:
         """Starts or restarts the measurement, with nothing left on the devices."""
         self._since = time.monotonic()
 
-    def note(self, count: int) -> tuple[float, bool]:
+    def note(self, count: int) -> float | None:
         """Notes that a program of so many steps has ended.
 
         Returns:
-            The seconds since the one before, and whether it was the first, which compiles.
+            The seconds since the one before; None of the first, which compiles.
         """
         now = time.monotonic()
         seconds = now - self._since
         self._since = now
         if not self._compiled:
             self._compiled = True
-            return seconds, True
+            return None
         of_step = max(seconds, 1e-9) / count
         steps = min(2 * self.steps, int(_CHUNK_SECONDS / of_step))
         self.steps = max(1, steps // self._stride) * self._stride
         in_flight = int(_IN_FLIGHT_SECONDS / (of_step * min(self._length, self.steps)))
         self.programs = max(1, min(MAX_IN_FLIGHT, in_flight))
-        return seconds, False
+        return seconds

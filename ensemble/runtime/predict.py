@@ -1,6 +1,5 @@
 """What members say of a split on the devices: forward passes only, batched, padded and masked."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,9 +16,6 @@ from ensemble.sharding.transfer import pad
 
 MAX_BATCH_SIZE = 256
 """Examples of one forward pass; fewer are padded to a power of two, so few shapes compile."""
-_DRAWS_BYTES = 1 << 28
-"""The size of predictions of single estimators before they are pooled."""
-_MAX_BATCHES = 16  # Of inputs in memory meanwhile.
 
 
 class Predictions:
@@ -85,7 +81,7 @@ class Predictions:
 
         def keep(here: slice, predicted: Any) -> None:
             for name, one in self._devices.fetch_members(predicted).items():
-                _fill(kept, name, here, num_examples, pytrees.merged(np.moveaxis(one, 2, 1)))
+                fill(kept, name, here, num_examples, pytrees.merged(np.moveaxis(one, 2, 1)))
 
         for start in range(0, num_examples, size):
             here = slice(start, min(start + size, num_examples))
@@ -101,43 +97,8 @@ class Predictions:
         return kept
 
 
-def _fill(kept: Arrays, name: str, here: slice, num_examples: int, part: np.ndarray) -> None:
+def fill(kept: Arrays, name: str, here: slice, num_examples: int, part: np.ndarray) -> None:
     """Puts predictions [E, n, ...] of some examples to those of all; more than these may pad."""
     if name not in kept:
         kept[name] = np.empty((len(part), num_examples, *part.shape[2:]), part.dtype)
     kept[name][:, here] = part[:, : here.stop - here.start]
-
-
-def predict_pooled(
-    predict: Callable[[Inputs], Arrays],
-    inputs: Inputs,
-    shape: tuple[int, int],
-    pooled: Callable[[Arrays], Arrays],
-) -> Arrays:
-    """Predicts with estimators of members, of so many examples at once as memory holds.
-
-    Args:
-        predict: what all estimators say of inputs [N, ...]: arrays [M * K, N, ...].
-        inputs: [N, ...].
-        shape: (M, K), members and estimators of each.
-        pooled: from arrays [M, K, N, ...] of all estimators to those of fewer.
-
-    Returns:
-        Arrays [E, N, ...] float32 of the estimators that are left, member by member.
-    """
-    start = 0
-    size = MAX_BATCH_SIZE
-    num_examples = len(inputs)
-    kept: Arrays = {}
-    while start < num_examples:
-        here = slice(start, min(start + size, num_examples))
-        arrays = predict(inputs[here])
-        of_batch = sum(one[:, :1].nbytes for one in arrays.values()) * MAX_BATCH_SIZE
-        number = min(max(1, _DRAWS_BYTES // of_batch), _MAX_BATCHES)
-        start = here.stop
-        size = MAX_BATCH_SIZE * number
-        single = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
-        for name, one in pooled(single).items():
-            part = pytrees.merged(one).astype(np.float32, copy=False)
-            _fill(kept, name, here, num_examples, part)
-    return kept

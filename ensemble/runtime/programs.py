@@ -116,14 +116,16 @@ class Programs:
         """The arguments of the program that starts members."""
         given = jax.tree.map(lambda leaf: leaf[self._numbers % len(leaf)], found.given)
         numbers, given = self.devices.put_members((self._numbers, given))
-        return numbers, given, found.shared, *self._feed(0, 1, 1)
+        feed = self.algorithm.feed
+        return numbers, given, found.shared, feed.fixed, feed.send(0, 1, 1)
 
     def advance(
         self, members: Members, shared: Any, first: int, count: int
     ) -> tuple[Members, Told]:
         """Takes `count` steps from `first`; nothing is waited for."""
-        fixed, sent = self._feed(first, count, self.length)
-        return self.take_steps(members, shared, fixed, sent, np.int32(first), np.int32(count))
+        feed = self.algorithm.feed
+        sent = feed.send(first, count, self.length)
+        return self.take_steps(members, shared, feed.fixed, sent, np.int32(first), np.int32(count))
 
     def change(self, which: Between, members: Members, shared: Any, step: int) -> Members:
         """Does what is due after a step."""
@@ -169,15 +171,12 @@ class Programs:
             if found.shape[1:] == sizes:
                 return found
             found = np.asarray(found)[(slice(None), *map(slice, sizes))]
-            widths = (size - there for size, there in zip(sizes, found.shape[1:], strict=True))
-            return np.pad(found, [(0, 0), *((0, width) for width in widths)])
+            padded = np.zeros((len(found), *sizes), leaf.dtype)
+            padded[tuple(map(slice, found.shape))] = found
+            return padded
 
         template = self.shapes(Start(shared))
         return self.devices.put_members(jax.tree.map_with_path(one, template))
-
-    def _feed(self, first: int, count: int, size: int) -> tuple[Any, Any]:
-        feed = self.algorithm.feed
-        return feed.fixed, feed.send(first, count, size)
 
     # Programs.
 
@@ -189,11 +188,11 @@ class Programs:
 
     def _batch(
         self, fixed: Any, sent: Any, i: Any, step: Any
-    ) -> tuple[Any, int | None, Callable[[Any, Any], Any]]:
+    ) -> tuple[Any, int | None, Callable[..., Any]]:
         """What is mapped of a step's batch, over which axis, and how a member reads it."""
         feed = self.algorithm.feed
         sent = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, 0, False), sent)
-        if getattr(feed, "reads_each", feed.per_member):
+        if feed.reads_each:
             axis = 0 if feed.per_member else None
             return sent, axis, lambda one, key: feed.read(fixed, one, step, key)
         return feed.read(fixed, sent, step), None, lambda one, key: one
@@ -220,8 +219,7 @@ class Programs:
         def of_member(member: Members, batch: Any) -> tuple[Members, Info]:
             now = self._now(member, step, shared)
             state, info = algorithm.step(now, member.state, read(batch, now.key))
-            active = member.status == Status.ACTIVE
-            takes = active
+            takes = active = member.status == Status.ACTIVE
             status = member.status
             if info.ok is not None:
                 takes = active & info.ok
@@ -229,8 +227,7 @@ class Programs:
                 state = pytrees.where(takes, state, member.state)
                 scalars = {k: jnp.where(active, v, jnp.nan) for k, v in info.scalars.items()}
                 info = info._replace(scalars=scalars)
-            moved = Members(member.number, status, member.taken + takes, state)
-            return moved, info
+            return Members(member.number, status, member.taken + takes, state), info
 
         members, info = self.devices.map_members(of_member, (0, axis))(members, batch)
         of_all = {}
@@ -311,16 +308,16 @@ class Programs:
             now = Now(members.number, step, keys, shared)
             state, status = which.change(now, members.state, members.status, data)
             return self._placed(members._replace(state=state, status=jnp.asarray(status, jnp.int8)))
-        per_member = which.data is not None and which.data.per_member
 
         def of_member(member: Members, data: Any) -> Members:
-            state, status = which.change(self._now(member, step, shared), member.state, data)
+            changed = which.change(self._now(member, step, shared), member.state, data)
             active = member.status == Status.ACTIVE
-            status = jnp.where(active, jnp.asarray(status, jnp.int8), member.status)
-            return member._replace(status=status, state=pytrees.where(active, state, member.state))
+            before = member.state, member.status
+            state, status = pytrees.where(active, changed, before)
+            return member._replace(state=state, status=status.astype(jnp.int8))
 
-        axes = (0, 0 if per_member else None)
-        return self._placed(self.devices.map_members(of_member, axes)(members, data))
+        axis = 0 if which.data is not None and which.data.per_member else None
+        return self._placed(self.devices.map_members(of_member, (0, axis))(members, data))
 
 
 def _name(path: Any) -> str:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 Arrays = Mapping[str, np.ndarray]
+EMPTY: Arrays = {}
 
 
 class Period(NamedTuple):
@@ -46,7 +47,9 @@ class Rows:
         self.first = self.end = first
         self._parts: list[tuple[Arrays, Arrays, Any]] = []
 
-    def append(self, count: int, scalars: Arrays, of_all: Arrays, kept: Any) -> None:
+    def append(
+        self, count: int, scalars: Arrays = EMPTY, of_all: Arrays = EMPTY, kept: Any = EMPTY
+    ) -> None:
         """Adds the rows of `count` steps."""
         self.end += count
         self._parts.append((scalars, of_all, kept))

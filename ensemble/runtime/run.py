@@ -30,7 +30,7 @@ from ensemble.run.log import Log
 from ensemble.run.opened import Open
 from ensemble.run.progress import Clock, Progress
 from ensemble.run.result import TrainResult
-from ensemble.runtime.loading import PARAMETERS, VARIABLES
+from ensemble.runtime.loading import PARAMETERS
 from ensemble.runtime.loop import Loop, Periods
 from ensemble.runtime.method import Method
 from ensemble.runtime.predict import Predictions
@@ -38,7 +38,6 @@ from ensemble.runtime.rows import Period, Rows
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import processes
 from ensemble.storage.metrics_log import last_losses
-from ensemble.storage.workdir import with_config
 from ensemble.task import Comparing
 
 logger = logging.getLogger("ensemble")
@@ -80,7 +79,6 @@ class Run:
         self.config = method.config
         self.task = method.task
         self.clock = clock
-        self.checkpointer = where.checkpointer
         self.others_live = others_live
         self.devices = method.place(len(self.numbers))
         self.algorithm = method.algorithm(self.devices, self.numbers)
@@ -93,9 +91,7 @@ class Run:
             config.eval_every_epochs * epoch,
             config.checkpoint_every_epochs * epoch,
         )
-        self.loop = Loop(
-            self.algorithm, self.devices, self.numbers, config.seed, periods, self, where.stop.asked
-        )
+        self.loop = Loop(self.algorithm, self.devices, self.numbers, config.seed, periods, self)
         self.draws = Draws(where.work.draws)
         self.arrays: Any = {}
         self.meta: dict[str, Any] = {}
@@ -119,33 +115,34 @@ class Run:
         return {k: Status(int(s)) for k, s in zip(self.numbers, self.loop.status, strict=True)}
 
     @property
+    def failed(self) -> dict[int, str]:
+        """What the members that have failed have become, by number."""
+        return {k: FAILURES[s] for k, s in self.status.items() if s in FAILURES}
+
+    @property
     def live(self) -> list[int]:
         """Numbers of the members that have not failed."""
-        return [k for k, s in self.status.items() if s not in FAILURES and k not in self._failed]
+        return [k for k, s in self.status.items() if s not in FAILURES]
 
     # Beginning, and going on.
 
-    def restore(self) -> dict[str, Any]:
-        """Reads the newest checkpoint.
-
-        Returns:
-            `meta`; empty if there is none.
+    def restore(self) -> None:
+        """Reads the newest checkpoint into `arrays` and `meta`, if there is one.
 
         Raises:
             InputError: It is of another experiment.
         """
-        found = self.checkpointer.restore_for_all()
         work = self.where.work
+        found = self.where.checkpointer.restore()
         if found is None:
             if processes.is_main() and work.metrics.exists():
                 logger.warning("%s has a run without a checkpoint: it starts again.", work.path)
-            return {}
+            return
+        self.arrays, self.meta = found
         with work.checkpoint_errors():
-            self.arrays = found[0]
-            self.meta = with_config(found[1])
             self._check()
+        self.clock = Clock(self.clock.started, **self.meta["clock"])
         recall(self.meta["notes"])
-        return self.meta
 
     def _check(self) -> None:
         """Refuses to go on with another experiment."""
@@ -182,16 +179,14 @@ class Run:
             loop.start()
         else:
             with work.checkpoint_errors(), processes.losses_noticed():
-                shared = self.arrays.get("shared")
                 rows = Rows(counters["begun"])
-                shared = None if shared is None else self.devices.put_everywhere(shared)
                 if counters["step"] > rows.first:
                     saved = jax.tree.map(np.asarray, self.arrays.get("rows", {}))
-                    kinds = (saved.get(name, {}) for name in ("scalars", "of_all", "kept"))
-                    rows.append(counters["step"] - rows.first, *kinds)
+                    rows.append(counters["step"] - rows.first, **saved)
+                shared = self.devices.put_everywhere(self.arrays.get("shared"))
                 loop.restore(counters["step"], self.arrays["members"], shared, rows)
             logger.info("Resuming %s at step %d of %d.", work.path, loop.step, self.goal)
-            self._failed = {k for k, s in self.status.items() if s in FAILURES}
+            self._failed = {*self.failed}
             self.report.resumed(self, loop.step, counters["goal"])
         first = self.first_row(loop.rows.first)
 
@@ -240,7 +235,7 @@ class Run:
                 )
                 logger.info("Parameters of a %s:\n%s", self.report.noun, overview)
             if not loop.go(until) and (self.others_live or not where.stop.finishes()):
-                self.checkpointer.wait()
+                where.checkpointer.wait()
                 processes.wait_for_all("interrupted")
                 raise Interrupted(where.stop.last_line(f" at step {loop.step} of {self.goal}"))
             if not self.others_live and self.report.finish(self):
@@ -248,9 +243,9 @@ class Run:
 
     # The loop's observer.
 
-    def advanced(self, step: int, seconds: float, compiles: bool) -> None:
-        """Steps have come back from the devices."""
-        if compiles:
+    def advanced(self, step: int, seconds: float | None) -> None:
+        """Steps have come back from the devices; `seconds` is None where a program was compiled."""
+        if seconds is None:
             self.clock.compiled()
             self.progress.compiled(step)
             self._skips_rate = True
@@ -258,27 +253,26 @@ class Run:
             self._seconds += seconds
         self.progress.update(step)
 
-    def period(self, period: Period, status: np.ndarray) -> None:
+    def period(self, period: Period) -> None:
         """Writes a line of metrics, and the draws of its steps."""
         self._note_failures(period.end)
         scalars = self.report.scalars(self, period)
         for k in self._failed:
             scalars = {tag: v for tag, v in scalars.items() if f"/member_{k:02d}/" not in tag}
         examples = self.report.examples(self, period)
-        rate = {}
+        self._last = scalars
         if not self._skips_rate and self._seconds:
             self.clock.seconds_training += self._seconds
             self.clock.member_examples += examples
-            rate = self.report.rate(examples / self._seconds)
+            self._last = scalars | self.report.rate(examples / self._seconds)
         self._seconds = 0.0
         self._skips_rate = False
-        self._last = scalars | rate
-        self._show(period.end, self.report.headline(scalars))
-        self._write(period.end, self._last)
-        keep, first, end = self.algorithm.keep, *map(self.first_row, period[:2])
+        self._record(period.end, self._last, self.report.headline(scalars))
+        keep = self.algorithm.keep
+        first, end = map(self.first_row, period[:2])
         if keep is None or end <= first or not processes.is_main():
             return
-        numbers = range(first, end) if keep.only_rows else keep.steps(first, end)
+        numbers = [*range(first, end)] if keep.only_rows else keep.steps(first, end)
         rows = {}
         for name, value in self.report.recorded(self, period).items():
             if value.ndim == 2:
@@ -322,8 +316,7 @@ class Run:
             found = {f"{split} {e.headline}": whole[e.headline], title: whole[loss]}
             shown = {**found, f"average {self.report.noun}'s {title}": average, **shown}
         self._describe(metrics)
-        self._write(step, scalars)
-        self._show(step, shown, stays=True)
+        self._record(step, scalars, shown, stays=True)
         if step % (_PLOT_EVERY_EPOCHS * self.method.steps_per_epoch) == 0 or loop.finished:
             figures = self.report.figures(self) if e is None else plots.figures(e)
             for name, charts in figures.items() if processes.is_main() else ():
@@ -359,9 +352,15 @@ class Run:
         places = [i for i, s in enumerate(self.loop.status) if s not in FAILURES]
         return {name: one.of(places) for name, one in found.items()}
 
-    def stopping(self) -> None:
-        """Says that nobody else needs to end the run."""
-        self.where.stop.is_settled = True
+    def stops(self, done: bool) -> bool:
+        """Whether the run is to stop before it is done: then nobody else needs to end it.
+
+        All processes ask alike.
+        """
+        stop = self.where.stop
+        found = stop.asked() and not done
+        stop.is_settled |= found
+        return found
 
     @property
     def save_seconds(self) -> float:
@@ -373,7 +372,7 @@ class Run:
         if not self.where.keep:
             return
         work = self.where.work
-        self.checkpointer.wait()  # Else the copies of two checkpoints were in memory.
+        self.where.checkpointer.wait()  # Else the copies of two checkpoints were in memory.
         arrays = self.saved_arrays()
         self.log.flush()
 
@@ -384,10 +383,10 @@ class Run:
                 "counters": self._counters(),
                 "dataset": self.task.describe(),
                 "clock": self.clock.state(),
-                "notes": list(said()),
+                "notes": said(),
             }
 
-        self.checkpointer.save(loop.step, arrays, processes.from_main(meta))
+        self.where.checkpointer.save(loop.step, arrays, processes.from_main(meta))
 
     def _counters(self) -> dict[str, Any]:
         loop = self.loop
@@ -417,22 +416,23 @@ class Run:
             arrays["rows"] = rows
         return arrays
 
-    def _epoch(self, step: int) -> float:
-        return step / self.method.steps_per_epoch
-
-    def _show(self, step: int, scores: Mapping[str, float], stays: bool = False) -> None:
-        """Shows scores, with the epoch if there are examples to go through."""
-        epoch = {} if self.scored is None else {"epoch": f"{self._epoch(step):.1f}"}
-        self.progress.update(step, {**epoch, **scores}, stays)
-
-    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
+    def _record(
+        self,
+        step: int,
+        scalars: Mapping[str, float],
+        shown: Mapping[str, float],
+        stays: bool = False,
+    ) -> None:
+        """Writes scalars, and shows some, with the epoch if there are examples to go through."""
+        epoch = step / self.method.steps_per_epoch
         failed = {"failed_members": sorted(self._failed)} if self._failed else {}
-        self.log.scalars(step, scalars, epoch=self._epoch(step), **failed)
+        self.log.scalars(step, scalars, epoch=epoch, **failed)
+        known = {} if self.scored is None else {"epoch": f"{epoch:.1f}"}
+        self.progress.update(step, {**known, **shown}, stays)
 
     def _note_failures(self, step: int) -> None:
-        failed = {k: FAILURES[s] for k, s in self.status.items() if s in FAILURES}
+        failed = self.failed
         for k in sorted(failed.keys() - self._failed):
-            self._failed.add(k)
             logger.warning(
                 "%s %d became %s by step %d: it is left out of every mean.",
                 self.report.noun.capitalize(),
@@ -440,8 +440,9 @@ class Run:
                 failed[k],
                 step,
             )
-        if self._failed.issuperset(self.numbers) and not self.others_live:
-            reasons = " or ".join(sorted({FAILURES[s] for s in self.status.values()}))
+        self._failed |= {*failed}
+        if len(failed) == len(self.numbers) and not self.others_live:
+            reasons = " or ".join(sorted({*failed.values()}))
             raise TrainingError(
                 f"all of the {len(self.numbers)} {self.report.noun}s under way became {reasons} by "
                 f"step {step}; {self.report.remedy}, or look for a logarithm or root of a negative "
@@ -450,27 +451,23 @@ class Run:
 
     # The end.
 
-    def _fitted(self, live: Sequence[int]) -> Fitted | None:
+    def _fitted(self) -> Fitted | None:
         """What the live members predict with, as of a checkpoint; only the main process's."""
         if self.scored is None:
             return None
-        arrays: dict[str, Any] = {}
-        if self.algorithm.keep is None:
-            saved = self.saved_arrays()
-            members = {k: v for k, v in saved["members"].items() if k.startswith(VARIABLES)}
-            own = {PARAMETERS: saved[PARAMETERS]} if PARAMETERS in saved else {}
-            arrays = self.devices.fetch_members({"members": members, **own})
+        arrays: dict[str, Any] = {"members": {}}
+        if self.algorithm.keep is None and self.report.has_predictions(self):
+            arrays[PARAMETERS] = self.devices.fetch_members(self.loop.parameters())
         if not processes.is_main():
             return None
         make = resolve(trait("method", self.config.method, "result"))
-        values = self.config.to_dict()
-        found: Fitted = make(OnDisk(values, arrays, self._counters(), live, self.draws))
+        saved = OnDisk(self.config.to_dict(), arrays, self._counters(), self.live, self.draws)
+        found: Fitted = make(saved)
         return found
 
     def result(self) -> TrainResult:
         """Scores the members, says what there is to say of them, and writes the results."""
         task = self.task
-        work = self.where.work
         config = self.config
         report = self.report
         report.judge(self)
@@ -481,19 +478,19 @@ class Run:
         content |= results.metrics_json(evaluations)
         evaluation = next(iter(evaluations.values()), None)
         results.log_stopped(self)
-        live = content["active_members"]
-        fitted = self._fitted(live)
+        fitted = self._fitted()
         predictor = None
         if processes.is_main():
-            losses = last_losses(work.metrics)
+            losses = last_losses(self.where.work.metrics)
             found = training_findings(content, evaluation, losses, report.remedy)
             if fitted is not None:
                 found = stale_statistics(task, fitted, config, self.loop.step) + found
-                identity = work.identity()
-                predictor = Ensemble([(task, fitted)], live, config.num_devices, identity=identity)
+                identity = self.where.work.identity()
+                parts = [(task, fitted)]
+                predictor = Ensemble(parts, self.live, config.num_devices, identity=identity)
             conclude(one.text for one in found if one.level == "warning")
             content["findings"] = [one._asdict() for one in found]
-            content["notes"] = list(self.where.notes)
+            content["notes"] = said()
             if predictor is not None and isinstance(task, Comparing):
                 content |= task.compared(predictor)
         if self.where.keep:

@@ -5,10 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ensemble.sharding import transfer
-from ensemble.sharding.mesh import spec
 
 
 class Layout(NamedTuple):
@@ -21,25 +19,15 @@ class Layout(NamedTuple):
         names: of the parameters that are split, by their first axis; the others are whole.
         num_rows: of each of them, the same for all.
         num_places: the same with the padding.
-        row: what a row is, a key of `ensemble.sharding.mesh.RULES`.
     """
 
     names: tuple[str, ...] = ()
     num_rows: int = 0
     num_places: int = 0
-    row: str = ""
 
     def is_split(self, path: Sequence[Any]) -> bool:
         """Whether the leaf at a path of `jax.tree_util` belongs to a split parameter."""
         return any(str(getattr(key, "key", "")) in self.names for key in path)
-
-    def spec(self, path: Sequence[Any], *leading: str | None) -> PartitionSpec:
-        """Says where a leaf lies whose first axes, before those of the parameter, are `leading`."""
-        return spec(*leading, self.row) if self.is_split(path) else spec(*leading)
-
-    def sharding(self, mesh: Mesh, path: Sequence[Any], *leading: str | None) -> NamedSharding:
-        """Says where such a leaf lies on the devices of a mesh."""
-        return NamedSharding(mesh, self.spec(path, *leading))
 
     def pad(self, tree: Any, axis: int = 0) -> Any:
         """Pads the split leaves of a tree with zeros, from `num_rows` on that axis."""
@@ -48,10 +36,6 @@ class Layout(NamedTuple):
     def strip(self, tree: Any, axis: int = 0) -> Any:
         """The inverse of `pad`."""
         return self._map(lambda leaf: transfer.strip(leaf, self.num_rows, axis), tree)
-
-    def padded_shapes(self, shapes: Any) -> Any:
-        """What `pad` makes of a tree of shapes."""
-        return jax.eval_shape(self.pad, shapes)
 
     def mask(self, tree: Any) -> Any:
         """Marks what is no padding in every leaf: [num_places] if it is split, else [], true."""

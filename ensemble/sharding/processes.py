@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import logging
+import operator
 import os
 import re
 import signal
@@ -161,24 +162,12 @@ def devices(num_devices: int | None = None) -> tuple[jax.Device, ...]:
     return tuple(np.array(found, object).reshape(count(), -1)[:, :num_devices].flat)
 
 
-# Arrays.
-
-
-def join_parts(array: Any) -> np.ndarray:
-    """The whole of an array of which processes have parts."""
-    arrive()
-    return np.asarray(multihost_utils.process_allgather(array, tiled=True))
-
-
 def tree_from_main(tree: Any) -> Any:
     """Process 0's arrays of a tree that all have, which others may have rounded differently."""
     if count() == 1:
         return tree
     arrive()
     return jax.tree.map(jnp.asarray, multihost_utils.broadcast_one_to_all(tree))
-
-
-# What process 0 knows.
 
 
 def from_main(value: Callable[[], Any]) -> Any:
@@ -192,18 +181,15 @@ def from_main(value: Callable[[], Any]) -> Any:
     """
     if count() == 1:
         return value()
-    found = None
-    fault = ""
-    is_away = False
+    content: list[Any] = [None]
     if is_main():
         try:
-            found = value()
+            content = [value()]
         except InputError as error:
-            fault = str(error)
-            is_away = isinstance(error, StorageError)
-    found, fault, is_away = tell([found, fault, is_away])
+            content = [isinstance(error, StorageError), str(error)]
+    found, *fault = tell(content)
     if fault:
-        raise (StorageError if is_away else InputError)(fault)
+        raise (StorageError if found else InputError)(*fault)
     return found
 
 
@@ -262,20 +248,18 @@ def _awaited(key: str) -> str:
 
 
 def post(key: str, value: str = "1") -> None:
-    """Says something once, to all processes that look for it."""
+    """Says something to all processes that look for it."""
     if count() > 1:
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # Another one has, or none is left.
-            client().key_value_set(f"{_PREFIX}{key}", value)
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # None is left.
+            client().key_value_set(f"{_PREFIX}{key}", value, allow_overwrite=True)
 
 
 def posted(key: str) -> str:
     """What a process has posted; empty: nothing, or there is but one process."""
-    if count() == 1:
-        return ""
-    try:
-        return str(client().key_value_try_get(f"{_PREFIX}{key}"))
-    except jax.errors.JaxRuntimeError:  # Not yet, or the coordinator has ended.
-        return ""
+    if count() > 1:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # Not yet, or none is left.
+            return str(client().key_value_try_get(f"{_PREFIX}{key}"))
+    return ""
 
 
 def client() -> Any:
@@ -311,33 +295,28 @@ def fault() -> str:
     global _posted, _moved
     if count() == 1:
         return ""
-    folder = f"{_PREFIX}at/"
-    now = time.monotonic()
     own = jax.process_index()
     try:
         if ended := _ended():
             return f"process {ended[0]} has ended, whose log says why; {_RESUME}"
-        if (_calls, _step) != _posted:
-            _posted = (_calls, _step)
-            _moved = now
-            text = json.dumps(_posted)
-            client().key_value_set(f"{folder}{own}", text, allow_overwrite=True)
-        waited = now - _moved
-        if waited < _progress_timeout:
-            return ""
-        places = dict.fromkeys(range(count()), (0, None))
-        for key, text in client().key_value_dir_get(folder):
-            places[int(key.rpartition("/")[2])] = json.loads(text)
     except jax.errors.JaxRuntimeError:  # The coordinator has ended.
         return ""
-    slowest = min(places, key=lambda k: places[k][0])
-    calls, step = places[slowest]
-    is_behind = calls < _calls
-    most = max(calls for calls, _ in places.values())
-    limit = _progress_timeout * (1 if is_behind and step is not None else _PATIENCE)
-    if waited < limit or (not is_behind and _calls < most):  # The others wait for this one.
+    if (_calls, _step) != _posted:
+        _posted = (_calls, _step)
+        _moved = time.monotonic()
+        post(f"at/{own}", json.dumps(_posted))
+    waited = time.monotonic() - _moved
+    if waited < _progress_timeout:
         return ""
-    which = f"process {slowest} is stuck" if is_behind else "all processes wait"
+    places = [json.loads(posted(f"at/{k}") or "[0, null]") for k in range(count())]
+    slowest = min(places, key=operator.itemgetter(0))
+    calls, step = slowest
+    is_behind = calls < _calls
+    limit = _progress_timeout * (1 if is_behind and step is not None else _PATIENCE)
+    # Others may wait for this one.
+    if waited < limit or (not is_behind and any(calls < there for there, _ in places)):
+        return ""
+    which = f"process {places.index(slowest)} is stuck" if is_behind else "all processes wait"
     at = "outside of its steps" if step is None else f"at step {step}"
     return (
         f"{which} {at}, and process {own} of {count()} has waited {waited:.0f} seconds, over "

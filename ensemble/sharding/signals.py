@@ -93,15 +93,14 @@ class Stop:
             now = time.monotonic()
             came = os.read(signals, 64) if ready else b""
             names = [signal.Signals(one).name for one in came if one in _SIGNALS]
-            if deadline < math.inf and names and processes.count() == 1:
-                deadline = min(deadline, now + _SECOND_SECONDS)
-            posted = "" if names else processes.posted(key)
-            if deadline == math.inf and (names or posted):
+            name = names[0] if names else processes.posted(key)
+            if name and deadline == math.inf:
                 deadline = now + GUARD_SECONDS
                 self.note()
-                name = (*names, posted)[0]
                 logger.warning("%s: the run will stop at the next chunk.", name)
                 processes.post(key, name)
+            elif names and processes.count() == 1:
+                deadline = min(deadline, now + _SECOND_SECONDS)
             if _program is None:
                 continue
             fault = processes.fault()

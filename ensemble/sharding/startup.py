@@ -29,17 +29,17 @@ def process_started() -> float:
         fields = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # Seconds since boot: `man proc`.
         return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began)
-    except (OSError, ValueError, IndexError, AttributeError):
+    except OSError:
         return time.monotonic()
 
 
-_NEWEST_TRIED = "0.12.0.1"
-"""Version of jaxlib: a newer one may lack a flag, and XLA aborts a process that names such."""
+_NEWEST_TRIED = (0, 12, 0, 1)
+"""Version of JAX: a newer one may lack a flag, and XLA aborts a process that names such."""
 # Virtual devices wait for each other in collectives, 40 s by default, and then abort the process:
 # on a busy machine that is no deadlock.
 _XLA_FLAGS = {"--xla_cpu_collective_call_terminate_timeout_seconds": "600"}
-_CHANGED = [0, 11, 2]
-"""Version of jaxlib from which on single convolutions are faster by XLA's YNN library than by its
+_CHANGED = (0, 11, 2)
+"""Version of JAX from which on single convolutions are faster by XLA's YNN library than by its
 Eigen path (decision 0046), and fused operations are compiled in the newer way alone."""
 _BEFORE = {"--xla_cpu_experimental_ynn_fusion_type": "-LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"}
 _GONE = "--xla_cpu_use_fusion_emitters"
@@ -152,18 +152,11 @@ def limited_threads(number: int | None) -> Iterator[None]:
     number, a line says so. Compiling programs takes threads of its own.
 
     Args:
-        number: Number of threads; None for as many as there would be.
-
-    Raises:
-        InputError: There cannot be so many.
+        number: Number of threads, from 1; None for as many as there would be.
     """
     if number is None:
         yield
         return
-    if number not in range(1, MAX_DEVICES + 1):
-        raise InputError(
-            f"n_jobs={number} must be a whole number from 1 to {MAX_DEVICES}, or None for all cores"
-        )
     devices = jax.config.values[_NUM_DEVICES]
     threads = os.environ.get(_NUM_THREADS)
     try:
@@ -213,8 +206,7 @@ def _num_cpu_devices(num_devices: int | None) -> int:
 
 def num_cores() -> int:
     """The cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return cores or 1
+    return len(os.sched_getaffinity(0))
 
 
 def _keep_freed_memory(one_arena: bool) -> None:
@@ -243,11 +235,10 @@ def _set_xla_flags(chosen: dict[str, str]) -> None:
     process for a flag that it does not know.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    versions = (importlib.metadata.version("jaxlib"), _NEWEST_TRIED)
-    found, newest = ([*map(int, re.findall(r"\d+", one))] for one in versions)
-    chosen = chosen | _BEFORE if found < _CHANGED else {**chosen, _GONE: ""}
+    version = jax.__version_info__
+    chosen = chosen | _BEFORE if version < _CHANGED else {**chosen, _GONE: ""}
     wanted = [f"{name}={value}" for name, value in chosen.items() if value and name not in flags]
-    if found <= newest and not _has_plug_in():
+    if version <= _NEWEST_TRIED and not _has_plug_in():
         os.environ["XLA_FLAGS"] = " ".join([flags, *wanted]).strip()
 
 

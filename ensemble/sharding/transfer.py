@@ -2,63 +2,21 @@
 
 A dimension that is spread over devices must be a multiple of their number. It is padded before
 `put`, and what pads is stripped after `fetch`: files hold none, for other devices pad otherwise.
-
-Within `described` nothing is put anywhere: a program can be compiled for devices that are not here.
 """
 
-import contextlib
-import contextvars
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, Sharding
 
 from ensemble.sharding import processes
 from ensemble.sharding.mesh import DATA, named_sharding
-
-_only_described = contextvars.ContextVar("only_described", default=False)
-
-
-@contextlib.contextmanager
-def described() -> Iterator[None]:
-    """Within it, arrays that are put on devices are only described.
-
-    `put` returns `jax.ShapeDtypeStruct`s that say where the arrays would lie, which a jitted
-    function's `lower` takes in their place.
-    """
-    token = _only_described.set(True)
-    try:
-        yield
-    finally:
-        _only_described.reset(token)
-
-
-def _each(one: Callable[[Any, Any], Any], tree: Any, shardings: Any) -> Any:
-    """Calls a function of a leaf and its sharding; `shardings` is one, or a tree of them."""
-    if isinstance(shardings, Sharding):
-        return jax.tree.map(lambda leaf: one(leaf, shardings), tree)
-    return jax.tree.map(one, tree, shardings)
-
-
-def describe(tree: Any, shardings: Any) -> Any:
-    """Returns what `put` returns within `described`.
-
-    Args:
-        tree: Arrays, or anything else that has a shape and a dtype.
-        shardings: One, or a tree of them.
-    """
-
-    def one(leaf: Any, sharding: Sharding) -> jax.ShapeDtypeStruct:
-        leaf = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
-        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
-        return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
-
-    return _each(one, tree, shardings)
 
 
 def put(tree: Any, shardings: Any) -> Any:
@@ -68,21 +26,26 @@ def put(tree: Any, shardings: Any) -> Any:
         tree: Arrays of NumPy or JAX.
         shardings: One, or a tree of them.
     """
-    if _only_described.get():
-        return describe(tree, shardings)
     if processes.count() == 1:
         return jax.device_put(tree, shardings)
+    if isinstance(shardings, Sharding):
+        return jax.tree.map(lambda leaf: _put_one(leaf, shardings), tree)
+    return jax.tree.map(_put_one, tree, shardings)
 
-    def one(leaf: Any, sharding: Sharding) -> jax.Array:
-        if isinstance(leaf, jax.Array):
-            if not leaf.is_fully_addressable:
-                return _mover(sharding)(leaf)
-            if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                return jax.random.wrap_key_data(one(jax.random.key_data(leaf), sharding))
-        host = np.asarray(leaf)
-        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
-    return _each(one, tree, shardings)
+def _put_one(leaf: Any, sharding: Sharding) -> jax.Array:
+    if isinstance(leaf, jax.Array):
+        if not leaf.is_fully_addressable:
+            return _mover(sharding)(leaf)
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(_put_one(jax.random.key_data(leaf), sharding))
+    host = np.asarray(leaf)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+@functools.cache
+def _mover(sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda array: array, out_shardings=sharding)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,11 +83,6 @@ class Stored:
         return jax.make_array_from_callback((len(rows), *self.shape[1:]), sharding, part)
 
 
-@functools.cache
-def _mover(sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda array: array, out_shardings=sharding)
-
-
 def fetch(tree: Any) -> Any:
     """Copies arrays to the host of every process, whole, wherever their parts are."""
 
@@ -133,7 +91,8 @@ def fetch(tree: Any) -> Any:
             return np.array(leaf)  # A copy: a device may reuse its buffer.
         if leaf.is_fully_replicated:
             return np.array(leaf.addressable_data(0))
-        return processes.join_parts(leaf)
+        processes.arrive()
+        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
 
     return jax.tree.map(one, tree)
 
@@ -154,7 +113,8 @@ def pad(array: Any, size: int, axis: int = 0, fill: float | None = 0) -> Any:
     """
     if array.shape[axis] == size:
         return array
-    widths = [(0, size - array.shape[axis] if i == axis else 0) for i in range(array.ndim)]
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, size - array.shape[axis])
     backend = np if isinstance(array, np.ndarray) else jnp
     if fill is None:
         return backend.pad(array, widths, mode="edge")
@@ -203,7 +163,8 @@ def place_split(
     placed = PlacedSplit(*put(arrays, (of_inputs, spread, spread)))
     if prepare is None:
         return placed
-    if _only_described.get():
-        prepared = jax.eval_shape(prepare, placed.inputs)
-        return placed._replace(inputs=describe(prepared, of_inputs))
-    return placed._replace(inputs=jax.jit(prepare)(placed.inputs))
+    return placed._replace(inputs=_prepared(prepare, placed.inputs))
+
+
+def _prepared(prepare: Callable[[jax.Array], jax.Array], inputs: jax.Array) -> jax.Array:
+    return jax.jit(prepare)(inputs)

@@ -15,28 +15,29 @@ import jax
 import numpy as np
 from etils import epath
 
-from ensemble.config import FORMAT
 from ensemble.errors import InputError, in_one_line
 from ensemble.sharding import processes
+from ensemble.storage.files import make_folder
 from ensemble.storage.manifest import Manifest
 from ensemble.storage.paths import is_remote
-from ensemble.storage.workdir import cannot_write, check_format
+from ensemble.storage.workdir import REMEDIES, cannot_write
 
 logger = logging.getLogger("ensemble")
 
+Saved = tuple[dict[str, Any], dict[str, Any]]
+"""Arrays of a checkpoint, a nested dict, and its further content."""
 _SPARE_BYTES = 1_000_000
 """What a checkpoint takes in addition to its arrays, generously."""
 _TRIES = 20
 """How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
-_REASONS = {
-    os.strerror(errno.ENOSPC): errno.ENOSPC,
-    os.strerror(errno.EDQUOT): errno.EDQUOT,
-    os.strerror(errno.ENOENT): errno.ENOENT,
-    "NOT_FOUND": errno.ENOENT,  # TensorStore's word.
-    "Checkpoint directory does not exist": errno.ENOENT,  # Orbax's, as the next.
-    "Path is not a directory": errno.ENOENT,
-}
-"""What is said, somewhere in a long error, of a disk that is full or a folder that is removed."""
+_MISSING = (
+    os.strerror(errno.ENOENT),
+    "NOT_FOUND",  # TensorStore's word.
+    "Checkpoint directory does not exist",  # Orbax's, as the next.
+    "Path is not a directory",
+)
+_REASONS = {**{one: one for one in REMEDIES}, **dict.fromkeys(_MISSING, os.strerror(errno.ENOENT))}
+"""Parts of long errors of a disk that is full or a folder that is removed, and the reason."""
 
 
 def _orbax() -> ModuleType:
@@ -50,7 +51,7 @@ class Checkpointer:
     """Numbered checkpoints of `(arrays, meta)` in one directory of a workdir, by Orbax.
 
     Of several processes, each writes its own part, and reads what it needs: all call every method
-    but `restore_latest`, in the same order.
+    but `read_latest`, in the same order.
 
     Args:
         directory: Directory, created when the first checkpoint is saved.
@@ -87,9 +88,6 @@ class Checkpointer:
         Raises:
             InputError: This checkpoint or the one before cannot be written.
         """
-        arrays = jax.tree.map(
-            lambda leaf: leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), arrays
-        )
 
         def number() -> int:
             leaves = jax.tree.leaves(arrays)
@@ -98,12 +96,15 @@ class Checkpointer:
             return step if newest is None else max(step, newest + 1)
 
         with self._writing():
-            manager = self._open()
+            if self._manager is None:
+                processes.from_main(lambda: make_folder(self._directory))
+                self._manager = _orbax().open_manager(self._directory, self._keep, self._written)
+            manager = self._manager
             manager.wait_until_finished()  # Of the number that `_written` enters.
             self._number = processes.from_main(number)
             self._began = time.monotonic()
             self._seconds = None
-            _orbax().save(manager, self._number, arrays, {**meta, "format": FORMAT})
+            _orbax().save(manager, self._number, arrays, meta)
 
     @property
     def seconds(self) -> float:
@@ -126,14 +127,11 @@ class Checkpointer:
         Raises:
             InputError: What was saved could not be written.
         """
-        try:
-            self.wait()
-        finally:
-            manager = self._manager
-            self._manager = None
-            if manager is not None:
-                with self._writing():  # Mostly what `wait` has raised, once more.
-                    manager.close()
+        manager = self._manager
+        self._manager = None
+        if manager is not None:
+            with self._writing(), contextlib.closing(manager):
+                manager.wait_until_finished()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -143,10 +141,8 @@ class Checkpointer:
         except (InputError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
             raise
         except Exception as error:
-            numbers = (number for words, number in _REASONS.items() if words in str(error))
-            number = next(numbers, None)
-            reason = in_one_line(error) if number is None else os.strerror(number)
-            raise cannot_write(self._workdir, reason) from None
+            reasons = (reason for words, reason in _REASONS.items() if words in str(error))
+            raise cannot_write(self._workdir, next(reasons, in_one_line(error))) from None
 
     def _written(self) -> None:
         """Enters a checkpoint that is about to get its name; in a thread of Orbax's."""
@@ -157,43 +153,53 @@ class Checkpointer:
         self._manifest.add(path, _orbax().unfinished(self._directory, self._number), gone)
         self._seconds = self.seconds
 
-    def restore_for_all(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Does what `restore_latest` does, in all processes.
+    def restore(self) -> Saved | None:
+        """Reads the newest checkpoint that is whole; process 0 chooses it.
 
-        Of several, process 0 chooses, and the arrays are `Stored`: read when they are used.
-        """
-        if processes.count() == 1:
-            return self.restore_latest()
-        number = processes.from_main(lambda: self._newest(read_only=False))
-        return None if number is None else self._read(number)
-
-    def restore_latest(
-        self, read_only: bool = False
-    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Reads the newest checkpoint that is whole, in this process.
-
-        A damaged one is moved to the directory `unreadable_checkpoints`, with a warning, and the
-        one before it is read.
-
-        Args:
-            read_only: If True, damaged ones stay where they are. A run may be writing meanwhile:
-                where it has replaced those that were there, the new ones are read.
+        Damaged ones that are newer are moved to the directory `corrupt_checkpoints`.
 
         Returns:
-            `(arrays, meta)`, or None if there has never been a checkpoint.
+            `(arrays, meta)`, of several processes with arrays that are `Stored`; None if there are
+            no checkpoints.
 
         Raises:
-            InputError: There are checkpoints, and none can be read; or of another format.
+            InputError: There are checkpoints, and none is whole. They stay where they are.
+        """
+
+        def choose() -> int | None:
+            number, damaged = self._newest()
+            for path in damaged:
+                aside = self._workdir / "corrupt_checkpoints" / path.name
+                make_folder(aside.parent)
+                if aside.exists():
+                    aside.rmtree()
+                path.rename(aside)
+            return number
+
+        number = processes.from_main(choose)
+        if number is None:
+            return None
+        arrays, meta = self._read(number)
+        if processes.count() == 1:  # At once: else each device would read its part by itself.
+            arrays = jax.tree.map(np.asarray, arrays)
+        return arrays, meta
+
+    def read_latest(self) -> Saved | None:
+        """Reads what `restore` does, in this process, into memory; and changes nothing.
+
+        A run may be writing: where it has replaced those that were there, the new ones are read.
         """
         for _ in range(_TRIES):
             there = self._numbers()
             try:
-                if (number := self._newest(read_only)) is None:
+                number, _ = self._newest()
+                if number is not None:
+                    arrays, meta = self._read(number)
+                    return jax.tree.map(np.asarray, arrays), meta
+                if not there:
                     return None
-                arrays, meta = self._read(number)
-                return jax.tree.map(np.asarray, arrays), meta
             except Exception as error:
-                if self._numbers() != there and read_only:
+                if self._numbers() != there:
                     continue
                 if isinstance(error, InputError):
                     raise
@@ -203,7 +209,7 @@ class Checkpointer:
                 ) from None
         raise InputError(f"{self._directory} changes faster than it can be read; wait for its run")
 
-    def _read(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _read(self, number: int) -> Saved:
         path = self._directory / str(number)
         return _orbax().stored(path), _orbax().read_meta(path)
 
@@ -212,35 +218,28 @@ class Checkpointer:
         there = self._directory.iterdir() if self._directory.exists() else ()
         return sorted((int(one.name) for one in there if one.name.isdecimal()), reverse=True)
 
-    def _newest(self, read_only: bool) -> int | None:
-        """The number of the newest checkpoint that is whole."""
+    def _newest(self) -> tuple[int | None, list[epath.Path]]:
+        """The number of the newest checkpoint that is whole, and the damaged ones after it."""
         self._manifest.entries()  # It is sound.
-        numbers = self._numbers()
-        for number in numbers:
+        damaged = list[epath.Path]()
+        for number in self._numbers():
             path = self._directory / str(number)
             with contextlib.suppress(InputError):
                 if self._manifest.check(path):
-                    check_format(path, _orbax().read_meta(path)["format"])
-                    return number
-            if not path.exists():
-                continue  # The run that writes keeps the newest few.
-            logger.warning(
-                "Checkpoint %d of %s is damaged, or of another run; the one before is used.",
-                number,
-                self._directory,
-            )
-            if not read_only:
-                aside = self._workdir / "unreadable_checkpoints"
-                aside.mkdir(parents=True, exist_ok=True)
-                if (aside / path.name).exists():
-                    (aside / path.name).rmtree()
-                path.rename(aside / path.name)
-        if numbers:
+                    return number, damaged
+            if path.exists():  # The run that writes keeps the newest few.
+                damaged.append(path)
+                logger.warning(
+                    "Checkpoint %d of %s is damaged, or of another run; the one before is used.",
+                    number,
+                    self._directory,
+                )
+        if damaged:
             raise InputError(
-                f"{self._directory}: none of the {len(numbers)} checkpoints is whole and of this "
-                "run; choose another --workdir, or the same command again to start afresh"
+                f"{self._directory}: none of the {len(damaged)} checkpoints is whole and of this "
+                f"run; restore {damaged[0]} from a copy, or start the run again in a new --workdir"
             )
-        return None
+        return None, []
 
     def _check_disk(self, num_bytes: int) -> None:
         """Refuses to begin a checkpoint that the disk cannot hold, or whose folder is gone.
@@ -256,18 +255,6 @@ class Checkpointer:
         if free < needed:
             raise cannot_write(
                 self._workdir,
-                f"No space left on device: a checkpoint takes {needed / 1e6:.1f} MB, "
+                f"{os.strerror(errno.ENOSPC)}: a checkpoint takes {needed / 1e6:.1f} MB, "
                 f"{free / 1e6:.1f} MB are free",
             )
-
-    def _open(self) -> Any:
-        """Orbax's manager, of all processes."""
-        if self._manager is None:
-            # Not its parents: a workdir that was moved would be made again.
-            parents = is_remote(self._directory)
-            processes.from_main(lambda: self._directory.mkdir(parents=parents, exist_ok=True))
-            writers = set(range(processes.count()))
-            self._manager = _orbax().open_manager(
-                self._directory, self._keep, writers, self._written
-            )
-        return self._manager

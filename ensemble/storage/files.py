@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 import fsspec
@@ -29,22 +29,20 @@ def write_together(contents: Mapping[epath.Path, Content]) -> None:
         parts: dict[epath.Path, IO[bytes]] = {}
         for path, content in contents.items():
             file = parts[path] = stack.enter_context(_unfinished(path))
-            if isinstance(content, bytes | str):
-                file.write(content.encode() if isinstance(content, str) else content)
-            else:
+            if callable(content):
                 content(file)
+            else:
+                file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            if not is_remote(path):  # Else the file may be empty, after a power cut.
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())  # Else the file may be empty, after a power cut.
         for path, file in parts.items():
             if is_remote(path):
                 store, name = fsspec.url_to_fs(os.fspath(path))
                 store.put_file(file.name, name)  # By parts of 50 MB.
-            elif path.is_dir():  # etils would say so without its number.
-                raise OSError(errno.EISDIR, f"{path.name}: {os.strerror(errno.EISDIR)}")
             else:
-                epath.Path(file.name).replace(path)
-    flush_folders(path.parent for path in contents if not is_remote(path))
+                os.replace(file.name, path)
+    for folder in {path.parent for path in contents if not is_remote(path)}:
+        flush(folder)
 
 
 @contextlib.contextmanager
@@ -66,6 +64,11 @@ def _unfinished(path: epath.Path) -> Iterator[IO[bytes]]:
                 os.unlink(part)
 
 
+def make_folder(folder: epath.Path) -> None:
+    """Makes a folder, but on a disk not the one that it lies in, which may have been removed."""
+    folder.mkdir(parents=is_remote(folder), exist_ok=True)
+
+
 def remove_unfinished(folder: epath.Path) -> None:
     """Removes what killed processes have left of files in a folder, which nobody writes to now."""
     for part in folder.glob(".*.part"):
@@ -73,22 +76,16 @@ def remove_unfinished(folder: epath.Path) -> None:
 
 
 def flush(path: str | os.PathLike[str]) -> None:
-    """Brings a file, or the names in a folder, to the disk."""
-    number = os.open(path, os.O_RDONLY)
+    """Brings a file, or the names in a folder, to a disk that can flush such."""
     try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def flush_folders(folders: Iterable[epath.Path]) -> None:
-    """Brings the names in folders to the disk."""
-    for folder in set(folders):
+        number = os.open(path, os.O_RDONLY)
         try:
-            flush(folder)
-        except OSError as error:
-            if error.errno not in _NO_FLUSH:
-                raise
+            os.fsync(number)
+        finally:
+            os.close(number)
+    except OSError as error:
+        if error.errno not in _NO_FLUSH:
+            raise
 
 
 _NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)

@@ -97,9 +97,8 @@ class Manifest:
                     return True
             except (FileNotFoundError, zipfile.BadZipFile):
                 pass
-            if self.entries().get(self._name(path)) == expected:  # Else a run has replaced it.
-                if not path.exists():
-                    return False
+            # Else a run has replaced or removed it.
+            if self.entries().get(self._name(path)) == expected and path.exists():
                 raise damaged(path)
 
     def read(self, path: epath.Path) -> dict[str, Any]:

@@ -9,17 +9,6 @@ import jax
 
 from ensemble.errors import InputError
 
-_OF_KIND = {
-    "TPU v5 lite": 2**34,
-    "TPU v5": 95 * 2**30,
-    "TPU v6 lite": 2**35,
-    "NVIDIA H100 80GB HBM3": 80 * 2**30,
-}
-"""Bytes of a device by its kind, where it is only described; of others no limit is known.
-
-Those of TPUs are of https://docs.cloud.google.com/tpu/docs, the page of each version.
-"""
-
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _OWN_CGROUP = pathlib.Path("/proc/self/cgroup")
 
@@ -70,15 +59,15 @@ def check_memory(
     Raises:
         InputError: as said.
     """
-    each = own_bytes(devices) if devices else None
     limit = memory_bytes()
     where = "this machine"
-    if each is None:
+    of_all = on_devices * jax.process_count()
+    own = own_bytes(devices) if devices else None
+    if own is None:
         num_bytes += on_devices
-    elif on_devices * jax.process_count() > each * len(devices):
-        # Of all processes, for described devices may be those of many others.
-        num_bytes = on_devices * jax.process_count()
-        limit = each * len(devices)
+    elif of_all > own * len(devices):
+        num_bytes = of_all
+        limit = own * len(devices)
         where = "the devices"
     if num_bytes > limit:
         raise InputError(
@@ -94,18 +83,13 @@ def device_bytes(devices: Sequence[jax.Device]) -> int:
         devices: of the run, of which this process has some.
     """
     own = own_bytes(devices)
-    return memory_bytes() // len(_local(devices)) if own is None else own
+    return memory_bytes() // sum(map(_is_own, devices)) if own is None else own
 
 
 def own_bytes(devices: Sequence[jax.Device]) -> int | None:
     """The memory of one device, where it has its own and says how much; else None."""
-    one = _local(devices)[0]
-    try:
-        limit = (one.memory_stats() or {}).get("bytes_limit")
-    except jax.errors.JaxRuntimeError:  # It is only described.
-        limit = _OF_KIND.get(one.device_kind)
-    return None if limit is None else int(limit)
+    return (next(filter(_is_own, devices)).memory_stats() or {}).get("bytes_limit")
 
 
-def _local(devices: Sequence[jax.Device]) -> list[jax.Device]:
-    return [one for one in devices if one.process_index == jax.process_index()]
+def _is_own(device: jax.Device) -> bool:
+    return device.process_index == jax.process_index()

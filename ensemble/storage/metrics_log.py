@@ -21,17 +21,13 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
     Returns:
         Records with a step; null and numbers that no curve can have are NaN.
     """
-    if not path.exists():
-        return []
-    lines = path.read_bytes().splitlines(keepends=True)
     records = []
     num_bad = 0
-    for line in lines:
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
         try:
-            record = _drawable(json.loads(line), math.nan)
-            if all(isinstance(one, int | float) for name, one in record.items() if "/" in name):
-                records.append({**record, "step": int(record["step"])})
-        except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
+            record = json.loads(line)
+            records.append({**_drawable(record, math.nan), "step": int(record["step"])})
+        except (ValueError, LookupError, TypeError):
             num_bad += line.endswith(b"\n")  # Else it is being written.
     if num_bad:
         logger.warning("%s is damaged: some of what was measured before is lost.", path)
@@ -60,5 +56,5 @@ def last_losses(path: epath.Path) -> dict[int, float]:
         for name, value in record.items():
             found = re.fullmatch("train/member_([0-9]+)/loss", name)
             if found and not math.isnan(value):
-                losses[int(found[1])] = float(value)
+                losses[int(found[1])] = value
     return losses

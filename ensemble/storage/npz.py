@@ -1,6 +1,5 @@
 """npz and npy files: arrays of numbers and text, no more of them than memory holds."""
 
-import math
 import os
 import zipfile
 from collections.abc import Iterator
@@ -15,10 +14,6 @@ _LOCAL_HEADER = 30
 """Bytes of a zip file's header of an entry, without name and extra field."""
 
 
-class Pickled(ValueError):
-    """An array of Python objects: reading it would run code."""
-
-
 def read_arrays(
     file: str | os.PathLike[str] | IO[bytes],
     limit: int | None = None,
@@ -31,12 +26,11 @@ def read_arrays(
         file: Path or open file.
         limit: Bytes that all of its arrays may take; None: any.
         prefixes: Beginnings of the names of the arrays to read.
-        maps: If True, arrays of numbers that are not compressed are mapped, after their checksums
-            are compared; `file` is a path then.
+        maps: If True, arrays that are not compressed are mapped, after their checksums are
+            compared; `file` is a path then.
 
     Raises:
-        Pickled: An array holds Python objects.
-        ValueError: Anything else is wrong with the file.
+        ValueError: The file is damaged, too large, or holds Python objects.
     """
     found = {}
     with _errors(), zipfile.ZipFile(file) as archive:
@@ -47,36 +41,20 @@ def read_arrays(
             name = member.filename.removesuffix(".npy")
             if name.startswith(prefixes):
                 with archive.open(member) as content:
-                    _check_size(content, name, member.file_size)
-                with archive.open(member) as content:
                     array = np.lib.format.read_array(content, allow_pickle=False)
                     content.read(1)  # At its end the checksum is compared.
                 _check(name, array)
-                if maps and not member.compress_type and array.dtype.kind in "iuf" and array.size:
-                    array = _mapped(archive, member, array)
-                found[name] = array
+                is_mapped = maps and array.size and not member.compress_type
+                found[name] = _mapped(file, member, array) if is_mapped else array
     return found
 
 
-def _check_size(content: IO[bytes], name: str, num_bytes: int) -> None:
-    """Refuses an array that claims more than its file has: some versions of NumPy believe it."""
-    form = np.lib.format
-    is_first = form.read_magic(content) == (1, 0)
-    read = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
-    shape, _, dtype = read(content)
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > num_bytes:
-        raise ValueError(f"{name} claims {shape} of {dtype}, more than its {num_bytes:,} bytes")
-
-
-def _mapped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, array: np.ndarray) -> np.ndarray:
+def _mapped(path: Any, member: zipfile.ZipInfo, array: np.ndarray) -> np.ndarray:
     """The same array, where it lies in the file."""
-    file: Any = archive.fp
-    file.seek(member.header_offset + _LOCAL_HEADER - 4)
-    lengths = np.frombuffer(file.read(4), "<u2")  # Of name and extra field.
-    end = member.header_offset + _LOCAL_HEADER + int(lengths.sum()) + member.file_size
+    start = member.header_offset + _LOCAL_HEADER
+    lengths = np.fromfile(path, "<u2", 2, offset=start - 4)  # Of name and extra field.
+    start += int(lengths.sum()) + member.file_size - array.nbytes
     order: Any = "C" if array.flags.c_contiguous else "F"
-    start = end - array.nbytes
-    path: Any = archive.filename
     return np.asarray(np.memmap(path, array.dtype, "r", start, array.shape, order))
 
 
@@ -84,8 +62,7 @@ def map_array(path: os.PathLike[str]) -> np.ndarray:
     """Maps an npy file: its values are read from the disk when they are used.
 
     Raises:
-        Pickled: The array holds Python objects.
-        ValueError: Anything else is wrong with the file.
+        ValueError: The file is damaged, or holds Python objects.
     """
     with _errors():
         array = np.asarray(np.lib.format.open_memmap(path, "r"))
@@ -103,7 +80,8 @@ def _errors() -> Iterator[None]:
     """Within, whatever damage does to zipfile and to NumPy is a `ValueError`."""
     try:
         yield
-    except (Exception, RecursionError) as error:
-        if "allow_pickle" in str(error) or "Python objects" in str(error):
-            raise Pickled("it holds pickled Python objects") from error
-        raise ValueError(in_one_line(error, 200)) from error
+    except Exception as error:
+        says = in_one_line(error, 200)
+        if "allow_pickle" in says or "Python objects" in says:
+            says = "it holds pickled Python objects"
+        raise ValueError(says) from error

@@ -18,30 +18,25 @@ import tensorstore as ts
 from etils import epath
 
 from ensemble.sharding.transfer import Stored
-from ensemble.storage.files import flush, flush_folders
+from ensemble.storage.files import flush
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import UNFINISHED
 
-_STATE = "state"
-_META = "meta"
-
 
 def open_manager(
-    directory: epath.Path, keep: int, writers: set[int], written: Callable[[], None]
+    directory: epath.Path, keep: int, written: Callable[[], None]
 ) -> ocp.CheckpointManager:
-    """Opens what writes checkpoints.
+    """Opens what writes checkpoints, of all processes together.
 
     Args:
         directory: Directory of all checkpoints, which is there.
         keep: Number of the newest to keep.
-        writers: Processes that write a checkpoint together.
-        written: What the first of them calls when all is written, before a checkpoint gets its
+        written: What the first process calls when all is written, before a checkpoint gets its
             name.
     """
-    multiprocessing = ocp.options.MultiprocessingOptions(
-        primary_host=min(writers),
-        active_processes=writers,
-    )
+    # All are named, for without names Orbax would let devices meet in a thread.
+    writers = set(range(jax.process_count()))
+    processes = ocp.options.MultiprocessingOptions(primary_host=0, active_processes=writers)
     manager = ocp.CheckpointManager(
         directory,
         options=ocp.CheckpointManagerOptions(
@@ -54,13 +49,12 @@ def open_manager(
                 barrier_sync_fn=_barrier(writers),
                 post_finalization_callback=written,
             ),
-            # All are named, for without names Orbax would let devices meet in a thread.
-            multiprocessing_options=multiprocessing,
+            multiprocessing_options=processes,
         ),
-        item_names=(_STATE, _META),
+        item_names=("state", "meta"),
         item_handlers={
-            _STATE: ocp.PyTreeCheckpointHandler(multiprocessing_options=multiprocessing),
-            _META: ocp.JsonCheckpointHandler(multiprocessing_options=multiprocessing),
+            "state": ocp.PyTreeCheckpointHandler(multiprocessing_options=processes),
+            "meta": ocp.JsonCheckpointHandler(multiprocessing_options=processes),
         },
     )
     # Else Orbax tells JAX step numbers at the point where the loop counts chunks: a signal
@@ -78,14 +72,13 @@ def save(manager: ocp.CheckpointManager, number: int, arrays: Any, meta: Any) ->
         arrays: Nested dict of arrays of NumPy, which the first process writes, or of JAX.
         meta: JSON-ready.
     """
-    state = ocp.args.PyTreeSave(arrays)
-    meta = ocp.args.JsonSave(meta)
-    manager.save(number, args=ocp.args.Composite(**{_STATE: state, _META: meta}))
+    content = ocp.args.Composite(state=ocp.args.PyTreeSave(arrays), meta=ocp.args.JsonSave(meta))
+    manager.save(number, args=content)
 
 
 def read_meta(checkpoint: epath.Path) -> dict[str, Any]:
     """Reads what a checkpoint has beside its arrays."""
-    return dict(json.loads((checkpoint / _META / "metadata").read_bytes()))
+    return dict(json.loads((checkpoint / "meta" / "metadata").read_bytes()))
 
 
 def stored(checkpoint: epath.Path) -> Any:
@@ -97,7 +90,7 @@ def stored(checkpoint: epath.Path) -> Any:
             return leaf
         info = ocp.type_handlers.ParamInfo(
             name=leaf.name,
-            parent_dir=checkpoint / _STATE,
+            parent_dir=checkpoint / "state",
             is_ocdbt_checkpoint=True,
             ts_context=context,
         )
@@ -107,7 +100,7 @@ def stored(checkpoint: epath.Path) -> Any:
         dtype = np.dtype(leaf.dtype)
         return Stored(shape, dtype, lambda index: array[index].read().result())
 
-    tree = ocp.StandardCheckpointHandler().metadata(checkpoint / _STATE).tree
+    tree = ocp.StandardCheckpointHandler().metadata(checkpoint / "state").tree
     return jax.tree.map(one, tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
 
 
@@ -143,7 +136,6 @@ def unfinished(directory: epath.Path, number: int) -> epath.Path:
         return directory / str(number)
     found = next(directory.glob(f"{number}{UNFINISHED}*"))
     for folder, _, names in os.walk(found):
-        for name in names:
+        for name in (*names, ""):  # The last is the folder.
             flush(os.path.join(folder, name))
-        flush_folders([epath.Path(folder)])
     return found

@@ -14,16 +14,14 @@ from etils import epath
 from ensemble.errors import InputError
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Predictive
-from ensemble.storage.files import write_file
+from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import damaged
 from ensemble.storage.memory import max_bytes
 from ensemble.storage.npz import read_arrays
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import Workdir
 
-_MEMBER_OF = "member_of"
-_WEIGHTS = "member_weights"
-_ENTRIES = ("targets", "members", "source", _MEMBER_OF, _WEIGHTS)
+_ENTRIES = ("targets", "members", "source", "member_of", "member_weights")
 HELD_OUT = "held_out"
 
 
@@ -57,8 +55,8 @@ def write_predictions(
         targets: Targets, [N] or [N, D].
         members: Numbers of the members, [M].
     """
-    entries = _arrays(predictive) | {"targets": targets, "members": np.array(members, np.int32)}
-    _write(work, split, entries)
+    entries = {"targets": targets, "members": np.array(members, np.int32)}
+    _write(work, split, {**_arrays(predictive), **entries})
 
 
 def read_predictions(work: Workdir, split: str, likelihood: Likelihood) -> StoredPredictions:
@@ -72,14 +70,12 @@ def read_predictions(work: Workdir, split: str, likelihood: Likelihood) -> Store
     Raises:
         InputError: The file is missing or damaged, or belongs to another run or split.
     """
-    path = work.predictions / f"{split}.npz"
-    if not (arrays := work.manifest.read_npz(path)):
-        raise InputError(f"{path} is missing; train again with the same --workdir")
-    predictive, found = _parted(arrays, likelihood)
-    targets = found["targets"]
+    arrays = _read(work, split, "train again with the same --workdir")
+    predictive, entries = _parted(arrays, likelihood)
+    targets = entries["targets"]
     if targets.dtype.kind in "iu":
         targets = targets.astype(np.int32)
-    return StoredPredictions(predictive, targets, found["members"])
+    return StoredPredictions(predictive, targets, entries["members"])
 
 
 def write_held_out(work: Workdir, losses: np.ndarray) -> None:
@@ -97,15 +93,11 @@ def read_held_out(work: Workdir, num_rows: int) -> np.ndarray:
     Raises:
         InputError: The file is absent, damaged, or of another run.
     """
-    path = work.predictions / f"{HELD_OUT}.npz"
-    if not (arrays := work.manifest.read_npz(path)):
-        raise InputError(
-            f"{path} is missing: only members of config.method='kfold_bagging' hold out training "
-            "rows"
-        )
-    if arrays["losses"].shape != (num_rows,):
-        raise damaged(path)
-    return arrays["losses"]
+    remedy = "only members of config.method='kfold_bagging' hold out training rows"
+    losses = _read(work, HELD_OUT, remedy)["losses"]
+    if losses.shape != (num_rows,):
+        raise damaged(_path(work, HELD_OUT))
+    return losses
 
 
 def write_predictive(path: epath.Path, predictive: Predictive, source: str) -> None:
@@ -135,20 +127,25 @@ def read_predictive(path: epath.Path, likelihood: Likelihood) -> tuple[Predictiv
     return predictive, str(entries["source"])
 
 
+def _path(work: Workdir, name: str) -> epath.Path:
+    return work.predictions / f"{name}.npz"
+
+
 def _write(work: Workdir, name: str, arrays: dict[str, Any]) -> None:
-    path = work.predictions / f"{name}.npz"
-    work.predictions.mkdir(parents=True, exist_ok=True)
-    write_file(path, lambda file: np.savez_compressed(file, **arrays))
-    work.manifest.add(path)
+    make_folder(work.predictions)
+    write_file(_path(work, name), lambda file: np.savez_compressed(file, **arrays))
+    work.manifest.add(_path(work, name))
+
+
+def _read(work: Workdir, name: str, remedy: str) -> dict[str, np.ndarray]:
+    if arrays := work.manifest.read_npz(_path(work, name)):
+        return arrays
+    raise InputError(f"{_path(work, name)} is missing; {remedy}")
 
 
 def _arrays(predictive: Predictive) -> dict[str, Any]:
-    found: dict[str, Any] = dict(predictive.arrays)
-    if predictive.member_of is not None:
-        found[_MEMBER_OF] = np.asarray(predictive.member_of, np.int32)
-    if predictive.weights is not None:
-        found[_WEIGHTS] = np.asarray(predictive.weights, np.float64)
-    return found
+    entries = {"member_of": predictive.member_of, "member_weights": predictive.weights}
+    return {**predictive.arrays, **{name: one for name, one in entries.items() if one is not None}}
 
 
 def _parted(
@@ -156,8 +153,5 @@ def _parted(
 ) -> tuple[Predictive, dict[str, np.ndarray]]:
     """The predictions of a file, and its other entries."""
     entries = {name: arrays.pop(name) for name in _ENTRIES if name in arrays}
-    if len({one.shape[:2] for one in arrays.values()}) != 1:
-        raise ValueError(f"arrays of shapes {[one.shape for one in arrays.values()]}")
-    member_of = entries.get(_MEMBER_OF)
-    member_of = None if member_of is None else member_of.astype(int)
-    return likelihood.predictive(arrays, member_of, entries.get(_WEIGHTS)), entries
+    of_members = (entries.get(name) for name in ("member_of", "member_weights"))
+    return likelihood.predictive(arrays, *of_members), entries

@@ -47,7 +47,7 @@ def _text(value: Any) -> Any:
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
-WRITERS: Mapping[str, Callable[[IO[bytes], Iterable[Piece]], None]] = {
+WRITERS: Mapping[str, Callable[..., None]] = {
     ".jsonl": write_json_lines,
     ".ndjson": write_json_lines,
     ".csv": write_csv,

@@ -14,11 +14,21 @@ from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
 
 _DTYPES: dict[str, Any] = {
-    f"{kind.upper()}{size}": np.dtype(f"<{kind}{size // 8}")
-    for kind in "fiu"
-    for size in (8, 16, 32, 64)
-    if (kind, size) != ("f", 8)
-} | {"BF16": np.dtype(ml_dtypes.bfloat16), "BOOL": np.dtype(bool)}
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": ml_dtypes.bfloat16,
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "u1",
+    "BOOL": "?",
+}
+"""Types of arrays by their names in safetensors files."""
 
 
 def fitting(
@@ -47,10 +57,10 @@ def fitting(
         there = list(found[name].shape[1:]) if name in found else "missing"
         if there != here:
             faults.append(f"{name} is {there} there and {here} here")
-        else:
-            fits[name] = found[name].astype(shapes[name].dtype)
-            if not np.isfinite(fits[name]).all():
-                faults.append(f"{name} has NaN or infinities")
+            continue
+        fits[name] = found[name].astype(shapes[name].dtype)
+        if not np.isfinite(fits[name]).all():
+            faults.append(f"{name} has NaN or infinities")
     others = listed(sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys()))
     if faults:
         there = f" (it also has {others})" if others else ""
@@ -105,10 +115,9 @@ def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
         entries = safetensors.deserialize(content)
     except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from None
-    arrays = {}
-    for name, entry in entries:
-        if entry["dtype"] not in _DTYPES:
-            raise ValueError(f"{name} has dtype {entry['dtype']}, not of {', '.join(_DTYPES)}")
-        array = np.frombuffer(entry["data"], _DTYPES[entry["dtype"]])
-        arrays[name] = array.reshape(entry["shape"])
-    return arrays
+    if others := {entry["dtype"] for _, entry in entries} - _DTYPES.keys():
+        raise ValueError(f"it has arrays of {', '.join(others)}, not of {', '.join(_DTYPES)}")
+    return {
+        name: np.frombuffer(one["data"], _DTYPES[one["dtype"]]).reshape(one["shape"])
+        for name, one in entries
+    }

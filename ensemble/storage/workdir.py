@@ -34,6 +34,14 @@ _FLAGS = (
 )
 
 
+REMEDIES = {
+    os.strerror(errno.ENOSPC): "free space there",
+    os.strerror(errno.EDQUOT): "free space there",
+    os.strerror(errno.EFBIG): "raise the limit on the size of files (ulimit -f)",
+}
+"""What the system says of a disk that is full, or has become so for this user, and what helps."""
+
+
 def flags() -> dict[str, Any]:
     """The settings of JAX here that change a run's numbers."""
     return {name: getattr(jax.config, name) for name in _FLAGS if hasattr(jax.config, name)}
@@ -59,7 +67,7 @@ class Workdir:
         self.predictions = self.path / "predictions"
         self.plots = self.path / "plots"
         self.draws = self.path / "draws"
-        self.new_members = self.path / "newcomers"
+        self.new_members = self.path / "new_members"
         self.manifest = Manifest(self.path)
         self._run = ""
 
@@ -141,7 +149,7 @@ class Workdir:
         Raises:
             InputError: config.json, which a run writes first, is gone, or is of another run.
         """
-        if not self.config.exists() or self.identity() != self._run:
+        if self._content().get("run") != self._run:
             raise cannot_write(self.path, os.strerror(errno.ENOENT))
 
     def write_config(
@@ -193,13 +201,15 @@ class Workdir:
         Raises:
             InputError: What differs, and what to do.
         """
-        before = self.read_config()
+        content = self._content()
+        if not content:
+            return
         now = flags()
-        changed = differences(before, config.to_dict()) if before is not None else []
+        changed = differences(with_config(content)["config"], config.to_dict())
         changed += [
             f"{name.upper()}: {value} -> {now[name]}, which changes numbers"
-            for name, value in self._content().get("jax", {}).items()
-            if name in now and now[name] != value
+            for name, value in content["jax"].items()
+            if now.get(name, value) != value
         ]
         if changed:
             raise InputError(
@@ -221,8 +231,11 @@ class Workdir:
 
     def _read(self, path: epath.Path) -> dict[str, Any]:
         content = self.manifest.read(path)
-        if content:
-            check_format(path, content["format"])
+        if content and content["format"] != FORMAT:
+            raise InputError(
+                f"{path} has format {in_one_line(repr(content['format']))}, this version reads "
+                f"format {FORMAT}; use the version that wrote it, or a new --workdir"
+            )
         return content
 
     def read_report(self) -> dict[str, Any]:
@@ -255,27 +268,14 @@ def write_error(workdir: epath.Path, error: OSError) -> InputError:
 
 def cannot_write(workdir: epath.Path, reason: str) -> InputError:
     """The line for a workdir that a run cannot write to any more."""
-    is_full = any(os.strerror(number) in reason for number in (errno.ENOSPC, errno.EDQUOT))
+    remedy = next((one for words, one in REMEDIES.items() if words in reason), "")
     is_there = (workdir / "config.json").exists() and os.strerror(errno.ENOENT) not in reason
-    if not workdir.exists() or not (is_full or is_there):
+    if not workdir.exists() or not (remedy or is_there):
         return InputError(
             f"{workdir}, or what is in it, was removed while the run wrote to it; restore it and "
             "run the same command, or start the run again"
         )
     return InputError(
-        f"{workdir} cannot be written: {reason}; {'free space' if is_full else 'fix that'} there "
-        "and run the same command: it resumes from the last whole checkpoint, if there is one"
+        f"{workdir} cannot be written: {reason}; {remedy or 'fix that there'} and run the same "
+        "command: it resumes from the last whole checkpoint, if there is one"
     )
-
-
-def check_format(path: Any, number: Any) -> None:
-    """Refuses a file of another format.
-
-    Raises:
-        InputError: Its format number is not `FORMAT`.
-    """
-    if number != FORMAT:
-        raise InputError(
-            f"{path} has format {in_one_line(repr(number))}, this version reads format {FORMAT}; "
-            "use the version that wrote it, or a new --workdir"
-        )

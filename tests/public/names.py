@@ -127,8 +127,6 @@ def flags(**given: Any) -> list[str]:
 
 FILES = {
     "out_of_fold.npz": "held_out.npz",
-    "new_members": "newcomers",
-    "corrupt_checkpoints": "unreadable_checkpoints",
     "comparison.json": "trials.json",
 }
 

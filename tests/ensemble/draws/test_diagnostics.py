@@ -1,6 +1,9 @@
 """R-hat, ESS and MCSE against formulae and known answers; `posterior.nc` as ArviZ reads it."""
 
+import errno
 import math
+import os
+import resource
 
 import numpy as np
 import pytest
@@ -244,6 +247,18 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
         write_netcdf(path, as_arviz(*case()))
     assert path.read_bytes() == b"before"
     assert [found.name for found in path.parent.iterdir()] == ["posterior.nc"]
+
+
+def test_a_limit_on_the_size_of_files_is_an_error(tmp_path):
+    """HDF5 itself would end the process by a segmentation fault."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+            write_netcdf(epath.Path(tmp_path) / "posterior.nc", as_arviz(*case()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_loo_is_the_density_of_what_is_left_out():

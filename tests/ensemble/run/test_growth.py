@@ -29,7 +29,7 @@ def tags_of(events):
 
 def checkpoint_of(path):
     checkpointer = checkpoints_of(path)
-    saved = checkpointer.restore_latest(read_only=True)
+    saved = checkpointer.read_latest()
     checkpointer.close()
     return saved
 
@@ -54,7 +54,7 @@ def killed(workdir, blobs, monkeypatch):
 
     def save_once(run, *args):
         save(run, *args)
-        run.checkpointer.wait()
+        run.where.checkpointer.wait()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -66,7 +66,7 @@ def killed(workdir, blobs, monkeypatch):
 
 def check_whole(workdir):
     """Nothing is left of the growing, and every score of a member is there once."""
-    assert not (workdir / "newcomers").exists()
+    assert not (workdir / "new_members").exists()
     new_members = [record for record in records_of(workdir) if "members" in record]
     assert new_members
     assert all(record["members"] == [4, 6] for record in new_members)
@@ -96,7 +96,7 @@ def test_the_joined_checkpoint_is_the_newest_and_the_run_goes_on_from_it(workdir
 def test_a_kill_while_growing_changes_no_bit(killed, finished, blobs, tmp_path):
     assert ensemble.load(killed).members == (0, 1, 2, 3)
     assert not (killed / "results.json").exists()
-    assert checkpoint_of(killed / "newcomers")[1]["counters"]["num_members"] == 3
+    assert checkpoint_of(killed / "new_members")[1]["counters"]["num_members"] == 3
     config = small_config(ensemble_size=7)
     result = ensemble.train(config, data=blobs, workdir=str(killed))
     check_whole(killed)
@@ -114,7 +114,7 @@ def test_a_kill_while_growing_changes_no_bit(killed, finished, blobs, tmp_path):
 def test_new_members_that_have_not_joined_can_be_dropped(killed, finished, blobs):
     result = ensemble.train(small_config(), data=blobs, workdir=str(killed))
     assert result.report["metrics"]["test"] == finished[1].report["metrics"]["test"]
-    assert not (killed / "newcomers").exists()
+    assert not (killed / "new_members").exists()
 
 
 @pytest.mark.check

@@ -19,6 +19,7 @@ def test_what_was_written_after_a_checkpoint_is_cut_off(work):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     work.new_members.mkdir()
+    work.events.mkdir()
     other = Log(work.of_new_members(4, 5))
     other.scalars(1, {"c/d": 0.5})
     other.close()

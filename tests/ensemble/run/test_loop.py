@@ -33,6 +33,17 @@ def test_the_same_command_on_a_finished_run_changes_nothing(finished, blobs):
     assert again.report["metrics"]["test"] == result.report["metrics"]["test"]
 
 
+def test_a_workdir_that_is_moved_is_not_made_again(finished, blobs, tmp_path, monkeypatch):
+    workdir = tmp_path / "run"
+    shutil.copytree(finished[0], workdir)
+    monkeypatch.setattr(
+        "ensemble.runtime.method.Report.judge", lambda *_: shutil.move(workdir, tmp_path / "moved")
+    )
+    with pytest.raises(InputError, match=f"{workdir}.*; restore it "):
+        ensemble.train(small_config(), data=blobs, workdir=str(workdir), show_progress=False)
+    assert not workdir.exists()
+
+
 class NaNAtFirst(nn.Module):
     """Predicts NaN, of some members, until it has taken as many steps as there are in an epoch."""
 

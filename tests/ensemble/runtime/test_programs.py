@@ -24,7 +24,7 @@ class Noted(Silent):
     def __init__(self):
         self.periods = []
 
-    def period(self, period, status):
+    def period(self, period):
         self.periods.append(period)
 
 
@@ -157,11 +157,11 @@ def test_the_pace_grows_by_two_at_most_and_keeps_to_the_stride(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     pace = Pace(length=64, stride=2)
     now[0] += 30
-    assert pace.note(2) == (30, True)
+    assert pace.note(2) is None
     assert (pace.steps, pace.programs) == (2, 1)
     for steps in (4, 8, 16):
         now[0] += 1e-4
-        assert pace.note(2) == (pytest.approx(1e-4), False)
+        assert pace.note(2) == pytest.approx(1e-4)
         assert (pace.steps, pace.programs) == (steps, 8)
     now[0] += 6
     pace.note(2)  # 3 s a step: two of them are in flight at least.
@@ -172,8 +172,8 @@ def test_what_evaluations_take_is_no_time_of_steps():
     class Slow(Silent):
         seconds = 0.0
 
-        def advanced(self, step, seconds, compiles):
-            self.seconds += 0 if compiles else seconds
+        def advanced(self, step, seconds):
+            self.seconds += seconds or 0
 
         def evaluate(self, loop):
             time.sleep(0.3)

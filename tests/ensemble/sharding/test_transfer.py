@@ -40,20 +40,3 @@ def test_a_padded_size_is_a_multiple_of_the_devices():
     mesh = create_mesh(2, 3, jax.devices())
     assert [transfer.padded_size(size, mesh, DATA) for size in (1, 3, 4)] == [3, 3, 6]
     assert transfer.padded_size(3, mesh, ENSEMBLE) == 4
-
-
-def test_what_is_only_described_lies_nowhere():
-    mesh = create_mesh(2, 4, jax.devices())
-    rows = np.ones((5, 3))
-    key = jax.random.split(jax.random.key(0), 5)
-    with transfer.described():
-        split = transfer.place_split(rows, np.zeros(5, np.int64), mesh, lambda x: x[:, 0] > 0)
-        keys = transfer.put(key, named_sharding(mesh))
-    placed = transfer.place_split(rows, np.zeros(5, np.int64), mesh, lambda x: x[:, 0] > 0)
-    found, expected = (
-        [(leaf.shape, leaf.dtype, leaf.sharding.spec) for leaf in jax.tree.leaves(tree)]
-        for tree in (split, placed)
-    )
-    assert found == expected
-    assert (keys.shape, keys.dtype) == (key.shape, key.dtype)
-    assert {type(leaf) for leaf in jax.tree.leaves((split, keys))} == {jax.ShapeDtypeStruct}

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import stat
 import subprocess
 import threading
 
@@ -60,7 +61,7 @@ def write_checkpoints(disk):
 
 
 def read_checkpoints(disk):
-    return Checkpointer(disk / "checkpoints").restore_latest(read_only=True)[1]["number"]
+    return Checkpointer(disk / "checkpoints").read_latest()[1]["number"]
 
 
 @pytest.mark.parametrize(
@@ -95,10 +96,11 @@ def test_content_and_names_are_flushed_in_this_order(tmp_path, monkeypatch, writ
 
 
 def test_a_folder_that_its_disk_does_not_flush_is_no_error(tmp_path, monkeypatch):
-    def flush(_):
-        raise OSError(number, os.strerror(number))
+    def flush(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(files, "flush", flush)
+    monkeypatch.setattr(os, "fsync", flush)
     number = errno.EINVAL
     files.write_file(epath.Path(tmp_path) / "a", "some")
     number = errno.EIO
@@ -120,6 +122,13 @@ def test_two_that_write_one_file_at_once_both_write_it_whole(tmp_path):
     files.write_file(path, write)
     assert path.read_text() == "first second"
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_folder_is_not_made_with_one_that_was_removed(tmp_path):
+    for _ in range(2):
+        files.make_folder(epath.Path(tmp_path) / "plots")
+    with pytest.raises(FileNotFoundError):
+        files.make_folder(epath.Path(tmp_path) / "run" / "plots")
 
 
 def test_what_killed_writers_have_left_is_removed(tmp_path):

@@ -12,6 +12,7 @@ from ensemble import InputError
 from ensemble.storage.workdir import Workdir, cannot_write
 
 FULL, MISSING, DENIED = map(os.strerror, (errno.ENOSPC, errno.ENOENT, errno.EACCES))
+LARGE = os.strerror(errno.EFBIG)
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def nothing(workdir):
     ("removed", "reason", "line"),
     [
         (nothing, FULL, f"cannot be written: {FULL}; free space there"),
+        (nothing, LARGE, f"cannot be written: {LARGE}; raise the limit on the size of files"),
         (nothing, DENIED, f"cannot be written: {DENIED}; fix that there"),
         (nothing, f"[Errno 2] {MISSING}: 'manifest'", "was removed while the run wrote to it"),
         (the_first_file, FULL, f"cannot be written: {FULL}; free space there"),
@@ -54,7 +56,7 @@ def test_a_full_disk_and_a_removed_directory_are_told_apart(workdir, removed, re
 
 
 def test_checkpoints_that_a_kill_interrupted_are_removed_under_the_lock(workdir):
-    inner = ("checkpoints", "newcomers/checkpoints")
+    inner = ("checkpoints", "new_members/checkpoints")
     left = [workdir / folder / "5.orbax-checkpoint-tmp" for folder in inner]
 
     def begin():
