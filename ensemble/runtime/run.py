@@ -365,7 +365,7 @@ class Run:
     @property
     def save_seconds(self) -> float:
         """Seconds that the last checkpoint took; 0: there is none yet."""
-        return self.checkpointer.seconds
+        return self.where.checkpointer.seconds
 
     def save(self, loop: Loop) -> None:
         """Writes a checkpoint."""
