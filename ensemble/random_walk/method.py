@@ -87,9 +87,8 @@ class WalkReport(Report):
             return {}
         section = self.sections(run, run.clock.timing())["posterior"]
         scalars = {name.removeprefix("num_"): section[name] for name in _WATCHED}
-        levels = {f"quantile_{share}": one for share, one in section["quantiles"].items()}
-        each = levels | {name: section[name] for name in _MOMENTS}
-        for name, values in each.items():
+        each = {f"quantile_{share}": one for share, one in section["quantiles"].items()}
+        for name, values in (each | {name: section[name] for name in _MOMENTS}).items():
             scalars |= {f"{name}_{d:02d}": one for d, one in enumerate(values[:_MAX_SHOWN])}
         return {
             f"posterior/{name}": float(value)

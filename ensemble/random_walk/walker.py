@@ -194,8 +194,8 @@ class Walker:
     def restored(self, arrays: Mapping[str, Any], shared: Any) -> Members:
         """The inverse of `saved`, on any devices."""
         leaves = [np.asarray(arrays[name]) for name in _NAMES]
-        host = jax.tree.structure(_TEMPLATE).unflatten(leaves)
-        return _members(self._to_devices(host))
+        structure = jax.tree.structure(_TEMPLATE)
+        return _members(self._to_devices(jax.tree.unflatten(structure, leaves)))
 
     # The walk.
 
@@ -279,9 +279,9 @@ class Walker:
 
     def to_host(self, walk: Walk) -> Walk:
         """Fetches a walk."""
-        chainwise: Any = jax.tree.map(self._chainwise, walk[:3])
         counts, *whole = transfer.fetch(walk[3:])
-        return Walk(*chainwise, join_counts(*counts), *whole)
+        chainwise = jax.tree.map(self._chainwise, walk[:3])
+        return Walk._make([*chainwise, join_counts(*counts), *whole])
 
     def _to_devices(self, host: Walk) -> Walk:
         """The inverse of `to_host`; the last chain pads."""
