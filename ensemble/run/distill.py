@@ -1,10 +1,9 @@
 """One network in place of an ensemble: a run that learns from another one's workdir."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from ensemble import pytrees
 from ensemble.config import by_path, fields_for, flatten
 from ensemble.data.data_forms import bundled
 from ensemble.predictor import check_is_workdir
@@ -50,17 +49,20 @@ def distill(
     of_teacher = flatten(work.read_config() or {})
     chosen = {"method": _METHOD, "task": _TASK, "ensemble_size": 1, "teacher": os.fspath(work.path)}
     chosen |= by_path(config or {})
-    if "num_epochs" not in of_teacher:
-        of_teacher = _ways_to_train(work, of_teacher, chosen) | of_teacher
-    values = pytrees.without(of_teacher, *_NOT_TAKEN)
-    return train(values, data, workdir, started=started, show_progress=show_progress, **chosen)
+    own = fields_for({**of_teacher, **chosen})
+    taken = {key: one for key, one in of_teacher.items() if key in own and key not in _NOT_TAKEN}
+    if of_teacher["method"] != _METHOD:
+        taken.pop("init_from", None)  # It says where chains started.
+    if "num_epochs" not in taken:
+        taken = _ways_to_train(work, own, chosen) | taken
+    values = {**taken, **chosen}
+    return train(values, data, workdir, started=started, show_progress=show_progress)
 
 
 def _ways_to_train(
-    work: Workdir, of_teacher: Mapping[str, Any], chosen: Mapping[str, Any]
+    work: Workdir, own: Collection[str], chosen: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Keys of SGD for a student whose teacher has none, as for data that nobody has seen."""
-    own = fields_for({**of_teacher, **chosen})
     data = work.read_report().get("dataset", {})
     usual = bundled(data.get("input_shape", ()), "table" in data, _METHOD)
     found = {key: one for key, one in usual.items() if key in own and key != "model"}
