@@ -154,7 +154,7 @@ class Batches:
             found = {name: leaf[fill] for name, leaf in found.items()}
         full = self._full(found["mask"].shape)
         if found["mask"].all():
-            del found["mask"]
+            found = pytrees.without(found, "mask")
         return {**full, **self._put(found)}
 
     def _put(self, arrays: Any) -> Any:

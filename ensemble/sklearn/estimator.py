@@ -172,15 +172,20 @@ class Estimator(BaseEstimator):
         """What `n_jobs` says: a negative number counts back from all cores, which are -1.
 
         Raises:
-            InputError: Devices need more.
+            InputError: It is no number of threads, or devices need more.
         """
         from ensemble.sharding import startup  # It imports JAX.
 
-        found = self.n_jobs
-        if isinstance(found, numbers.Integral):
-            found = int(found)
-            found = found if found >= 0 else max(1, startup.num_cores() + 1 + found)
-        if found and self.num_devices and self.num_devices > found:
+        if self.n_jobs is None:
+            return None
+        if not isinstance(self.n_jobs, numbers.Integral) or not self.n_jobs:
+            raise InputError(
+                f"n_jobs={self.n_jobs!r} must be a whole number, -1 for all cores, or None"
+            )
+        found = int(self.n_jobs)
+        if found < 0:
+            found = max(1, startup.num_cores() + 1 + found)
+        if self.num_devices and self.num_devices > found:
             raise InputError(
                 f"num_devices={self.num_devices} takes as many threads, more than "
                 f"n_jobs={self.n_jobs}: lower it, or leave one of the two out"
