@@ -26,7 +26,7 @@ from ensemble.errors import InputError
 from ensemble.methods import low_rank_mass
 from ensemble.methods.chain_report import ChainReport
 from ensemble.methods.coordinates import to_params
-from ensemble.methods.kernels import Chain, FreeDraws, Sampler, Settings, make_sampler
+from ensemble.methods.kernels import Chain, DrawInfo, FreeDraws, Sampler, Settings, make_sampler
 from ensemble.methods.leafwise_metric import leafwise_metric
 from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
@@ -169,6 +169,14 @@ def _algorithm(
         return chain._replace(rng_key=None), Info(scalars)
 
     @_traced()
+    def describe(now: Now, chain: Chain, batch: Any) -> tuple[Chain, Info]:
+        """Says what a draw of free chains says, for the shapes of its scalars."""
+        zero = jnp.zeros(())
+        info = DrawInfo(zero, zero, jnp.bool_(0), zero, zero, jnp.int32(0))
+        params = to_params(now.shared, chain.state.position)
+        return chain, Info(_observed(report, info, params, batch["tracked"]))
+
+    @_traced()
     def tune(now: Now, chain: Chain, batch: Any) -> tuple[Chain, jax.Array]:
         tune_chain: Any = sampler_of(now, batch).tune
         chain = tune_chain(chain._replace(rng_key=_key(now.key)))
@@ -187,7 +195,7 @@ def _algorithm(
     is_free = density.run_free and trait("method", config.method, "may_be_free")
     return Algorithm(
         init=init,
-        step=step,
+        step=describe if is_free else step,
         parameters=parameters,
         num_steps=num_steps,
         feed=feed,
