@@ -13,6 +13,7 @@ import names
 import numpy as np
 import pytest
 from conftest import ROOT, free_port, run_all, started
+from kills import kill, outcome
 from runs import classes
 from small import refused_command, run_command
 
@@ -135,25 +136,6 @@ def wait_for_checkpoints(process, workdir, number):
         time.sleep(0.005)
 
 
-def outcome(workdir):
-    """All that a run leaves but rates: metrics, draws, predictions, what is reported."""
-    found = {"metrics": [without_rates(line) for line in names.metrics(workdir)]}
-    report = names.report(workdir)
-    found["report"] = {
-        name: without_rates(report[name]) for name in ("posterior", "metrics") if name in report
-    }
-    for path in sorted(names.file(workdir, "predictions").glob("*.npz")):
-        with np.load(path) as arrays:
-            found[path.name] = {
-                name: arrays[name] for name in arrays if arrays[name].dtype.kind == "f"
-            }
-    return found
-
-
-def without_rates(record):
-    return {name: value for name, value in record.items() if "per_second" not in name}
-
-
 @pytest.mark.parametrize("kind", ["chains", "walk", "numpyro"])
 def test_a_run_that_is_killed_leaves_the_same_bits(kind, command, tmp_path):
     run_command("train", *command(kind, "whole")[1:])
@@ -192,6 +174,11 @@ def test_members_are_locked_killed_told_to_end_and_damaged_and_leave_the_same_bi
     run_command("train", *run[1:])
     assert any(newest in path.name for path in names.file(workdir, "corrupt_checkpoints").iterdir())
     np.testing.assert_equal(outcome(workdir), outcome(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("number", range(5, 195, 19))
+def test_a_kill_at_any_moment_loses_no_bit(number, tmp_path):
+    kill(number, tmp_path)
 
 
 FEW = {
