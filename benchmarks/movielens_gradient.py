@@ -149,7 +149,7 @@ def difference_error(
 def exact_log_likelihood(params: dict[str, np.ndarray], signs: np.ndarray) -> float:
     """The log likelihood of watches [N, M] in float64, nats; users may be padded."""
     names = ("user_embeddings", "user_bias", "movie_embeddings", "movie_bias")
-    users, user_bias, movies, movie_bias = (np.float64(params[name]) for name in names)
+    users, user_bias, movies, movie_bias = (np.asarray(params[name], np.float64) for name in names)
     total = 0.0
     for i, row in enumerate(signs):
         logits = users[i] @ movies.T + user_bias[i] + movie_bias

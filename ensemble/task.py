@@ -239,8 +239,12 @@ class Learned(Task, PredictingTask, Protocol):
             mesh: of the devices, with the axes of `ensemble.sharding.mesh`.
         """
 
-    def draw_report(self) -> DrawSections | None:
-        """What the report says of a sample of the posterior beside scores."""
+    def draw_report(self, mesh: Mesh) -> DrawSections | None:
+        """What the report says of a sample of the posterior beside scores.
+
+        Args:
+            mesh: of the devices; all processes call it.
+        """
 
 
 @runtime_checkable
@@ -352,6 +356,6 @@ class Defaults:
         """The plain sum will do."""
         return None
 
-    def draw_report(self) -> DrawSections | None:
+    def draw_report(self, mesh: Mesh) -> DrawSections | None:
         """There is nothing to add."""
         return None

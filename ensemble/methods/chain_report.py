@@ -235,7 +235,7 @@ class ChainReport(PosteriorReport):
             ladder = resolve("ensemble.methods.parallel_tempering:section")
             sections = ladder(fetch(run.loop.members.state.adaptation))
         if not isinstance(task, Modelled):
-            if sections_of := task.draw_report():
+            if sections_of := task.draw_report(run.devices.mesh):
                 maximum = find_map(task, self.density)
                 if processes.is_main():
                     fitted = fitted_draws(run.draws, run.live, self.most)

@@ -36,7 +36,7 @@ from ensemble.priors import parse_prior
 from ensemble.recommendation import likelihood, scores
 from ensemble.recommendation.dataset import RATINGS
 from ensemble.sharding.layout import Layout
-from ensemble.sharding.mesh import DATA, create_mesh
+from ensemble.sharding.mesh import DATA
 from ensemble.sharding.transfer import padded_size
 from ensemble.task import DrawSections, OwnLogLikelihood
 from ensemble.tasks.learning_data import described_dataset, make_likelihood
@@ -119,12 +119,10 @@ class Factorisation(Supervised):
             return self.sizes["train"]
         return int(np.count_nonzero(self.dataset.signs))
 
-    @functools.cached_property
-    def biases(self) -> Any:
+    def biases(self, mesh: Mesh) -> Any:
         """Parameters of the same model without factors, with priors N(0, 1), at the maximum."""
         network = dataclasses.replace(self.network, num_factors=0)
         simple = dataclasses.replace(self, network=network, priors=parse_prior("normal(1)"))
-        mesh = create_mesh(1, 1, jax.local_devices())
         train = self.dataset.splits["train"]
         return find_map(simple, make_log_density(simple, train, mesh))
 
@@ -185,10 +183,10 @@ class Factorisation(Supervised):
         targets = np.stack([split.targets, self.dataset.weights], axis=1)
         return sum_of_examples(weighted, Examples(split.inputs, targets), mesh)
 
-    def draw_report(self) -> DrawSections:
+    def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""
         # Every process finds the biases, as it finds the MAP.
-        models = {"biases": self.biases, "popularity": self.popularity}
+        models = {"biases": self.biases(mesh), "popularity": self.popularity}
 
         def sections(draws: Any, maximum: Any) -> dict[str, Any]:
             return {"recommendation": scores.section(self, draws, {"map": maximum, **models})}

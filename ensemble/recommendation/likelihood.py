@@ -78,7 +78,7 @@ def place(signs: np.ndarray, mesh: Mesh) -> PlacedWatches:
     share = np.sum(counts * np.log((counts + 1) / (counts.sum(axis=0) + 2))) / num_shards
     rounded = np.float32(share)
     pairs = np.array([[rounded, share - rounded]] * num_shards, np.float32)
-    return transfer.put(PlacedWatches(blocks, pairs), named_sharding(mesh, "row"))
+    return PlacedWatches(*transfer.put((blocks, pairs), named_sharding(mesh, "row")))
 
 
 def count(signs: np.ndarray) -> np.ndarray:

@@ -117,7 +117,8 @@ def test_the_simplest_models_are_at_their_modes():
     of_item = pairs[:, 1] == 4
     expected = np.sum(weights[of_item] * values[of_item]) / (weights[of_item].sum() + 1)
     assert task.popularity["movie_bias"][4] == pytest.approx(expected, rel=1e-4)
-    user, item = (task.biases[f"{one}_bias"] for one in ("user", "movie"))
+    biases = task.biases(create_mesh(1, 2, jax.devices()))
+    user, item = (biases[f"{one}_bias"] for one in ("user", "movie"))
     left = values - user[pairs[:, 0]] - item[pairs[:, 1]]
     precision = 1 / np.average(left**2, weights=weights)
     for bias, numbers in ((user, pairs[:, 0]), (item, pairs[:, 1])):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.special
-from run_parts import of_classes
+from run_parts import mesh_of, of_classes
 
 from ensemble.data import load_dataset
 from ensemble.recommendation import scores
@@ -32,7 +32,8 @@ def test_models_are_scored_on_what_was_held_out(monkeypatch):
     logits = np.einsum("knd,kmd->knm", draws["user_embeddings"], draws["movie_embeddings"])
     logits += draws["user_bias"][:, :, None] + draws["movie_bias"][:, None]
     models = {"map": {name: leaf[0] for name, leaf in draws.items()}}
-    models |= {"biases": task.biases, "popularity": task.popularity}
+    biases = task.biases(mesh_of(1, 2))
+    models |= {"biases": biases, "popularity": task.popularity}
     held_out = scores.section(task, draws, models)["held_out"]
     assert [*held_out] == ["posterior", "map", "biases", "popularity"]
     pairs, labels = dataset.splits["test"]
@@ -51,7 +52,7 @@ def test_models_are_scored_on_what_was_held_out(monkeypatch):
     # Fitted to the data, and not to noise.
     assert held_out["biases"]["auc"] > held_out["posterior"]["auc"]
     slopes = (dataset.signs > 0) - (dataset.signs != 0) * scipy.special.expit(
-        task.biases["user_bias"][:, None] + task.biases["movie_bias"]
+        biases["user_bias"][:, None] + biases["movie_bias"]
     )
-    np.testing.assert_allclose(slopes.sum(axis=1), task.biases["user_bias"], atol=0.05)
-    np.testing.assert_allclose(slopes.sum(axis=0), task.biases["movie_bias"], atol=0.05)
+    np.testing.assert_allclose(slopes.sum(axis=1), biases["user_bias"], atol=0.05)
+    np.testing.assert_allclose(slopes.sum(axis=0), biases["movie_bias"], atol=0.05)
