@@ -108,8 +108,9 @@ def split(found: Interactions, request: Request) -> InteractionDataset:
     rows = _rows(found, of_ratings, by_time)
     is_held = np.zeros(len(rows), bool)
     if by_time:
-        times = rows["time"].to_numpy()
-        is_held = times >= np.sort(times)[-max(1, round(_SHARE * len(times)))]
+        times = rows["time"]
+        latest = times.nlargest(max(1, round(_SHARE * len(times))))
+        is_held = (times >= latest.min()).to_numpy()
     items = rows["item"].to_numpy()
     parts = []
     for user, places in rows.groupby("user").indices.items():
