@@ -166,14 +166,14 @@ def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -
     from ensemble.sharding.mesh import DATA, create_mesh
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
-    value_and_grad = likelihood.make_value_and_grad(mesh)
+    value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
 
     def log_likelihood(params: Any, data: Any) -> jax.Array:
         return with_own_gradient(value_and_grad, data)(params)
 
     signs = make_signs(num_users, num_movies)
     host = make_positions(num_users, num_movies, mesh.shape[DATA])
-    data = likelihood.place(signs, mesh)
+    data = likelihood.place((signs,), likelihood.of_popularity(signs), mesh)
     positions = place_positions(host, mesh)
     return _measure(log_likelihood, positions, data, signs, seconds)
 

@@ -5,9 +5,10 @@ and around their mean, is x_ij = U_i V_j' + u_i + v_j, with priors on U, V, u an
 
     W_ij ~ Bernoulli(sigmoid(x_ij)) of all pairs,    or    r_ij ~ N(x_ij, sd^2) of the rated ones.
 
-It is supervised learning of pairs of a user and an item, but for the likelihood of watches. That is
-of the whole matrix, with users' parameters next to their rows: `likelihood`. For ratings nothing is
-as large as users times items.
+It is supervised learning of pairs of a user and an item, but for the likelihood of watches, and of
+ratings that are a good share of all pairs. That is computed by blocks of users times all items,
+with users' parameters next to their rows: `likelihood`. For ratings nothing is as large as users
+times items.
 """
 
 import dataclasses
@@ -35,6 +36,7 @@ from ensemble.network import Variables
 from ensemble.priors import parse_prior
 from ensemble.recommendation import likelihood, scores
 from ensemble.recommendation.dataset import RATINGS
+from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA
 from ensemble.sharding.transfer import padded_size
@@ -43,6 +45,8 @@ from ensemble.tasks.learning_data import described_dataset, make_likelihood
 from ensemble.tasks.supervised import OWN, Supervised
 
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
+_PAIRS_PER_RATING = 64  # With more pairs for each rating, blocks of all pairs are slower.
+_MAX_PAIRS = 2**28  # Of 8 bytes each, for ratings to be learned by blocks.
 _ALLOWED = {
     "likelihood": ("categorical", RATINGS),
     "sampler.mass_matrix": ("identity", "diagonal"),
@@ -159,20 +163,27 @@ class Factorisation(Supervised):
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
         """The likelihood of all training pairs, relative to that of a simpler model.
 
-        It is nearer to zero then, where float32 keeps more. That of watches is of the whole matrix,
-        with users' parameters next to their rows; that of ratings is a weighted sum.
+        It is nearer to zero then, where float32 keeps more. That of watches, and of ratings that
+        are a good share of all pairs, is computed by blocks of users, with users' parameters next
+        to their rows; that of other ratings by pairs.
         """
-        if not self.of_ratings:
-            num_users = self.network.shape[0]
-            num_places = padded_size(num_users, mesh, DATA)
+        num_users, num_items = self.network.shape
+        weights = self.dataset.weights
+        is_dense = num_users * num_items <= min(_PAIRS_PER_RATING * len(weights), _MAX_PAIRS)
+        if is_dense or not self.of_ratings:
+            place, value_and_grad = (
+                self._ratings_by_blocks(split, mesh) if self.of_ratings else self._watches(mesh)
+            )
             return OwnLogLikelihood(
-                lambda: likelihood.place(self.dataset.signs, mesh),
-                likelihood.make_value_and_grad(mesh),
+                place,
+                value_and_grad,
                 parts="users",
                 num_parts=num_users,
-                layout=Layout(likelihood.USERS, num_users, num_places, "row"),
+                layout=Layout(
+                    likelihood.USERS, num_users, padded_size(num_users, mesh, DATA), "row"
+                ),
             )
-        # Mean log density of ratings, were all of them from one normal distribution.
+        # Mean log density, were all ratings from one normal distribution.
         reference = -scipy.stats.norm.entropy(scale=self.likelihood.scale)
 
         def log_likelihood(variables: Any, inputs: Any, targets: jax.Array) -> tuple[Any, Any]:
@@ -180,8 +191,36 @@ class Factorisation(Supervised):
             return targets[:, 1] * (log_prob - reference), aux
 
         weighted: Any = SimpleNamespace(prepare=lambda pairs: pairs, log_likelihood=log_likelihood)
-        targets = np.stack([split.targets, self.dataset.weights], axis=1)
+        targets = np.stack([split.targets, weights], axis=1)
         return sum_of_examples(weighted, Examples(split.inputs, targets), mesh)
+
+    def _watches(self, mesh: Mesh) -> tuple[Any, Any]:
+        def place() -> Any:
+            signs = self.dataset.signs
+            return likelihood.place((signs,), likelihood.of_popularity(signs), mesh)
+
+        return place, likelihood.make_value_and_grad(likelihood.of_watches, mesh)
+
+    def _ratings_by_blocks(self, split: Examples, mesh: Mesh) -> tuple[Any, Any]:
+        weights = self.dataset.weights
+        number = float(weights.sum(dtype=float))
+
+        def place() -> Any:
+            cells = np.zeros((2, *self.network.shape), np.float32)
+            values = (split.targets - self.likelihood.shift) / self.likelihood.scale
+            cells[:, *split.inputs.T] = values, weights
+            return likelihood.place(cells, -number / 2, mesh)
+
+        by_blocks = likelihood.make_value_and_grad(likelihood.of_ratings, mesh)
+
+        def log_likelihood(params: Any, placed: Any) -> jax.Array:
+            own = params[OWN]
+            factors = {name: leaf for name, leaf in params.items() if name != OWN}
+            value = with_own_gradient(by_blocks, placed)(factors)
+            sd = self.likelihood.parameters(own, jnp.zeros(1))["scale"]
+            return (value - number / 2) / sd**2 + number * (0.5 - jnp.log(sd))
+
+        return place, jax.value_and_grad(log_likelihood)
 
     def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""

@@ -1,14 +1,18 @@
-"""The likelihood of watches and its gradient, fast, with users on their shards.
+"""The likelihood of watches or of ratings and its gradient, fast, with users on their shards.
 
-User i has watched movie j or not: W_ij ~ Bernoulli(sigmoid(x_ij)), x = U V' + u_i + v_j. With
-t = +1 for watched, -1 for not and 0 for held out, s = sigmoid(-t x) gives all that is wanted: the
-gradient of the logits, R = t s, and the log likelihood,
+A block of users times all movies has the outputs x = U V' + u_i + v_j of all their pairs, and what
+is known of them. What is computed and as large as the matrix exists for a block only, which stays
+in the cache. Ratings are computed so where they are a good share of all pairs: products of matrices
+are faster than rows of factors that are gathered for each rating.
+
+User i has watched movie j or not: W_ij ~ Bernoulli(sigmoid(x_ij)). With t = +1 for watched, -1 for
+not and 0 for held out, s = sigmoid(-t x) gives all that is wanted: the gradient of the logits,
+R = t s, and the log likelihood,
 
     min(t x, 0) + log max(s, 1 - s),
 
 of which a held-out entry has exactly none. The maximum is at least 1/2, so that the logarithm of a
-product of some fifty of them takes the place of fifty logarithms. What is as large as the matrix
-exists for a block of users only, which stays in the cache.
+product of some fifty of them takes the place of fifty logarithms.
 
 The sum over millions of entries would lose .1 nat in float32, which the acceptance of HMC would
 notice: it is compensated, and relative to a simpler model, so that what is left is smaller. At
@@ -16,7 +20,7 @@ notice: it is compensated, and relative to a simpler model, so that what is left
 .01.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -44,27 +48,29 @@ Sum = tuple[jax.Array, jax.Array]
 """A sum, and what rounding took from it."""
 
 
-class PlacedWatches(NamedTuple):
-    """Watches, their users spread over the shards in blocks.
+class Placed(NamedTuple):
+    """What is known of all pairs, their users spread over the shards in blocks.
 
     Attributes:
-        signs: [S * B, R, M] int8, t of B blocks of R users on each of S shards; 0 pads.
+        cells: Arrays [S * B, R, M] of B blocks of R users on each of S shards: t of watches; or
+            standardised ratings, and how often they count. 0 pads.
         reference: [S, 2] float32, what the log likelihood of each shard is relative to, nats:
             rounded, and what rounding took.
     """
 
-    signs: jax.Array
+    cells: tuple[jax.Array, ...]
     reference: jax.Array
 
 
-def place(signs: np.ndarray, mesh: Mesh) -> PlacedWatches:
-    """Puts watches on the devices; their log likelihood is relative to that of popularity.
+def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
+    """Puts what is known of all pairs on the devices.
 
     Args:
-        signs: [N, M], as of `InteractionDataset.signs`.
+        cells: Arrays [N, M], those of `of_watches` or `of_ratings`.
+        reference: What the log likelihood is relative to, nats.
         mesh: Mesh of the devices; shard s of the data has users s * N' / S and on.
     """
-    num_users, num_movies = signs.shape
+    num_users, num_movies = cells[0].shape
     num_shards = mesh.shape[DATA]
     per_shard = -(-num_users // num_shards)
     num_entries = _ENTRIES_PER_BLOCK.get(platform_of(mesh), _ENTRIES_ON_ACCELERATORS)
@@ -72,13 +78,22 @@ def place(signs: np.ndarray, mesh: Mesh) -> PlacedWatches:
     num_rows = -(-per_shard // num_blocks)
     num_groups = -(-num_rows // _MAX_FACTORS)
     num_rows = num_groups * -(-num_rows // num_groups)
-    shards = transfer.pad(signs, num_shards * per_shard).reshape(num_shards, per_shard, num_movies)
-    blocks = transfer.pad(shards, num_blocks * num_rows, axis=1).reshape(-1, num_rows, num_movies)
-    counts = count(signs)
-    share = np.sum(counts * np.log((counts + 1) / (counts.sum(axis=0) + 2))) / num_shards
+
+    def in_blocks(cells: np.ndarray) -> np.ndarray:
+        shards = transfer.pad(cells, num_shards * per_shard).reshape(num_shards, per_shard, -1)
+        return transfer.pad(shards, num_blocks * num_rows, axis=1).reshape(-1, num_rows, num_movies)
+
+    share = reference / num_shards
     rounded = np.float32(share)
     pairs = np.array([[rounded, share - rounded]] * num_shards, np.float32)
-    return PlacedWatches(*transfer.put((blocks, pairs), named_sharding(mesh, "row")))
+    placed = tuple(map(in_blocks, cells)), pairs
+    return Placed(*transfer.put(placed, named_sharding(mesh, "row")))
+
+
+def of_popularity(signs: np.ndarray) -> float:
+    """The log likelihood of watches [N, M] if all users are alike, nats."""
+    counts = count(signs)
+    return float(np.sum(counts * np.log((counts + 1) / (counts.sum(axis=0) + 2))))
 
 
 def count(signs: np.ndarray) -> np.ndarray:
@@ -87,63 +102,88 @@ def count(signs: np.ndarray) -> np.ndarray:
 
 
 def make_value_and_grad(
-    mesh: Mesh,
-) -> Callable[[Params, PlacedWatches], tuple[jax.Array, dict[str, jax.Array]]]:
-    """Returns `(params, watches) -> (log likelihood less the reference, its gradient)`.
+    of_block: Callable[..., tuple[jax.Array, jax.Array]], mesh: Mesh
+) -> Callable[[Params, Placed], tuple[jax.Array, dict[str, jax.Array]]]:
+    """Returns `(params, placed) -> (log likelihood less the reference, its gradient)`.
 
     Users' parameters and their gradients lie on the users' shards. Vmapped over chains, the
     function spreads these too, over the mesh of `place`.
+
+    Args:
+        of_block: `of_watches` or `of_ratings`: `(outputs [R, M], *cells) -> (log likelihoods of
+            movies [M], their gradient of the outputs)`.
+        mesh: Mesh of the devices.
     """
 
-    def of_chains(params: Params, watches: PlacedWatches, chains: str | None) -> Any:
+    def on_shard(params: Params, placed: Placed) -> Any:
+        # One chain after another: what one block of one chain needs is all that the cache holds.
+        return jax.lax.map(lambda one: _value_and_grad(of_block, one, placed), params)
+
+    def of_chains(params: Params, placed: Placed, chains: str | None) -> Any:
         users = dict.fromkeys(USERS, spec(chains, "row"))
         specs = users | dict.fromkeys(MOVIES, spec(chains))
-        # One chain after another: what one block of one chain needs is all that the cache holds.
         mapped = jax.shard_map(
-            lambda params, watches: jax.lax.map(lambda one: _value_and_grad(one, watches), params),
+            on_shard,
             mesh=mesh,
             in_specs=(specs, spec("row")),
             out_specs=(spec(chains), specs),
             check_vma=True,
         )
-        return mapped(dict(params), watches)
+        return mapped(dict(params), placed)
 
     return make_chainwise(of_chains, mesh)
 
 
-def _value_and_grad(params: Params, watches: PlacedWatches) -> tuple[jax.Array, Any]:
-    """The log likelihood [] of a chain and its gradient, of the parameters of this shard."""
-    reference, excess = watches.reference[0]
-    num_blocks, num_rows, num_movies = watches.signs.shape
+def of_watches(logits: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Log likelihoods of watches t [R, M], as `make_value_and_grad` has them."""
+    num_rows, num_movies = signs.shape
     groups = (-(-num_rows // _MAX_FACTORS), -1, num_movies)
+    signs = signs.astype(jnp.float32)
+    # Where the exponential is infinite the residual is zero, as it should be.
+    odds = jnp.exp(signs * logits)
+    # Barriers: else the exponentials are computed again for everything that they are used in.
+    residuals = jax.lax.optimization_barrier(signs / (1 + odds))
+    magnitudes = jnp.abs(residuals)
+    factors = jnp.maximum(magnitudes, 1 - magnitudes).reshape(groups)
+    linear = jnp.minimum(signs * logits, 0).reshape(groups)
+    of_groups = jnp.sum(linear, axis=1) + jnp.log(jnp.prod(factors, axis=1))
+    return jnp.sum(of_groups, axis=0), residuals
+
+
+def of_ratings(
+    outputs: jax.Array, ratings: jax.Array, weights: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Log likelihoods of weighted ratings if their noise is N(0, 1), up to a constant."""
+    errors = ratings - outputs
+    residuals = jax.lax.optimization_barrier(weights * errors)
+    return -0.5 * jnp.sum(residuals * errors, axis=0), residuals
+
+
+def _value_and_grad(
+    of_block: Callable[..., tuple[jax.Array, jax.Array]], params: Params, placed: Placed
+) -> tuple[jax.Array, Any]:
+    """The log likelihood [] of a chain and its gradient, of the parameters of this shard."""
+    reference, excess = placed.reference[0]
+    num_blocks, num_rows, _ = placed.cells[0].shape
     (users, movies), pull = jax.vjp(join_biases, params)
     num_users = len(users)
     movies = jax.lax.pcast(movies, DATA, to="varying")
     blocks = transfer.pad(users, num_blocks * num_rows).reshape(num_blocks, num_rows, -1)
 
-    def add_block(carry: Any, block: Any) -> Any:
-        total, grad_movies = carry
-        users, signs = block
-        signs = signs.astype(jnp.float32)
-        # Barriers: else the exponentials are computed again for everything that they are used in.
-        logits = jax.lax.optimization_barrier(contract(users, movies, 1, 1))
-        # Where the exponential is infinite the residual is zero, as it should be.
-        odds = jnp.exp(signs * logits)
-        residuals = jax.lax.optimization_barrier(signs / (1 + odds))
-        magnitudes = jnp.abs(residuals)
-        factors = jnp.maximum(magnitudes, 1 - magnitudes).reshape(groups)
-        linear = jnp.minimum(signs * logits, 0).reshape(groups)
-        of_groups = jnp.sum(linear, axis=1) + jnp.log(jnp.prod(factors, axis=1))
-        total = _add_exactly(total, (jnp.sum(of_groups, axis=0), jnp.zeros_like(total[1])))
+    def add_block(grad_movies: jax.Array, block: Any) -> Any:
+        users, cells = block
+        outputs = jax.lax.optimization_barrier(contract(users, movies, 1, 1))
+        terms, residuals = of_block(outputs, *cells)
         # This way round: `residuals.T @ users` takes XLA:CPU almost three times as long.
         grad_movies += contract(users, residuals, 0, 0)
-        return (total, grad_movies), contract(residuals, movies, 1, 0)
+        return grad_movies, (terms, contract(residuals, movies, 1, 0))
 
-    zeros = jnp.zeros_like(movies.T)  # As varying as what is added to them.
-    start = (zeros[0], zeros[0]), zeros
-    (total, grad_movies), grad_users = jax.lax.scan(add_block, start, (blocks, watches.signs))
-    zero = jnp.zeros_like(total[0][0])
-    total = jax.lax.reduce(total, (zero, zero), _add_exactly, (0,))
+    start = jnp.zeros_like(movies.T)  # As varying as what is added to it.
+    grad_movies, (terms, grad_users) = jax.lax.scan(add_block, start, (blocks, placed.cells))
+    total = terms, jnp.zeros_like(terms)
+    zero = jnp.zeros_like(terms[0, 0])
+    for _ in range(2):
+        total = jax.lax.reduce(total, (zero, zero), _add_exactly, (0,))
     value = (total[0] - reference) + (total[1] - excess)
     value, grad_movies = jax.lax.psum((value, grad_movies), DATA)
     grad_users = grad_users.reshape(num_blocks * num_rows, -1)[:num_users]

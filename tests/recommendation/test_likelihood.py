@@ -75,10 +75,14 @@ def stack(trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
+def place(signs, mesh):
+    return likelihood.place((signs,), likelihood.of_popularity(signs), mesh)
+
+
 def make(signs, mesh):
     """The function of chains, jitted, and its data."""
-    value_and_grad = likelihood.make_value_and_grad(mesh)
-    return jax.jit(over_chains(value_and_grad, in_axes=(0, None))), likelihood.place(signs, mesh)
+    value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
+    return jax.jit(over_chains(value_and_grad, in_axes=(0, None))), place(signs, mesh)
 
 
 def assert_exact(value, grads, params, signs):
@@ -120,8 +124,8 @@ def test_value_and_gradient_match_float64(groups, shards):
 def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_share():
     signs = some_signs()
     mesh = mesh_of(2, 2)
-    watches = likelihood.place(signs, mesh)
-    value_and_grad = likelihood.make_value_and_grad(mesh)
+    watches = place(signs, mesh)
+    value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
     chains = [make_params(seed) for seed in range(3)]
     bias = chains[0]["movie_bias"]
 
@@ -195,5 +199,7 @@ def test_users_stay_on_their_shards_and_no_matrix_is_whole():
     _, grads = compiled(chains, watches)
     for name, grad in grads.items():
         assert grad.sharding.is_equivalent_to(NamedSharding(mesh, specs[name]), grad.ndim)
-    assert watches.signs.dtype == jnp.int8
-    assert watches.signs.addressable_shards[0].data.shape[0] == watches.signs.shape[0] // shards
+    assert watches.cells[0].dtype == jnp.int8
+    assert (
+        watches.cells[0].addressable_shards[0].data.shape[0] == watches.cells[0].shape[0] // shards
+    )

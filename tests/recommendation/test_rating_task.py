@@ -12,6 +12,7 @@ from run_parts import validated
 import ensemble
 from ensemble import InputError
 from ensemble.data.source import in_memory
+from ensemble.recommendation import factorisation, likelihood
 from ensemble.recommendation.dataset import given_interactions
 from ensemble.run.loop import create_task
 from ensemble.sharding.mesh import create_mesh
@@ -74,14 +75,18 @@ def make_task(data=None, **overrides):
 
 @pytest.mark.check
 @pytest.mark.parametrize("num_devices", [1, 2])
-def test_value_and_gradient_match_float64_on_any_devices(num_devices):
+@pytest.mark.parametrize("is_by_blocks", [True, False])
+def test_value_and_gradient_match_float64_on_any_devices(num_devices, is_by_blocks, monkeypatch):
+    monkeypatch.setattr(factorisation, "_PAIRS_PER_RATING", 64 * is_by_blocks)
+    monkeypatch.setattr(likelihood, "_MIN_ROWS", 11)
+    monkeypatch.setitem(likelihood._ENTRIES_PER_BLOCK, "cpu", 1)
     task = make_task()
     mesh = create_mesh(1, num_devices, jax.devices())
     pairs, ratings = in_memory(task.dataset, "train")
     weights = task.dataset.weights
     own = task.own_log_likelihood(in_memory(task.dataset, "train"), mesh)
-    params = task.sample_prior(jax.random.key(3))
-    other = task.sample_prior(jax.random.key(4))
+    params = own.layout.pad(task.sample_prior(jax.random.key(3)))
+    other = own.layout.pad(task.sample_prior(jax.random.key(4)))
     placed = own.place()
     value, gradient = jax.jit(own.value_and_grad)(params, placed)
     base, _ = own.value_and_grad(other, placed)
