@@ -167,22 +167,38 @@ class Factorisation(Supervised):
         are a good share of all pairs, is computed by blocks of users, with users' parameters next
         to their rows; that of other ratings by pairs.
         """
-        num_users, num_items = self.network.shape
+        num_users, num_items = shape = self.network.shape
         weights = self.dataset.weights
-        is_dense = num_users * num_items <= min(_PAIRS_PER_RATING * len(weights), _MAX_PAIRS)
-        if is_dense or not self.of_ratings:
-            place, value_and_grad = (
-                self._ratings_by_blocks(split, mesh) if self.of_ratings else self._watches(mesh)
-            )
-            return OwnLogLikelihood(
-                place,
-                value_and_grad,
-                parts="users",
-                num_parts=num_users,
-                layout=Layout(
-                    likelihood.USERS, num_users, padded_size(num_users, mesh, DATA), "row"
-                ),
-            )
+        noise = self.likelihood
+        if not self.of_ratings:
+            signs = self.dataset.signs
+            reference = likelihood.of_popularity(signs)
+            place: Any = functools.partial(likelihood.place, [signs], reference, mesh)
+            value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
+        elif num_users * num_items > min(_PAIRS_PER_RATING * len(weights), _MAX_PAIRS):
+            return self._by_pairs(split, mesh)
+        else:
+
+            def place() -> Any:
+                cells = np.zeros((2, *shape), np.float32)
+                cells[:, *split.inputs.T] = (split.targets - noise.shift) / noise.scale, weights
+                return likelihood.place(cells, 0, mesh)
+
+            by_blocks = likelihood.make_value_and_grad(likelihood.of_ratings, mesh)
+            number = weights.sum()
+
+            def log_likelihood(params: Any, placed: Any) -> jax.Array:
+                factors = {**params}
+                sd = noise.parameters(factors.pop(OWN), jnp.zeros(1))["scale"]
+                value = with_own_gradient(by_blocks, placed)(factors)
+                return value / sd**2 + number * (0.5 - jnp.log(sd))
+
+            value_and_grad = jax.value_and_grad(log_likelihood)
+        num_places = padded_size(num_users, mesh, DATA)
+        layout = Layout(likelihood.USERS, num_users, num_places, "row")
+        return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout)
+
+    def _by_pairs(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
         # Mean log density, were all ratings from one normal distribution.
         reference = -scipy.stats.norm.entropy(scale=self.likelihood.scale)
 
@@ -191,36 +207,8 @@ class Factorisation(Supervised):
             return targets[:, 1] * (log_prob - reference), aux
 
         weighted: Any = SimpleNamespace(prepare=lambda pairs: pairs, log_likelihood=log_likelihood)
-        targets = np.stack([split.targets, weights], axis=1)
+        targets = np.stack([split.targets, self.dataset.weights], axis=1)
         return sum_of_examples(weighted, Examples(split.inputs, targets), mesh)
-
-    def _watches(self, mesh: Mesh) -> tuple[Any, Any]:
-        def place() -> Any:
-            signs = self.dataset.signs
-            return likelihood.place((signs,), likelihood.of_popularity(signs), mesh)
-
-        return place, likelihood.make_value_and_grad(likelihood.of_watches, mesh)
-
-    def _ratings_by_blocks(self, split: Examples, mesh: Mesh) -> tuple[Any, Any]:
-        weights = self.dataset.weights
-        number = float(weights.sum(dtype=float))
-
-        def place() -> Any:
-            cells = np.zeros((2, *self.network.shape), np.float32)
-            values = (split.targets - self.likelihood.shift) / self.likelihood.scale
-            cells[:, *split.inputs.T] = values, weights
-            return likelihood.place(cells, -number / 2, mesh)
-
-        by_blocks = likelihood.make_value_and_grad(likelihood.of_ratings, mesh)
-
-        def log_likelihood(params: Any, placed: Any) -> jax.Array:
-            own = params[OWN]
-            factors = {name: leaf for name, leaf in params.items() if name != OWN}
-            value = with_own_gradient(by_blocks, placed)(factors)
-            sd = self.likelihood.parameters(own, jnp.zeros(1))["scale"]
-            return (value - number / 2) / sd**2 + number * (0.5 - jnp.log(sd))
-
-        return place, jax.value_and_grad(log_likelihood)
 
     def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""

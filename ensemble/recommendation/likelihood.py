@@ -44,8 +44,12 @@ Params = Mapping[str, jax.Array]
 """`user_embeddings` [N', D], `user_bias` [N'], `movie_embeddings` [M, D], `movie_bias` [M]; N' is
 the number of users, padded to a multiple of the shards."""
 
-Sum = tuple[jax.Array, jax.Array]
-"""A sum, and what rounding took from it."""
+Pair = tuple[jax.Array, jax.Array]
+"""Two arrays, such as a sum and what rounding took from it."""
+
+
+OfBlock = Callable[..., Pair]
+"""`(outputs [R, M], *cells) -> (log likelihoods of movies [M], their gradient of the outputs)`."""
 
 
 class Placed(NamedTuple):
@@ -54,8 +58,7 @@ class Placed(NamedTuple):
     Attributes:
         cells: Arrays [S * B, R, M] of B blocks of R users on each of S shards: t of watches; or
             standardised ratings, and how often they count. 0 pads.
-        reference: [S, 2] float32, what the log likelihood of each shard is relative to, nats:
-            rounded, and what rounding took.
+        reference: What the log likelihood of each shard is relative to, nats, [S] float32.
     """
 
     cells: tuple[jax.Array, ...]
@@ -83,10 +86,8 @@ def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
         shards = transfer.pad(cells, num_shards * per_shard).reshape(num_shards, per_shard, -1)
         return transfer.pad(shards, num_blocks * num_rows, axis=1).reshape(-1, num_rows, num_movies)
 
-    share = reference / num_shards
-    rounded = np.float32(share)
-    pairs = np.array([[rounded, share - rounded]] * num_shards, np.float32)
-    placed = tuple(map(in_blocks, cells)), pairs
+    references = np.full(num_shards, reference / num_shards, np.float32)
+    placed = tuple(map(in_blocks, cells)), references
     return Placed(*transfer.put(placed, named_sharding(mesh, "row")))
 
 
@@ -101,17 +102,14 @@ def count(signs: np.ndarray) -> np.ndarray:
     return np.array([(signs > 0).sum(axis=0), (signs < 0).sum(axis=0)])
 
 
-def make_value_and_grad(
-    of_block: Callable[..., tuple[jax.Array, jax.Array]], mesh: Mesh
-) -> Callable[[Params, Placed], tuple[jax.Array, dict[str, jax.Array]]]:
+def make_value_and_grad(of_block: OfBlock, mesh: Mesh) -> Any:
     """Returns `(params, placed) -> (log likelihood less the reference, its gradient)`.
 
     Users' parameters and their gradients lie on the users' shards. Vmapped over chains, the
     function spreads these too, over the mesh of `place`.
 
     Args:
-        of_block: `of_watches` or `of_ratings`: `(outputs [R, M], *cells) -> (log likelihoods of
-            movies [M], their gradient of the outputs)`.
+        of_block: `of_watches` or `of_ratings`.
         mesh: Mesh of the devices.
     """
 
@@ -134,8 +132,8 @@ def make_value_and_grad(
     return make_chainwise(of_chains, mesh)
 
 
-def of_watches(logits: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Log likelihoods of watches t [R, M], as `make_value_and_grad` has them."""
+def of_watches(logits: jax.Array, signs: jax.Array) -> Pair:
+    """Log likelihoods of watches t [R, M], as `OfBlock` has them."""
     num_rows, num_movies = signs.shape
     groups = (-(-num_rows // _MAX_FACTORS), -1, num_movies)
     signs = signs.astype(jnp.float32)
@@ -150,20 +148,15 @@ def of_watches(logits: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Arra
     return jnp.sum(of_groups, axis=0), residuals
 
 
-def of_ratings(
-    outputs: jax.Array, ratings: jax.Array, weights: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def of_ratings(outputs: jax.Array, ratings: jax.Array, weights: jax.Array) -> Pair:
     """Log likelihoods of weighted ratings if their noise is N(0, 1), up to a constant."""
     errors = ratings - outputs
     residuals = jax.lax.optimization_barrier(weights * errors)
     return -0.5 * jnp.sum(residuals * errors, axis=0), residuals
 
 
-def _value_and_grad(
-    of_block: Callable[..., tuple[jax.Array, jax.Array]], params: Params, placed: Placed
-) -> tuple[jax.Array, Any]:
+def _value_and_grad(of_block: OfBlock, params: Params, placed: Placed) -> tuple[jax.Array, Any]:
     """The log likelihood [] of a chain and its gradient, of the parameters of this shard."""
-    reference, excess = placed.reference[0]
     num_blocks, num_rows, _ = placed.cells[0].shape
     (users, movies), pull = jax.vjp(join_biases, params)
     num_users = len(users)
@@ -184,7 +177,7 @@ def _value_and_grad(
     zero = jnp.zeros_like(terms[0, 0])
     for _ in range(2):
         total = jax.lax.reduce(total, (zero, zero), _add_exactly, (0,))
-    value = (total[0] - reference) + (total[1] - excess)
+    value = (total[0] - placed.reference[0]) + total[1]
     value, grad_movies = jax.lax.psum((value, grad_movies), DATA)
     grad_users = grad_users.reshape(num_blocks * num_rows, -1)[:num_users]
     return value, *pull((grad_users, grad_movies.T))
@@ -204,7 +197,7 @@ def join_biases(params: Params) -> tuple[jax.Array, jax.Array]:
     )
 
 
-def _add_exactly(a: Sum, b: Sum) -> Sum:
+def _add_exactly(a: Pair, b: Pair) -> Pair:
     """Adds two sums (Knuth's TwoSum)."""
     total = a[0] + b[0]
     of_b = total - a[0]
