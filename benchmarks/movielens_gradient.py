@@ -163,7 +163,7 @@ def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -
 
     from ensemble.recommendation import likelihood
     from ensemble.sharding.chainwise import with_own_gradient
-    from ensemble.sharding.mesh import DATA, create_mesh
+    from ensemble.sharding.mesh import create_mesh
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
     value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
@@ -172,7 +172,8 @@ def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -
         return with_own_gradient(value_and_grad, data)(params)
 
     signs = make_signs(num_users, num_movies)
-    host = make_positions(num_users, num_movies, mesh.shape[DATA])
+    layout, _ = likelihood.layout_of(signs.shape, mesh)
+    host = make_positions(layout.num_places, num_movies, 1)
     data = likelihood.place((signs,), likelihood.of_popularity(signs), mesh)
     positions = place_positions(host, mesh)
     return _measure(log_likelihood, positions, data, signs, seconds)

@@ -37,9 +37,6 @@ from ensemble.priors import parse_prior
 from ensemble.recommendation import likelihood, scores
 from ensemble.recommendation.dataset import RATINGS
 from ensemble.sharding.chainwise import with_own_gradient
-from ensemble.sharding.layout import Layout
-from ensemble.sharding.mesh import DATA
-from ensemble.sharding.transfer import padded_size
 from ensemble.task import DrawSections, OwnLogLikelihood
 from ensemble.tasks.learning_data import described_dataset, make_likelihood
 from ensemble.tasks.supervised import OWN, Supervised
@@ -71,15 +68,12 @@ class MatrixFactorisation:
 
     def init(self, rng_key: jax.Array, inputs: Any) -> Variables:
         """Starts small random factors, for at zero all of them are alike, and no biases."""
-        num_users, num_movies = self.shape
-        key_users, key_movies = jax.random.split(rng_key)
-        params = {
-            "user_embeddings": _START * jax.random.normal(key_users, (num_users, self.num_factors)),
-            "user_bias": jnp.zeros(num_users),
-            "movie_embeddings": _START
-            * jax.random.normal(key_movies, (num_movies, self.num_factors)),
-            "movie_bias": jnp.zeros(num_movies),
-        }
+        params = {}
+        keys = jax.random.split(rng_key)
+        for kind, key, size in zip(("user", "movie"), keys, self.shape, strict=True):
+            embeddings = jax.random.normal(key, (size, self.num_factors))
+            params[f"{kind}_embeddings"] = _START * embeddings
+            params[f"{kind}_bias"] = jnp.zeros(size)
         return {"params": params}
 
     def apply(
@@ -194,8 +188,7 @@ class Factorisation(Supervised):
                 return value / sd**2 + number * (0.5 - jnp.log(sd))
 
             value_and_grad = jax.value_and_grad(log_likelihood)
-        num_places = padded_size(num_users, mesh, DATA)
-        layout = Layout(likelihood.USERS, num_users, num_places, "row")
+        layout, _ = likelihood.layout_of(shape, mesh)
         return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout)
 
     def _by_pairs(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:

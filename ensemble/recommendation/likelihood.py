@@ -30,6 +30,7 @@ from jax.sharding import Mesh
 
 from ensemble.sharding import transfer
 from ensemble.sharding.chainwise import make_chainwise
+from ensemble.sharding.layout import Layout
 from ensemble.sharding.mesh import DATA, named_sharding, platform_of, spec
 
 _ENTRIES_PER_BLOCK = {"cpu": 600_000}  # 2.4 MB.
@@ -42,7 +43,7 @@ MOVIES = ("movie_embeddings", "movie_bias")
 
 Params = Mapping[str, jax.Array]
 """`user_embeddings` [N', D], `user_bias` [N'], `movie_embeddings` [M, D], `movie_bias` [M]; N' is
-the number of users, padded to a multiple of the shards."""
+the number of users, padded as `layout_of` has it."""
 
 Pair = tuple[jax.Array, jax.Array]
 """Two arrays, such as a sum and what rounding took from it."""
@@ -61,19 +62,18 @@ class Placed(NamedTuple):
         reference: What the log likelihood of each shard is relative to, nats, [S] float32.
     """
 
-    cells: tuple[jax.Array, ...]
+    cells: Sequence[jax.Array]
     reference: jax.Array
 
 
-def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
-    """Puts what is known of all pairs on the devices.
+def layout_of(shape: Sequence[int], mesh: Mesh) -> tuple[Layout, int]:
+    """Says where users' parameters lie, padded to whole blocks; and how many users a block has.
 
     Args:
-        cells: Arrays [N, M], those of `of_watches` or `of_ratings`.
-        reference: What the log likelihood is relative to, nats.
-        mesh: Mesh of the devices; shard s of the data has users s * N' / S and on.
+        shape: Numbers of users and of movies.
+        mesh: Mesh of the devices; shard s has users s * N' / S and on.
     """
-    num_users, num_movies = cells[0].shape
+    num_users, num_movies = shape
     num_shards = mesh.shape[DATA]
     per_shard = -(-num_users // num_shards)
     num_entries = _ENTRIES_PER_BLOCK.get(platform_of(mesh), _ENTRIES_ON_ACCELERATORS)
@@ -81,13 +81,23 @@ def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
     num_rows = -(-per_shard // num_blocks)
     num_groups = -(-num_rows // _MAX_FACTORS)
     num_rows = num_groups * -(-num_rows // num_groups)
+    return Layout(USERS, num_users, num_shards * num_blocks * num_rows, "row"), num_rows
 
-    def in_blocks(cells: np.ndarray) -> np.ndarray:
-        shards = transfer.pad(cells, num_shards * per_shard).reshape(num_shards, per_shard, -1)
-        return transfer.pad(shards, num_blocks * num_rows, axis=1).reshape(-1, num_rows, num_movies)
 
-    references = np.full(num_shards, reference / num_shards, np.float32)
-    placed = tuple(map(in_blocks, cells)), references
+def place(cells: Sequence[np.ndarray], reference: float, mesh: Mesh) -> Placed:
+    """Puts what is known of all pairs on the devices, with users where their parameters are.
+
+    Args:
+        cells: Arrays [N, M], those of `of_watches` or `of_ratings`.
+        reference: What the log likelihood is relative to, nats.
+        mesh: Mesh of the devices.
+    """
+    layout, num_rows = layout_of(cells[0].shape, mesh)
+    num_shards = mesh.shape[DATA]
+    placed = (
+        [transfer.pad(one, layout.num_places).reshape(-1, num_rows, one.shape[1]) for one in cells],
+        np.full(num_shards, reference / num_shards, np.float32),
+    )
     return Placed(*transfer.put(placed, named_sharding(mesh, "row")))
 
 
@@ -157,11 +167,9 @@ def of_ratings(outputs: jax.Array, ratings: jax.Array, weights: jax.Array) -> Pa
 
 def _value_and_grad(of_block: OfBlock, params: Params, placed: Placed) -> tuple[jax.Array, Any]:
     """The log likelihood [] of a chain and its gradient, of the parameters of this shard."""
-    num_blocks, num_rows, _ = placed.cells[0].shape
     (users, movies), pull = jax.vjp(join_biases, params)
-    num_users = len(users)
     movies = jax.lax.pcast(movies, DATA, to="varying")
-    blocks = transfer.pad(users, num_blocks * num_rows).reshape(num_blocks, num_rows, -1)
+    blocks = users.reshape(*placed.cells[0].shape[:2], -1)
 
     def add_block(grad_movies: jax.Array, block: Any) -> Any:
         users, cells = block
@@ -179,8 +187,7 @@ def _value_and_grad(of_block: OfBlock, params: Params, placed: Placed) -> tuple[
         total = jax.lax.reduce(total, (zero, zero), _add_exactly, (0,))
     value = (total[0] - placed.reference[0]) + total[1]
     value, grad_movies = jax.lax.psum((value, grad_movies), DATA)
-    grad_users = grad_users.reshape(num_blocks * num_rows, -1)[:num_users]
-    return value, *pull((grad_users, grad_movies.T))
+    return value, *pull((grad_users.reshape(users.shape), grad_movies.T))
 
 
 def outputs_of(params: Params) -> jax.Array:

@@ -128,7 +128,7 @@ def test_the_simplest_models_are_at_their_modes():
     precision = 1 / np.average(left**2, weights=weights)
     for bias, numbers in ((user, pairs[:, 0]), (item, pairs[:, 1])):
         slope = precision * np.bincount(numbers, weights * left, len(bias)) - bias
-        np.testing.assert_allclose(slope, 0, atol=0.05)
+        np.testing.assert_allclose(slope, 0, atol=0.1)
 
 
 @pytest.mark.check
