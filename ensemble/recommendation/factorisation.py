@@ -162,46 +162,42 @@ class Factorisation(Supervised):
         to their rows; that of other ratings by pairs.
         """
         num_users, num_items = shape = self.network.shape
-        weights = self.dataset.weights
         noise = self.likelihood
-        if not self.of_ratings:
-            signs = self.dataset.signs
-            reference = likelihood.of_popularity(signs)
-            place: Any = functools.partial(likelihood.place, [signs], reference, mesh)
-            value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
-        elif num_users * num_items > min(_PAIRS_PER_RATING * len(weights), _MAX_PAIRS):
-            return self._by_pairs(split, mesh)
-        else:
+        weights = self.dataset.weights
+        most_pairs = min(_PAIRS_PER_RATING * len(weights), _MAX_PAIRS)
+        if self.of_ratings and num_users * num_items > most_pairs:
+            # Mean log density, were all ratings from one normal distribution.
+            reference = -scipy.stats.norm.entropy(scale=noise.scale)
 
-            def place() -> Any:
-                cells = np.zeros((2, *shape), np.float32)
-                cells[:, *split.inputs.T] = (split.targets - noise.shift) / noise.scale, weights
-                return likelihood.place(cells, 0, mesh)
+            def of_pairs(variables: Any, inputs: Any, targets: jax.Array) -> Any:
+                log_prob, aux = self.log_likelihood(variables, inputs, targets[:, 0])
+                return targets[:, 1] * (log_prob - reference), aux
 
-            by_blocks = likelihood.make_value_and_grad(likelihood.of_ratings, mesh)
-            number = weights.sum()
+            weighted: Any = SimpleNamespace(prepare=lambda pairs: pairs, log_likelihood=of_pairs)
+            targets = np.stack([split.targets, weights], axis=1)
+            return sum_of_examples(weighted, Examples(split.inputs, targets), mesh)
 
-            def log_likelihood(params: Any, placed: Any) -> jax.Array:
-                factors = {**params}
-                sd = noise.parameters(factors.pop(OWN), jnp.zeros(1))["scale"]
-                value = with_own_gradient(by_blocks, placed)(factors)
-                return value / sd**2 + number * (0.5 - jnp.log(sd))
+        of_block = likelihood.of_ratings if self.of_ratings else likelihood.of_watches
+        by_blocks = likelihood.make_value_and_grad(of_block, mesh)
 
-            value_and_grad = jax.value_and_grad(log_likelihood)
+        def place() -> Any:
+            if not self.of_ratings:
+                signs = self.dataset.signs
+                return likelihood.place([signs], likelihood.of_popularity(signs), mesh)
+            cells: Any = np.zeros((2, *shape), np.float32)
+            cells[:, *split.inputs.T] = (split.targets - noise.shift) / noise.scale, weights
+            return likelihood.place(cells, 0, mesh)
+
+        def of_ratings(params: Any, placed: Any) -> jax.Array:
+            """Makes the log likelihood of that of noise N(0, 1) and the noise that is learned."""
+            factors = {**params}
+            sd = noise.parameters(factors.pop(OWN), jnp.zeros(1))["scale"]
+            fit = with_own_gradient(by_blocks, placed)(factors)
+            return fit / sd**2 + weights.sum() * (0.5 - jnp.log(sd))
+
+        value_and_grad = jax.value_and_grad(of_ratings) if self.of_ratings else by_blocks
         layout, _ = likelihood.layout_of(shape, mesh)
         return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout)
-
-    def _by_pairs(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
-        # Mean log density, were all ratings from one normal distribution.
-        reference = -scipy.stats.norm.entropy(scale=self.likelihood.scale)
-
-        def log_likelihood(variables: Any, inputs: Any, targets: jax.Array) -> tuple[Any, Any]:
-            log_prob, aux = self.log_likelihood(variables, inputs, targets[:, 0])
-            return targets[:, 1] * (log_prob - reference), aux
-
-        weighted: Any = SimpleNamespace(prepare=lambda pairs: pairs, log_likelihood=log_likelihood)
-        targets = np.stack([split.targets, self.dataset.weights], axis=1)
-        return sum_of_examples(weighted, Examples(split.inputs, targets), mesh)
 
     def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""

@@ -75,21 +75,32 @@ def make_task(data=None, **overrides):
 
 @pytest.mark.check
 @pytest.mark.parametrize("num_devices", [1, 2])
-@pytest.mark.parametrize("is_by_blocks", [True, False])
-def test_value_and_gradient_match_float64_on_any_devices(num_devices, is_by_blocks, monkeypatch):
-    monkeypatch.setattr(factorisation, "_PAIRS_PER_RATING", 64 * is_by_blocks)
+def test_value_and_gradient_match_float64_and_pairs_on_any_devices(num_devices, monkeypatch):
     monkeypatch.setattr(likelihood, "_MIN_ROWS", 11)
     monkeypatch.setitem(likelihood._ENTRIES_PER_BLOCK, "cpu", 1)
     task = make_task()
     mesh = create_mesh(1, num_devices, jax.devices())
     pairs, ratings = in_memory(task.dataset, "train")
     weights = task.dataset.weights
-    own = task.own_log_likelihood(in_memory(task.dataset, "train"), mesh)
-    params = own.layout.pad(task.sample_prior(jax.random.key(3)))
-    other = own.layout.pad(task.sample_prior(jax.random.key(4)))
-    placed = own.place()
-    value, gradient = jax.jit(own.value_and_grad)(params, placed)
-    base, _ = own.value_and_grad(other, placed)
+    params, other = (task.sample_prior(jax.random.key(seed)) for seed in (3, 4))
+
+    def compute():
+        own = task.own_log_likelihood(in_memory(task.dataset, "train"), mesh)
+        placed = own.place()
+        value_and_grad = jax.jit(own.value_and_grad)
+        value, gradient = value_and_grad(own.layout.pad(params), placed)
+        base, _ = value_and_grad(own.layout.pad(other), placed)
+        return jax.device_get((value, own.layout.strip(gradient), base))
+
+    value, gradient, base = compute()
+    monkeypatch.setattr(factorisation, "_PAIRS_PER_RATING", 0)
+    by_pairs, gradient_by_pairs, _ = compute()
+    assert value == pytest.approx(by_pairs, rel=1e-5)
+    for name, leaf in gradient_by_pairs.items():
+        if name != "likelihood":
+            np.testing.assert_allclose(gradient[name], leaf, atol=1e-5 * np.abs(leaf).max())
+    own, own_by_pairs = (one["likelihood"]["raw_scale"] for one in (gradient, gradient_by_pairs))
+    assert own == pytest.approx(own_by_pairs, rel=1e-5)
 
     def exact(params):
         """A weight is how often a rating counts."""
