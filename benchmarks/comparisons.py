@@ -252,7 +252,7 @@ def hmc_gradient() -> Comparison:
 def movielens_gradient() -> Comparison:
     """Leapfrog steps of two chains of the matrix factorisation with 20 latents, on watches of
     MovieLens 1M's size and rate, drawn at random; users are split over two virtual devices, or
-    each has a chain. Ours is watch_likelihood.py; the peer is softplus of the whole matrix of
+    each has a chain. Ours is likelihood.py; the peer is softplus of the whole matrix of
     logits in shard_map(check_vma=True), differentiated by JAX. Peak memory is that of the whole
     process. The error is that of the change of the log likelihood over five steps, against
     float64. Once: ours alone on 20,000 users and 10,000 movies.

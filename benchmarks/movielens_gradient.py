@@ -2,12 +2,10 @@
 
     python benchmarks/movielens_gradient.py MODE NUM_USERS NUM_MOVIES NUM_CHAIN_GROUPS SECONDS
 
-MODE is `ours`, `weighted`, which is ours with weights of watches, or `peer`. The peer is the log
-density as it is written down, differentiated by JAX: users and their watches are split over the
-devices in `jax.shard_map(check_vma=True)`.
+MODE is `ours` or `peer`. The peer is the log density as it is written down, differentiated by JAX:
+users and their watches are split over the devices in `jax.shard_map(check_vma=True)`.
 """
 
-import functools
 import json
 import sys
 from collections.abc import Callable
@@ -136,45 +134,47 @@ def difference_error(
     """
     import jax
 
-    from ensemble.recommendation.watch_likelihood import user_log_likelihoods
-
     first, before = jax.device_get(trajectory(positions, data))
     second, after = jax.device_get(trajectory(first, data))
     errors = []
     for k in range(NUM_CHAINS):
         exact = [
-            user_log_likelihoods({name: leaf[k] for name, leaf in params.items()}, signs)
+            exact_log_likelihood({name: leaf[k] for name, leaf in params.items()}, signs)
             for params in (first, second)
         ]
-        errors.append(float(after[k]) - float(before[k]) - (exact[1] - exact[0]).sum())
+        errors.append(float(after[k]) - float(before[k]) - (exact[1] - exact[0]))
     return float(np.abs(errors).max())
 
 
-def run_ours(
-    num_users: int, num_movies: int, num_groups: int, seconds: float, is_weighted: bool = False
-) -> dict[str, float]:
+def exact_log_likelihood(params: dict[str, np.ndarray], signs: np.ndarray) -> float:
+    """The log likelihood of watches [N, M] in float64, nats; users may be padded."""
+    names = ("user_embeddings", "user_bias", "movie_embeddings", "movie_bias")
+    users, user_bias, movies, movie_bias = (np.asarray(params[name], np.float64) for name in names)
+    total = 0.0
+    for i, row in enumerate(signs):
+        logits = users[i] @ movies.T + user_bias[i] + movie_bias
+        total -= np.logaddexp(0, -row * logits).sum(where=row != 0)
+    return total
+
+
+def run_ours(num_users: int, num_movies: int, num_groups: int, seconds: float) -> dict[str, float]:
     """Measures the likelihood in `custom_vjp`, as the samplers have it."""
     import jax
 
-    from ensemble.recommendation import watch_likelihood
-    from ensemble.recommendation.baselines import watch_baselines
+    from ensemble.recommendation import likelihood
     from ensemble.sharding.chainwise import with_own_gradient
-    from ensemble.sharding.mesh import DATA, create_mesh
+    from ensemble.sharding.mesh import create_mesh
 
     mesh = create_mesh(num_groups, 2 // num_groups, jax.devices())
-    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
+    value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
 
     def log_likelihood(params: Any, data: Any) -> jax.Array:
         return with_own_gradient(value_and_grad, data)(params)
 
     signs = make_signs(num_users, num_movies)
-    host = make_positions(num_users, num_movies, mesh.shape[DATA])
-    if is_weighted:
-        weights = np.random.default_rng(2).exponential(size=signs.shape)
-        signs = np.where(signs == 1, weights, signs).astype(np.float32)
-    biases = watch_baselines(signs)["biases"]
-    reference = watch_likelihood.user_log_likelihoods(biases, signs)
-    data = watch_likelihood.place(signs, reference, mesh)
+    layout, _ = likelihood.layout_of(signs.shape, mesh)
+    host = make_positions(layout.num_places, num_movies, 1)
+    data = likelihood.place((signs,), likelihood.of_popularity(signs), mesh)
     positions = place_positions(host, mesh)
     return _measure(log_likelihood, positions, data, signs, seconds)
 
@@ -218,12 +218,7 @@ def _measure(
 
 if __name__ == "__main__":
     startup.configure(2)  # Flags, memory and devices are the same for both.
-    weighted = functools.partial(run_ours, is_weighted=True)
-    modes: dict[str, Callable[..., dict[str, float]]] = {
-        "ours": run_ours,
-        "weighted": weighted,
-        "peer": run_peer,
-    }
+    modes: dict[str, Callable[..., dict[str, float]]] = {"ours": run_ours, "peer": run_peer}
     run = modes[sys.argv[1]]
     num_users, num_movies, num_groups = map(int, sys.argv[2:5])
     print(json.dumps(run(num_users, num_movies, num_groups, float(sys.argv[5]))))

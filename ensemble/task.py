@@ -122,8 +122,6 @@ class OwnLogLikelihood(NamedTuple):
         parts: what is spread over the devices, such as 'users'.
         num_parts: how many of them there are.
         layout: of the parameters: which are split over the devices.
-        predict: `(params, inputs) -> prediction` of one draw whose parameters are split; None:
-            `PredictingTask.predict`.
     """
 
     place: Callable[[], Any]
@@ -131,7 +129,6 @@ class OwnLogLikelihood(NamedTuple):
     parts: str
     num_parts: int
     layout: Layout = Layout()
-    predict: Callable[[Any, jax.Array], dict[str, jax.Array]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,8 +239,12 @@ class Learned(Task, PredictingTask, Protocol):
             mesh: of the devices, with the axes of `ensemble.sharding.mesh`.
         """
 
-    def draw_report(self) -> DrawSections | None:
-        """What the report says of a sample of the posterior beside scores."""
+    def draw_report(self, mesh: Mesh) -> DrawSections | None:
+        """What the report says of a sample of the posterior beside scores.
+
+        Args:
+            mesh: of the devices; all processes call it.
+        """
 
 
 @runtime_checkable
@@ -355,6 +356,6 @@ class Defaults:
         """The plain sum will do."""
         return None
 
-    def draw_report(self) -> DrawSections | None:
+    def draw_report(self, mesh: Mesh) -> DrawSections | None:
         """There is nothing to add."""
         return None

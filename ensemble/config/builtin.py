@@ -956,8 +956,8 @@ MEANINGS = ("user", "item", "rating", "weight", "time", "title", "genre")
 class Ratings:
     """Keys of ratings and watches."""
 
-    split_by: Literal["random", "time", "user"] = key(
-        "random", "test data: a tenth of each user's at random, the latest, or all of some users"
+    split_by: Literal["random", "time"] = key(
+        "random", "test data: a tenth of each user's at random, or the latest tenth of all"
     )
     column_types: str | None = key(
         None,

@@ -143,7 +143,7 @@ def complete(
         return None, config
     if place := trait("task", task_of(said), "given"):
         given = resolve(place)(data)
-        return given, {"dataset": "ratings:arrays", **given.defaults(said), **config}
+        return given, {"dataset": "ratings:arrays", **config}
     from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
 
     kind = None

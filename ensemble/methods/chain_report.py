@@ -238,7 +238,7 @@ class ChainReport(PosteriorReport):
             num_warmup = self.config.sampler.num_warmup
             sections = parallel_tempering.section(replicas, num_warmup, run.loop.step)
         if not isinstance(task, Modelled):
-            if sections_of := task.draw_report():
+            if sections_of := task.draw_report(run.devices.mesh):
                 maximum = find_map(task, self.density)
                 if processes.is_main():
                     fitted = fitted_draws(run.draws, run.live, self.most)

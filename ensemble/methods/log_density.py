@@ -57,7 +57,7 @@ def make_log_density(
     check_posterior(task)
     if block_size is None and platform_of(mesh) == "tpu" and task.traits.has_convolutions:
         block_size = TPU_BLOCK_SIZE
-    own = task.own_log_likelihood(split, mesh) or _sum_of_examples(task, split, mesh, block_size)
+    own = task.own_log_likelihood(split, mesh) or sum_of_examples(task, split, mesh, block_size)
     if own.num_parts < mesh.shape[DATA]:
         raise InputError(
             f"{own.num_parts} {own.parts} cannot be spread over {mesh.shape[DATA]} devices. Set "
@@ -76,12 +76,12 @@ def make_log_density(
         bind,
         own.layout,
         bind_reference=lambda data, sd: task.log_prior,
-        predict=own.predict or predict,
+        predict=predict,
     )
 
 
-def _sum_of_examples(
-    task: Learned, split: Examples, mesh: Mesh, block_size: int | None
+def sum_of_examples(
+    task: Learned, split: Examples, mesh: Mesh, block_size: int | None = None
 ) -> OwnLogLikelihood:
     """The log likelihood of all examples and its gradient, in one pass over every shard.
 

@@ -5,42 +5,50 @@ and around their mean, is x_ij = U_i V_j' + u_i + v_j, with priors on U, V, u an
 
     W_ij ~ Bernoulli(sigmoid(x_ij)) of all pairs,    or    r_ij ~ N(x_ij, sd^2) of the rated ones.
 
-It is supervised learning of pairs of a user and an item, but for its likelihood. That of watches is
-of the whole matrix, with users' parameters beside their rows: `watch_likelihood`. For ratings
-nothing is as large as users times items: `rating_likelihood`.
+It is supervised learning of pairs of a user and an item, but for the likelihood of watches, and of
+ratings that are a good share of all pairs. That is computed by blocks of users times all items,
+with users' parameters next to their rows: `likelihood`. For ratings nothing is as large as users
+times items.
 """
 
 import dataclasses
 import functools
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
+import scipy.stats
 from jax.sharding import Mesh
 
 from ensemble.config import flatten
 from ensemble.data.catalogue import load, models_of
-from ensemble.data.source import Examples, Request, in_memory
+from ensemble.data.source import Examples, Request
 from ensemble.errors import InputError
 from ensemble.likelihoods import from_dict
+from ensemble.likelihoods.numbers import MIN_SCALE
+from ensemble.methods.log_density import make_log_density, sum_of_examples
+from ensemble.methods.start import find_map
 from ensemble.network import Variables
 from ensemble.priors import parse_prior
-from ensemble.recommendation import rating_likelihood, scores, watch_likelihood
-from ensemble.recommendation.baselines import rating_baselines, watch_baselines
+from ensemble.recommendation import likelihood, scores
 from ensemble.recommendation.dataset import RATINGS
-from ensemble.sharding import transfer
-from ensemble.sharding.layout import Layout
-from ensemble.sharding.mesh import DATA
+from ensemble.sharding.chainwise import with_own_gradient
 from ensemble.task import DrawSections, OwnLogLikelihood
-from ensemble.tasks.learning_data import check_params, described_dataset, make_likelihood
-from ensemble.tasks.supervised import Supervised
+from ensemble.tasks.learning_data import described_dataset, make_likelihood
+from ensemble.tasks.supervised import OWN, Supervised
 
-_MOST = 2**24
-"""Users or items: pairs to predict are float32, as all inputs of networks."""
 _START = 0.1  # Standard deviation of the embeddings where a search for the MAP starts.
+_PAIRS_PER_RATING = 64  # With more pairs for each rating, blocks of all pairs are slower.
+_MAX_PAIRS = 2**28  # Of 8 bytes each, for ratings to be learned by blocks.
+_ALLOWED = {
+    "likelihood": ("categorical", RATINGS),
+    "sampler.mass_matrix": ("identity", "diagonal"),
+    "train_on_all": (False,),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +71,8 @@ class MatrixFactorisation:
         params = {}
         keys = jax.random.split(rng_key)
         for kind, key, size in zip(("user", "movie"), keys, self.shape, strict=True):
-            shape = size, self.num_factors
-            params[f"{kind}_embeddings"] = _START * jax.random.normal(key, shape)
+            embeddings = jax.random.normal(key, (size, self.num_factors))
+            params[f"{kind}_embeddings"] = _START * embeddings
             params[f"{kind}_bias"] = jnp.zeros(size)
         return {"params": params}
 
@@ -72,22 +80,19 @@ class MatrixFactorisation:
         self, variables: Variables, inputs: jax.Array, train: bool = False, rng_key: Any = None
     ) -> tuple[jax.Array, Variables]:
         """Maps pairs [P, 2], the numbers of a user and of an item, to outputs [P, K]."""
-        params = variables["params"]
-        users, items = inputs.astype(jnp.int32).T
-        products = params["user_embeddings"][users] * params["movie_embeddings"][items]
-        found = products.sum(axis=-1) + params["user_bias"][users] + params["movie_bias"][items]
+        users, items = likelihood.join_biases(variables["params"])
+        rows, columns = inputs.astype(jnp.int32).T
+        found = jnp.sum(users[rows] * items[columns], axis=-1)
         if self.num_outputs == 1:
             return found[:, None], {}
         return jnp.stack([jnp.zeros_like(found), found], axis=-1), {}
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Refuses pairs [P, 2] that are not numbers of users and of items."""
-        is_unknown = (inputs < 0) | (inputs >= self.shape) | (inputs != np.floor(inputs))
-        if is_unknown.any():
-            row, column = np.argwhere(is_unknown)[0]
+        if ((inputs < 0) | (inputs >= self.shape) | (inputs % 1 != 0)).any():
             raise InputError(
-                f"{('user', 'item')[column]} {inputs[row, column]} is unknown: use a whole number "
-                f"from 0 to {self.shape[column] - 1}"
+                "pairs have an unknown user or item: use whole numbers from 0, below the "
+                f"{self.shape[0]} users and the {self.shape[1]} items"
             )
 
 
@@ -112,71 +117,97 @@ class Factorisation(Supervised):
             return self.sizes["train"]
         return int(np.count_nonzero(self.dataset.signs))
 
+    def biases(self, mesh: Mesh) -> Any:
+        """Parameters of the same model without factors, with priors N(0, 1), at the maximum."""
+        network = dataclasses.replace(self.network, num_factors=0)
+        simple = dataclasses.replace(self, network=network, priors=parse_prior("normal(1)"))
+        train = self.dataset.splits["train"]
+        return find_map(simple, make_log_density(simple, train, mesh))
+
     @functools.cached_property
-    def baselines(self) -> dict[str, dict[str, Any]]:
-        """Parameters of simpler models, `biases` and `popularity`."""
-        if not self.of_ratings:
-            return watch_baselines(self.dataset.signs)
-        pairs, ratings = in_memory(self.dataset, "train")
-        values = (ratings.astype(np.float64) - self.likelihood.shift) / self.likelihood.scale
-        weights = self.dataset.weights.astype(np.float64)
-        return rating_baselines(pairs, values, weights, self.network.shape)
+    def popularity(self) -> dict[str, Any]:
+        """Parameters of the model for which all users are alike, without factors.
+
+        The probability of watching an item is (watched + 1) / (known + 2), by Laplace's rule of
+        succession; its rating is the mean of its ratings and of one that is average.
+        """
+        num_users, num_items = self.network.shape
+        own = {}
+        if self.of_ratings:
+            pairs, ratings = self.dataset.splits["train"]
+            items = pairs[:, 1]
+            weights = self.dataset.weights
+            values = (ratings - self.likelihood.shift) / self.likelihood.scale
+            sums = np.bincount(items, weights * values, num_items)
+            bias = sums / (np.bincount(items, weights, num_items) + 1)
+            sd = np.average((values - bias[items]) ** 2, weights=weights) ** 0.5
+            raw, start = np.log(np.expm1([max(sd - MIN_SCALE, MIN_SCALE), 1 - MIN_SCALE]))
+            own = {OWN: {"raw_scale": raw - start}}
+        else:
+            watched, others = np.log(likelihood.count(self.dataset.signs) + 1)
+            bias = watched - others
+        return {
+            "user_embeddings": np.zeros((num_users, 0)),
+            "user_bias": np.zeros(num_users),
+            "movie_embeddings": np.zeros((num_items, 0)),
+            "movie_bias": bias,
+            **own,
+        }
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
-        """The likelihood of all training pairs, relative to that of the biases.
+        """The likelihood of all training pairs, relative to that of a simpler model.
 
-        It is nearer to zero then, where float32 keeps more.
+        It is nearer to zero then, where float32 keeps more. That of watches, and of ratings that
+        are a good share of all pairs, is computed by blocks of users, with users' parameters next
+        to their rows; that of other ratings by pairs.
         """
-        return self._of_ratings(split, mesh) if self.of_ratings else self._of_watches(mesh)
+        num_users, num_items = shape = self.network.shape
+        noise = self.likelihood
+        weights = self.dataset.weights
+        most_pairs = min(_PAIRS_PER_RATING * len(weights), _MAX_PAIRS)
+        if self.of_ratings and num_users * num_items > most_pairs:
+            # Mean log density, were all ratings from one normal distribution.
+            reference = -scipy.stats.norm.entropy(scale=noise.scale)
 
-    def _of_watches(self, mesh: Mesh) -> OwnLogLikelihood:
-        """The likelihood of the whole matrix, with users' parameters beside their rows."""
-        num_users = self.network.shape[0]
-        signs = self.dataset.signs
-        num_places = transfer.padded_size(num_users, mesh, DATA)
-        log_probs = watch_likelihood.make_log_probs(mesh)
+            def of_pairs(variables: Any, inputs: Any, targets: jax.Array) -> Any:
+                log_prob, aux = self.log_likelihood(variables, inputs, targets[:, 0])
+                return targets[:, 1] * (log_prob - reference), aux
 
-        def place() -> Any:
-            biases = self.baselines["biases"]
-            reference = watch_likelihood.user_log_likelihoods(biases, signs)
-            return watch_likelihood.place(signs, reference, mesh)
+            weighted: Any = SimpleNamespace(prepare=lambda pairs: pairs, log_likelihood=of_pairs)
+            targets = np.stack([split.targets, weights], axis=1)
+            return sum_of_examples(weighted, Examples(split.inputs, targets), mesh)
 
-        return OwnLogLikelihood(
-            place,
-            watch_likelihood.make_value_and_grad(mesh),
-            parts="users",
-            num_parts=num_users,
-            layout=Layout(watch_likelihood.USERS, num_users, num_places),
-            predict=lambda params, inputs: {"log_probs": log_probs(params, inputs)},
-        )
-
-    def _of_ratings(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood:
-        """The weighted sum over ratings, which are spread over the devices."""
-        shape = self.network.shape
-        num_ratings = len(split.targets)
-        is_by_blocks = rating_likelihood.is_by_blocks(num_ratings, *shape)
+        of_block = likelihood.of_ratings if self.of_ratings else likelihood.of_watches
+        by_blocks = likelihood.make_value_and_grad(of_block, mesh)
 
         def place() -> Any:
-            biases = jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.baselines["biases"])
-            reference = np.asarray(scores.mixture(self, biases, split)[1])
-            ratings = rating_likelihood.Ratings(*split, self.dataset.weights, reference)
-            if is_by_blocks:
-                return rating_likelihood.place_blocks(ratings, *shape, mesh)
-            return rating_likelihood.place_pairs(ratings, mesh)
+            if not self.of_ratings:
+                signs = self.dataset.signs
+                return likelihood.place([signs], likelihood.of_popularity(signs), mesh)
+            cells: Any = np.zeros((2, *shape), np.float32)
+            cells[:, *split.inputs.T] = (split.targets - noise.shift) / noise.scale, weights
+            return likelihood.place(cells, 0, mesh)
 
-        if is_by_blocks:
-            value_and_grad = rating_likelihood.by_blocks(self.likelihood, mesh)
-        else:
-            value_and_grad = rating_likelihood.by_pairs(self.likelihood, self.network, mesh)
-        return OwnLogLikelihood(place, value_and_grad, "ratings", num_ratings)
+        def of_ratings(params: Any, placed: Any) -> jax.Array:
+            """Makes the log likelihood of that of noise N(0, 1) and the noise that is learned."""
+            factors = {**params}
+            sd = noise.parameters(factors.pop(OWN), jnp.zeros(1))["scale"]
+            fit = with_own_gradient(by_blocks, placed)(factors)
+            return fit / sd**2 + weights.sum() * (0.5 - jnp.log(sd))
 
-    def fault(self, variables: Variables | None) -> str:
-        """Nothing in products and sums makes what is not finite."""
-        return ""
+        value_and_grad = jax.value_and_grad(of_ratings) if self.of_ratings else by_blocks
+        layout, _ = likelihood.layout_of(shape, mesh)
+        return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout)
 
-    def draw_report(self) -> DrawSections:
+    def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""
-        return lambda params, maximum: {"recommendation": scores.section(self, params, maximum)}
+        # Every process finds the biases, as it finds the MAP.
+        models = {"biases": self.biases(mesh), "popularity": self.popularity}
+
+        def sections(draws: Any, maximum: Any) -> dict[str, Any]:
+            return {"recommendation": scores.section(self, draws, {"map": maximum, **models})}
+
+        return sections
 
 
 def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
@@ -197,42 +228,25 @@ def create(config: ml_collections.FrozenConfigDict, data: Any) -> Factorisation:
         )
     flat = flatten(config)
     priors = parse_prior(config.prior)
-    allowed = {
-        "likelihood": ("categorical", RATINGS),
-        "sampler.mass_matrix": ("identity", "diagonal"),
-        "train_on_all": (False,),
-    }
-    for key, values in allowed.items():
+    for key, values in _ALLOWED.items():
         if flat[key] not in values:
             choices = " or ".join(map(repr, values))
             raise InputError(f"config.{key}={flat[key]!r} must be {choices} for a factorisation")
     if any(one.is_over_fan_in for one in priors):
-        raise InputError(
-            f"config.prior={config.prior!r} has a fan-in, which a factorisation has not; set "
-            "'normal(1)'"
-        )
+        raise InputError(f"config.prior={config.prior!r} has a fan-in; set 'normal(1)'")
     request = Request(config.data_dir or None, config.seed, own=flat, prepares=True)
     dataset: Any = load(config.dataset, request) if data is None else data.source(request)
-    likelihood: Any = make_likelihood(dataset, config)
     shape = dataset.interactions.shape
-    if max(shape) > _MOST:
-        raise InputError(f"{dataset.name} has over {_MOST:,} users or items; leave some out")
-    network = MatrixFactorisation(shape, config.num_factors, likelihood.num_outputs)
-    return Factorisation(dataset, network, likelihood, priors)
+    found: Any = make_likelihood(dataset, config)
+    network = MatrixFactorisation(shape, config.num_factors, found.num_outputs)
+    return Factorisation(dataset, network, found, priors)
 
 
 def restore(
     config: Mapping[str, Any], description: Mapping[str, Any], params: Any
 ) -> Factorisation:
-    """Makes the task of a workdir, to predict with; the arguments are `supervised.restore`'s.
-
-    Raises:
-        InputError: The parameters are not those of the configuration.
-    """
-    likelihood: Any = from_dict(config["likelihood"], description)
-    num_users, num_items = (params[f"{kind}_bias"].shape[1] for kind in ("user", "movie"))
-    shape = num_users, num_items
-    network = MatrixFactorisation(shape, config["num_factors"], likelihood.num_outputs)
-    task = Factorisation(described_dataset(description), network, likelihood)
-    check_params(params, task.params_shapes(), config, task)
-    return task
+    """Makes the task of a workdir, to predict with; the arguments are `supervised.restore`'s."""
+    found: Any = from_dict(config["likelihood"], description)
+    shape = params["user_bias"].shape[1], params["movie_bias"].shape[1]
+    network = MatrixFactorisation(shape, config["num_factors"], found.num_outputs)
+    return Factorisation(described_dataset(description), network, found)

@@ -6,35 +6,40 @@ that. Watches can be generated, too, in the form of MovieLens and with its words
 
 import json
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ensemble.config.builtin import MEANINGS
 from ensemble.data.own_arrays import local_path
 from ensemble.data.source import Request
 from ensemble.data.tables.table_files import reading
-from ensemble.data.tfds_sets import PreparedSet, broken, open_set
+from ensemble.data.tfds_sets import broken, open_set
 from ensemble.errors import InputError, quoted, shown
 from ensemble.storage.memory import check_memory
 
 PAIR = ["user", "item"]
-_USUAL: Mapping[str, tuple[str, ...]] = {
-    "user": ("user", "userid"),
-    "item": ("item", "itemid", "movie", "movieid"),
-    "rating": ("rating", "userrating"),
-    "weight": ("weight",),
-    "time": ("time", "timestamp"),
-    "title": ("title", "movietitle"),
-    "genre": ("genre", "genres", "moviegenres"),
+_USUAL = {
+    "userid": "user",
+    "itemid": "item",
+    "movie": "item",
+    "movieid": "item",
+    "userrating": "rating",
+    "timestamp": "time",
+    "movietitle": "title",
+    "genres": "genre",
+    "moviegenres": "genre",
 }
-"""Usual names of columns by their meaning, in lower case and without underscores."""
+"""Meanings of usual names of columns, in lower case and without underscores."""
 
 _MOVIELENS = {
-    **dict.fromkeys(("user_id", "movie_id", "movie_title"), "bytes_list"),
+    "user_id": "bytes_list",
+    "movie_id": "bytes_list",
+    "movie_title": "bytes_list",
     "user_rating": "float_list",
-    **dict.fromkeys(("timestamp", "movie_genres"), "int64_list"),
+    "timestamp": "int64_list",
+    "movie_genres": "int64_list",
 }
 """Columns of MovieLens, and how TFDS has written them."""
 
@@ -57,14 +62,12 @@ class Interactions(NamedTuple):
             `rating`, `weight` and `time` that the data have, [R].
         user_ids: Ids in the data, [N].
         items: Frame of the ids `item`, `title`, an id if there is none, and the first `genre`, [M].
-        truth: Probabilities [N, M] that watches were generated from; None for real ones.
     """
 
     name: str
     rows: pd.DataFrame
     user_ids: list[str]
     items: pd.DataFrame
-    truth: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -79,7 +82,7 @@ def read_frame(name: str, request: Request) -> pd.DataFrame:
         InputError: The data are not there, or cannot be read.
     """
     if name.startswith("movielens/"):
-        return _movielens(open_set(name, request.data_dir, request.prepares))
+        return _movielens(name, request)
     place = local_path(name.removeprefix("ratings:"))
     if not place.is_file():
         raise InputError(f"{name}: there is no file {place.absolute()}; check the path")
@@ -94,21 +97,19 @@ def read_frame(name: str, request: Request) -> pd.DataFrame:
         )
 
 
-def _movielens(prepared: PreparedSet) -> pd.DataFrame:
+def _movielens(name: str, request: Request) -> pd.DataFrame:
     """Ratings of the split `train`, which is the only one."""
-    rows = range(prepared.sizes["train"])
+    prepared = open_set(name, request.data_dir, request.prepares)
+    genres = dict(enumerate(prepared.features["movie_genres"].feature.names))
     try:
-        examples = prepared.examples("train", rows)
-        frame = pd.DataFrame(
-            (
-                [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
-                for fields in examples
-            ),
-            columns=[*_MOVIELENS],
+        examples = prepared.examples("train", range(prepared.sizes["train"]))
+        rows = (
+            [getattr(fields[name], kind).value[0] for name, kind in _MOVIELENS.items()]
+            for fields in examples
         )
-        for name in ("user_id", "movie_id", "movie_title"):
-            frame[name] = frame[name].str.decode("utf-8")
-        genres = dict(enumerate(prepared.features["movie_genres"].feature.names))
+        frame = pd.DataFrame(rows, columns=[*_MOVIELENS])
+        for text in ("user_id", "movie_id", "movie_title"):
+            frame[text] = frame[text].str.decode("utf-8")
         return frame.assign(movie_genres=[genres[one] for one in frame["movie_genres"]])
     except (LookupError, UnicodeDecodeError) as error:
         raise broken(prepared.directory, "a rating of train cannot be decoded") from error
@@ -120,28 +121,24 @@ def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
     Raises:
         InputError: A column is missing, or a row cannot be used.
     """
-    names = quoted([*map(str, frame)], 12)
-    types = (request.own or {}).get("column_types")
-    found = {
-        column: meaning
-        for meaning, usual in _USUAL.items()
-        for column in frame
-        if str(column).lower().replace("_", "") in usual
-    }
-    found |= json.loads(types or "{}")
-    frame = frame.rename(columns=found)
-    columns = [one for one in frame if one in _USUAL]
+    own = json.loads((request.own or {}).get("column_types") or "{}")
+    names = [str(own.get(one, one)).lower().replace("_", "") for one in frame]
+    meanings = [_USUAL.get(one, one) for one in names]
+    columns = [one for one in meanings if one in MEANINGS]
     if frame.empty or not {*PAIR} <= {*columns} or len({*columns}) < len(columns):
         raise InputError(
-            f"{name} has {len(frame):,} rows of the columns {names}, and needs a user and an item "
-            "in each, and each meaning once: rename columns, or set config.column_types to such as "
-            "'NAME=user, OTHER=item'"
+            f"{name} has {len(frame):,} rows of the columns {quoted([*map(str, frame)], 12)}, and "
+            "needs a user and an item in each, and each meaning once: rename columns, or set "
+            "config.column_types to such as 'NAME=user, OTHER=item'"
         )
-    frame = frame[columns].reset_index(drop=True)
+    frame = frame.set_axis(meanings, axis=1)[columns].reset_index(drop=True)
     rows = frame.drop(columns=["title", "genre"], errors="ignore")
     for one in rows.columns.difference(PAIR):
-        rows[one] = _numbers(rows[one], one)
-    is_bad = rows.isna().to_numpy()
+        values = pd.to_numeric(rows[one], errors="coerce").where(rows[one].notna())
+        if one == "time" and values.isna().all():
+            values = pd.to_datetime(rows[one], errors="coerce", utc=True, format="ISO8601")
+        rows[one] = values.mask(values <= 0) if one == "weight" else values
+    is_bad = (rows.isna() | rows.isin([np.inf, -np.inf])).to_numpy()
     if is_bad.any():
         row, column = np.argwhere(is_bad)[0]
         meaning = rows.columns[column]
@@ -161,16 +158,6 @@ def of_frame(frame: pd.DataFrame, name: str, request: Request) -> Interactions:
     return Interactions(name, rows, ids["user"].tolist(), items)
 
 
-def _numbers(column: pd.Series, meaning: str) -> pd.Series:
-    """Numbers of a column, NaN where they cannot be used; times are seconds, or in their unit."""
-    values = pd.to_numeric(column, errors="coerce").astype(np.float64)
-    if meaning == "time" and values.isna().all():
-        dates = pd.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
-        values = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
-    is_good = np.isfinite(values) & column.notna() & ((meaning != "weight") | (values > 0))
-    return values.where(is_good)
-
-
 def generate_watches(name: str, seed: int) -> Interactions:
     """Generates watches from planted factors: few movies are popular, few users watch very much.
 
@@ -184,14 +171,13 @@ def generate_watches(name: str, seed: int) -> Interactions:
     Raises:
         InputError: The numbers cannot be used, or memory cannot hold so many pairs.
     """
-    match = re.fullmatch(r"watches:([1-9]\d{0,11})x(\d{1,12})", name, re.ASCII)
-    if match is None or int(match[2]) < 2:
+    match = re.fullmatch(r"watches:([1-9]\d{0,11})x([2-9]|[1-9]\d{1,11})", name, re.ASCII)
+    if match is None:
         raise InputError(
             f"dataset={name!r} must give the numbers of users, from 1, and of movies, from 2; "
             f"write watches:1000x600"
         )
-    num_users = int(match[1])
-    num_movies = int(match[2])
+    num_users, num_movies = map(int, match.groups())
     check_matrix(name, (num_users, num_movies), 12)
     rng = np.random.default_rng([_WATCH_STREAM, seed])
     genres = rng.integers(len(GENRES), size=num_movies)
@@ -216,7 +202,6 @@ def generate_watches(name: str, seed: int) -> Interactions:
         pd.DataFrame(np.argwhere(watched), columns=PAIR),
         [f"u{user + 1}" for user in range(num_users)],
         pd.DataFrame({"item": titles, "title": titles, "genre": np.array(GENRES)[genres]}),
-        truth=p,
     )
 
 

@@ -13,24 +13,18 @@ import scipy.special
 from ensemble.config import flatten
 from ensemble.data.catalogue import load
 from ensemble.data.source import Request, check_same_data
-from ensemble.errors import InputError, aligned, shown
+from ensemble.errors import InputError, shown
 from ensemble.predictor import restore
-from ensemble.priors import Prior, parse_prior, sample_prior
+from ensemble.priors import parse_prior, sample_prior
 from ensemble.recommendation.dataset import FRAME, RATINGS, InteractionDataset, given_interactions
-from ensemble.recommendation.scores import (
-    NUM_RECOMMENDED,
-    best_unseen,
-    num_of,
-    of_users,
-    outputs_of,
-)
-from ensemble.recommendation.watch_likelihood import USERS
+from ensemble.recommendation.likelihood import USERS, outputs_of
+from ensemble.recommendation.scores import NUM_RECOMMENDED, of_users
 from ensemble.sharding import startup
 from ensemble.storage.workdir import Workdir
 
-_VERBS = {"probability": "watched", "rating": "rated"}
 _TAIL = 0.05  # Of the draws, below and above an interval.
 _NEW_STREAM = 2**32 - 3  # The seed is folded with it to draw new users.
+_outputs_of_draws = jax.jit(jax.vmap(outputs_of))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,41 +39,45 @@ class ItemPrediction:
             the share of the draws that recommend the item first, `mean` over draws of what is
             predicted, and `low` and `high`, below and above which 5% of the draws are.
         num_seen: Number of items that the user has watched or rated.
-        num_draws: Number of draws of the posterior.
         from_prior: `user` if nothing was learned of the user, so that the prior answers.
-        notes: A sentence that says so.
     """
 
     user: str
     of: str
     table: pd.DataFrame
     num_seen: int
-    num_draws: int
     from_prior: tuple[str, ...]
-    notes: tuple[str, ...]
 
     @property
     def items(self) -> tuple[Any, ...]:
         """Rows of the table, with its columns as attributes."""
         return tuple(self.table.itertuples(index=False, name="Recommendation"))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence if the prior answers."""
+        note = f"Nothing was learned of user {shown(self.user)}: the answer is the prior's."
+        return (note,) * len(self.from_prior)
+
     def __str__(self) -> str:
-        heads = {"title": "title", "genre": "genre", "mean": self.of, "low": "5%", "high": "95%"}
-        texts = self.table.map(lambda one: shown(one) if isinstance(one, str) else f"{one:.3f}")
-        rows = texts[[*heads, "share"]].itertuples(index=False)
-        first, *others = aligned([[*heads.values(), "first"], *rows], (0, 1))
-        seen = f"User {shown(self.user)} has {_VERBS[self.of]} {self.num_seen:,} items."
-        return "\n".join([*self.notes, seen, "", first, "-" * len(first), *others])
+        heads = {"mean": self.of, "low": "5%", "high": "95%", "share": "first"}
+        table = (
+            self.table[["title", "genre", *heads]]
+            .rename(columns=heads)
+            .to_string(
+                index=False,
+                float_format="{:.3f}".format,
+                formatters=dict.fromkeys(("title", "genre"), shown),
+            )
+        )
+        seen = f"User {shown(self.user)} has seen {self.num_seen:,} items."
+        return "\n".join([*self.notes, seen, "", table])
 
     def document(self) -> dict[str, Any]:
         """The same, JSON-ready."""
-        return {
-            "user": self.user,
-            f"num_{_VERBS[self.of]}": self.num_seen,
-            "num_draws": self.num_draws,
-            "from_prior": [*self.from_prior],
-            "recommendations": self.table.rename(columns={"mean": self.of}).to_dict("records"),
-        }
+        found = {**vars(self)}
+        table = found.pop("table")
+        return {**found, "recommendations": table.to_dict("records")}
 
 
 def recommend(
@@ -110,72 +108,74 @@ def recommend(
             used.
     """
     startup.configure(None)
-    for kind, value in (("user", user), ("item", "" if item is None else item)):
-        if not (isinstance(value, str) or _is_whole(value)):
+    for name, value in (("user", user), ("item", item or "")):
+        if not isinstance(value, str | numbers.Integral):
             raise InputError(
-                f"{kind}={value!r} must be text or a whole number, as the data name the {kind}"
+                f"{name}={value!r} must be text or a whole number, as the data name the {name}"
             )
-    if not _is_whole(top) or top < 1:
+    if not isinstance(top, numbers.Integral) or top < 1:
         raise InputError(f"top={top!r} must be a positive whole number; use {NUM_RECOMMENDED}")
     restored: Any = restore(Workdir(workdir))
-    config = restored.config
-    draws = restored.fitted.sets["params"]
-    if config["task"] != "factorisation":
-        raise InputError(
-            f"{workdir} has learned {config['dataset']}, which is not who watched or rated what; "
-            "give the workdir of a run with config.model='matrix_factorisation'"
-        )
-    dataset = _dataset(str(workdir), restored, data_dir, data)
+    dataset = _dataset(workdir, restored, data_dir, data)
     ids = dataset.interactions.user_ids
-    of_ratings = config["likelihood"] == RATINGS
-    at = ids.index(str(user)) if str(user) in ids else len(ids)
-    is_known = at in dataset.splits["train"].inputs[:, 0]
-    if at == len(ids):
-        one = _new_user(draws, parse_prior(config["prior"]), config["seed"])
+    number = ids.index(str(user)) if str(user) in ids else -1
+    is_known = number in dataset.splits["train"].inputs[:, 0]
+    draws = restored.fitted.sets["params"]
+    if is_known:
+        draws = of_users(draws, slice(number, number + 1))
     else:
-        one = of_users(draws, slice(at, at + 1))
-    outputs = outputs_of(one)
-    seen = dataset.seen(at)
+        # As many new users as draws, of whom nothing is known but the prior.
+        key = jax.random.fold_in(jax.random.key(restored.config["seed"]), _NEW_STREAM)
+        shapes = {one: draws[one][:, 0] for one in USERS}
+        new = sample_prior(key, parse_prior(restored.config["prior"]), shapes)
+        draws = {**draws, **{one: new[one][:, None] for one in USERS}}
+    outputs = np.asarray(_outputs_of_draws(draws)[:, 0])
     likelihood = restored.likelihood
+    of_ratings = restored.config["likelihood"] == RATINGS
     values = scipy.special.expit(outputs)
     if of_ratings:
         values = likelihood.shift + likelihood.scale * outputs
+    rows = dataset.interactions.rows
+    seen = np.isin(range(outputs.shape[1]), rows["item"][rows["user"] == number])
     low, high = np.quantile(values, [_TAIL, 1 - _TAIL], axis=0)
-    first = np.bincount(best_unseen(outputs, seen), minlength=len(seen))
+    first = np.bincount(np.where(seen, -np.inf, outputs).argmax(axis=1), minlength=len(seen))
     items = dataset.interactions.items.assign(
         share=first / len(values), mean=values.mean(axis=0), low=low, high=high
     )
     if item is None:
         chosen = items[~seen].sort_values("mean", ascending=False, kind="stable").head(top)
     else:
-        chosen = _named(items, str(item))
-    note = f"Nothing was learned of user {shown(str(user))}: the answer is the prior's."
+        chosen = items[(items[["item", "title"]] == str(item)).any(axis=1)]
+        if len(chosen) != 1:
+            raise InputError(
+                f"{len(chosen)} items have the id or the title {shown(repr(item))}: give the id of "
+                "one"
+            )
     return ItemPrediction(
         user=str(user),
         of="rating" if of_ratings else "probability",
         table=chosen,
         num_seen=int(seen.sum()),
-        num_draws=num_of(draws),
         from_prior=() if is_known else ("user",),
-        notes=() if is_known else (note,),
     )
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _dataset(path: str, restored: Any, data_dir: str | None, data: Any) -> InteractionDataset:
+def _dataset(workdir: Any, restored: Any, data_dir: str | None, data: Any) -> InteractionDataset:
     """The interactions that a run has learned, as they are now.
 
     Raises:
-        InputError: They are not there, or have changed.
+        InputError: The run is another one, or they are not there, or have changed.
     """
     config = restored.config
-    description = restored.description
-    if data is None and description["name"] == FRAME:
+    learned = restored.description
+    if config["task"] != "factorisation":
         raise InputError(
-            f"{path} has learned a data frame, which is not kept: from Python call "
+            f"{workdir} has learned {config['dataset']}, which is not who watched or rated what; "
+            "give the workdir of a run with config.model='matrix_factorisation'"
+        )
+    if data is None and learned["name"] == FRAME:
+        raise InputError(
+            f"{workdir} has learned a data frame, which is not kept: from Python call "
             "ensemble.recommend(WORKDIR, USER, data=FRAME)"
         )
     request = Request(data_dir or config["data_dir"], config["seed"], own=flatten(config))
@@ -184,28 +184,5 @@ def _dataset(path: str, restored: Any, data_dir: str | None, data: Any) -> Inter
         if data is None
         else given_interactions(data).source(request)
     )
-    check_same_data(path, description["fingerprint"], dataset.fingerprint, "restore the data")
+    check_same_data(str(workdir), learned["fingerprint"], dataset.fingerprint, "restore the data")
     return dataset
-
-
-def _named(items: pd.DataFrame, asked: str) -> pd.DataFrame:
-    """The item of an id or a title.
-
-    Raises:
-        InputError: None has it, or several have this title.
-    """
-    found = items[items["item"] == asked]
-    if found.empty:
-        found = items[items["title"] == asked]
-    if len(found) != 1:
-        raise InputError(
-            f"{len(found)} items have the id or the title {shown(repr(asked))}: give the id of one"
-        )
-    return found
-
-
-def _new_user(draws: Any, priors: tuple[Prior, ...], seed: int) -> Any:
-    """Draws [K, ...] with one user alone, of whom nothing is known but the prior."""
-    shapes = {name: jax.ShapeDtypeStruct((1, *draws[name].shape[2:]), np.float32) for name in USERS}
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), _NEW_STREAM), num_of(draws))
-    return {**draws, **jax.vmap(lambda key: sample_prior(key, priors, shapes))(keys)}

@@ -12,7 +12,7 @@ from run_parts import validated
 import ensemble
 from ensemble import InputError
 from ensemble.data.source import in_memory
-from ensemble.recommendation import rating_likelihood
+from ensemble.recommendation import factorisation, likelihood
 from ensemble.recommendation.dataset import given_interactions
 from ensemble.run.loop import create_task
 from ensemble.sharding.mesh import create_mesh
@@ -75,19 +75,32 @@ def make_task(data=None, **overrides):
 
 @pytest.mark.check
 @pytest.mark.parametrize("num_devices", [1, 2])
-@pytest.mark.parametrize("is_by_blocks", [True, False])
-def test_value_and_gradient_match_float64_on_any_devices(num_devices, is_by_blocks, monkeypatch):
-    monkeypatch.setattr(rating_likelihood, "is_by_blocks", lambda *sizes: is_by_blocks)
+def test_value_and_gradient_match_float64_and_pairs_on_any_devices(num_devices, monkeypatch):
+    monkeypatch.setattr(likelihood, "_MIN_ROWS", 11)
+    monkeypatch.setitem(likelihood._ENTRIES_PER_BLOCK, "cpu", 1)
     task = make_task()
     mesh = create_mesh(1, num_devices, jax.devices())
     pairs, ratings = in_memory(task.dataset, "train")
     weights = task.dataset.weights
-    own = task.own_log_likelihood(in_memory(task.dataset, "train"), mesh)
-    params = task.sample_prior(jax.random.key(3))
-    other = task.sample_prior(jax.random.key(4))
-    placed = own.place()
-    value, gradient = jax.jit(own.value_and_grad)(params, placed)
-    base, _ = own.value_and_grad(other, placed)
+    params, other = (task.sample_prior(jax.random.key(seed)) for seed in (3, 4))
+
+    def compute():
+        own = task.own_log_likelihood(in_memory(task.dataset, "train"), mesh)
+        placed = own.place()
+        value_and_grad = jax.jit(own.value_and_grad)
+        value, gradient = value_and_grad(own.layout.pad(params), placed)
+        base, _ = value_and_grad(own.layout.pad(other), placed)
+        return jax.device_get((value, own.layout.strip(gradient), base))
+
+    value, gradient, base = compute()
+    monkeypatch.setattr(factorisation, "_PAIRS_PER_RATING", 0)
+    by_pairs, gradient_by_pairs, _ = compute()
+    assert value == pytest.approx(by_pairs, rel=1e-5)
+    for name, leaf in gradient_by_pairs.items():
+        if name != "likelihood":
+            np.testing.assert_allclose(gradient[name], leaf, atol=1e-5 * np.abs(leaf).max())
+    own, own_by_pairs = (one["likelihood"]["raw_scale"] for one in (gradient, gradient_by_pairs))
+    assert own == pytest.approx(own_by_pairs, rel=1e-5)
 
     def exact(params):
         """A weight is how often a rating counts."""
@@ -101,16 +114,32 @@ def test_value_and_gradient_match_float64_on_any_devices(num_devices, is_by_bloc
         scale = task.likelihood.scale
         return np.sum(weights * scipy.stats.norm.logpdf(ratings, shift + scale * mean, scale * sd))
 
-    # Up to a constant, the log likelihood of the biases.
+    # Up to a constant.
     assert value - base == pytest.approx(exact(params) - exact(other), rel=1e-4)
-    learned = placed[1] if is_by_blocks else placed
-    reference = float(np.sum(learned.weights * learned.reference))
-    assert reference == pytest.approx(exact(params) - float(value), rel=1e-4)
     step = 1e-5
     moved = {**params, "movie_bias": np.asarray(params["movie_bias"], np.float64)}
     up = moved | {"movie_bias": moved["movie_bias"] + step * np.eye(NUM_ITEMS)[3]}
     slope = (exact(up) - exact(moved)) / step
     assert gradient["movie_bias"][3] == pytest.approx(slope, rel=1e-3)
+
+
+@pytest.mark.check
+def test_the_simplest_models_are_at_their_modes():
+    """Ratings in their own units: biases have priors of one standard deviation."""
+    task = make_task()
+    pairs, ratings = in_memory(task.dataset, "train")
+    weights = task.dataset.weights
+    values = (ratings - ratings.mean()) / ratings.std()
+    of_item = pairs[:, 1] == 4
+    expected = np.sum(weights[of_item] * values[of_item]) / (weights[of_item].sum() + 1)
+    assert task.popularity["movie_bias"][4] == pytest.approx(expected, rel=1e-4)
+    biases = task.biases(create_mesh(1, 2, jax.devices()))
+    user, item = (biases[f"{one}_bias"] for one in ("user", "movie"))
+    left = values - user[pairs[:, 0]] - item[pairs[:, 1]]
+    precision = 1 / np.average(left**2, weights=weights)
+    for bias, numbers in ((user, pairs[:, 0]), (item, pairs[:, 1])):
+        slope = precision * np.bincount(numbers, weights * left, len(bias)) - bias
+        np.testing.assert_allclose(slope, 0, atol=0.1)
 
 
 @pytest.mark.check
@@ -128,8 +157,8 @@ def test_recommendations_are_ratings(finished):
     pair = [[found.user_ids.index("u3"), found.items["item"].tolist().index(first.item)]]
     assert first.mean == pytest.approx(result.predictor(np.array(pair)).mean[0], rel=1e-4)
     document = json.loads(json.dumps(answer.document()))
-    assert document["num_rated"] == len(seen)
-    assert document["recommendations"][0]["rating"] == first.mean
+    assert document["num_seen"] == len(seen)
+    assert document["recommendations"][0]["mean"] == first.mean
     (one,) = ensemble.recommend(workdir, "me", item="i3", data=frame()).items
     spread = frame()["rating"].std()
     assert one.low < one.mean - spread

@@ -1,4 +1,4 @@
-"""The matrix factorisation against float64: any shards, padding, held-out entries, and rounding."""
+"""The likelihood of watches against float64: any shards, padding, held-out entries, rounding."""
 
 import functools
 
@@ -10,7 +10,7 @@ import scipy.special
 from jax.sharding import NamedSharding, PartitionSpec
 from run_parts import mesh_of, over_chains
 
-from ensemble.recommendation import watch_likelihood
+from ensemble.recommendation import likelihood
 
 NUM_USERS = 83
 NUM_MOVIES = 41
@@ -34,26 +34,24 @@ def logits_of(params):
     return products + params["user_bias"][:, None] + params["movie_bias"]
 
 
-def make_signs(params, is_weighted=False):
-    """Watched as the parameters have it, some entries held out, some watches weighted to 100."""
+def make_signs(params):
+    """Watched as the parameters have it, some entries held out."""
     rng = np.random.default_rng(7)
     logits = logits_of(params)
     signs = np.where(rng.random(logits.shape) < scipy.special.expit(logits), 1, -1)
     signs[rng.random(logits.shape) < 0.1] = 0
-    if not is_weighted:
-        return signs.astype(np.int8)
-    weights = np.where(rng.random(signs.shape) < 0.4, rng.lognormal(0, 1.5, signs.shape), 1)
-    assert weights.max() > 10
-    return np.where(signs == 1, weights, signs).astype(np.float32)
+    return signs.astype(np.int8)
 
 
 def oracle(params, signs):
-    """The log likelihood and its gradient, by hand, in float64."""
+    """The log likelihood less that of popularity, and its gradient, by hand, in float64."""
     logits = logits_of(params)
-    signs = signs.astype(np.float64)
-    counts = abs(signs)
-    value = (counts * ((signs > 0) * logits - np.logaddexp(0, logits))).sum()
-    residuals = counts * ((signs > 0) - scipy.special.expit(logits))
+    known = signs != 0
+    watched = signs > 0
+    popularity = (watched.sum(axis=0) + 1) / (known.sum(axis=0) + 2)
+    value = np.sum(watched * logits - known * np.logaddexp(0, logits))
+    value -= np.sum(watched * np.log(popularity) + (known & ~watched) * np.log(1 - popularity))
+    residuals = known * (watched - scipy.special.expit(logits))
     return value, {
         "user_embeddings": residuals @ np.float64(params["movie_embeddings"]),
         "user_bias": residuals.sum(axis=1),
@@ -62,9 +60,10 @@ def oracle(params, signs):
     }
 
 
-def padded(params, num_shards):
-    """Users' leaves padded to a multiple of the shards, with what would be seen if it counted."""
-    padding = -len(params["user_bias"]) % num_shards
+def padded(params, mesh):
+    """Users' leaves padded to whole blocks, with what would be seen if it counted."""
+    shape = len(params["user_bias"]), len(params["movie_bias"])
+    padding = likelihood.layout_of(shape, mesh)[0].num_places - shape[0]
     return {
         name: np.pad(leaf, ((0, padding), *((0, 0),) * (leaf.ndim - 1)), constant_values=2.0)
         if name.startswith("user")
@@ -77,12 +76,14 @@ def stack(trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def make(signs, mesh, reference=None):
+def place(signs, mesh):
+    return likelihood.place((signs,), likelihood.of_popularity(signs), mesh)
+
+
+def make(signs, mesh):
     """The function of chains, jitted, and its data."""
-    reference = np.zeros(len(signs)) if reference is None else reference
-    watches = watch_likelihood.place(signs, reference, mesh)
-    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
-    return jax.jit(over_chains(value_and_grad, in_axes=(0, None))), watches
+    value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
+    return jax.jit(over_chains(value_and_grad, in_axes=(0, None))), place(signs, mesh)
 
 
 def assert_exact(value, grads, params, signs):
@@ -99,39 +100,34 @@ def assert_exact(value, grads, params, signs):
 
 @pytest.fixture(autouse=True)
 def several_blocks_and_groups(monkeypatch):
-    monkeypatch.setattr(watch_likelihood, "_ENTRIES_PER_BLOCK", 10 * NUM_MOVIES)
-    monkeypatch.setattr(watch_likelihood, "_MIN_ROWS", 8)
-    monkeypatch.setattr(watch_likelihood, "_MAX_FACTORS", 4)
+    monkeypatch.setitem(likelihood._ENTRIES_PER_BLOCK, "cpu", 10 * NUM_MOVIES)
+    monkeypatch.setattr(likelihood, "_MIN_ROWS", 8)
+    monkeypatch.setattr(likelihood, "_MAX_FACTORS", 4)
 
 
 @functools.cache
-def some_signs(is_weighted=False):
-    return make_signs(make_params(), is_weighted)
+def some_signs():
+    return make_signs(make_params())
 
 
 @pytest.mark.check
-@pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize(("groups", "shards"), [(1, 1), (1, 2), (1, 8), (2, 2), (2, 4)])
-def test_value_and_gradient_match_float64(groups, shards, is_weighted):
-    signs = some_signs(is_weighted)
+def test_value_and_gradient_match_float64(groups, shards):
+    signs = some_signs()
     mesh = mesh_of(groups, shards)
-    biases = {**make_params(3), "user_embeddings": np.zeros((NUM_USERS, DIM))}
-    reference = watch_likelihood.user_log_likelihoods(biases, signs)
-    assert reference.sum() == pytest.approx(oracle(biases, signs)[0], rel=1e-9)
-    value_and_grad, watches = make(signs, mesh, reference)
+    value_and_grad, watches = make(signs, mesh)
     chains = [make_params(seed) for seed in (1, 2)]
-    values, grads = value_and_grad(stack([padded(params, shards) for params in chains]), watches)
+    values, grads = value_and_grad(stack([padded(params, mesh) for params in chains]), watches)
     for k, params in enumerate(chains):
-        of_chain = {name: g[k] for name, g in grads.items()}
-        assert_exact(values[k] + reference.sum(), of_chain, params, signs)
+        assert_exact(values[k], {name: g[k] for name, g in grads.items()}, params, signs)
 
 
 @pytest.mark.check
 def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_share():
     signs = some_signs()
     mesh = mesh_of(2, 2)
-    watches = watch_likelihood.place(signs, np.zeros(NUM_USERS), mesh)
-    value_and_grad = watch_likelihood.make_value_and_grad(mesh)
+    watches = place(signs, mesh)
+    value_and_grad = likelihood.make_value_and_grad(likelihood.of_watches, mesh)
     chains = [make_params(seed) for seed in range(3)]
     bias = chains[0]["movie_bias"]
 
@@ -140,11 +136,11 @@ def test_chains_that_the_groups_do_not_divide_one_alone_and_leaves_that_chains_s
         compute = lambda params: value_and_grad(params | {"movie_bias": bias}, watches)  # noqa: E731
         return over_chains(compute)(params)
 
-    values, grads = of_chains(stack([padded(params, 2) for params in chains]), bias)
+    values, grads = of_chains(stack([padded(params, mesh) for params in chains]), bias)
     for k, params in enumerate(chains):
         of_chain = {name: g[k] for name, g in grads.items()}
         assert_exact(values[k], of_chain, params | {"movie_bias": bias}, signs)
-    value, grads = jax.jit(value_and_grad)(padded(chains[1], 2), watches)
+    value, grads = jax.jit(value_and_grad)(padded(chains[1], mesh), watches)
     assert_exact(value, grads, chains[1], signs)
 
 
@@ -160,11 +156,13 @@ def test_differences_of_millions_of_nats_lose_nothing():
     ]
     chains = [{k: np.float32(v) for k, v in params.items()} for params in chains]
     exact = np.array([oracle(params, signs)[0] for params in chains])
-    assert exact[0] < -1.5e6
-    reference = watch_likelihood.user_log_likelihoods(near, signs)
-    value_and_grad, watches = make(signs, mesh_of(1, 2), reference)
+    mesh = mesh_of(1, 2)
+    value_and_grad, watches = make(signs, mesh)
+    chains = [padded(params, mesh) for params in chains]
+    # Near to the posterior what is left is small.
+    watches = watches._replace(reference=watches.reference + np.float32(exact[0] / 2))
     values = np.float64(value_and_grad(stack(chains), watches)[0])
-    np.testing.assert_allclose(values, exact - exact[0], atol=0.01)
+    np.testing.assert_allclose(np.diff(values), np.diff(exact), atol=0.01)
     plain = np.float64(np.float32(exact))  # Right to the last bit that a float32 has.
     assert np.abs(np.diff(plain) - np.diff(exact)).max() > 0.02
 
@@ -172,11 +170,12 @@ def test_differences_of_millions_of_nats_lose_nothing():
 def test_confident_and_wrong_is_finite_and_exact_and_a_nan_shows():
     signs = some_signs()
     params = make_params(1, scale=30.0)
-    value_and_grad, watches = make(signs, mesh_of(1, 1))
+    mesh = mesh_of(1, 1)
+    value_and_grad, watches = make(signs, mesh)
     broken = params | {"movie_bias": np.where(np.arange(NUM_MOVIES) == 5, np.nan, 0)}
     broken = {k: np.float32(v) for k, v in broken.items()}
     assert np.abs(logits_of(params)).max() > 1000
-    values, grads = value_and_grad(stack([params, broken]), watches)
+    values, grads = value_and_grad(stack([padded(one, mesh) for one in (params, broken)]), watches)
     assert_exact(values[0], {name: g[0] for name, g in grads.items()}, params, signs)
     assert np.isnan(values[1])
 
@@ -186,7 +185,7 @@ def test_users_stay_on_their_shards_and_no_matrix_is_whole():
     shards = 4
     mesh = mesh_of(2, shards)
     value_and_grad, watches = make(signs, mesh)
-    chains = stack([padded(make_params(seed), shards) for seed in (1, 2)])
+    chains = stack([padded(make_params(seed), mesh) for seed in (1, 2)])
     specs = {
         name: PartitionSpec("ensemble", "data" if name.startswith("user") else None)
         for name in chains
@@ -202,23 +201,7 @@ def test_users_stay_on_their_shards_and_no_matrix_is_whole():
     _, grads = compiled(chains, watches)
     for name, grad in grads.items():
         assert grad.sharding.is_equivalent_to(NamedSharding(mesh, specs[name]), grad.ndim)
-    assert watches.signs.dtype == jnp.int8
-    assert watches.signs.addressable_shards[0].data.shape[0] == watches.signs.shape[0] // shards
-
-
-@pytest.mark.parametrize(("groups", "shards"), [(1, 1), (2, 4)])
-def test_log_probs_of_pairs_come_from_the_shards_of_their_users(groups, shards):
-    mesh = mesh_of(groups, shards)
-    rng = np.random.default_rng(5)
-    pairs = np.stack([rng.integers(NUM_USERS, size=52), rng.integers(NUM_MOVIES, size=52)], axis=1)
-    pairs[:2] = [[0, 0], [NUM_USERS - 1, NUM_MOVIES - 1]]
-    chains = [make_params(seed, scale=3.0) for seed in range(2)]
-    log_probs = over_chains(watch_likelihood.make_log_probs(mesh), in_axes=(0, None))
-    padded_chains = stack([padded(params, shards) for params in chains])
-    compiled = jax.jit(log_probs).lower(padded_chains, jnp.int32(pairs)).compile()
-    assert "all-gather" not in compiled.as_text()
-    ours = jax.jit(log_probs)(padded_chains, jnp.int32(pairs))
-    for k, params in enumerate(chains):
-        logits = logits_of(params)[tuple(pairs.T)]
-        expected = scipy.special.log_expit(np.stack([-logits, logits], axis=1))
-        np.testing.assert_allclose(ours[k], expected, rtol=1e-5, atol=1e-6)
+    assert watches.cells[0].dtype == jnp.int8
+    assert (
+        watches.cells[0].addressable_shards[0].data.shape[0] == watches.cells[0].shape[0] // shards
+    )
