@@ -24,7 +24,7 @@ _CHUNK_SECONDS = 8.0
 SAVE_SECONDS = 60.0
 """After so long a run of slow steps is saved, though nothing else is due."""
 _SAVE_RATIO = 10.0
-"""As many times as the last checkpoint took to be written pass before the next one is due."""
+"""Least ratio of the time between two checkpoints to that of writing one."""
 
 
 class Periods(NamedTuple):
