@@ -160,8 +160,8 @@ def walks(devices: Sequence[jax.Device], num_chains: int) -> jax.stages.Lowered:
     )
     config = ml_collections.ConfigDict({"seed": 0, "num_chains": num_chains, "sampler": sampler})
     placed = Devices(1, devices, groups=len(devices))
-    walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
     with described(devices):
+        walk = walker.Walker(config, densities.GAUSSIAN_MIXTURE, placed)
         chains, sums, _, counts, factor, grid = walk.start(Start()).state
         span = Span(np.uint32(0), np.int32(0), np.int32(1000))
         take_steps: Any = walk.take_steps

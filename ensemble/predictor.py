@@ -295,7 +295,7 @@ class Restored(NamedTuple):
     def ensemble(self, num_devices: int | None = None) -> Ensemble:
         """The live members as a function; errors as of `part`."""
         identity = self.work.identity()
-        return Ensemble([self.part()], self.members, num_devices, identity=identity)
+        return Ensemble([self.part()], tuple(self.members), num_devices, identity=identity)
 
 
 def load(

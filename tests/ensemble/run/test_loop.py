@@ -185,6 +185,6 @@ def test_a_run_may_learn_from_all_data_and_score_none(blobs, tmp_path):
     assert result.report["num_train_examples"] == 203
     assert result.report["active_members"] == [0, 1, 2, 3]
     assert not {"validation", "test"} & result.report.keys()
-    assert not list((tmp_path / "predictions").iterdir())
+    assert not (tmp_path / "predictions").exists()
     assert [path.name for path in (tmp_path / "plots").iterdir()] == ["training.png"]
     assert ensemble.load(tmp_path)(blobs["inputs"]).labels.shape == (203,)
