@@ -368,6 +368,8 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
         name = getattr(error, "flagname", "")
         if command.has_keys and name in all_fields():
             raise InputError(f"--{name} is a key: write --config.{name}=...") from None
+        if name.startswith("config."):
+            raise InputError(f"--{name} needs its value: write --{name}=VALUE") from None
         raise InputError(" ".join(str(error).split())) from None
     found = values.flag_values_dict()
     logging.set_verbosity(found.pop("verbosity"))

@@ -88,6 +88,8 @@ def choose(workdirs: Sequence[str | os.PathLike[str]], by: str) -> dict[str, Any
     runs = [EvaluatedRun(one) for one in workdirs]
     if not runs:
         raise InputError("There is no run to select from. Give some workdirs")
+    if len({run.work.identity() for run in runs}) < len(runs):
+        raise InputError("Two of the workdirs are one run. Name it once")
     for run in runs:
         _check(run, runs[0], by)
     each = [_log_densities(run, by) for run in runs]

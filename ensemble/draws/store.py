@@ -20,7 +20,7 @@ from ensemble.storage.manifest import Manifest, damaged
 
 logger = logging.getLogger("ensemble")
 
-_JOINED = ".joined"
+_JOINED = ".joined.npz"
 """What names of files end with that have the draws of more chains."""
 MAX_BYTES = 1 << 28
 """The size of the variables of all draws that predict."""

@@ -203,8 +203,15 @@ class Bagging(training.DescentReport):
             median = jnp.nanmedian(jnp.where(decides, losses, jnp.nan))
             return jnp.where(counted, own * losses + (1 - own) * median, losses)
 
-        loss, patience = training.held_loss(task, devices), config.early_stopping_epochs
-        judge = training.judge(devices, loss, patience, 1, criteria, ends[-1])
+        chosen = ends[-1] if len(ends) > 1 else -1  # Until then nobody stops or fails.
+        judge = training.judge(
+            devices,
+            training.held_loss(task, devices),
+            config.early_stopping_epochs,
+            axis=1,
+            criteria=criteria,
+            first=chosen,
+        )
 
         def started(now: Now, is_linear: Any, share: Any) -> training.StoppingEarly:
             """Begins a trial."""
@@ -228,7 +235,7 @@ class Bagging(training.DescentReport):
             lowest = jnp.where(ok, state.lowest, jnp.nan)
             moving = pytrees.where(jnp.isnan(lowest), state.moving, moving)
             state = state._replace(moving=moving, lowest=lowest)
-            return state, Info(info.scalars, ok | (now.step < ends[-1]))
+            return state, Info(info.scalars, ok | (now.step < chosen))
 
         def next_trial(now: Now, state: Bagged, status: jax.Array, data: Any) -> Any:
             """Notes how a trial went, and begins the next; after the last one the best goes on."""

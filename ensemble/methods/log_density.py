@@ -76,7 +76,7 @@ def make_log_density(
         bind,
         own.layout,
         bind_reference=lambda data, sd: task.log_prior,
-        predict=predict,
+        predict=own.predict or predict,
     )
 
 

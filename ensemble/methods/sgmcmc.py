@@ -231,5 +231,5 @@ def _note_heat(heat: float, config: Any) -> None:
             f"The draws have a temperature of {heat:.2f}, which should be 1: variances of the "
             f"posterior are off by {heat - 1:+.0%}. In a new workdir lower "
             f"config.learning_rate={config.learning_rate:g} to {rate:.2g} with as many times the "
-            f"steps, or raise config.sgmcmc.steps_per_draw={config.sgmcmc.steps_per_draw}."
+            f"steps, or raise config.batch_size={config.batch_size}."
         )

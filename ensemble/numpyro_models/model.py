@@ -191,8 +191,16 @@ class Model:
         """Draws from the prior, flat sites evenly, or evenly from -2 to 2 on the real line.
 
         A log density alone is flat: evenly about its centre.
+
+        Raises:
+            InputError: The prior of a log density is not known.
         """
-        if from_prior and not self.has_centre:
+        if from_prior and self.has_centre:
+            raise InputError(
+                f"init_from='prior' cannot be used with {self.name}, of which no prior is known; "
+                "use 'uniform'"
+            )
+        if from_prior:
             return self._unconstrained(self._trace(rng_key, arrays, flat_only=True))
         keys = jax.random.split(rng_key, len(self.shapes))
         params = {

@@ -73,9 +73,9 @@ class ModelTask(WithoutExamples):
         values = np.asarray(of_points(points, self.model.arrays), np.float64)
         shapes = jax.tree.map(np.shape, self.model.shapes)
         digest = hashlib.sha256(repr([shapes, *[f"{value:.3g}" for value in values]]).encode())
-        for array in [*self.model.leaves, *self.model.arrays.values()]:
-            if isinstance(array, np.ndarray | jax.Array):
-                digest.update(np.asarray(array).tobytes())
+        for leaf in [*self.model.leaves, *self.model.arrays.values()]:
+            is_array = isinstance(leaf, np.ndarray | jax.Array)
+            digest.update(np.asarray(leaf).tobytes() if is_array else repr(leaf).encode())
         return digest.hexdigest()[:16]
 
     # What a sampler asks for.

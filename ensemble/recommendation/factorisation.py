@@ -82,10 +82,13 @@ class MatrixFactorisation:
         """Maps pairs [P, 2], the numbers of a user and of an item, to outputs [P, K]."""
         users, items = likelihood.join_biases(variables["params"])
         rows, columns = inputs.astype(jnp.int32).T
-        found = jnp.sum(users[rows] * items[columns], axis=-1)
+        return self.logits(jnp.sum(users[rows] * items[columns], axis=-1)), {}
+
+    def logits(self, found: jax.Array) -> jax.Array:
+        """Makes outputs [P, K] of log-odds or standardised ratings [P]."""
         if self.num_outputs == 1:
-            return found[:, None], {}
-        return jnp.stack([jnp.zeros_like(found), found], axis=-1), {}
+            return found[:, None]
+        return jnp.stack([jnp.zeros_like(found), found], axis=-1)
 
     def check_inputs(self, inputs: np.ndarray, params: Any) -> None:
         """Refuses pairs [P, 2] that are not numbers of users and of items."""
@@ -197,7 +200,13 @@ class Factorisation(Supervised):
 
         value_and_grad = jax.value_and_grad(of_ratings) if self.of_ratings else by_blocks
         layout, _ = likelihood.layout_of(shape, mesh)
-        return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout)
+        outputs = likelihood.make_outputs(mesh)
+
+        def predict(params: Any, pairs: jax.Array) -> dict[str, jax.Array]:
+            found = self.network.logits(outputs(params, pairs.astype(jnp.int32)))
+            return self.likelihood.predict(params.get(OWN, {}), found)
+
+        return OwnLogLikelihood(place, value_and_grad, "users", num_users, layout, predict)
 
     def draw_report(self, mesh: Mesh) -> DrawSections:
         """Returns the function that makes the section `recommendation` of the draws."""

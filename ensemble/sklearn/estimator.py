@@ -178,9 +178,11 @@ class Estimator(BaseEstimator):
 
         if self.n_jobs is None:
             return None
-        if not isinstance(self.n_jobs, numbers.Integral) or not self.n_jobs:
+        is_whole = isinstance(self.n_jobs, numbers.Integral) and not isinstance(self.n_jobs, bool)
+        if not is_whole or not self.n_jobs or self.n_jobs > startup.MAX_DEVICES:
             raise InputError(
-                f"n_jobs={self.n_jobs!r} must be a whole number, -1 for all cores, or None"
+                f"n_jobs={self.n_jobs!r} must be a whole number up to {startup.MAX_DEVICES}, -1 "
+                "for all cores, or None"
             )
         found = int(self.n_jobs)
         if found < 0:

@@ -25,9 +25,10 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
     num_bad = 0
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
         try:
-            record = json.loads(line)
-            records.append({**_drawable(record, math.nan), "step": int(record["step"])})
-        except (ValueError, LookupError, TypeError):
+            record = _drawable(json.loads(line), math.nan)
+            if all(isinstance(one, int | float) for name, one in record.items() if "/" in name):
+                records.append({**record, "step": int(record["step"])})
+        except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
             num_bad += line.endswith(b"\n")  # Else it is being written.
     if num_bad:
         logger.warning("%s is damaged: some of what was measured before is lost.", path)

@@ -76,7 +76,7 @@ def compare_methods(
         Interrupted: SIGTERM or Ctrl-C; the same call resumes the comparison.
     """
     known = {one.name: one for one in FAMILIES}
-    for name in methods or ():
+    for name in [methods] if isinstance(methods, str) else methods or ():
         if name not in known:
             raise InputError(f"methods={name} is not a family; choose from {', '.join(known)}")
     names = {SINGLE, *(methods or known)}
@@ -173,7 +173,7 @@ def _judged(trials: Trials, times: int, rows: Sequence[Trial], is_complete: bool
     """A round: its rows by validation score, with their excess over the best one's test score."""
     well = sorted((one for one in rows if one.score is not None), key=lambda one: one.score or 0.0)
     excess = _excess(trials, well) if is_complete else {}
-    shown = [*rows, _selected(trials, times, well)] if is_complete else rows
+    shown = [*rows, _selected(trials, times, well)] if is_complete and well else rows
     entries = [
         {
             "method": one.name.removesuffix(f"_{times}"),
@@ -215,7 +215,11 @@ def _excess(trials: Trials, well: Sequence[Trial]) -> dict[str, dict[str, Any]]:
 
 def _recommendation(rounds: Sequence[Mapping[str, Any]]) -> str:
     """Which method to use, from the longest complete round, and how sure that is."""
-    known = [one["rows"] for one in rounds if one["is_complete"]]
+    known = [
+        one["rows"]
+        for one in rounds
+        if one["is_complete"] and any(row["score"] is not None for row in one["rows"])
+    ]
     if not known:
         return "No round is complete. Increase --time_limit."
     best = next(row for row in known[-1] if row["method"] != SELECTION)

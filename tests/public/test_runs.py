@@ -255,6 +255,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(trained):
     "hyper_ensemble",
     "swag",
     "batch_ensemble",
+    "snapshot_ensemble",
     "sghmc",
 )
 def test_a_run_that_grows_is_the_larger_run(trained, request):
