@@ -195,12 +195,12 @@ class Model:
         Raises:
             InputError: The prior of a log density is not known.
         """
-        if from_prior and self.has_centre:
-            raise InputError(
-                f"init_from='prior' cannot be used with {self.name}, of which no prior is known; "
-                "use 'uniform'"
-            )
         if from_prior:
+            if self.has_centre:
+                raise InputError(
+                    f"init_from='prior' cannot be used with {self.name}, of which no prior is "
+                    "known; use 'uniform'"
+                )
             return self._unconstrained(self._trace(rng_key, arrays, flat_only=True))
         keys = jax.random.split(rng_key, len(self.shapes))
         params = {
