@@ -25,7 +25,6 @@ _MAX_RANKED = 20
 _MAX_CHAINS = 8
 _MAX_POINTS = 1000
 _MAX_DIMENSIONS = 12
-_MAX_COUNTS = 20
 _NUM_BINS = 20
 _MIN_WORTH_OF_BIN = 5
 
@@ -381,17 +380,3 @@ def marginals(edges: NDArray, cdf: NDArray) -> list[Chart]:
         chart.add("line", "ours", around, heights)
         charts.append(chart)
     return charts
-
-
-def counts(title: str, values: Mapping[str, int]) -> Chart:
-    """Horizontal bars of the first few of many counts, the largest first."""
-    names = [shorten(name, 24) for name in values][:_MAX_COUNTS]
-    places = len(names) - 0.5 - np.arange(len(names))
-    x = Axis(
-        f"draws ({len(names)} of {len(values)} are shown)", (0, 1.05 * max([1, *values.values()]))
-    )
-    y = Axis(title, (0, len(names) or 1), list(zip(places, names, strict=True)))
-    chart = Chart(title, x, y, size=(400, max(200, 22 * len(names) + 60)))
-    for place, value in zip(places, values.values(), strict=False):
-        chart.band("ours-bar", (0, value), (place - 0.38,) * 2, (place + 0.38,) * 2)
-    return chart

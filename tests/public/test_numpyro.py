@@ -80,6 +80,21 @@ def test_more_draws_go_on_from_those_there_are(tmp_path):
 
 
 @pytest.mark.check
+def test_more_draws_of_other_data_are_refused(tmp_path):
+    def shifted(y, by):
+        mean_of(y - by)
+
+    def sample(by, num_samples):
+        values = names.config({**FEW, "sampler.num_samples": num_samples})
+        data = {"y": Y, "by": by}
+        names.sample(shifted, data, config=values, workdir=tmp_path / "a", show_progress=False)
+
+    sample(0.0, 20)
+    with pytest.raises(names.InputError, match="data"):
+        sample(1e-4, 40)
+
+
+@pytest.mark.check
 def test_a_discrete_variable_is_summed_over():
     def mixture(y):
         weight = numpyro.sample("weight", dist.Beta(1, 1))

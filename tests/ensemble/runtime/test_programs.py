@@ -168,6 +168,25 @@ def test_the_pace_grows_by_two_at_most_and_keeps_to_the_stride(monkeypatch):
     assert (pace.steps, pace.programs) == (2, 1)
 
 
+@pytest.mark.parametrize(("seconds", "saved"), [(0.0, [3, 6, 9]), (1e6, [9])])
+def test_saving_takes_a_small_part_of_the_time(seconds, saved):
+    class Saving(Silent):
+        save_seconds = seconds
+
+        def __init__(self):
+            self.steps = []
+
+        def save(self, loop):
+            self.steps.append(loop.step)
+
+    saving = Saving()
+    devices = Devices(MEMBERS, jax.devices()[:1])
+    loop = Loop(walk(), devices, range(MEMBERS), 0, Periods(3, 0, 3), saving)
+    loop.start()
+    loop.go(9)
+    assert saving.steps == saved
+
+
 def test_what_evaluations_take_is_no_time_of_steps():
     class Slow(Silent):
         seconds = 0.0
