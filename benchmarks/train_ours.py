@@ -87,7 +87,8 @@ def create_loop(settings: Mapping[str, Any], data: Any = None) -> Any:
     numbers = range(method.num_members)
     placed = method.place(len(numbers))
     periods = Periods(config.log_every_steps, 0, 0)
-    observer = mock.Mock(**{"evaluate.return_value": False, "stops.return_value": False})
+    answers = {"evaluate.return_value": False, "stops.return_value": False, "save_seconds": 0.0}
+    observer = mock.Mock(**answers)
     return Loop(method.algorithm(placed, numbers), placed, numbers, 0, periods, observer)
 
 

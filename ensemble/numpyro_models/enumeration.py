@@ -1,28 +1,23 @@
 """Discrete latents of a NumPyro model are summed out, by NumPyro's enumeration with funsor.
 
 funsor is imported only where a model has such latents. NumPyro takes much on trust here: values
-that do not begin at 0, axes without a plate and statistics over latents give other densities, in
-silence. So a model is checked: its shapes when it is read, and numbers before anything is drawn.
+that do not begin at 0 and axes without a plate give other densities, in silence. So a model is
+checked when it is read.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jax.interpreters import partial_eval
 from numpyro import handlers
-from numpyro.infer.util import compute_log_probs, constrain_fn, potential_energy
+from numpyro.infer.util import constrain_fn
 
 from ensemble.errors import InputError
 from ensemble.numpyro_models.sharded_distributions import MARK
 from ensemble.numpyro_models.sites import Trace, innermost, kind_of
 
-_NUM_VALUES = 16  # Of all discrete latents together, at which an enumeration is checked.
-_TOLERANCE = 1e-4  # Of a log density, relative to the sizes of its terms or to 1 nat.
-_IMPOSSIBLE = -1e9  # Nats.
 _FIRST = "_PREV_"  # How NumPyro's `scan` begins the names of sites of its first steps.
 
 
@@ -113,78 +108,6 @@ def independent(model: Any, arrays: Any, params: Any, sites: Trace) -> list[str]
             f"{model.at(*model.discrete)}, which are summed out; give it one range"
         )
     return free
-
-
-class _Pinned(dist.MaskedDistribution):
-    """A discrete distribution in which all values but one are impossible."""
-
-    def __init__(self, base_dist: Any, value: jax.Array):
-        super().__init__(base_dist, True)
-        self.value = value
-
-    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
-        return super().log_prob(value) + jnp.where(value == self.value, 0, _IMPOSSIBLE)
-
-
-def misread(model: Any, params: Any) -> str:
-    """Compares the enumerated log density, with latents pinned to values, to that at the values.
-
-    Values are drawn, but number 0 has all latents at their least value, 1 at their largest: of
-    drawn ones a maximum over many, as a mean over few, may be what it is over all values side by
-    side. Models with discrete latents in a scan are not looked at: there, steps follow on each
-    other.
-
-    Args:
-        model: The `Model`.
-        params: Parameters [C, ...] of finite densities.
-
-    Returns:
-        The fault if they differ; else empty.
-    """
-    numbers = np.arange(_NUM_VALUES)
-    keys = jax.random.split(jax.random.key(1), _NUM_VALUES)
-    points = {name: leaf[numbers % len(leaf)] for name, leaf in params.items()}
-
-    def differs(arrays: Any, params: Any, rng_key: jax.Array, number: jax.Array) -> jax.Array:
-        bound = model.bound(arrays)
-        found = model.constrained(params, arrays)
-        latents = {name: found[name] for name in params}
-        seeded = handlers.seed(handlers.substitute(bound, data=latents), rng_key)
-        sites = handlers.trace(seeded).get_trace()
-        values = {}
-        for name in model.discrete:
-            site = sites[name]
-            if _is_in_steps(site):
-                return jnp.bool_(False)
-            most = len(site["fn"].enumerate_support(expand=False)) - 1
-            ends = jnp.where(number == 0, 0, most)
-            values[name] = jnp.where(number < 2, ends, site["value"])
-
-        def pin(name: str, fn: Any, value: Any) -> tuple[Any, Any]:
-            return _Pinned(fn, values[name]), value
-
-        pinned = handlers.reparam(bound, config=dict.fromkeys(values, pin))
-        at_values = handlers.substitute(bound, data=values)
-        side_by_side = potential_energy(
-            enumerated(pinned, model.first_free), (), {}, params, enum=True
-        )
-        alone = potential_energy(at_values, (), {}, params)
-        terms, _ = compute_log_probs(at_values, (), {}, latents, sum_log_prob=False)
-        size = sum(jnp.sum(jnp.abs(term)) for term in terms.values())
-        is_near = jnp.abs(side_by_side - alone) <= _TOLERANCE * (1 + size)
-        return ~(is_near | (side_by_side == alone))  # Both may be infinite.
-
-    @jax.jit
-    def check(arrays: Any, points: Any) -> jax.Array:
-        return jnp.any(jax.lax.map(lambda point: differs(arrays, *point), points))
-
-    if not check(model.arrays, (points, keys, numbers)):
-        return ""
-    return (
-        f"the log density changes when all values of {model.at(*model.discrete)} are taken side by "
-        "side, as by a sum or a mean over them; use each by itself, in its plate, or write the sum "
-        "over their values yourself"
-    )
 
 
 def in_model(name: str) -> str:

@@ -218,10 +218,8 @@ class Model:
         """
         if self.discrete:
             log_density = jax.jit(jax.vmap(self.log_density, (0, None)))(params, self.arrays)
-            is_finite = np.isfinite(log_density)
-            if is_finite.any():  # Of sites, the values of discrete latents decide.
-                finite = {name: leaf[is_finite] for name, leaf in params.items()}
-                return enumeration.misread(self, finite)
+            if np.isfinite(log_density).any():  # Of sites, the values of discrete latents decide.
+                return ""
         of_chains = jax.jit(jax.vmap(self._terms, in_axes=(0, None)))
         terms, outside = transfer.fetch(of_chains(params, self.arrays))
         for name, values in outside.items():

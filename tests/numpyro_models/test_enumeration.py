@@ -150,22 +150,6 @@ def counted(y):
         numpyro.sample("y", dist.Normal(mean + count, 1), obs=y)
 
 
-def summed(y):
-    mean = numpyro.sample("mean", dist.Normal(0, 1))
-    with numpyro.plate("row", len(y)):
-        z = numpyro.sample("z", dist.Bernoulli(0.5))
-    numpyro.sample("y", dist.Normal(mean * z.sum(), 1), obs=y[0])
-
-
-def centred(y):
-    """With z drawn as 0 and 1 it is what the enumeration has."""
-    mean = numpyro.sample("mean", dist.Normal(0, 1))
-    y = y[:2]
-    with numpyro.plate("row", len(y)):
-        z = numpyro.sample("z", dist.Bernoulli(0.5))
-        numpyro.sample("y", dist.Normal(mean + z - z.mean(), 1), obs=y)
-
-
 def bounded(y):
     z = numpyro.sample("z", dist.Bernoulli(0.5))
     numpyro.sample("x", dist.Uniform(0, 1 + z))
@@ -175,8 +159,6 @@ def bounded(y):
     ("model", "line"),
     [
         (counted, r"'count'.*\(Poisson\).*NumPyro"),
-        (summed, "'z' at .*a sum or a mean"),
-        (centred, "'z' at .*a sum or a mean"),
         (bounded, "'x'.*discrete.*'z'"),
     ],
 )
