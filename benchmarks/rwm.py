@@ -92,8 +92,14 @@ def draw(points: list[dict[str, Any]], xlabel: str, path: str) -> None:
         label: [point["medians"].get(name, {}).get(key, np.nan) for point in points]
         for label, (name, key) in CURVES.items()
     }
-    x = Axis(xlabel, is_log=True)
-    y = Axis("seconds", is_log=True)
+
+    def axis(label: str, values: Any) -> Axis:
+        """Returns a logarithmic axis of decimal logarithms."""
+        ends = int(np.floor(np.nanmin(values))), int(np.ceil(np.nanmax(values)))
+        return Axis(label, ends, [(k, f"{10.0**k:g}") for k in range(ends[0], ends[1] + 1)])
+
+    x = axis(xlabel, powers)
+    y = axis("seconds", np.log10([*curves.values()]))
     chart = Chart("Random-walk Metropolis on a mixture of four normals", x, y, size=(640, 400))
     for k, (label, curve) in enumerate(curves.items()):
         chart.curve(powers, np.log10(curve), f"chain-{k}", label)

@@ -41,13 +41,13 @@ def draw_clutter(workdir: pathlib.Path) -> Image.Image:
     """
     predicted = EvaluatedRun(str(workdir)).test
     e = Evaluation(predicted.predictive, predicted.targets)
-    return Image.fromarray(plots.pixels([charts.reliability(e), charts.abstention(e)]))
+    return Image.fromarray(plots.pixels([charts.calibration(e), charts.abstention(e)]))
 
 
 _EXPLAINED = (
     "header .findings",
     ".card",
-    "section .good",
+    "header .good",
     "tr.ensemble td",
     "tr.gain td",
 )

@@ -97,9 +97,8 @@ def chains():
     """A posterior with traces."""
     rng = np.random.default_rng(0)
     p, y = classes(num_members=4)
-    draws = {"log density (nats)": rng.normal(size=(4, 90)), "step size": rng.random((4, 90))}
-    drawn = charts.chains(draws, {"x": (rng.normal(size=(4, 60)), 1.003, 240.0)}, 30)
-    return Evaluation(p, y, chains={"charts": drawn}, noun="chain")
+    draws = {"log_density": rng.normal(size=(4, 90)), "step_size": rng.random((4, 90))}
+    return Evaluation(p, y, traces=charts.traces(draws, 30), noun="chain")
 
 
 def one_member():

@@ -21,7 +21,7 @@ def main(call: cli.Call) -> None:
         options["data"] = read_npz(options["data"])
     rules = [f"{name}={one}" for name in ("max_error", "coverage") for one in options.pop(name)]
     datasets = options.pop("extra_datasets")
-    evaluation = ensemble.evaluate(**options, datasets=datasets, abstain=rules or None)
+    evaluation = ensemble.evaluate(**options, datasets=datasets, abstain=rules)
     folder = options["out"] or f"{options['workdir'].rstrip('/')}/evaluation"
     files = f"{folder}/report.html, and every number in {folder}/report.json"
     cli.print_answer(f"\n{evaluation}\n\nReport: {files}")

@@ -35,18 +35,18 @@ class SiteResults(NamedTuple):
         found: Diagnostics of the log density and of 1,000 scalars of variables, at most.
         sections: Entries of results.json: `sites`, a row for each of these scalars, `num_values`
             of all, and `loo`.
-        charts: Plots by name.
+        charts: Traces.
         inference_data: All groups of ArviZ, in the form of the installed one.
     """
 
     found: diagnostics.Diagnostics
     sections: dict[str, Any]
-    charts: dict[str, list[Chart]]
+    charts: list[Chart]
     inference_data: Any
 
     def write(self, work: Workdir) -> None:
         """Writes plots, and `posterior.nc` with all groups of ArviZ."""
-        plots.write(work.plots, self.charts)
+        plots.write(work.plots, {"traces": self.charts})
         diagnostics.write_netcdf(work.path / "posterior.nc", self.inference_data)
 
 
@@ -76,10 +76,7 @@ def results_of(model: Model, draws: Draws, first: int, live: Sequence[int]) -> S
         "num_values": sum(map(math.prod, shapes.values())),
         "loo": loo(groups["log_likelihood"], scalars),
     }
-    live = range(len(chains))
-    panels = charts.chains_of(
-        {**counted, **scalars}, live, 0, str(found.rhat_worst), "variable", found._asdict()
-    )
+    panels = charts.traces({**counted, **scalars}, 0, str(found.rhat_worst))
     info = {name: one[:, numbers - first] for name, one in counted.items() if is_diagnostic(name)}
     data = to_arviz(model, groups, info)
     data.attrs |= {"chains": chains}

@@ -15,8 +15,6 @@ from ensemble.errors import TrainingError
 from ensemble.random_walk.summary import MAX_RHAT, quantiles, summarise
 from ensemble.random_walk.task import DensityTask
 from ensemble.random_walk.walker import Walker
-from ensemble.report import charts, plots
-from ensemble.report.svg import Chart
 from ensemble.runtime.algorithm import Algorithm
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
@@ -111,11 +109,6 @@ class WalkReport(Report):
         is_enough = scalars.get("posterior/ess_min", 0) > goal.ess and any(goal.values())
         return is_enough and max(found) < (goal.r_hat or MAX_RHAT)
 
-    def figures(self, run: Any) -> dict[str, list[Chart]]:
-        """Histograms of the draws, one chart per dimension."""
-        summary = self._summary(run)[1]
-        return {"marginals": charts.marginals(summary["edges"], summary["cdf"])}
-
     def _summary(self, run: Any) -> tuple[Any, Any]:
         """The walk on the host, and what its sums say."""
         walker = run.algorithm.programs
@@ -159,9 +152,3 @@ class WalkReport(Report):
         levels = quantiles(summary, SHARES).T.tolist()
         section["quantiles"] = dict(zip(map(str, SHARES), levels, strict=True))
         return {"posterior": section}
-
-    def write(self, run: Any) -> None:
-        """Draws the marginals."""
-        figures = self.figures(run)
-        if processes.is_main():
-            plots.write(run.where.work.plots, figures)

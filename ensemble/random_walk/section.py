@@ -26,7 +26,7 @@ def _contents(report: Mapping[str, Any]) -> list[str]:
             row += [f"{posterior[name][d]:.6g}", told]
         rows.append([*row, f"{ess:.6g}"])
     table = grid(["dimension", "mean", "95%", "variance", "95%", "ESS"], rows)
-    return [table, "", _INTERVALS]
+    return [table, "", _INTERVALS, "", _sentence(report)]
 
 
 def _sentence(report: Mapping[str, Any]) -> str:
@@ -47,4 +47,4 @@ def _sentence(report: Mapping[str, Any]) -> str:
     return text
 
 
-SECTION = Section("num_total_samples", _contents, stands_alone=True, sentence=_sentence)
+SECTION = Section("num_total_samples", _contents, stands_alone=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -14,54 +13,52 @@ from ensemble.likelihoods.classes import Classes
 from ensemble.likelihoods.predictive import Predictive
 
 MAX_PRODUCTS = 1e10
-"""Rows times the square of columns that linear regression may multiply after a training; an
-evaluation takes ten times as long."""
+"""Rows times the square of columns that linear regression may multiply."""
 
 Normals = tuple[NDArray, NDArray]
 """Means [D, N] and deviations [D]."""
 
 
-def baselines(
-    p: Any, source: Source, split: str, max_products: float = 10 * MAX_PRODUCTS
-) -> list[dict[str, Predictive]]:
+def baselines(p: Any, source: Source, split: str) -> list[dict[str, Predictive]]:
     """Predicts a split by simple means.
 
     Args:
         p: predictive of the ensemble; baselines are of its kind where they can.
         source: of the run.
         split: to predict.
-        max_products: rows times the square of columns above which there is no linear regression.
 
     Returns:
         Predictives by title for each target, the simplest first: a constant; of numbers, linear
-        regression with normal noise; of rows split by time, the value of the row before.
+        regression with normal noise, unless there are too many columns; of rows split by time, the
+        value of the row before.
     """
     number = source.sizes[split]
     learned = source.targets("train")
     if p.kind == "classes":
         counts = np.bincount(learned, minlength=p.log_probs.shape[-1]) + 1.0
         log_probs = np.broadcast_to(np.log(counts / counts.sum()), (1, number, len(counts)))
-        return [
-            {"the class frequencies": Classes({"log_probs": log_probs}, class_names=p.class_names)}
-        ]
-    y = learned.reshape(len(learned), -1).astype(np.float64)
-    found: list[dict[str, Predictive]] = []
-    for one, column in zip(p.targets, y.T, strict=True):
-        constant = _normal(one, np.full(number, column.mean()), float(column.std()) or 1.0)
-        if one.kind == "quantiles":
-            at = np.broadcast_to(np.quantile(column, one.levels), constant.arrays["quantile"].shape)
-            constant = dataclasses.replace(constant, arrays={"quantile": at})
-        found.append({"the training mean": constant})
+        constant = Classes({"log_probs": log_probs}, class_names=p.class_names)
+        return [{"the class frequencies": constant}]
+    y = _columns(learned)
+    mean = np.tile(y.mean(axis=0)[:, None], number)
+    found: dict[str, Normals | None] = {"the training mean": (mean, y.std(axis=0))}
+    if len(y) * float(np.prod(source.input_shape)) ** 2 <= MAX_PRODUCTS:
+        found["linear regression"] = linear_regression(source, split)
     strata = source.strata(split)
-    products = source.sizes["train"] * float(np.prod(source.input_shape)) ** 2
-    for title, is_wanted, predict in (
-        ("linear regression", products <= max_products, linear_regression),
-        ("the last value", strata is not None and strata.kind == "time", last_value),
-    ):
-        if is_wanted and (normals := predict(source, split)):
-            for baseline, one, mean, deviation in zip(found, p.targets, *normals, strict=True):
-                baseline[title] = _normal(one, mean, float(deviation))
-    return found
+    if strata is not None and strata.kind == "time":
+        found["the last value"] = last_value(source, split)
+    each: list[dict[str, Predictive]] = []
+    for d, one in enumerate(p.targets):
+        each.append({k: _normal(one, pair[0][d], pair[1][d]) for k, pair in found.items() if pair})
+        if one.kind == "quantiles":
+            quantiles = each[d]["the training mean"].arrays["quantile"]
+            quantiles[:] = np.quantile(y[:, d], one.levels)
+    return each
+
+
+def _columns(targets: NDArray) -> NDArray:
+    """Targets [N] or [N, D] as [N, D]."""
+    return targets.reshape(len(targets), -1).astype(np.float64)
 
 
 def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:
@@ -71,7 +68,8 @@ def _normal(p: Any, mean: NDArray, deviation: float) -> Predictive:
     if p.kind == "quantiles":
         at = mean[None, :, None] + deviation * ndtri(p.levels)
         return Quantiles({"quantile": at}, levels=p.levels, unit=p.unit)
-    return Numbers({"loc": mean[None], "scale": np.full((1, len(mean)), deviation)}, unit=p.unit)
+    scale = np.full((1, len(mean)), deviation or 1.0)
+    return Numbers({"loc": mean[None], "scale": scale}, unit=p.unit)
 
 
 def linear_regression(source: Source, split: str) -> Normals | None:
@@ -79,20 +77,18 @@ def linear_regression(source: Source, split: str) -> Normals | None:
 
     Returns None of too few rows for the columns.
     """
-    num_rows = source.sizes["train"]
-    rows = in_memory(source, "train").inputs.reshape(num_rows, -1).astype(np.float64)
+    rows = _columns(in_memory(source, "train").inputs)
     centre = rows.mean(axis=0)
     scale = rows.std(axis=0)
     scale[scale == 0] = 1
 
     def design(inputs: NDArray) -> NDArray:
-        standardised = (inputs.reshape(len(inputs), -1) - centre) / scale
-        return np.insert(standardised, 0, 1, axis=1)
+        return np.insert((_columns(inputs) - centre) / scale, 0, 1, axis=1)
 
-    y = source.targets("train").reshape(num_rows, -1).astype(np.float64)
+    y = _columns(source.targets("train"))
     weights, _, rank, _ = np.linalg.lstsq(design(rows), y, rcond=None)
     means = np.concatenate([design(block.inputs) @ weights for block in blocks(source, split)])
-    return _normals(means, y, y - design(rows) @ weights, num_rows - int(rank))
+    return _normals(means, y, y - design(rows) @ weights, len(y) - int(rank))
 
 
 def last_value(source: Source, split: str) -> Normals | None:
@@ -102,8 +98,7 @@ def last_value(source: Source, split: str) -> Normals | None:
     """
     strata = [source.strata(name) for name in source.sizes]
     times = np.concatenate([one.values for one in strata if one is not None])
-    y = np.concatenate([source.targets(name) for name in source.sizes]).astype(np.float64)
-    y = y.reshape(len(y), -1)
+    y = _columns(np.concatenate([source.targets(name) for name in source.sizes]))
     names = np.repeat([*source.sizes], [*source.sizes.values()])
     if len(np.unique(times)) < len(times):
         return None

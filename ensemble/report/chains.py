@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -13,12 +12,8 @@ from ensemble.report.findings import Finding
 from ensemble.report.sections import DIVERGENT, MODES, SLOW, Results, sections_of
 
 _IDLE = 0.05  # Acceptance rate of a chain that hardly moves.
-_RARE_SWAPS = 0.1
-_MIN_SWAPPED = 20
-"""Share of swaps between neighbours of a ladder, and draws from which on it is judged."""
 _TOO_LONG = 1.0
-_SHORT_ENOUGH = 0.1
-"""Nats^2 per step and parameter of a fixed step size: above the first, networks predict worse."""
+"""Nats^2 per step and parameter of a fixed step size, above which networks predict worse."""
 
 
 def chain_findings(results: Results) -> list[Finding]:
@@ -28,24 +23,17 @@ def chain_findings(results: Results) -> list[Finding]:
         results: content of results.json, with `posterior`.
 
     Returns:
-        One finding on agreement, and others on step sizes, divergences, swaps and properties.
+        One finding on agreement, and others on step sizes, divergences and properties.
     """
-    posterior = results.get("posterior") or {}
+    posterior = results["posterior"]
     if posterior.get("rhat_max") is None or "ess_bulk_min" not in posterior:
         return []  # Walks have findings of their own.
-    return [
-        *_agreement(results, posterior),
-        *_faults(results, posterior),
-        *_worth(posterior, results.get("ladder", {})),
-    ]
+    return [_agreement(results, posterior), *_faults(results, posterior), *_worth(results)]
 
 
-def _agreement(results: Results, posterior: Results) -> Iterator[Finding]:
-    numbers: dict[str, Any] = {
-        "rhat": posterior.get("rhat_max"),
-        "ess_bulk": posterior.get("ess_bulk_min"),
-    }
-    rhat, ess = numbers.values()
+def _agreement(results: Results, posterior: Results) -> Finding:
+    rhat = posterior["rhat_max"]
+    ess = posterior["ess_bulk_min"]
     who = plural(len(results["active_members"]), "chain")
     draws = f"{who} of {plural(posterior['num_samples'], 'draw')}"
     level = "warning"
@@ -58,15 +46,15 @@ def _agreement(results: Results, posterior: Results) -> Iterator[Finding]:
             text = f"Its {draws} agree: {measured}"
         else:
             text = f"Its {who} {verdict}: {measured} {_advice(results, posterior, verdict)}"
-    yield Finding("convergence", level, text, numbers)
+    return Finding("convergence", level, text, {"rhat": rhat, "ess_bulk": ess})
 
 
 def _advice(results: Results, posterior: Results, verdict: str) -> str:
     """The likely cause of chains that do not agree, and what helps."""
     rates = zip(results["active_members"], posterior.get("accept_by_chain") or (), strict=False)
     if idle := [str(k) for k, rate in rates if rate < _IDLE]:
-        chains = f"Chain{'s' * (len(idle) > 1)} {', '.join(idle)}"
-        return f"{chains} hardly moved: raise config.sampler.num_warmup, or set config.init_from."
+        remedy = "raise config.sampler.num_warmup, or set config.init_from"
+        return f"Chains {', '.join(idle)} hardly moved: {remedy}."
     if _is_too_long(results, posterior):
         return "The step size is too long, see below."
     if modes := posterior.get("modes"):
@@ -76,7 +64,7 @@ def _advice(results: Results, posterior: Results, verdict: str) -> str:
         return f"They stay in {len(modes)} modes of {posterior['modes_scalar']}. {remedy}"
     if posterior.get("divergences"):
         return "See the divergences first."
-    longer = posterior.get("remedy") or "Raise config.sampler.num_samples."
+    longer: str = posterior.get("remedy") or "Raise config.sampler.num_samples."
     if verdict != DISAGREE:
         return longer
     return _own(results, SLOW) or f"They mix slowly: start from trained members. {longer}"
@@ -90,78 +78,54 @@ def _is_too_long(results: Results, posterior: Results) -> bool:
     """Whether a step size that nothing tunes is too long."""
     if not results["config"].get("sampler") or posterior.get("num_warmup", 1) > 0:
         return False
-    return (
-        bool(posterior["divergences"]) or not (posterior.get("energy_variance") or 0) <= _TOO_LONG
-    )
+    variance = posterior.get("energy_variance") or 0
+    return bool(posterior["divergences"]) or not variance <= _TOO_LONG
 
 
 def _faults(results: Results, posterior: Results) -> Iterator[Finding]:
-    """Step sizes that are too long, or not found; divergences; replicas that hardly swap."""
-
-    def warning(code: str, text: str, **numbers: Any) -> Finding:
-        return Finding(code, "warning", text, numbers)
-
+    """Step sizes that are too long, or divergences."""
     variance = posterior.get("energy_variance")
     number = posterior.get("divergences")
     if _is_too_long(results, posterior):
         size = results["config"]["sampler"]["step_size"]
-        # The variance grows with the sixth power of the step size.
-        known = max(_SHORT_ENOUGH, np.nan_to_num(variance or 0, posinf=0))
-        lower = size * min(0.5, (_SHORT_ENOUGH / known) ** (1 / 6))
         text = (
             "The step size is too long, and num_warmup=0 tunes none: lower "
-            f"config.sampler.step_size={size:g} to {lower:.2g} in a new workdir."
+            f"config.sampler.step_size={size:g} in a new workdir."
         )
-        yield warning("step_too_long", text, step_size=size, suggested=lower)
+        yield Finding("step_too_long", "warning", text, {"step_size": size})
     elif number:
         remedy = _own(results, DIVERGENT) or "Raise config.sampler.target_accept to 0.95."
         if variance is not None:  # Every step is accepted, whatever acceptance is asked for.
             remedy = "Compare with method='adjusted_mclmc'."
         text = f"{plural(number, 'draw')} diverged where the posterior is narrow. {remedy}"
-        yield warning("divergences", text, divergences=number)
-    sizes = zip(results["active_members"], posterior.get("step_size") or (), strict=False)
-    lost = [str(k) for k, size in sizes if not 0 < (size or 0) < np.inf]
-    if lost and posterior.get("num_warmup"):
-        text = (
-            f"The warm-up found no step size for chains {', '.join(lost)}, which do not move. "
-            "Raise config.sampler.num_warmup in a new workdir."
-        )
-        yield warning("step_not_found", text, chains=len(lost))
-    rates = np.asarray(results.get("ladder", {}).get("swap_rates", 1.0))
-    if rates.min() < _RARE_SWAPS and posterior["num_samples"] >= _MIN_SWAPPED:
-        chain, place = np.unravel_index(np.argmin(rates), rates.shape)
-        text = (
-            f"Replicas {place} and {place + 1} of chain {chain} swapped in {rates.min():.1%} of "
-            "attempts: raise config.parallel_tempering.num_replicas."
-        )
-        yield warning("swaps", text, swap_rate=float(rates.min()))
+        yield Finding("divergences", "warning", text, {"divergences": number})
 
 
-def _worth(posterior: Results, ladder: Results) -> Iterator[Finding]:
+def _worth(results: Results) -> Iterator[Finding]:
     """What a posterior is worth: predictions, bias, temperature and evidence."""
+    posterior = results["posterior"]
+    ladder = results.get("ladder", {})
     predictive = posterior.get("predictive") or {}
-    error = ladder.get("log_evidence_error")
     ends = predictive.get("nll_interval")
+    error = ladder.get("log_evidence_error")
     temperature = posterior.get("temperature", 1)
     of_nll = f", and the Monte Carlo error of their NLL {np.ptp(ends) / 2:.4f}" if ends else ""
     within = "" if error is None else f" +- {error:.2f}"
-    for code, value, text in (
-        (
-            "predictions_of_chains",
+    known = {
+        "predictions_of_chains": (
             predictive.get("rhat_max"),
             f"Predictions of single examples have an R-hat of up to {{:.3f}}{of_nll}.",
         ),
-        (
-            "unadjusted",
+        "unadjusted": (
             posterior.get("sd_bias"),
             "The sampler is unadjusted: standard deviations are off by about {:.1%}.",
         ),
-        (
-            "temperature",
+        "temperature": (
             None if temperature == 1 else temperature,
             "The likelihood has temperature {:g}: this is not the Bayes posterior.",
         ),
-        ("evidence", ladder.get("log_evidence"), f"The log evidence is {{:.2f}}{within} nats."),
-    ):
+        "evidence": (ladder.get("log_evidence"), f"The log evidence is {{:.2f}}{within} nats."),
+    }
+    for code, (value, text) in known.items():
         if value is not None and np.isfinite(value):
             yield Finding(code, "info", text.format(value), {"value": value})

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 import logging
 import os
-import platform
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +21,7 @@ from ensemble.report.baselines import baselines
 from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
+from ensemble.report.svg import Chart
 from ensemble.report.table import Json
 from ensemble.storage.files import write_together
 from ensemble.storage.manifest import to_json
@@ -32,21 +30,19 @@ from ensemble.storage.workdir import Workdir
 
 logger = logging.getLogger("ensemble")
 
-PACKAGES = ("jax", "jaxlib", "flax", "numpy", "scipy")
-
 
 def evaluate(
     workdir: AnyPath,
     out: AnyPath | None = None,
-    datasets: Sequence[str] | str | None = None,
-    compare: Sequence[AnyPath] | AnyPath = (),
+    datasets: Sequence[str] | None = None,
+    compare: Sequence[AnyPath] = (),
     *,
     data_dir: str | None = None,
     data: Any = None,
     num_devices: int | None = None,
-    abstain: Sequence[str] | str | None = None,
+    abstain: Sequence[str] = (),
     allow_empty_sets: bool = False,
-    metrics: Sequence[Any] | str = (),
+    metrics: Sequence[Any] = (),
     show_progress: bool = True,
     trust: bool = False,
     model: Any = None,
@@ -66,7 +62,7 @@ def evaluate(
         data_dir: Directory of TFDS data sets; None: that of the run, if it still exists.
         data: Arrays that the run has learned, if it was given arrays.
         num_devices: Devices to predict on; None: all.
-        abstain: Rules of abstention, such as `max_error=0.02` or `coverage=0.9`; None: some.
+        abstain: Rules of abstention, such as `max_error=0.02` or `coverage=0.9`.
         allow_empty_sets: If True, conformal sets may be empty, so that they cover no more than
             needed.
         metrics: Additional metrics, such as `cost:FILE`.
@@ -84,11 +80,8 @@ def evaluate(
     Example:
         >>> ensemble.evaluate("runs/digits").findings
     """
-    lists: Any = (datasets, abstain, metrics)
-    datasets, abstain, metrics = (x.split(",") if isinstance(x, str) else x for x in lists)
-    compare = [compare] if isinstance(compare, str | os.PathLike) else compare
     metrics = [one if isinstance(one, str) else path_of(one) for one in metrics]
-    rules = [Rule.parse(one) for one in abstain or ()]
+    rules = [Rule.parse(one) for one in abstain]
     with trusting(trust, model=model):
         run = EvaluatedRun(workdir, data_dir, data, num_devices)
         p, y, _ = run.test
@@ -98,41 +91,35 @@ def evaluate(
         directory = Workdir(out).path if out else run.work.path / "evaluation"
         with other_inputs.write_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
-        predicted = other_inputs.predict(run, inputs, directory / "predictions", show_progress)
-        about = _about(run, [*run.notes, *notes])
+        shifted, outside = other_inputs.predict(
+            run, inputs, directory / "predictions", show_progress
+        )
+        about = _about(run, [*run.results.get("notes", ()), *notes])
         held = run.predicted("calibration")
-        source = run.dataset
+        strata = run.dataset and run.dataset.strata("test")
         evaluation = Evaluation(
             p,
             y,
             held and held[:2],
-            baselines=baselines(p, source, "test") if source else [],
-            groups=run.groups(),
+            baselines=baselines(p, run.dataset, "test") if run.dataset else [],
+            shifted=shifted,
+            outside=outside,
+            groups=strata and strata.groups,
             others=others,
-            chains=_chains(run),
+            draw=run.results.get("single_draw", {}).get("test", {}),
+            traces=_traces(run),
             about=about,
-            source=source,
+            source=run.dataset,
             records=read_metrics(run.work.metrics),
             noun=run.noun,
             rules=rules,
             requested=asked,
             allow_empty_sets=allow_empty_sets,
-            warnings=[
-                Finding(**one)
-                for one in run.results.get("findings", ())
-                if one["level"] == "warning"
-            ],
-            **predicted,
+            said=[Finding(**one) for one in run.results.get("findings", ())],
         )
         logger.info("Scoring %d %ss on %d examples.", p.num_members, run.noun, len(y))
-        environment = {
-            "evaluated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-        }
-        content = {**about, **evaluation.json(), "environment": environment}
-        files = {"report.html": page.render(evaluation), "report.json": to_json(content)}
+        content = to_json({**about, **evaluation.json()})
+        files = {"report.html": page.render(evaluation), "report.json": content}
         with other_inputs.write_errors(directory):
             write_together({directory / name: one for name, one in files.items()})
         return evaluation
@@ -150,8 +137,7 @@ def _others(
     notes = []
     start = str(run.config.get("init_from", PRIOR))
     is_posterior = "num_chains" in run.config and "selection" not in run.results
-    is_asked = os.path.abspath(start) in map(os.path.abspath, workdirs)
-    starts = [] if is_asked or not is_posterior or start in STARTS or is_file(start) else [start]
+    starts = [] if not is_posterior or start in STARTS or is_file(start) else [start]
     for workdir in [*starts, *workdirs]:
         try:
             other = EvaluatedRun(workdir, data_dir, data)
@@ -168,54 +154,40 @@ def _others(
 
 def _check_comparable(run: EvaluatedRun, other: EvaluatedRun) -> None:
     """Refuses runs that predict other targets, or were tested on other examples."""
-    ours, y, _ = run.test
-    theirs, z, _ = other.test
-    kinds = {p.kind.replace("counts", "numbers") for p in (ours, theirs)}
-    prints = {one.description.get("test_fingerprint") for one in (run, other)}
-    if len(kinds) > 1 or len(prints) > 1 or not np.array_equal(y, z):
+    both = (run, other)
+    kinds = {one.test.predictive.kind.replace("counts", "numbers") for one in both}
+    prints = {one.description.get("test_fingerprint") for one in both}
+    is_same = np.array_equal(run.test.targets, other.test.targets)
+    if len(kinds) > 1 or len(prints) > 1 or not is_same:
         raise InputError(
-            f"--compare={other.work.path} predicts {theirs.kind} of {other.description['name']}, "
-            f"and {run.work.path} {ours.kind} of other test examples of {run.description['name']}; "
+            f"--compare={other.work.path} has other targets or test examples than {run.work.path}; "
             "compare classes with classes, and give both the same splits, or, where splits are "
             "carved, the same config.seed"
         )
 
 
-def _chains(run: EvaluatedRun) -> Json | None:
-    """Findings and charts of chains, and the mean metrics of single draws."""
-    if (posterior := run.results.get("posterior")) is None:
-        return None
-    from ensemble.report.chains import chain_findings  # Imports ArviZ.
-
-    live = run.results["active_members"]
-    found: Json = {
-        "draw": run.results.get("single_draw", {}).get("test"),
-        "said": chain_findings(run.results),
-    }
-    if scalars := Draws(run.work.draws).scalars():
-        first = next(iter(scalars.values())).shape[1] - posterior["num_samples"]
-        traced = [name for name in posterior.get("monte_carlo", {}) if name != LOG_DENSITY]
-        found["charts"] = charts.chains_of(
-            scalars, live, first, [*traced, ""][0], posterior.get("tracked_split"), posterior
-        )
-    return found
+def _traces(run: EvaluatedRun) -> list[Chart]:
+    """Traces of chains, and of a score of single draws."""
+    posterior = run.results.get("posterior", {})
+    scalars = Draws(run.work.draws).scalars() if posterior else {}
+    names = [name for name in posterior.get("monte_carlo", {}) if name != LOG_DENSITY]
+    for one in [*scalars.values()][:1]:
+        return charts.traces(scalars, one.shape[1] - posterior["num_samples"], *names[:1])
+    return []
 
 
 def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
     """Particulars of the run, for report.json and for the page."""
     p, y, members = run.test
-    name = str(run.description["name"])
     facts = [
         plural(p.num_members, run.noun),
         run.config["method"].replace("_", " "),
-        name,
+        str(run.description["name"]),
         f"{len(y):,} test examples",
     ]
     if not run.is_finished:
         facts.append(f"in training, step {run.step:,}")
-    kept: Json = {
-        name: run.results[name] for name in ("posterior", "selection") if name in run.results
-    }
+    kept = {name: run.results[name] for name in ("posterior", "selection") if name in run.results}
     return {
         "version": VERSION,
         "workdir": str(run.work.path),
@@ -224,7 +196,7 @@ def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
         "is_finished": run.is_finished,
         "step": run.step,
         "members": members.tolist(),
-        "failed_members": run.failed_members,
+        "failed_members": run.results["failed_members"],
         "notes": notes,
         "dataset": run.description,
         "config": run.config,

@@ -44,11 +44,14 @@ class EvaluatedRun:
 
     Attributes:
         work: the workdir.
-        results: content of results.json; empty while the run is in training.
+        is_finished: whether the run has reached its goal.
+        step: steps of a run in training; None if it has finished.
+        results: content of results.json; of a run in training `config`, `dataset` and
+            `failed_members`.
         config: of the run, a nested dict.
         description: of the data set, as of `Task.describe`.
         likelihood: of the run.
-        why_no_data: reason why `dataset` is None.
+        why_no_data: reason why `dataset` is None, as a sentence.
     """
 
     def __init__(
@@ -64,41 +67,27 @@ class EvaluatedRun:
         self._num_devices = num_devices
         startup.configure(num_devices)
         check_is_workdir(self.work)
-        self.results = self.work.read_report()
-        if self.is_finished:
-            self.config = self.results["config"]
-            self.description = self.results["dataset"]
-        else:
-            self.config = self._restored.config
-            self.description = self._restored.description
+        results = self.work.read_report()
+        self.is_finished = bool(results)
+        self.step = None
+        if not results:
+            saved = restore(self.work)
+            self.step = saved.step
+            failed = {str(k): why for k, why in saved.failed_members.items()}
+            results = {"dataset": saved.description, "failed_members": failed}
+            results["config"] = saved.config
+        self.results = results
+        self.config = results["config"]
+        self.description = results["dataset"]
         if why := trait("task", self.config["task"], "why_not_evaluated"):
             raise InputError(f"{self.work.path} {why}")
         self.data_dir = data_dir or self.config["data_dir"]
         self.likelihood = likelihoods.from_dict(self.config["likelihood"], self.description)
 
     @property
-    def is_finished(self) -> bool:
-        """Whether the run has reached its goal."""
-        return bool(self.results)
-
-    @property
-    def step(self) -> int | None:
-        """Steps of a run in training; None if it has finished."""
-        return None if self.is_finished else self._restored.step
-
-    @property
     def noun(self) -> str:
         """What a member is called."""
         return "chain" if "num_chains" in self.config else "member"
-
-    @functools.cached_property
-    def failed_members(self) -> dict[str, str]:
-        """Numbers of members that are left out, with the reason."""
-        if self.is_finished:
-            return dict(self.results["failed_members"])
-        silent = set(self.predictor.members) - set(self.test.members.tolist())
-        failed = {**self._restored.failed_members, **dict.fromkeys(silent, "predicts NaN")}
-        return {str(k): failed[k] for k in sorted(failed)}
 
     @functools.cached_property
     def test(self) -> StoredPredictions:
@@ -121,10 +110,7 @@ class EvaluatedRun:
         if self.is_finished:
             return read_predictions(self.work, split, self.likelihood)
         if self.dataset is None:
-            raise InputError(
-                f"{self.work.path} is still in training, and needs its data to predict: "
-                f"{self.why_no_data}"
-            )
+            raise InputError(self.why_no_data)
         p = self.predictor.predict_members(SplitInputs(self.dataset, split))
         alive = np.flatnonzero(~p.have_nan())
         if not len(alive):
@@ -155,14 +141,11 @@ class EvaluatedRun:
             InputError: They have changed since the run.
         """
         config = self.config
-        table = table_keys(self.config)
-        request = Request(
-            data_dir=self.data_dir,
-            seed=config["seed"],
-            hold_out=not config["train_on_all"],
-            size=parse_size(config.get("resize")),
-            table=table,
-        )
+        table = table_keys(config)
+        size = parse_size(config.get("resize"))
+        held = not config["train_on_all"]
+        request = Request(self.data_dir, config["seed"], hold_out=held, size=size, table=table)
+        path = str(self.work.path)
         if self._data is not None:
             from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
 
@@ -173,35 +156,9 @@ class EvaluatedRun:
             try:
                 found = load(self.description["name"], request)
             except InputError as error:
-                self.why_no_data = str(error)
-                logger.warning(
-                    "The data of %s are not available, so the report has neither images nor "
-                    "shifts: %s",
-                    self.work.path,
-                    error,
-                )
+                self.why_no_data = f"The data of {path} are not available: {error}"
+                logger.warning("%s. So there are neither images nor shifts.", self.why_no_data)
                 return None
-        check_same_data(
-            str(self.work.path),
-            self.description["fingerprint"],
-            found.fingerprint,
-            "restore the data, give the same arrays in the same order, or set --data_dir",
-        )
+        remedy = "restore the data, give the same arrays in the same order, or set --data_dir"
+        check_same_data(path, self.description["fingerprint"], found.fingerprint, remedy)
         return found
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes of the run, and one if its groups of rows are not known here."""
-        notes = list(self.results.get("notes", ()))
-        if self.dataset is None and "groups" in self.results.get("intervals_over", ""):
-            notes.append("Without the data, intervals take rows of one group as independent.")
-        return notes
-
-    def groups(self) -> np.ndarray | None:
-        """Groups of the test rows [N], if the data were split by groups."""
-        strata = self.dataset and self.dataset.strata("test")
-        return strata.groups if strata else None
-
-    @functools.cached_property
-    def _restored(self) -> Any:
-        return restore(self.work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -29,53 +29,6 @@ _FEW_ERRORS = 10
 LEVEL = 0.95
 
 
-class Shift(NamedTuple):
-    """One kind of shift.
-
-    Attributes:
-        change: Of the headline metric at the middle severity, paired; intervals of all kinds hold
-            together (Bonferroni).
-        gain: Ensemble - average member there.
-        overconfidence: Of classes there; None: of numbers.
-        metrics: Without the shift and at five severities, by name.
-        average_member: The same of the average member.
-    """
-
-    change: Estimate
-    gain: Estimate
-    overconfidence: Estimate | None
-    metrics: Mapping[str, list[Estimate]]
-    average_member: Mapping[str, list[float]]
-
-
-class Detection(NamedTuple):
-    """How well the total uncertainty tells other inputs from test examples.
-
-    Attributes:
-        auroc: Area under the ROC curve.
-        aupr: Area under the curve of precision against recall.
-        fpr95: Share of test examples above the threshold that finds 95% of the others.
-    """
-
-    auroc: Estimate
-    aupr: float
-    fpr95: float
-
-
-class Answers(NamedTuple):
-    """What a rule of abstention does to the test split.
-
-    Attributes:
-        threshold: Largest doubt of an answer, fitted on the calibration split.
-        coverage: Share of the rows that are answered.
-        error: Share of answers that are wrong.
-    """
-
-    threshold: float
-    coverage: float
-    error: Estimate
-
-
 @dataclass
 class Evaluation:
     """What is known of an ensemble on a test split.
@@ -89,8 +42,8 @@ class Evaluation:
         outside: predictives of inputs unlike the training data, by name.
         groups: Group labels [N] of rows that may be alike; None: rows are independent.
         others: predictives of other ensembles on the same examples, by name.
-        chains: of a posterior: `said`, findings; `draw`, mean metrics of single draws; `charts`;
-            None: no chains.
+        draw: mean metrics of single draws of a posterior; empty: no chains.
+        traces: charts of chains.
         about: particulars of the run: `name`, `data`, `model`, `method`, `config`, ...
         source: Data of the run, for the examples of a page; None: they are not available.
         records: lines of metrics.jsonl, for learning curves.
@@ -99,7 +52,7 @@ class Evaluation:
         requested: further metrics, by name.
         split: that `test` is of.
         allow_empty_sets: whether conformal sets may be empty.
-        warnings: of the run's training; they stand unless a rule of the same code speaks.
+        said: findings of the training; those stand that no rule judges anew.
     """
 
     test: Any
@@ -110,7 +63,8 @@ class Evaluation:
     outside: ByName = field(default_factory=dict)
     groups: NDArray | None = None
     others: ByName = field(default_factory=dict)
-    chains: ByName | None = None
+    draw: Mapping[str, float] = field(default_factory=dict)
+    traces: Sequence[Any] = ()
     about: ByName = field(default_factory=dict)
     source: Source | None = None
     records: Sequence[ByName] = ()
@@ -119,7 +73,7 @@ class Evaluation:
     requested: Mapping[str, Metric] = field(default_factory=dict)
     allow_empty_sets: bool = False
     split: str = "test"
-    warnings: Sequence[Finding] = ()
+    said: Sequence[Finding] = ()
 
     def __repr__(self) -> str:
         lines = as_lines(self.findings, self.about.get("notes", ()))
@@ -160,21 +114,13 @@ class Evaluation:
 
     def _of_target(self, d: int) -> Evaluation:
         names = ("test", "calibration", "shifted", "outside", "others")
-        parts = {name: getattr(self, name) for name in names}
-
-        def of_target(one: Any) -> Any:
-            return one[:, d] if isinstance(one, np.ndarray) else one.targets[d]
-
-        return replace(
-            self,
-            **jax.tree.map(of_target, parts),
-            y=self.y[:, d],
-            baselines=self.baselines[d : d + 1],
-            chains=None,
-            requested={},
-            rules=(),
-            warnings=(),
+        parts = jax.tree.map(
+            lambda one: one[:, d] if isinstance(one, np.ndarray) else one.targets[d],
+            {name: getattr(self, name) for name in names},
         )
+        rest: Json = {"draw": {}, "requested": {}, "rules": (), "said": ()}
+        baselines = self.baselines[d : d + 1]
+        return replace(self, **parts, **rest, y=self.y[:, d], baselines=baselines)
 
     @cached_property
     def table(self) -> Table:
@@ -216,9 +162,8 @@ class Evaluation:
     def against(self, p: Predictive, name: str, level: float = LEVEL) -> Estimate:
         """A metric of another predictive of the same rows - the ensemble's, paired."""
         one = self.metrics[name]
-        return one.difference(
-            one.terms(self.test, self.y), one.terms(p, self.y), self.groups, level
-        )
+        ours, theirs = (one.terms(each, self.y) for each in (self.test, p))
+        return one.difference(ours, theirs, self.groups, level)
 
     def shared(self, p: Predictive) -> list[str]:
         """Metrics that both have: a density has no NLL comparable to a probability's."""
@@ -265,14 +210,13 @@ class Evaluation:
     @cached_property
     def conformal(self) -> split_conformal.Outcome | None:
         """Conformal sets or intervals of 90%."""
-        if self.calibration is None or self.test.kind == "several":
+        kind = self.test.kind
+        if self.calibration is None or kind == "several":
             return None
-        if self.test.kind == "quantiles" and 0.9 not in self.test.bands:
+        if kind == "quantiles" and 0.9 not in self.test.bands:
             return None
         fitted = split_conformal.fit(*self.calibration)
-        if fitted is None:
-            return None
-        return split_conformal.outcome(fitted, self.test, self.y, self.allow_empty_sets)
+        return fitted and split_conformal.outcome(fitted, self.test, self.y, self.allow_empty_sets)
 
     @cached_property
     def ece_by_chance(self) -> tuple[float, float]:
@@ -305,8 +249,13 @@ class Evaluation:
         terms = ranking.auroc(self.test.doubt(), self.wrong)
         return self.interval(terms, bounds=(0, 1), weight=len(terms) / (2 * rarer))
 
-    def answers(self, rule: Rule) -> Answers | None:
-        """What a rule of abstention does; None if the calibration split proves no threshold.
+    def answers(self, rule: Rule) -> Json | None:
+        """Returns what a rule of abstention does; None if no threshold is proved.
+
+        Returns:
+            `threshold`, the largest doubt of an answer, fitted on the calibration split;
+            `coverage`, the share of the rows that are answered; `error`, the share of answers that
+            are wrong, with its interval.
 
         Raises:
             InputError: The rule is one of `rules`, and there is no threshold.
@@ -324,8 +273,19 @@ class Evaluation:
                 raise InputError(f"--{rule}: {fault}") from None
             return None
         answered = self.test.doubt() < found.threshold
-        error = self.interval(wrong, answered, bounds=(0, 1))
-        return Answers(found.threshold, float(answered.mean()), error)
+        return {
+            "threshold": found.threshold,
+            "coverage": float(answered.mean()),
+            "error": self.interval(wrong, answered, bounds=(0, 1)),
+        }
+
+    @cached_property
+    def abstention(self) -> dict[str, Json]:
+        """Returns of `answers` by the rules that are asked for, else by the usual ones."""
+        levels = (0.01, 0.02, 0.05) if self.is_classes else (0.05, 0.1, 0.2)
+        usual = [*(Rule(MAX_ERROR, one) for one in levels), Rule(COVERAGE, 0.9)]
+        each = {str(rule): self.answers(rule) for rule in self.rules or usual}
+        return {name: one for name, one in each.items() if one}
 
     @cached_property
     def recall(self) -> list[Estimate]:
@@ -344,85 +304,95 @@ class Evaluation:
         found = dict[int, dict[str, float]]()
         sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, number - 1, number} & {*range(1, number + 1)}
         for size in sorted(sizes):
-            some = [
-                self.test.of((np.arange(size) + k) % number)
-                for k in range(number if size < number else 1)
-            ]
-            each = [values(p, self.y, self.main) for p in some]
-            found[size] = {name: float(np.mean([one[name] for one in each])) for name in self.main}
+            starts = range(number if size < number else 1)
+            some = [self.test.of((np.arange(size) + k) % number) for k in starts]
+            found[size] = {
+                name: float(np.mean([one.value(p, self.y) for p in some]))
+                for name, one in self.main.items()
+            }
         return found
-
-    @cached_property
-    def without_each(self) -> NDArray | None:
-        """Terms [M, N] of the proper score without each member; None if M < 3, or if infinite."""
-        number = self.test.num_members
-        if number < 3:
-            return None
-        others = [np.delete(np.arange(number), k) for k in range(number)]
-        one = self.metrics[self.proper]
-        found = np.stack([one.terms(self.test.of(some), self.y) for some in others])
-        return found if np.isfinite(found).all() else None
 
     @cached_property
     def next_member(self) -> Estimate | None:
         """Expected fall of the proper score by one more member, from that of the last one.
 
         A score that goes on as a + b / M falls by (M - 1) / (M + 1) of what the last one brought.
+        None if M < 3, or if a score is infinite.
         """
-        if self.without_each is None or self.test.weights is not None:
-            return None
         number = self.test.num_members
-        whole = self.metrics[self.proper].terms(self.test, self.y)
-        return self.interval((self.without_each.mean(axis=0) - whole) * (number - 1) / (number + 1))
+        if number < 3 or self.test.weights is not None:
+            return None
+        one = self.metrics[self.proper]
+        fewer = [self.test.of(np.delete(np.arange(number), k)) for k in range(number)]
+        without = np.mean([one.terms(p, self.y) for p in fewer], axis=0)
+        if not np.isfinite(without).all():
+            return None
+        fall = (without - one.terms(self.test, self.y)) * (number - 1) / (number + 1)
+        return self.interval(fall)
 
     # Other inputs.
 
     @cached_property
-    def shifts(self) -> dict[str, Shift]:
-        """By kind."""
-        metrics = self.metrics
+    def shifts(self) -> dict[str, Json]:
+        """Effects of shifts, by kind.
+
+        Each has, at the middle severity, the paired `change` of the headline metric, the `gain` of
+        the ensemble - the average member, and of classes the `overconfidence`; intervals of all
+        kinds hold together (Bonferroni). By name of the metric, `metrics` are those without the
+        shift and at five severities, and `average_member` the same of the average member.
+        """
         y = self.y
-        one = self.metrics[self.headline]
-        names = dict.fromkeys((self.headline, "nll" if "nll" in metrics else self.proper))
+        names = self.headline, "nll" if "nll" in self.metrics else self.proper
+        main = {name: self.metrics[name] for name in names}
         level = joint(len(self.shifted))
         found = {}
         for kind, each in self.shifted.items():
             along = [self.test, *each]
-            p = each[shift.MIDDLE - 1]
-            terms = functions.overconfidence(p, y) if self.is_classes else None
-            found[kind] = Shift(
-                self.against(p, self.headline, level),
-                one.difference(
-                    one.member_terms(p, y).mean(axis=0), one.terms(p, y), self.groups, level
-                ),
-                None if terms is None else self.interval(terms, bounds=(-1, 1), level=level),
-                {n: [metrics[n].estimate(p, y, self.groups) for p in along] for n in names},
-                {n: [float(metrics[n].member_terms(p, y).mean()) for p in along] for n in names},
-            )
+            p = along[shift.MIDDLE]
+            one = self.metrics[self.headline]
+            average = one.member_terms(p, y).mean(axis=0)
+            over = None
+            if self.is_classes:
+                terms = functions.overconfidence(p, y)
+                over = self.interval(terms, bounds=(-1, 1), level=level)
+            found[kind] = {
+                "change": self.against(p, self.headline, level),
+                "gain": one.difference(average, one.terms(p, y), self.groups, level),
+                "overconfidence": over,
+                "metrics": {
+                    name: [one.estimate(p, y, self.groups) for p in along]
+                    for name, one in main.items()
+                },
+                "average_member": {
+                    name: [float(one.member_terms(p, y).mean()) for p in along]
+                    for name, one in main.items()
+                },
+            }
         return found
 
     @cached_property
-    def detection(self) -> dict[str, Detection]:
-        """By name of the other inputs; intervals of all hold together.
+    def detection(self) -> dict[str, Json]:
+        """How well the total uncertainty tells other inputs from test examples, by their name.
 
-        There are no intervals if rows come in groups.
+        Each has the `auroc`, whose intervals hold together, the area `aupr` under the curve of
+        precision against recall, and `fpr95`, the share of test examples above the threshold that
+        finds 95% of the others. There are no intervals if rows come in groups.
         """
         found = {}
         level = joint(len(self.outside))
         for name, p in self.outside.items() if self.test.kind != "several" else ():
-            both = [_total(self.test), _total(p)]
+            both = [
+                one.uncertainty.get("total", one.uncertainty["epistemic"]) for one in (self.test, p)
+            ]
             sizes = [*map(len, both)]
             ranked = np.concatenate(both), np.repeat([False, True], sizes)
-            auroc = interval(
-                ranking.auroc(*ranked),
-                bounds=(0, 1),
-                level=level,
-                weight=sum(sizes) / min(sizes) / 2,
-            )
-            if self.groups is not None:
-                auroc = Estimate(auroc.value)
-            aupr = float(ranking.average_precision(*ranked).mean())
-            found[name] = Detection(auroc, aupr, ranking.fpr95(*ranked))
+            weight = sum(sizes) / min(sizes) / 2
+            auroc = interval(ranking.auroc(*ranked), bounds=(0, 1), level=level, weight=weight)
+            found[name] = {
+                "auroc": auroc if self.groups is None else Estimate(auroc.value),
+                "aupr": float(ranking.average_precision(*ranked).mean()),
+                "fpr95": ranking.fpr95(*ranked),
+            }
         return found
 
     # What is said.
@@ -434,14 +404,22 @@ class Evaluation:
 
     def json(self) -> Json:
         """Everything as data."""
+        calibration: Json = {}
+        if self.factor is not None:
+            calibration["temperature" if self.is_classes else "scale"] = self.factor
+            calibration["nll_change"] = self.factor_gain
+        if self.is_classes:
+            calibration["ece_by_chance"], calibration["ece_p_value"] = self.ece_by_chance
+        if self.test.kind in ("numbers", "counts"):
+            calibration["pit_distance"], calibration["pit_p_value"] = self.pit
         targets = [{"name": name, **e.json()} for name, e in self.targets.items()]
         found = as_data(
             {
                 "num_examples": len(self.y),
                 **self.table.json(),
-                "calibration": self._calibration(),
+                "calibration": calibration,
                 "conformal": self.conformal,
-                "abstention": self._abstention(),
+                "abstention": self.abstention,
                 "detects_errors": self.detects_errors,
                 "sizes": self.sizes,
                 "next_member": self.next_member,
@@ -454,24 +432,3 @@ class Evaluation:
             }
         )
         return {key: value for key, value in found.items() if value not in (None, {})}
-
-    def _calibration(self) -> Json:
-        found: Json = {}
-        if self.factor is not None:
-            found["temperature" if self.is_classes else "scale"] = self.factor
-            found["nll_change"] = self.factor_gain
-        if self.is_classes:
-            found["ece_by_chance"], found["ece_p_value"] = self.ece_by_chance
-        if self.test.kind in ("numbers", "counts"):
-            found["pit_distance"], found["pit_p_value"] = self.pit
-        return found
-
-    def _abstention(self) -> dict[str, Answers]:
-        levels = (0.01, 0.02, 0.05) if self.is_classes else (0.05, 0.1, 0.2)
-        usual = [*(Rule(MAX_ERROR, one) for one in levels), Rule(COVERAGE, 0.9)]
-        each = {str(rule): self.answers(rule) for rule in self.rules or usual}
-        return {name: one for name, one in each.items() if one is not None}
-
-
-def _total(p: Predictive) -> NDArray:
-    return np.asarray(p.uncertainty.get("total", p.uncertainty["epistemic"]))

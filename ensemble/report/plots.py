@@ -22,22 +22,11 @@ from ensemble.report.svg import Chart
 if TYPE_CHECKING:
     from ensemble.report.evaluation import Evaluation
 
-PALETTE = (
+_COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C"
 )  # fmt: skip
-_COLOURS_OF = {
-    "ours": "#0072B2",
-    "whisker": "#0072B2",
-    "band": "#0072B2",
-    "member": "#8C8C8C",
-    "single": "#8C8C8C",
-    "each": "#8C8C8C",
-    "ideal": "#333333",
-    "count": "#E6E6E6",
-    "weak": "#D55E00",
-}
+_GREY = {"ideal": "#333333", "count": "#E6E6E6"}
 _COLUMNS = 3
-_NUM_COLOURS = 64  # Of a PNG file.
 _RC = str(Path(__file__).with_name("plots.mplstyle"))
 
 
@@ -45,7 +34,7 @@ def figures(e: Evaluation) -> dict[str, list[Chart]]:
     """Charts of predictions: "calibration", "errors" and, of several members, "members"."""
     if e.test.kind == "several":
         return {}
-    found = {"calibration": charts.calibration(e), "errors": [charts.abstention(e)]}
+    found = {"calibration": [charts.calibration(e)], "errors": [charts.abstention(e)]}
     return found | ({"members": charts.sizes(e)} if e.test.num_members > 1 else {})
 
 
@@ -80,9 +69,7 @@ def png(panels: Sequence[Chart]) -> bytes:
     from PIL import Image
 
     content = io.BytesIO()
-    picture = Image.fromarray(pixels(panels))
-    # A palette makes the file a quarter as large.
-    picture.quantize(_NUM_COLOURS, Image.Quantize.FASTOCTREE).save(content, "png", optimize=True)
+    Image.fromarray(pixels(panels)).save(content, "png", optimize=True)
     return content.getvalue()
 
 
@@ -109,17 +96,19 @@ def _draw(axes: Any, chart: Chart) -> None:
         place([v for v, _ in axis.ticks], [shown(text) for _, text in axis.ticks])
     for mark in chart.marks:
         kind, _, number = mark.kind.partition("-")
+        is_ours = kind in ("ours", "whisker")
         style: dict[str, Any] = {
             "label": mark.name,
-            "color": PALETTE[int(number)] if kind == "chain" else _COLOURS_OF[kind],
-            "alpha": 0.25 if kind in ("each", "band") or number == "faint" else 1,
-            "linewidth": 2 if mark.kind in ("ours", "member") else 1,
+            "color": _COLOURS[int(number or 0)]
+            if number or is_ours
+            else _GREY.get(kind, "#8C8C8C"),
+            "alpha": 0.25 if kind == "each" else 1,
+            "linewidth": 2 if kind in ("ours", "member") else 1,
             "linestyle": "--" if kind == "ideal" else "-",
         }
         if mark.shape == "dots":
             style |= {"linestyle": "", "marker": "o"}
         (axes.fill if mark.shape == "area" else axes.plot)(mark.xs, mark.ys, **style)
     handles, names = axes.get_legend_handles_labels()
-    entries = dict(zip(names, handles, strict=True))
-    if len(entries) > 1:
+    if entries := dict(zip(names, handles, strict=True)):
         axes.legend(entries.values(), entries)

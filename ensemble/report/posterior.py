@@ -155,11 +155,9 @@ def write_posterior(run: Any, report: Any) -> None:
     draws = run.draws
     first = report.first
     live = list(run.live)
-    counted, found = report.drawn(run)
-    panels = charts.chains_of(
-        draws.scalars(), live, first, [*report.traced, ""][0], report.split, found._asdict()
-    )
-    plots.write(work.plots, panels)
+    counted, _ = report.drawn(run)
+    panels = charts.traces(draws.scalars(), first, *report.traced[:1])
+    plots.write(work.plots, {"traces": panels})
     info = {name: one for name, one in counted.items() if not name.startswith(LOG_PROB)}
     positions, kept = draws.positions(draws.predicting(report.most))
     # ArviZ marks divergences by position: parameters, kept for some draws, are a group apart.

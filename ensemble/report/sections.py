@@ -40,9 +40,7 @@ class Section(NamedTuple):
         key: Key of results.json or of its `posterior`; results that have it have this section.
         contents: Returns the tables and lines that follow the metrics.
         stands_alone: If True, they replace the metrics.
-        sentence: Returns the result in a line; empty if the metrics say it.
         findings: Returns signs of a mistake.
-        figures: Returns plots by name.
         remedy: Called with the results and `SLOW`, `MODES` or `DIVERGENT`; returns what helps
             chains with this fault, as a sentence. Empty: what helps networks.
     """
@@ -50,9 +48,7 @@ class Section(NamedTuple):
     key: str
     contents: Shows
     stands_alone: bool = False
-    sentence: Shows = lambda results: ""
     findings: Shows = lambda results: []
-    figures: Shows = lambda results: {}
     remedy: Shows = lambda results, fault: ""
 
 

@@ -63,25 +63,24 @@ def made_inputs(source: Source, name: str) -> dict[str, AnyInputs]:
     Returns:
         Inputs by name; those of `shift` have names such as `shift/rotation/3`.
     """
-    shape = source.input_shape
-    dtype = source.input_dtype
     number = source.sizes["test"]
+    dtype = source.input_dtype
     if name == CONSTANT:
-        return {name: constant_inputs(shape, source.value_range("train"), dtype)}
+        return {name: constant_inputs(source.input_shape, source.value_range("train"), dtype)}
     if name == UNIFORM or (name == SHIFT and source.has_pictures):
         ends: Any = source.value_range("train")
         kinds = IMAGES
         shifted = partial(shifted_images, SplitInputs(source, "test"), ends)
     elif is_table(source):
         columns = columns_of(source)
-        rows = in_memory(source, "test").inputs
         ends = (columns.low, columns.high)
-        kinds = TABLES if columns.is_number.any() else {MISSING: TABLES[MISSING]}
-        shifted = partial(shifted_rows, rows, columns)
+        kinds = TABLES
+        shifted = partial(shifted_rows, in_memory(source, "test").inputs, columns)
     else:
         return {}
     if name != SHIFT:
-        return {name: MadeInputs(number, partial(drawn, name, (number, *shape), dtype, *ends))}
+        shape = (number, *source.input_shape)
+        return {name: MadeInputs(number, partial(drawn, name, shape, dtype, *ends))}
     return {
         f"{SHIFT}/{kind}/{severity}": MadeInputs(number, partial(shifted, kind, severity))
         for kind in kinds
@@ -169,16 +168,14 @@ class Columns(NamedTuple):
     Attributes:
         column: number of the table's column that each input comes from.
         is_number: whether an input is a number, not part of a category or a flag.
-        flag: the input that is 1 if this one's value is missing; -1 if there is none.
-        mean: of known values.
-        deviation: of known values.
+        mean: of each input.
+        deviation: of each input.
         low: least value.
         high: largest value.
     """
 
     column: NDArray
     is_number: NDArray
-    flag: NDArray
     mean: NDArray
     deviation: NDArray
     low: NDArray
@@ -187,33 +184,21 @@ class Columns(NamedTuple):
 
 def columns_of(source: Source) -> Columns:
     """Reads the training rows of a table."""
-    features = [(i, True, -1) for i in range(source.input_shape[0])]
+    number = source.input_shape[0]
+    column = np.arange(number)
+    is_number = np.ones(number, bool)
     if source.table is not None:
-        features = [*source.table.features]
-    column, is_number, flag = map(np.array, zip(*features, strict=True))
+        column, is_number, _ = map(np.array, zip(*source.table.features, strict=True))
     rows = in_memory(source, "train").inputs.astype(np.float64)
-    where = _known(rows, flag)
-    return Columns(
-        column,
-        is_number,
-        flag,
-        rows.mean(axis=0, where=where),
-        rows.std(axis=0, where=where),
-        rows.min(axis=0),
-        rows.max(axis=0),
-    )
-
-
-def _known(rows: NDArray, flag: NDArray) -> NDArray:
-    """Whether each value is not missing, bool [N, F]."""
-    return (rows[:, flag] == 0) | (flag < 0)
+    moments = (rows.mean(axis=0), rows.std(axis=0), rows.min(axis=0), rows.max(axis=0))
+    return Columns(column, is_number, *moments)
 
 
 def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> Iterator[NDArray]:
     """Shifts rows [N, F] of a table piece by piece, as a pure function of the arguments.
 
-    Inputs of one column, as those of a category, are missing together. Noise is added to known
-    numbers only.
+    Inputs of one column, as those of a category, are missing together. Noise is added to numbers
+    only.
 
     Args:
         rows: [N, F].
@@ -224,14 +209,13 @@ def shifted_rows(rows: NDArray, columns: Columns, kind: str, severity: int) -> I
     amount = TABLES[kind][severity - 1]
     rng = _rng(kind)
     for piece in _pieces(rows.shape):
-        some = rows[piece]
-        x = some.astype(np.float64)
+        x = rows[piece].astype(np.float64)
         if kind == MISSING:
             is_missing = rng.random((len(x), int(columns.column.max()) + 1)) < amount
             x = np.where(is_missing[:, columns.column], columns.mean, x)
         else:
-            moves = _known(some, columns.flag) & columns.is_number
-            x = x + moves * amount * columns.deviation * rng.standard_normal(x.shape)
+            moves = columns.is_number * amount * columns.deviation
+            x = x + moves * rng.standard_normal(x.shape)
         yield x.astype(rows.dtype)
 
 

@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensemble.errors import visible
-from ensemble.metrics import Estimate
 
 Range = tuple[float, float]
-_THUMBNAIL = 96
+_THUMBNAIL = (96, 96)
 _QUALITY = 80
-_STRIP = (200, 24)
 
 
 class Axis(NamedTuple):
@@ -34,32 +32,25 @@ class Axis(NamedTuple):
         ends: (low, high); None: they hold all marks.
         ticks: (value, text) of each tick; empty: round numbers.
         is_share: values are shares, shown as percentages.
-        is_log: values are decimal logarithms of what is shown.
     """
 
     label: str = ""
     ends: Range | None = None
     ticks: Sequence[tuple[float, str]] = ()
     is_share: bool = False
-    is_log: bool = False
 
     def text(self, value: float) -> str:
         """A value as a reader sees it."""
-        value = 10**value if self.is_log else value
         text = f"{100 * value:.3g}%" if self.is_share else f"{value:,.4g}"
         return text.replace("-", "\N{MINUS SIGN}")
 
     def fitted(self, values: Iterable[Any]) -> Axis:
         """The axis with ends and ticks."""
-        low, high = self.ends or span(values)
+        ends = self.ends or span(values)
         if self.is_share:
-            low = max(low, 0.0)
-            high = min(high, 1.0)
-        places = ticks(low, high)
-        if self.is_log:
-            places = sorted({math.log10(float(f"{10**v:.1g}")) for v in places})
-        texts = self.ticks or [(v, self.text(v)) for v in places]
-        return self._replace(ends=(low, high), ticks=texts)
+            ends = max(ends[0], 0.0), min(ends[1], 1.0)
+        texts = self.ticks or [(v, self.text(v)) for v in ticks(*ends)]
+        return self._replace(ends=ends, ticks=texts)
 
     def at(self, values: Any, start: float, end: float) -> Any:
         """Pixels of values on a fitted axis from a start to an end."""
@@ -93,7 +84,6 @@ class Chart:
         title: what the chart shows, also for screen readers.
         x: horizontal axis.
         y: vertical axis.
-        note: sentence for who reads the chart on a page.
         size: (width, height) in pixels; a page scales it.
         marks: of the chart, from back to front.
     """
@@ -101,7 +91,6 @@ class Chart:
     title: str
     x: Axis
     y: Axis
-    note: str = ""
     size: tuple[int, int] = (400, 264)
     marks: list[Mark] = field(default_factory=list)
 
@@ -114,16 +103,6 @@ class Chart:
         self.add("line", kind, xs, ys, name)
         self.add("dots", kind, xs, ys)
 
-    def segments(self, kind: str, *ends: Any) -> None:
-        """Adds lines from (x0, y0) to (x1, y1); ends are x0, x1, y0, y1, numbers or [K]."""
-        found = np.array(np.broadcast_arrays(np.nan, *ends)).reshape(5, -1)
-        self.add("line", kind, found[[1, 2, 0]].T.ravel(), found[[3, 4, 0]].T.ravel())
-
-    def band(self, kind: str, xs: Any, low: Any, high: Any, name: str = "") -> None:
-        """Adds the area between two lines, if both are known."""
-        if np.isfinite([low, high]).all():
-            self.add("area", kind, [*xs, *xs[::-1]], [*high, *low[::-1]], name)
-
     @property
     def axes(self) -> tuple[Axis, Axis]:
         """Both axes with ends and ticks."""
@@ -132,40 +111,32 @@ class Chart:
 
     @property
     def legend(self) -> dict[str, str]:
-        """Names by kind of mark, the ensemble first."""
-        names = {mark.kind: mark.name for mark in self.marks if mark.name}
-        return dict(sorted(names.items(), key=lambda one: one[0] != "ours"))
+        """Names by kind of mark."""
+        return {mark.kind: mark.name for mark in self.marks if mark.name}
 
     def svg(self) -> str:
         """Returns the chart as an SVG element."""
         width, height = self.size
         x, y = self.axes
-        left = 6.0
-        right = width - 6.0
-        top = 3.0
-        bottom = height - 3.0
-        parts = []
-        kind = "plot" if self.title else "strip"
-        if self.title:
-            left = 10 + 6.7 * max([3, *(len(text) for _, text in y.ticks)])
-            right = width - 14
-            top = 26 if y.label else 10
-            bottom = height - (40 if x.label else 24)
-            parts.append(f"<title>{escaped(self.title)}</title>")
-            for value, text in y.ticks:
-                at = y.at(value, bottom, top)
-                parts.append(f'<path class="grid" d="M{left:.0f} {at:.1f}H{right}"/>')
-                parts.append(_text(left - 7, at + 4, text, "end"))
-            parts += [_text(x.at(v, left, right), bottom + 17, text) for v, text in x.ticks]
-            parts.append(_text(2, 13, y.label, "start"))
-            parts.append(_text((left + right) / 2, height - 4, x.label))
+        left = 10 + 6.7 * max([3, *(len(text) for _, text in y.ticks)])
+        right = width - 14
+        top = 26
+        bottom = height - 40
+        body = f"<title>{escaped(self.title)}</title>"
+        for value, text in y.ticks:
+            at = y.at(value, bottom, top)
+            body += f'<path class="grid" d="M{left:.0f} {at:.1f}H{right}"/>'
+            body += _text(left - 7, at + 4, text, "end")
+        for value, text in x.ticks:
+            body += _text(x.at(value, left, right), bottom + 17, text)
+        body += _text(2, 13, y.label, "start")
+        body += _text((left + right) / 2, height - 4, x.label)
         for mark in self.marks:
             xs = x.at(mark.xs, left, right)
             ys = np.clip(y.at(mark.ys, bottom, top), top, bottom)
             path = _path(xs, ys, mark.shape == "dots")
-            parts.append(f'<path class="{mark.shape} {mark.kind}" d="{path}"/>')
-        head = f'<svg class="{kind}" viewBox="0 0 {width} {height}" role="img">'
-        return f"{head}{''.join(parts)}</svg>"
+            body += f'<path class="{mark.shape} {mark.kind}" d="{path}"/>'
+        return f'<svg class="plot" viewBox="0 0 {width} {height}" role="img">{body}</svg>'
 
 
 def _path(xs: NDArray, ys: NDArray, are_dots: bool) -> str:
@@ -192,29 +163,18 @@ def ticks(low: float, high: float) -> list[float]:
     """Returns about five round numbers between two."""
     raw = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * one for one in (1, 2, 2.5, 5, 10) if power * one >= raw * 0.999)
+    step = power * next(one for one in (1, 2, 5, 10) if power * one >= raw * 0.999)
     places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-6) + 1)
     return [float(f"{k * step:.12g}") for k in places]
 
 
-def span(values: Iterable[Any], room: float = 0.08) -> Range:
+def span(values: Iterable[Any]) -> Range:
     """Returns a range that holds all finite values, with some room."""
     found = np.concatenate([[], *(np.ravel(one) for one in values)])
     found = found[np.isfinite(found)]
     low, high = (float(found.min()), float(found.max())) if len(found) else (0.0, 1.0)
-    more = (high - low) * room or abs(high) * 0.1 or 1.0
+    more = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
     return low - more, high + more
-
-
-def strip(found: Estimate, average: Estimate | None = None) -> str:
-    """An interval on a line, with the value of the average member."""
-    low, high = found[1:] if found.is_known else (found.value, found.value)
-    chart = Chart("", Axis(), Axis("", (0, 1)), size=_STRIP)
-    chart.segments("interval", low, high, 0.5, 0.5)
-    if average:
-        chart.segments("reference", average.value, average.value, 0, 1)
-    chart.add("dots", "ours", [found.value], [0.5])
-    return chart.svg()
 
 
 def image(pixels: NDArray, low: float, high: float) -> str:
@@ -225,7 +185,7 @@ def image(pixels: NDArray, low: float, high: float) -> str:
     scaled = np.clip((pixels - low) * (255 / (high - low or 1)), 0, 255).astype(np.uint8)
     picture = Image.fromarray(scaled)
     content = io.BytesIO()
-    picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
+    picture.thumbnail(_THUMBNAIL)
     picture.save(content, "webp", quality=_QUALITY)
     return data_url(content.getvalue(), "webp")
 

@@ -52,13 +52,9 @@ class Table(NamedTuple):
     members: Mapping[str, list[float]]
     over: str
 
-    def first(self, kind: str) -> Row:
-        """The first row of a kind; without values if there is none."""
-        return next((one for one in self.rows if one.kind == kind), Row("", kind, {}))
-
     def values(self, kind: str) -> Mapping[str, Estimate]:
         """Estimates of the first row of a kind; empty if there is none."""
-        return self.first(kind).values
+        return next((one.values for one in self.rows if one.kind == kind), {})
 
     @property
     def shown(self) -> dict[str, Metric]:
@@ -73,22 +69,20 @@ class Table(NamedTuple):
             lines.append([row.title, *values])
             if row.kind in ("ensemble", "gain"):
                 lines.append(["  95% interval", *intervals])
-        return "\n".join(
-            [*aligned(lines), f"Intervals are 95%, over {self.over}, with these members."]
-        )
+        last = f"Intervals are 95%, over {self.over}, with these members."
+        return "\n".join([*aligned(lines), last])
 
     def json(self) -> Json:
         """`metrics` with intervals and members, `gain`, `single_draw` and `baselines`."""
         metrics = as_data(self.values("ensemble"))
         for name, members in self.members.items():
             metrics[name]["members"] = members
+        baselines = {one.title: one.values for one in self.rows if one.kind == "baseline"}
         return {
             "metrics": metrics,
             "gain": as_data(self.values("gain")),
             "single_draw": {name: one.value for name, one in self.values("draw").items()},
-            "baselines": {
-                one.title: as_data(one.values) for one in self.rows if one.kind == "baseline"
-            },
+            "baselines": as_data(baselines),
             "intervals_over": self.over,
         }
 
@@ -105,11 +99,12 @@ def as_data(value: Any) -> Any:
 def table(e: Evaluation) -> Table:
     """Scores an ensemble, its members and simple baselines on the same rows."""
     p = e.test
-    rows = []
-    for title, other in e.simple.items():
-        rows.append(Row(title, "baseline", e.estimates(other, e.shared(other))))
-    if draw := (e.chains or {}).get("draw"):
-        single = {name: Estimate(value) for name, value in draw.items() if name in e.metrics}
+    rows = [
+        Row(title, "baseline", e.estimates(other, e.shared(other)))
+        for title, other in e.simple.items()
+    ]
+    if e.draw:
+        single = {name: Estimate(one) for name, one in e.draw.items() if name in e.metrics}
         rows.append(Row("average draw", "draw", single))
     members = {}
     means = {}
@@ -117,27 +112,22 @@ def table(e: Evaluation) -> Table:
     gains = {}
     for name, one in e.metrics.items():
         if one.of_members:
-            each = one.member_terms(p, e.y)
-            found = [float(np.mean(terms)) for terms in each]
-            members[name] = found
-            means[name] = Estimate(float(np.mean(found)))
+            terms = one.member_terms(p, e.y)
+            each = terms.reshape(len(terms), -1).mean(axis=1)
+            members[name] = each.tolist()
+            means[name] = Estimate(float(each.mean()))
             with np.errstate(invalid="ignore"):
-                sds[name] = Estimate(float(np.std(found, ddof=len(found) > 1)))
+                sds[name] = Estimate(float(each.std(ddof=len(each) > 1)))
             if one.better:
-                gains[name] = one.difference(each.mean(axis=0), one.terms(p, e.y), e.groups)
-    title = f"ensemble of {p.num_members}"
-    if e.noun != "member" or p.num_members == 1:
-        title = f"one {e.noun}" if p.num_members == 1 else f"all {p.num_members} {e.noun}s"
-    ensemble = Row(title, "ensemble", e.estimates(p, e.metrics))
-    if p.num_members > 1:
-        rows += [
-            Row(f"average {e.noun}", "member", means),
-            Row(f"sd of {e.noun}s", "sd", sds),
-            ensemble,
-            Row(f"ensemble - average {e.noun}", "gain", gains),
-        ]
-    else:
-        rows.append(ensemble)
+                gains[name] = one.difference(terms.mean(axis=0), one.terms(p, e.y), e.groups)
+    is_one = p.num_members == 1
+    if not is_one:
+        rows.append(Row(f"average {e.noun}", "member", means))
+        rows.append(Row(f"sd of {e.noun}s", "sd", sds))
+    title = f"one {e.noun}" if is_one else f"ensemble of {p.num_members}"
+    rows.append(Row(title, "ensemble", e.estimates(p, e.metrics)))
+    if not is_one:
+        rows.append(Row(f"ensemble - average {e.noun}", "gain", gains))
     groups = "" if e.groups is None else f"{len(np.unique(e.groups))} groups of "
     return Table(e.metrics, rows, members, f"{groups}{e.split} examples")
 
@@ -160,22 +150,19 @@ def digits(value: float | None, signed: bool = False) -> str:
     return f"{value + 0.0:{'+' * signed}{form}}".replace("-", MINUS).replace("inf", "\N{INFINITY}")
 
 
-def percent(value: float | None, places: int = 1, signed: bool = False) -> str:
+def percent(value: float, places: int = 1, signed: bool = False) -> str:
     """A share as percent."""
-    if value is None or math.isnan(value):
-        return DASH
-    return f"{value:{'+' * signed}.{places}%}".replace("-", MINUS)
+    text = DASH if math.isnan(value) else f"{value:{'+' * signed}.{places}%}"
+    return text.replace("-", MINUS)
 
 
-def shown(value: float | None, one: Metric, signed: bool = False) -> str:
+def shown(value: float, one: Metric, signed: bool = False) -> str:
     """A value in the unit of a metric."""
     return percent(value, 2, signed) if one.unit == "share" else digits(value, signed)
 
 
-def parts(found: Estimate | None, show: Callable[[Any], str]) -> tuple[str, str]:
-    """Texts of a number, which may be missing, and of its interval, which may be unknown."""
-    if found is None:
-        return "", ""
+def parts(found: Estimate, show: Callable[[Any], str]) -> tuple[str, str]:
+    """Texts of a number and of its interval, which may be unknown."""
     ends = f"{show(found.low)} to {show(found.high)}" if found.is_known else ""
     return show(found.value), ends
 
@@ -185,9 +172,11 @@ def cells(row: Row, metrics: Mapping[str, Metric]) -> list[tuple[str, str]]:
     is_gain = row.kind == "gain"
     found = []
     for name, one in metrics.items():
-        value, ends = parts(row.values.get(name), partial(shown, one=one, signed=is_gain))
+        value, ends = "", ""
+        if name in row.values:
+            value, ends = parts(row.values[name], partial(shown, one=one, signed=is_gain))
         if is_gain:
             value = value.replace("%", " pts")
             ends = ends.replace("%", "")
-        found.append((value, ends if is_gain or row.kind == "ensemble" else ""))
+        found.append((value, ends))
     return found

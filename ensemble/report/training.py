@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
-
 from ensemble.report.evaluation import Evaluation
 from ensemble.report.findings import Finding, as_lines, find
 from ensemble.report.sections import Results, sections_of
 
-_RULES = ("quality", "gain", "gain_nll", "impossible", "baseline", "several")
+_RULES = ("quality", "gain", "baseline", "several")
 """Rules of an evaluation that a training tells."""
 _MAX_GAIN = 0.05
 """Who is better than a constant by less than this share of its score has learned nothing."""
-_MAX_LOST = 1.0
-"""Nats per example by which a training loss above a constant's has diverged."""
 
 
 def training_findings(
-    results: Results,
-    evaluation: Evaluation | None,
-    losses: Mapping[int, float],
-    remedy: str,
+    results: Results, evaluation: Evaluation | None, remedy: str
 ) -> list[Finding]:
     """Looks for signs of a mistake, and says how good the ensemble is.
 
     Args:
         results: content of results.json.
         evaluation: of the reported split; None if nothing is scored.
-        losses: Last training loss of each member that has one, nats.
         remedy: what to try if training has failed, such as 'lower config.learning_rate=0.1'.
     """
     found = []
@@ -49,38 +39,22 @@ def training_findings(
         said = find(evaluation, _RULES)
         found += said
         if all(one.level == "warning" for one in said if one.code == "baseline"):
-            found += _no_gain(evaluation, losses, remedy)
+            found += _no_gain(evaluation, remedy)
     return found
 
 
-def _no_gain(e: Evaluation, losses: Mapping[int, float], remedy: str) -> list[Finding]:
-    """Why an ensemble is no better than a constant: the training loss tells."""
-    if not e.simple or e.proper not in e.metrics:
-        return []
-    title, constant = next(iter(e.simple.items()))
-    score = abs(e.metrics[e.proper].value(constant, e.y))
-    if not e.against(constant, e.proper).below(_MAX_GAIN * max(score, 1.0)):
-        return []  # It is better, or an interval does not decide.
-    nll = e.metrics.get("nll")
-    numbers = {}
-    cause = f"check that inputs and targets belong together, train longer, or {remedy}"
-    values = [loss for loss in losses.values() if np.isfinite(loss)]
-    if nll and values:
-        loss = float(np.median(values))
-        reference = nll.value(constant, e.y)
-        numbers = {"train_loss": loss, "nll_of_constant": reference}
-        if loss > reference + _MAX_LOST:
-            cause = f"the training loss has diverged, to {loss:.3g} nats: {remedy}"
-        elif loss < reference - max(0.1, 0.5 * abs(reference)):
-            cause = f"the training loss is low, {loss:.3g} nats: give more data, or stop earlier"
-    return [
-        Finding(
-            "no_better_than_constant",
-            "warning",
-            f"It is not measurably better than {title}; {cause}.",
-            numbers,
-        )
-    ]
+def _no_gain(e: Evaluation, remedy: str) -> list[Finding]:
+    """Finding on an ensemble that is no better than a constant."""
+    for title, constant in [*e.simple.items()][:1]:
+        score = abs(e.metrics[e.proper].value(constant, e.y))
+        gain = e.against(constant, e.proper)
+        if gain.below(_MAX_GAIN * max(score, 1.0)):
+            text = (
+                f"It is not measurably better than {title}; check that inputs and targets belong "
+                f"together, train longer, or {remedy}."
+            )
+            return [Finding("no_better_than_constant", "warning", text, gain._asdict())]
+    return []
 
 
 def as_text(results: Results, evaluation: Evaluation | None) -> str:
@@ -101,7 +75,6 @@ def as_text(results: Results, evaluation: Evaluation | None) -> str:
     findings = [Finding(**one) for one in results.get("findings", ())]
     blocks = [
         "\n".join(parts),
-        *(section.sentence(results) for section in sections),
         results.get("kfold_bagging", {}).get("summary"),
         "\n".join(as_lines(findings, results.get("notes", ()))),
     ]

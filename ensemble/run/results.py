@@ -12,9 +12,8 @@ from ensemble.config import FORMAT
 from ensemble.errors import plural
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.report import charts, plots
-from ensemble.report.baselines import MAX_PRODUCTS, baselines
+from ensemble.report.baselines import baselines
 from ensemble.report.evaluation import VERSION, Evaluation
-from ensemble.report.sections import sections_of
 from ensemble.runtime.status import Status
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.predictions import write_predictions
@@ -51,13 +50,12 @@ def evaluations_of(
         source = run.scored.dataset
         strata = source.strata(split)
         p = predictions[split]
-        draw = results.get("single_draw", {}).get(split)
         found[split] = Evaluation(
             p,
             np.asarray(source.targets(split)),
-            baselines=[] if found else baselines(p, source, split, MAX_PRODUCTS),
+            baselines=[] if found else baselines(p, source, split),
             groups=None if strata is None else strata.groups,
-            chains=None if draw is None else {"draw": draw},
+            draw=results.get("single_draw", {}).get(split, {}),
             noun=run.report.noun,
             split=split,
         )
@@ -119,7 +117,5 @@ def write_results(
         found = {"training": charts.learning_curves(read_metrics(work.metrics), titles)}
         if evaluation is not None:
             found |= plots.figures(evaluation)
-            for section in sections_of(results):
-                found |= section.figures(results)
         plots.write(work.plots, found)
     work.manifest.write(work.report, results)

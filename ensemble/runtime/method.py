@@ -99,10 +99,6 @@ class Report:
         """What an evaluation shows beside scores, by tag."""
         return {}
 
-    def figures(self, run: Run) -> Mapping[str, list[Any]]:
-        """Charts of what is not scored on a split, by name."""
-        return {}
-
     def headline(self, scalars: Mapping[str, float]) -> dict[str, float]:
         """What of all scalars a line of the log shows."""
         losses = [

@@ -23,7 +23,6 @@ from ensemble.notes import conclude, recall, said
 from ensemble.predictor import Ensemble
 from ensemble.report import plots
 from ensemble.report.evaluation import Evaluation
-from ensemble.report.running_statistics import stale_statistics
 from ensemble.report.training import training_findings
 from ensemble.run import results
 from ensemble.run.log import Log
@@ -37,7 +36,6 @@ from ensemble.runtime.predict import Predictions
 from ensemble.runtime.rows import Period, Rows
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import processes
-from ensemble.storage.metrics_log import last_losses
 from ensemble.task import Comparing
 
 logger = logging.getLogger("ensemble")
@@ -317,12 +315,11 @@ class Run:
             shown = {**found, f"average {self.report.noun}'s {title}": average, **shown}
         self._describe(metrics)
         self._record(step, scalars, shown, stays=True)
-        if step % (_PLOT_EVERY_EPOCHS * self.method.steps_per_epoch) == 0 or loop.finished:
-            figures = self.report.figures(self) if e is None else plots.figures(e)
-            for name, charts in figures.items() if processes.is_main() else ():
-                tag = f"{'posterior' if e is None else split}/{name}"
-                self.log.image(step, tag, plots.pixels(charts))
-            if e is not None and e.test.kind != "several":
+        is_due = step % (_PLOT_EVERY_EPOCHS * self.method.steps_per_epoch) == 0 or loop.finished
+        if e is not None and is_due:
+            for name, charts in plots.figures(e).items() if processes.is_main() else ():
+                self.log.image(step, f"{split}/{name}", plots.pixels(charts))
+            if e.test.kind != "several":
                 self.log.histogram(step, f"{split}/uncertainty", e.test.doubt())
         return may_end
 
@@ -481,10 +478,8 @@ class Run:
         fitted = self._fitted()
         predictor = None
         if processes.is_main():
-            losses = last_losses(self.where.work.metrics)
-            found = training_findings(content, evaluation, losses, report.remedy)
+            found = training_findings(content, evaluation, report.remedy)
             if fitted is not None:
-                found = stale_statistics(task, fitted, config, self.loop.step) + found
                 identity = self.where.work.identity()
                 parts = [(task, fitted)]
                 predictor = Ensemble(parts, self.live, config.num_devices, identity=identity)

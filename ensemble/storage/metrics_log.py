@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,14 +47,3 @@ def _drawable(record: Mapping[str, Any], instead: float | None) -> dict[str, Any
         else value
         for name, value in record.items()
     }
-
-
-def last_losses(path: epath.Path) -> dict[int, float]:
-    """The last training loss of each member that has one, nats, of a `metrics.jsonl`."""
-    losses: dict[int, float] = {}
-    for record in read_metrics(path):
-        for name, value in record.items():
-            found = re.fullmatch("train/member_([0-9]+)/loss", name)
-            if found and not math.isnan(value):
-                losses[int(found[1])] = value
-    return losses

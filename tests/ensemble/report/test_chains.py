@@ -23,7 +23,6 @@ def test_chains_that_agree_are_good():
     assert (one.code, one.level) == ("convergence", "good")
     assert "R-hat is up to 1.002" in one.text
     assert not chain_findings({"posterior": {"num_total_samples": 9}})
-    assert not chain_findings({})
 
 
 @pytest.mark.parametrize(
@@ -33,9 +32,8 @@ def test_chains_that_agree_are_good():
         ({"rhat_max": 1.2}, "convergence", "mix slowly"),
         ({"accept_by_chain": [0.8, 0.01, 0.8, 0.02]}, "convergence", "Chains 1, 4 hardly moved"),
         ({"modes": [[0], [1]], "modes_scalar": "x"}, "convergence", "2 modes of x"),
-        ({"num_warmup": 0, "divergences": 3}, "step_too_long", "0.1 to 0.05"),
+        ({"num_warmup": 0, "divergences": 3}, "step_too_long", "step_size=0.1"),
         ({"num_warmup": 0, "energy_variance": 50.0}, "step_too_long", "step_size"),
-        ({"step_size": [0.1, 0.0, 0.1, 0.1]}, "step_not_found", "chains 1"),
         ({"divergences": 7}, "divergences", "target_accept"),
         ({"divergences": 7, "energy_variance": 1e-3}, "divergences", "adjusted_mclmc"),
     ],
@@ -63,9 +61,3 @@ def test_what_a_posterior_is_worth_is_told():
     assert "2.0%" in texts["unadjusted"]
     assert "0.5" in texts["temperature"]
     assert "-3.25" in texts["evidence"]
-
-
-def test_a_ladder_that_hardly_swaps_is_too_coarse():
-    content = results() | {"ladder": {"swap_rates": [[0.5, 0.02], [0.4, 0.3]]}}
-    (one,) = [one for one in chain_findings(content) if one.code == "swaps"]
-    assert "Replicas 1 and 2 of chain 0" in one.text

@@ -51,10 +51,9 @@ def test_rotation_and_translation_are_those_of_scipy():
 
 def test_rows_are_shifted_column_by_column():
     rows = RNG.normal([0, 5, -2], [1, 10, 0.1], (500, 3)).astype(np.float32)
-    flag = np.full(3, -1)
     number = np.ones(3, bool)
     columns = shift.Columns(
-        np.arange(3), number, flag, rows.mean(0), rows.std(0), rows.min(0), rows.max(0)
+        np.arange(3), number, rows.mean(0), rows.std(0), rows.min(0), rows.max(0)
     )
 
     def moved(columns, kind, severity):
