@@ -80,7 +80,7 @@ def interval(
     Without pseudo-rows few rows underestimate a variance, so half the kurtosis over N widens it.
 
     Args:
-        terms: [N], in the unit of the metric.
+        terms: [N], in the unit of the metric; or one number, which has no interval.
         groups: Labels [N] of rows that may be alike; None: rows are independent.
         bounds: Least and largest possible value.
         level: Probability that the interval holds the expected metric.
@@ -88,11 +88,11 @@ def interval(
             add no pseudo-rows.
         symmetric: If True, the skewness that a few rows show is taken for chance.
     """
-    terms = np.asarray(terms, np.float64)
+    terms = np.atleast_1d(np.asarray(terms, np.float64))
     value = float(np.mean(terms)) if len(terms) else math.nan
     sums = terms
     sizes = np.ones(len(terms))
-    if groups is not None:
+    if groups is not None and len(terms) >= MIN_ROWS:
         index = np.unique(np.asarray(groups), return_inverse=True)[1]
         sums = np.bincount(index, terms)
         sizes = np.bincount(index).astype(np.float64)

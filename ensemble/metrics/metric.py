@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ensemble import pytrees
 from ensemble.metrics import functions as of
-from ensemble.metrics.interval import Estimate, change, difference, has_heavy_tail, interval
+from ensemble.metrics.interval import Estimate, difference, has_heavy_tail, interval
 
 LEVEL = 0.95
 
@@ -31,7 +32,6 @@ class Metric(NamedTuple):
         row_weight: Most that one further row moves the metric, in N-ths of its distance to a bound
             (1 for a mean of bounded terms); or a function `(Predictive, y)` that returns it, or
             None if these rows determine no interval.
-        min_rows: Fewer rows determine no interval.
     """
 
     title: str
@@ -43,7 +43,6 @@ class Metric(NamedTuple):
     of_members: bool = True
     heavy_tailed: bool = False
     row_weight: float | Callable[..., float | None] = 1.0
-    min_rows: int = 2
 
     def value(self, p: Any, y: NDArray) -> float:
         """The metric without its interval."""
@@ -53,8 +52,7 @@ class Metric(NamedTuple):
         """The metric with its interval."""
         terms = self.terms(p, y)
         weight = self.row_weight(p, y) if callable(self.row_weight) else self.row_weight
-        is_heavy = self.heavy_tailed and has_heavy_tail(terms)
-        if np.size(terms) < self.min_rows or weight is None or is_heavy:
+        if weight is None or (self.heavy_tailed and has_heavy_tail(terms)):
             return Estimate(float(np.mean(terms)))
         return interval(terms, groups, bounds=self.bounds, weight=weight)
 
@@ -69,8 +67,6 @@ class Metric(NamedTuple):
             groups: Labels [N] of rows that may be alike; None: rows are independent.
             level: Probability that the interval holds the expected difference.
         """
-        if np.size(ours) < self.min_rows:
-            return Estimate(float(change(np.mean(ours), np.mean(theirs))))
         weight = 0.0 if callable(self.row_weight) else self.row_weight
         return difference(ours, theirs, groups, bounds=self.bounds, weight=weight, level=level)
 
@@ -79,8 +75,6 @@ class Metric(NamedTuple):
         return np.stack([self.terms(one, y) for one in p.members])
 
 
-_MISSES = 20
-"""Fewer targets outside of intervals decide their score: simulations cover 89 to 95%."""
 _ALL: dict[str, Any] = {"better": 0, "in_table": False, "of_members": False}
 """Settings of metrics that describe an ensemble and are neither good nor bad."""
 _SHARE: dict[str, Any] = {"unit": "share", "bounds": (0, 1)}
@@ -112,9 +106,9 @@ _CLASSES = {
     "aleatoric": _uncertainty("Aleatoric", "nats", "aleatoric"),
     "epistemic": _uncertainty("Epistemic", "nats", "epistemic"),
 }
-_RMSE = Metric("RMSE", of.rmse, "target", heavy_tailed=True)
-_CRPS = Metric("CRPS", of.crps, "target")
-_REST = {
+_ERRORS = {
+    "rmse": Metric("RMSE", of.rmse, "target", heavy_tailed=True),
+    "crps": Metric("CRPS", of.crps, "target"),
     "mae": Metric("MAE", of.mae, "target", in_table=False),
     "r2": Metric("R²", of.r2, better=1, in_table=False),
     "epistemic": _uncertainty("Members' disagreement", "target²", "epistemic"),
@@ -128,25 +122,25 @@ def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
             partial(one, level=level) for one in (of.coverage, of.width, of.interval_score)
         )
         name = f"{100 * level:.4g}"
-        least = round(_MISSES / (1 - level))
         shown: dict[str, Any] = {"better": 0, "in_table": level == in_table}
-        title = f"{name}% interval score"
         found |= {
             f"coverage_{name}": Metric(f"{name}% coverage", held, **_SHARE, **shown),
             f"width_{name}": Metric(f"{name}% width", width, "target", **shown),
             f"interval_score_{name}": Metric(
-                title, score, "target", in_table=False, min_rows=least
+                *(f"{name}% interval score", score, "target"),
+                in_table=False,
+                row_weight=partial(of.smooth_if_misses, level=level),
             ),
         }
     return found
 
 
-_NUMBERS = {
-    "rmse": _RMSE,
+_DENSITIES = {
+    "rmse": _ERRORS["rmse"],
     "nll": Metric("NLL", of.nll, "nats", heavy_tailed=True),
-    "crps": _CRPS,
+    "crps": _ERRORS["crps"],
     **_bands((0.9, 0.5, 0.95), 0.9),
-    **_REST,
+    **_ERRORS,
     "nll_by_moments": Metric(
         "NLL by moments", of.nll_by_moments, "nats", in_table=False, heavy_tailed=True
     ),
@@ -156,8 +150,8 @@ _NUMBERS = {
 _AUROC = Metric("AUROC", of.auroc, better=1, row_weight=of.auroc_weight, **_SHARE)
 METRICS: dict[str, dict[str, Metric]] = {
     "classes": _CLASSES,
-    "numbers": _NUMBERS,
-    "counts": _NUMBERS,
+    "numbers": _DENSITIES,
+    "counts": _DENSITIES,
 }
 """By `Predictive.kind`; the first one is the headline."""
 
@@ -167,12 +161,9 @@ def metrics_of(p: Any) -> dict[str, Metric]:
     if p.kind == "several":
         return _of_several(p)
     if p.kind == "quantiles":
-        losses = {
-            "pinball": Metric("Pinball loss", of.pinball, "target"),
-            "rmse": _RMSE,
-            "crps": _CRPS,
-        }
-        return losses | _bands(p.bands, max(p.bands, default=0)) | _REST
+        loss = {"pinball": Metric("Pinball loss", of.pinball, "target")}
+        shown = {name: _ERRORS[name] for name in ("rmse", "crps")}
+        return loss | shown | _bands(p.bands, max(p.bands, default=0)) | _ERRORS
     if p.kind == "classes" and p.log_probs.shape[-1] == 2:
         return {**_CLASSES, "auroc": _AUROC}
     return METRICS[p.kind]
@@ -182,11 +173,9 @@ def _of_several(p: Any) -> dict[str, Metric]:
     """The NLL of all targets together; else the mean over targets, of nats the sum."""
     first = metrics_of(p.targets[0])
     joint = {"nll": Metric("NLL of all", of.nll, "nats")} if "nll" in first else {}
-    for name, one in first.items():
-        if name != "nll":
-            terms = partial(_over_targets, one)
-            weight = 0.0 if callable(one.row_weight) else one.row_weight
-            joint[name] = one._replace(terms=terms, row_weight=weight)
+    for name, one in pytrees.without(first, "nll").items():
+        weight = 0.0 if callable(one.row_weight) else one.row_weight
+        joint[name] = one._replace(terms=partial(_over_targets, one), row_weight=weight)
     return joint
 
 
@@ -204,5 +193,4 @@ def values(p: Any, y: NDArray, names: Iterable[str] | None = None) -> dict[str, 
         names: Of the metrics; None: all that it has.
     """
     known = metrics_of(p)
-    chosen = known if names is None else known.keys() & names
-    return {name: one.value(p, y) for name, one in known.items() if name in chosen}
+    return {name: known[name].value(p, y) for name in known if names is None or name in names}

@@ -269,10 +269,8 @@ class Evaluation:
             return None
         if self.test.kind == "quantiles" and 0.9 not in self.test.bands:
             return None
-        fitted = split_conformal.fit(*self.calibration)
-        if fitted is None:
-            return None
-        return split_conformal.outcome(fitted, self.test, self.y, self.allow_empty_sets)
+        test = self.test, self.y
+        return split_conformal.outcome(self.calibration, test, allow_empty=self.allow_empty_sets)
 
     @cached_property
     def ece_by_chance(self) -> tuple[float, float]:
