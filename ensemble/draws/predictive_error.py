@@ -76,9 +76,9 @@ def predictive_section(
         predicting: Places of the draws that predict.
 
     Returns:
-        `num_examples`; of their log predictive densities `rhat_max` and `ess_bulk_min`; of the
-        draws that predict, `num_draws` of each chain, and `PredictiveError` by name. None of a run without
-        predictions.
+        `num_examples`; of their log predictive densities `rhat_max` and `ess_bulk_min`; `num_draws`
+        of each chain that predict, and the `PredictiveError` of these by name. None of a run
+        without predictions.
     """
     names = [name for name in scalars if name.startswith(LOG_PROB)]
     varying = [found.scalars[name] for name in names if name in found.scalars]

@@ -232,7 +232,7 @@ class ClassLikelihood(Likelihood):
         return {**predicted, "log_probs": jax.nn.log_softmax(predicted["log_probs"] / factor)}
 
     def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
-        """The means [M, 1, N, C] of the samples' probabilities, and of their entropies [M, 1, N]."""
+        """Means [M, 1, N, C] of the samples' probabilities, and of their entropies [M, 1, N]."""
         shares = counts / counts.sum()
         # One member at a time: they are large.
         pools = [

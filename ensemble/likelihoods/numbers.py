@@ -146,7 +146,7 @@ class Numbers(Ranges):
         return self.by_pieces(lambda some: some._roots(np.asarray(levels)).T)
 
     def _roots(self, levels: np.ndarray) -> Array:
-        """Solves CDF = level [Q, N] by halving brackets, which are those of Cantelli's inequality."""
+        """Solves CDF = level [Q, N] by halving brackets of Cantelli's inequality."""
         if self.family.of_log is not None:
             logs = dataclasses.replace(self, family=self.family.of_log)._roots(levels)
             return self.xp.exp(logs.clip(-80, 80))
@@ -246,6 +246,24 @@ density could grow without bound on a target that repeats."""
 _MIN_SPREAD = 1e-3  # Relative to the targets' size: float32 has seven digits.
 
 
+def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of training targets [N].
+
+    Raises:
+        InputError: they are all alike, or too large, small or near each other.
+    """
+    values = np.asarray(targets, np.float64)
+    spread = float(values.std())
+    largest = float(np.abs(values).max())
+    if not max(SMALLEST, _MIN_SPREAD * largest) < spread <= largest < LARGEST:
+        raise InputError(
+            f"The training targets have the standard deviation {spread:g} and values up to "
+            f"{largest:g}, which float32 does not resolve. Use two or more different targets; "
+            "rescale them, or subtract a constant."
+        )
+    return float(values.mean()), spread
+
+
 class NumberLikelihood(Likelihood):
     """The base of likelihoods of numbers, which a network sees standardised.
 
@@ -261,6 +279,7 @@ class NumberLikelihood(Likelihood):
     predictions: type[Predictive] = Numbers
     passed_on: Sequence[str] = ("family", "unit")
     family: Any
+    standardisation = staticmethod(mean_and_spread)
     num_outputs = 1
     """K of one target; of a likelihood that is made, those of all targets."""
     own: Sequence[str] = ()
@@ -287,11 +306,6 @@ class NumberLikelihood(Likelihood):
         cls.check_targets(targets, "train")
         found = [cls.standardisation(column) for column in np.atleast_2d(targets.T)]
         return cls(*np.reshape(np.transpose(found), (2, *targets.shape[1:])), **settings)
-
-    @classmethod
-    def standardisation(cls, targets: np.ndarray) -> tuple[float, float]:
-        """Shift and scale of training targets [N]."""
-        return mean_and_spread(targets)
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Self:
@@ -427,8 +441,8 @@ class LogNormal(LocationScale):
                 f"have {np.min(targets):g}. Remove such rows, or set config.likelihood='gaussian'."
             )
 
-    @classmethod
-    def standardisation(cls, targets: np.ndarray) -> tuple[float, float]:
+    @staticmethod
+    def standardisation(targets: np.ndarray) -> tuple[float, float]:
         return mean_and_spread(np.log(np.asarray(targets, np.float64)))
 
     @property
@@ -478,21 +492,3 @@ def bounded(raw: Array, most: float) -> Array:
 def positive(raw: Array, start: float = 1.0) -> Array:
     """Maps a number to a scale above `MIN_SCALE`, and 0 to `start`: softplus, moved."""
     return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))
-
-
-def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation of training targets [N].
-
-    Raises:
-        InputError: they are all alike, or too large, small or near each other.
-    """
-    values = np.asarray(targets, np.float64)
-    spread = float(values.std())
-    largest = float(np.abs(values).max())
-    if not max(SMALLEST, _MIN_SPREAD * largest) < spread <= largest < LARGEST:
-        raise InputError(
-            f"The training targets have the standard deviation {spread:g} and values up to "
-            f"{largest:g}, which float32 does not resolve. Use two or more different targets; "
-            "rescale them, or subtract a constant."
-        )
-    return float(values.mean()), spread

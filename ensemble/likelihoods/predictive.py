@@ -227,11 +227,9 @@ class Predictive:
         """`columns` as arrays [N], such as `prob_cat`: files of tables have these."""
         flat = {}
         for name, values in self.columns().items():
-            if values.ndim == 1:
-                flat[name] = values
-                continue
-            names = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
-            flat |= zip(names, values.T, strict=True)
+            of_axis = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
+            names = [name] if values.ndim == 1 else of_axis
+            flat |= zip(names, np.atleast_2d(values.T), strict=True)
         return flat
 
     @property

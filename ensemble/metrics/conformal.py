@@ -1,4 +1,4 @@
-"""Split-conformal sets of classes (Sadinle et al. 2019), intervals of numbers (Romano et al. 2019)."""
+"""Split-conformal sets of classes (Sadinle et al. 2019), intervals (Romano et al. 2019)."""
 
 from __future__ import annotations
 

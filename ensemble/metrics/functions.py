@@ -18,8 +18,6 @@ NUM_BINS = 15
 MIN_ERRORS = 5
 """With fewer wrong predictions the NLL has no interval: a few surprising rows decide it."""
 
-MIN_MISSES = 20
-"""Fewer targets outside of intervals decide their score: simulations cover 89 to 95%."""
 
 # Any predictive with a density or a probability.
 
@@ -177,11 +175,6 @@ def uncertainty(p: Any, y: NDArray, part: str) -> Floats:
 def smooth_if_errors(p: Any, y: NDArray) -> float | None:
     """No pseudo-rows; None if fewer than `MIN_ERRORS` predicted classes are wrong."""
     return 0.0 if int(np.sum(p.labels != y)) >= MIN_ERRORS else None
-
-
-def smooth_if_misses(p: Any, y: NDArray, level: float) -> float | None:
-    """No pseudo-rows; None if fewer than `MIN_MISSES` targets are expected outside of intervals."""
-    return 0.0 if len(y) >= round(MIN_MISSES / (1 - level)) else None
 
 
 def auroc_weight(p: Any, y: NDArray, label: int = 1) -> float | None:

@@ -10,7 +10,7 @@ sets of this size give.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -144,19 +144,15 @@ def difference(
         weight: As of `interval`.
         level: As of `interval`.
     """
-    symmetric = bounds is None or not weight
+    is_smooth = bounds is None or not weight
     if bounds is not None:
         bounds = (bounds[0] - bounds[1], bounds[1] - bounds[0])
-    how: dict[str, Any] = {"bounds": bounds, "weight": weight, "level": level}
-    return interval(change(ours, theirs), groups, symmetric=symmetric, **how)
-
-
-def change(ours: ArrayLike, theirs: ArrayLike) -> Any:
-    """The second numbers less the first, without differences that rounding makes."""
     with np.errstate(invalid="ignore"):  # Of two infinite terms.
         theirs = np.asarray(theirs, np.float64)
         found = theirs - np.asarray(ours, np.float64)
-        return np.where(np.abs(found) <= 1e-12 * np.abs(theirs), 0, found)
+        # Rounding makes no differences.
+        found = np.where(np.abs(found) <= 1e-12 * np.abs(theirs), 0, found)
+    return interval(found, groups, bounds=bounds, level=level, weight=weight, symmetric=is_smooth)
 
 
 def has_heavy_tail(values: ArrayLike) -> bool:
