@@ -65,7 +65,7 @@ def predictive_nll_is_covered(
     log_probs = -0.5 * (y - draws) ** 2 - 0.5 * np.log(2 * np.pi)
     ess = min(diagnostics.ess(one, "bulk") for one in np.moveaxis(log_probs, -1, 0))
     found = error_of_draws(log_probs, ess)
-    if found is None:
+    if found.nll_interval is None:
         return None
     truth = float(np.mean(y**2 / 4 + 0.5 * np.log(4 * np.pi)))
     return found.nll_interval[0] <= truth <= found.nll_interval[1]

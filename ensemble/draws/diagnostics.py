@@ -8,15 +8,11 @@ is first needed.
 
 import functools
 import math
-import os
-import tempfile
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
-import scipy
 from etils import epath
 
 from ensemble.storage.files import write_file
@@ -102,36 +98,28 @@ class Diagnostics(NamedTuple):
 def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
     """Diagnoses the draws after the warm-up.
 
-    R-hat compares the halves of all chains. Of a single chain ArviZ gives none; here it is that of
-    its two halves, which needs 8 draws and sees a drift, but no second mode.
-
     Args:
         scalars: [C, T] each, by name.
 
     Returns:
         The diagnostics.
     """
-    arrays = {name: np.asarray(values, np.float64) for name, values in scalars.items()}
-    varying = {
-        name: _diagnose(values)
-        for name, values in arrays.items()
-        if values.shape[1] < MIN_DRAWS or np.any(values != values.flat[0])
-    }
-    num_constant = len(arrays) - len(varying)
-    if not varying:
-        return Diagnostics(math.nan, None, math.nan, math.nan, num_constant, varying)
-    # NaN is worse than any number, and the least.
-    worst = max(varying, key=lambda one: np.nan_to_num(varying[one].rhat, nan=math.inf))
-    ess = [(one.ess_bulk, one.ess_tail) for one in varying.values()]
-    bulk, tail = np.min(ess, axis=0).tolist()
-    return Diagnostics(varying[worst].rhat, worst, bulk, tail, num_constant, varying)
+    varying = {}
+    for name, values in scalars.items():
+        if np.shape(values)[1] < MIN_DRAWS or np.any(values != values.flat[0]):
+            varying[name] = _diagnose(np.asarray(values, np.float64))
+    table = np.array([*varying.values()] or [[math.nan] * 5])
+    place = int(np.nan_to_num(table[:, 0], nan=math.inf).argmax())  # NaN is the worst,
+    rhat = float(table[place, 0])
+    bulk, tail = table[:, 1:3].min(axis=0).tolist()  # and the least.
+    num_constant = len(scalars) - len(varying)
+    return Diagnostics(rhat, [*varying, None][place], bulk, tail, num_constant, varying)
 
 
 def least_ess(posterior: Mapping[str, Any]) -> float:
     """The least ESS, of bulk and tails, of a report's entry `posterior`; NaN: unknown."""
     bulk = posterior["ess_bulk_min"]
-    both = bulk, posterior.get("ess_tail_min", bulk)
-    return math.nan if None in both else float(np.min(both))
+    return float(np.min(np.array([bulk, posterior.get("ess_tail_min", bulk)], np.float64)))
 
 
 def judge_chains(rhat: float, ess: float) -> str:
@@ -148,15 +136,12 @@ def judge_chains(rhat: float, ess: float) -> str:
 
 def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
     """Diagnoses one scalar [C, T] in float64."""
-    num_draws = values.shape[1]
-    if not np.isfinite(values).all() or num_draws == 0:
+    if values.shape[1] < MIN_DRAWS or not np.isfinite(values).all():
         return ScalarDiagnostics(*[math.nan] * 5)
-    mean = float(values.mean())
-    if num_draws < MIN_DRAWS:
-        return ScalarDiagnostics(math.nan, math.nan, math.nan, mean, math.nan)
     with np.errstate(divide="ignore", invalid="ignore"):  # Without its middle it may be constant.
         return ScalarDiagnostics(
-            _rhat(values), ess(values, "bulk"), ess(values, "tail"), mean, mcse(values)
+            *(split_rhat(values), ess(values, "bulk"), ess(values, "tail")),
+            *(float(values.mean()), mcse(values)),
         )
 
 
@@ -181,22 +166,18 @@ def _number(result: Any) -> float:
     return float(np.asarray(result).item())
 
 
-def _rhat(values: np.ndarray) -> float:
-    """Rank-normalised split R-hat of one scalar [C, T] that is finite and varies."""
+def split_rhat(values: np.ndarray) -> float:
+    """Rank-normalised split R-hat of one scalar [C, T] that is finite.
+
+    Of a single chain ArviZ gives none; here its two halves stand for two chains, which needs 8
+    draws and sees a drift, but no second mode.
+    """
     if np.all(values == values[:, :1]):  # Rounding would make it finite.
         return math.inf
-    if len(values) > 1:
-        return _number(import_arviz().rhat(values, method="rank"))
-    half = values.shape[1] // 2
-    if half < MIN_DRAWS:
-        return math.nan
-    halves = np.stack([values[0, :half], values[0, -half:]])
-    found = []
-    for one in (halves, np.abs(halves - np.median(halves))):
-        ranks = scipy.stats.rankdata(one).reshape(one.shape)
-        scores = scipy.stats.norm.ppf((ranks - 3 / 8) / (one.size + 1 / 4))  # Blom 1958.
-        found.append(_number(import_arviz().rhat(scores, method="identity")))
-    return max(found)
+    if len(values) == 1:
+        half = values.shape[1] // 2
+        values = np.concatenate([values[:, :half], values[:, -half:]])
+    return _number(import_arviz().rhat(values)) if values.shape[1] >= MIN_DRAWS else math.nan
 
 
 def loo(log_likelihood: np.ndarray, efficiency: float) -> dict[str, Any]:
@@ -258,28 +239,26 @@ def to_dataset(
     Returns:
         `xarray.Dataset`; the attribute `site` of a variable has its name with slashes.
     """
-    options: dict[str, Any] = {} if draws is None else {"coords": {"draw": draws}}
-    if is_data:
-        options["default_dims" if _is_old() else "sample_dims"] = []
-    with warnings.catch_warnings():
-        # A run of fewer draws than chains is no mistake.
-        warnings.filterwarnings("ignore", "More chains|Found chain dimension", UserWarning)
-        dataset = import_arviz().dict_to_dataset(
-            {dotted(name): np.asarray(values) for name, values in arrays.items()},
-            dims={dotted(name): axes for name, axes in (dims or {}).items() if name in arrays},
-            **options,
-        )
-    for name in arrays:
-        dataset[dotted(name)].attrs["site"] = name
-    return dataset
+    import xarray
+
+    first = [] if is_data else ["chain", "draw"]
+    variables = {}
+    for name, values in arrays.items():
+        own = (dims or {}).get(name, [None] * (np.ndim(values) - len(first)))
+        axes = [axis or f"{dotted(name)}_dim_{k}" for k, axis in enumerate(own)]
+        variables[dotted(name)] = xarray.Variable([*first, *axes], values, {"site": name})
+    dataset = xarray.Dataset(variables)
+    coordinates = {axis: np.arange(number) for axis, number in dataset.sizes.items()}
+    return dataset.assign_coords(coordinates if draws is None else coordinates | {"draw": draws})
 
 
 def sample_stats(draw_info: Mapping[str, np.ndarray], draws: np.ndarray) -> Any:
     """The group `sample_stats` of ArviZ, from fields [C, T] of `DrawInfo`; draws: their numbers."""
-    stats = {SAMPLE_STATS.get(name, name): np.asarray(values) for name, values in draw_info.items()}
-    if "diverging" in stats:
-        stats["diverging"] = stats["diverging"].astype(bool)
-    return to_dataset(stats, draws)
+    stats = {SAMPLE_STATS.get(name, name): values for name, values in draw_info.items()}
+    dataset = to_dataset(stats, draws)
+    if "diverging" in dataset:
+        dataset["diverging"] = dataset["diverging"].astype(bool)
+    return dataset
 
 
 def dotted(name: str) -> str:
@@ -312,18 +291,8 @@ def _is_old() -> bool:
 
 @functools.cache
 def import_arviz() -> Any:
-    """Imports ArviZ without the notice that 0.2x gives once a day.
-
-    It notes the day below the user's cache directory; if that is read-only, elsewhere.
-    """
+    """Imports ArviZ without the notice that 0.2x gives once a day."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        try:
-            import arviz  # Seven seconds to import.
-        except OSError:
-            with (
-                tempfile.TemporaryDirectory() as directory,
-                mock.patch.dict(os.environ, XDG_CACHE_HOME=directory),
-            ):
-                import arviz  # Once more.
+        import arviz  # Seven seconds to import.
     return arviz

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ensemble.draws.diagnostics import summarise
+from ensemble.draws.diagnostics import split_rhat
 
 _STATIONARY = 1.1
 """R-hat of a chain's halves, below which it is taken to stay where it is."""
@@ -28,7 +28,6 @@ def modes_apart(scalars: Mapping[str, np.ndarray]) -> tuple[str, list[list[int]]
         order = np.argsort(low, kind="stable")
         begins = low[order][1:] > np.maximum.accumulate(high[order])[:-1]
         groups = [sorted(one.tolist()) for one in np.split(order, np.flatnonzero(begins) + 1)]
-        rhats = (summarise({"": chain[None]}).rhat_max for chain in values)
-        if len(groups) > 1 and all(one < _STATIONARY for one in rhats):
+        if len(groups) > 1 and all(split_rhat(chain[None]) < _STATIONARY for chain in values):
             return name, groups
     return None

@@ -1,9 +1,9 @@
 """What chains predict by the draws that they keep: each of these is an estimator of its chain."""
 
-import functools
-import operator
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +14,32 @@ from ensemble.data.source import Inputs, Source
 from ensemble.draws.store import LOG_PROB, Draws
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive
-from ensemble.runtime.predict import MAX_BATCH_SIZE, fill
+from ensemble.runtime.predict import MAX_BATCH_SIZE
 from ensemble.sharding import processes
 
 _SINGLE_BYTES = 1 << 28
 """The size of predictions of single estimators before they are pooled."""
 _MAX_BATCHES = 16  # Of inputs in memory meanwhile.
-
-_Predicted = tuple[list[int], Arrays, np.ndarray, list[Arrays]]
-"""Predictions of a split by some draws: their numbers; arrays [C, K, N, ...] of the estimators that
-they have become; numbers [K] of draws that each of these stands for; `Predictive.scores` of each
-draw by name, means [C] over the examples."""
+_SINGLE = np.ones(1, int)
 
 
+class _Predicted(NamedTuple):
+    """Predictions of a split by some draws.
+
+    Attributes:
+        numbers: Their numbers.
+        arrays: Arrays [C, K, N, ...] of the estimators that they have become.
+        counts: Numbers [K] of draws that each of these stands for.
+        scores: `Predictive.scores` of each draw by name, means [C] over the examples.
+    """
+
+    numbers: list[int]
+    arrays: Arrays
+    counts: np.ndarray
+    scores: list[Arrays]
+
+
+@dataclasses.dataclass(frozen=True)
 class DrawPredictions:
     """Predictions of splits by the draws on disk.
 
@@ -42,54 +55,42 @@ class DrawPredictions:
             draw, nested dicts on the host.
     """
 
-    def __init__(
-        self,
-        likelihood: Likelihood,
-        dataset: Source,
-        most: int,
-        predict: Callable[[Any, str], Arrays],
-    ):
-        self._likelihood = likelihood
-        self._dataset = dataset
-        self._most = most
-        self._predict = predict
-        self._known: dict[str, _Predicted] = {}
-        self._score = jax.jit(functools.partial(draw_scores, likelihood))
+    likelihood: Likelihood
+    dataset: Source
+    most: int
+    predict: Callable[[Any, str], Arrays]
+    _known: dict[str, _Predicted] = dataclasses.field(default_factory=dict)
 
     def of_split(self, name: str, draws: Draws) -> Predictive:
         """Returns the predictions of a split by all chains."""
-        _, arrays, counts, _ = self._up_to_date(name, draws)
-        num_chains = len(next(iter(arrays.values())))
-        merged = {
-            key: one.astype(np.float32, copy=False) for key, one in pytrees.merged(arrays).items()
-        }
-        return self._likelihood.predictive(merged, member_of(num_chains, len(counts)))
+        return _of_all(self.likelihood, self._up_to_date(name, draws).arrays)
 
     def average_draw(self, name: str, draws: Draws) -> dict[str, np.ndarray]:
         """Returns the mean `Predictive.scores` [C] of single draws on a split, by name."""
-        scores = self._up_to_date(name, draws)[-1]
-        return {key: np.mean([one[key] for one in scores], axis=0) for key in scores[0]}
+        scores = self._up_to_date(name, draws).scores
+        found: Arrays = jax.tree.map(lambda *each: np.mean(each, axis=0), *scores)
+        return found
 
     def _up_to_date(self, name: str, draws: Draws) -> _Predicted:
-        numbers = processes.from_main(lambda: draws.predicting(self._most).tolist())
-        nothing: _Predicted = [], {}, np.zeros(0, int), []
-        found = self._known.get(name, nothing)
-        if found[0] != numbers[: len(found[0])]:
-            found = nothing
-        new = numbers[len(found[0]) :]
+        numbers = processes.from_main(lambda: draws.predicting(self.most).tolist())
+        known = self._known.get(name)
+        if known is None or known.numbers != numbers[: len(known.numbers)]:
+            known = _Predicted([], {}, np.zeros(0, int), [])
+        _, arrays, counts, scores = known
+        new = numbers[len(known.numbers) :]
         params = _read(draws, new) if new else {}
-        targets = self._dataset.targets(name) if new else ()
-        for k, number in enumerate(new):
-            known, arrays, counts, scores = found
-            predicted = self._predict(pytrees.at(params, np.s_[:, k]), name)
-            score = self._score(dict(predicted), targets, np.ones(len(targets), bool))
-            own = pytrees.at(predicted, np.s_[:, None])
+        targets = self.dataset.targets(name) if new else ()
+        for k in range(len(new)):
+            predicted = self.predict(pytrees.at(params, np.s_[:, k]), name)
+            mask = np.ones(len(targets), bool)
+            score = _draw_scores(self.likelihood, dict(predicted), targets, mask)
+            scores.append(jax.tree.map(np.asarray, score))
+            own, one = self.likelihood.pooled(pytrees.at(predicted, np.s_[:, None]), _SINGLE)
             if arrays:
-                own = {key: np.concatenate([arrays[key], one], 1) for key, one in own.items()}
-            pooled = self._likelihood.pooled({**arrays, **own}, np.append(counts, 1))
-            found = [*known, number], *pooled, [*scores, jax.tree.map(np.asarray, score)]
-        self._known[name] = found
-        return found
+                own = jax.tree.map(lambda *each: np.concatenate(each, axis=1), arrays, own)
+            arrays, counts = self.likelihood.pooled(own, np.append(counts, one))
+        self._known[name] = known = _Predicted(numbers, arrays, counts, scores)
+        return known
 
 
 def _read(draws: Draws, numbers: Sequence[int]) -> Any:
@@ -116,25 +117,27 @@ def predict_in_passes(
         shape: Numbers (M, K) of members and of estimators of each.
         likelihood: Likelihood that makes the predictive, and pools estimators.
     """
-    num_members, num_each = shape
-    if num_each == 1:
+    if shape[1] == 1:
         return likelihood.predictive(predict(inputs))
-    counts = np.ones(num_each, int)
-    start = 0
-    size = MAX_BATCH_SIZE
-    found: Arrays = {}
-    while start < len(inputs):
-        here = slice(start, min(start + size, len(inputs)))
-        arrays = predict(inputs[here])
-        of_batch = sum(one[:, :1].nbytes for one in arrays.values()) * MAX_BATCH_SIZE
-        start = here.stop
-        size = MAX_BATCH_SIZE * min(max(1, _SINGLE_BYTES // of_batch), _MAX_BATCHES)
+    # Of float32, about as many as the network's outputs.
+    of_batch = 4 * math.prod(shape) * likelihood.num_outputs * MAX_BATCH_SIZE
+    size = MAX_BATCH_SIZE * min(max(1, _SINGLE_BYTES // of_batch), _MAX_BATCHES)
+    parts = []
+    for start in range(0, len(inputs), size):
+        arrays = predict(inputs[start : start + size])
         single = {name: one.reshape(*shape, *one.shape[1:]) for name, one in arrays.items()}
-        for name, one in likelihood.pooled(single, counts)[0].items():
-            part = pytrees.merged(one).astype(np.float32, copy=False)
-            fill(found, name, here, len(inputs), part)
-    num_estimators = len(next(iter(found.values())))
-    return likelihood.predictive(found, member_of(num_members, num_estimators // num_members))
+        parts.append(likelihood.pooled(single, np.ones(shape[1], int))[0])
+    joined = jax.tree.map(lambda *each: np.concatenate(each, axis=2), *parts)
+    return _of_all(likelihood, joined)
+
+
+def _of_all(likelihood: Likelihood, arrays: Arrays) -> Predictive:
+    """Makes the predictive of arrays [M, K, N, ...], of K estimators of each member."""
+    num_members, number = next(iter(arrays.values())).shape[:2]
+    merged = {k: v.astype(np.float32, copy=False) for k, v in pytrees.merged(arrays).items()}
+    member_of = None if number == 1 else np.repeat(np.arange(num_members), number)
+    found: Predictive = likelihood.predictive(merged, member_of)
+    return found
 
 
 def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: Any) -> Arrays:
@@ -155,12 +158,7 @@ def draw_scores(likelihood: Likelihood, predicted: Arrays, targets: Any, mask: A
     }
 
 
-def member_of(num_members: int, num_estimators: int) -> np.ndarray | None:
-    """Numbers estimators by their member, as `Predictive` has it, for as many estimators of
-    each member."""
-    if num_estimators == 1:
-        return None
-    return np.repeat(np.arange(num_members), num_estimators)
+_draw_scores = jax.jit(draw_scores, static_argnums=0)
 
 
 def draw_scalars(
@@ -181,8 +179,8 @@ def draw_scalars(
     """
     scores = draw_scores(likelihood, predicted, targets, mask)
     some = pytrees.at(predicted, np.s_[:, examples])
-    targets = jax.tree.map(operator.itemgetter(examples), targets)
+    nll = likelihood.each_score(some, pytrees.at(targets, examples))["nll"]
     return {
         **{name: scores[name] for name in likelihood.traced},
-        LOG_PROB + "{:02d}": -likelihood.each_score(some, targets)["nll"],
+        LOG_PROB + "{:02d}": -nll,
     }

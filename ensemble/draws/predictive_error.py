@@ -22,22 +22,22 @@ and their errors known the less."""
 
 
 class PredictiveError(NamedTuple):
-    """The Monte Carlo error of the mixture over draws, at the targets of n examples.
+    """The Monte Carlo error of the mixture over draws, at the targets of n examples; None: unknown.
 
     Attributes:
-        bound: Bound in nats: in 95% of runs, the log predictive densities differ from those of
+        error: Bound in nats: in 95% of runs, the log predictive densities differ from those of
             infinitely many draws by less, as a root mean square over the examples. The NLL is off
             by no more.
         nll: Mean negative log predictive density, nats.
         nll_interval: Interval that holds the NLL of infinitely many draws in 95% of runs.
     """
 
-    bound: float
-    nll: float
-    nll_interval: tuple[float, float]
+    error: float | None = None
+    nll: float | None = None
+    nll_interval: tuple[float, float] | None = None
 
 
-def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
+def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError:
     """Finds the error from the standard errors of mean densities.
 
     Args:
@@ -45,14 +45,12 @@ def error_of_draws(log_probs: np.ndarray, ess: float) -> PredictiveError | None:
         ess: Least bulk ESS over the examples.
 
     Returns:
-        The error; None where it is not known: of fewer than 8 draws of a chain, a bulk ESS of 100
-        or less, or of densities that are not finite, or zero in all draws.
+        The error; unknown of fewer than 8 draws of a chain, a bulk ESS of 100 or less, or of
+        densities that are not finite, or zero in all draws.
     """
-    if log_probs.shape[1] < _MIN_DRAWS or not ess > MIN_ESS:
-        return None
-    top = log_probs.astype(np.float64).max(axis=(0, 1))  # NaN where one is.
-    if not (top.size and np.isfinite(top).all()):
-        return None
+    top = log_probs.astype(np.float64).max(axis=(0, 1), initial=-np.inf)  # NaN where one is.
+    if log_probs.shape[1] < _MIN_DRAWS or not (ess > MIN_ESS and np.isfinite(top).all()):
+        return PredictiveError()
     densities = np.exp(log_probs - top)
     means = densities.mean(axis=(0, 1))
     relative = np.moveaxis(densities / means, -1, 0)
@@ -78,10 +76,9 @@ def predictive_section(
         predicting: Places of the draws that predict.
 
     Returns:
-        `num_examples`; of their log predictive densities `rhat_max` and `ess_bulk_min`; of the
-        draws that predict, `num_draws` of each chain: `error`, the bound of `PredictiveError`,
-        `nll` and `nll_interval`, all nats, None where these are not known. None of a run without
-        predictions.
+        `num_examples`; of their log predictive densities `rhat_max` and `ess_bulk_min`; `num_draws`
+        of each chain that predict, and the `PredictiveError` of these by name. None of a run
+        without predictions.
     """
     names = [name for name in scalars if name.startswith(LOG_PROB)]
     varying = [found.scalars[name] for name in names if name in found.scalars]
@@ -91,14 +88,10 @@ def predictive_section(
     rhat = float(np.max([one.rhat for one in varying]))
     ess = float(np.min([one.ess_bulk for one in varying]))
     log_probs = np.stack([scalars[name][:, predicting] for name in names], axis=-1)
-    error = error_of_draws(log_probs, min(ess, log_probs[..., 0].size))
-    bound, nll, nll_interval = error or (None, None, None)
     return {
         "num_examples": len(names),
         "num_draws": len(predicting),
         "rhat_max": rhat,
         "ess_bulk_min": ess,
-        "error": bound,
-        "nll": nll,
-        "nll_interval": nll_interval,
+        **error_of_draws(log_probs, min(ess, log_probs[..., 0].size))._asdict(),
     }

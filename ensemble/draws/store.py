@@ -41,7 +41,7 @@ class Draws:
     def __init__(self, directory: epath.Path):
         self.directory = directory
         self._manifest = Manifest(directory.parent)
-        self._known: list[Arrays] | None = None
+        self._known: dict[epath.Path, Arrays] | None = None
 
     @property
     def end(self) -> int:
@@ -67,12 +67,14 @@ class Draws:
             InputError: The draws before cannot be read.
             OSError: The file cannot be written.
         """
-        chunk = {"range": np.array([self.end, end]), "numbers": np.array(numbers, np.int64)}
+        first = self.end
+        chunk = {"range": np.array([first, end]), "numbers": np.array(numbers, np.int64)}
         chunk |= flatten_dict({"scalars": dict(scalars)}, sep="/")
         make_folder(self.directory)
+        path = self.directory / f"{first:09d}.npz"
         arrays = chunk | flatten_dict({"positions": positions}, sep="/")
-        self._manifest.write(self._path(chunk), _packed(arrays))
-        self._chunks().append(chunk)
+        self._manifest.write(path, _packed(arrays))
+        self._chunks()[path] = chunk
 
     def truncate(self, end: int) -> None:
         """Removes the files of draws `end` and later, which a resumed run takes again.
@@ -85,16 +87,16 @@ class Draws:
                 removed then.
             OSError: A file cannot be removed.
         """
-        chunks = self._read_chunks(end)
-        if _end(chunks) != end:
+        self._known = self._read_chunks(end)
+        if self.end != end:
             raise InputError(
-                f"{self.directory} has chunks of {_end(chunks)} draws, and the checkpoint is at "
+                f"{self.directory} has chunks of {self.end} draws, and the checkpoint is at "
                 f"draw {end}, which must end a chunk; start the run again in a new --workdir"
             )
-        for path in (path for first, path in self._files() if first >= end):
-            logger.warning("%s is later than the checkpoint: its draws are repeated.", path)
-            self._manifest.remove(path)
-        self._known = chunks
+        for path in self._files():
+            if int(path.stem) >= end:
+                logger.warning("%s is later than the checkpoint: its draws are repeated.", path)
+                self._manifest.remove(path)
 
     def joined(self, others: "Draws") -> None:
         """Puts the draws of other chains beside these, in files that `join` gives their names.
@@ -105,8 +107,7 @@ class Draws:
         Raises:
             InputError: Draws cannot be read.
         """
-        for chunk in self._chunks():
-            path = self._path(chunk)
+        for path, chunk in self._chunks().items():
             both = self._manifest.read_npz(path)
             here = slice(*chunk["range"])
             theirs = {"scalars": {name: one[:, here] for name, one in others.scalars().items()}}
@@ -132,19 +133,18 @@ class Draws:
         self._known = None
 
     def scalars(self, first: int = 0) -> Arrays:
-        """Returns scalars [C, T] of the draws `first` and later; an empty dict if there are none.
+        """Returns scalars [C, T] of the draws `first` and later; an empty dict if no draw is there.
 
         Raises:
             InputError: A file is missing, damaged or not of this program.
         """
-        kept = [chunk for chunk in self._chunks() if chunk["range"][1] > first]
-        skipped = max(first - kept[0]["range"][0], 0) if kept else 0
-        return {name: one[:, skipped:] for name, one in _joined("scalars/", kept).items()}
+        return pytrees.at(_joined("scalars/", [*self._chunks().values()]), np.s_[:, first:])
 
     @property
     def kept(self) -> np.ndarray:
         """Numbers [K] of the draws whose positions are stored, ascending."""
-        return np.concatenate([np.zeros(0, int), *(one["numbers"] for one in self._chunks())])
+        each = self._chunks().values()
+        return np.concatenate([np.zeros(0, int), *(one["numbers"] for one in each)])
 
     def predicting(self, most: int) -> np.ndarray:
         """Returns numbers of the draws that predict: evenly spaced ones of those that are kept.
@@ -186,38 +186,35 @@ class Draws:
         """
         numbers = self.kept if numbers is None else numbers
         parts = []
-        for chunk in self._chunks():
+        for path, chunk in self._chunks().items():
             chosen = np.isin(chunk["numbers"], numbers)
             if chosen.any():
-                arrays = self._manifest.read_npz(self._path(chunk), ("positions/",))
+                arrays = self._manifest.read_npz(path, ("positions/",))
                 if not arrays:
-                    raise damaged(self._path(chunk))
+                    raise damaged(path)
                 parts.append(pytrees.at(arrays, np.s_[:, chosen]))
         return unflatten_dict(_joined("positions/", parts), sep="/"), numbers
 
-    def _path(self, chunk: Arrays) -> epath.Path:
-        return self.directory / f"{chunk['range'][0]:09d}.npz"
+    def _files(self) -> list[epath.Path]:
+        return sorted(one for one in self._glob("*.npz") if one.stem.isdigit())
 
     def _glob(self, pattern: str) -> list[epath.Path]:
         return [*self.directory.glob(pattern)] if self.directory.exists() else []
 
-    def _files(self) -> list[tuple[int, epath.Path]]:
-        """The files with the numbers of their first draws, in order."""
-        return sorted((int(one.stem), one) for one in self._glob("*.npz") if one.stem.isdigit())
-
-    def _chunks(self) -> list[Arrays]:
+    def _chunks(self) -> dict[epath.Path, Arrays]:
         if self._known is None:
             self._known = self._read_chunks()
         return self._known
 
-    def _read_chunks(self, end: int | None = None) -> list[Arrays]:
+    def _read_chunks(self, end: int | None = None) -> dict[epath.Path, Arrays]:
         """Reads all but the positions of the files that follow each other from draw 0.
 
         Args:
             end: Number of a draw from which on files are left alone; None: read all files.
         """
-        chunks: list[Arrays] = []
-        for first, path in self._files():
+        chunks: dict[epath.Path, Arrays] = {}
+        for path in self._files():
+            first = int(path.stem)
             if first == end:
                 break
             if first != _end(chunks):
@@ -228,12 +225,12 @@ class Draws:
             arrays = self._manifest.read_npz(path, ("range", "numbers", "scalars/"))
             if not arrays:  # Unfinished, and so later than any checkpoint.
                 break
-            chunks.append(arrays)
+            chunks[path] = arrays
         return chunks
 
 
-def _end(chunks: Sequence[Arrays]) -> int:
-    return int(chunks[-1]["range"][1]) if chunks else 0
+def _end(chunks: Mapping[epath.Path, Arrays]) -> int:
+    return max((int(one["range"][1]) for one in chunks.values()), default=0)
 
 
 def _joined(prefix: str, parts: Sequence[Arrays]) -> Arrays:

@@ -39,11 +39,7 @@ def from_data(
     Raises:
         InputError: the name is unknown, or the targets do not suit the likelihood.
     """
-    if targets.ndim == 1:
-        return named(name).from_data(targets, class_names, **settings)
-    from ensemble.likelihoods.several import several_from_data  # If there are several alone.
-
-    return several_from_data(named(name), targets, class_names, **settings)
+    return named(name).from_data(targets, class_names, **settings)
 
 
 def from_dict(name: str, description: Mapping[str, Any]) -> "Likelihood":
@@ -52,9 +48,4 @@ def from_dict(name: str, description: Mapping[str, Any]) -> "Likelihood":
     Raises:
         InputError: the name is unknown.
     """
-    kind = named(name)
-    if "targets" not in description:
-        return kind.from_dict(description)
-    from ensemble.likelihoods.several import SeveralTargets  # As above.
-
-    return SeveralTargets([kind.from_dict(one) for one in description["targets"]])
+    return named(name).from_dict(description)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ensemble import pytrees
 from ensemble.errors import InputError
 from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
@@ -51,7 +52,7 @@ class Classes(Predictive):
     @property
     def probs(self) -> Array:
         """Probabilities [N, C]."""
-        return namespace(self.log_probs)[0].exp(self.log_probs)
+        return self.xp.exp(self.log_probs)
 
     @property
     def labels(self) -> Array:
@@ -68,8 +69,7 @@ class Classes(Predictive):
     @cached_property
     def confidence(self) -> Array:
         """Probability [N] of the most probable class."""
-        xp, _ = namespace(self.log_probs)
-        return xp.minimum(xp.exp(self.log_probs.max(axis=-1)), 1.0)
+        return self.xp.minimum(self.xp.exp(self.log_probs.max(axis=-1)), 1.0)
 
     @property
     def member_log_probs(self) -> Array:
@@ -86,30 +86,31 @@ class Classes(Predictive):
 
     def scores(self, y: Array) -> Arrays:
         """NLL in nats, accuracy and Brier score."""
-        xp, _ = namespace(self.log_probs)
         of_label = self.log_prob(y)
-        squares = xp.sum(xp.exp(self.log_probs) ** 2, axis=-1)
+        squares = (self.probs**2).sum(axis=-1)
         return {
             "nll": -of_label,
             "accuracy": (self.labels == y).astype(np.float32),
-            "brier": squares - 2 * xp.exp(of_label) + 1,
+            "brier": squares - 2 * self.xp.exp(of_label) + 1,
         }
 
     def doubt(self) -> Array:
         """1 - the largest probability without temperature, exact also if it is tiny."""
-        xp, _ = namespace(self.mixture)
-        others = xp.arange(self.mixture.shape[-1]) != self.labels[:, None]
-        return (others * xp.exp(self.mixture)).sum(axis=-1)
+        others = self.xp.arange(self.mixture.shape[-1]) != self.labels[:, None]
+        return (others * self.xp.exp(self.mixture)).sum(axis=-1)
 
     @cached_property
     def uncertainty(self) -> Arrays:
         """Entropy of the mean, mean entropy of the members, and their difference, nats."""
-        xp, _ = namespace(self.mixture)
         total = entropy(self.mixture)
-        aleatoric = self.by_pieces(lambda some: some.average(some._entropies()))
         # Entropy is concave, so only rounding can take the difference below zero.
-        epistemic = xp.maximum(total - aleatoric, 0)
-        return {"total": total, "aleatoric": aleatoric, "epistemic": epistemic}
+        epistemic = self.xp.maximum(total - self.mean_entropy, 0)
+        return {"total": total, "aleatoric": self.mean_entropy, "epistemic": epistemic}
+
+    @cached_property
+    def mean_entropy(self) -> Array:
+        """Mean entropy [N] of the members, nats."""
+        return self.by_pieces(lambda some: some.average(some._entropies()))
 
     def _entropies(self) -> Array:
         known = self.values.get("entropies")
@@ -137,7 +138,7 @@ class Classes(Predictive):
         return found
 
     def columns(self) -> Arrays:
-        names = {"class": self.label_names} if isinstance(self.mixture, np.ndarray) else {}
+        names = {"class": self.label_names} if self.xp is np else {}
         parts = {f"{name}_uncertainty": one for name, one in self.uncertainty.items()}
         return self._with_answered({"label": self.labels, **names, "probs": self.probs, **parts})
 
@@ -231,21 +232,14 @@ class ClassLikelihood(Likelihood):
         return {**predicted, "log_probs": jax.nn.log_softmax(predicted["log_probs"] / factor)}
 
     def pooled(self, arrays: Arrays, counts: np.ndarray) -> tuple[Arrays, np.ndarray]:
-        """The means [M, 1, N, C] of the samples' probabilities, and of their entropies [M, 1, N].
-
-        Args:
-            arrays: `log_probs` [M, S, N, C], and `entropies` of the first of these, which stand
-                for several.
-            counts: [S], how many each of these stands for.
-        """
-        found: dict[str, list[np.ndarray]] = {"log_probs": [], "entropies": []}
-        for k, log_probs in enumerate(arrays["log_probs"]):  # One member at a time: they are large.
-            known = arrays["entropies"][k] if "entropies" in arrays else []
-            new = [entropy(one.astype(np.float64)) for one in log_probs[len(known) :]]
-            pool = Classes({"log_probs": log_probs}, weights=counts / counts.sum())
-            found["log_probs"].append(pool.mixture)
-            found["entropies"].append(pool.average(np.stack([*known, *new])))
-        pooled = {name: np.stack(each)[:, None] for name, each in found.items()}
+        """Means [M, 1, N, C] of the samples' probabilities, and of their entropies [M, 1, N]."""
+        shares = counts / counts.sum()
+        # One member at a time: they are large.
+        pools = [
+            Classes(pytrees.at(arrays, k), None, shares) for k in range(len(arrays["log_probs"]))
+        ]
+        found = [{"log_probs": one.mixture, "entropies": one.mean_entropy} for one in pools]
+        pooled: Arrays = jax.tree.map(lambda *each: np.stack(each)[:, None], *found)
         return pooled, counts.sum(keepdims=True)
 
 

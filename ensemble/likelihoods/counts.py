@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ensemble.errors import InputError
@@ -14,7 +14,7 @@ from ensemble.likelihoods.likelihood import Params
 from ensemble.likelihoods.numbers import NumberLikelihood, Numbers, positive
 from ensemble.likelihoods.predictive import Array, Arrays
 
-_MOST_SUMMED = 500  # Counts between the tails of a distribution; of more, an integral is as good.
+_MOST_STEPS = 200  # Between the tails of a distribution.
 _TAILS = (1e-4, 1 - 1e-4)
 
 
@@ -24,12 +24,11 @@ class Counts(Numbers):
 
     kind = "counts"
     can_scale = False
-    spacing = 1.0
     family: Any = families.Poisson
 
     def _roots(self, levels: np.ndarray) -> Array:
         """Quantiles [Q, N]: the least whole numbers whose CDF reaches the levels."""
-        return abs(self._solved(levels).round())  # No -0.
+        return abs(super()._roots(levels).round())  # No -0.
 
     def pit(self, y: Array) -> Array:
         """Uniform between the CDF below the target and the CDF at it (Smith 1985)."""
@@ -37,17 +36,20 @@ class Counts(Numbers):
         return super().pit(y) - share * np.exp(self.log_prob(np.asarray(y, np.float64)))
 
     def crps(self, y: Array) -> np.ndarray:
-        """The sum over counts k of (F(k) - 1[k >= y])^2 (Epstein 1969)."""
+        """The sum over counts k of (F(k) - 1[k >= y])^2 (Epstein 1969); of many in steps."""
         y = np.asarray(y, np.float64)
         low, high = self.quantiles(_TAILS).T
-        found = np.abs(y - np.clip(y, low, high + 1))
-        is_wide = high - low > _MOST_SUMMED
-        if is_wide.any():
-            found[is_wide] = Numbers.crps(self.rows(is_wide), y[is_wide])
-        for k in range(int((high - low)[~is_wide].max(initial=-1)) + 1):
-            some = np.flatnonzero((low + k <= high) & ~is_wide)
-            at = low[some] + k
-            found[some] += (self.rows(some).cdf(at) - (at >= y[some])) ** 2
+        high = high + 1
+        inside = np.clip(y, low, high)
+        found = np.abs(y - inside)
+        number = int(np.clip((high - low).max(initial=1), 1, _MOST_STEPS))
+        cuts = np.linspace(low, high, number + 1).round()
+        cuts = np.sort(np.concatenate([cuts, inside[None]]), axis=0)
+        for start, end in itertools.pairwise(cuts):
+            some = np.flatnonzero(end > start)
+            middle = np.floor((start + end - 1) / 2)[some]
+            squares = (self.rows(some).cdf(middle) - (start >= y)[some]) ** 2
+            found[some] += (end - start)[some] * squares
         return found
 
 
@@ -75,14 +77,13 @@ class CountLikelihood(NumberLikelihood):
 
         It grows as fast as the output, and no faster: a rate beyond the targets stays finite.
         """
-        return self.shift * positive(self.scale / self.shift * outputs.astype(jnp.float32)[..., 0])
+        return self.shift * positive(self.scale / self.shift * self.of_targets(outputs)[..., 0])
 
 
 class Poisson(CountLikelihood):
     """One output, of which the rate follows: the variance is the mean."""
 
     name = "poisson"
-    num_outputs = 1
     family = families.Poisson
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
@@ -100,9 +101,9 @@ class NegativeBinomial(CountLikelihood):
     family = families.NegativeBinomial
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
-        beyond = max(self.scale**2 - self.shift, 0.1 * self.shift)
+        beyond = np.maximum(self.scale**2 - self.shift, 0.1 * self.shift)
         start = beyond / self.shift**2
         return {
             "rate": self.rate(outputs),
-            "dispersion": start * positive(outputs.astype(jnp.float32)[..., 1]),
+            "dispersion": start * positive(self.of_targets(outputs)[..., 1]),
         }

@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import jax.scipy.special
 import numpy as np
-from scipy.special import ndtr
 
 from ensemble.likelihoods.predictive import Array, Arrays, namespace
 
 LOG_TWO_PI = math.log(2 * math.pi)
 LARGEST = 1e15
 """The largest target: the square of what is larger would leave float32."""
-_MAX_PAIRED = 128  # Gaussians of a mixture whose CRPS goes through all pairs.
 
 
 class Family:
@@ -50,10 +47,6 @@ class Family:
         loc = centre + factor * (self.loc - centre)
         return {**self.parameters, "loc": loc, "scale": factor * self.scale}
 
-    def crps(self, weights: np.ndarray, y: np.ndarray) -> Any:
-        """CRPS [N] of the mixture by weights [S, 1] in closed form; None: there is none."""
-        return None
-
     def _z(self, y: Array) -> Array:
         return (y - self.loc) / self.scale
 
@@ -70,24 +63,6 @@ class Normal(Family):
 
     def moments(self) -> tuple[Array, Array]:
         return self.loc, self.scale**2
-
-    def crps(self, weights: np.ndarray, y: np.ndarray) -> Any:
-        """By all pairs of Gaussians (Grimit et al. 2006, equation 5), unless they are many."""
-        if len(self.loc) > _MAX_PAIRED:
-            return None
-        found = (weights * _expected_distance(y - self.loc, self.scale)).sum(axis=0)
-        for k, weight in enumerate(weights):  # Memory: [S, N].
-            scales = np.hypot(self.scale[k], self.scale)
-            distance = _expected_distance(self.loc[k] - self.loc, scales)
-            found -= weight * (weights * distance).sum(axis=0) / 2
-        return found
-
-
-def _expected_distance(offset: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """E|X| of X ~ N(offset, scale^2)."""
-    z = offset / scale
-    twice = math.sqrt(2 / math.pi) * np.exp(-0.5 * z**2)
-    return np.asarray(scale * twice + offset * (2 * ndtr(z) - 1))
 
 
 class StudentT(Family):
@@ -149,8 +124,6 @@ class LogNormal(Normal):
         mean = xp.exp(xp.minimum(self.loc + square / 2, math.log(LARGEST)))
         return mean, mean**2 * xp.expm1(xp.minimum(square, 18.0))
 
-    crps = Family.crps
-
 
 class NormalMixture(Normal):
     """Parameters `log_weight`, `loc` and `scale` [..., N, K] of K components (Bishop 1994)."""
@@ -171,11 +144,6 @@ class NormalMixture(Normal):
     def widened(self, centre: Array, factor: Any) -> Arrays:
         return super().widened(centre[..., None], factor)
 
-    def crps(self, weights: np.ndarray, y: np.ndarray) -> Any:
-        each = self.loc, self.scale, np.exp(self.log_weight) * weights[..., None]
-        loc, scale, weight = (np.moveaxis(v, -1, 0).reshape(-1, v.shape[1]) for v in each)
-        return Normal({"loc": loc, "scale": scale}).crps(weight, y)
-
     def _mean(self, values: Array) -> Array:
         return (self.xp.exp(self.log_weight) * values).sum(-1)
 
@@ -192,15 +160,21 @@ class Poisson(Family):
         return xp.where(y > 0, of_some - 0.5 * xp.log(2 * math.pi * least), -self.rate)
 
     def cdf(self, y: Array) -> Array:
-        return self.xp.where(y >= 0, self._cdf(self.xp.maximum(self.xp.floor(y), 0)), 0.0)
+        """Of JAX, in float32, to some 1e-3."""
+        xp = self.xp
+        k = xp.maximum(xp.floor(y), 0)
+        found = self._exact(k) if xp is np else self._single_precision(k)
+        return xp.where(y >= 0, found, 0.0)
 
-    def _cdf(self, k: Array) -> Array:
-        """CDF at whole numbers from 0 on; of JAX in float32 to 2e-5."""
-        if self.xp is np:
-            return self.special.gammaincc(k + 1, self.rate)
-        exact = self.special.gammaincc(k + 1, jnp.minimum(self.rate, _LARGE_RATE))
-        normal = _normal_cdf(k, self.rate, _NO_DISPERSION)
-        return jnp.where(self.rate > _LARGE_RATE, normal, exact)
+    def _exact(self, k: Array) -> Array:
+        """CDF at whole numbers from 0 on, in float64."""
+        return self.special.gammaincc(k + 1, self.rate)
+
+    def _single_precision(self, k: Array) -> Array:
+        """The same in float32, in which JAX's incomplete functions lose digits of large counts."""
+        few = self.parameters | {"rate": jnp.minimum(self.rate, _LARGE)}
+        large = _cube_root_cdf(k, self.rate, self.parameters.get("dispersion", 0.0))
+        return jnp.where(self.rate > _LARGE, large, type(self)(few)._exact(k))
 
     def moments(self) -> tuple[Array, Array]:
         return self.rate, self.rate
@@ -227,40 +201,24 @@ class NegativeBinomial(Poisson):
         )
         return xp.where(y > 0, of_some, -size * xp.log1p(rate / size))
 
-    def _cdf(self, k: Array) -> Array:
-        """CDF at whole numbers from 0 on; of JAX in float32 to 1e-2."""
-        rate = self.rate
-        size = 1 / self.dispersion
-        betainc = self.special.betainc
-        if self.xp is np:
-            return betainc(size, k + 1, size / (size + rate))
-        # Of a size beyond `_EXACT` the distribution is hardly different.
-        few = jnp.minimum(rate, _EXACT)
-        least = jnp.minimum(size, _EXACT)
-        exact = 1 - betainc(k + 1, least, few / (least + few))
-        # Of a large rate that is far from certain: the count is the rate, of a gamma distribution.
-        of_rate = self.special.gammainc(jnp.minimum(size, _LARGE_SIZE), (k + 0.5) * (size / rate))
-        normal = _normal_cdf(k, rate, jnp.maximum(size, _LARGE_SIZE))
-        rest = jnp.where(rate > _EXACT, of_rate, exact)
-        return jnp.where((size > _LARGE_SIZE) & (rate > _LARGE_RATE), normal, rest)
+    def _exact(self, k: Array) -> Array:
+        # In float32, less dispersion makes hardly a difference.
+        least = 0.0 if self.xp is np else 1 / _LARGE
+        size = 1 / self.xp.maximum(self.dispersion, least)
+        return 1 - self.special.betainc(k + 1, size, self.rate / (size + self.rate))
 
     def moments(self) -> tuple[Array, Array]:
         return self.rate, self.rate + self.dispersion * self.rate**2
 
 
-# Functions of counts that float32 can hold: probabilities and CDFs of large counts.
+# Functions of counts that float32 can hold.
 #
 # The logarithms of large factorials would cancel all but some digits of float32. Saddle points do
-# not (Loader 2000, "Fast and accurate computation of binomial probabilities"). JAX's incomplete
-# beta and gamma functions lose their digits likewise. There, CDFs of large counts are those of
-# Peizer and Pratt 1968, "A normal approximation for binomial, F, beta, and other common, related
-# tail probabilities, I".
+# not (Loader 2000, "Fast and accurate computation of binomial probabilities").
 
 _FROM_SERIES = 10.0  # Where Stirling's series takes over.
 _NEAR = 0.1
-_LARGE_RATE, _LARGE_SIZE = 20.0, 10.0  # From which the normal approximation is good to 1e-4.
-_EXACT = 1e3  # Up to which JAX's functions are good to some 1e-3.
-_NO_DISPERSION = 1e12  # The size of a negative binomial that is Poisson's distribution.
+_LARGE = 500.0  # The rate up to which JAX's incomplete functions are good to some 1e-3.
 
 
 def remainder(x: Array) -> Array:
@@ -275,12 +233,7 @@ def remainder(x: Array) -> Array:
 
 
 def deviance(x: Array, mean: Array) -> Array:
-    """x log(x / mean) + mean - x of positive numbers."""
-    return _deviance_ratio(x, mean) * (x - mean) ** 2
-
-
-def _deviance_ratio(x: Array, mean: Array) -> Array:
-    """The same, divided by (x - mean)^2: a series if they are near."""
+    """x log(x / mean) + mean - x of positive numbers: a series if they are near."""
     xp, _ = namespace(x, mean)
     total = x + mean
     apart = x - mean
@@ -291,16 +244,18 @@ def _deviance_ratio(x: Array, mean: Array) -> Array:
     odd = near * (1 / 3 + square * (1 / 5 + square * (1 / 7 + square / 9)))
     series = 1 / total + 2 * x / total**2 * odd
     far = (x * xp.log(x / mean) - apart) / xp.where(is_near, 1, apart) ** 2
-    return xp.where(is_near, series, far)
+    return xp.where(is_near, series, far) * apart**2
 
 
-def _normal_cdf(k: Array, rate: Array, size: Array) -> Array:
-    """CDF at whole numbers k from 0 on by Peizer and Pratt; `size` is the inverse dispersion."""
-    total = size + k
-    share = rate / (size + rate)
-    other = size / (size + rate)
-    distance = k + 2 / 3 - rate - share * (k + 1 / 3 - rate)
-    distance += 0.02 * (other / (k + 1) - share / size + (other - 0.5) / (total + 1))
-    ratio = _deviance_ratio(k + 0.5, rate + share * (k - rate))
-    ratio += _deviance_ratio(size - 0.5, size + other * (k - rate))
-    return jax.scipy.special.ndtr(distance * jnp.sqrt(2 * ratio * (total / (total + 1 / 6))))
+def _cube_root_cdf(k: Array, rate: Array, dispersion: Array) -> Array:
+    """CDF of a negative binomial at whole numbers k from 0 on; without dispersion of Poisson.
+
+    A count is at most k if a gamma variable of shape k + 1 is at least `rate` times another one of
+    mean 1. Cube roots of both are nearly normal (Wilson and Hilferty 1931; Paulson 1942, "An
+    approximate normalization of the analysis of variance distribution").
+    """
+    ours = 1 / (9 * (k + 1))
+    theirs = dispersion / 9
+    ratio = jnp.expm1(jnp.log1p((rate - k - 1) / (k + 1)) / 3)  # Of cube roots, less 1.
+    distance = theirs - ours - ratio * (1 - theirs)
+    return jax.scipy.special.ndtr(distance / jnp.sqrt(ours + (1 + ratio) ** 2 * theirs))

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive
@@ -154,10 +153,7 @@ class Likelihood:
             num_each: parameter samples of each member.
         """
         number = len(next(iter(predicted.values()))) // num_each
-        weights = None
-        if live is not None:
-            share = live.astype(jnp.float32)
-            weights = share / share.sum()
+        weights = None if live is None else live / live.sum()
         found = self.predictive(predicted, np.repeat(np.arange(number), num_each), weights)
         scores: Arrays = found.scores(targets)
         return scores

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +21,15 @@ import scipy.special
 from ensemble.errors import InputError
 from ensemble.likelihoods import families
 from ensemble.likelihoods.likelihood import Likelihood, Params
-from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
+from ensemble.likelihoods.predictive import Array, Arrays, Predictive
+from ensemble.likelihoods.several import Several
 
 LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Quantiles of `columns`."""
 _CUTS = np.array([5e-4, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1 - 5e-4])
-_PLATEAU, _FLOAT32_PLATEAU = 1e-9, 1e-6  # Up to rounding a CDF is flat between far modes.
-_EXACT = 1e-12
-_FLOAT32_EXACT = 1e-7
-_MAX_STEPS = 200
+_MAX_PAIRED = 128  # Gaussians of a mixture whose CRPS goes through all pairs.
+_HALVINGS = 44
+_EXACT, _FLOAT32_EXACT = 1e-12, 1e-7
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
@@ -59,11 +59,8 @@ class Ranges(Predictive):
         return self._at_levels[0.5]
 
     def central(self, level: float) -> tuple[Array, Array]:
-        """Ends [N] of the central interval of a level, such as 0.9."""
-        ends = [round((1 + sign * level) / 2, 9) for sign in (-1, 1)]
-        known = self._at_levels
-        is_known = known.keys() >= {*ends}
-        low, high = [known[q] for q in ends] if is_known else self.quantiles(ends).T
+        """Ends [N] of the central interval between two of the `levels`, such as 0.9."""
+        low, high = (self._at_levels[round(0.5 + half, 9)] for half in (-level / 2, level / 2))
         return low, high
 
     @property
@@ -91,8 +88,6 @@ class Numbers(Ranges):
 
     kind = "numbers"
     can_scale = True
-    spacing: ClassVar[float] = 0.0
-    """Distance of neighbouring values; 0: they are real numbers."""
     family: Any = families.Normal
 
     @cached_property
@@ -100,13 +95,16 @@ class Numbers(Ranges):
         """The samples' distributions [S, N]."""
         return self.family(self.values)
 
+    def _by_sample(self, function: Any, y: Array) -> Array:
+        """What a function of the law returns at values [..., N], as [S, ..., N]."""
+        return self.xp.moveaxis(function(y[..., None, :]), -2, 0)
+
     def each_log_prob(self, y: Array) -> Array:
-        return self.law.log_density(y)
+        return self._by_sample(self.law.log_density, y)
 
     def cdf(self, y: Array) -> Array:
         """CDF [..., N] of the mixture at values [..., N], any number for each row."""
-        each = self.law.cdf(y[..., None, :])  # [..., S, N]
-        return self.average(namespace(each)[0].moveaxis(each, -2, 0))
+        return self.average(self._by_sample(self.law.cdf, y))
 
     # Moments.
 
@@ -145,60 +143,33 @@ class Numbers(Ranges):
     # Quantiles.
 
     def quantiles(self, levels: Sequence[float] | np.ndarray = LEVELS) -> Array:
-        return self._roots(np.asarray(levels)).T
+        return self.by_pieces(lambda some: some._roots(np.asarray(levels)).T)
 
     def _roots(self, levels: np.ndarray) -> Array:
-        """Quantiles [Q, N]; the middle of a flat part of the CDF, as between modes far apart."""
-        if (of_log := self.family.of_log) is not None:
-            logs = dataclasses.replace(self, family=of_log)._roots(levels)
-            return namespace(logs)[0].exp(logs.clip(-80, 80))
-        plateau = _PLATEAU if isinstance(self.mean, np.ndarray) else _FLOAT32_PLATEAU
-        return (self._solved(levels - plateau) + self._solved(levels + plateau)) / 2
-
-    def _solved(self, levels: np.ndarray) -> Array:
-        """Solves CDF = level [Q, N] between bounds by Cantelli's inequality."""
-        xp, _ = namespace(self.mean)
-        odds = np.sqrt(levels / (1 - levels))[:, None]
-        low = self.mean - 1.01 * self.std / odds
-        high = self.mean + 1.01 * self.std * odds
-        levels = xp.asarray(levels, low.dtype)
-        if xp is jnp:
-            return jax.vmap(self._solve)(levels, low, high)
-        return np.stack([*map(self._solve, levels, low, high)])
-
-    def _solve(self, level: Array, low: Array, high: Array) -> Array:
-        """Solves CDF = level [N] by Newton's method in brackets [N]; of a step by halving alone.
-
-        A step that leaves the bracket halves it, and so do the last three of sixteen.
-        """
-        xp, _ = namespace(low)
+        """Solves CDF = level [Q, N] by halving brackets of Cantelli's inequality."""
+        if self.family.of_log is not None:
+            logs = dataclasses.replace(self, family=self.family.of_log)._roots(levels)
+            return self.xp.exp(logs.clip(-80, 80))
+        xp = self.xp
         exact = _EXACT if xp is np else _FLOAT32_EXACT
-        least = xp.maximum(exact * (high - low), self.spacing / 10)
+        odds = xp.asarray(np.sqrt(levels / (1 - levels))[:, None], self.mean.dtype)
+        level = xp.asarray(levels[:, None], self.mean.dtype)
 
-        def is_open(state: Any) -> Any:
-            number, _, _, at, before = state
-            return (number < _MAX_STEPS) & (xp.abs(at - before) > least).any()
+        def halve(_: Any, ends: Any) -> Any:
+            low, high = ends
+            middle = (low + high) / 2
+            beyond = self.cdf(middle) - level
+            # The middle stays if it is exact, as where the CDF is flat between modes far apart.
+            low = xp.where(beyond < exact, middle, low)
+            return low, xp.where(beyond > -exact, middle, high)
 
-        def step(state: Any) -> Any:
-            number, low, high, at, _ = state
-            value = self.cdf(at) - level
-            low = xp.where(value < 0, at, low)
-            high = xp.where(value < 0, high, at)
-            tried = (low + high) / 2
-            if not self.spacing:
-                with np.errstate(all="ignore"):
-                    newton = at - value / xp.exp(self.log_prob(at))
-                is_inside = (newton > low) & (newton < high) & (number % 16 < 13)
-                tried = xp.where(is_inside, newton, tried)
-                tried = xp.where(xp.abs(value) <= exact, at, tried)
-            return number + 1, low, high, tried, at
-
-        state: Any = 0, low, high, (low + high) / 2, low
+        ends = self.mean - 1.01 * self.std / odds, self.mean + 1.01 * self.std * odds
         if xp is jnp:
-            return jax.lax.while_loop(is_open, step, state)[3]
-        while is_open(state):
-            state = step(state)
-        return state[3]
+            ends = jax.lax.fori_loop(0, _HALVINGS, halve, ends)
+        else:
+            for k in range(_HALVINGS):
+                ends = halve(k, ends)
+        return sum(ends) / 2
 
     # In comparison with targets.
 
@@ -217,8 +188,9 @@ class Numbers(Ranges):
         target, while beyond the outermost quantiles the distance of the target counts.
         """
         y = np.asarray(y, np.float64)
-        found = self.law.crps(self.shares[:, None], y)
-        return self.by_pieces(Numbers._integral, y) if found is None else found
+        if self.family is families.Normal and len(self.shares) <= _MAX_PAIRED:
+            return _crps_of_normals(self.law.loc, self.law.scale, self.shares[:, None], y)
+        return self.by_pieces(Numbers._integral, y)
 
     def _integral(self, y: np.ndarray) -> np.ndarray:
         ends = self._roots(_CUTS)
@@ -247,6 +219,24 @@ class Numbers(Ranges):
         return self._with_answered(moments | {"quantiles": self.quantiles()})
 
 
+def _crps_of_normals(
+    loc: np.ndarray, scale: np.ndarray, weights: np.ndarray, y: np.ndarray
+) -> np.ndarray:
+    """CRPS [N] of a mixture, by all pairs of Gaussians [S, N] (Grimit et al. 2006, eq. 5)."""
+    found = (weights * _expected_distance(y - loc, scale)).sum(axis=0)
+    for k, weight in enumerate(weights):  # Memory: [S, N].
+        distance = _expected_distance(loc[k] - loc, np.hypot(scale[k], scale))
+        found -= weight * (weights * distance).sum(axis=0) / 2
+    return found
+
+
+def _expected_distance(offset: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """E|X| of X ~ N(offset, scale^2)."""
+    z = offset / scale
+    twice = math.sqrt(2 / math.pi) * np.exp(-0.5 * z**2)
+    return np.asarray(scale * twice + offset * (2 * scipy.special.ndtr(z) - 1))
+
+
 SMALLEST = 1e-15
 LARGEST = families.LARGEST
 """Limits of targets and of their spread: the squares of what is beyond would leave float32."""
@@ -254,216 +244,6 @@ MIN_SCALE = 1e-3
 """Least scale of a distribution, in standard deviations of the training targets: without it a
 density could grow without bound on a target that repeats."""
 _MIN_SPREAD = 1e-3  # Relative to the targets' size: float32 has seven digits.
-
-
-class NumberLikelihood(Likelihood):
-    """The base of likelihoods of numbers, which a network sees standardised.
-
-    Args:
-        shift: mean of the training targets.
-        scale: their standard deviation.
-    """
-
-    progress = "squared_error"
-    predictions: type[Predictive] = Numbers
-    passed_on: Sequence[str] = ("family", "unit")
-    family: Any
-    settings: Sequence[str] = ()
-    """Further arguments, which are attributes and kept in a workdir."""
-
-    def __init__(self, shift: float, scale: float):
-        self.shift = shift
-        self.scale = scale
-
-    @classmethod
-    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
-        if class_names:
-            raise InputError(
-                f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
-                f"{', '.join(class_names[:3])}... Set config.likelihood='categorical'."
-            )
-        cls.check_targets(targets, "train")
-        return cls(*cls.standardisation(targets), **settings)
-
-    @classmethod
-    def standardisation(cls, targets: np.ndarray) -> tuple[float, float]:
-        """Shift and scale of training targets [N]."""
-        return mean_and_spread(targets)
-
-    @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Self:
-        settings = {name: description[name] for name in cls.settings}
-        return cls(description["target_shift"], description["target_scale"], **settings)
-
-    def to_dict(self) -> dict[str, Any]:
-        found = {name: getattr(self, name) for name in self.settings}
-        return {"target_shift": self.shift, "target_scale": self.scale, **found}
-
-    @property
-    def unit(self) -> float:
-        """A typical difference between targets."""
-        return self.scale
-
-    def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
-        return self.family(self.predict(params, outputs)).log_density(targets)
-
-
-class LocationScale(NumberLikelihood):
-    """A subclass maps K outputs to a location and a scale of a standardised target."""
-
-    can_be_tempered = True
-
-    def parameters(self, params: Params, outputs: Array) -> Arrays:
-        """Parameters [B] of the family for standardised targets."""
-        return {"loc": outputs[..., 0], "scale": positive(outputs[..., 1])}
-
-    def predict(self, params: Params, outputs: Array) -> Arrays:
-        found = self.parameters(params, outputs.astype(jnp.float32))
-        loc = self.shift + self.scale * found["loc"]
-        scale = self.scale * found["scale"]
-        return {**found, "loc": loc, "scale": scale}
-
-    def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
-        return {**predicted, "scale": factor * predicted["scale"]}
-
-    def relative_variance(self, predicted: Arrays) -> Any:
-        """Square of the scale of standardised targets: beta-NLL weights gradients by it."""
-        return (predicted["scale"] / self.scale) ** 2
-
-
-class Gaussian(LocationScale):
-    """Two outputs: the mean, and what `positive` makes the standard deviation."""
-
-    name = "gaussian"
-    num_outputs = 2
-    family = families.Normal
-
-    def expected_log_prob(self, params: Params, outputs: Array, taught: Numbers) -> Array:
-        """Expected log density [B] of a target that a teacher predicts.
-
-        It is largest at the mean and the variance of the teacher's mixture.
-        """
-        ours = self.predict(params, outputs)
-        density = self.family(ours).log_density(taught.mean)
-        return density - 0.5 * taught.uncertainty["total"] / ours["scale"] ** 2
-
-
-class SharedGaussian(Gaussian):
-    """One output, the mean; the standard deviation is a parameter that each member learns."""
-
-    name = "gaussian_homoscedastic"
-    num_outputs = 1
-
-    def init(self, rng_key: Array) -> Arrays:
-        """`raw_scale` [], 0: the standard deviation of the training targets."""
-        return {"raw_scale": jnp.zeros(())}
-
-    def parameters(self, params: Params, outputs: Array) -> Arrays:
-        scale = jnp.broadcast_to(positive(params["raw_scale"]), outputs.shape[:-1])
-        return {"loc": outputs[..., 0], "scale": scale}
-
-
-class Laplace(LocationScale):
-    """Two outputs: the median, and what `positive` makes the mean absolute deviation."""
-
-    name = "laplace"
-    num_outputs = 2
-    family = families.LaplaceNoise
-
-
-class StudentT(LocationScale):
-    """Two outputs, location and scale; the degrees of freedom are a parameter of each member."""
-
-    name = "student_t"
-    num_outputs = 2
-    family = families.StudentT
-
-    def init(self, rng_key: Array) -> Arrays:
-        """`raw_df` [], 0: some seven degrees of freedom."""
-        return {"raw_df": jnp.zeros(())}
-
-    def parameters(self, params: Params, outputs: Array) -> Arrays:
-        # More than 2, so that there is a variance.
-        df = 2.1 + jax.nn.softplus(params["raw_df"] + math.log(math.expm1(5.0)))
-        found = super().parameters(params, outputs)
-        return {**found, "df": jnp.broadcast_to(df, outputs.shape[:-1])}
-
-
-class LogNormal(LocationScale):
-    """Two outputs, mean and standard deviation of the logarithm, which is standardised.
-
-    Targets are positive. `loc` and `scale` are of the logarithm; moments and scores are of the
-    target itself.
-    """
-
-    name = "log_normal"
-    num_outputs = 2
-    family = families.LogNormal
-
-    def parameters(self, params: Params, outputs: Array) -> Arrays:
-        # A mean grows with exp of half the square of this deviation.
-        return {"loc": outputs[..., 0], "scale": bounded(outputs[..., 1], 3.0)}
-
-    @classmethod
-    def check_targets(cls, targets: np.ndarray, split: str) -> None:
-        if not np.min(targets) > 0:
-            raise InputError(
-                f"config.likelihood='log_normal' is for positive numbers, and the {split} targets "
-                f"have {np.min(targets):g}. Remove such rows, or set config.likelihood='gaussian'."
-            )
-
-    @classmethod
-    def standardisation(cls, targets: np.ndarray) -> tuple[float, float]:
-        mean_and_spread(targets)
-        logs = np.log(np.asarray(targets, np.float64))
-        return float(logs.mean()), float(logs.std())
-
-    @property
-    def unit(self) -> float:
-        """About the standard deviation of the training targets."""
-        return math.exp(self.shift) * self.scale
-
-
-class MixtureOfGaussians(NumberLikelihood):
-    """Three outputs for each of K components: the logit of its weight, its mean, its deviation.
-
-    Mixture density networks (Bishop 1994, NCRG/94/004). Where the outputs are 0, components are at
-    quantiles of the standard normal distribution, and their mixture has mean 0 and variance 1.
-
-    Args:
-        *standardisation: as of `NumberLikelihood`.
-        components: K.
-    """
-
-    name = "mixture_of_gaussians"
-    family = families.NormalMixture
-    settings = ("components",)
-
-    def __init__(self, *standardisation: float, components: int):
-        super().__init__(*standardisation)
-        self.components = components
-        self.num_outputs = 3 * components
-
-    def predict(self, params: Params, outputs: Array) -> Arrays:
-        logits, locs, raw_scales = jnp.split(outputs.astype(jnp.float32), 3, axis=-1)
-        starts = scipy.special.ndtri((np.arange(self.components) + 0.5) / self.components)
-        deviation = math.sqrt(1 - starts.var())
-        return {
-            "log_weight": jax.nn.log_softmax(logits),
-            "loc": self.shift + self.scale * (jnp.asarray(starts, jnp.float32) + locs),
-            "scale": self.scale * positive(raw_scales, deviation),
-        }
-
-
-def bounded(raw: Array, most: float) -> Array:
-    """Maps a number to a scale between `MIN_SCALE` and `most`, and 0 to 1: a sigmoid, moved."""
-    share = (1 - MIN_SCALE) / (most - MIN_SCALE)
-    return MIN_SCALE + (most - MIN_SCALE) * jax.nn.sigmoid(raw + math.log(share / (1 - share)))
-
-
-def positive(raw: Array, start: float = 1.0) -> Array:
-    """Maps a number to a scale above `MIN_SCALE`, and 0 to `start`: softplus, moved."""
-    return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))
 
 
 def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
@@ -482,3 +262,233 @@ def mean_and_spread(targets: np.ndarray) -> tuple[float, float]:
             "rescale them, or subtract a constant."
         )
     return float(values.mean()), spread
+
+
+class NumberLikelihood(Likelihood):
+    """The base of likelihoods of numbers, which a network sees standardised.
+
+    Several targets of an example are independent given the inputs and the member. Predicted arrays
+    are then [B, D, ...], and outputs [B, D * K].
+
+    Args:
+        shift: mean of the training targets, [] or [D].
+        scale: their standard deviation.
+    """
+
+    progress = "squared_error"
+    predictions: type[Predictive] = Numbers
+    passed_on: Sequence[str] = ("family", "unit")
+    family: Any
+    standardisation = staticmethod(mean_and_spread)
+    num_outputs = 1
+    """K of one target; of a likelihood that is made, those of all targets."""
+    own: Sequence[str] = ()
+    """Parameters of a member, [] or [D], which begin with 0."""
+    settings: Sequence[str] = ()
+    """Further arguments, which are attributes and kept in a workdir."""
+
+    def __init__(self, shift: Any, scale: Any):
+        self.shift = np.asarray(shift)[()]
+        self.scale = np.asarray(scale)[()]
+        self.num_targets = self.shift.size
+        self.num_outputs *= self.num_targets
+        if self.shift.ndim:
+            self.predictions = Several
+            self.passed_on = ("likelihoods",)
+
+    @classmethod
+    def from_data(cls, targets: np.ndarray, class_names: Sequence[str], **settings: Any) -> Self:
+        if class_names:
+            raise InputError(
+                f"config.likelihood={cls.name!r} is for numbers, and the targets are the classes "
+                f"{', '.join(class_names[:3])}... Set config.likelihood='categorical'."
+            )
+        cls.check_targets(targets, "train")
+        found = [cls.standardisation(column) for column in np.atleast_2d(targets.T)]
+        return cls(*np.reshape(np.transpose(found), (2, *targets.shape[1:])), **settings)
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> Self:
+        settings = {name: description[name] for name in cls.settings}
+        return cls(description["target_shift"], description["target_scale"], **settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {name: getattr(self, name) for name in self.settings}
+        return {"target_shift": self.shift.tolist(), "target_scale": self.scale.tolist(), **found}
+
+    @property
+    def likelihoods(self) -> list[Self]:
+        """The likelihoods of each target."""
+        settings = {name: getattr(self, name) for name in self.settings}
+        each = zip(np.ravel(self.shift), np.ravel(self.scale), strict=True)
+        return [type(self)(*one, **settings) for one in each]
+
+    @property
+    def unit(self) -> float:
+        """A typical difference between targets."""
+        return float(self.scale)
+
+    def init(self, rng_key: Array) -> Arrays:
+        return {name: jnp.zeros(self.shift.shape) for name in self.own}
+
+    def of_targets(self, outputs: Array) -> Array:
+        """Outputs [..., K] float32, or [..., D, K] of several targets."""
+        return outputs.astype(jnp.float32).reshape(*outputs.shape[:-1], *self.shift.shape, -1)
+
+    def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
+        return self.joint(self.family(self.predict(params, outputs)).log_density(targets))
+
+    def joint(self, log_probs: Array) -> Array:
+        """The sum [B] over the targets, if there are several."""
+        return log_probs.sum(axis=-1) if self.shift.ndim else log_probs
+
+
+class LocationScale(NumberLikelihood):
+    """A subclass maps K outputs to a location and a scale of a standardised target."""
+
+    num_outputs = 2
+    can_be_tempered = True
+
+    def parameters(self, params: Params, outputs: Array) -> Arrays:
+        """Parameters [B] of the family for standardised targets."""
+        return {"loc": outputs[..., 0], "scale": positive(outputs[..., 1])}
+
+    def predict(self, params: Params, outputs: Array) -> Arrays:
+        found = self.parameters(params, self.of_targets(outputs))
+        loc = self.shift + self.scale * found["loc"]
+        return {**found, "loc": loc, "scale": self.scale * found["scale"]}
+
+    def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
+        return {**predicted, "scale": factor * predicted["scale"]}
+
+    def relative_variance(self, predicted: Arrays) -> Any:
+        """Square of the scale of standardised targets: beta-NLL weights gradients by it."""
+        return (predicted["scale"] / self.scale) ** 2
+
+
+class Gaussian(LocationScale):
+    """Two outputs: the mean, and what `positive` makes the standard deviation."""
+
+    name = "gaussian"
+    family = families.Normal
+
+    def expected_log_prob(self, params: Params, outputs: Array, taught: Numbers) -> Array:
+        """Expected log density [B] of a target that a teacher predicts.
+
+        It is largest at the mean and the variance of the teacher's mixture.
+        """
+        ours = self.predict(params, outputs)
+        density = self.family(ours).log_density(taught.mean)
+        return density - 0.5 * taught.uncertainty["total"] / ours["scale"] ** 2
+
+
+class SharedGaussian(Gaussian):
+    """One output, the mean; the standard deviation is a parameter that each member learns."""
+
+    name = "gaussian_homoscedastic"
+    num_outputs = 1
+
+    own = ("raw_scale",)
+    """0: the standard deviation of the training targets."""
+
+    def parameters(self, params: Params, outputs: Array) -> Arrays:
+        scale = jnp.broadcast_to(positive(params["raw_scale"]), outputs.shape[:-1])
+        return {"loc": outputs[..., 0], "scale": scale}
+
+
+class Laplace(LocationScale):
+    """Two outputs: the median, and what `positive` makes the mean absolute deviation."""
+
+    name = "laplace"
+    family = families.LaplaceNoise
+
+
+class StudentT(LocationScale):
+    """Two outputs, location and scale; the degrees of freedom are a parameter of each member."""
+
+    name = "student_t"
+    family = families.StudentT
+
+    own = ("raw_df",)
+    """0: some seven degrees of freedom."""
+
+    def parameters(self, params: Params, outputs: Array) -> Arrays:
+        # More than 2, so that there is a variance.
+        df = 2.1 + jax.nn.softplus(params["raw_df"] + math.log(math.expm1(5.0)))
+        found = super().parameters(params, outputs)
+        return {**found, "df": jnp.broadcast_to(df, outputs.shape[:-1])}
+
+
+class LogNormal(LocationScale):
+    """Two outputs, mean and standard deviation of the logarithm, which is standardised.
+
+    Targets are positive. `loc` and `scale` are of the logarithm; moments and scores are of the
+    target itself.
+    """
+
+    name = "log_normal"
+    family = families.LogNormal
+
+    def parameters(self, params: Params, outputs: Array) -> Arrays:
+        # A mean grows with exp of half the square of this deviation.
+        return {"loc": outputs[..., 0], "scale": bounded(outputs[..., 1], 3.0)}
+
+    @classmethod
+    def check_targets(cls, targets: np.ndarray, split: str) -> None:
+        if not np.min(targets) > 0:
+            raise InputError(
+                f"config.likelihood='log_normal' is for positive numbers, and the {split} targets "
+                f"have {np.min(targets):g}. Remove such rows, or set config.likelihood='gaussian'."
+            )
+
+    @staticmethod
+    def standardisation(targets: np.ndarray) -> tuple[float, float]:
+        return mean_and_spread(np.log(np.asarray(targets, np.float64)))
+
+    @property
+    def unit(self) -> float:
+        """About the standard deviation of the training targets."""
+        return float(np.exp(self.shift) * self.scale)
+
+
+class MixtureOfGaussians(NumberLikelihood):
+    """Three outputs for each of K components: the logit of its weight, its mean, its deviation.
+
+    Mixture density networks (Bishop 1994, NCRG/94/004). Where the outputs are 0, components are at
+    quantiles of the standard normal distribution, and their mixture has mean 0 and variance 1.
+
+    Args:
+        *standardisation: as of `NumberLikelihood`.
+        components: K.
+    """
+
+    name = "mixture_of_gaussians"
+    family = families.NormalMixture
+    settings = ("components",)
+
+    def __init__(self, *standardisation: Any, components: int):
+        self.components = components
+        self.num_outputs = 3 * components
+        super().__init__(*standardisation)
+
+    def predict(self, params: Params, outputs: Array) -> Arrays:
+        logits, locs, raw_scales = jnp.split(self.of_targets(outputs), 3, axis=-1)
+        starts = scipy.special.ndtri((np.arange(self.components) + 0.5) / self.components)
+        deviation = math.sqrt(1 - starts.var())
+        shift, scale = self.shift[..., None], self.scale[..., None]
+        return {
+            "log_weight": jax.nn.log_softmax(logits),
+            "loc": shift + scale * (jnp.asarray(starts, jnp.float32) + locs),
+            "scale": scale * positive(raw_scales, deviation),
+        }
+
+
+def bounded(raw: Array, most: float) -> Array:
+    """Maps a number to a scale between `MIN_SCALE` and `most`, and 0 to 1: a sigmoid, moved."""
+    share = (1 - MIN_SCALE) / (most - MIN_SCALE)
+    return MIN_SCALE + (most - MIN_SCALE) * jax.nn.sigmoid(raw + math.log(share / (1 - share)))
+
+
+def positive(raw: Array, start: float = 1.0) -> Array:
+    """Maps a number to a scale above `MIN_SCALE`, and 0 to `start`: softplus, moved."""
+    return MIN_SCALE + jax.nn.softplus(raw + math.log(math.expm1(start - MIN_SCALE)))

@@ -56,6 +56,11 @@ class Predictive:
     answered: Array | None = dataclasses.field(default=None, kw_only=True)
 
     @property
+    def xp(self) -> Any:
+        """`numpy`, or `jax.numpy` if the arrays are JAX's."""
+        return namespace(*self.arrays.values())[0]
+
+    @property
     def shape(self) -> tuple[int, int]:
         """S and N."""
         return next(iter(self.arrays.values())).shape[:2]
@@ -91,35 +96,31 @@ class Predictive:
         """Log of the mean of exp over the samples, [N, ...] of [S, N, ...]."""
         if len(logs) == 1 and self.weights is None:
             return logs[0]
-        xp, _ = namespace(logs, self.shares)
         top = self._counted(logs, -np.inf).max(axis=0)
-        top = xp.where(xp.isneginf(top), 0, top)
+        top = self.xp.where(self.xp.isneginf(top), 0, top)
         with np.errstate(divide="ignore"):  # Impossible by all of them.
-            return xp.log(self.average(xp.exp(logs - top))) + top
+            return self.xp.log(self.average(self.xp.exp(logs - top))) + top
 
     def _shares_like(self, values: Array) -> Array:
-        xp, _ = namespace(values, self.shares)
-        return xp.asarray(self.shares, values.dtype).reshape(-1, *[1] * (values.ndim - 1))
+        return self.xp.asarray(self.shares, values.dtype).reshape(-1, *[1] * (values.ndim - 1))
 
     def _counted(self, values: Array, default: float) -> Array:
         """Values without those of weight 0: members on devices that failed, which have NaN."""
-        xp, _ = namespace(values, self.shares)
-        if xp is np:
+        if self.xp is np:
             return values
-        return xp.where(self._shares_like(values) > 0, values, default)
+        return jnp.where(self._shares_like(values) > 0, values, default)
 
     def of(self, members: Sequence[int] | np.ndarray) -> Self:
         """The ensemble of some members, by their positions."""
         chosen = np.unique(members)
         if len(chosen) == self.num_members:
             return self
-        where: Any = np.flatnonzero(np.isin(self.members_of, chosen))
-        if np.ptp(where) == len(where) - 1:  # A range needs no copy.
-            where = slice(where[0], where[-1] + 1)
+        where = np.isin(self.members_of, chosen)
         arrays = {name: one[where] for name, one in self.arrays.items()}
         member_of = np.searchsorted(chosen, self.members_of[where])
-        weights = None if self.weights is None else self.weights[chosen]
-        weights = weights if weights is None else weights / weights.sum()
+        weights = self.weights
+        if weights is not None:
+            weights = weights[chosen] / weights[chosen].sum()
         return dataclasses.replace(self, arrays=arrays, member_of=member_of, weights=weights)
 
     @cached_property
@@ -147,13 +148,13 @@ class Predictive:
             function: Of predictions and the others, by consecutive rows if arrays are NumPy's.
             *others: Arrays [N].
         """
-        if namespace(*self.arrays.values())[0] is jnp:  # Of any number of rows.
+        if self.xp is jnp:  # Of any number of rows.
             return function(self, *others)
-        largest = max(one.size for one in self.arrays.values())
-        size = max(1, _PIECE * len(self) // max(1, largest))
-        pieces = [slice(start, start + size) for start in range(0, max(1, len(self)), size)]
-        found = [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
-        return np.concatenate(found)
+        number = max(one.size for one in self.arrays.values()) // _PIECE + 1
+        pieces = np.array_split(np.arange(len(self)), min(number, max(1, len(self))))
+        return np.concatenate(
+            [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
+        )
 
     @property
     def targets(self) -> list[Any]:
@@ -167,8 +168,9 @@ class Predictive:
     @cached_property
     def values(self) -> Arrays:
         """`arrays`, in float64 if they are NumPy's."""
-        is_host = namespace(*self.arrays.values())[0] is np
-        return {k: v.astype(np.float64) if is_host else v for k, v in self.arrays.items()}
+        if self.xp is jnp:
+            return self.arrays
+        return {name: one.astype(np.float64) for name, one in self.arrays.items()}
 
     # What is predicted.
 
@@ -225,11 +227,9 @@ class Predictive:
         """`columns` as arrays [N], such as `prob_cat`: files of tables have these."""
         flat = {}
         for name, values in self.columns().items():
-            if values.ndim == 1:
-                flat[name] = values
-                continue
-            names = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
-            flat |= zip(names, values.T, strict=True)
+            of_axis = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
+            names = [name] if values.ndim == 1 else of_axis
+            flat |= zip(names, np.atleast_2d(values.T), strict=True)
         return flat
 
     @property

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ensemble.errors import aligned, plural, shown
+from ensemble.errors import plural, shown
 from ensemble.likelihoods.predictive import Predictive
 
 Columns = Mapping[str, Sequence[Any]]
@@ -36,12 +34,14 @@ def short(p: Any) -> dict[str, Any]:
 
 
 def as_text(columns: Columns) -> str:
-    """An aligned table: texts flush left, numbers flush right."""
-    cells = [[_cell(one) for one in (name, *values)] for name, values in columns.items()]
-    for column in cells:
-        column.insert(1, "-" * max(map(len, column)))
-    texts = [k for k, v in enumerate(columns.values()) if isinstance([*v, 0][0], str)]
-    return "\n".join(aligned(zip(*cells, strict=True), texts))
+    """An aligned table."""
+    import pandas as pd  # Slow: of tables alone.
+
+    def cell(one: Any) -> Any:
+        return shown(one) if isinstance(one, str) else one
+
+    frame = pd.DataFrame(columns).map(cell).rename(columns=cell)
+    return frame.to_string(index=False, max_colwidth=_LONGEST, float_format="{:.4g}".format)
 
 
 def preview(p: Predictive) -> str:
@@ -51,13 +51,3 @@ def preview(p: Predictive) -> str:
     if len(p) > _ROWS:
         lines.append(f"and {len(p) - _ROWS:,} more")
     return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, (bool, np.bool_)):
-        return "yes" if value else "no"
-    if isinstance(value, (float, np.floating)):
-        return f"{value:.4g}"
-    text = shown(str(value))
-    half = _LONGEST // 2
-    return text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"

@@ -42,13 +42,13 @@ class Quantiles(Ranges):
         """
         if levels is None:
             return self.at_levels
-        learned, wanted = (np.round(one, 9).tolist() for one in (self.levels, levels))
-        if missing := sorted(set(wanted) - {*learned}):
+        known = self._at_levels
+        if missing := sorted({*np.round(levels, 9).tolist()} - known.keys()):
             raise InputError(
-                f"The quantile {missing[0]:g} was not learned, but {learned} were. Use these, or "
+                f"The quantile {missing[0]:g} was not learned, but {[*known]} were. Use these, or "
                 "set config.quantiles.levels and train."
             )
-        return self.at_levels[:, [learned.index(level) for level in wanted]]
+        return self.xp.stack([known[level] for level in np.round(levels, 9).tolist()], axis=-1)
 
     @property
     def point(self) -> Array:
@@ -57,8 +57,8 @@ class Quantiles(Ranges):
     @property
     def bands(self) -> tuple[float, ...]:
         """Levels of the central intervals that two quantiles are the ends of, the widest first."""
-        mirrored = {round(1 - level, 9) for level in self.levels if level > 0.5}
-        return tuple(round(1 - 2 * q, 9) for q in self.levels if round(q, 9) in mirrored)
+        known = self._at_levels
+        return tuple(round(1 - 2 * q, 9) for q in known if q < 0.5 and round(1 - q, 9) in known)
 
     @cached_property
     def uncertainty(self) -> Arrays:
@@ -72,9 +72,8 @@ class Quantiles(Ranges):
 
     def scores(self, y: Array) -> Arrays:
         """Pinball loss, and the absolute error of the median."""
-        xp, _ = namespace(self.at_levels)
-        loss = pinball(self.at_levels, self.levels, y)
-        return {"pinball": loss, "absolute_error": xp.abs(self.median - y)}
+        loss = pinball(self.at_levels, self.levels, y).mean(axis=-1)
+        return {"pinball": loss, "absolute_error": abs(self.median - y)}
 
     def crps(self, y: Array) -> Array:
         """The CRPS [N] as quantiles tell it: twice the pinball loss, integrated over levels.
@@ -84,24 +83,19 @@ class Quantiles(Ranges):
         """
         levels = np.array(self.levels)
         ends = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
-        return 2 * pinballs(self.at_levels, levels, y) @ np.diff(ends)
+        return 2 * pinball(self.at_levels, levels, y) @ np.diff(ends)
 
     def columns(self) -> Arrays:
         found = {"median": self.median, "epistemic_std": self.epistemic_std}
         return self._with_answered(found | {"quantiles": self.at_levels})
 
 
-def pinballs(quantiles: Array, levels: Sequence[float] | np.ndarray, y: Array) -> Array:
+def pinball(quantiles: Array, levels: Sequence[float] | np.ndarray, y: Array) -> Array:
     """Pinball loss [..., Q] of quantiles [..., Q], in the target's unit."""
     xp, _ = namespace(quantiles)
     missed = y[..., None] - quantiles
     shares = xp.asarray(levels, quantiles.dtype)
     return xp.maximum(shares * missed, (shares - 1) * missed)
-
-
-def pinball(quantiles: Array, levels: Sequence[float] | np.ndarray, y: Array) -> Array:
-    """The same, mean over the levels."""
-    return pinballs(quantiles, levels, y).mean(axis=-1)
 
 
 class QuantileRegression(NumberLikelihood):
@@ -124,13 +118,13 @@ class QuantileRegression(NumberLikelihood):
     predictions = Quantiles
     passed_on = ("levels", "unit")
 
-    def __init__(self, *standardisation: float, levels: str | Sequence[float]):
-        super().__init__(*standardisation)
+    def __init__(self, *standardisation: Any, levels: str | Sequence[float]):
         self.levels = [*read_levels(levels)]
         self.num_outputs = len(self.levels)
+        super().__init__(*standardisation)
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
-        outputs = outputs.astype(jnp.float32)
+        outputs = self.of_targets(outputs)
         middle = self.levels.index(0.5)
         starts = np.log(np.expm1(np.diff(scipy.special.ndtri(self.levels))))
         gaps = jax.nn.softplus(jnp.delete(outputs, middle, axis=-1) + jnp.float32(starts))
@@ -140,9 +134,9 @@ class QuantileRegression(NumberLikelihood):
         up = jnp.cumsum(above, axis=-1)
         median = outputs[..., middle : middle + 1]
         z = jnp.concatenate([median + down, median, median + up], axis=-1)
-        return {"quantile": self.shift + self.scale * z}
+        return {"quantile": self.shift[..., None] + self.scale[..., None] * z}
 
     def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
         """Minus the pinball loss [B] of standardised targets: maximised, but no density."""
         quantiles = self.predict(params, outputs)["quantile"]
-        return -pinball(quantiles, self.levels, targets) / self.scale
+        return self.joint(-pinball(quantiles, self.levels, targets).mean(axis=-1) / self.scale)

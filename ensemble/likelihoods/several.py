@@ -7,23 +7,19 @@ more for the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from ensemble.errors import InputError
-from ensemble.likelihoods.likelihood import Likelihood, Params
 from ensemble.likelihoods.predictive import Array, Arrays, Predictive, namespace
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Several(Predictive):
-    """Predictions of D targets. `arrays` are [S, N, ..., D].
+    """Predictions of D targets. `arrays` are [S, N, D, ...].
 
     Attributes:
         likelihoods: of the targets, each of which makes its own predictions.
@@ -34,10 +30,10 @@ class Several(Predictive):
 
     @cached_property
     def targets(self) -> list[Any]:  # type: ignore[override]
-        found = [
-            one.predictive(of_target(self.arrays, d), self.member_of, self.weights)
-            for d, one in enumerate(self.likelihoods)
-        ]
+        found = []
+        for d, one in enumerate(self.likelihoods):
+            own = {name: array[:, :, d] for name, array in self.arrays.items()}
+            found.append(one.predictive(own, self.member_of, self.weights))
         return [replace(one, answered=self.answered) for one in found]
 
     def _of(self, name: str, *arguments: Any) -> Array:
@@ -99,78 +95,3 @@ class Several(Predictive):
 def _stacked(each: Sequence[Any], axis: int) -> Any:
     """Stacks arrays, or trees of them, one of each target."""
     return jax.tree.map(lambda *leaves: namespace(*leaves)[0].stack(leaves, axis), *each)
-
-
-def of_target(arrays: Arrays, d: int) -> Arrays:
-    """The arrays [..., D] of target d."""
-    return {name: one[..., d] for name, one in arrays.items()}
-
-
-class SeveralTargets(Likelihood):
-    """D likelihoods of one kind side by side; predicted arrays have the targets as last axis.
-
-    Args:
-        likelihoods: of the targets.
-    """
-
-    predictions = Several
-    passed_on = ("likelihoods",)
-
-    def __init__(self, likelihoods: Sequence[Any]):
-        self.likelihoods = tuple(likelihoods)
-        first = likelihoods[0]
-        self.num_targets = len(likelihoods)
-        self.num_outputs = self.num_targets * first.num_outputs
-        for name in ("name", "has_density", "can_be_tempered", "loss", "progress"):
-            setattr(self, name, getattr(first, name))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"targets": [one.to_dict() for one in self.likelihoods]}
-
-    def init(self, rng_key: Array) -> Arrays:
-        """The likelihoods' own parameters [D, ...]."""
-        keys = jax.random.split(rng_key, self.num_targets)
-        return _stacked([one.init(key) for one, key in zip(self.likelihoods, keys, strict=True)], 0)
-
-    def log_prob(self, params: Params, outputs: Array, targets: Any) -> Array:
-        """Log density [B] of all targets [B, D] of an example, nats."""
-        each = enumerate(self._inputs(params, outputs))
-        found = [one.log_prob(own, part, targets[..., d]) for d, (one, own, part) in each]
-        return jnp.stack(found, -1).sum(axis=-1)
-
-    def predict(self, params: Params, outputs: Array) -> Arrays:
-        """The predictive distribution of every target: named arrays [B, ..., D] float32."""
-        each = self._inputs(params, outputs)
-        return _stacked([one.predict(own, part) for one, own, part in each], -1)
-
-    def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
-        each = enumerate(self.likelihoods)
-        return _stacked([one.tempered(of_target(predicted, d), factor) for d, one in each], -1)
-
-    def _inputs(self, params: Params, outputs: Array) -> Iterator[tuple[Any, Any, Array]]:
-        """Each likelihood with its parameters and outputs [B, K], from [B, D * K]."""
-        parts = jnp.split(outputs, self.num_targets, axis=-1)
-        for d, (one, part) in enumerate(zip(self.likelihoods, parts, strict=True)):
-            yield one, {name: own[d] for name, own in params.items()}, part
-
-
-def several_from_data(
-    kind: type[Likelihood], targets: np.ndarray, class_names: Sequence[str], **settings: Any
-) -> SeveralTargets:
-    """Makes the likelihoods of training targets [N, D].
-
-    Raises:
-        InputError: one of the targets does not suit this kind.
-    """
-    if targets.shape[1] > 1000:
-        raise InputError(
-            f"Targets of shape {targets.shape} are {targets.shape[1]} for each example; at most "
-            "1000 are possible. Use [N, D], an example in each row."
-        )
-    found = []
-    for d, column in enumerate(targets.T):
-        try:
-            found.append(kind.from_data(column, class_names, **settings))
-        except InputError as error:
-            raise InputError(f"Target {d} of {targets.shape[1]}: {error}") from None
-    return SeveralTargets(found)

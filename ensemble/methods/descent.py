@@ -193,7 +193,7 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
         ("label_smoothing", "smoothed_log_prob", "classes"),
         ("beta_nll", "relative_variance", "likelihoods of one target with a location and a scale"),
     ):
-        if config[key] and not hasattr(likelihood, needs):
+        if config[key] and (likelihood.num_targets > 1 or not hasattr(likelihood, needs)):
             raise InputError(
                 f"config.{key}={config[key]} is for {whose}, and this is "
                 f"config.likelihood={likelihood.name!r}: set it to 0"

@@ -61,7 +61,7 @@ class Rule(NamedTuple):
         raise InputError(
             f"{text} must be {MAX_ERROR}=E or {COVERAGE}=C with a number between 0 and 1, such as "
             f"{MAX_ERROR}=0.02; for numbers {MAX_ERROR}=0.1@5, where predictions that are off by "
-            "more than 5 are wrong"
+            "more than the tolerance 5 are wrong"
         )
 
     @classmethod
@@ -73,15 +73,10 @@ class Rule(NamedTuple):
         Raises:
             InputError: Several rules are given, or a number is outside of its range.
         """
-        at = "" if tolerance is None else f"@{tolerance}"
         given = {MAX_ERROR: max_error, COVERAGE: coverage}
-        texts = [f"{name}={value}{at}" for name, value in given.items() if value is not None]
-        if len(texts) > 1 or (at and not texts):
-            raise InputError(
-                f"{' and '.join(texts) or f'tolerance={tolerance}'} is not one rule. Set one of "
-                f"{MAX_ERROR} and {COVERAGE}, and of numbers a tolerance with it"
-            )
-        return cls.parse(texts[0]) if texts else None
+        text = " and ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        text += "" if tolerance is None else f"@{tolerance}"
+        return cls.parse(text) if text else None
 
     def __str__(self) -> str:
         at = "" if self.tolerance is None else f"@{self.tolerance:g}"
@@ -113,11 +108,9 @@ def are_wrong(p: Any, y: NDArray, tolerance: float | None = None) -> NDArray:
     """
     if p.kind == "classes" and tolerance is None:
         return np.asarray(p.labels != y)
-    if p.kind not in ("numbers", "counts"):
-        if p.kind == "classes":
-            raise ValueError(f"@{tolerance:g} is a tolerance of numbers. Remove it")
-        raise ValueError(f"predictions of {p.kind} are neither right nor wrong. Use another target")
-    return np.abs(p.median - y) > (p.unit / 2 if tolerance is None else tolerance)
+    if p.kind in ("numbers", "counts"):
+        return np.abs(p.median - y) > (p.unit / 2 if tolerance is None else tolerance)
+    raise ValueError(f"predictions of {p.kind} are not off by a tolerance. Remove it, or the rule")
 
 
 def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstention:
@@ -155,21 +148,21 @@ def fit_abstention(rule: Rule, doubts: ArrayLike, errors: ArrayLike) -> Abstenti
     # With fewer than needed no test can succeed; among twice as many an error is allowed, which in
     # a large split costs no coverage. All of this is known before any label is.
     counts = counts[counts >= max(needed, min(2 * needed, number // 4))]
-    thresholds = np.append(ranked * (1 - _MARGIN), ACCEPT_ALL)[counts]
-    accepted = np.searchsorted(ranked, thresholds)
-    # Equal confidences leave fewer than were counted.
-    thresholds = thresholds[accepted >= needed]
-    accepted = accepted[accepted >= needed]
-    wrong = np.append(0, np.cumsum(np.asarray(errors, bool)[order]))[accepted]
-    passed = special.bdtr(wrong, accepted, rule.value) <= 1 - LEVEL
-    if not passed[:1].any():
-        if len(wrong):
-            found = f"{wrong[0]} of the {accepted[0]} most confident of {number} are wrong"
-        else:
-            found = f"{number} are too few"
+    wrong = np.append(0, np.cumsum(np.asarray(errors, bool)[order]))
+    found = f"{number} are too few"
+    best = None
+    for threshold in np.append(ranked * (1 - _MARGIN), ACCEPT_ALL)[counts].tolist():
+        accepted = np.searchsorted(ranked, threshold)
+        if accepted < needed:  # Equal confidences leave fewer than were counted.
+            continue
+        if special.bdtr(wrong[accepted], accepted, rule.value) > 1 - LEVEL:
+            found = f"{wrong[accepted]} of the {accepted} most confident of {number} are wrong"
+            break
+        best = threshold
+    if best is None:
         raise ValueError(
             f"an error of at most {rule.value:.3g} with {LEVEL:.0%} confidence takes {needed:,} "
             f"or more right answers, and of the calibration examples {found}. Use a larger "
             f"{MAX_ERROR}, or hold out more"
         )
-    return Abstention(rule, float(thresholds[np.argmin(np.append(passed, False)) - 1]))
+    return Abstention(rule, best)

@@ -18,6 +18,7 @@ NUM_BINS = 15
 MIN_ERRORS = 5
 """With fewer wrong predictions the NLL has no interval: a few surprising rows decide it."""
 
+
 # Any predictive with a density or a probability.
 
 
@@ -46,9 +47,7 @@ def balanced_accuracy(p: Any, y: NDArray) -> Floats:
 
 def brier(p: Any, y: NDArray) -> Floats:
     """Sum over classes of (p - onehot)^2, 0 to 2 (Brier 1950)."""
-    errors = np.exp(p.log_probs)
-    errors[np.arange(len(y)), y] -= 1
-    return np.sum(errors**2, axis=-1)
+    return p.scores(y)["brier"]
 
 
 def overconfidence(p: Any, y: NDArray) -> Floats:
@@ -79,7 +78,7 @@ def auroc(p: Any, y: NDArray, label: int = 1) -> Floats:
     return ranking.auroc(_log_odds(p, label), y == label)
 
 
-def average_precision(p: Any, y: NDArray, label: int = 1) -> Floats:
+def average_precision(p: Any, y: NDArray, label: int = 1) -> np.float64:
     """Average precision of the odds of a class: `ranking.average_precision`."""
     return ranking.average_precision(_log_odds(p, label), y == label)
 
@@ -178,16 +177,13 @@ def smooth_if_errors(p: Any, y: NDArray) -> float | None:
     return 0.0 if int(np.sum(p.labels != y)) >= MIN_ERRORS else None
 
 
-def auroc_weight(p: Any, y: NDArray, label: int = 1, fewest: int = 2) -> float | None:
-    """Half the weight of a row of the rarer side; None if the class has fewer rows than `fewest`.
+def auroc_weight(p: Any, y: NDArray, label: int = 1) -> float | None:
+    """Half the weight of a row of the rarer side; None if that has fewer than two rows.
 
     Simulated intervals with the whole weight cover 97 to 99% in place of 95%.
     """
-    is_label = y == label
-    count = int(is_label.sum())
-    if count < fewest or min(count, len(y) - count) < 2:
-        return None
-    return balanced_weight(p, is_label)
+    rarer = min(np.sum(y == label), np.sum(y != label))
+    return None if rarer < 2 else len(y) / (2 * rarer)
 
 
 def balanced_weight(p: Any, y: NDArray) -> float:

@@ -10,7 +10,7 @@ sets of this size give.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,7 +80,7 @@ def interval(
     Without pseudo-rows few rows underestimate a variance, so half the kurtosis over N widens it.
 
     Args:
-        terms: [N], in the unit of the metric.
+        terms: [N], in the unit of the metric; or one number, which has no interval.
         groups: Labels [N] of rows that may be alike; None: rows are independent.
         bounds: Least and largest possible value.
         level: Probability that the interval holds the expected metric.
@@ -88,11 +88,11 @@ def interval(
             add no pseudo-rows.
         symmetric: If True, the skewness that a few rows show is taken for chance.
     """
-    terms = np.asarray(terms, np.float64)
+    terms = np.atleast_1d(np.asarray(terms, np.float64))
     value = float(np.mean(terms)) if len(terms) else math.nan
     sums = terms
     sizes = np.ones(len(terms))
-    if groups is not None:
+    if groups is not None and len(terms) >= MIN_ROWS:
         index = np.unique(np.asarray(groups), return_inverse=True)[1]
         sums = np.bincount(index, terms)
         sizes = np.bincount(index).astype(np.float64)
@@ -144,19 +144,15 @@ def difference(
         weight: As of `interval`.
         level: As of `interval`.
     """
-    symmetric = bounds is None or not weight
+    is_smooth = bounds is None or not weight
     if bounds is not None:
         bounds = (bounds[0] - bounds[1], bounds[1] - bounds[0])
-    how: dict[str, Any] = {"bounds": bounds, "weight": weight, "level": level}
-    return interval(change(ours, theirs), groups, symmetric=symmetric, **how)
-
-
-def change(ours: ArrayLike, theirs: ArrayLike) -> Any:
-    """The second numbers less the first, without differences that rounding makes."""
     with np.errstate(invalid="ignore"):  # Of two infinite terms.
         theirs = np.asarray(theirs, np.float64)
         found = theirs - np.asarray(ours, np.float64)
-        return np.where(np.abs(found) <= 1e-12 * np.abs(theirs), 0, found)
+        # Rounding makes no differences.
+        found = np.where(np.abs(found) <= 1e-12 * np.abs(theirs), 0, found)
+    return interval(found, groups, bounds=bounds, level=level, weight=weight, symmetric=is_smooth)
 
 
 def has_heavy_tail(values: ArrayLike) -> bool:

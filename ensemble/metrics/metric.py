@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ensemble import pytrees
 from ensemble.metrics import functions as of
-from ensemble.metrics.interval import Estimate, change, difference, has_heavy_tail, interval
+from ensemble.metrics.interval import Estimate, difference, has_heavy_tail, interval
 
 LEVEL = 0.95
 
@@ -70,7 +71,7 @@ class Metric(NamedTuple):
             level: Probability that the interval holds the expected difference.
         """
         if np.size(ours) < self.min_rows:
-            return Estimate(float(change(np.mean(ours), np.mean(theirs))))
+            return Estimate(difference(ours, theirs).value)
         weight = 0.0 if callable(self.row_weight) else self.row_weight
         return difference(ours, theirs, groups, bounds=self.bounds, weight=weight, level=level)
 
@@ -112,9 +113,9 @@ _CLASSES = {
     "aleatoric": _uncertainty("Aleatoric", "nats", "aleatoric"),
     "epistemic": _uncertainty("Epistemic", "nats", "epistemic"),
 }
-_RMSE = Metric("RMSE", of.rmse, "target", heavy_tailed=True)
-_CRPS = Metric("CRPS", of.crps, "target")
-_REST = {
+_ERRORS = {
+    "rmse": Metric("RMSE", of.rmse, "target", heavy_tailed=True),
+    "crps": Metric("CRPS", of.crps, "target"),
     "mae": Metric("MAE", of.mae, "target", in_table=False),
     "r2": Metric("R²", of.r2, better=1, in_table=False),
     "epistemic": _uncertainty("Members' disagreement", "target²", "epistemic"),
@@ -128,25 +129,25 @@ def _bands(levels: Iterable[float], in_table: float) -> dict[str, Metric]:
             partial(one, level=level) for one in (of.coverage, of.width, of.interval_score)
         )
         name = f"{100 * level:.4g}"
-        least = round(_MISSES / (1 - level))
         shown: dict[str, Any] = {"better": 0, "in_table": level == in_table}
-        title = f"{name}% interval score"
         found |= {
             f"coverage_{name}": Metric(f"{name}% coverage", held, **_SHARE, **shown),
             f"width_{name}": Metric(f"{name}% width", width, "target", **shown),
             f"interval_score_{name}": Metric(
-                title, score, "target", in_table=False, min_rows=least
+                *(f"{name}% interval score", score, "target"),
+                in_table=False,
+                min_rows=round(_MISSES / (1 - level)),
             ),
         }
     return found
 
 
-_NUMBERS = {
-    "rmse": _RMSE,
+_DENSITIES = {
+    "rmse": _ERRORS["rmse"],
     "nll": Metric("NLL", of.nll, "nats", heavy_tailed=True),
-    "crps": _CRPS,
+    "crps": _ERRORS["crps"],
     **_bands((0.9, 0.5, 0.95), 0.9),
-    **_REST,
+    **_ERRORS,
     "nll_by_moments": Metric(
         "NLL by moments", of.nll_by_moments, "nats", in_table=False, heavy_tailed=True
     ),
@@ -156,8 +157,8 @@ _NUMBERS = {
 _AUROC = Metric("AUROC", of.auroc, better=1, row_weight=of.auroc_weight, **_SHARE)
 METRICS: dict[str, dict[str, Metric]] = {
     "classes": _CLASSES,
-    "numbers": _NUMBERS,
-    "counts": _NUMBERS,
+    "numbers": _DENSITIES,
+    "counts": _DENSITIES,
 }
 """By `Predictive.kind`; the first one is the headline."""
 
@@ -167,12 +168,9 @@ def metrics_of(p: Any) -> dict[str, Metric]:
     if p.kind == "several":
         return _of_several(p)
     if p.kind == "quantiles":
-        losses = {
-            "pinball": Metric("Pinball loss", of.pinball, "target"),
-            "rmse": _RMSE,
-            "crps": _CRPS,
-        }
-        return losses | _bands(p.bands, max(p.bands, default=0)) | _REST
+        loss = {"pinball": Metric("Pinball loss", of.pinball, "target")}
+        shown = {name: _ERRORS[name] for name in ("rmse", "crps")}
+        return loss | shown | _bands(p.bands, max(p.bands, default=0)) | _ERRORS
     if p.kind == "classes" and p.log_probs.shape[-1] == 2:
         return {**_CLASSES, "auroc": _AUROC}
     return METRICS[p.kind]
@@ -182,11 +180,9 @@ def _of_several(p: Any) -> dict[str, Metric]:
     """The NLL of all targets together; else the mean over targets, of nats the sum."""
     first = metrics_of(p.targets[0])
     joint = {"nll": Metric("NLL of all", of.nll, "nats")} if "nll" in first else {}
-    for name, one in first.items():
-        if name != "nll":
-            terms = partial(_over_targets, one)
-            weight = 0.0 if callable(one.row_weight) else one.row_weight
-            joint[name] = one._replace(terms=terms, row_weight=weight)
+    for name, one in pytrees.without(first, "nll").items():
+        weight = 0.0 if callable(one.row_weight) else one.row_weight
+        joint[name] = one._replace(terms=partial(_over_targets, one), row_weight=weight)
     return joint
 
 
@@ -204,5 +200,4 @@ def values(p: Any, y: NDArray, names: Iterable[str] | None = None) -> dict[str, 
         names: Of the metrics; None: all that it has.
     """
     known = metrics_of(p)
-    chosen = known if names is None else known.keys() & names
-    return {name: one.value(p, y) for name, one in known.items() if name in chosen}
+    return {name: known[name].value(p, y) for name in known if names is None or name in names}

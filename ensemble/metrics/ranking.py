@@ -1,4 +1,4 @@
-"""Metrics of an order: rows ranked by a score. Each returns terms [N]: value + influence function.
+"""Metrics of an order: rows ranked by a score. Most return terms [N]: value + influence function.
 
 Rows of equal score share the mean over their possible orders.
 """
@@ -71,33 +71,20 @@ def _share_below(ordered: Floats, values: Floats) -> Floats:
     return (ends[0] + ends[1]) / 2 / len(ordered)
 
 
-def average_precision(score: ArrayLike, is_positive: ArrayLike) -> Floats:
+def average_precision(score: ArrayLike, is_positive: ArrayLike) -> np.float64:
     """Precision at each threshold, weighted by the step of recall there (AUPRC, AUPR).
 
-    NaN without positive rows.
+    A value without terms. NaN without positive rows.
 
     Args:
         score: [N].
         is_positive: [N] bool.
     """
-    order, ordered, positive = _by_confidence(score, is_positive)
-    number = positive.sum()
-    if not number:
-        return np.full(len(positive), np.nan)
-    last = np.append(ordered[1:] != ordered[:-1], True)
-    threshold = np.cumsum(np.append(False, last[:-1]))
-    ends = np.flatnonzero(last)
+    _, ordered, positive = _by_confidence(score, is_positive)
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
     true = np.cumsum(positive)[ends]
-    called = ends + 1.0
-    steps = np.diff(true, prepend=0.0)
-    precision = true / called
-    value = (steps * precision).sum() / number
-    # One more row adds its own precision, and changes that of all below it.
-    if_positive = np.cumsum((steps / called)[::-1])[::-1]
-    if_any = np.cumsum((steps * true / called**2)[::-1])[::-1]
-    own = positive * (precision[threshold] + if_positive[threshold] - value)
-    influence = (own - if_any[threshold]) * len(positive) / number
-    return (value + influence - influence.mean())[np.argsort(order)]
+    with np.errstate(invalid="ignore"):
+        return np.float64((np.diff(true, prepend=0.0) * true / (ends + 1.0)).sum() / true[-1])
 
 
 def fpr95(score: ArrayLike, is_positive: ArrayLike) -> float:
@@ -111,8 +98,7 @@ def fpr95(score: ArrayLike, is_positive: ArrayLike) -> float:
     """
     score = np.asarray(score, np.float64)
     positive = np.asarray(is_positive, bool)
-    found = np.sort(score[positive])
-    threshold = found[len(found) - int(np.ceil(0.95 * len(found) - 1e-9))]
+    threshold = -np.quantile(-score[positive], 0.95, method="inverted_cdf")
     return float(np.mean(score[~positive] >= threshold))
 
 

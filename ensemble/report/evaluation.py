@@ -215,8 +215,8 @@ class Evaluation:
             return None
         if kind == "quantiles" and 0.9 not in self.test.bands:
             return None
-        fitted = split_conformal.fit(*self.calibration)
-        return fitted and split_conformal.outcome(fitted, self.test, self.y, self.allow_empty_sets)
+        test = self.test, self.y
+        return split_conformal.outcome(self.calibration, test, allow_empty=self.allow_empty_sets)
 
     @cached_property
     def ece_by_chance(self) -> tuple[float, float]:

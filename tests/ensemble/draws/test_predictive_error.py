@@ -28,9 +28,9 @@ def test_errors_are_below_the_bound_and_the_interval_holds_the_nll(alike):
         found = error_of_draws(draws, 1600.0)
         off = np.log(np.exp(draws).mean(axis=(0, 1))) - SD**2 / 2
         size = math.sqrt(np.mean(off**2))
-        below.append(size < found.bound)
+        below.append(size < found.error)
         held.append(found.nll_interval[0] <= -(SD**2) / 2 <= found.nll_interval[1])
-        ratios.append(found.bound)
+        ratios.append(found.error)
         assert found.nll == pytest.approx(-off.mean() - SD**2 / 2)
     assert np.mean(below) > 0.93
     assert 0.91 < np.mean(held) <= 1
@@ -44,16 +44,16 @@ def test_draws_that_depend_on_each_other_are_worth_less():
     repeated = np.repeat(draws, 20, axis=1)
     once = error_of_draws(draws, 800.0)
     again = error_of_draws(repeated, 800.0)
-    assert again.bound == pytest.approx(once.bound, rel=0.1)
+    assert again.error == pytest.approx(once.error, rel=0.1)
 
 
 def test_chains_in_modes_of_their_own_keep_the_error_large():
     draws = log_normal(np.random.default_rng(0), num_chains=8, num_draws=2000)
     draws[:4] += 1
     found = error_of_draws(draws, 16_000.0)
-    assert found.bound > 0.3
+    assert found.error > 0.3
     assert found.nll_interval[1] - found.nll_interval[0] > 0.3
-    assert error_of_draws(draws[:4], 8000.0).bound < 0.03
+    assert error_of_draws(draws[:4], 8000.0).error < 0.03
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_chains_in_modes_of_their_own_keep_the_error_large():
         (lambda draws: draws[:, :7], 1000.0),
         (lambda draws: np.where(draws > 1, np.nan, draws), 1000.0),
         (lambda draws: np.where(np.arange(5) == 2, -np.inf, draws), 1000.0),
-        (lambda draws: draws[..., :0], 1000.0),
     ],
 )
 def test_what_cannot_be_told_is_not(change, ess):
-    assert error_of_draws(change(log_normal(np.random.default_rng(0))), ess) is None
+    found = error_of_draws(change(log_normal(np.random.default_rng(0))), ess)
+    assert set(found) == {None}
 
 
 def test_a_density_that_is_zero_in_some_draws_is_not_infinite():

@@ -72,10 +72,8 @@ def test_classes_and_numbers_are_told_apart():
 
 def test_several_targets_that_cannot_be_are_one_line():
     alike = np.stack([SPREAD, np.ones(4)], axis=1)
-    with pytest.raises(InputError, match="Target 1 of 2"):
+    with pytest.raises(InputError, match="standard deviation 0"):
         likelihoods.from_data("gaussian", alike, ())
-    with pytest.raises(InputError, match="an example in each row"):
-        likelihoods.from_data("gaussian", np.ones((2, 1001)), ())
     with pytest.raises(InputError, match=r"or \[N, D\]"):
         dataset_from_arrays({"inputs": alike, "targets": alike[:, None]})
 

@@ -1,7 +1,5 @@
 """Temperatures, factors of a scale, conformal sets and intervals, calibration by chance."""
 
-import json
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -72,14 +70,12 @@ def test_a_factor_gains_where_predictions_are_overconfident_and_only_there():
 def test_conformal_predictions_cover_as_they_say(make):
     held = make(500)
     test = make(2000, seed=1)
-    fitted = conformal.fit(*held)
-    assert json.loads(json.dumps(fitted)) == fitted
-    found = conformal.outcome(fitted, *test)
+    found = conformal.outcome(held, test)
     low, high = found.expected
     assert low <= found.coverage <= high
     if make is classes:
         assert high == 1
-        empty = conformal.outcome(fitted, *test, allow_empty=True)
+        empty = conformal.outcome(held, test, allow_empty=True)
         assert (empty.coverage, empty.size) <= (found.coverage, found.size)
         assert empty.expected[1] < 1
         inside = -test[0].log_prob(test[1]) <= empty.threshold
@@ -90,12 +86,12 @@ def test_conformal_predictions_cover_as_they_say(make):
 
 
 def test_too_few_rows_have_no_conformal_threshold():
-    assert conformal.fit(*classes(8)) is None
-    assert conformal.fit(*classes(9)) is not None
+    assert conformal.outcome(classes(8), classes(50)) is None
+    assert conformal.outcome(classes(9), classes(50)) is not None
 
 
 def test_the_range_of_coverage_is_the_beta_binomial_law():
-    found = conformal.outcome(conformal.fit(*numbers(99)), *numbers(50, seed=1))
+    found = conformal.outcome(numbers(99), numbers(50, seed=1))
     law = scipy.stats.betabinom(50, 90, 10)
     assert found.expected == tuple(law.ppf([0.025, 0.975]) / 50)
 
