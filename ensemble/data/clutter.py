@@ -15,9 +15,9 @@ import numpy as np
 import scipy
 
 from ensemble.data.batches import CLUTTER_STREAM, seeded_generator
-from ensemble.data.dataset import Dataset, make_dataset
+from ensemble.data.dataset import make_dataset
 from ensemble.data.digits import CLASS_NAMES, read_digits, split_digits
-from ensemble.data.source import Examples, Request, Strata
+from ensemble.data.source import Examples, Request, Source, Strata
 
 SIZES = {"train": 3_600, "validation": 600, "calibration": 1_000, "test": 1_500}
 """Images of `clutter`."""
@@ -30,7 +30,7 @@ _PAIRED = 0.25  # Share of the images with a second digit.
 _ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinearly.
 
 
-def load_clutter(name: str, request: Request) -> Dataset:
+def load_clutter(name: str, request: Request) -> Source:
     """Makes a data set of independent images."""
     rows = read_digits()
     splits = {}
@@ -42,7 +42,7 @@ def load_clutter(name: str, request: Request) -> Dataset:
     return make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
 
 
-def load_grouped_clutter(name: str, request: Request) -> Dataset:
+def load_grouped_clutter(name: str, request: Request) -> Source:
     """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
     splits = {}
     digits = {}

@@ -5,7 +5,6 @@ inputs repeat by nature.
 """
 
 import hashlib
-import math
 
 import numpy as np
 
@@ -18,23 +17,22 @@ _FEWEST = 0.1
 """Different examples per example: where there are fewer, equal ones are other cases."""
 
 
-def digest_examples(inputs: AnyStored, dtype: np.dtype) -> np.ndarray:
+def digest_examples(inputs: AnyStored) -> np.ndarray:
     """Digests uint64 [N], which differ where inputs do, but once in 10^19 pairs.
 
     Args:
-        inputs: [N, ...], perhaps a memory map: they are read in blocks, unless they are `known`.
-        dtype: that inputs are learned in, and compared in.
+        inputs: [N, ...], perhaps on disk: they are read in blocks, unless they are `known`.
     """
     if isinstance(inputs, Stored) and inputs.known is not None:
         return inputs.known.digests
     digests = np.empty(len(inputs), np.uint64)
     size = block_size(inputs.shape[1:])
-    length = math.prod(inputs.shape[1:])
     for start in range(0, len(inputs), size):
-        block = np.ascontiguousarray(inputs[start : start + size], dtype).reshape(-1, length)
-        if dtype.kind == "f":
+        block = inputs[start : start + size]
+        if block.dtype.kind == "f":
             block = block + 0  # -0 becomes 0.
-        found = b"".join(hashlib.blake2b(row.data, digest_size=8).digest() for row in block)
+        rows = np.ascontiguousarray(block).reshape(len(block), -1)
+        found = b"".join(hashlib.blake2b(row.data, digest_size=8).digest() for row in rows)
         digests[start : start + len(block)] = np.frombuffer(found, np.uint64)
     return digests
 
@@ -75,12 +73,14 @@ def note_copies(
         test: The same of the test examples.
         name: of the data.
     """
-    both = np.intersect1d(train[0], test[0])
-    if not len(both) or len(np.unique(train[0])) < _FEWEST * len(train[0]):
+    if len(np.unique(train[0])) < _FEWEST * len(train[0]):
         return
-    learned, tested = (
+    tested, learned = (
         [*zip(digests[is_in].tolist(), map(str, targets[is_in].tolist()), strict=True)]
-        for digests, targets, is_in in ((*one, np.isin(one[0], both)) for one in (train, test))
+        for (digests, targets), is_in in (
+            (test, np.isin(test[0], train[0])),
+            (train, np.isin(train[0], test[0])),
+        )
     )
     if num_copies := sum(map({*learned}.__contains__, tested)):
         size = len(test[0])

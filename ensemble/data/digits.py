@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ensemble.data.dataset import Dataset, make_dataset
-from ensemble.data.source import Examples, Request
+from ensemble.data.dataset import make_dataset
+from ensemble.data.source import Examples, Request, Source
 from ensemble.data.splitting import stratified_split
 
 SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
@@ -15,7 +15,7 @@ SEED = 0  # The digits' split is the same for every run.
 CLASS_NAMES = tuple("0123456789")
 
 
-def load_digits(name: str, request: Request) -> Dataset:
+def load_digits(name: str, request: Request) -> Source:
     """Makes a data set of the digits."""
     return make_dataset(name, split_digits(), CLASS_NAMES, 1 / 16, request.hold_out)
 

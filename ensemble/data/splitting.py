@@ -61,32 +61,30 @@ def assign_splits(
     from ensemble.data import copies  # Of own data alone: sets by name have their splits.
 
     digests = functools.cache(digests)
-    is_kept = False
     source = POOL if POOL in given else "train"
-    splits: dict[str, Rows] = {split: (split, slice(None)) for split in given}
-    splits["train"] = source, slice(None)
+    every = slice(None)
+    splits: dict[str, Rows] = {"train": (source, every)}
+    splits |= {split: (split, every) for split in SPLITS if split in given}
     absent = [split for split in SPLITS[1:] if split not in given]
     if absent and request.hold_out:
         values = given[source].targets
         sizes = carved_sizes(len(values), absent, name)
-        if strata is not None:
+        if strata:
             parts = _by_strata(strata[source], sizes, name, request.seed)
         else:
             labels = values if values.dtype.kind == "i" else np.zeros(len(values), np.int32)
-            carved = stratified_split(labels, [*sizes.values()], request.seed)
-            parts = copies.keep_together(carved, digests(source))
-            is_kept = parts is not carved and "test" not in given
+            parts = stratified_split(labels, [*sizes.values()], request.seed)
+            parts = copies.keep_together(parts, digests(source))
         splits |= {split: (source, part) for split, part in zip(sizes, parts, strict=True)}
-    splits = {split: splits[split] for split in SPLITS if split in splits}
-    if strata is not None:
+    if strata:
         _note_shared(strata, name)
-    elif "test" in splits and not is_kept:
+    elif "test" in splits:
         learned, test = (
             (digests(part)[rows], given[part].targets[rows])
             for part, rows in (splits["train"], splits["test"])
         )
         copies.note_copies(learned, test, name)
-    return splits
+    return {split: splits[split] for split in SPLITS if split in splits}
 
 
 def carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[str, int]:
@@ -181,15 +179,11 @@ def _note_shared(strata: Mapping[str, Strata], name: str) -> None:
     """Notes it if given splits share groups, or the test is not later than training."""
     if not {"train", "test"} <= strata.keys():
         return
-    learned = strata["train"]
-    test = strata["test"]
-    of_groups = learned.groups is not None
-    same = (
-        np.isin(test.values, learned.values) if of_groups else test.values <= learned.values.max()
-    )
+    column, kind, learned = strata["train"]
+    test = strata["test"].values
+    same = np.isin(test, learned) if kind == "group" else test <= learned.max()
     if same.any():
         note(
-            f"{name}: {same.sum()} of {len(same)} rows to test are of {learned.kind}s of "
-            f"{learned.column} that are learned, such as {shown(str(test.values[same][0]))}: "
-            "scores are too good."
+            f"{name}: {same.sum()} of {len(same)} rows to test are of {kind}s of {column} that are "
+            f"learned, such as {shown(str(test[same][0]))}: scores are too good."
         )
