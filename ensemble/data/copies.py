@@ -7,6 +7,7 @@ inputs repeat by nature.
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.source import AnyStored, Stored, block_size
 from ensemble.notes import note
@@ -17,7 +18,7 @@ _FEWEST = 0.1
 """Different examples per example: where there are fewer, equal ones are other cases."""
 
 
-def digest_examples(inputs: AnyStored) -> np.ndarray:
+def digest_examples(inputs: AnyStored) -> NDArray:
     """Digests uint64 [N], which differ where inputs do, but once in 10^19 pairs.
 
     Args:
@@ -37,7 +38,7 @@ def digest_examples(inputs: AnyStored) -> np.ndarray:
     return digests
 
 
-def keep_together(parts: list[np.ndarray], digests: np.ndarray) -> list[np.ndarray]:
+def keep_together(parts: list[NDArray], digests: NDArray) -> list[NDArray]:
     """Moves examples of equal inputs into one split: that of the one which comes first in the data.
 
     Args:
@@ -60,8 +61,8 @@ def keep_together(parts: list[np.ndarray], digests: np.ndarray) -> list[np.ndarr
 
 
 def note_copies(
-    train: tuple[np.ndarray, np.ndarray],
-    test: tuple[np.ndarray, np.ndarray],
+    train: tuple[NDArray, NDArray],
+    test: tuple[NDArray, NDArray],
     name: str,
 ) -> None:
     """Notes the share of test examples that stand in the training split, in inputs and target.

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.config import fields_for, task_of, trait
 from ensemble.config.builtin import LIKELIHOOD_OF, EveryRun
@@ -283,7 +284,7 @@ def given_files(name: str, request: Request) -> Parts:
     return check_arrays(recognise(arrays, name=name), name, stays_on_disk=True)
 
 
-def read_npz(path: str) -> dict[str, np.ndarray]:
+def read_npz(path: str) -> dict[str, NDArray]:
     """Reads every array of an npz file; the keys are checked by `check_arrays`.
 
     Raises:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.image_form import Size, resize_and_crop
 from ensemble.data.own_arrays import local_path
@@ -65,7 +66,7 @@ def pictures(files: Sequence[Path], size: Size | None) -> Stored:
     # Together threads take half of the memory: malloc keeps what they free.
     num_threads = max(1, min(_MAX_THREADS, memory_bytes() // 2 // largest))
 
-    def read(rows: np.ndarray) -> np.ndarray:
+    def read(rows: NDArray) -> NDArray:
         images = np.empty((len(rows), *example), np.uint8)
 
         def decode(image: Any, i: int) -> None:

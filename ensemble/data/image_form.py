@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.config.builtin import read_size
 from ensemble.errors import InputError
@@ -65,7 +66,7 @@ def is_channels_first(shape: Sequence[int]) -> bool:
     return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
 
 
-def in_form(inputs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def in_form(inputs: NDArray, shape: tuple[int, ...]) -> NDArray:
     """Brings images to the form of those that an ensemble has learned, where that needs no guess.
 
     `[N, H, W]` and `[N, C, H, W]` become `[N, H, W, C]`, grey images RGB, and RGB ones grey.

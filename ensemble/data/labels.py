@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.errors import InputError, listed, shown
 from ensemble.notes import note
@@ -14,13 +15,13 @@ MOST_CLASSES = 10
 """Different whole numbers of a target that are classes; more are numbers."""
 
 
-def are_classes(values: np.ndarray) -> bool:
+def are_classes(values: NDArray) -> bool:
     """Whether floats of any shape are few different whole numbers."""
     is_whole = bool((values == np.floor(values)).all())
     return is_whole and len(np.unique(values)) <= MOST_CLASSES
 
 
-def as_plain(values: Any, what: str) -> np.ndarray:
+def as_plain(values: Any, what: str) -> NDArray:
     """Labels or targets of any library as an array of truth values, numbers or texts.
 
     pandas has nullable types and categories, and lists and columns of objects hold any of these.
@@ -52,7 +53,7 @@ def as_plain(values: Any, what: str) -> np.ndarray:
 
 def classes(
     given: Mapping[str, Any], class_names: Any, name: str
-) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+) -> tuple[dict[str, NDArray], tuple[str, ...]]:
     """Numbers the classes of labels.
 
     Whole numbers from 0 are numbers of classes. Of other whole numbers, and of texts, each value is
@@ -113,7 +114,7 @@ def classes(
     return labels, tuple(names)
 
 
-def _as_one(values: Any, what: str) -> np.ndarray:
+def _as_one(values: Any, what: str) -> NDArray:
     """Labels [N], of numbers or texts."""
     labels = as_plain(values, what)
     if labels.dtype.kind in "buifU" and labels.size:
@@ -128,7 +129,7 @@ def _as_one(values: Any, what: str) -> np.ndarray:
     )
 
 
-def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray:
+def class_weights(spec: str, labels: NDArray, num_classes: int) -> NDArray:
     """How much each class counts in the training loss.
 
     Args:
@@ -163,8 +164,8 @@ _MOST_DRAWN = 10_000_000
 
 
 def weights_in_batches(
-    weights: np.ndarray, labels: np.ndarray, own: np.ndarray | None, batch_size: int
-) -> np.ndarray:
+    weights: NDArray, labels: NDArray, own: NDArray | None, batch_size: int
+) -> NDArray:
     """How much each class counts in training that divides the loss of a batch by its weights.
 
     Where a heavy class is rare, batches that have it divide by more, so that it counts less than

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import as_plain, classes
@@ -200,7 +201,7 @@ def check_targets(given: Parts, name: str) -> Parts:
     return dataclasses.replace(given, parts=parts, class_names=class_names, weights=weights)
 
 
-def _numeric(values: Any, what: str) -> np.ndarray:
+def _numeric(values: Any, what: str) -> NDArray:
     """Values as a real-valued array that is not empty.
 
     Raises:
@@ -216,7 +217,7 @@ def _numeric(values: Any, what: str) -> np.ndarray:
     return array
 
 
-def _check_numbers(values: Any, what: str) -> np.ndarray:
+def _check_numbers(values: Any, what: str) -> NDArray:
     """Real-valued targets, float32 `[N]`, or several `[N, D]`."""
     targets = _numeric(values, what)
     if targets.ndim == 2 and targets.shape[1] == 1:
@@ -229,7 +230,7 @@ def _check_numbers(values: Any, what: str) -> np.ndarray:
     return targets.astype(np.float32)
 
 
-def _check_finite(array: np.ndarray, what: str) -> None:
+def _check_finite(array: NDArray, what: str) -> None:
     """Refuses numbers that are not finite in float32, and notes it if it rounds them too much."""
     size = block_size(array.shape[1:])
     for start in range(0, len(array), size):
@@ -251,7 +252,7 @@ _LARGE = 20
 normalised, and are divided by the largest."""
 
 
-def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
+def shift_and_scale(source: Source) -> tuple[NDArray, NDArray]:
     """Returns what normalises own data, from its training inputs, which are read in blocks.
 
     Returns:

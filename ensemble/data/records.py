@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.copies import digest_examples
 from ensemble.data.own_arrays import WEIGHTS, local_path, max_data_bytes
@@ -33,14 +34,12 @@ _WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking take
 logger = logging.getLogger("ensemble")
 
 
-def _reader(
-    file: Path, example: tuple[int, ...], dtype: np.dtype
-) -> Callable[[np.ndarray], np.ndarray]:
+def _reader(file: Path, example: tuple[int, ...], dtype: np.dtype) -> Callable[[NDArray], NDArray]:
     """Returns a function that reads inputs [n, ...] of a file of records by indices [n]."""
     lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
     opened: list[Any] = []
 
-    def read(rows: np.ndarray) -> np.ndarray:
+    def read(rows: NDArray) -> NDArray:
         try:
             with lock:
                 if not opened:
@@ -159,7 +158,7 @@ def write_records(
     return left_out
 
 
-def _blocks(stored: AnyStored, skip_damaged: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _blocks(stored: AnyStored, skip_damaged: bool) -> Iterator[tuple[NDArray, NDArray]]:
     """Row numbers [n] and inputs [n, ...] of what can be read, block by block."""
     size = block_size(stored.shape[1:])
     for start in range(0, len(stored), size):

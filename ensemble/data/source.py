@@ -159,10 +159,11 @@ class Source:
     def value_range(self, split: str) -> tuple[float, float]:
         """The least and the largest value of a split's inputs."""
         if known := self.summary(split):
-            return known.low.min().item(), known.high.max().item()
-        ends = [(one.inputs.min(), one.inputs.max()) for one in blocks(self, split)]
-        low, high = np.array(ends).T
-        return low.min().item(), high.max().item()
+            _, lows, highs = known
+        else:
+            ends = [(one.inputs.min(), one.inputs.max()) for one in blocks(self, split)]
+            lows, highs = np.array(ends).T
+        return lows.min().item(), highs.max().item()
 
     @property
     def reads_ahead(self) -> bool:

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
 from ensemble.data.source import Examples, Request, Strata
@@ -33,7 +34,7 @@ def assign_splits(
     given: Mapping[str, Examples],
     name: str,
     request: Request,
-    digests: Callable[[str], np.ndarray],
+    digests: Callable[[str], NDArray],
     strata: Mapping[str, Strata] | None = None,
 ) -> dict[str, Rows]:
     """Says which examples are of which split.
@@ -99,7 +100,7 @@ def carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[st
     return {"train": num_train, **dict.fromkeys(absent, size)}
 
 
-def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+def stratified_split(labels: NDArray, sizes: Sequence[int], seed: int) -> list[NDArray]:
     """Splits examples at random, every split with its share of every class.
 
     The j-th of a class's n shuffled examples, j from 0, gets the position (j + 1/2) / n: each class
@@ -129,7 +130,7 @@ def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> lis
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def _by_strata(strata: Strata, sizes: Mapping[str, int], name: str, seed: int) -> list[np.ndarray]:
+def _by_strata(strata: Strata, sizes: Mapping[str, int], name: str, seed: int) -> list[NDArray]:
     """Splits rows by groups, in a random order, or by times."""
     codes = np.unique(strata.values, return_inverse=True)[1]
     if strata.groups is not None:
@@ -144,13 +145,13 @@ def _by_strata(strata: Strata, sizes: Mapping[str, int], name: str, seed: int) -
     return [np.flatnonzero(which == i) for i in range(len(sizes))]
 
 
-def in_random_order(codes: np.ndarray, seed: int) -> np.ndarray:
+def in_random_order(codes: NDArray, seed: int) -> NDArray:
     """Codes [N] from 0 without gaps, renamed at random."""
     number = int(codes.max()) + 1
     return seeded_generator(SPLIT_STREAM, seed).permutation(number)[codes]
 
 
-def cut(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray | None:
+def cut(codes: NDArray, sizes: Sequence[int]) -> NDArray | None:
     """The split [N] of each row: codes in order, consecutive ones to a split, none to two.
 
     Args:

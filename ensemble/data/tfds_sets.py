@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.dataset import carved, make_dataset
 from ensemble.data.image_form import Size, resize_and_crop
@@ -253,7 +254,7 @@ def _classes(text: str) -> list[str]:
 
 def _read_split(
     prepared: PreparedSet, keys: tuple[str, str], split: str, size: Size | None
-) -> tuple[Stored, np.ndarray, Callable[[Sequence[int]], Iterator[bytes]]]:
+) -> tuple[Stored, NDArray, Callable[[Sequence[int]], Iterator[bytes]]]:
     """Makes the images of a split, which are decoded when they are read.
 
     Args:
@@ -290,7 +291,7 @@ def _read_split(
             labels[row] = label
             yield content
 
-    def decode(row: int, content: bytes) -> np.ndarray:
+    def decode(row: int, content: bytes) -> NDArray:
         import cv2  # Only for such sets: it takes a third of Pillow's time.
 
         flags = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
@@ -308,7 +309,7 @@ def _read_split(
         sides = decode(0, next(encoded([0]))).shape[:2]
     example = (*sides, 1 if channels == 1 else 3)
 
-    def read(rows: np.ndarray) -> np.ndarray:
+    def read(rows: NDArray) -> NDArray:
         images = np.empty((len(rows), *example), np.uint8)
         places = rows.tolist()
         with concurrent.futures.ThreadPoolExecutor() as pool:

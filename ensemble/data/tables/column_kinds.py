@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.config.builtin import COLUMN_TYPES
 from ensemble.data.labels import are_classes
@@ -139,7 +140,7 @@ def _date_forms(texts: Sequence[str]) -> list[str]:
     return [form for dates, form in found.items() if len(dates) == most > len(some) / 2]
 
 
-def _note_mark(name: str, texts: np.ndarray) -> None:
+def _note_mark(name: str, texts: NDArray) -> None:
     """Notes a column of numbers, of a file that does not show its decimal mark, that may be others.
 
     Args:
@@ -169,7 +170,7 @@ def kind_of_target(column: Column, name: str, decimal: str = ".") -> str:
     return "targets" if is_number else "labels"
 
 
-def target_values(column: Column, name: str, kind: str, decimal: str = ".") -> np.ndarray:
+def target_values(column: Column, name: str, kind: str, decimal: str = ".") -> NDArray:
     """Targets [N] of a column, float64, or labels, numbers or texts.
 
     Raises:

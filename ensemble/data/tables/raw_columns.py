@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.tables import is_table, read_table
 from ensemble.errors import InputError, in_one_line, quoted, shown
@@ -26,14 +27,14 @@ class Column:
         detail: why it is left out, or how its texts are written.
     """
 
-    values: np.ndarray
+    values: NDArray
     kind: str = ""
     detail: str = ""
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def rows(self, rows: np.ndarray | slice) -> "Column":
+    def rows(self, rows: NDArray | slice) -> "Column":
         """Some of its rows."""
         return dataclasses.replace(self, values=self.values[rows])
 
@@ -42,7 +43,7 @@ class Column:
         values = read_table.blank(self.values, missing, self.kind)
         return Column(np.asarray(values, self.values.dtype), self.kind)
 
-    def texts(self) -> np.ndarray:
+    def texts(self) -> NDArray:
         """[N] texts, empty where a value is missing; whole numbers have no decimal point."""
         if self.values.dtype.kind != "f":
             return self.values

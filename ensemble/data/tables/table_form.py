@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.tables import read_table
 from ensemble.data.tables.raw_columns import Column, Columns, of_frame
@@ -61,7 +62,7 @@ class TableForm:
             found += [(i, is_number, flag), *[(i, False, -1)] * (_num_features(one) - 1)]
         return found
 
-    def rows(self, inputs: np.ndarray) -> list[dict[str, str]]:
+    def rows(self, inputs: NDArray) -> list[dict[str, str]]:
         """The inverse of `encode`: texts by the columns that became inputs [N, F].
 
         Rare categories, and a value that was missing where none was missing in training, cannot be
@@ -74,7 +75,7 @@ class TableForm:
             for parts in (np.split(row, ends) for row in np.asarray(inputs, np.float64))
         ]
 
-    def apply(self, columns: Columns) -> tuple[np.ndarray, list[str]]:
+    def apply(self, columns: Columns) -> tuple[NDArray, list[str]]:
         """Makes inputs [N, F] float32 of raw columns, and warnings on what training did not have.
 
         Raises:
@@ -96,7 +97,7 @@ class TableForm:
         except ValueError as error:
             raise InputError(shown(str(error))) from None
 
-    def encode(self, data: Any) -> np.ndarray:
+    def encode(self, data: Any) -> NDArray:
         """Makes inputs [N, F] float32 of a table as programs have it; warnings go to the log.
 
         Args:
@@ -140,7 +141,7 @@ def _said(one: Mapping[str, Any]) -> tuple[str, str]:
     return kind, what + "; missing values are flagged" * one["flag"]
 
 
-def _text(one: Mapping[str, Any], row: np.ndarray) -> str:
+def _text(one: Mapping[str, Any], row: NDArray) -> str:
     """The value of a column of which a row holds the inputs."""
     if one["kind"] == "category":
         names = [*one["categories"], "(rare or unseen)"]

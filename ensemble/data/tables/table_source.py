@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.config.builtin import column_types
 from ensemble.data import copies, own_arrays
@@ -161,13 +162,13 @@ def _strata(by: str, name: str, columns: Columns, what: str) -> Strata:
     return Strata(name, by, values)
 
 
-def digest_rows(columns: Columns) -> np.ndarray:
+def digest_rows(columns: Columns) -> NDArray:
     """Digests uint64 [N] of rows, by `copies.digest_examples`: equal ones are of equal rows."""
     codes = np.concatenate([_codes(columns[name]) for name in sorted(columns)], axis=1)
     return copies.digest_examples(codes)
 
 
-def _codes(column: Column) -> np.ndarray:
+def _codes(column: Column) -> NDArray:
     """Numbers [N, n] that are equal where values are, in every table."""
     if column.values.dtype.kind == "f":
         return column.values[:, None]
