@@ -2,7 +2,6 @@
 
 from ensemble.data import (
     KNOWN_DATASETS,
-    Dataset,
     Examples,
     Source,
     augment,
@@ -16,7 +15,6 @@ from ensemble.data import (
 
 __all__ = [
     "KNOWN_DATASETS",
-    "Dataset",
     "Examples",
     "Source",
     "augment",

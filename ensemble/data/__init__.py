@@ -2,13 +2,12 @@
 
 from ensemble.data.batches import augment, epoch_batches, normalise
 from ensemble.data.catalogue import KNOWN_DATASETS, load_dataset
-from ensemble.data.dataset import Dataset, dataset_from_arrays
+from ensemble.data.dataset import dataset_from_arrays
 from ensemble.data.source import Examples, Source, in_memory
 from ensemble.data.splitting import stratified_split
 
 __all__ = [
     "KNOWN_DATASETS",
-    "Dataset",
     "Examples",
     "Source",
     "augment",

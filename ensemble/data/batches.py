@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 # Splits, batches, clutter, blends and searches draw from streams of their own.
 SPLIT_STREAM = 1
@@ -23,7 +24,7 @@ def epoch_batches(
     epoch: int,
     member: int | None = None,
     length: int | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[NDArray, NDArray]:
     """The batches of one epoch, a pure function of the arguments: a resumed run goes on alike.
 
     The order is a permutation by NumPy's Philox generator, seeded with (seed, epoch, member). Every

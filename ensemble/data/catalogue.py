@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ensemble")
 
 KNOWN_DATASETS = tuple(name for name, entry in DATASETS.items() if entry.is_listed)
-_TABLES = (".tsv", ".xlsx", ".json", ".pkl")
 _FILES = {".npz": "npz", ".csv": "csv", ".parquet": "parquet"}
 
 
@@ -35,14 +34,10 @@ def prefix_of_path(path: str) -> str:
     from ensemble.data.records import INDEX  # Most data are no records.
 
     ending = _FILES.get(os.path.splitext(path)[1].lower())
-    if is_remote(path):
-        return ending or "records"
     folder = Path(path).expanduser()
-    if (folder / INDEX).is_file():
-        return "records"
-    if any(folder.glob("*inputs.npy")):
-        return "npy"
-    return ending or "folder"
+    if is_remote(path) or (folder / INDEX).is_file():
+        return ending or "records"
+    return "npy" if any(folder.glob("*inputs.npy")) else ending or "folder"
 
 
 def find_entry(name: str) -> DataForm | None:
@@ -142,8 +137,7 @@ def complete(
             config = {**config, "likelihood": _likelihood_of(said.get("dataset", ""), target)}
         return None, config
     if place := trait("task", task_of(said), "given"):
-        given = resolve(place)(data)
-        return given, {"dataset": "ratings:arrays", **config}
+        return resolve(place)(data), {"dataset": "ratings:arrays", **config}
     from ensemble.data.data_forms import recognise  # Most runs learn a set by its name.
 
     kind = None
@@ -191,8 +185,7 @@ def load_test_inputs(
     """
     entry = find_entry(name)
     size = size if entry and entry.can_resize else None
-    request = Request(data_dir, hold_out=False, only_test=True, size=size)
-    source = load(name, request)
+    source = load(name, Request(data_dir, hold_out=False, only_test=True, size=size))
     return SplitInputs(source, "test" if "test" in source.sizes else "train")
 
 
@@ -225,31 +218,24 @@ def _entry(name: str, request: Request) -> DataForm:
         InputError: there is none, or it cannot.
     """
     entry = find_entry(name)
-    prefix = name.partition(":")[0]
-    if name in DATASETS and prefix != name:
+    prefix, _, path = name.partition(":")
+    if path and name in DATASETS:
         raise InputError(
             f"config.dataset={name!r} names no data yet: set --config.dataset={prefix}:..., with "
             "the path of yours"
         )
     if entry is None:
-        raise _unknown(name)
+        remedy = f"is unknown; known are {', '.join(KNOWN_DATASETS)}"
+        if close := difflib.get_close_matches(name, KNOWN_DATASETS, n=1):
+            remedy += f"; did you mean {close[0]}?"
+        is_file = os.path.splitext(name)[1].lower() in _FILES
+        if is_file or is_remote(name) or os.path.isdir(os.path.expanduser(name)):
+            remedy = f"is a path; write {prefix_of_path(name)}:{name}"
+        raise InputError(f"dataset={name!r} {remedy}")
     if request.size is not None and not entry.can_resize:
         able = ", ".join(name for name, entry in DATASETS.items() if entry.can_resize)
         raise InputError(
             f"config.resize is for pictures from files ({able}), and config.dataset={name!r} is "
-            "none of these: leave it out, and resize the images yourself if need be"
+            "none of these: leave it out"
         )
     return entry
-
-
-def _unknown(name: str) -> InputError:
-    end = os.path.splitext(name)[1].lower()
-    if end in _TABLES:
-        remedy = "is a table in a form that is not read: write it as CSV, and set csv:PATH"
-    elif end in _FILES or is_remote(name) or os.path.isdir(os.path.expanduser(name)):
-        remedy = f"is a path; write {prefix_of_path(name)}:{name}"
-    else:
-        close = difflib.get_close_matches(name, KNOWN_DATASETS, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        remedy = f"is unknown; known are {', '.join(KNOWN_DATASETS)}{hint}"
-    return InputError(f"dataset={name!r} {remedy}")

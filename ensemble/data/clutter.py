@@ -13,11 +13,12 @@ import dataclasses
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from ensemble.data.batches import CLUTTER_STREAM, seeded_generator
-from ensemble.data.dataset import Dataset, make_dataset
+from ensemble.data.dataset import make_dataset
 from ensemble.data.digits import CLASS_NAMES, read_digits, split_digits
-from ensemble.data.source import Examples, Request, Strata
+from ensemble.data.source import Examples, Request, Source, Strata
 
 SIZES = {"train": 3_600, "validation": 600, "calibration": 1_000, "test": 1_500}
 """Images of `clutter`."""
@@ -30,7 +31,7 @@ _PAIRED = 0.25  # Share of the images with a second digit.
 _ENLARGED = 4  # Digits are enlarged by a cubic spline first, then moved bilinearly.
 
 
-def load_clutter(name: str, request: Request) -> Dataset:
+def load_clutter(name: str, request: Request) -> Source:
     """Makes a data set of independent images."""
     rows = read_digits()
     splits = {}
@@ -42,7 +43,7 @@ def load_clutter(name: str, request: Request) -> Dataset:
     return make_dataset(name, splits, CLASS_NAMES, 1 / 255, request.hold_out)
 
 
-def load_grouped_clutter(name: str, request: Request) -> Dataset:
+def load_grouped_clutter(name: str, request: Request) -> Source:
     """Makes a data set. Each split shows its own digits only, as `digits` splits them."""
     splits = {}
     digits = {}
@@ -60,7 +61,7 @@ def load_grouped_clutter(name: str, request: Request) -> Dataset:
     return dataclasses.replace(made, groups=groups)
 
 
-def render(digits: np.ndarray, shown: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def render(digits: NDArray, shown: NDArray, rng: np.random.Generator) -> NDArray:
     """Puts a digit into each image; clutter is made of all of the digits.
 
     Args:
@@ -86,13 +87,13 @@ def render(digits: np.ndarray, shown: np.ndarray, rng: np.random.Generator) -> n
     return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)[..., None]
 
 
-def _enlarge(digits: np.ndarray) -> np.ndarray:
+def _enlarge(digits: NDArray) -> NDArray:
     """Digits `[N, 8, 8]` as smooth pictures of 0..1, with a border of zeros."""
     padded = np.pad(digits / 16.0, ((0, 0), (2, 2), (2, 2)))
     return np.clip(scipy.ndimage.zoom(padded, (1, _ENLARGED, _ENLARGED), order=3), 0, 1)
 
 
-def _place(sources: np.ndarray, reach: float, rng: np.random.Generator) -> np.ndarray:
+def _place(sources: NDArray, reach: float, rng: np.random.Generator) -> NDArray:
     """Turns by up to 30 degrees, resizes to 12 to 17 pixels, and moves from the centre."""
     count, side, _ = sources.shape
     angle = rng.uniform(-np.pi / 6, np.pi / 6, (count, 1, 1))
@@ -106,7 +107,7 @@ def _place(sources: np.ndarray, reach: float, rng: np.random.Generator) -> np.nd
     return scipy.ndimage.map_coordinates(sources, places, order=1, mode="nearest")
 
 
-def _window(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _window(images: NDArray, rng: np.random.Generator) -> NDArray:
     """Keeps a random square of 6 to 9 pixels of each image, which leaves a piece of a digit."""
     size = rng.integers(6, 10, (len(images), 1))
     start = rng.integers(0, SIDE - 6, (2, len(images), 1))

@@ -5,9 +5,9 @@ inputs repeat by nature.
 """
 
 import hashlib
-import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.source import AnyStored, Stored, block_size
 from ensemble.notes import note
@@ -18,28 +18,27 @@ _FEWEST = 0.1
 """Different examples per example: where there are fewer, equal ones are other cases."""
 
 
-def digest_examples(inputs: AnyStored, dtype: np.dtype) -> np.ndarray:
+def digest_examples(inputs: AnyStored) -> NDArray:
     """Digests uint64 [N], which differ where inputs do, but once in 10^19 pairs.
 
     Args:
-        inputs: [N, ...], perhaps a memory map: they are read in blocks, unless they are `known`.
-        dtype: that inputs are learned in, and compared in.
+        inputs: [N, ...], perhaps on disk: they are read in blocks, unless they are `known`.
     """
     if isinstance(inputs, Stored) and inputs.known is not None:
         return inputs.known.digests
     digests = np.empty(len(inputs), np.uint64)
     size = block_size(inputs.shape[1:])
-    length = math.prod(inputs.shape[1:])
     for start in range(0, len(inputs), size):
-        block = np.ascontiguousarray(inputs[start : start + size], dtype).reshape(-1, length)
-        if dtype.kind == "f":
+        block = inputs[start : start + size]
+        if block.dtype.kind == "f":
             block = block + 0  # -0 becomes 0.
-        found = b"".join(hashlib.blake2b(row.data, digest_size=8).digest() for row in block)
+        rows = np.ascontiguousarray(block).reshape(len(block), -1)
+        found = b"".join(hashlib.blake2b(row.data, digest_size=8).digest() for row in rows)
         digests[start : start + len(block)] = np.frombuffer(found, np.uint64)
     return digests
 
 
-def keep_together(parts: list[np.ndarray], digests: np.ndarray) -> list[np.ndarray]:
+def keep_together(parts: list[NDArray], digests: NDArray) -> list[NDArray]:
     """Moves examples of equal inputs into one split: that of the one which comes first in the data.
 
     Args:
@@ -62,8 +61,8 @@ def keep_together(parts: list[np.ndarray], digests: np.ndarray) -> list[np.ndarr
 
 
 def note_copies(
-    train: tuple[np.ndarray, np.ndarray],
-    test: tuple[np.ndarray, np.ndarray],
+    train: tuple[NDArray, NDArray],
+    test: tuple[NDArray, NDArray],
     name: str,
 ) -> None:
     """Notes the share of test examples that stand in the training split, in inputs and target.
@@ -75,12 +74,14 @@ def note_copies(
         test: The same of the test examples.
         name: of the data.
     """
-    both = np.intersect1d(train[0], test[0])
-    if not len(both) or len(np.unique(train[0])) < _FEWEST * len(train[0]):
+    if len(np.unique(train[0])) < _FEWEST * len(train[0]):
         return
-    learned, tested = (
+    tested, learned = (
         [*zip(digests[is_in].tolist(), map(str, targets[is_in].tolist()), strict=True)]
-        for digests, targets, is_in in ((*one, np.isin(one[0], both)) for one in (train, test))
+        for (digests, targets), is_in in (
+            (test, np.isin(test[0], train[0])),
+            (train, np.isin(train[0], test[0])),
+        )
     )
     if num_copies := sum(map({*learned}.__contains__, tested)):
         size = len(test[0])

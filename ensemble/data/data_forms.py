@@ -7,11 +7,11 @@ and `y`, `images` and `labels`, `X_train` and `y_train`, or scikit-learn's `data
 frames hold a column to learn, or stand in the place of X.
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.config import fields_for, task_of, trait
 from ensemble.config.builtin import LIKELIHOOD_OF, EveryRun
@@ -19,15 +19,18 @@ from ensemble.config.pieces import METHODS
 from ensemble.data.dataset import carved
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import are_classes
-from ensemble.data.own_arrays import WEIGHTS, check_arrays, local_path, max_data_bytes
+from ensemble.data.own_arrays import WEIGHTS, check_arrays, local_path, max_data_bytes, reading
 from ensemble.data.source import Examples, Parts, Request, Source
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.data.tables import is_table
-from ensemble.errors import InputError, in_one_line
+from ensemble.errors import InputError
 from ensemble.storage.npz import map_array, read_arrays
 
-_INPUTS = ("inputs", "X", "x", "images", "image", "features", "data")
-_TARGETS = ("y", "Y", "target", "label")
+_NAMES = {
+    **dict.fromkeys(("X", "x", "images", "image", "features", "data"), "inputs"),
+    **dict.fromkeys(("Y", "target", "label"), "y"),
+    "target_names": "class_names",
+}
 _REMEDY = (
     "give (X, y), an iterable of batches (X, y), a mapping such as {'inputs': X, 'labels': y}, or "
     "one by split {'train': (X, y), 'test': (X, y)}; or name a file by config.dataset"
@@ -144,32 +147,36 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
     Raises:
         InputError: The data are in no such form.
     """
-    arrays = _by_name(data, "data", target)
-    inputs = [one for key, one in arrays.items() if key.endswith("inputs")]
+    found: dict[str, dict[str, Any]] = {POOL: {}}
+    for split, key, values in _named(data, "data", target):
+        part = found.setdefault(split, {})
+        if key in part:
+            raise InputError(f"{name} has {key!r} twice; give it once")
+        part[key] = values
+    weights = found[POOL].pop(WEIGHTS, None)
+    class_names = found[POOL].pop("class_names", None)
+    parts = {split: found[split] for split in (POOL, *SPLITS) if found.get(split)}
+    inputs = [part.get("inputs") for part in parts.values()]
     has_tables = any(is_table(one) or isinstance(one, Mapping) for one in inputs)
-    ys = [key for key in arrays if key.rpartition("_")[2] == "y"]
-    if ys and kind is None:
-        kinds = [_kind(arrays[key], target, has_tables) for key in ys]
-        kind = "targets" if "targets" in kinds else "labels"
-    for key in ys:
-        arrays[f"{key[:-1]}{kind}"] = arrays.pop(key)
-    weights = arrays.pop(WEIGHTS, None)
-    class_names = arrays.pop("class_names", None)
-    kind = "targets" if {"targets", "train_targets"} & arrays.keys() else "labels"
-    titles = {split: f"{split}_" for split in SPLITS if f"{split}_inputs" in arrays} or {POOL: ""}
-    expected = {f"{title}{one}" for title in titles.values() for one in ("inputs", kind)}
-    if arrays.keys() != expected or not {POOL, "train"} & titles.keys():
-        names = ", ".join(sorted(arrays)) or "(none)"
+    said = {key for part in parts.values() for key in part} & {"labels", "targets"}
+    if kind is None and not said:
+        said = {_kind(part["y"], target, has_tables) for part in parts.values() if "y" in part}
+    kind = ("targets" if "targets" in said else "labels") if said else kind or "labels"
+    for part in parts.values():
+        if "y" in part:
+            part[kind] = part.pop("y")
+    is_whole = all(part.keys() == {"inputs", kind} for part in parts.values())
+    if not is_whole or not (parts.keys() == {POOL} or [*parts][:1] == ["train"]):
+        keys = [(split, key) for split, part in parts.items() for key in part]
+        each = [key if split == POOL else f"{split}_{key}" for split, key in keys]
+        names = ", ".join(sorted(each)) or "(none)"
         raise InputError(f"{name} has the arrays {names}; expected are {_EXPECTED}")
-    parts = {
-        part: Examples(arrays[f"{title}inputs"], arrays[f"{title}{kind}"])
-        for part, title in titles.items()
-    }
-    return Given(parts, has_tables, kind, class_names, weights)
+    examples = {split: Examples(part["inputs"], part[kind]) for split, part in parts.items()}
+    return Given(examples, has_tables, kind, class_names, weights)
 
 
-def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:
-    """The data by the keys of `own_arrays`, but `y` may be labels or targets."""
+def _named(data: Any, what: str, target: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Yields splits, or `POOL`, keys of `own_arrays`, or `y`, and their arrays."""
     if is_table(data):
         if not target:
             raise InputError(
@@ -178,80 +185,70 @@ def _by_name(data: Any, what: str, target: str = "") -> dict[str, Any]:
             )
         from ensemble.data.tables.raw_columns import take_target  # Most data are no tables.
 
-        return dict(zip(("inputs", "y"), take_target(data, target, what), strict=True))
-    if not isinstance(data, Mapping):
-        return _of_sequence(data, what)
-    if data and all(split_of(str(key)) for key in data):
-        return {
-            f"{split_of(str(key))}_{name}": values
-            for key, part in data.items()
-            for name, values in _by_name(part, f"{what}[{key!r}]", target).items()
-        }
-    if {"data", "target"} <= data.keys():  # scikit-learn's: whatever else it holds describes it.
-        names: Any = data.get("target_names")
-        data = {
-            "inputs": data["data"],
-            "y": data["target"],
-            "class_names": names if np.size(names) > 1 else None,
-        }
-    found: dict[str, Any] = {}
-    for key, values in data.items():
-        split, name = _parted(str(key))
-        name = "inputs" if name in _INPUTS else "y" if name in _TARGETS else name
-        whole = f"{split}_{name}" if split else name
-        if whole in found:
-            raise InputError(f"{what} has {whole!r} twice, once as {key!r}; give it once")
-        found[whole] = values
-    return found
+        inputs, y = take_target(data, target, what)
+        yield POOL, "inputs", inputs
+        yield POOL, "y", y
+    elif isinstance(data, Mapping):
+        if {
+            "data",
+            "target",
+        } <= data.keys():  # scikit-learn's, with more.
+            data = {key: data[key] for key in ("data", "target", "target_names") if key in data}
+        for key, values in data.items():
+            split, name = _parted(str(key))
+            if name:
+                yield split, _NAMES.get(name, name), values
+            else:
+                for _, inner, one in _named(values, f"{what}[{key!r}]", target):
+                    yield split, inner, one
+    elif _is_pair(data) and all(hasattr(one, "__array__") or isinstance(one, list) for one in data):
+        yield POOL, "inputs", data[0]
+        yield POOL, "y", data[1]
+    else:
+        yield from _of_batches(data, what)
 
 
 def _parted(key: str) -> tuple[str, str]:
     """A key as split and rest: `train_inputs` and `X_train` are both of `train`."""
     first, _, rest = key.partition("_")
     start, _, last = key.rpartition("_")
-    for split, name in ((first, rest), (last, start)):
-        if name and split_of(split):
-            return split_of(split), name
-    return "", key
+    if split_of(first):
+        return split_of(first), rest
+    return (split_of(last), start) if split_of(last) else (POOL, key)
 
 
 def _kind(targets: Any, target: str, has_tables: bool) -> str:
     """Whether y holds `labels` of classes or `targets`, numbers."""
-    if target or has_tables:
+    if target:
         # Most data are no tables.
         from ensemble.data.tables.column_kinds import kind_of_target
-        from ensemble.data.tables.raw_columns import Column, of_frame
+        from ensemble.data.tables.raw_columns import Column
 
-        if not isinstance(targets, Column) and np.size(targets) == len(targets):
-            targets = of_frame({"y": np.ravel(targets) if np.ndim(targets) > 1 else targets})["y"]
         if isinstance(targets, Column):
-            return kind_of_target(targets, target or "y")
+            return kind_of_target(targets, target)
     try:
         values = np.asarray(targets)
-    except ValueError:
+    except ValueError:  # Ragged, which is refused where the data are checked.
         return "labels"
-    return "targets" if values.dtype.kind == "f" and not are_classes(values) else "labels"
+    is_number = values.dtype.kind in ("iuf" if has_tables else "f")
+    return "targets" if is_number and not are_classes(values) else "labels"
 
 
-def _of_sequence(data: Any, what: str) -> dict[str, Any]:
-    """Inputs and targets: of a pair of arrays, or joined from an iterable of pairs."""
-    if _is_pair(data) and all(hasattr(one, "__array__") or isinstance(one, list) for one in data):
-        return {"inputs": data[0], "y": data[1]}
+def _of_batches(data: Any, what: str) -> Iterator[tuple[str, str, Any]]:
+    """Yields arrays that are joined from an iterable of pairs or mappings."""
     is_sequence = isinstance(data, Iterable) and not isinstance(data, str | bytes | np.ndarray)
     parts = list[dict[str, np.ndarray]]()
     for k, batch in enumerate(data if is_sequence else ()):
         one = {"inputs": batch[0], "y": batch[1]} if _is_pair(batch) else batch
-        named = _by_name(one, f"batch {k} of {what}")
-        if len(named) != 2 or named.keys() - {"y", "labels", "targets"} != {"inputs"}:
-            has = ", ".join(map(str, batch))
-            raise InputError(f"batch {k} of {what} has {has}, not inputs and targets; {_REMEDY}")
-        parts.append({name: np.asarray(values) for name, values in named.items()})
+        named = _named(one, f"batch {k} of {what}")
+        parts.append({key: np.asarray(values) for _, key, values in named})
     if not parts:
         raise InputError(f"{what} is a {type(data).__name__}, not inputs and targets; {_REMEDY}")
     lengths = {one.shape[:1] for one in parts[0].values()}
     join: Any = np.stack if len(lengths) > 1 or () in lengths else np.concatenate
     try:
-        return {name: join([part[name] for part in parts]) for name in parts[0]}
+        for key in parts[0]:
+            yield POOL, key, join([part[key] for part in parts])
     except (KeyError, ValueError) as error:
         raise InputError(
             f"the batches of {what} have different shapes or names ({error}); {_REMEDY}"
@@ -281,29 +278,17 @@ def given_files(name: str, request: Request) -> Parts:
         return check_arrays(recognise(read_npz(path), name=name), name)
     arrays = {}
     for file in sorted(local_path(path).glob("*.npy")):
-        with _readable(f"{name}: {file.name}"):
+        with reading(f"{name}: {file.name}"):
             array = map_array(file)
         arrays[file.stem] = array if file.stem.endswith("inputs") else np.array(array)
     return check_arrays(recognise(arrays, name=name), name, stays_on_disk=True)
 
 
-def read_npz(path: str) -> dict[str, np.ndarray]:
+def read_npz(path: str) -> dict[str, NDArray]:
     """Reads every array of an npz file; the keys are checked by `check_arrays`.
 
     Raises:
         InputError: The file is absent, no npz, damaged, or holds pickled objects.
     """
-    with _readable(f"npz:{path}"):
+    with reading(f"npz:{path}"):
         return read_arrays(local_path(path), max_data_bytes())
-
-
-@contextlib.contextmanager
-def _readable(what: str) -> Iterator[None]:
-    """Turns errors of files of arrays into one line."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{what} cannot be read ({in_one_line(error)}); check the path, and "
-            "write arrays of numbers and texts by numpy.savez or save"
-        ) from error

@@ -1,33 +1,18 @@
-"""The source that most data are: examples in host memory, or inputs that stay on disk."""
+"""Makes data sets of arrays and checked examples, and scales them."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ensemble.config.builtin import NUM_QUANTILES
 from ensemble.data.batches import normalise
-from ensemble.data.source import (
-    Examples,
-    OnDisk,
-    Parts,
-    Request,
-    Source,
-    Stored,
-    Strata,
-    Summary,
-)
+from ensemble.data.source import Examples, Parts, Request, Source, Stored
 from ensemble.data.splitting import assign_splits
 from ensemble.errors import InputError
-
-if TYPE_CHECKING:
-    from ensemble.data.tables.table_form import TableForm
 
 _NORMAL_QUARTILES = 1.349
 """Standard deviations of a normal distribution between its quartiles."""
@@ -35,75 +20,7 @@ _HEAVY = 1.25
 """Standard deviations by quartiles, of a feature with heavy tails."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dataset(Source):
-    """A data set whose splits are arrays in host memory, or inputs `OnDisk` beside targets.
-
-    Attributes:
-        name: Name, as `load_dataset` was given it.
-        splits: `train`, and those of `validation`, `calibration` and `test` that there are, in
-            this order.
-        class_names: One per class; None if targets are real values.
-        shift: float32, broadcastable to an example; see `normalise`.
-        scale: float32, broadcastable to an example; see `normalise`.
-        train_weights: See `Source`.
-        squash: See `Source`.
-        quantiles: See `Source`.
-        groups: What rows are split by, of each split that is by something.
-        table: See `Source`.
-        content: Digests of the raw rows of each split of a table.
-    """
-
-    name: str
-    splits: Mapping[str, Examples]
-    class_names: tuple[str, ...] | None
-    _: dataclasses.KW_ONLY
-    shift: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((), np.float32))
-    scale: np.ndarray = dataclasses.field(default_factory=lambda: np.ones((), np.float32))
-    train_weights: np.ndarray | None = None
-    squash: np.ndarray | None = None
-    quantiles: np.ndarray | None = None
-    groups: Mapping[str, Strata] = dataclasses.field(default_factory=dict)
-    table: TableForm | None = None
-    content: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @functools.cached_property
-    def sizes(self) -> Mapping[str, int]:
-        """Examples of each split."""
-        return {name: len(split.targets) for name, split in self.splits.items()}
-
-    def read(self, split: str, indices: np.ndarray | slice) -> Examples:
-        """Takes examples of a split; a slice of arrays is a view."""
-        return Examples(*(values[indices] for values in self.splits[split]))
-
-    def targets(self, split: str) -> np.ndarray:
-        """All targets [N] of a split."""
-        return self.splits[split].targets
-
-    def strata(self, split: str) -> Strata | None:
-        """The groups or times of a split's rows [N]; None if rows are split at random."""
-        return self.groups.get(split)
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits; of a table they change with its columns and with what is made of them."""
-        found = super().fingerprint
-        if self.table is None:
-            return found
-        whole = json.dumps([found, self.table.content, dict(self.content)])
-        return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
-
-    @functools.cached_property
-    def test_fingerprint(self) -> str | None:
-        """The same of the rows to test alone, whatever is made of them."""
-        return super().test_fingerprint if self.table is None else self.content.get("test")
-
-    def summary(self, split: str) -> Summary | None:
-        """The summary of a split's inputs, if it is known without reading them."""
-        return getattr(self.splits[split].inputs, "known", None)
-
-
-def with_robust_scaling(dataset: Dataset) -> Dataset:
+def with_robust_scaling(dataset: Source) -> Source:
     """The same feature vectors, normalised such that few far values decide nothing.
 
     A feature whose standard deviation is far more than its quartiles say has its median as shift, a
@@ -131,7 +48,7 @@ def with_robust_scaling(dataset: Dataset) -> Dataset:
     return dataclasses.replace(dataset, shift=shift, scale=scale, squash=squash)
 
 
-def with_quantiles(dataset: Dataset) -> Dataset:
+def with_quantiles(dataset: Source) -> Source:
     """The same with quantiles of the features [F] of training examples, as networks see them.
 
     Args:
@@ -152,8 +69,8 @@ def make_dataset(
     splits: Mapping[str, Examples],
     class_names: tuple[str, ...],
     scale: float,
-    hold_out: bool = True,
-) -> Dataset:
+    hold_out: bool,
+) -> Source:
     """Makes a data set of images that are multiplied by a scale.
 
     Args:
@@ -165,7 +82,7 @@ def make_dataset(
     """
     if not hold_out:
         splits = join_for_training(splits)
-    return Dataset(name, splits, class_names, scale=np.asarray(scale, np.float32))
+    return Source(name, splits, class_names, scale=np.asarray(scale, np.float32))
 
 
 def join_for_training(splits: Mapping[str, Examples]) -> dict[str, Examples]:
@@ -176,7 +93,7 @@ def join_for_training(splits: Mapping[str, Examples]) -> dict[str, Examples]:
 
 def dataset_from_arrays(
     arrays: Any, name: str = "arrays", seed: int = 0, hold_out: bool = True, kind: str | None = None
-) -> Dataset:
+) -> Source:
     """Makes a data set of the user's own arrays.
 
     Args:
@@ -202,7 +119,7 @@ def dataset_from_arrays(
     return carved(given, name, Request(seed=seed, hold_out=hold_out))
 
 
-def carved(given: Parts, name: str, request: Request) -> Dataset:
+def carved(given: Parts, name: str, request: Request) -> Source:
     """Makes a data set of checked examples: carves splits that are not given.
 
     Args:
@@ -217,31 +134,24 @@ def carved(given: Parts, name: str, request: Request) -> Dataset:
     from ensemble.data import own_arrays
     from ensemble.data.copies import digest_examples
 
-    parts = dict(given.parts)
+    own_arrays.check_size(given, name)
+    parts = {
+        part: Examples(x.read(x.rows) if isinstance(x, Stored) and x.is_encoded else x, targets)
+        for part, (x, targets) in given.parts.items()
+    }
+    places = assign_splits(parts, name, request, lambda part: digest_examples(parts[part].inputs))
     splits = dict[str, Examples]()
-    own_arrays.check_size([inputs for inputs, _ in parts.values()], name)
-    for part, (inputs, targets) in given.parts.items():
-        if isinstance(inputs, Stored) and inputs.is_encoded:
-            parts[part] = Examples(inputs[:], targets)
-    places = assign_splits(
-        parts,
-        name,
-        request,
-        lambda part: digest_examples(parts[part].inputs, parts[part].inputs.dtype),
-    )
     for split, (part, rows) in places.items():
         inputs, targets = parts[part]
-        is_stored = isinstance(inputs, Stored)
-        taken: Any = OnDisk(inputs, np.arange(len(targets))[rows]) if is_stored else inputs[rows]
+        taken: Any = inputs.part(rows) if isinstance(inputs, Stored) else inputs[rows]
         splits[split] = Examples(taken, targets[rows])
     weights = None if given.weights is None else given.weights[places["train"][1]]
-    raw = Dataset(name, splits, given.class_names, train_weights=weights)
+    raw = Source(name, splits, given.class_names, train_weights=weights)
     shift, scale = own_arrays.shift_and_scale(raw)
-    own_arrays.warn_of_absent_classes(raw)
     return dataclasses.replace(raw, shift=shift, scale=scale)
 
 
-def refuse_arrays(name: str, request: Request) -> Dataset:
+def refuse_arrays(name: str, request: Request) -> Source:
     """Says that the arrays which a program gave to a run are only there.
 
     Raises:

@@ -4,14 +4,14 @@ Efron, Hastie, Johnstone and Tibshirani (2004), "Least Angle Regression", Annals
 target is a quantitative measure of the disease's progression, 25 to 346.
 """
 
-from ensemble.data.dataset import Dataset, dataset_from_arrays, join_for_training
+from ensemble.data.dataset import dataset_from_arrays, join_for_training
 from ensemble.data.digits import read_bundled
-from ensemble.data.source import Request
+from ensemble.data.source import Request, Source
 
 SEED = 0  # The split is the same for every run.
 
 
-def load_diabetes(name: str, request: Request) -> Dataset:
+def load_diabetes(name: str, request: Request) -> Source:
     """Makes a data set of the patients, split 70 / 10 / 10 / 10."""
     measured = read_bundled("diabetes_data_raw.csv.gz")
     whole = {"inputs": measured, "targets": read_bundled("diabetes_target.csv.gz")}

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ensemble.data.dataset import Dataset, make_dataset
-from ensemble.data.source import Examples, Request
+from ensemble.data.dataset import make_dataset
+from ensemble.data.source import Examples, Request, Source
 from ensemble.data.splitting import stratified_split
 
 SIZES = {"train": 1_197, "validation": 150, "calibration": 150, "test": 300}
@@ -15,7 +16,7 @@ SEED = 0  # The digits' split is the same for every run.
 CLASS_NAMES = tuple("0123456789")
 
 
-def load_digits(name: str, request: Request) -> Dataset:
+def load_digits(name: str, request: Request) -> Source:
     """Makes a data set of the digits."""
     return make_dataset(name, split_digits(), CLASS_NAMES, 1 / 16, request.hold_out)
 
@@ -32,12 +33,12 @@ def split_digits() -> dict[str, Examples]:
     }
 
 
-def read_digits() -> np.ndarray:
+def read_digits() -> NDArray:
     """Reads the digits, uint8 `[1797, 65]`: 64 pixels of 0..16, and the label."""
     return read_bundled("digits.csv.gz", dtype=np.uint8, delimiter=",")
 
 
-def read_bundled(name: str, **options: Any) -> np.ndarray:
+def read_bundled(name: str, **options: Any) -> NDArray:
     """Reads a table inside scikit-learn, whose import would add a second to the start of a run."""
     spec = importlib.util.find_spec("sklearn")
     assert spec is not None  # The package requires it.

@@ -1,6 +1,5 @@
 """Folders of images, one per class: looked at before they are decoded, in bounded memory."""
 
-import copy
 import math
 import os
 import stat
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.image_form import Size, resize_and_crop
 from ensemble.data.own_arrays import local_path
@@ -25,7 +25,6 @@ FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP"
 _GREY = ("1", "L", "LA")
 _COLOUR = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV")
 _LEFT_BY_SYSTEMS = ("__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "@eadir")
-_REMEDY = f"repair {{0}}, convert {{0}} to one of {', '.join(FORMATS)}, or remove {{0}}"
 _EXIF = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 """Keys of Pillow, any of which may hold an orientation."""
 _ORIENTATION = 0x0112
@@ -36,61 +35,39 @@ _BYTES_PER_PIXEL = 12
 """Pillow has 4, of an image up to three times: as it was, turned, and in another mode."""
 
 
-class Pictures(Stored):
+def pictures(files: Sequence[Path], size: Size | None) -> Stored:
     """Images [N, H, W, C] uint8, upright, which are decoded from their files when they are read.
 
-    All images become RGB unless all of them are grey; transparency is dropped.
+    All images become RGB unless all of them are grey; transparency is dropped. Reading raises a
+    `CorruptDataError` that names all files that cannot be used.
 
     Args:
         files: N files.
         size: (height, width) that all are brought to by `resize_and_crop`; None: all have one size.
 
-    Attributes:
-        faults: Errors of files whose headers cannot be used; of pixels nothing is known yet.
-
     Raises:
         InputError: No file is an image, or their sizes differ.
     """
+    found, faults = _read(files, _header, _MAX_THREADS)
+    if not found:
+        raise _unusable(faults, len(files))
+    first, _, name = found[0]
+    others = [one for one in found if one[0] != first]
+    if size is None and others:
+        raise InputError(
+            f"{others[0][2]} is {_by(others[0][0])} pixels (height x width, upright) but "
+            f"{name} is {_by(first)}; all images must have one size, and {len(others)} of "
+            f"{len(files)} differ: set config.resize, such as 64 or '64x48', which resizes "
+            "them all, or resize them yourself"
+        )
+    target = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
+    example = (*(size or first), len(target))
+    largest = _BYTES_PER_PIXEL * max(math.prod(sides) for sides, _, _ in found)
+    # Together threads take half of the memory: malloc keeps what they free.
+    num_threads = max(1, min(_MAX_THREADS, memory_bytes() // 2 // largest))
 
-    dtype = np.dtype(np.uint8)
-    is_encoded = True
-
-    def __init__(self, files: Sequence[Path], size: Size | None):
-        found, self.faults = _read(files, _header, _MAX_THREADS)
-        if not found:
-            raise _unusable(self.faults, len(files))
-        first, _, name = found[0]
-        others = [one for one in found if one[0] != first]
-        if size is None and others:
-            raise InputError(
-                f"{others[0][2]} is {_by(others[0][0])} pixels (height x width, upright) but "
-                f"{name} is {_by(first)}; all images must have one size, and {len(others)} of "
-                f"{len(files)} differ: set config.resize, such as 64 or '64x48', which resizes "
-                "them all, or resize them yourself"
-            )
-        self._files = files
-        self._size = size
-        self._mode = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
-        self.shape = (len(files), *(size or first), len(self._mode))
-        largest = _BYTES_PER_PIXEL * max(math.prod(sides) for sides, _, _ in found)
-        # Together threads take half of the memory: malloc keeps what they free.
-        self._num_threads = max(1, min(_MAX_THREADS, memory_bytes() // 2 // max(1, largest)))
-
-    def of(self, files: Sequence[Path]) -> "Pictures":
-        """Some of the images."""
-        found = copy.copy(self)
-        found._files = files
-        found.shape = (len(files), *self.shape[1:])
-        return found
-
-    def __getitem__(self, where: Any, /) -> np.ndarray:
-        """Decodes images [n, H, W, C].
-
-        Raises:
-            CorruptDataError: Naming all files that cannot be used.
-        """
-        files = [self._files[i] for i in np.arange(len(self))[where]]
-        images = np.empty((len(files), *self.shape[1:]), np.uint8)
+    def read(rows: NDArray) -> NDArray:
+        images = np.empty((len(rows), *example), np.uint8)
 
         def decode(image: Any, i: int) -> None:
             image.load()
@@ -98,15 +75,17 @@ class Pictures(Stored):
                 import PIL.ImageOps  # Only for such pictures.
 
                 PIL.ImageOps.exif_transpose(image, in_place=True)
-            upright = image if image.mode == self._mode else image.convert(self._mode)
-            if self._size is not None:
-                upright = resize_and_crop(upright, self._size)
-            images[i] = np.asarray(upright).reshape(self.shape[1:])
+            upright = image if image.mode == target else image.convert(target)
+            if size is not None:
+                upright = resize_and_crop(upright, size)
+            images[i] = np.asarray(upright).reshape(example)
 
         # Pillow decodes outside the interpreter lock, so that threads use all cores.
-        if faults := _read(files, decode, self._num_threads)[1]:
-            raise _unusable(faults, len(files))
+        if faults := _read([files[i] for i in rows], decode, num_threads)[1]:
+            raise _unusable(faults, len(rows))
         return images
+
+    return Stored(np.arange(len(files)), example, np.dtype(np.uint8), read, is_encoded=True)
 
 
 def given_folder(name: str, request: Request) -> Parts:
@@ -131,25 +110,24 @@ def given_folder(name: str, request: Request) -> Parts:
     roots = _split_roots(root)
     found = _files(root, 2 if POOL in roots else 3)
     files = {
-        split: [(file, file.parent.name) for file in found if file.parent.parent == part]
+        split: [file for file in found if file.parent.parent == part]
         for split, part in roots.items()
     }
-    every = [one for part in files.values() for one in part]
-    names, numbers = np.unique([label for _, label in every], return_inverse=True)
-    empty = next((f"the split {split} has none" for split, part in files.items() if not part), "")
+    every = [file for part in files.values() for file in part]
+    names, targets = np.unique([file.parent.name for file in every], return_inverse=True)
+    empty = [f", and none in {split}" for split, part in files.items() if not part]
     if len(names) < 2 or empty:
         raise InputError(
-            f"{name} holds {len(names)} class folders with images{empty and f', {empty}'}; put the "
+            f"{name} holds {len(names)} class folders with images{''.join(empty[:1])}; put the "
             "images of each of two or more classes into a folder of its own"
         )
     # What is wrong with headers is told when images are decoded, with what is wrong with pixels.
-    pictures: Any = Pictures([file for file, _ in every], request.size)
-    ends = np.cumsum([len(part) for part in files.values()])[:-1]
-    targets = np.split(numbers.astype(np.int32), ends)
-    parts: dict[str, Any] = {
-        split: Examples(pictures.of([file for file, _ in part]), labels)
-        for (split, part), labels in zip(files.items(), targets, strict=True)
-    }
+    images: Any = pictures(every, request.size)
+    parts = {}
+    end = 0
+    for split, part in files.items():
+        here = slice(end, end := end + len(part))
+        parts[split] = Examples(images.part(here), targets[here].astype(np.int32))
     # A name may be any bytes, what is shown and stored is text.
     texts = tuple(os.fsencode(one).decode(errors="replace") for one in names.tolist())
     return Parts(parts, class_names=texts)
@@ -166,15 +144,13 @@ def _split_roots(root: Path) -> dict[str, Path]:
     for folder in _folders(root):
         split = split_of(folder.name)
         if not split or split in found:
-            why = f"the split {split} a second time" if split else f"none of {', '.join(SPLITS)}"
-            raise InputError(
-                f"{_path(folder)} is beside the split train but {why}; rename or move it"
-            )
+            why = "a second time" if split else f"but is none of {', '.join(SPLITS)}"
+            raise InputError(f"{_path(folder)} is beside train {why}; rename or move it")
         found[split] = folder
     return {split: found[split] for split in SPLITS if split in found}
 
 
-def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str], Pictures]:
+def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str], Stored]:
     """Finds image files, and those of folders and of the folders in these, whatever they mean.
 
     Args:
@@ -185,22 +161,17 @@ def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str
         Names [N], which are the paths of files, of a single folder relative to it; and images.
 
     Raises:
-        InputError: A folder has no images, or images cannot be read or differ in size.
+        InputError: A folder has no images, no file is an image, or images differ in size.
     """
     files = list[Path]()
-    names = list[Path]()
-    for path in paths:
-        root = local_path(path)
+    for root in map(local_path, paths):
         found = _files(root, 2) if root.is_dir() else [root]
         if not found:
-            raise InputError(f"{path} holds no images; give a folder of images, or of such folders")
-        is_alone = root.is_dir() and len(paths) == 1
-        names += [file.relative_to(root) for file in found] if is_alone else found
+            raise InputError(f"{root} holds no images; give a folder of images, or of such folders")
         files += found
-    pictures = Pictures(files, size)
-    if pictures.faults:
-        raise _unusable(pictures.faults, len(files))
-    return [bytes(one).decode(errors="replace") for one in names], pictures
+    is_alone = root.is_dir() and len(paths) == 1
+    names = [file.relative_to(root) if is_alone else file for file in files]
+    return [bytes(one).decode(errors="replace") for one in names], pictures(files, size)
 
 
 def _header(image: Any, _: int) -> tuple[Size, str, str]:
@@ -212,8 +183,8 @@ def _header(image: Any, _: int) -> tuple[Size, str, str]:
 
 def _read(
     files: Sequence[Path], function: Callable[[Any, int], Any], num_threads: int
-) -> tuple[list[Any], list[CorruptDataError]]:
-    """Results of a function of an open image and its number, and the faults of the other files."""
+) -> tuple[list[Any], list[str]]:
+    """Results of a function of an open image and its number, and what is wrong with other files."""
     import PIL.Image  # Only where pictures are read.
 
     def call(i: int) -> Any:
@@ -232,12 +203,12 @@ def _read(
             what = "is damaged or not an image"
         except Exception as error:  # Pillow's readers raise many types on bad bytes.
             what = f"is damaged ({in_one_line(error)})"
-        return CorruptDataError(f"{_path(files[i])} {what}", _REMEDY.format("it"))
+        return f"{_path(files[i])} {what}"
 
     with ThreadPoolExecutor(num_threads) as pool:
         results = list(pool.map(call, range(len(files))))
-    faults = [one for one in results if isinstance(one, CorruptDataError)]
-    return [one for one in results if not isinstance(one, CorruptDataError)], faults
+    faults = [one for one in results if isinstance(one, str)]
+    return [one for one in results if not isinstance(one, str)], faults
 
 
 def _may_be_turned(image: Any) -> bool:
@@ -245,14 +216,12 @@ def _may_be_turned(image: Any) -> bool:
     return image.format != "TIFF" and not _EXIF.isdisjoint(image.info)
 
 
-def _unusable(faults: Sequence[CorruptDataError], num_files: int) -> CorruptDataError:
+def _unusable(faults: Sequence[str], num_files: int) -> CorruptDataError:
     """The error of all files that cannot be used, in one line."""
-    if len(faults) == 1:
-        return faults[0]
-    what = listed([one.what for one in faults], 10)
+    what = f"{len(faults)} of {num_files} files cannot be used: {listed(faults, 10)}"
     return CorruptDataError(
-        f"{len(faults)} of {num_files} files cannot be used: {what}",
-        _REMEDY.format("them"),
+        faults[0] if len(faults) == 1 else what,
+        f"repair them, convert them to one of {', '.join(FORMATS)}, or remove them",
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.config.builtin import read_size
 from ensemble.errors import InputError
-from ensemble.notes import note
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -66,11 +66,10 @@ def is_channels_first(shape: Sequence[int]) -> bool:
     return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
 
 
-def in_form(inputs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def in_form(inputs: NDArray, shape: tuple[int, ...]) -> NDArray:
     """Brings images to the form of those that an ensemble has learned, where that needs no guess.
 
-    `[N, H, W]` and `[N, C, H, W]` become `[N, H, W, C]`, grey images RGB, and RGB ones grey. The
-    log says so once, except of `[N, H, W]`.
+    `[N, H, W]` and `[N, C, H, W]` become `[N, H, W, C]`, grey images RGB, and RGB ones grey.
 
     Args:
         inputs: `[N, ...]`, numbers.
@@ -84,23 +83,16 @@ def in_form(inputs: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if inputs.ndim == 3:
         inputs = inputs[..., None]
     if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.shape[2:] == shape[:2]:
-        _say_once("[N, C, H, W] are turned to [N, H, W, C]")
         inputs = np.moveaxis(inputs, 1, -1)
-    if inputs.shape[1:] == (*shape[:2], 1) and shape[2] == 3:
-        _say_once("are grey: they become RGB")
+    channels = inputs.shape[-1], shape[2]
+    if inputs.shape[1:-1] == shape[:2] and channels == (1, 3):
         return np.repeat(inputs, 3, axis=-1)
-    if inputs.shape[1:] == (*shape[:2], 3) and shape[2] == 1:
-        _say_once("are RGB: they become grey")
+    if inputs.shape[1:-1] == shape[:2] and channels == (3, 1):
         grey = inputs.astype(np.float64) @ _GREY_WEIGHTS  # Exact, of whole numbers.
         if inputs.dtype.kind != "f":
             grey = np.floor(grey + 0.5)  # As Pillow rounds.
         return grey.astype(inputs.dtype)[..., None]
     return inputs
-
-
-@functools.cache
-def _say_once(what: str) -> None:
-    note(f"Inputs {what}, as the ensemble has learned them.")
 
 
 @functools.cache  # Once is enough.

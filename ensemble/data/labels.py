@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.errors import InputError, listed, shown
 from ensemble.notes import note
@@ -14,13 +15,13 @@ MOST_CLASSES = 10
 """Different whole numbers of a target that are classes; more are numbers."""
 
 
-def are_classes(values: np.ndarray) -> bool:
+def are_classes(values: NDArray) -> bool:
     """Whether floats of any shape are few different whole numbers."""
     is_whole = bool((values == np.floor(values)).all())
     return is_whole and len(np.unique(values)) <= MOST_CLASSES
 
 
-def as_plain(values: Any, what: str) -> np.ndarray:
+def as_plain(values: Any, what: str) -> NDArray:
     """Labels or targets of any library as an array of truth values, numbers or texts.
 
     pandas has nullable types and categories, and lists and columns of objects hold any of these.
@@ -34,8 +35,6 @@ def as_plain(values: Any, what: str) -> np.ndarray:
     """
     try:
         array = np.asarray(values)
-        if array.dtype.kind == "S":
-            return np.char.decode(array, errors="replace")
         if array.dtype.kind != "O" or not array.ndim:
             return array
         flat = array.ravel().tolist()
@@ -54,7 +53,7 @@ def as_plain(values: Any, what: str) -> np.ndarray:
 
 def classes(
     given: Mapping[str, Any], class_names: Any, name: str
-) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+) -> tuple[dict[str, NDArray], tuple[str, ...]]:
     """Numbers the classes of labels.
 
     Whole numbers from 0 are numbers of classes. Of other whole numbers, and of texts, each value is
@@ -74,54 +73,48 @@ def classes(
     """
     parts = {what: _as_one(values, what) for what, values in given.items()}
     every = np.concatenate([*parts.values()])  # Beside texts numbers become texts.
-    names = [] if class_names is None else [*map(str, np.ravel(class_names))]
-    if len({*names}) < len(names):
-        raise InputError(f"{name}: class_names holds a name twice; each class needs its own")
-
-    def check(is_good: np.ndarray, rule: str) -> None:
-        row = int(is_good.argmin())
-        for what, values in () if is_good[row] else parts.items():
-            if row < len(values):
-                raise InputError(f"{what} holds {values[row]} in example {row}; {rule}")
-            row -= len(values)
-
-    rule = f"labels are texts, or whole numbers 0..C-1 of fewer classes than examples: {_CORRECT}"
-    if names:
-        rule = f"there are {len(names)} class_names: use these, or their numbers from 0"
+    found = np.unique(every)
     is_text = every.dtype.kind == "U"
-    if not is_text:
-        with np.errstate(invalid="ignore"):
-            whole = every.astype(np.int64)
-        check(whole == every, rule)
-        every = whole
-    found, numbered = np.unique(every, return_inverse=True)
-    if not (names or is_text or found[0]):
-        names = [*map(str, range(min(found[-1] + 1, len(every))))]
-    if names:
-        order = {key: k for k, key in enumerate(names if is_text else range(len(names)))}
-        numbered = np.array([order.get(key, -1) for key in found.tolist()])[numbered]
-        check(numbered >= 0, rule)
-    else:
-        if not is_text and len(found) != 2:  # -1 and 1 are classes.
-            check(every >= 0, rule)
-        if len(found) > max(len(every) // 2, _FEW):
-            raise InputError(
-                f"{name}: {len(every)} labels have {len(found)} different values; a class needs "
-                f"more than one example: {_CORRECT}"
-            )
-        names = [*map(str, found.tolist())]
-        if not is_text:
-            note(
-                f"{name}: labels do not begin at 0, so each of their {len(found)} values is a "
-                f"class of that name: {listed(names)}. Predicted labels are positions in this list."
-            )
-    if len(names) < 2:
-        raise InputError(f"{name} has the one class {names[0]}; classification needs two or more")
-    ends = np.cumsum([len(values) for values in parts.values()])[:-1]
-    return dict(zip(parts, np.split(numbered.astype(np.int32), ends), strict=True)), tuple(names)
+    keys: Any = found.tolist()
+    rule = f"labels are texts, or whole numbers 0..C-1 of fewer classes than examples: {_CORRECT}"
+    if class_names is not None:
+        names = [*map(str, np.ravel(class_names))]
+        keys = names if is_text else range(len(names))
+        rule = f"there are {len(names)} class_names: use these, or their numbers from 0"
+    elif is_text:
+        names = keys
+    elif found[0] == 0:
+        keys = range(int(found[found < len(every)].max()) + 1)
+        names = [*map(str, keys)]
+    else:  # -1 and 1 are classes.
+        keys = [one for one in keys if one % 1 == 0 and (one >= 0 or len(keys) == 2)]
+        names = [str(int(one)) for one in keys]
+        note(
+            f"{name}: labels do not begin at 0, so each of their {len(names)} values is a class of "
+            f"that name: {listed(names)}. Predicted labels are positions in this list."
+        )
+    order = {key: k for k, key in enumerate(keys)}
+    labels = {}
+    for what, values in parts.items():
+        numbers = [order.get(one, -1) for one in values.astype(every.dtype).tolist()]
+        if -1 in numbers:
+            row = numbers.index(-1)
+            raise InputError(f"{what} holds {values[row]} in example {row}; {rule}")
+        labels[what] = np.array(numbers, np.int32)
+    if class_names is None and len(names) > max(len(every) // 2, _FEW):
+        raise InputError(
+            f"{name}: {len(every)} labels have {len(names)} different values; a class needs "
+            f"more than one example: {_CORRECT}"
+        )
+    if len({*names}) < max(len(names), 2):
+        raise InputError(
+            f"{name} has the classes {listed(names)}; give more than one class, each with a name "
+            "of its own"
+        )
+    return labels, tuple(names)
 
 
-def _as_one(values: Any, what: str) -> np.ndarray:
+def _as_one(values: Any, what: str) -> NDArray:
     """Labels [N], of numbers or texts."""
     labels = as_plain(values, what)
     if labels.dtype.kind in "buifU" and labels.size:
@@ -136,7 +129,7 @@ def _as_one(values: Any, what: str) -> np.ndarray:
     )
 
 
-def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray:
+def class_weights(spec: str, labels: NDArray, num_classes: int) -> NDArray:
     """How much each class counts in the training loss.
 
     Args:
@@ -167,12 +160,12 @@ def class_weights(spec: str, labels: np.ndarray, num_classes: int) -> np.ndarray
 
 _DRAWN = 10_000
 _MOST_DRAWN = 10_000_000
-"""Examples of each class, and of all, that `weights_in_batches` looks at."""
+"""Examples of each class that `weights_in_batches` looks at, and the most of all of its passes."""
 
 
 def weights_in_batches(
-    weights: np.ndarray, labels: np.ndarray, own: np.ndarray | None, batch_size: int
-) -> np.ndarray:
+    weights: NDArray, labels: NDArray, own: NDArray | None, batch_size: int
+) -> NDArray:
     """How much each class counts in training that divides the loss of a batch by its weights.
 
     Where a heavy class is rare, batches that have it divide by more, so that it counts less than
@@ -187,11 +180,9 @@ def weights_in_batches(
     Returns:
         float64 [C], up to a factor.
     """
-    every = -(-len(labels) // _MOST_DRAWN)
-    labels = labels[::every]
     num_classes = len(weights)
     number = len(labels)
-    own = np.ones(number) if own is None else own[::every].astype(np.float64)
+    own = np.ones(number) if own is None else own.astype(np.float64)
     counts = np.bincount(labels, minlength=num_classes)
     rarest = int(counts[counts > 0].min())
     passes = min(-(-_DRAWN // rarest), max(1, _MOST_DRAWN // number))

@@ -15,28 +15,22 @@ brought to their type when they are read. Labels fit in memory.
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.image_form import is_channels_first
 from ensemble.data.labels import as_plain, classes
-from ensemble.data.source import (
-    AnyStored,
-    Examples,
-    OnDisk,
-    Parts,
-    Source,
-    Stored,
-    block_size,
-    blocks,
-)
+from ensemble.data.source import Examples, Parts, Source, Stored, block_size, blocks
 from ensemble.data.splitting import POOL
-from ensemble.errors import InputError, in_one_line, listed
+from ensemble.errors import InputError, in_one_line
 from ensemble.notes import note
 from ensemble.rounding import note_rounding
 from ensemble.storage.memory import memory_bytes
@@ -49,33 +43,49 @@ def local_path(path: str) -> Path:
     """A path as a user gives it.
 
     Raises:
-        InputError: there can be no such path, or it is not on a disk.
+        InputError: it is not on a disk.
     """
     if is_remote(path):
         raise InputError(
             f"{path} is not on a disk, from which data are read: mount the bucket, such as by "
             "gcsfuse, and give the folder that it is mounted on, or copy the data to a disk"
         )
+    return Path(path).expanduser()
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turns what readers of files raise into one line.
+
+    Raises:
+        InputError: as said.
+    """
     try:
-        local = Path(path).expanduser()
-        local.exists()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path} is no path: {in_one_line(error)}") from None
-    return local
+        yield
+    except InputError:
+        raise
+    # Arrow's errors are of many types.
+    except (OSError, ValueError, TypeError, LookupError, NotImplementedError, csv.Error) as error:
+        raise InputError(
+            f"{what} cannot be read: {in_one_line(error, 200)}; correct it, or its path"
+        ) from error
 
 
-def check_size(inputs: Iterable[AnyStored], name: str) -> None:
+def check_size(given: Parts, name: str) -> None:
     """Refuses images that are too large to be decoded all at once.
 
     Args:
-        inputs: Inputs of each part, of which encoded ones count.
+        given: Examples, of which encoded images count.
         name: Name of the data, for messages.
 
     Raises:
         InputError: They are too large.
     """
-    encoded = (one for one in inputs if isinstance(one, Stored) and one.is_encoded)
-    size = sum(math.prod(one.shape) for one in encoded)
+    size = sum(
+        math.prod(x.shape)
+        for x, _ in given.parts.values()
+        if isinstance(x, Stored) and x.is_encoded
+    )
     limit = max_data_bytes()
     if size > limit:
         raise InputError(
@@ -90,6 +100,10 @@ def max_data_bytes() -> int:
     return memory_bytes() // 4
 
 
+def _title(name: str, part: str, array: str) -> str:
+    return f"{name}: {array}" if part == POOL else f"{name}: {part}_{array}"
+
+
 def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
     """Checks arrays, and brings them to the types in which they are kept.
 
@@ -102,42 +116,28 @@ def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
         stays_on_disk: Whether inputs are maps of files, which are read when they are used.
 
     Returns:
-        Inputs `[N, F]` or `[N, H, W, C]`, uint8 or float32; targets int32 `[N]` of classes, else
-        float32 `[N]` or `[N, D]`; names of the classes, and weights float32 `[N]` of mean 1.
+        Inputs `[N, F]` or `[N, H, W, C]`, uint8 or float32; the rest as of `check_targets`.
 
     Raises:
         InputError: An array cannot be used.
     """
-
-    def title(part: str, array: str) -> str:
-        return f"{name}: {array}" if part == POOL else f"{name}: {part}_{array}"
-
-    inputs: dict[str, Any] = {
-        part: _numeric(one.inputs, title(part, "inputs")) for part, one in given.parts.items()
+    arrays = {
+        part: _numeric(x, _title(name, part, "inputs")) for part, (x, _) in given.parts.items()
     }
-    values = {title(part, given.kind): one.targets for part, one in given.parts.items()}
-    class_names = None
-    if given.kind == "labels":
-        values, class_names = classes(values, given.class_names, name)
-    else:
-        values = {what: _check_numbers(one, what) for what, one in values.items()}
     # Bytes are not looked at one by one.
     is_uint8 = all(
         one.dtype == np.uint8 or (one.dtype.kind in "bui" and one.min() >= 0 and one.max() <= 255)
-        for one in inputs.values()
+        for one in arrays.values()
     )
     dtype = np.dtype(np.uint8 if is_uint8 else np.float32)
-    shape = next(iter(inputs.values())).shape[1:]
-    for (part, x), y in zip(inputs.items(), values.values(), strict=True):
-        what = title(part, "inputs")
+    shape = next(iter(arrays.values())).shape[1:]
+    parts = dict[str, Examples]()
+    for part, x in arrays.items():
+        what = _title(name, part, "inputs")
         if x.ndim not in (2, 3, 4) or x.shape[1:] != shape:
             raise InputError(
                 f"{what} has shape {x.shape}; inputs are feature vectors [N, F] or images "
                 "[N, H, W] or [N, H, W, C], of one shape in all splits"
-            )
-        if len(x) != len(y):
-            raise InputError(
-                f"{what} has {len(x)} examples but {len(y)} {given.kind}; each needs one"
             )
         if not is_uint8:
             _check_finite(x, what)
@@ -145,22 +145,68 @@ def check_arrays(given: Parts, name: str, stays_on_disk: bool = False) -> Parts:
             x = x[..., None]
         if is_channels_first(shape):
             x = np.moveaxis(x, 1, -1)
-        inputs[part] = (
-            OnDisk(x, np.arange(len(x)), dtype) if stays_on_disk else x.astype(dtype, copy=False)
-        )
+        kept: Any = x if stays_on_disk else x.astype(dtype, copy=False)
+        if stays_on_disk:
+            kept = Stored(np.arange(len(x)), x.shape[1:], dtype, x.__getitem__)
+        parts[part] = Examples(kept, given.parts[part].targets)
     if is_channels_first(shape):
         note(
             f"{name}: inputs of shape {shape} are taken for images [N, C, H, W], and turned to "
             "[N, H, W, C]; if axis 1 is their height, swap it with the width."
         )
-    pairs = zip(inputs.values(), values.values(), strict=True)
-    parts = dict(zip(inputs, map(Examples._make, pairs), strict=True))
-    weights = _check_weights(given.weights, len(next(iter(values.values()))), name)
+    return check_targets(dataclasses.replace(given, parts=parts), name)
+
+
+def check_targets(given: Parts, name: str) -> Parts:
+    """Checks targets and weights, and brings them to the types in which they are kept.
+
+    Args:
+        given: Examples, of whose inputs only the number counts.
+        name: Name of the data, for messages.
+
+    Returns:
+        Targets int32 `[N]` of classes, else float32 `[N]` or `[N, D]`; names of the classes, and
+        weights float32 `[N]` of mean 1.
+
+    Raises:
+        InputError: Targets or weights cannot be used.
+    """
+    class_names = None
+    values = {_title(name, part, given.kind): y for part, (_, y) in given.parts.items()}
+    if given.kind == "labels":
+        values, class_names = classes(values, given.class_names, name)
+    else:
+        values = {what: _check_numbers(one, what) for what, one in values.items()}
+    parts = {
+        part: Examples(x, y)
+        for (part, (x, _)), y in zip(given.parts.items(), values.values(), strict=True)
+    }
+    for part, (x, y) in parts.items():
+        if len(x) != len(y):
+            raise InputError(
+                f"{_title(name, part, 'inputs')} has {len(x)} examples but {len(y)} {given.kind}; "
+                "each needs one"
+            )
+    weights = given.weights
+    if weights is not None:
+        weights = _numeric(weights, f"{name}: {WEIGHTS}")
+        number = len(next(iter(parts.values())).targets)
+        if weights.shape != (number,) or not 0 < weights.min() <= weights.max() < np.inf:
+            raise InputError(
+                f"{name}: {WEIGHTS} of shape {weights.shape} reaches from {weights.min()} to "
+                f"{weights.max()}; give a positive weight for each of the {number} examples to "
+                "learn, and leave out examples that are not to count"
+            )
+        weights = (weights / weights.mean()).astype(np.float32)
     return dataclasses.replace(given, parts=parts, class_names=class_names, weights=weights)
 
 
-def _numeric(values: Any, what: str) -> np.ndarray:
-    """Values as a real-valued array that is not empty."""
+def _numeric(values: Any, what: str) -> NDArray:
+    """Values as a real-valued array that is not empty.
+
+    Raises:
+        InputError: They are none.
+    """
     array = as_plain(values, what)
     if array.dtype.kind not in "buif" or not array.size or not array.ndim:
         raise InputError(
@@ -171,7 +217,20 @@ def _numeric(values: Any, what: str) -> np.ndarray:
     return array
 
 
-def _check_finite(array: np.ndarray, what: str) -> None:
+def _check_numbers(values: Any, what: str) -> NDArray:
+    """Real-valued targets, float32 `[N]`, or several `[N, D]`."""
+    targets = _numeric(values, what)
+    if targets.ndim == 2 and targets.shape[1] == 1:
+        targets = targets[:, 0]
+    if targets.ndim > 2:
+        raise InputError(
+            f"{what} has shape {targets.shape}; targets are [N], one number per example, or [N, D]"
+        )
+    _check_finite(targets, what)
+    return targets.astype(np.float32)
+
+
+def _check_finite(array: NDArray, what: str) -> None:
     """Refuses numbers that are not finite in float32, and notes it if it rounds them too much."""
     size = block_size(array.shape[1:])
     for start in range(0, len(array), size):
@@ -193,7 +252,7 @@ _LARGE = 20
 normalised, and are divided by the largest."""
 
 
-def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
+def shift_and_scale(source: Source) -> tuple[NDArray, NDArray]:
     """Returns what normalises own data, from its training inputs, which are read in blocks.
 
     Returns:
@@ -201,7 +260,6 @@ def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
         feature is constant); for uint8 images, and float images far beyond 0..1, 0 and what makes
         the largest training value 1; other float images stay as they are, 0 and 1.
     """
-    scale = 1.0
     if len(source.input_shape) == 1:
         number = source.sizes["train"]
         first = source.read("train", slice(1)).inputs
@@ -216,50 +274,9 @@ def shift_and_scale(source: Source) -> tuple[np.ndarray, np.ndarray]:
         return np.asarray(shift, np.float32), np.asarray(1 / deviation, np.float32)
     low, high = source.value_range("train")
     largest = max(-low, high)
+    is_large = (low >= 0 and high > _LARGE_POSITIVE) or largest > _LARGE
     if source.input_dtype == np.uint8:
-        scale = 1 / max(1, high)
-    elif (low >= 0 and high > _LARGE_POSITIVE) or largest > _LARGE:
-        scale = 1 / largest
-        note(
-            f"{source.name}: images are floating-point numbers from {low:g} to {high:g}, so they "
-            f"are divided by {largest:g}; scale them yourself if you want another range."
-        )
-    return np.zeros((), np.float32), np.asarray(scale, np.float32)
-
-
-def _check_weights(values: Any, num_examples: int, name: str) -> np.ndarray | None:
-    """Weights of training examples, float32 `[N]`; None where there are none."""
-    if values is None:
-        return None
-    what = f"{name}: {WEIGHTS}"
-    weights = _numeric(values, what)
-    if weights.shape != (num_examples,) or not 0 < weights.min() <= weights.max() < np.inf:
-        raise InputError(
-            f"{what} of shape {weights.shape} reaches from {weights.min()} to {weights.max()}; "
-            f"give a positive weight for each of the {num_examples} examples to learn, and leave "
-            "out examples that are not to count"
-        )
-    return (weights / weights.mean()).astype(np.float32)
-
-
-def warn_of_absent_classes(source: Source) -> None:
-    """Notes classes of which there is no training example."""
-    names = source.class_names or ()
-    there = set(source.targets("train").tolist()) if names else ()
-    if absent := [name for label, name in enumerate(names) if label not in there]:
-        note(
-            f"{source.name}: no training example of {len(absent)} of its classes: {listed(absent)}."
-        )
-
-
-def _check_numbers(values: Any, what: str) -> np.ndarray:
-    """Real-valued targets, float32 `[N]`, or several `[N, D]`."""
-    targets = _numeric(values, what)
-    if targets.ndim == 2 and targets.shape[1] == 1:
-        targets = targets[:, 0]
-    if targets.ndim > 2:
-        raise InputError(
-            f"{what} has shape {targets.shape}; targets are [N], one number per example, or [N, D]"
-        )
-    _check_finite(targets, what)
-    return targets.astype(np.float32)
+        largest = max(1, high)
+    elif not is_large:
+        largest = 1
+    return np.zeros((), np.float32), np.asarray(1 / largest, np.float32)

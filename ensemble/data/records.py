@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.copies import digest_examples
 from ensemble.data.own_arrays import WEIGHTS, local_path, max_data_bytes
@@ -28,58 +29,36 @@ from ensemble.storage.npz import read_arrays
 INDEX = "records.json"
 _LABELS = "labels.npz"
 _SUFFIX = ".array_record"
-_RESTORE = (
-    "restore the file, or write the folder anew without what is damaged: ensemble convert "
-    "records:{} NEW_FOLDER --skip_damaged"
-)
 _READ = "readahead_buffer_size:0"  # For reading at random, as ArrayRecord's documentation has it.
 _WRITE = "group_size:1,uncompressed"  # Pixels hardly shrink, and unpacking takes half of the time.
 logger = logging.getLogger("ensemble")
 
 
-class Records(Stored):
-    """The inputs [N, ...] of a file of records.
+def _reader(file: Path, example: tuple[int, ...], dtype: np.dtype) -> Callable[[NDArray], NDArray]:
+    """Returns a function that reads inputs [n, ...] of a file of records by indices [n]."""
+    lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
+    opened: list[Any] = []
 
-    Args:
-        file: Path of the file.
-        shape: (N, ...).
-        dtype: Type of the inputs.
-        known: Summary of the inputs.
-    """
-
-    def __init__(self, file: Path, shape: tuple[int, ...], dtype: np.dtype, known: Summary):
-        self._file = file
-        self.shape = shape
-        self.dtype = dtype
-        self.known = known
-        self._reader: Any = None
-        self._lock = threading.Lock()  # A reader is of one thread at a time, and has own threads.
-
-    def __getitem__(self, where: Any, /) -> np.ndarray:
-        """Reads inputs [n, ...] by a slice or by indices [n], fastest in their order.
-
-        Raises:
-            InputError: A record is damaged.
-        """
-        with self._lock:
-            return self._read(np.arange(len(self))[where] if isinstance(where, slice) else where)
-
-    def _read(self, rows: np.ndarray) -> np.ndarray:
+    def read(rows: NDArray) -> NDArray:
         try:
-            if self._reader is None:
-                from array_record.python import array_record_module  # Only where there are records.
+            with lock:
+                if not opened:
+                    from array_record.python import array_record_module  # Only for records.
 
-                self._reader = array_record_module.ArrayRecordReader(str(self._file), _READ)
-            content = b"".join(self._reader.read(rows.tolist()))
-            return np.frombuffer(content, self.dtype).reshape(len(rows), *self.shape[1:])
+                    opened.append(array_record_module.ArrayRecordReader(str(file), _READ))
+                content = b"".join(opened[0].read(rows.tolist()))
+            return np.frombuffer(content, dtype).reshape(len(rows), *example)
         except (RuntimeError, ValueError, IndexError) as error:
             for row in rows[:, None] if len(rows) > 1 else ():
-                self._read(row)
+                read(row)
             raise CorruptDataError(
-                f"{self._file}: record {rows[0]} is damaged, or the file is truncated or of "
-                f"another folder ({in_one_line(error, 70)})",
-                _RESTORE.format(self._file.parent),
+                f"{file}: record {rows[0]} is damaged, or the file is truncated or of another "
+                f"folder ({in_one_line(error, 70)})",
+                "restore the file, or write the folder anew without what is damaged: ensemble "
+                f"convert records:{file.parent} NEW_FOLDER --skip_damaged",
             ) from error
+
+    return read
 
 
 def given_records(name: str, request: Request) -> Parts:
@@ -98,30 +77,29 @@ def given_records(name: str, request: Request) -> Parts:
             f"{name}: there is no {folder.absolute() / INDEX}; ensemble convert SOURCE FOLDER "
             "writes a folder of records"
         )
+    parts = dict[str, Examples]()
     try:
         index = json.loads((folder / INDEX).read_text())
         arrays = read_arrays(folder / _LABELS, max_data_bytes())
-        shape = index["shape"]
+        example = tuple(index["shape"])
         dtype = np.dtype(index["dtype"])
         names = index["class_names"]
-        parts = dict[str, Examples]()
         for part in (one for one in (POOL, *SPLITS) if f"{one}_targets" in arrays):
+            file = folder / f"{part}{_SUFFIX}"
             targets = arrays[f"{part}_targets"]
             known = Summary(*(arrays[f"{part}_{column}"] for column in Summary._fields))
-            file = folder / f"{part}{_SUFFIX}"
-            whole = (len(targets), *shape)
-            inputs: Any = Records(file, whole, dtype, known)
-            parts[part] = Examples(inputs, targets)
+            read = _reader(file, example, dtype)
             if not file.is_file():
-                raise InputError(f"{file} is missing; restore it, or write the folder again")
+                raise ValueError(f"{file} is missing")
             with contextlib.suppress(CorruptDataError):  # Whoever reads the record will name it.
-                if digest_examples(inputs[:1], dtype) != known.digests[:1]:
-                    raise InputError(f"{file} is of another folder; {_RESTORE.format(folder)}")
-    except InputError:
-        raise
+                if digest_examples(read(np.arange(1))) != known.digests[:1]:
+                    raise ValueError(f"{file} is of another folder")
+            inputs: Any = Stored(np.arange(len(targets)), example, dtype, read, known)
+            parts[part] = Examples(inputs, targets)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{name} is damaged ({in_one_line(error, 200)}); write it again by ensemble convert"
+            f"{name} is damaged ({in_one_line(error, 200)}); restore it, or write it again by "
+            "ensemble convert"
         ) from error
     return Parts(parts, class_names=names and tuple(names), weights=arrays.get(WEIGHTS))
 
@@ -149,7 +127,7 @@ def write_records(
     """
     from array_record.python.array_record_module import ArrayRecordWriter  # As in `Records`.
 
-    arrays = dict[str, Any]()
+    arrays: dict[str, Any] = {}
     done = 0
     left_out = 0
     with _new_folder(folder) as new:
@@ -161,8 +139,7 @@ def write_records(
                 for one in inputs:
                     writer.write(one.tobytes())
                 flat = inputs.reshape(len(inputs), -1)
-                digests = digest_examples(inputs, inputs.dtype)
-                known = Summary(digests, flat.min(axis=1), flat.max(axis=1))
+                known = digest_examples(inputs), flat.min(axis=1), flat.max(axis=1)
                 found.append((*known, targets[rows], rows))
                 update(done + int(rows[-1]) + 1)
             writer.close()
@@ -176,16 +153,12 @@ def write_records(
             done += len(stored)
             left_out += len(stored) - len(rows)
         np.savez(new / _LABELS, **arrays)
-        index = {
-            "shape": stored.shape[1:],
-            "dtype": stored.dtype.name,
-            "class_names": given.class_names,
-        }
-        (new / INDEX).write_text(json.dumps(index))
+        form = {"shape": stored.shape[1:], "dtype": stored.dtype.name}
+        (new / INDEX).write_text(json.dumps({**form, "class_names": given.class_names}))
     return left_out
 
 
-def _blocks(stored: AnyStored, skip_damaged: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _blocks(stored: AnyStored, skip_damaged: bool) -> Iterator[tuple[NDArray, NDArray]]:
     """Row numbers [n] and inputs [n, ...] of what can be read, block by block."""
     size = block_size(stored.shape[1:])
     for start in range(0, len(stored), size):

@@ -1,10 +1,9 @@
 """The contract of data: splits of examples that are read by their indices.
 
-`ensemble.data` has the implementations: arrays in memory, image sets, folders, memory maps.
-Nothing outside that folder knows where examples lie. The order in which they are read is ours, a
-function of the seed (`ensemble.data.batches`). The targets of a split fit in memory; nothing
-says that its inputs do, so they are read in batches. What truly needs a whole split in memory says
-so by `in_memory`, which refuses what memory cannot hold.
+Nothing outside `ensemble.data` knows where examples lie. The order in which they are read is ours,
+a function of the seed (`ensemble.data.batches`). The targets of a split fit in memory; nothing says
+that its inputs do, so they are read in batches. What truly needs a whole split in memory says so by
+`in_memory`, which refuses what memory cannot hold.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -81,86 +81,91 @@ class Strata(NamedTuple):
         return self.values if self.kind == "group" else None
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Source:
     """Data that members learn from and are scored on.
 
     Attributes:
         name: what `config.dataset` says.
-        class_names: one per class, if the targets are classes; a likelihood reads it.
+        splits: examples of `train`, and of those of `validation`, `calibration` and `test` that
+            there are, in this order. Inputs are arrays or `Stored`, targets arrays.
+        class_names: one per class; None if targets are real values.
         shift: float32, broadcastable to an example; inputs are normalised by it on the device.
         scale: float32, likewise: `(inputs - shift) * scale`.
-        squash: float32, likewise, 1 of features whose far values come nearer, else 0: see
-            `ensemble.data.batches.normalise`; None: none do.
-        quantiles: float32 [F, 65], of each feature as networks see it, over the training examples;
-            None where the network asks for none.
         train_weights: float32 [N], how much each training example counts in the loss; None: all the
             same.
+        squash: float32, broadcastable to an example, 1 of features whose far values come nearer,
+            else 0: see `ensemble.data.batches.normalise`; None: none do.
+        quantiles: float32 [F, 65], of each feature as networks see it, over the training examples;
+            None where the network asks for none.
+        groups: what rows are split by, of each split that is by something.
         table: how a user's tables become inputs; None where inputs are given as they are.
+        content: digests of the raw rows of each split of a table.
     """
 
     name: str
+    splits: Mapping[str, Examples]
     class_names: tuple[str, ...] | None
-    shift: np.ndarray
-    scale: np.ndarray
+    _: dataclasses.KW_ONLY
+    shift: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((), np.float32))
+    scale: np.ndarray = dataclasses.field(default_factory=lambda: np.ones((), np.float32))
+    train_weights: np.ndarray | None = None
     squash: np.ndarray | None = None
     quantiles: np.ndarray | None = None
-    train_weights: np.ndarray | None = None
+    groups: Mapping[str, Strata] = dataclasses.field(default_factory=dict)
     table: TableForm | None = None
+    content: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def sizes(self) -> Mapping[str, int]:
-        """Examples of each split: `train` first, then those of the others that there are."""
-        raise NotImplementedError
+        """Examples of each split."""
+        return {name: len(split.targets) for name, split in self.splits.items()}
 
     def read(self, split: str, indices: np.ndarray | slice) -> Examples:
         """Reads examples of a split, in the order of the indices.
 
         Args:
-            split: a key of `sizes`.
+            split: a key of `splits`.
             indices: any array of whole numbers from 0 to below the split's size, or a slice of
                 consecutive ones. What is read may be a view, and is not to be written to.
 
         Returns:
             Inputs `[*indices.shape, *input_shape]` and targets `[*indices.shape]`.
         """
-        raise NotImplementedError
+        return Examples(*(values[indices] for values in self.splits[split]))
 
     def targets(self, split: str) -> np.ndarray:
         """All targets [N] of a split."""
-        raise NotImplementedError
-
-    @functools.cached_property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example's inputs: (H, W, C) or (F,)."""
-        return self._start.shape[1:]
-
-    @functools.cached_property
-    def input_dtype(self) -> np.dtype:
-        """The type of inputs as `read` returns them."""
-        return self._start.dtype
+        return self.splits[split].targets
 
     @property
-    def _start(self) -> np.ndarray:
-        """Inputs of the first example, if there is one."""
-        return self.read(next(iter(self.sizes)), slice(1)).inputs
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example's inputs: (H, W, C) or (F,)."""
+        return next(iter(self.splits.values())).inputs.shape[1:]
+
+    @property
+    def input_dtype(self) -> np.dtype:
+        """The type of inputs as `read` returns them."""
+        return next(iter(self.splits.values())).inputs.dtype
 
     def strata(self, split: str) -> Strata | None:
-        """The groups or times of a split's rows [N]; None where rows are split at random."""
-        return None
+        """The groups or times of a split's rows [N]; None if rows are split at random."""
+        return self.groups.get(split)
 
     def summary(self, split: str) -> Summary | None:
         """The summary of a split's inputs, if it is known without reading them."""
-        return None
+        return getattr(self.splits[split].inputs, "known", None)
 
     def value_range(self, split: str) -> tuple[float, float]:
         """The least and the largest value of a split's inputs."""
         if known := self.summary(split):
-            return known.low.min().item(), known.high.max().item()
-        ends = [(one.inputs.min(), one.inputs.max()) for one in blocks(self, split)]
-        low, high = np.array(ends).T
-        return low.min().item(), high.max().item()
+            _, lows, highs = known
+        else:
+            ends = [(one.inputs.min(), one.inputs.max()) for one in blocks(self, split)]
+            lows, highs = np.array(ends).T
+        return lows.min().item(), highs.max().item()
 
-    @functools.cached_property
+    @property
     def reads_ahead(self) -> bool:
         """Whether reading takes so long that training has threads read coming batches."""
         return self.summary("train") is not None  # Records have one.
@@ -172,13 +177,19 @@ class Source:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """16 hex digits that change when any split's content does."""
-        return fingerprint(self, self.sizes)
+        """16 hex digits that change when any split's content, or the form of a table, does."""
+        found = fingerprint(self, self.sizes)
+        if self.table is None:
+            return found
+        whole = json.dumps([found, self.table.content, dict(self.content)])
+        return hashlib.blake2b(whole.encode(), digest_size=8).hexdigest()
 
     @functools.cached_property
     def test_fingerprint(self) -> str | None:
-        """The same of the test split alone; None where there is none."""
-        return fingerprint(self, ["test"]) if "test" in self.sizes else None
+        """The same of the test split alone, whatever is made of its rows; None if there is none."""
+        if self.table is None and "test" in self.sizes:
+            return fingerprint(self, ["test"])
+        return self.content.get("test")
 
 
 class TableKeys(NamedTuple):
@@ -247,67 +258,49 @@ class Summary(NamedTuple):
     high: np.ndarray
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Stored:
-    """Inputs [N, ...] on disk, which are read by slices or indices [n] when they are used.
+    """Inputs [N, ...] on disk, which are read by a slice or by indices when they are used.
 
     Attributes:
-        shape: (N, ...).
-        dtype: Type of the inputs.
+        rows: Places of the inputs in what is read, int [N].
+        example: Shape of one.
+        dtype: Type of the inputs as they are learned.
+        read: Reads inputs [n, ...] of ascending places int [n].
         known: Their summary, if there is one.
         is_encoded: Whether they are images that are decoded once, before training.
     """
 
-    is_encoded: bool = False
-    shape: tuple[int, ...]
+    rows: np.ndarray
+    example: tuple[int, ...]
     dtype: np.dtype
+    read: Callable[[np.ndarray], np.ndarray]
     known: Summary | None = None
+    is_encoded: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, ...)."""
+        return len(self.rows), *self.example
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self.rows)
 
-    def __getitem__(self, where: Any, /) -> np.ndarray:
-        """Reads inputs [n, ...]."""
-        raise NotImplementedError
-
-
-AnyStored = np.ndarray | Stored
-"""Arrays may be maps of files."""
-
-
-class OnDisk(Stored):
-    """Inputs of a split.
-
-    Args:
-        stored: Inputs on disk.
-        rows: Rows of these that belong to the split, int [N], in order.
-        dtype: Type of the inputs as they are learned; None: their own.
-    """
-
-    _stored: AnyStored
-    _rows: np.ndarray
-
-    def __init__(self, stored: AnyStored, rows: np.ndarray, dtype: np.dtype | None = None):
-        self.dtype = stored.dtype if dtype is None else dtype
-        if isinstance(stored, OnDisk):
-            rows = stored._rows[rows]
-            stored = stored._stored
-        self._stored = stored
-        self._rows = rows
-        self.shape = (len(rows), *stored.shape[1:])
-        if isinstance(stored, Stored) and stored.known is not None:
-            self.known = Summary(*(column[rows] for column in stored.known))
+    def part(self, rows: np.ndarray | slice) -> Stored:
+        """Some of the inputs."""
+        known = self.known and Summary(*(column[rows] for column in self.known))
+        return dataclasses.replace(self, rows=self.rows[rows], known=known)
 
     def __getitem__(self, where: Any, /) -> np.ndarray:
         """Reads inputs by a slice or by indices of any shape."""
-        chosen = self._rows[where]
-        shape = self.shape[1:]
+        chosen = self.rows[where]
         places = chosen.ravel()
         order = np.argsort(places, kind="stable")  # The disk is read forwards.
-        inputs = np.empty((len(places), *shape), self.dtype)
-        size = block_size(shape)
+        inputs = np.empty((len(places), *self.example), self.dtype)
+        size = block_size(self.example)
         for some in (order[start : start + size] for start in range(0, len(order), size)):
-            inputs[some] = self._stored[places[some]]
-        return inputs.reshape(*chosen.shape, *shape)
+            inputs[some] = self.read(places[some])
+        return inputs.reshape(*chosen.shape, *self.example)
 
 
 class _Sliced:
@@ -363,13 +356,15 @@ class MadeInputs(_Sliced):
             self._start = 0
             self._held = next(self._pieces)
         while self._start + len(self._held) < stop:
-            skipped = min(start - self._start, len(self._held))
-            self._held = np.concatenate([self._held[skipped:], next(self._pieces)])
-            self._start += skipped
-        return self._held[start - self._start : stop - self._start]
+            self._held = np.concatenate([self._held, next(self._pieces)])
+        self._held = self._held[start - self._start :]
+        self._start = start
+        return self._held[: stop - start]
 
 
 AnyInputs = np.ndarray | SplitInputs | MadeInputs
+AnyStored = np.ndarray | Stored
+"""Arrays may be maps of files."""
 
 
 def in_memory(source: Source, split: str) -> Examples:
@@ -425,17 +420,19 @@ def check_same_data(
 def fingerprint(source: Source, splits: Iterable[str]) -> str:
     """16 hex digits that depend on the content of splits, wherever it lies."""
     digest = hashlib.blake2b(digest_size=8)
+
+    def update(values: np.ndarray) -> None:
+        digest.update(np.ascontiguousarray(values).data)
+
     for split in splits:
         shape = (source.sizes[split], *source.input_shape)
         digest.update(f"{split} {source.input_dtype} {shape};".encode())
         known = source.summary(split)
+        for values in [known.digests] if known else (one.inputs for one in blocks(source, split)):
+            update(values)
         targets = source.targets(split)
-        for inputs in (
-            (block.inputs for block in blocks(source, split)) if known is None else [known.digests]
-        ):
-            digest.update(np.ascontiguousarray(inputs).data)
         digest.update(f"{split} {targets.dtype} {targets.shape};".encode())
-        digest.update(np.ascontiguousarray(targets).data)
+        update(targets)
         if split == "train" and source.train_weights is not None:
-            digest.update(np.ascontiguousarray(source.train_weights).data)
+            update(source.train_weights)
     return digest.hexdigest()

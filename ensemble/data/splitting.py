@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.batches import SPLIT_STREAM, seeded_generator
 from ensemble.data.source import Examples, Request, Strata
@@ -33,7 +34,7 @@ def assign_splits(
     given: Mapping[str, Examples],
     name: str,
     request: Request,
-    digests: Callable[[str], np.ndarray],
+    digests: Callable[[str], NDArray],
     strata: Mapping[str, Strata] | None = None,
 ) -> dict[str, Rows]:
     """Says which examples are of which split.
@@ -61,32 +62,30 @@ def assign_splits(
     from ensemble.data import copies  # Of own data alone: sets by name have their splits.
 
     digests = functools.cache(digests)
-    is_kept = False
     source = POOL if POOL in given else "train"
-    splits: dict[str, Rows] = {split: (split, slice(None)) for split in given}
-    splits["train"] = source, slice(None)
+    every = slice(None)
+    splits: dict[str, Rows] = {"train": (source, every)}
+    splits |= {split: (split, every) for split in SPLITS if split in given}
     absent = [split for split in SPLITS[1:] if split not in given]
     if absent and request.hold_out:
         values = given[source].targets
         sizes = carved_sizes(len(values), absent, name)
-        if strata is not None:
+        if strata:
             parts = _by_strata(strata[source], sizes, name, request.seed)
         else:
             labels = values if values.dtype.kind == "i" else np.zeros(len(values), np.int32)
-            carved = stratified_split(labels, [*sizes.values()], request.seed)
-            parts = copies.keep_together(carved, digests(source))
-            is_kept = parts is not carved and "test" not in given
+            parts = stratified_split(labels, [*sizes.values()], request.seed)
+            parts = copies.keep_together(parts, digests(source))
         splits |= {split: (source, part) for split, part in zip(sizes, parts, strict=True)}
-    splits = {split: splits[split] for split in SPLITS if split in splits}
-    if strata is not None:
+    if strata:
         _note_shared(strata, name)
-    elif "test" in splits and not is_kept:
+    elif "test" in splits:
         learned, test = (
             (digests(part)[rows], given[part].targets[rows])
             for part, rows in (splits["train"], splits["test"])
         )
         copies.note_copies(learned, test, name)
-    return splits
+    return {split: splits[split] for split in SPLITS if split in splits}
 
 
 def carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[str, int]:
@@ -101,7 +100,7 @@ def carved_sizes(num_examples: int, absent: Sequence[str], name: str) -> dict[st
     return {"train": num_train, **dict.fromkeys(absent, size)}
 
 
-def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+def stratified_split(labels: NDArray, sizes: Sequence[int], seed: int) -> list[NDArray]:
     """Splits examples at random, every split with its share of every class.
 
     The j-th of a class's n shuffled examples, j from 0, gets the position (j + 1/2) / n: each class
@@ -131,7 +130,7 @@ def stratified_split(labels: np.ndarray, sizes: Sequence[int], seed: int) -> lis
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def _by_strata(strata: Strata, sizes: Mapping[str, int], name: str, seed: int) -> list[np.ndarray]:
+def _by_strata(strata: Strata, sizes: Mapping[str, int], name: str, seed: int) -> list[NDArray]:
     """Splits rows by groups, in a random order, or by times."""
     codes = np.unique(strata.values, return_inverse=True)[1]
     if strata.groups is not None:
@@ -146,13 +145,13 @@ def _by_strata(strata: Strata, sizes: Mapping[str, int], name: str, seed: int) -
     return [np.flatnonzero(which == i) for i in range(len(sizes))]
 
 
-def in_random_order(codes: np.ndarray, seed: int) -> np.ndarray:
+def in_random_order(codes: NDArray, seed: int) -> NDArray:
     """Codes [N] from 0 without gaps, renamed at random."""
     number = int(codes.max()) + 1
     return seeded_generator(SPLIT_STREAM, seed).permutation(number)[codes]
 
 
-def cut(codes: np.ndarray, sizes: Sequence[int]) -> np.ndarray | None:
+def cut(codes: NDArray, sizes: Sequence[int]) -> NDArray | None:
     """The split [N] of each row: codes in order, consecutive ones to a split, none to two.
 
     Args:
@@ -181,15 +180,11 @@ def _note_shared(strata: Mapping[str, Strata], name: str) -> None:
     """Notes it if given splits share groups, or the test is not later than training."""
     if not {"train", "test"} <= strata.keys():
         return
-    learned = strata["train"]
-    test = strata["test"]
-    of_groups = learned.groups is not None
-    same = (
-        np.isin(test.values, learned.values) if of_groups else test.values <= learned.values.max()
-    )
+    column, kind, learned = strata["train"]
+    test = strata["test"].values
+    same = np.isin(test, learned) if kind == "group" else test <= learned.max()
     if same.any():
         note(
-            f"{name}: {same.sum()} of {len(same)} rows to test are of {learned.kind}s of "
-            f"{learned.column} that are learned, such as {shown(str(test.values[same][0]))}: "
-            "scores are too good."
+            f"{name}: {same.sum()} of {len(same)} rows to test are of {kind}s of {column} that are "
+            f"learned, such as {shown(str(test[same][0]))}: scores are too good."
         )

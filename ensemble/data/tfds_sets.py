@@ -8,9 +8,9 @@ other, `tfds:NAME` or `tfds:NAME/CONFIG`, has its own splits `train`, `validatio
 there is not is carved from `train` as for own data.
 """
 
+import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import importlib.util
 import json
 import logging
@@ -18,16 +18,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ensemble.data.dataset import Dataset, carved, make_dataset
+from ensemble.data.dataset import carved, make_dataset
 from ensemble.data.image_form import Size, resize_and_crop
 from ensemble.data.own_arrays import check_size, local_path
-from ensemble.data.source import Examples, Parts, Request, Stored, block_size
+from ensemble.data.source import Examples, Parts, Request, Source, Stored
 from ensemble.data.splitting import SPLITS
 from ensemble.errors import CorruptDataError, InputError, in_one_line
 from ensemble.notes import note
@@ -86,19 +87,20 @@ def is_ready(directory: Path) -> bool:
     try:
         info = json.loads((directory / "dataset_info.json").read_text())
         shards = [
-            (f"{info['name']}-{one['name']}", f"{k:05d}-of-{len(one['shardLengths']):05d}")
+            f"{info['name']}-{one['name']}.{{}}-{k:05d}-of-{len(one['shardLengths']):05d}"
             for one in info["splits"]
             for k in range(len(one.get("shardLengths", ())))
         ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         what = f"dataset_info.json cannot be read ({in_one_line(error)})"
         raise broken(directory, what) from error
+    absent = {}
     for form in ("array_record", "tfrecord"):
-        files = [directory / f"{name}.{form}-{number}" for name, number in shards]
-        missing = [file.name for file in files if not file.exists()]
-        if not missing:
-            return form == "array_record"
-    raise broken(directory, f"{missing[0].replace(form, 'array_record')} is missing")
+        names = [name.format(form) for name in shards]
+        absent[form] = [name for name in names if not (directory / name).exists()]
+    if all(absent.values()):
+        raise broken(directory, f"{absent['array_record'][0]} is missing")
+    return not absent["array_record"]
 
 
 def is_prepared(name: str, data_dir: str | None) -> bool:
@@ -133,20 +135,19 @@ def open_set(name: str, data_dir: str | None, prepares: bool = False) -> "Prepar
         InputError: it is not there or not prepared as ArrayRecord, or as `PreparedSet`.
     """
     directory = find_set(name, data_dir)
-    set_name = name.removeprefix("tfds:")
-    place = data_directories(data_dir)[0]
     if directory is not None and is_ready(directory):
         return PreparedSet(directory)
+    set_name = name.removeprefix("tfds:")
+    place = data_directories(data_dir)[0]
+    why = f"{name} is not in {place}: set config.data_dir or TFDS_DATA_DIR to where it is, or"
     if directory is not None:
         place = directory.parents[1 + set_name.count("/")]
         why = f"{directory} is whole, but as TFRecord, which only TensorFlow reads:"
-    elif found := sorted({path.parent.name for path in (place / set_name).glob("*/*.*.*")}):
+    elif found := sorted(path.parent.name for path in (place / set_name).glob("*/*.*.*")):
         raise InputError(
             f"{name} has configurations, of which {place / set_name} has {', '.join(found)}: "
             f"choose one, such as {name}/{found[0]}"
         )
-    else:
-        why = f"{name} is not in {place}: set config.data_dir or TFDS_DATA_DIR to where it is, or"
     if not prepares or importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             f"{why} prepare it as ArrayRecord by `python -m {_PREPARE} {set_name} "
@@ -158,8 +159,7 @@ def open_set(name: str, data_dir: str | None, prepares: bool = False) -> "Prepar
     root = Path(__file__).parents[2]
     child = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False)
     if child.returncode:
-        lines = child.stdout.splitlines() or [f"status {child.returncode}"]
-        raise InputError(f"{name} could not be prepared: {lines[-1]}")
+        raise InputError(f"{name} could not be prepared: {''.join(child.stdout.splitlines()[-1:])}")
     return open_set(name, str(place))
 
 
@@ -252,109 +252,83 @@ def _classes(text: str) -> list[str]:
     return found
 
 
-@dataclasses.dataclass(eq=False)
-class PreparedImages(Stored):
-    """The images [N, H, W, C] of a split, which are decoded when they are read.
+def _read_split(
+    prepared: PreparedSet, keys: tuple[str, str], split: str, size: Size | None
+) -> tuple[Stored, NDArray, Callable[[Sequence[int]], Iterator[bytes]]]:
+    """Makes the images of a split, which are decoded when they are read.
 
-    Attributes:
+    Args:
         prepared: The set.
         keys: Keys of the image and the class in an example.
         split: Split of TFDS.
         size: (height, width) to which images are brought by `image_form.resize_and_crop`; None:
             they have one size.
 
+    Returns:
+        Images [N, H, W, C]; labels int32 [N] of the examples that were read so far, -1 if there is
+        none; and a function that reads encoded images by their rows, without decoding them.
+
     Raises:
         InputError: The first image cannot be decoded.
     """
+    *sides, channels = prepared.features[keys[0]].shape
+    num_classes = prepared.features[keys[1]].num_classes
+    labels = np.zeros(prepared.sizes[split], np.int32)
 
-    prepared: PreparedSet
-    keys: tuple[str, str]
-    split: str
-    size: Size | None
-    dtype = np.dtype(np.uint8)
-    is_encoded = True
+    def fault(row: int, what: str) -> CorruptDataError:
+        return broken(prepared.directory, f"record {row} of {split} {what}")
 
-    def __post_init__(self) -> None:
-        *sides, self._channels = self.prepared.features[self.keys[0]].shape
-        # Images of a known size are mostly small: they decode in 8 microseconds, and threads that
-        # hand over the interpreter lock that often are no faster.
-        self._in_threads = self.size is not None or None in sides
-        if self.size is None and None in sides:
-            sides = self._decode(0, next(self._fields([0]))[0]).shape[:2]
-        channels = 1 if self._channels == 1 else 3
-        self.shape = (self.prepared.sizes[self.split], *(self.size or sides), channels)
-
-    def __getitem__(self, where: Any, /) -> np.ndarray:
-        """Decodes images [n, H, W, C]; raises as `examples`."""
-        return self.examples(where).inputs
-
-    def examples(self, where: Any) -> Examples:
-        """Decodes images uint8 [n, H, W, C] and labels int32 [n], as of `labels`.
-
-        Raises:
-            InputError: A record cannot be decoded.
-        """
-        rows = np.arange(len(self))[where].tolist()
-        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
-        labels = np.empty(len(rows), np.int32)
-        at_once = block_size(self.shape[1:])
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            apply = pool.map if self._in_threads else map
-            for start in range(0, len(rows), at_once):
-                part = slice(start, start + at_once)
-                encoded, labels[part] = zip(*self._fields(rows[part]), strict=True)
-                for i, image in enumerate(apply(self._image, rows[part], encoded), start):
-                    images[i] = image
-        return Examples(images, labels)
-
-    def labels(self) -> np.ndarray:
-        """The labels int32 [N]; -1 if there is none, 0 if a record cannot be read."""
-        return np.array([label for _, label in self._fields(range(len(self)))], np.int32)
-
-    def _fields(self, rows: Sequence[int]) -> Iterator[tuple[bytes, int]]:
-        """Yields encoded images and labels; of a damaged record an empty image."""
-        image, label = self.keys
-        num_classes = self.prepared.features[label].num_classes
-        examples = self.prepared.examples(self.split, rows)
-        for row, fields in zip(rows, examples, strict=True):
+    def encoded(rows: Sequence[int]) -> Iterator[bytes]:
+        for row, fields in zip(rows, prepared.examples(split, rows), strict=True):
             try:
-                encoded = fields[image].bytes_list.value[0]
-                found = fields[label].int64_list.value[0]
-            except LookupError:
-                encoded = b""
-                found = 0
-            if not -1 <= found < num_classes:
-                raise self._broken(row, f"has the label {found}, outside 0..{num_classes - 1}")
-            yield encoded, found
+                label = fields[keys[1]].int64_list.value[0]
+                content = fields[keys[0]].bytes_list.value[0]
+            except LookupError:  # Its image cannot be decoded, which is told then.
+                label = 0
+                content = b""
+            if not -1 <= label < num_classes:
+                raise fault(row, f"has the label {label}, outside 0..{num_classes - 1}")
+            labels[row] = label
+            yield content
 
-    def _image(self, row: int, encoded: bytes) -> np.ndarray:
-        """Decodes an image, uint8 [H, W, C]."""
-        image = self._decode(row, encoded)
-        if self.size is not None:
+    def decode(row: int, content: bytes) -> NDArray:
+        import cv2  # Only for such sets: it takes a third of Pillow's time.
+
+        flags = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
+        image = cv2.imdecode(np.frombuffer(content, np.uint8), flags) if content else None
+        if image is None:
+            raise fault(row, "cannot be decoded")
+        if size is not None:
             import PIL.Image  # Only where images are resized.
 
-            image = np.asarray(resize_and_crop(PIL.Image.fromarray(image), self.size))
-        if image.shape[:2] != self.shape[1:3]:
-            found, expected = (f"{one[0]}x{one[1]}" for one in (image.shape, self.shape[1:]))
-            raise InputError(
-                f"{self.prepared.directory}: record {row} of {self.split} has {found} pixels, "
-                f"not {expected} (height x width); all must have one size: set config.resize, "
-                "such as 64 or '64x48', which resizes them all"
-            )
-        return image.reshape(self.shape[1:])
-
-    def _decode(self, row: int, encoded: bytes) -> np.ndarray:
-        """Decodes an image, uint8 [H, W] or [H, W, 3]: OpenCV takes a third of Pillow's time."""
-        import cv2  # Only for such sets.
-
-        flags = cv2.IMREAD_GRAYSCALE if self._channels == 1 else cv2.IMREAD_COLOR_RGB
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags) if encoded else None
-        if image is None:
-            raise self._broken(row, "cannot be decoded")
+            image = np.asarray(resize_and_crop(PIL.Image.fromarray(image), size))
         return image
 
-    def _broken(self, row: int, what: str) -> CorruptDataError:
-        return broken(self.prepared.directory, f"record {row} of {self.split} {what}")
+    is_any_size = size is not None or None in sides
+    if is_any_size:
+        sides = decode(0, next(encoded([0]))).shape[:2]
+    example = (*sides, 1 if channels == 1 else 3)
+
+    def read(rows: NDArray) -> NDArray:
+        images = np.empty((len(rows), *example), np.uint8)
+        places = rows.tolist()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            # Images of a known size are mostly small: they decode in 8 microseconds, and threads
+            # that hand over the interpreter lock that often are no faster.
+            apply = pool.map if is_any_size else map
+            for i, image in enumerate(apply(decode, places, encoded(places))):
+                if image.shape[:2] != example[:2]:
+                    found, expected = (f"{one[0]}x{one[1]}" for one in (image.shape, example))
+                    raise InputError(
+                        f"{prepared.directory}: record {places[i]} of {split} has {found} pixels, "
+                        f"not {expected} (height x width); all must have one size: set "
+                        "config.resize, such as 64 or '64x48', which resizes them all"
+                    )
+                images[i] = image.reshape(example)
+        return images
+
+    stored = Stored(np.arange(len(labels)), example, np.dtype(np.uint8), read, is_encoded=True)
+    return stored, labels, encoded
 
 
 def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
@@ -366,16 +340,10 @@ def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
     from tensorflow_datasets import features  # As in `PreparedSet`.
 
     fields = prepared.features
-    keys = prepared.supervised_keys
-    images, labels = (
-        [
-            key
-            for key, one in fields.items()
-            if type(one) is kind and (kind is features.ClassLabel or one.np_dtype == np.uint8)
-        ]
-        for kind in (features.Image, features.ClassLabel)
-    )
-    if keys and keys[0] in images and keys[-1] in labels:
+    images = [k for k, v in fields.items() if type(v) is features.Image and v.np_dtype == np.uint8]
+    labels = [key for key, one in fields.items() if type(one) is features.ClassLabel]
+    keys = prepared.supervised_keys or ("", "")
+    if keys[0] in images and keys[-1] in labels:
         return keys[0], keys[-1]
     if len(images) == len(labels) == 1:
         return images[0], labels[0]
@@ -387,7 +355,7 @@ def _keys_of(prepared: PreparedSet) -> tuple[str, str]:
     )
 
 
-def load_tfds(name: str, request: Request) -> Dataset:
+def load_tfds(name: str, request: Request) -> Source:
     """Reads any set of images and class labels.
 
     Raises:
@@ -402,7 +370,7 @@ def load_tfds(name: str, request: Request) -> Dataset:
         cuts = [-2 * _HELD_OUT[name], -_HELD_OUT[name]]
         parts = zip(*(np.split(array, cuts) for array in splits["train"]), strict=True)
         splits = dict(zip(SPLITS, [*map(Examples._make, parts), splits["test"]], strict=True))
-    return make_dataset(name, splits, given.class_names or (), 1 / 255)
+    return make_dataset(name, splits, given.class_names or (), 1 / 255, True)
 
 
 def given_tfds(name: str, request: Request, in_memory: bool = False) -> Parts:
@@ -421,21 +389,19 @@ def given_tfds(name: str, request: Request, in_memory: bool = False) -> Parts:
     parts = dict[str, Examples]()
     only_test = request.only_test and "test" in prepared.sizes
     for split in ["test"] if only_test else [one for one in SPLITS if one in prepared.sizes]:
-        images: Any = PreparedImages(prepared, keys, split, request.size)
+        stored, labels, encoded = _read_split(prepared, keys, split, request.size)
+        inputs: Any = stored
+        part = Examples(inputs, labels)
         if in_memory:
-            check_size([images], name)
-            images, labels = images.examples(slice(None))
+            check_size(Parts({split: part}), name)
+            part = Examples(stored.read(stored.rows), labels)
         else:
-            labels = images.labels()
+            collections.deque(encoded(range(len(labels))), 0)
         if labels.min() >= 0:
-            parts[split] = Examples(images, labels)
+            parts[split] = part
         else:  # They are kept secret.
             note(f"{name}: the split {split} has no labels, and is not used.")
     needed = "test" if only_test else "train"
     if needed not in parts:
         raise InputError(f"{name} has no split {needed!r} with labels; take another set")
-    if len({one.inputs.shape[1:] for one in parts.values()}) > 1:
-        raise InputError(
-            f"the splits of {name} have images of several sizes: set config.resize, such as 64"
-        )
     return Parts(parts, class_names=tuple(prepared.features[keys[1]].names))

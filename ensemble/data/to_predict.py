@@ -57,20 +57,20 @@ def inputs_of(paths: Sequence[str], config: Mapping[str, Any]) -> list[Part]:
     entry = find_entry(path) if ":" in path else None
     if entry is not None and entry.given:
         request = Request(config.get("data_dir"), size=size if entry.can_resize else None)
-        found = given_examples(path, request).parts
-        return [
-            Part(range(len(one.targets)), one.inputs, "" if part == POOL else f"{part}/")
-            for part, one in found.items()
-        ]
-    arrays = read_npz(path)
-    key = "inputs" if len(arrays) != 1 else next(iter(arrays))
-    if key not in arrays:
-        raise InputError(
-            f"npz:{path} has the arrays {', '.join(sorted(arrays)) or '(none)'}; expected is "
-            "inputs, or a single array"
-        )
-    inputs = np.atleast_1d(arrays[key])
-    return [Part(range(len(inputs)), inputs)]
+        found = {part: one.inputs for part, one in given_examples(path, request).parts.items()}
+    else:
+        arrays = read_npz(path)
+        key = "inputs" if len(arrays) != 1 else next(iter(arrays))
+        if key not in arrays:
+            raise InputError(
+                f"npz:{path} has the arrays {', '.join(sorted(arrays)) or '(none)'}; expected is "
+                "inputs, or a single array"
+            )
+        found = {POOL: np.atleast_1d(arrays[key])}
+    return [
+        Part(range(len(inputs)), inputs, "" if part == POOL else f"{part}/")
+        for part, inputs in found.items()
+    ]
 
 
 def are_images(paths: Sequence[str]) -> bool:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ensemble.data import copies
-from ensemble.data.dataset import Dataset
 from ensemble.data.source import Source, Strata
 from ensemble.data.splitting import cut, in_random_order, stratified_split
 from ensemble.errors import InputError
@@ -121,11 +120,8 @@ def _at_random(source: Source, sizes: list[int], seed: int) -> Made:
         first = targets.reshape(len(targets), -1)[:, 0]
         classes = np.argsort(np.argsort(first, kind="stable")) // len(sizes)
     parts = stratified_split(classes, sizes, seed)
-    codes = np.arange(len(targets), dtype=np.uint64)
-    if isinstance(source, Dataset):  # Inputs that are not in memory are not compared.
-        inputs = source.splits["train"].inputs
-        codes = copies.digest_examples(inputs, inputs.dtype)
-        parts = copies.keep_together(parts, codes)
+    codes = copies.digest_examples(source.splits["train"].inputs)
+    parts = copies.keep_together(parts, codes)
     of_rows = np.empty(len(targets), np.int64)
     of_rows[np.concatenate(parts)] = np.repeat(np.arange(len(parts)), [*map(len, parts)])
     # A prefix of a part is as mixed as the part.

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ensemble.data.dataset import Dataset
-from ensemble.data.source import Examples, Request
+from ensemble.data.source import Examples, Request, Source
 from ensemble.data.tables import is_table
 from ensemble.errors import InputError, shown
 from ensemble.notes import note
@@ -33,7 +32,7 @@ _HOLD_OUT_STREAM = 5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class InteractionDataset(Dataset):
+class InteractionDataset(Source):
     """Pairs of a user and an item in the splits `train` and `test`.
 
     Targets are ratings; or classes of watches: `train` has the watched pairs, `test` held-out ones

@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from ensemble.config.builtin import MEANINGS
-from ensemble.data.own_arrays import local_path
+from ensemble.data.own_arrays import local_path, reading
 from ensemble.data.source import Request
-from ensemble.data.tables.table_files import reading
 from ensemble.data.tfds_sets import broken, open_set
 from ensemble.errors import InputError, quoted, shown
 from ensemble.storage.memory import check_memory

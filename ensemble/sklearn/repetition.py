@@ -85,7 +85,7 @@ def in_order(data: Mapping[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint64
         return dict(data), None
     others = [key for key in _of_rows(data) if key != "train_inputs"]
     each = np.stack([inputs, *(_digests(data[key]) for key in others)], axis=1)
-    rows = digest_examples(each, each.dtype)
+    rows = digest_examples(each)
     if len(np.unique(rows)) == len(rows):
         return dict(data), None
     order = np.argsort(rows, kind="stable")
@@ -96,4 +96,4 @@ def _digests(values: Any) -> NDArray[np.uint64]:
     """Digests [N] of the rows of an array or of columns."""
     if isinstance(values, Mapping):
         return digest_rows(values)
-    return digest_examples(values.reshape(len(values), -1), values.dtype)
+    return digest_examples(values.reshape(len(values), -1))

@@ -13,7 +13,7 @@ import numpy as np
 from ensemble import likelihoods, networks
 from ensemble.config import settings
 from ensemble.data.catalogue import load, models_of
-from ensemble.data.dataset import Dataset, with_quantiles, with_robust_scaling
+from ensemble.data.dataset import with_quantiles, with_robust_scaling
 from ensemble.data.image_form import parse_size
 from ensemble.data.source import Examples, Request, Source, TableKeys
 from ensemble.errors import InputError, shown
@@ -49,11 +49,10 @@ def load_source(config: ml_collections.FrozenConfigDict, data: Given | None) -> 
         lines = "\n".join(f"  {line}" for line in dataset.table.lines())
         columns = f"What was made of the columns of {shown(dataset.name)}:\n{lines}"
         logger.info("%s", columns, extra={"stays": True})
-    if isinstance(dataset, Dataset):
-        if config.get("scaler") == "robust":
-            dataset = with_robust_scaling(dataset)
-        if networks.takes_quantiles(config.model, settings("model", config)):
-            dataset = with_quantiles(dataset)
+    if config.get("scaler") == "robust":
+        dataset = with_robust_scaling(dataset)
+    if networks.takes_quantiles(config.model, settings("model", config)):
+        dataset = with_quantiles(dataset)
     if data is not None:
         return dataset
     models = models_of(config.dataset)
@@ -123,7 +122,7 @@ def described_dataset(description: Mapping[str, Any]) -> Source:
         from ensemble.data.tables.table_form import TableForm  # Most data are no tables.
 
         table = TableForm(description["table"])
-    return Dataset(
+    return Source(
         name=description["name"],
         splits={"train": Examples(np.zeros(shape, description["dtype"]), np.zeros(0, np.int32))},
         class_names=tuple(description.get("class_names", ())) or None,

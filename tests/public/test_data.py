@@ -335,7 +335,7 @@ BAD = {
     "no targets": (lambda _: X, {}, "targets"),
     "a number": (lambda _: 3, {}, "targets"),
     "batches of other shapes": (lambda _: [(X, Y), (X[:, :2], Y)], {}, "shapes"),
-    "names of batches": (lambda _: [{"image": X, "number": Y}], {}, "image, number"),
+    "names of batches": (lambda _: [{"image": X, "number": Y}], {}, "inputs, number"),
     "inputs twice": (lambda _: {"X": X, "inputs": X, "y": Y}, {}, "'inputs'"),
     "lengths": (lambda _: {"inputs": X, "labels": Y[:5]}, {}, "96", "5"),
     "empty": (lambda _: (X[:0], Y[:0]), {}, "empty"),

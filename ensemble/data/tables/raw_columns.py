@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensemble.data.tables import is_table, read_table
 from ensemble.errors import InputError, in_one_line, quoted, shown
@@ -26,25 +27,23 @@ class Column:
         detail: why it is left out, or how its texts are written.
     """
 
-    values: np.ndarray
+    values: NDArray
     kind: str = ""
     detail: str = ""
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def rows(self, rows: np.ndarray | slice) -> "Column":
+    def rows(self, rows: NDArray | slice) -> "Column":
         """Some of its rows."""
         return dataclasses.replace(self, values=self.values[rows])
 
     def without(self, missing: Sequence[str]) -> "Column":
         """The same with gaps in place of values that stand for one, as of `config.na_values`."""
-        if not missing:
-            return self
         values = read_table.blank(self.values, missing, self.kind)
-        return Column(np.array(values, self.values.dtype), self.kind)
+        return Column(np.asarray(values, self.values.dtype), self.kind)
 
-    def texts(self) -> np.ndarray:
+    def texts(self) -> NDArray:
         """[N] texts, empty where a value is missing; whole numbers have no decimal point."""
         if self.values.dtype.kind != "f":
             return self.values
@@ -95,17 +94,17 @@ def of_frame(
     Raises:
         InputError: naming the column that holds what cannot be a column.
     """
-    if not (is_table(data) or isinstance(data, Mapping)):
-        raise InputError(
-            f"{what} has a {type(data).__name__} beside data frames; give all splits as data frames"
-        )
-    import pyarrow  # Of tables alone.
-
     if hasattr(data, "items"):  # A mapping, or a frame of pandas.
         pairs = data.items()
-    else:
+    elif is_table(data):
+        import pyarrow  # Of tables alone.
+
         table = pyarrow.table(data)
         pairs = zip(table.column_names, table.columns, strict=True)
+    else:
+        raise InputError(
+            f"{what} has a {type(data).__name__} in place of named columns: give data frames"
+        )
     columns: dict[str, Column] = {}
     for name, values in pairs:
         if str(name) in columns:
@@ -136,10 +135,9 @@ def _of_values(values: Any, what: str) -> Column:
         return _of_arrow(values)
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         types = sorted({type(one).__name__ for one in values} - {"NoneType", "NAType"})
-        why = f"types {', '.join(types)}" if types[1:] else in_one_line(error, 100)
         raise InputError(
             f"{what} holds values that are not of one kind, numbers, dates, truth values or texts "
-            f"({why}); convert it"
+            f"(types {', '.join(types)}: {in_one_line(error, 100)}); convert it"
         ) from None
 
 

@@ -45,18 +45,16 @@ def dialect(text):
     By the separator most lines have as many values as the header. Lines that hold a title, or
     `sep=;`, stand before the header.
     """
-    best = (-1.0, ",", [], 0)
+    found = []
     for mark in "\t;|,":
         reader = csv.reader(io.StringIO(text[:SAMPLE], newline=""), delimiter=mark)
         rows = [(row, reader.line_num) for row in reader if row] or [([], 0)]
         width = statistics.mode([len(row) for row, _ in rows[1:] or rows])
-        share = statistics.fmean([len(row) == width for row, _ in rows])
         while rows[1:] and width > 1 and not any(rows[0][0][1:]) and rows[0][0][0]:
             rows.pop(0)
-        header, line = rows[0]
-        score = share + (len(header) == width) if width > 1 else 0.0
-        best = max(best, (score, mark, header, line), key=lambda one: one[0])
-    _, mark, names, line = best
+        score = sum(len(row) == width for row, _ in rows) / len(rows) + (len(rows[0][0]) == width)
+        found.append(((width > 1) * score, mark, *rows[0]))
+    _, mark, names, line = max(found, key=lambda one: one[0])
     return mark, [name.strip() for name in names], line
 
 
@@ -74,9 +72,8 @@ def parse_csv(content):
             rows.append(row)
     while rows and not any(map(str.strip, rows[-1])):
         rows.pop()
-    columns = [*zip(*rows, strict=True)] or [()] * len(names)
-    columns = [[*map(str.strip, column)] for column in columns]
-    return names, columns, (mark, encoding)
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return names, [[*map(str.strip, column)] for column in columns], (mark, encoding)
 
 
 def read_csv(path):
@@ -119,7 +116,7 @@ def numbers(texts, marks=".,"):
         except ValueError:
             continue
         is_long = np.abs(found) >= WHOLE
-        if is_long.any() and any(given[i].lstrip("+-").isdigit() for i in is_long.nonzero()[0]):
+        if any(given[i].lstrip("+-").isdigit() for i in is_long.nonzero()[0]):
             break
         return found
     raise ValueError("these are no numbers")
@@ -132,7 +129,8 @@ def decimal_mark(columns, otherwise="."):
         texts = [] if is_numeric(values) else [t for t in values[:300] if t.lower() not in WORDS]
         fit = [mark for mark in ".," if texts and all(map(grammar(mark)[0].fullmatch, texts))]
         shown.update(fit if len(fit) == 1 else ())
-    return "," if shown[","] > shown["."] else "." if shown["."] > shown[","] else otherwise
+    best = shown.most_common()
+    return otherwise if shown["."] == shown[","] else best[0][0]
 
 
 def days(text, form=""):
@@ -149,6 +147,8 @@ def is_numeric(values):
 
 def blank(values, missing, kind):
     """Values with gaps in place of those that `missing` names: texts, or numbers by their value."""
+    if not missing:
+        return values
     if is_numeric(values):
         gaps = [read([text], "number")[0] for text in missing if is_read(text, "number")]
         return np.where(np.isin(values, gaps), np.nan, values) if kind == "number" else values
@@ -178,15 +178,14 @@ def parse(values, one, decimal="."):
     """Numbers [N] float64 of a column's texts or numbers, with NaN where a value is missing."""
     if is_numeric(values):
         return values.astype(np.float64)
-    values = [*values]
-    how = (one["kind"], one.get("form"))
+    how = (one["kind"], one.get("form"), decimal)
     texts = [text for text in dict.fromkeys(values) if text.lower() not in WORDS]
     try:
-        known = dict(zip(texts, read(texts, *how, decimal), strict=True))
+        known = dict(zip(texts, read(texts, *how), strict=True))
     except (ValueError, KeyError, OverflowError) as error:
-        bad = next((text for text in texts if not is_read(text, *how, decimal)), texts[0])
-        kind = " as ".join(filter(None, how))
-        row = values.index(bad) + 1
+        bad = next((text for text in texts if not is_read(text, *how)), texts[0])
+        row = [*values].index(bad) + 1
+        kind = " as ".join(filter(None, how[:2]))
         line = f"column {one['name']!r}: {bad[:40]!r} in row {row} is no {kind}"
         raise ValueError(line) from error
     return np.array([known.get(text, np.nan) for text in values])
@@ -233,13 +232,11 @@ def encode(columns, table):
     learned = [one for one in table["columns"] if one["kind"] != "drop"]
     if absent := [repr(one["name"]) for one in learned if one["name"] not in columns]:
         raise ValueError(f"the table lacks the column{'s' * (len(absent) > 1)} {', '.join(absent)}")
-    decimal = decimal_mark(columns, table.get("decimal", "."))
+    decimal = decimal_mark(columns, table["decimal"])
     parts = []
     warnings = []
     for one in learned:
-        values = columns[one["name"]]
-        if table.get("missing"):
-            values = blank(values, table["missing"], one["kind"])
+        values = blank(columns[one["name"]], table["missing"], one["kind"])
         if one["kind"] == "category":
             parts.append(of_categories(values, one, warnings))
         else:

@@ -1,18 +1,16 @@
 """Files of tables: CSV and Parquet, one, or a folder of splits or of parts."""
 
-import contextlib
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ensemble.data.own_arrays import local_path
+from ensemble.data.own_arrays import local_path, reading
 from ensemble.data.splitting import POOL, split_of
 from ensemble.data.tables import read_table
 from ensemble.data.tables.raw_columns import Column, of_frame
-from ensemble.errors import InputError, in_one_line, quoted
+from ensemble.errors import InputError, quoted
 from ensemble.notes import note
 from ensemble.storage.memory import max_bytes
 
@@ -29,24 +27,9 @@ def read_files(name: str) -> dict[str, dict[str, Column]]:
     Raises:
         InputError: a file cannot be read, or is no such table.
     """
-    form = name.partition(":")[0]
-    return {
-        part: _joined({str(one): of_frame(_read(form, one, name), name) for one in files})
-        for part, files in _files_of(name).items()
-    }
-
-
-def _files_of(name: str) -> dict[str, list[Path]]:
-    """The files of a table, as `read_files` reads them.
-
-    Raises:
-        InputError: there are none, or their names are of splits in part.
-    """
     form, _, path = name.partition(":")
     place = local_path(path)
-    if place.is_file():
-        return {POOL: [place]}
-    found = dict[str, list[Path]]()
+    found: dict[str, list[Path]] = {POOL: [place]} if place.is_file() else {}
     for file in sorted([*place.glob("*"), *place.glob("*/*")]):
         first = Path(file.relative_to(place).parts[0])
         if file.suffix.lower() == f".{form}" and not first.name.startswith((".", "_")):
@@ -59,7 +42,10 @@ def _files_of(name: str) -> dict[str, list[Path]]:
             f"{name} holds {quoted(names)}; name all files after splits, with a train.{form}, or "
             "none, as parts of one table"
         )
-    return found
+    return {
+        part: _joined({str(one): of_frame(_read(form, one, name), name) for one in files})
+        for part, files in found.items()
+    }
 
 
 def rows_of_files(name: str) -> dict[str, Column]:
@@ -89,7 +75,7 @@ def read_if_table(
         InputError: it cannot be read, there are others beside it, or a column is not there.
     """
     path = paths[0]
-    form = Path(paths[0]).suffix.lower().removeprefix(".")
+    form = Path(path).suffix.lower().removeprefix(".")
     if form not in ("csv", "parquet"):
         return None
     if paths[1:]:
@@ -100,12 +86,11 @@ def read_if_table(
             f"--id_columns={absent[0]} is no column of {path}, which has {quoted([*table], 20)}"
         )
     with reading(path):
-        kept = {
+        kept = {name: table[name] for name in keep}
+        return table, {
             name: one.values.tolist() if isinstance(one, Column) else one.cast("string").to_pylist()
-            for name, one in table.items()
-            if name in keep
+            for name, one in kept.items()
         }
-    return table, kept
 
 
 def _joined(tables: Mapping[str, Mapping[str, Column]]) -> dict[str, Column]:
@@ -114,12 +99,10 @@ def _joined(tables: Mapping[str, Mapping[str, Column]]) -> dict[str, Column]:
     Raises:
         InputError: their columns differ.
     """
-    first = next(iter(tables.values()))
-    for what, table in tables.items():
-        if absent := [name for name in first if name not in table]:
-            raise InputError(f"{what} lacks {quoted(absent)}, which other files of it have")
     joined = {}
-    for name, one in first.items():
+    for name, one in next(iter(tables.values())).items():
+        if absent := [what for what, table in tables.items() if name not in table]:
+            raise InputError(f"{absent[0]} lacks {quoted([name])}, which other files of it have")
         parts = [table[name] for table in tables.values()]
         is_one = all(part.kind == one.kind for part in parts)
         values = [part.values if is_one else part.texts() for part in parts]
@@ -138,65 +121,26 @@ def _read(form: str, file: Path, name: str) -> Mapping[str, Any]:
                 "arrays in a folder of npy files, which may be larger than the memory"
             )
         if form == "parquet":
-            table = open_parquet(file, what).read()
+            import pyarrow.parquet  # Only where Parquet files are read.
+
+            # Memory maps would let a file that changes during the read crash the process.
+            table = pyarrow.parquet.ParquetFile(file).read()
             columns = zip(table.column_names, table.columns, strict=True)
-            return {name: one for name, one in columns if not name.startswith("__index_level_")}
+            return {title: one for title, one in columns if not title.startswith("__index_level_")}
         names, texts, (mark, encoding) = read_table.parse_csv(file.read_bytes())
-    check_header(names, f"{what} (separator {mark!r})")
+    values = [title for title in names if read_table.is_read(title, "number")]
+    twice = [title for title in names if title and names.count(title) > 1]
+    wrong = f"has two columns of the name {quoted(twice[:1])}; rename one" if twice else ""
+    if len(values) > len(names) / 2:
+        wrong = f"has no header: its first line holds {quoted(values, 3)}; name the columns there"
+    if not any(names):
+        wrong = "is empty; its first line must have the names of columns"
+    if wrong:
+        raise InputError(f"{what} (separator {mark!r}) {wrong}")
     if encoding == "cp1252":
         note(
             f"{what} is not UTF-8, and is read as Windows-1252: save it in UTF-8 if that is wrong."
         )
-    if "" in names:  # As an index of pandas has it.
-        note(f"{what}: columns without a name are left out.")
+    # A column without a name is as an index of pandas has it.
     pairs = zip(names, texts, strict=True)
-    return {name: Column(np.array(values, object)) for name, values in pairs if name}
-
-
-def check_header(names: Sequence[str], what: str) -> None:
-    """Refuses a first line of a text file that has no names of columns, or one of them twice.
-
-    Raises:
-        InputError: as said.
-    """
-    if not any(names):
-        raise InputError(f"{what} is empty; its first line must have the names of columns")
-    values = [name for name in names if read_table.is_read(name, "number")]
-    if len(values) > len(names) / 2:
-        raise InputError(
-            f"{what} has no header: its first line holds {quoted(values, 3)}; write the names of "
-            "the columns there"
-        )
-    twice = [name for name in names if name and names.count(name) > 1]
-    if twice:
-        raise InputError(f"{what} has two columns of the name {quoted(twice[:1])}; rename one")
-
-
-def open_parquet(file: Path, what: str) -> Any:
-    """Opens a Parquet file as a `pyarrow.parquet.ParquetFile`.
-
-    Raises:
-        InputError: it is no such file.
-    """
-    import pyarrow.parquet  # Only where Parquet files are read.
-
-    with reading(what):
-        # Memory maps would let a file that changes during the read crash the process.
-        return pyarrow.parquet.ParquetFile(file)
-
-
-@contextlib.contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Turns what readers of files raise into one line.
-
-    Raises:
-        InputError: as said.
-    """
-    import pyarrow  # Only where tables are read.
-
-    try:
-        yield
-    except InputError:
-        raise
-    except (pyarrow.ArrowException, OSError, csv.Error, ValueError) as error:
-        raise InputError(f"{what} cannot be read: {in_one_line(error, 200)}; correct it") from None
+    return {title: Column(np.array(values, object)) for title, values in pairs if title}

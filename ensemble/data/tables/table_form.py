@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ensemble.data.tables import is_table, read_table
+from ensemble.data.tables import read_table
 from ensemble.data.tables.raw_columns import Column, Columns, of_frame
-from ensemble.errors import InputError, quoted, shown
+from ensemble.errors import InputError, listed, shown
 from ensemble.notes import note
 
 FORMAT = 3
@@ -24,7 +24,6 @@ MOST_CATEGORIES = 32
 _LEAST = 3  # Rows of a category that has a column of its own.
 _PARTS = 7  # Of a period, in more than one of which dates must lie.
 _MISSING = "(missing)"
-_MOST_DAYS = 2_000_000  # Beyond, dates have years of five digits.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +43,9 @@ class TableForm:
     content: dict[str, Any]
 
     @property
-    def columns(self) -> list[dict[str, Any]]:
-        """What was made of each column, in the table's order."""
-        found: list[dict[str, Any]] = self.content["columns"]
-        return found
-
-    @property
     def _inputs(self) -> list[dict[str, Any]]:
         """The columns that become inputs."""
-        return [one for one in self.columns if one["kind"] != "drop"]
+        return [one for one in self.content["columns"] if one["kind"] != "drop"]
 
     @property
     def features(self) -> list[tuple[int, bool, int]]:
@@ -65,27 +58,24 @@ class TableForm:
         found = list[tuple[int, bool, int]]()
         for i, one in enumerate(self._inputs):
             is_number = one["kind"] == "number"
-            size = num_features(one)
             flag = len(found) + 1 if is_number and one["flag"] else -1
-            found += [(i, is_number, flag), *[(i, False, -1)] * (size - 1)]
+            found += [(i, is_number, flag), *[(i, False, -1)] * (_num_features(one) - 1)]
         return found
 
-    def rows(self, inputs: np.ndarray) -> list[dict[str, str]]:
+    def rows(self, inputs: NDArray) -> list[dict[str, str]]:
         """The inverse of `encode`: texts by the columns that became inputs [N, F].
 
         Rare categories, and a value that was missing where none was missing in training, cannot be
         told from others of their input.
         """
-        ends = np.cumsum([num_features(one) for one in self._inputs])
+        columns = self._inputs
+        ends = np.cumsum([_num_features(one) for one in columns])[:-1]
         return [
-            {
-                one["name"]: _text(one, values)
-                for one, values in zip(self._inputs, np.split(row, ends[:-1]), strict=True)
-            }
-            for row in np.asarray(inputs, np.float64)
+            {one["name"]: _text(one, part) for one, part in zip(columns, parts, strict=True)}
+            for parts in (np.split(row, ends) for row in np.asarray(inputs, np.float64))
         ]
 
-    def apply(self, columns: Columns) -> tuple[np.ndarray, list[str]]:
+    def apply(self, columns: Columns) -> tuple[NDArray, list[str]]:
         """Makes inputs [N, F] float32 of raw columns, and warnings on what training did not have.
 
         Raises:
@@ -93,10 +83,10 @@ class TableForm:
         """
         given = {}
         for one in self._inputs:
-            if (column := columns.get(one["name"])) is None:
+            column = columns.get(one["name"])
+            if column is None:
                 continue
-            kinds = {one["kind"], column.kind}
-            if "date" in kinds and kinds & {"number", "boolean"}:
+            if {one["kind"], column.kind} in ({"date", "number"}, {"date", "boolean"}):
                 raise InputError(
                     f"column {shown(repr(one['name']))} holds a {column.kind} in each row, and was "
                     f"learned as a {one['kind']}; convert it"
@@ -107,66 +97,51 @@ class TableForm:
         except ValueError as error:
             raise InputError(shown(str(error))) from None
 
-    def encode(self, data: Any) -> np.ndarray:
+    def encode(self, data: Any) -> NDArray:
         """Makes inputs [N, F] float32 of a table as programs have it; warnings go to the log.
 
         Args:
-            data: a data frame, or a mapping from names to columns; rows, mappings from names to
-                values; or an array [N, C] of all columns in training, in their order.
+            data: a data frame, or a mapping from names to columns; or rows, mappings from names to
+                values.
 
         Raises:
             InputError: as of `apply`.
         """
-        given = data
-        names = [one["name"] for one in self.columns]
+        names = [one["name"] for one in self.content["columns"]]
         if isinstance(data, Sequence) and data and isinstance(data[0], Mapping):
             there = set[str]().union(*data)
-            given = {name: [row.get(name) for row in data] for name in names if name in there}
-        elif not (is_table(data) or isinstance(data, Mapping)):
-            array = np.asarray(data)
-            if array.ndim != 2 or array.shape[1] != len(names):
-                raise InputError(
-                    f"inputs of shape {array.shape}: the ensemble has learned a table of the "
-                    f"{len(names)} columns {quoted(names)}; give a data frame, or a mapping, by "
-                    "these names"
-                )
-            given = dict(zip(names, array.T, strict=True))
-        inputs, warnings = self.apply(of_frame(given, needed=names))
+            data = {name: [row.get(name) for row in data] for name in names if name in there}
+        inputs, warnings = self.apply(of_frame(data, needed=names))
         for line in warnings:
             note(shown(line))
         return inputs
 
     def lines(self) -> list[str]:
         """What was made of each column, a line each."""
-        width = max(len(one["name"]) for one in self.columns)
-        rows = [(one["name"], *_said(one)) for one in self.columns]
+        rows = [(one["name"], *_said(one)) for one in self.content["columns"]]
         if target := self.content["target"]:
             rows.append((target, "target", ""))
+        width = max(len(name) for name, _, _ in rows)
         return [shown(f"{name:<{width}}  {kind:<8}  {what}".rstrip()) for name, kind, what in rows]
 
 
 def _said(one: Mapping[str, Any]) -> tuple[str, str]:
     """What became of a column, and more on it."""
-    if one["kind"] == "drop":
+    kind = one["kind"]
+    if kind == "drop":
         return "left out", one["why"]
-    if one["kind"] == "category":
-        shared = [text or _MISSING for text in one["categories"]]
-        what = f"{len(shared)}: {', '.join(shared[:6])}" + ", ..." * (len(shared) > 6)
-        what += f"; {len(one['rare'])} rare ones share a column" * bool(one["rare"])
-        return one["kind"], what
+    if kind == "category":
+        names = [text or _MISSING for text in one["categories"]]
+        rare = f"; {len(one['rare'])} rare ones share a column" * bool(one["rare"])
+        return kind, f"{len(names)}: {listed(names)}{rare}"
     what = f"mean {one['shift']:.4g}, sd {one['scale']:.4g}"
-    if one["kind"] == "date":
-        periods = [PERIODS[days] for days in one["periods"]]
-        written = [f"written {one['form']}"] if "form" in one else []
-        what = ", ".join([f"median {_day(round(one['median']))}", *periods, *written])
-    return one["kind"], what + "; missing values are flagged" * one["flag"]
+    if kind == "date":
+        periods = map(PERIODS.__getitem__, one["periods"])
+        what = ", ".join([f"median {_day(one['median'])}", *periods])
+    return kind, what + "; missing values are flagged" * one["flag"]
 
 
-def _day(number: int) -> str:
-    return str(np.datetime64(number, "D"))
-
-
-def _text(one: Mapping[str, Any], row: np.ndarray) -> str:
+def _text(one: Mapping[str, Any], row: NDArray) -> str:
     """The value of a column of which a row holds the inputs."""
     if one["kind"] == "category":
         names = [*one["categories"], "(rare or unseen)"]
@@ -176,21 +151,31 @@ def _text(one: Mapping[str, Any], row: np.ndarray) -> str:
     value = float(row[0]) * one["scale"] + one["shift"]
     if one["kind"] == "boolean":
         return "true" if value > 0.5 else "false"
-    if one["kind"] == "date" and abs(value) < _MOST_DAYS:
-        return _day(math.floor(value + 0.01))
-    return f"{value:.4g}"
+    return _day(value) if one["kind"] == "date" else f"{value:.4g}"
+
+
+def _day(number: float) -> str:
+    return str(np.datetime64(int(np.floor(number + 0.01)), "D"))
 
 
 # Fitting.
 
 
-def fit(columns: Columns, what: str = "it", **also: Any) -> TableForm:
+def fit(
+    columns: Columns,
+    what: str = "it",
+    target: str = "",
+    missing: Sequence[str] = (),
+    decimal: str = ".",
+) -> TableForm:
     """Fits how training rows become inputs.
 
     Args:
         columns: of the training rows, by `column_kinds.typed`.
         what: the table is, for messages.
-        **also: entries of the content: `target`, `missing` and `decimal`.
+        target: name of the column to learn; empty if it is beside the table.
+        missing: texts that are missing values.
+        decimal: the decimal mark of the file.
 
     Raises:
         InputError: no column is left.
@@ -199,7 +184,8 @@ def fit(columns: Columns, what: str = "it", **also: Any) -> TableForm:
     if all(one["kind"] == "drop" for one in entries):
         lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
         raise InputError(f"{what} has no column to learn from ({shown(lines)})")
-    return TableForm({"format": FORMAT, "columns": entries, **also})
+    content = {"format": FORMAT, "columns": entries, "target": target}
+    return TableForm({**content, "missing": [*missing], "decimal": decimal})
 
 
 @np.errstate(all="ignore")  # What overflows is refused when it becomes an input.
@@ -242,7 +228,7 @@ def _constant(text: str) -> dict[str, Any]:
     return {"kind": "drop", "why": f"always {text}" if text else "all values are missing"}
 
 
-def num_features(one: Mapping[str, Any]) -> int:
+def _num_features(one: Mapping[str, Any]) -> int:
     """Inputs that a column becomes."""
     if one["kind"] == "category":
         return len(one["categories"]) + bool(one["rare"])

@@ -39,12 +39,11 @@ def test_unknown_names_list_the_known(name, hint):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("mine.xlsx", "table.*CSV.*csv:PATH"),
         ("mine.csv", "is a path; write csv:mine.csv"),
         ("mine.npz", "is a path; write npz:mine.npz"),
         (os.path.dirname(__file__), f"is a path; write folder:{os.path.dirname(__file__)}"),
     ],
-    ids=["a table", "CSV", "npz", "a folder"],
+    ids=["CSV", "npz", "a folder"],
 )
 def test_paths_without_a_prefix_are_told_how_to_write_them(name, hint):
     with pytest.raises(InputError, match=hint):
