@@ -25,7 +25,7 @@ from ensemble.report.evaluated_run import AnyPath, EvaluatedRun
 from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
 from ensemble.report.table import Json
-from ensemble.storage.files import write_together
+from ensemble.storage.files import write_file
 from ensemble.storage.manifest import to_json
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import Workdir
@@ -134,7 +134,8 @@ def evaluate(
         content = {**about, **evaluation.json(), "environment": environment}
         files = {"report.html": page.render(evaluation), "report.json": to_json(content)}
         with other_inputs.write_errors(directory):
-            write_together({directory / name: one for name, one in files.items()})
+            for name, one in files.items():
+                write_file(directory / name, one)
         return evaluation
 
 

@@ -26,7 +26,6 @@ logger = logging.getLogger("ensemble")
 
 GUARD_SECONDS = 22.0
 """After so long without an answer to the first signal a program is ended."""
-_SECOND_SECONDS = 1.0  # What the second signal leaves of the time.
 _POLL_SECONDS = 0.5
 _FAULT_POLLS = 6  # At which a fault of another process is found before this one is ended by it.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -91,16 +90,13 @@ class Stop:
         while not self.is_closed:
             ready, _, _ = select.select([signals], [], [], _POLL_SECONDS)
             now = time.monotonic()
-            came = os.read(signals, 64) if ready else b""
-            names = [signal.Signals(one).name for one in came if one in _SIGNALS]
-            name = names[0] if names else processes.posted(key)
+            came = [one for one in (os.read(signals, 64) if ready else b"") if one in _SIGNALS]
+            name = signal.Signals(came[0]).name if came else processes.posted(key)
             if name and deadline == math.inf:
                 deadline = now + GUARD_SECONDS
                 self.note()
                 logger.warning("%s: the run will stop at the next chunk.", name)
                 processes.post(key, name)
-            elif names and processes.count() == 1:
-                deadline = min(deadline, now + _SECOND_SECONDS)
             if _program is None:
                 continue
             fault = processes.fault()
@@ -185,11 +181,9 @@ def stop_signals() -> Iterator[Stop]:
 
 @contextlib.contextmanager
 def _handled(stop: Stop, key: str) -> Iterator[None]:
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in _SIGNALS}
-
     def restore() -> None:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)
 
     def note(number: int, _: Any) -> None:
         stop.by_signal = True
@@ -201,8 +195,7 @@ def _handled(stop: Stop, key: str) -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in _SIGNALS:
-        signal.signal(number, note)
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
     thread = threading.Thread(target=stop.watch, args=(reader, key), name="signals", daemon=True)
     thread.start()
     try:

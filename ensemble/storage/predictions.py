@@ -4,7 +4,6 @@ An npz file has the arrays of a `Predictive` by their names, and entries such as
 of `kfold_bagging` also leave `predictions/held_out.npz`: losses of the rows that they hold out.
 """
 
-import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import damaged
 from ensemble.storage.memory import max_bytes
 from ensemble.storage.npz import read_arrays
-from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import Workdir
 
 _ENTRIES = ("targets", "members", "source", "member_of", "member_weights")
@@ -101,7 +99,7 @@ def read_held_out(work: Workdir, num_rows: int) -> np.ndarray:
 
 
 def write_predictive(path: epath.Path, predictive: Predictive, source: str) -> None:
-    """Writes a predictive as an npz file that can be mapped, whole or not at all.
+    """Writes a predictive as an npz file, whole or not at all.
 
     Args:
         path: Path of the file.
@@ -112,7 +110,7 @@ def write_predictive(path: epath.Path, predictive: Predictive, source: str) -> N
 
 
 def read_predictive(path: epath.Path, likelihood: Likelihood) -> tuple[Predictive, str]:
-    """Reads what `write_predictive` wrote; from a disk, arrays are mapped.
+    """Reads what `write_predictive` wrote.
 
     Returns:
         The predictions, and their source.
@@ -121,9 +119,8 @@ def read_predictive(path: epath.Path, likelihood: Likelihood) -> tuple[Predictiv
         OSError: The file cannot be read.
         ValueError: It is damaged, or too large.
     """
-    maps = not is_remote(path)
-    file = path if maps else io.BytesIO(path.read_bytes())
-    predictive, entries = _parted(read_arrays(file, max_bytes(), maps=maps), likelihood)
+    with path.open("rb") as file:
+        predictive, entries = _parted(read_arrays(file, max_bytes()), likelihood)
     return predictive, str(entries["source"])
 
 
