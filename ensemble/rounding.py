@@ -10,26 +10,24 @@ _BLOCK_ROWS = 1 << 16
 """Looked at together: data may be larger than the memory."""
 
 
-def _rounded(columns: np.ndarray) -> np.ndarray:
-    """Columns [N, F] of finite numbers that float32 cannot tell apart.
+def _rounded(array: np.ndarray) -> tuple[np.ndarray, ...] | None:
+    """Columns [F] of finite numbers [N, F] that float32 cannot tell apart.
 
     Returns:
-        [4, F]: the least and the largest number of each, by how much float32 changes a number at
-        most, and whether that takes away what tells the numbers apart.
+        The least and the largest number of each, by how much float32 changes a number at most, and
+        whether that takes away what tells the numbers apart; None if it does so nowhere.
     """
-    each = []
-    for start in range(0, len(columns), _BLOCK_ROWS):
-        block = np.asarray(columns[start : start + _BLOCK_ROWS], np.float64)
-        with np.errstate(over="ignore"):  # What float32 cannot hold is refused by others.
-            error = np.abs(block - block.astype(np.float32))
-        each.append([one.max(axis=0) for one in (-block, block, error)])
-    low, high, error = np.max(each, axis=0) * np.array([[-1], [1], [1]])
-    return np.stack([low, high, error, (error > _MAX_SHARE * (high - low)) & (high > low)])
-
-
-def _may_round(array: np.ndarray) -> bool:
-    is_large = array.dtype.kind in "iuf" and array.dtype.itemsize >= 4
-    return is_large and array.dtype != np.float32 and array.ndim <= 2
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize < 4 or array.dtype == np.float32:
+        return None
+    low, high = (one(array, axis=0).astype(np.float64) for one in (np.min, np.max))
+    with np.errstate(over="ignore"):  # What float32 cannot hold is refused by others.
+        each = [
+            np.abs(block - block.astype(np.float32)).max(axis=0)
+            for block in np.array_split(array, -(-len(array) // _BLOCK_ROWS))
+        ]
+    error = np.max(each, axis=0)
+    is_lost = (error / _MAX_SHARE > high - low) & (high > low)
+    return (low, high, error, is_lost) if is_lost.any() else None
 
 
 def note_rounding(array: np.ndarray, what: str) -> None:
@@ -39,12 +37,10 @@ def note_rounding(array: np.ndarray, what: str) -> None:
         array: finite, [N] or [N, F]; of others nothing is noted.
         what: it is, for messages.
     """
-    if not _may_round(array):
-        return
-    found = _rounded(array.reshape(len(array), -1))
-    k = int(found[3].argmax())
-    low, high, error, is_lost = found[:, k]
-    if is_lost:
+    found = _rounded(array.reshape(len(array), -1)) if array.ndim <= 2 else None
+    if found is not None:
+        k = int(found[-1].argmax())
+        low, high, error, _ = (one[k] for one in found)
         column = f" in column {k}" if array.ndim == 2 else ""
         note(
             f"{what} holds numbers from {low:.17g} to {high:.17g}{column}, which float32 rounds by "
@@ -57,7 +53,5 @@ def offset(array: np.ndarray) -> np.ndarray | None:
 
     Returns None if it does so anyway, and for arrays of another shape.
     """
-    if array.ndim != 2 or not _may_round(array):
-        return None
-    low, _, _, is_lost = _rounded(array)
-    return np.where(is_lost, low, 0) if is_lost.any() else None
+    found = _rounded(array) if array.ndim == 2 else None
+    return None if found is None else np.where(found[-1], found[0], 0)

@@ -7,6 +7,7 @@ as soon as the last checkpoint is whole.
 
 import contextlib
 import contextvars
+import dataclasses
 import logging
 import math
 import os
@@ -35,29 +36,31 @@ _current: contextvars.ContextVar["Stop | None"] = contextvars.ContextVar("stop",
 _count = 0  # Runs of this process.
 
 
+@dataclasses.dataclass(eq=False)
 class Stop:
     """Whether a run is to stop.
 
-    Args:
-        outer: of what the run is a part of, which it stops with.
-
     Attributes:
+        outer: of what the run is a part of, which it stops with.
         by_signal: whether SIGTERM or Ctrl-C has come.
         is_settled: whether the loop is about to save and end: nobody else needs to.
         is_closed: whether the run has ended.
         is_kept: whether there is something to go on from.
         ends_well: whether the run is to end with the result of its last step.
+        is_noted: whether somebody has asked for it.
     """
 
-    def __init__(self, outer: "Stop | None" = None) -> None:
-        self.by_signal = self.is_settled = self.is_closed = self._is_noted = False
-        self.is_kept = True
-        self.ends_well = False
-        self._outer = outer
+    outer: "Stop | None" = None
+    by_signal: bool = False
+    is_settled: bool = False
+    is_closed: bool = False
+    is_kept: bool = True
+    ends_well: bool = False
+    is_noted: bool = False
 
     def note(self) -> None:
         """Notes that the run is to stop."""
-        self._is_noted = True
+        self.is_noted = True
 
     def finish(self) -> None:
         """Asks the run to stop, and to end as if it had taken all its steps."""
@@ -66,7 +69,7 @@ class Stop:
 
     def finishes(self) -> bool:
         """Whether the run is to end as if it had taken all its steps."""
-        is_outer = self._outer is not None and self._outer.finishes()
+        is_outer = self.outer is not None and self.outer.finishes()
         return not self.by_signal and (self.ends_well or is_outer)
 
     def asked(self) -> bool:
@@ -74,7 +77,7 @@ class Stop:
         return bool(processes.tell(self._is_asked()))
 
     def _is_asked(self) -> bool:
-        return self._is_noted or (self._outer is not None and self._outer._is_asked())
+        return self.is_noted or (self.outer is not None and self.outer._is_asked())
 
     def watch(self, signals: int, key: str) -> None:
         """Waits for signals, in a thread, and ends the process if the loop does not.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ensemble import rounding
@@ -240,14 +241,10 @@ class Estimator(BaseEstimator):
         if isinstance(value, str):
             return value
         if isinstance(value, Mapping):
-            known = self.classes_.tolist()
-            unknown = [label for label in value if label not in known]
-            if unknown and any(label not in value for label in known):  # As scikit-learn has it.
-                raise InputError(
-                    f"class_weight has {', '.join(map(str, unknown))}, which y does not hold, and "
-                    "leaves out classes of y: correct its labels"
-                )
-            value = [value.get(label, 1) for label in self.classes_]
+            try:
+                value = compute_class_weight(value, classes=self.classes_, y=self.classes_)
+            except ValueError as error:
+                raise InputError(f"class_weight={value}: {in_one_line(error)}") from None
         return np.atleast_1d(value).tolist()
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from etils import epath
 
 from ensemble.errors import InputError, in_one_line, listed
-from ensemble.notes import note
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
 
@@ -49,8 +48,6 @@ def fitting(
             f"{what} does not fit config.model={model!r}: {listed(faults, separator='; ')}; give "
             "weights of this network, for inputs of this shape, by its names"
         )
-    if others := sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys()):
-        note(f"{what} has arrays that config.model={model!r} lacks: {listed(others)}.")
     return fits
 
 
@@ -64,8 +61,6 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
     Raises:
         InputError: There is no such file, or it has other than numbers, or more than memory holds.
     """
-    if not path.exists():
-        raise InputError(f"{what}: there is no such file; give the path of one")
     limit = memory_bytes() // 4  # Its arrays are copied.
     try:
         if (size := path.stat().length) > limit:
@@ -78,7 +73,7 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
                 raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
+            f"{what} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
             "safetensors file of arrays by name"
         ) from None
     return {name.replace(".", "/").removeprefix("params/"): one for name, one in arrays.items()}

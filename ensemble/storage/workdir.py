@@ -175,6 +175,7 @@ class Workdir:
 
     def identity(self) -> str:
         """The identity of the run that is here: a random number."""
+        self.check_is_there()
         return str(self._content()["run"])
 
     def check_same_run(self, config: ml_collections.FrozenConfigDict) -> None:
