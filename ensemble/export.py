@@ -58,7 +58,7 @@ def export(predictor: Ensemble) -> bytes:
     Raises:
         InputError: the ensemble is larger than 2 GB.
     """
-    num_bytes = predictor.num_bytes
+    num_bytes = sum(fitted.num_bytes for _, fitted in predictor.parts)
     if num_bytes > _MAX_BYTES:
         raise InputError(
             f"the {predictor.description} take {num_bytes / 1e9:.1f} GB, an export holds "

@@ -95,15 +95,19 @@ class Fitted:
         return self.num_sets * self.num_passes
 
     @property
-    def estimators_of(self) -> NDArray[np.int64] | None:
-        """The member of each estimator, [E]; None if each is a member."""
-        is_one = self.num_estimators == self.num_members
-        return None if is_one else np.repeat(self.member_of, self.num_passes)
+    def estimators_of(self) -> NDArray[np.int64]:
+        """The member of each estimator, [E]."""
+        return np.repeat(self.member_of, self.num_passes)
 
     @property
     def num_members(self) -> int:
         """M."""
         return int(self.member_of[-1]) + 1 if self.num_sets else 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, E / M), for members with as many estimators each."""
+        return self.num_members, self.num_estimators // self.num_members
 
     @property
     def num_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -24,14 +23,14 @@ from ensemble.errors import InputError, plural, shown, visible
 from ensemble.fitted import Fitted, OnDisk
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Arrays, Predictive, namespace
-from ensemble.metrics.abstention import MAX_ERROR, Abstention, Rule, are_wrong, fit_abstention
+from ensemble.metrics.abstention import Abstention, Rule, are_wrong, fit_abstention
 from ensemble.metrics.calibration import fit_scale
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.predict import Predictions
 from ensemble.runtime.status import FAILURES, Status
 from ensemble.sharding import startup
+from ensemble.storage.checkpoint import Checkpointer
 from ensemble.storage.predictions import read_predictions
-from ensemble.storage.selection import is_selection, read_selection
 from ensemble.storage.trials import purpose_of
 from ensemble.storage.workdir import Workdir, with_config
 from ensemble.task import PredictingTask
@@ -89,11 +88,6 @@ class Ensemble:
         member, one = self.fitted.nouns
         members = plural(len(self.members), member)
         return members if number == len(self.members) else f"{number} {one}s of {members}"
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all parameters."""
-        return sum(fitted.num_bytes for _, fitted in self.parts)
 
     @property
     def task(self) -> PredictingTask:
@@ -176,11 +170,11 @@ class Ensemble:
             InputError: As a call.
         """
         seen = self._seen(inputs)
-        found = []
-        for predict, (_, fitted) in zip(self._programs, self.parts, strict=True):
-            shape = fitted.num_members, fitted.num_estimators // fitted.num_members
-            found.append(predict_in_passes(predict, seen, shape, self.likelihood))
-        return together(found, self.weights, self.likelihood)
+        each = [
+            predict_in_passes(predict, seen, fitted.shape, self.likelihood)
+            for predict, (_, fitted) in zip(self._programs, self.parts, strict=True)
+        ]
+        return together(each, self.weights, self.likelihood)
 
     def _seen(self, inputs: AnyInputs) -> Inputs:
         """Checked inputs as the network sees them, which are read in slices."""
@@ -191,11 +185,11 @@ class Ensemble:
 
     def _checked(self, inputs: np.ndarray) -> np.ndarray:
         dataset = self.dataset
+        shape = dataset.input_shape
         try:
             inputs = np.asarray(inputs)
         except ValueError:
             raise InputError("inputs are ragged: every example must have the same shape") from None
-        shape = dataset.input_shape
         inputs = in_form(inputs, shape)
         if inputs.shape[1:] != shape or not len(inputs) or inputs.dtype.kind not in "buif":
             raise InputError(
@@ -205,11 +199,11 @@ class Ensemble:
         for task, fitted in self.parts:
             task.check_inputs(inputs, fitted.sets["params"])
         # JAX takes the machine's byte order only, and would wrap whole numbers around at 2**31.
-        if inputs.dtype.kind == "f" or dataset.input_dtype == np.float32:
-            with np.errstate(over="ignore"):
-                inputs = inputs.astype(np.float32, copy=False)
-        inputs = inputs.astype(inputs.dtype.newbyteorder("="), copy=False)
-        if inputs.dtype.kind == "f":
+        is_float = inputs.dtype.kind == "f" or dataset.input_dtype == np.float32
+        dtype = np.float32 if is_float else inputs.dtype.newbyteorder("=")
+        with np.errstate(over="ignore"):
+            inputs = inputs.astype(dtype, copy=False)
+        if is_float:
             if not np.isfinite(inputs).all():
                 raise InputError("inputs hold NaN or infinities: the ensemble takes finite numbers")
             if dataset.input_dtype == np.uint8 and 0 < inputs.max() <= 1:
@@ -250,10 +244,8 @@ def together(
         arrays.append(own)
     xp, _ = namespace(*arrays[0].values())
     joined = {name: xp.concatenate([one[name] for one in arrays]) for name in names}
-    member_of = None
-    if any(one.member_of is not None for one in each):
-        first = np.cumsum([0, *(one.num_members for one in each)])[:-1]
-        member_of = np.concatenate([one.members_of + k for one, k in zip(each, first, strict=True)])
+    first = np.cumsum([0, *(one.num_members for one in each)])[:-1]
+    member_of = np.concatenate([one.members_of + k for one, k in zip(each, first, strict=True)])
     return likelihood.predictive(joined, member_of, weights)
 
 
@@ -359,12 +351,6 @@ def _calibrate(found: Ensemble, work: Workdir, has_scale: bool, rule: Rule | Non
             found.abstention = fit_abstention(rule, p.doubt(), are_wrong(p, y, rule.tolerance))
         except ValueError as error:
             raise InputError(f"{path} cannot abstain by {rule}: {error}") from None
-        config = work.read_config() or {}
-        if rule.name == MAX_ERROR and config.get("split_by", "").startswith("group:"):
-            logger.warning(
-                "%s guarantees no error rate: its rows come in groups, and count as independent.",
-                path,
-            )
 
 
 def ensemble_of(work: Workdir, num_devices: int | None = None) -> Ensemble:
@@ -377,17 +363,16 @@ def ensemble_of(work: Workdir, num_devices: int | None = None) -> Ensemble:
     Raises:
         InputError: As of `load`.
     """
-    if not is_selection(work):
+    chosen = work.selected()
+    if not chosen:
         return restore(work).ensemble(num_devices)
     parts = []
-    weights = list[float]()
-    for there, members, own in read_selection(work):
+    for there, members, _ in chosen:
         run = restore(there)
         places = [run.members.index(k) for k in members]
         parts.append(run._replace(fitted=run.fitted.of_members(places)).part())
-        weights += own
-    identity = work.identity()
-    return Ensemble(parts, range(len(weights)), num_devices, np.array(weights), identity=identity)
+    weights = np.concatenate([own for *_, own in chosen])
+    return Ensemble(parts, range(len(weights)), num_devices, weights, identity=work.identity())
 
 
 def restore(work: Workdir) -> Restored:
@@ -399,14 +384,10 @@ def restore(work: Workdir) -> Restored:
     Raises:
         InputError: There is no run, checkpoint or live member; or the workdir is a selection.
     """
-    # Brings Orbax, which takes half a second: an ensemble in memory has no checkpoints.
-    from ensemble.storage.checkpoint import Checkpointer
-
     check_is_workdir(work)
-    if is_selection(work):
+    if work.selected():
         raise InputError(f"{work.path} selects members of several runs; name one of these runs")
-    with contextlib.closing(Checkpointer(work.checkpoints)) as checkpointer:
-        saved = checkpointer.read_latest()
+    saved = Checkpointer(work.checkpoints).read_latest()
     if saved is None:
         raise InputError(f"{work.path} has no checkpoint yet; wait for the first")
     with work.checkpoint_errors():
@@ -418,25 +399,20 @@ def _restored(work: Workdir, arrays: dict[str, Any], meta: dict[str, Any]) -> Re
     if not predicts(meta["config"]):
         raise InputError(f"{work.path} has sampled a density, which predicts nothing")
     counters = meta["counters"]
-    failed = work.read_report().get("failed_members", {})
-    status = dict(enumerate(arrays["status"][: counters["num_members"]]))
-    live = [k for k, one in status.items() if one not in FAILURES and str(k) not in failed]
+    silent = work.read_report().get("failed_members", {})
+    failed = {
+        k: FAILURES.get(Status(one), "non-finite")
+        for k, one in enumerate(arrays["status"][: counters["num_members"]])
+        if one in FAILURES or str(k) in silent
+    }
+    live = [k for k in range(counters["num_members"]) if k not in failed]
     if not live:
         raise InputError(f"{work.path} has no live member; train again with another configuration")
     # A checkpoint's configuration may be older than the run's results.
     config = work.read_config() or meta["config"]
     saved = OnDisk(config, arrays, counters, live, Draws(work.draws))
-    return Restored(
-        work=work,
-        config=meta["config"],
-        description=meta["dataset"],
-        fitted=resolve(trait("method", config["method"], "result"))(saved),
-        members=live,
-        step=counters["step"],
-        failed_members={
-            k: FAILURES.get(Status(one), "non-finite") for k, one in status.items() if k not in live
-        },
-    )
+    fitted = resolve(trait("method", config["method"], "result"))(saved)
+    return Restored(work, meta["config"], meta["dataset"], fitted, live, counters["step"], failed)
 
 
 def check_is_workdir(work: Workdir) -> None:

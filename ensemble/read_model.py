@@ -97,9 +97,8 @@ class Model:
 
     def _program(self, size):
         """The compiled program of so many rows; threads that want the same one compile it once."""
-        if size not in self._programs:
-            with self._lock:
-                if size not in self._programs:
-                    inputs = jax.ShapeDtypeStruct((size, *self.shape), self.dtype)
-                    self._programs[size] = self._run.lower(inputs).compile()
-        return self._programs[size]
+        with self._lock:
+            if size not in self._programs:
+                inputs = jax.ShapeDtypeStruct((size, *self.shape), self.dtype)
+                self._programs[size] = self._run.lower(inputs).compile()
+            return self._programs[size]

@@ -7,7 +7,7 @@ from ensemble.data.tables.table_form import TableForm
 from ensemble.errors import InputError
 from ensemble.export import MODEL_READER, PLATFORMS, TABLE_READER, export, table_json
 from ensemble.predictor import load
-from ensemble.storage.files import write_together
+from ensemble.storage.files import write_file
 from ensemble.storage.paths import fresh_file
 
 
@@ -39,7 +39,8 @@ def main(call: cli.Call) -> None:
     predictor = load(**options)
     beside = _beside(path, predictor.dataset.table)
     content = export(predictor)
-    write_together({path: content, **beside})
+    for place, part in {path: content, **beside}.items():
+        write_file(place, part)
     cli.print_answer(
         f"{path}: {predictor.description}, {len(content) / 1e6:.1f} MB, for {', '.join(PLATFORMS)}"
     )

@@ -23,7 +23,7 @@ from ensemble.report.evaluation import VERSION, Evaluation
 from ensemble.report.findings import Finding
 from ensemble.report.svg import Chart
 from ensemble.report.table import Json
-from ensemble.storage.files import write_together
+from ensemble.storage.files import write_file
 from ensemble.storage.manifest import to_json
 from ensemble.storage.metrics_log import read_metrics
 from ensemble.storage.workdir import Workdir
@@ -121,7 +121,8 @@ def evaluate(
         content = to_json({**about, **evaluation.json()})
         files = {"report.html": page.render(evaluation), "report.json": content}
         with other_inputs.write_errors(directory):
-            write_together({directory / name: one for name, one in files.items()})
+            for name, one in files.items():
+                write_file(directory / name, one)
         return evaluation
 
 

@@ -14,9 +14,8 @@ from ensemble.run.progress import Display, open_display
 from ensemble.sharding import processes
 from ensemble.sharding.signals import Stop, stop_signals
 from ensemble.storage.checkpoint import Checkpointer
-from ensemble.storage.selection import is_selection
 from ensemble.storage.trials import purpose_of
-from ensemble.storage.workdir import Workdir, flags, write_error
+from ensemble.storage.workdir import Workdir, cannot_write
 
 
 class Open(NamedTuple):
@@ -61,7 +60,7 @@ def opened(
         )
 
         def open_workdir() -> None:
-            if purpose := purpose_of(work) or (is_selection(work) and "selection of members"):
+            if purpose := purpose_of(work) or (work.selected() and "selection of members"):
                 raise InputError(f"{work.path} holds a {purpose}. Choose another --workdir")
             stack.enter_context(work.opened())
             work.check_same_run(config)
@@ -73,14 +72,13 @@ def opened(
             _check_is_shared(work)
         stack.enter_context(collected())
         display = stack.enter_context(open_display(show_progress and processes.is_main()))
-        processes.check_same("settings of JAX", flags())
         try:
             with Checkpointer(work.checkpoints, _NUM_KEPT) as checkpointer:
                 yield Open(work, checkpointer, workdir is not None, stop, display)
         except OSError as error:
             if error.errno is None:  # Not of the system.
                 raise
-            raise write_error(work.path, error) from error
+            raise cannot_write(work.path, str(error)) from error
 
 
 def _check_is_shared(work: Workdir) -> None:

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ensemble import pytrees
 from ensemble.sharding import transfer
 from ensemble.sharding.mesh import DATA, ENSEMBLE, create_mesh, platform_of
-from ensemble.sharding.transfer import Stored, fetch, pad, padded_size
+from ensemble.sharding.transfer import fetch, pad, padded_size
 
 OfExamples = Callable[[Any, Any], tuple[Any, Any]]
 """`(member, examples [B, ...]) -> (sums, rows [B, ...])`."""
@@ -162,8 +162,6 @@ class Devices:
         """
 
         def one(leaf: Any, sharding: NamedSharding) -> jax.Array:
-            if isinstance(leaf, Stored):  # Each process reads its part.
-                return leaf.put(self._rows, sharding)
             placed: jax.Array = transfer.put(np.asarray(leaf)[self._rows], sharding)
             return placed
 

@@ -7,6 +7,7 @@ as soon as the last checkpoint is whole.
 
 import contextlib
 import contextvars
+import dataclasses
 import logging
 import math
 import os
@@ -26,7 +27,6 @@ logger = logging.getLogger("ensemble")
 
 GUARD_SECONDS = 22.0
 """After so long without an answer to the first signal a program is ended."""
-_SECOND_SECONDS = 1.0  # What the second signal leaves of the time.
 _POLL_SECONDS = 0.5
 _FAULT_POLLS = 6  # At which a fault of another process is found before this one is ended by it.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -36,29 +36,31 @@ _current: contextvars.ContextVar["Stop | None"] = contextvars.ContextVar("stop",
 _count = 0  # Runs of this process.
 
 
+@dataclasses.dataclass(eq=False)
 class Stop:
     """Whether a run is to stop.
 
-    Args:
-        outer: of what the run is a part of, which it stops with.
-
     Attributes:
+        outer: of what the run is a part of, which it stops with.
         by_signal: whether SIGTERM or Ctrl-C has come.
         is_settled: whether the loop is about to save and end: nobody else needs to.
         is_closed: whether the run has ended.
         is_kept: whether there is something to go on from.
         ends_well: whether the run is to end with the result of its last step.
+        is_noted: whether somebody has asked for it.
     """
 
-    def __init__(self, outer: "Stop | None" = None) -> None:
-        self.by_signal = self.is_settled = self.is_closed = self._is_noted = False
-        self.is_kept = True
-        self.ends_well = False
-        self._outer = outer
+    outer: "Stop | None" = None
+    by_signal: bool = False
+    is_settled: bool = False
+    is_closed: bool = False
+    is_kept: bool = True
+    ends_well: bool = False
+    is_noted: bool = False
 
     def note(self) -> None:
         """Notes that the run is to stop."""
-        self._is_noted = True
+        self.is_noted = True
 
     def finish(self) -> None:
         """Asks the run to stop, and to end as if it had taken all its steps."""
@@ -67,7 +69,7 @@ class Stop:
 
     def finishes(self) -> bool:
         """Whether the run is to end as if it had taken all its steps."""
-        is_outer = self._outer is not None and self._outer.finishes()
+        is_outer = self.outer is not None and self.outer.finishes()
         return not self.by_signal and (self.ends_well or is_outer)
 
     def asked(self) -> bool:
@@ -75,7 +77,7 @@ class Stop:
         return bool(processes.tell(self._is_asked()))
 
     def _is_asked(self) -> bool:
-        return self._is_noted or (self._outer is not None and self._outer._is_asked())
+        return self.is_noted or (self.outer is not None and self.outer._is_asked())
 
     def watch(self, signals: int, key: str) -> None:
         """Waits for signals, in a thread, and ends the process if the loop does not.
@@ -91,16 +93,13 @@ class Stop:
         while not self.is_closed:
             ready, _, _ = select.select([signals], [], [], _POLL_SECONDS)
             now = time.monotonic()
-            came = os.read(signals, 64) if ready else b""
-            names = [signal.Signals(one).name for one in came if one in _SIGNALS]
-            name = names[0] if names else processes.posted(key)
+            came = [one for one in (os.read(signals, 64) if ready else b"") if one in _SIGNALS]
+            name = signal.Signals(came[0]).name if came else processes.posted(key)
             if name and deadline == math.inf:
                 deadline = now + GUARD_SECONDS
                 self.note()
                 logger.warning("%s: the run will stop at the next chunk.", name)
                 processes.post(key, name)
-            elif names and processes.count() == 1:
-                deadline = min(deadline, now + _SECOND_SECONDS)
             if _program is None:
                 continue
             fault = processes.fault()
@@ -185,11 +184,9 @@ def stop_signals() -> Iterator[Stop]:
 
 @contextlib.contextmanager
 def _handled(stop: Stop, key: str) -> Iterator[None]:
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in _SIGNALS}
-
     def restore() -> None:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)
 
     def note(number: int, _: Any) -> None:
         stop.by_signal = True
@@ -201,8 +198,7 @@ def _handled(stop: Stop, key: str) -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in _SIGNALS:
-        signal.signal(number, note)
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
     thread = threading.Thread(target=stop.watch, args=(reader, key), name="signals", daemon=True)
     thread.start()
     try:

@@ -4,7 +4,6 @@ JAX reads XLA's flags when it starts its first backend, not when it is imported;
 imported, and run, after everything else, as long as nothing has asked for a device.
 """
 
-import contextlib
 import ctypes
 import functools
 import importlib.metadata
@@ -13,7 +12,6 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Iterator
 
 import jax
 from jax._src.xla_bridge import backends_are_initialized
@@ -47,12 +45,6 @@ _GONE = "--xla_cpu_use_fusion_emitters"
 # trimmed. With M_ARENA_MAX = 1 all threads share what is kept.
 _MALLOC_PARAMETERS = {-3: 2**30, -1: 2**31 - 1}
 _ONE_ARENA = {-8: 1}
-_COMPUTES_WITH = {
-    "jax_enable_x64": False,  # All is float32, and JAX refuses to carry both through a loop.
-    "jax_numpy_dtype_promotion": "standard",
-    "jax_numpy_rank_promotion": "allow",
-}
-"""Settings of JAX that members and chains cannot move without."""
 
 
 _is_forked = False
@@ -103,15 +95,12 @@ def configure(num_devices: int | None = None, method: str | None = None) -> None
             is to train, and JAX is set to what it cannot train with.
     """
     check_not_forked()
-    for name, value in _COMPUTES_WITH.items() if method is not None else ():
-        found = getattr(jax.config, name)
-        found = getattr(found, "value", found)  # Of an enumeration.
-        if found not in (value, "warn"):
-            raise InputError(
-                f"{name}={found!r} must be {value!r} where members are trained or chains sampled, "
-                f"which is in float32: call jax.config.update({name!r}, {value!r}) first, or leave "
-                f"{name.upper()} out of the environment"
-            )
+    if method is not None and jax.config.jax_enable_x64:
+        raise InputError(
+            "jax_enable_x64=True must be False where members are trained or chains sampled, which "
+            "is in float32: set jax.config.update('jax_enable_x64', False), or leave "
+            "JAX_ENABLE_X64 out of the environment"
+        )
     configure_devices(num_devices, method)
     if num_devices is not None and num_devices > jax.local_device_count():
         raise InputError(
@@ -138,15 +127,14 @@ def configure_devices(num_devices: int | None = None, method: str | None = None)
         is_choosing = method is not None and num_devices is None
         if is_choosing and jax.default_backend() == "cpu" and found < number:
             note(
-                f"JAX was used before this run, with {found} CPU device{'s' * (found > 1)}, so "
-                f"{number - found} of {number} cores may stay idle: begin the program with "
-                f"jax.config.update('jax_num_cpu_devices', {number}), or train first."
+                f"JAX was used before this run, with {found} of {number} CPU devices: begin the "
+                f"program with jax.config.update('jax_num_cpu_devices', {number}), or train first."
             )
 
 
-@contextlib.contextmanager
-def limited_threads(number: int | None) -> Iterator[None]:
-    """Within it, JAX starts with at most so many threads that compute, and as many CPU devices.
+@functools.cache
+def limit_threads(number: int | None) -> None:
+    """Has JAX start with at most so many threads that compute, and as many CPU devices.
 
     They belong to the process and stay as they are: if JAX has started already, with another
     number, a line says so. Compiling programs takes threads of its own.
@@ -155,34 +143,15 @@ def limited_threads(number: int | None) -> Iterator[None]:
         number: Number of threads, from 1; None for as many as there would be.
     """
     if number is None:
-        yield
         return
-    devices = jax.config.values[_NUM_DEVICES]
-    threads = os.environ.get(_NUM_THREADS)
     try:
         jax.config.update(_NUM_DEVICES, number)
+        os.environ[_NUM_THREADS] = str(number)
     except RuntimeError:  # JAX has started.
-        if devices != _NOT_CHOSEN:
-            _note_that_threads_stay(number)
-        yield
-        return
-    os.environ[_NUM_THREADS] = str(number)
-    try:
-        yield
-    finally:
-        del os.environ[_NUM_THREADS]  # Processes that this one starts have limits of their own.
-        if threads is not None:
-            os.environ[_NUM_THREADS] = threads
-        with contextlib.suppress(RuntimeError):  # JAX has started.
-            jax.config.update(_NUM_DEVICES, devices)
-
-
-@functools.cache
-def _note_that_threads_stay(number: int) -> None:
-    note(
-        f"n_jobs={number} changes nothing here: JAX was used before in this process, and keeps the "
-        "threads that it has started with. Fit in a new process."
-    )
+        note(
+            f"n_jobs={number} changes nothing here: JAX was used before in this process, and keeps "
+            "the threads that it has started with. Fit in a new process."
+        )
 
 
 def _num_cpu_devices(num_devices: int | None) -> int:
@@ -192,16 +161,16 @@ def _num_cpu_devices(num_devices: int | None) -> int:
         InputError: There cannot be so many.
     """
     chosen = jax.config.values[_NUM_DEVICES]
-    found = re.findall(rf"{_FORCED_DEVICES}=?(\S*)", os.environ.get("XLA_FLAGS", ""))
-    found += [str(chosen)] if chosen != _NOT_CHOSEN else []
-    found = found if num_devices is None else [str(num_devices)]
-    for value in found:
-        if not value.isdecimal() or int(value) not in range(1, MAX_DEVICES + 1):
-            raise InputError(
-                f"there cannot be {value} devices; set config.num_devices, JAX_NUM_CPU_DEVICES or "
-                f"{_FORCED_DEVICES} of XLA_FLAGS to a whole number from 1 to {MAX_DEVICES}"
-            )
-    return num_devices or (chosen if found else num_cores())
+    forced = re.search(rf"{_FORCED_DEVICES}=?(\d+)", os.environ.get("XLA_FLAGS", ""))
+    number = num_devices
+    if number is None:
+        number = int(forced[1]) if forced else num_cores() if chosen == _NOT_CHOSEN else chosen
+    if number not in range(1, MAX_DEVICES + 1):
+        raise InputError(
+            f"there cannot be {number} devices; set config.num_devices, JAX_NUM_CPU_DEVICES or "
+            f"{_FORCED_DEVICES} of XLA_FLAGS to a whole number from 1 to {MAX_DEVICES}"
+        )
+    return chosen if forced and num_devices is None else number  # XLA heeds its own flag.
 
 
 def num_cores() -> int:
@@ -244,8 +213,7 @@ def _set_xla_flags(chosen: dict[str, str]) -> None:
 
 def _has_plug_in() -> bool:
     """Whether JAX may load a plug-in of an accelerator, libtpu among them."""
-    return (jax.config.values["jax_platforms"] or "") != "cpu" and bool(
-        any(importlib.util.find_spec(name) for name in ("libtpu", "jax_plugins"))
-        or os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS")
-        or importlib.metadata.entry_points(group="jax_plugins")
-    )
+    if jax.config.values["jax_platforms"] == "cpu":
+        return False
+    has_libtpu = importlib.util.find_spec("libtpu") is not None
+    return has_libtpu or bool(importlib.metadata.entry_points(group="jax_plugins"))

@@ -4,7 +4,6 @@ A dimension that is spread over devices must be a multiple of their number. It i
 `put`, and what pads is stripped after `fetch`: files hold none, for other devices pad otherwise.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ def put(tree: Any, shardings: Any) -> Any:
     if processes.count() == 1:
         return jax.device_put(tree, shardings)
     if isinstance(shardings, Sharding):
-        return jax.tree.map(lambda leaf: _put_one(leaf, shardings), tree)
+        shardings = jax.tree.map(lambda _: shardings, tree)
     return jax.tree.map(_put_one, tree, shardings)
 
 
@@ -46,41 +45,6 @@ def _put_one(leaf: Any, sharding: Sharding) -> jax.Array:
 @functools.cache
 def _mover(sharding: Sharding) -> Callable[[jax.Array], jax.Array]:
     return jax.jit(lambda array: array, out_shardings=sharding)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Stored:
-    """An array on disk, of which a process reads what it needs.
-
-    Attributes:
-        shape: Shape of the whole.
-        dtype: Type of the whole.
-        read: From slices of all axes to what lies there.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    read: Callable[[tuple[slice, ...]], np.ndarray]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Reads all of it."""
-        found = self.read((slice(None),) * len(self.shape))
-        return found if dtype is None else found.astype(dtype)
-
-    def put(self, rows: np.ndarray, sharding: Sharding) -> jax.Array:
-        """Puts some rows on the devices; each process reads what lies on its own.
-
-        Args:
-            rows: Ascending, int [R].
-            sharding: Sharding of [R, ...].
-        """
-
-        def part(index: Any) -> np.ndarray:
-            own = rows[index[0]]
-            found = self.read((slice(own[0], own[-1] + 1), *index[1:]))
-            return found[own - own[0]]
-
-        return jax.make_array_from_callback((len(rows), *self.shape[1:]), sharding, part)
 
 
 def fetch(tree: Any) -> Any:
@@ -116,9 +80,8 @@ def pad(array: Any, size: int, axis: int = 0, fill: float | None = 0) -> Any:
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, size - array.shape[axis])
     backend = np if isinstance(array, np.ndarray) else jnp
-    if fill is None:
-        return backend.pad(array, widths, mode="edge")
-    return backend.pad(array, widths, constant_values=fill)
+    how = {"mode": "edge"} if fill is None else {"constant_values": fill}
+    return backend.pad(array, widths, **how)
 
 
 def strip(array: Any, size: int, axis: int = 0) -> Any:
@@ -163,8 +126,4 @@ def place_split(
     placed = PlacedSplit(*put(arrays, (of_inputs, spread, spread)))
     if prepare is None:
         return placed
-    return placed._replace(inputs=_prepared(prepare, placed.inputs))
-
-
-def _prepared(prepare: Callable[[jax.Array], jax.Array], inputs: jax.Array) -> jax.Array:
-    return jax.jit(prepare)(inputs)
+    return placed._replace(inputs=jax.jit(prepare)(placed.inputs))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ensemble.errors import InputError
 from ensemble.sklearn.estimator import Estimator
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class EnsembleClassifier(ClassifierMixin, Estimator):
     """A deep ensemble, trained by `ensemble.train` on all the examples that `fit` is given.
 
@@ -44,14 +46,14 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.
-        class_weight: how much each class counts: 'balanced', or a mapping from labels, of which
-            those left out count 1; None: all the same. `predict` then decides by probability times
-            weight; the probabilities themselves are corrected for the weights.
         n_jobs: threads that JAX computes with on CPUs; None: all cores, -1 too. JAX settles them
             when it starts in a process, and keeps them. Programs are compiled by further threads.
         time_limit: time that the fit may take, in seconds or such as '10m': families of networks
             are tried and the best are mixed, see `ensemble.search`. Parameters that are not as by
             default stay as they are in all of them. None: one family, trained once.
+        class_weight: how much each class counts: 'balanced', or a mapping from labels, of which
+            those left out count 1; None: all the same. `predict` then decides by probability times
+            weight; the probabilities themselves are corrected for the weights.
 
     Attributes:
         classes_: [C], the labels, sorted.
@@ -61,28 +63,7 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         report_: what the run reports: configuration, members alive and failed, timing.
     """
 
-    def __init__(
-        self,
-        ensemble_size: int = 8,
-        model: str = "mlp",
-        num_epochs: int | None = 200,
-        batch_size: int = 32,
-        optimizer: str = "adam",
-        learning_rate: float = 5e-3,
-        lr_schedule: str = "cosine",
-        weight_decay: float = 1e-3,
-        num_devices: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        config: Mapping[str, Any] | None = None,
-        method: str = "kfold_bagging",
-        hidden: Sequence[int] | None = (128, 128),
-        activation: str | None = None,
-        verbose: bool = False,
-        class_weight: Mapping[Any, float] | str | None = None,
-        n_jobs: int | None = None,
-        time_limit: float | str | None = None,
-    ):
-        self._keep(locals())
+    class_weight: Mapping[Any, float] | str | None = None
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -115,14 +96,8 @@ class EnsembleClassifier(ClassifierMixin, Estimator):
         names = np.array([str(name) for name in self.classes_])
         data = {"train_inputs": inputs, "train_labels": labels, "class_names": names}
         self._train(data, sample_weight)
-        # As `_train` says of JAX.
-        from ensemble.data.labels import class_weights
-
-        spec = self.report_["config"].get("class_weights", "none")
-        weights = None
-        if "class_weights" in self.report_["dataset"]:  # Which probabilities are corrected for.
-            weights = class_weights(spec, labels, len(self.classes_))
-        self._decide_by = weights
+        # Probabilities are corrected for them.
+        self._decide_by = self.report_["dataset"].get("class_weights")
         return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:

@@ -6,15 +6,16 @@ the estimators, and never use them.
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ensemble import rounding
@@ -71,22 +72,32 @@ _SETTLED: Mapping[str, str] = {
 """Keys of the configuration that cannot be set, with the reason."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator):
     """What classifier and regressor share: parameters, training, and the ensemble that is kept."""
 
-    num_devices: Any
-    n_jobs: Any
-    time_limit: float | str | None
-
-    def _keep(self, given: Mapping[str, Any]) -> None:
-        """Keeps a constructor's parameters, which scikit-learn wants listed in each class."""
-        for name in self._get_param_names():
-            setattr(self, name, given[name])
+    ensemble_size: int = 8
+    model: str = "mlp"
+    num_epochs: int | None = 200
+    batch_size: int = 32
+    optimizer: str = "adam"
+    learning_rate: float = 5e-3
+    lr_schedule: str = "cosine"
+    weight_decay: float = 1e-3
+    num_devices: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    config: Mapping[str, Any] | None = None
+    method: str = "kfold_bagging"
+    hidden: Sequence[int] | None = (128, 128)
+    activation: str | None = None
+    verbose: bool = False
+    n_jobs: int | None = None
+    time_limit: float | str | None = None
 
     def _train(self, data: Mapping[str, Any], sample_weight: ArrayLike | None) -> None:
         # As the module says of JAX.
         import ensemble
-        from ensemble.sharding.startup import limited_threads
+        from ensemble.sharding.startup import limit_threads
         from ensemble.sklearn import repetition
 
         if sample_weight is not None:
@@ -97,12 +108,12 @@ class Estimator(BaseEstimator):
         if config.get("early_stopping_epochs") and "kfold_bagging" not in config:
             data = _with_validation(data, config.seed, equal)
         shows = bool(self.verbose)
-        with limited_threads(self._num_threads()):
-            if self.time_limit is None:
-                result = ensemble.train(config, data, show_progress=shows)
-            else:
-                fixed = {**_DEFAULTS, "likelihood": config.likelihood, **given}
-                result = ensemble.search(data, self.time_limit, None, fixed, show_progress=shows)
+        limit_threads(self._num_threads())
+        if self.time_limit is None:
+            result = ensemble.train(config, data, show_progress=shows)
+        else:
+            fixed = {**_DEFAULTS, "likelihood": config.likelihood, **given}
+            result = ensemble.search(data, self.time_limit, None, fixed, show_progress=shows)
         self.report_ = result.report
         self.predictor_: Ensemble = result.predictor.without_examples()
 
@@ -154,8 +165,8 @@ class Estimator(BaseEstimator):
         from ensemble.sharding.transfer import pad
 
         check_is_fitted(self)
-        with startup.limited_threads(self._num_threads()):
-            startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
+        startup.limit_threads(self._num_threads())
+        startup.configure(self.num_devices)  # As unpickled, it may be the first to start JAX.
         table = self.predictor_.dataset.table
         if table is None:
             _check_finite(X)
@@ -174,19 +185,17 @@ class Estimator(BaseEstimator):
         Raises:
             InputError: It is no number of threads, or devices need more.
         """
-        from ensemble.sharding import startup  # It imports JAX.
+        from ensemble.sharding.startup import num_cores  # It imports JAX.
 
         if self.n_jobs is None:
             return None
-        is_whole = isinstance(self.n_jobs, numbers.Integral) and not isinstance(self.n_jobs, bool)
-        if not is_whole or not self.n_jobs or self.n_jobs > startup.MAX_DEVICES:
+        if not isinstance(self.n_jobs, numbers.Integral) or not self.n_jobs:
             raise InputError(
-                f"n_jobs={self.n_jobs!r} must be a whole number up to {startup.MAX_DEVICES}, -1 "
-                "for all cores, or None"
+                f"n_jobs={self.n_jobs!r} must be a whole number, -1 for all cores, or None"
             )
         found = int(self.n_jobs)
         if found < 0:
-            found = max(1, startup.num_cores() + 1 + found)
+            found = max(1, num_cores() + 1 + found)
         if self.num_devices and self.num_devices > found:
             raise InputError(
                 f"num_devices={self.num_devices} takes as many threads, more than "
@@ -201,7 +210,7 @@ class Estimator(BaseEstimator):
             InputError: `config` holds a key that has its place elsewhere.
         """
         params = self.get_params(deep=False)
-        usual = inspect.signature(type(self)).parameters
+        usual = {one.name: one.default for one in dataclasses.fields(self)}
         keys = {name: key for name, key in _PARAMETERS.items() if name in params}
         given = by_path(params["config"] or {})
         refused = {key: f"is a parameter: {name}={given.get(key)!r}" for name, key in keys.items()}
@@ -209,21 +218,19 @@ class Estimator(BaseEstimator):
             if key in given:
                 raise InputError(f"config has {key!r}: {key}={given[key]!r} {why}")
         defaults: dict[str, Any] = {"dataset": "arrays", **_DEFAULTS}
-        for name, key in keys.items():
+        for name in [one for one in keys if params[one] is not None]:
             value = params[name]
-            default = usual[name].default
-            if value is None:
-                continue
+            default: Any = usual[name]
             if default is not None:
-                defaults[key] = default
-            if value != default:
+                defaults[keys[name]] = default
+            if not np.array_equal(value, default):  # It may be an array.
                 is_list = name in ("hidden", "class_weight")
-                given[key] = self._listed(value) if is_list else value
+                given[keys[name]] = self._listed(value) if is_list else value
         method = self.method
         own = fields_for({"method": method}) if method in METHODS.names else {}
         if "num_chains" in own:  # A member of a posterior is a chain.
             given.setdefault("num_chains", given.pop("ensemble_size", self.ensemble_size))
-        if method == usual["method"].default:
+        if method == usual["method"]:
             defaults["scaler"] = "robust"
         elif "early_stopping_epochs" in own and num_examples >= _FEWEST_TO_STOP_BY:
             defaults["early_stopping_epochs"] = _PATIENCE
@@ -234,14 +241,10 @@ class Estimator(BaseEstimator):
         if isinstance(value, str):
             return value
         if isinstance(value, Mapping):
-            known = self.classes_.tolist()
-            unknown = [label for label in value if label not in known]
-            if unknown and any(label not in value for label in known):  # As scikit-learn has it.
-                raise InputError(
-                    f"class_weight has {', '.join(map(str, unknown))}, which y does not hold, and "
-                    "leaves out classes of y: correct its labels"
-                )
-            value = [value.get(label, 1) for label in self.classes_]
+            try:
+                value = compute_class_weight(value, classes=self.classes_, y=self.classes_)
+            except ValueError as error:
+                raise InputError(f"class_weight={value}: {in_one_line(error)}") from None
         return np.atleast_1d(value).tolist()
 
 

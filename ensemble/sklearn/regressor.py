@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ensemble.errors import InputError
 from ensemble.sklearn.estimator import Estimator
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class EnsembleRegressor(RegressorMixin, Estimator):
     """A deep ensemble that predicts a number and how uncertain it is.
 
@@ -38,10 +40,10 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         hidden: units of each hidden layer of the model 'mlp'; None: two of 256.
         activation: of 'mlp': 'relu', 'tanh', 'silu' or 'gelu'; None: 'relu'.
         verbose: whether to show progress.
-        likelihood: 'gaussian', 'gaussian_homoscedastic', 'student_t', 'laplace', 'log_normal',
-            'mixture_of_gaussians', 'poisson', 'negative_binomial' or 'quantiles'.
         n_jobs: as of `EnsembleClassifier`.
         time_limit: as of `EnsembleClassifier`.
+        likelihood: 'gaussian', 'gaussian_homoscedastic', 'student_t', 'laplace', 'log_normal',
+            'mixture_of_gaussians', 'poisson', 'negative_binomial' or 'quantiles'.
 
     Attributes:
         n_features_in_: F, the second axis of what was learned.
@@ -50,28 +52,7 @@ class EnsembleRegressor(RegressorMixin, Estimator):
         report_: what the run reports: configuration, members alive and failed, timing.
     """
 
-    def __init__(
-        self,
-        ensemble_size: int = 8,
-        model: str = "mlp",
-        num_epochs: int | None = 200,
-        batch_size: int = 32,
-        optimizer: str = "adam",
-        learning_rate: float = 5e-3,
-        lr_schedule: str = "cosine",
-        weight_decay: float = 1e-3,
-        num_devices: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        config: Mapping[str, Any] | None = None,
-        method: str = "kfold_bagging",
-        hidden: Sequence[int] | None = (128, 128),
-        activation: str | None = None,
-        verbose: bool = False,
-        likelihood: str = "gaussian",
-        n_jobs: int | None = None,
-        time_limit: float | str | None = None,
-    ):
-        self._keep(locals())
+    likelihood: str = "gaussian"
 
     def fit(
         self,

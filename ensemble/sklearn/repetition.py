@@ -15,7 +15,6 @@ from sklearn.utils.validation import _check_sample_weight
 from ensemble.data.copies import digest_examples
 from ensemble.data.own_arrays import WEIGHTS
 from ensemble.data.tables.table_source import digest_rows
-from ensemble.notes import note
 
 MOST_TIMES = 10
 """Rows after repetition for each row before, beyond which weights multiply losses instead: each
@@ -24,7 +23,7 @@ repetition takes memory and steps."""
 
 def num_examples(data: Mapping[str, Any]) -> int:
     """Rows of what is learned."""
-    return len(next(data[key] for key in ("train_labels", "train_targets") if key in data))
+    return len(data.get("train_labels", data.get("train_targets")))
 
 
 def _of_rows(data: Mapping[str, Any]) -> list[str]:
@@ -56,16 +55,9 @@ def weighted(data: Mapping[str, Any], sample_weight: ArrayLike) -> dict[str, Any
     rows = np.flatnonzero(weights > 0)
     weights = weights[rows]
     is_whole = (weights == np.floor(weights)).all()
-    total = weights.sum()
-    most = MOST_TIMES * len(rows)
-    if is_whole and total <= most:
+    if is_whole and weights.sum() <= MOST_TIMES * len(rows):
         rows = np.repeat(rows, weights.astype(np.int64))
         return {**data, **taken(data, rows)}
-    if is_whole:
-        note(
-            f"sample_weight adds up to {total:.0f}, more than {MOST_TIMES} times its "
-            f"{len(rows)} rows, so its whole numbers do not repeat rows: they multiply losses."
-        )
     return {**data, **taken(data, rows), WEIGHTS: weights}
 
 
@@ -80,16 +72,13 @@ def in_order(data: Mapping[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint64
     Returns:
         The data, and digests [N] of their inputs; None where all rows differ.
     """
-    inputs = _digests(data["train_inputs"])
-    if len(np.unique(inputs)) == len(inputs):
-        return dict(data), None
     others = [key for key in _of_rows(data) if key != "train_inputs"]
-    each = np.stack([inputs, *(_digests(data[key]) for key in others)], axis=1)
+    each = np.stack([_digests(data[key]) for key in ("train_inputs", *others)], axis=1)
     rows = digest_examples(each)
     if len(np.unique(rows)) == len(rows):
         return dict(data), None
     order = np.argsort(rows, kind="stable")
-    return {**data, **taken(data, order)}, inputs[order]
+    return {**data, **taken(data, order)}, each[order, 0]
 
 
 def _digests(values: Any) -> NDArray[np.uint64]:

@@ -1,43 +1,25 @@
 """Checkpoints: everything the next step needs, written in the background, the newest few kept."""
 
 import contextlib
-import errno
 import logging
-import math
-import os
-import shutil
 import time
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import jax
-import numpy as np
 from etils import epath
 
 from ensemble.errors import InputError, in_one_line
 from ensemble.sharding import processes
 from ensemble.storage.files import make_folder
 from ensemble.storage.manifest import Manifest
-from ensemble.storage.paths import is_remote
-from ensemble.storage.workdir import REMEDIES, cannot_write
+from ensemble.storage.workdir import REMEDIES, cannot_write, numbers_in
 
 logger = logging.getLogger("ensemble")
 
 Saved = tuple[dict[str, Any], dict[str, Any]]
 """Arrays of a checkpoint, a nested dict, and its further content."""
-_SPARE_BYTES = 1_000_000
-"""What a checkpoint takes in addition to its arrays, generously."""
-_TRIES = 20
-"""How often a reader looks again, if a run replaces its checkpoints faster than they are read."""
-_MISSING = (
-    os.strerror(errno.ENOENT),
-    "NOT_FOUND",  # TensorStore's word.
-    "Checkpoint directory does not exist",  # Orbax's, as the next.
-    "Path is not a directory",
-)
-_REASONS = {**{one: one for one in REMEDIES}, **dict.fromkeys(_MISSING, os.strerror(errno.ENOENT))}
-"""Parts of long errors of a disk that is full or a folder that is removed, and the reason."""
 
 
 def _orbax() -> ModuleType:
@@ -50,8 +32,8 @@ def _orbax() -> ModuleType:
 class Checkpointer:
     """Numbered checkpoints of `(arrays, meta)` in one directory of a workdir, by Orbax.
 
-    Of several processes, each writes its own part, and reads what it needs: all call every method
-    but `read_latest`, in the same order.
+    Of several processes, each writes its own part: all call every method but `read_latest`, in the
+    same order.
 
     Args:
         directory: Directory, created when the first checkpoint is saved.
@@ -89,22 +71,16 @@ class Checkpointer:
             InputError: This checkpoint or the one before cannot be written.
         """
 
-        def number() -> int:
-            leaves = jax.tree.leaves(arrays)
-            self._check_disk(sum(math.prod(one.shape) * one.dtype.itemsize for one in leaves))
-            newest = manager.latest_step()
-            return step if newest is None else max(step, newest + 1)
-
         with self._writing():
             if self._manager is None:
                 processes.from_main(lambda: make_folder(self._directory))
                 self._manager = _orbax().open_manager(self._directory, self._keep, self._written)
-            manager = self._manager
-            manager.wait_until_finished()  # Of the number that `_written` enters.
-            self._number = processes.from_main(number)
+            self._manager.wait_until_finished()  # Of the number that `_written` enters.
+            newest = processes.from_main(lambda: max(numbers_in(self._directory), default=-1))
+            self._number = max(step, newest + 1)
             self._began = time.monotonic()
             self._seconds = None
-            _orbax().save(manager, self._number, arrays, meta)
+            _orbax().save(self._manager, self._number, arrays, meta)
 
     @property
     def seconds(self) -> float:
@@ -141,13 +117,13 @@ class Checkpointer:
         except (InputError, jax.errors.JaxRuntimeError):  # The latter where a process is lost.
             raise
         except Exception as error:
-            reasons = (reason for words, reason in _REASONS.items() if words in str(error))
+            reasons = (words for words in REMEDIES if words in str(error))
             raise cannot_write(self._workdir, next(reasons, in_one_line(error))) from None
 
     def _written(self) -> None:
         """Enters a checkpoint that is about to get its name; in a thread of Orbax's."""
         here = self._directory.name
-        others = {name for name in self._manifest.entries() if name.startswith(f"{here}/")}
+        others = [name for name in self._manifest.entries() if name.startswith(f"{here}/")]
         gone = [name for name in others if not (self._workdir / name).exists()]
         path = self._directory / str(self._number)
         self._manifest.add(path, _orbax().unfinished(self._directory, self._number), gone)
@@ -159,8 +135,7 @@ class Checkpointer:
         Damaged ones that are newer are moved to the directory `corrupt_checkpoints`.
 
         Returns:
-            `(arrays, meta)`, of several processes with arrays that are `Stored`; None if there are
-            no checkpoints.
+            `(arrays, meta)`, whole in each process; None if there are no checkpoints.
 
         Raises:
             InputError: There are checkpoints, and none is whole. They stay where they are.
@@ -177,29 +152,20 @@ class Checkpointer:
             return number
 
         number = processes.from_main(choose)
-        if number is None:
-            return None
-        arrays, meta = self._read(number)
-        if processes.count() == 1:  # At once: else each device would read its part by itself.
-            arrays = jax.tree.map(np.asarray, arrays)
-        return arrays, meta
+        return None if number is None else self._read(number)
 
     def read_latest(self) -> Saved | None:
         """Reads what `restore` does, in this process, into memory; and changes nothing.
 
         A run may be writing: where it has replaced those that were there, the new ones are read.
         """
-        for _ in range(_TRIES):
-            there = self._numbers()
+        while True:
+            there = numbers_in(self._directory)
             try:
                 number, _ = self._newest()
-                if number is not None:
-                    arrays, meta = self._read(number)
-                    return jax.tree.map(np.asarray, arrays), meta
-                if not there:
-                    return None
+                return None if number is None else self._read(number)
             except Exception as error:
-                if self._numbers() != there:
+                if numbers_in(self._directory) != there:
                     continue
                 if isinstance(error, InputError):
                     raise
@@ -207,22 +173,16 @@ class Checkpointer:
                     f"{self._directory} cannot be read: {in_one_line(error)}; fix that and run the "
                     "same command"
                 ) from None
-        raise InputError(f"{self._directory} changes faster than it can be read; wait for its run")
 
     def _read(self, number: int) -> Saved:
-        path = self._directory / str(number)
-        return _orbax().stored(path), _orbax().read_meta(path)
-
-    def _numbers(self) -> list[int]:
-        """Numbers of the checkpoints that are there, the newest first."""
-        there = self._directory.iterdir() if self._directory.exists() else ()
-        return sorted((int(one.name) for one in there if one.name.isdecimal()), reverse=True)
+        found: Saved = _orbax().read(self._directory / str(number))
+        return found
 
     def _newest(self) -> tuple[int | None, list[epath.Path]]:
         """The number of the newest checkpoint that is whole, and the damaged ones after it."""
         self._manifest.entries()  # It is sound.
         damaged = list[epath.Path]()
-        for number in self._numbers():
+        for number in numbers_in(self._directory):
             path = self._directory / str(number)
             with contextlib.suppress(InputError):
                 if self._manifest.check(path):
@@ -240,21 +200,3 @@ class Checkpointer:
                 f"run; restore {damaged[0]} from a copy, or start the run again in a new --workdir"
             )
         return None, []
-
-    def _check_disk(self, num_bytes: int) -> None:
-        """Refuses to begin a checkpoint that the disk cannot hold, or whose folder is gone.
-
-        Orbax would die in threads, or make a folder of that name and go on.
-        """
-        if is_remote(self._directory):
-            return
-        if not self._directory.exists():
-            raise cannot_write(self._workdir, os.strerror(errno.ENOENT))
-        needed = num_bytes + _SPARE_BYTES
-        free = shutil.disk_usage(self._workdir).free
-        if free < needed:
-            raise cannot_write(
-                self._workdir,
-                f"{os.strerror(errno.ENOSPC)}: a checkpoint takes {needed / 1e6:.1f} MB, "
-                f"{free / 1e6:.1f} MB are free",
-            )

@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import fsspec
@@ -16,63 +16,45 @@ from ensemble.storage.paths import is_remote
 
 Content = bytes | str | Callable[[IO[bytes]], Any]
 """Content of a file, or a function that writes it to an open file."""
+_NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+"""Errors of disks that flush no folders, and of folders that may be written to and not be read."""
 
 
 def write_file(path: epath.Path, content: Content) -> None:
-    """Writes a file whole or not at all, also where the power fails: beside its place first."""
-    write_together({path: content})
+    """Writes a file whole or not at all, also where the power fails: beside its place first.
 
-
-def write_together(contents: Mapping[epath.Path, Content]) -> None:
-    """Writes files whole or not at all, and none if there is no room for all of them."""
-    with contextlib.ExitStack() as stack:
-        parts: dict[epath.Path, IO[bytes]] = {}
-        for path, content in contents.items():
-            file = parts[path] = stack.enter_context(_unfinished(path))
-            if callable(content):
-                content(file)
-            else:
-                file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())  # Else the file may be empty, after a power cut.
-        for path, file in parts.items():
-            if is_remote(path):
-                store, name = fsspec.url_to_fs(os.fspath(path))
-                store.put_file(file.name, name)  # By parts of 50 MB.
-            else:
-                os.replace(file.name, path)
-    for folder in {path.parent for path in contents if not is_remote(path)}:
-        flush(folder)
-
-
-@contextlib.contextmanager
-def _unfinished(path: epath.Path) -> Iterator[IO[bytes]]:
-    """A new file beside a path, or of a store on this disk; removed if it is not renamed.
-
-    No other process knows its name. `remove_unfinished` removes what killed processes have left.
+    No other process knows the name of that place. `Workdir.opened` removes what killed processes
+    have left there.
     """
     if is_remote(path):
         with tempfile.NamedTemporaryFile() as file:
-            yield file
+            _fill(file, content)
+            store, name = fsspec.url_to_fs(os.fspath(path))
+            store.put_file(file.name, name)  # By parts of 50 MB.
         return
     part = os.fspath(path.parent / f".{path.name}.{secrets.token_hex(4)}.part")
-    with open(part, "xb+") as file:
-        try:
-            yield file
-        finally:  # What is written may be computed meanwhile, and interrupted.
-            with contextlib.suppress(OSError):
-                os.unlink(part)
+    try:
+        with open(part, "xb+") as file:
+            _fill(file, content)
+            os.fsync(file.fileno())  # Else the file may be empty, after a power cut.
+        os.replace(part, path)
+    finally:  # What is written may be computed meanwhile, and interrupted.
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+    flush(path.parent)
+
+
+def _fill(file: IO[bytes], content: Content) -> None:
+    if callable(content):
+        content(file)
+    else:
+        file.write(content.encode() if isinstance(content, str) else content)
+    file.flush()
 
 
 def make_folder(folder: epath.Path) -> None:
     """Makes a folder, but on a disk not the one that it lies in, which may have been removed."""
     folder.mkdir(parents=is_remote(folder), exist_ok=True)
-
-
-def remove_unfinished(folder: epath.Path) -> None:
-    """Removes what killed processes have left of files in a folder, which nobody writes to now."""
-    for part in folder.glob(".*.part"):
-        part.unlink()
 
 
 def flush(path: str | os.PathLike[str]) -> None:
@@ -86,10 +68,6 @@ def flush(path: str | os.PathLike[str]) -> None:
     except OSError as error:
         if error.errno not in _NO_FLUSH:
             raise
-
-
-_NO_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
-"""Errors of disks that flush no folders, and of folders that may be written to and not be read."""
 
 
 @contextlib.contextmanager

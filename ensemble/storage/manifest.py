@@ -87,19 +87,18 @@ class Manifest:
         Raises:
             InputError: It is damaged, or of another run.
         """
-        while True:
-            expected = self.entries().get(self._name(path))
-            if expected is None or not path.exists():
-                return False
-            try:
-                # A file that is larger than it was is not read.
-                if _size(path) == int(expected.split()[0]) and _digest(path) == expected:
-                    return True
-            except (FileNotFoundError, zipfile.BadZipFile):
-                pass
-            # Else a run has replaced or removed it.
-            if self.entries().get(self._name(path)) == expected and path.exists():
-                raise damaged(path)
+        expected = self.entries().get(self._name(path))
+        if expected is None or not path.exists():
+            return False
+        try:
+            # A file that is larger than it was is not read.
+            if _size(path) == int(expected.split()[0]) and _digest(path) == expected:
+                return True
+        except (FileNotFoundError, zipfile.BadZipFile):
+            pass
+        if self.entries().get(self._name(path)) == expected and path.exists():
+            raise damaged(path)
+        return self.check(path)  # A run has replaced or removed it.
 
     def read(self, path: epath.Path) -> dict[str, Any]:
         """Reads a JSON object; empty if there is no such file, or it is unfinished.
@@ -146,15 +145,8 @@ def damaged(path: epath.Path) -> InputError:
 
 def to_json(content: Mapping[str, Any]) -> str:
     """Returns a mapping as JSON; NaN and infinities become null."""
-    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
+    return json.dumps(finite, indent=2) + "\n"
 
 
 def _files(path: epath.Path) -> list[epath.Path]:

@@ -20,18 +20,13 @@ def memory_bytes() -> int:
 
 
 def _cgroup_limits() -> list[int]:
-    """What Linux's control groups allow, as containers and Slurm set it: version 2, then 1."""
+    """What Linux's control groups allow, as containers and Slurm set it."""
     found = []
     with contextlib.suppress(OSError):
-        for line in _OWN_CGROUP.read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            if kinds and "memory" not in kinds.split(","):
-                continue
-            inner = _CGROUPS / ("memory" if kinds else "") / path.lstrip("/")
-            for folder in (inner, *inner.parents):
-                file = folder / ("memory.limit_in_bytes" if kinds else "memory.max")
-                with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
-                    found.append(int(file.read_text()))
+        inner = _CGROUPS / _OWN_CGROUP.read_text().rpartition("0::")[2].strip().lstrip("/")
+        for folder in (inner, *inner.parents):
+            with contextlib.suppress(OSError, ValueError):  # None there, or `max`.
+                found.append(int((folder / "memory.max").read_text()))
     return found
 
 

@@ -25,8 +25,7 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
         try:
             record = _drawable(json.loads(line), math.nan)
-            if all(isinstance(one, int | float) for name, one in record.items() if "/" in name):
-                records.append({**record, "step": int(record["step"])})
+            records.append({**record, "step": int(record["step"])})
         except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
             num_bad += line.endswith(b"\n")  # Else it is being written.
     if num_bad:

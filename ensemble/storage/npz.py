@@ -1,25 +1,20 @@
 """npz and npy files: arrays of numbers and text, no more of them than memory holds."""
 
-import math
 import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from ensemble.errors import in_one_line
-
-_LOCAL_HEADER = 30
-"""Bytes of a zip file's header of an entry, without name and extra field."""
 
 
 def read_arrays(
     file: str | os.PathLike[str] | IO[bytes],
     limit: int | None = None,
     prefixes: tuple[str, ...] = ("",),
-    maps: bool = False,
 ) -> dict[str, np.ndarray]:
     """Reads the arrays of an npz file whose names begin so.
 
@@ -27,8 +22,6 @@ def read_arrays(
         file: Path or open file.
         limit: Bytes that all of its arrays may take; None: any.
         prefixes: Beginnings of the names of the arrays to read.
-        maps: If True, arrays that are not compressed are mapped, after their checksums are
-            compared; `file` is a path then.
 
     Raises:
         ValueError: The file is damaged, too large, or holds Python objects.
@@ -42,33 +35,11 @@ def read_arrays(
             name = member.filename.removesuffix(".npy")
             if name.startswith(prefixes):
                 with archive.open(member) as content:
-                    _check_size(content, name, member.file_size)
-                with archive.open(member) as content:
                     array = np.lib.format.read_array(content, allow_pickle=False)
                     content.read(1)  # At its end the checksum is compared.
                 _check(name, array)
-                is_mapped = maps and array.size and not member.compress_type
-                found[name] = _mapped(file, member, array) if is_mapped else array
+                found[name] = array
     return found
-
-
-def _check_size(content: IO[bytes], name: str, num_bytes: int) -> None:
-    """Refuses an array that claims more than its file has: some versions of NumPy believe it."""
-    form = np.lib.format
-    is_first = form.read_magic(content) == (1, 0)
-    read = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
-    shape, _, dtype = read(content)
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > num_bytes:
-        raise ValueError(f"{name} claims {shape} of {dtype}, more than its {num_bytes:,} bytes")
-
-
-def _mapped(path: Any, member: zipfile.ZipInfo, array: np.ndarray) -> np.ndarray:
-    """The same array, where it lies in the file."""
-    start = member.header_offset + _LOCAL_HEADER
-    lengths = np.fromfile(path, "<u2", 2, offset=start - 4)  # Of name and extra field.
-    start += int(lengths.sum()) + member.file_size - array.nbytes
-    order: Any = "C" if array.flags.c_contiguous else "F"
-    return np.asarray(np.memmap(path, array.dtype, "r", start, array.shape, order))
 
 
 def map_array(path: os.PathLike[str]) -> np.ndarray:
@@ -94,7 +65,4 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        says = in_one_line(error, 200)
-        if "allow_pickle" in says or "Python objects" in says:
-            says = "it holds pickled Python objects"
-        raise ValueError(says) from error
+        raise ValueError(in_one_line(error, 200)) from error

@@ -21,19 +21,15 @@ PATIENCE_SECONDS = 300.0
 class PatientBucket(gcsfs.GCSFileSystem):  # type: ignore[misc]
     """A gcsfs file system, which tries a request six times within half a minute, and then again."""
 
-    is_away = False
-
     async def _call(self, *args: Any, **kwargs: Any) -> Any:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                found = await super()._call(*args, **kwargs)
-                self.is_away = False
-                return found
+                return await super()._call(*args, **kwargs)
             except Exception as error:
                 if not (is_retriable(error) or isinstance(error, TimeoutError)):
                     raise
-                reason = in_one_line(error) or type(error).__name__
+                reason = in_one_line(error)
                 if isinstance(error, RefreshError) or str(getattr(error, "code", "")) == "401":
                     raise InputError(
                         f"gs:// refuses these credentials ({reason}); log in again, as by gcloud "
@@ -44,10 +40,7 @@ class PatientBucket(gcsfs.GCSFileSystem):  # type: ignore[misc]
                         f"gs:// has not answered for {PATIENCE_SECONDS:g} s ({reason}); run the "
                         "same command when it does: it resumes from the last whole checkpoint"
                     ) from None
-                if not self.is_away:
-                    line = "gs:// does not answer (%s): trying for %g s before the run stops."
-                    logger.warning(line, reason, PATIENCE_SECONDS)
-                self.is_away = True
+                logger.warning("gs:// does not answer (%s): the run tries again.", reason)
 
     call = asyn.sync_wrapper(_call)  # Large files are sent by this one.
 

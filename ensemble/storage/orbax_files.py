@@ -1,11 +1,10 @@
-"""Checkpoints on disk by Orbax and TensorStore.
+"""Checkpoints on disk by Orbax.
 
-This module alone imports them, which takes half a second: only where there is a checkpoint
+This module alone imports it, which takes half a second: only where there is a checkpoint
 (decision 0085).
 """
 
 import json
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -14,12 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-import tensorstore as ts
 from etils import epath
 
-from ensemble.sharding.transfer import Stored
-from ensemble.storage.files import flush
-from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import UNFINISHED
 
 
@@ -76,32 +71,17 @@ def save(manager: ocp.CheckpointManager, number: int, arrays: Any, meta: Any) ->
     manager.save(number, args=content)
 
 
-def read_meta(checkpoint: epath.Path) -> dict[str, Any]:
-    """Reads what a checkpoint has beside its arrays."""
-    return dict(json.loads((checkpoint / "meta" / "metadata").read_bytes()))
-
-
-def stored(checkpoint: epath.Path) -> Any:
-    """The arrays of a checkpoint: a tree of `Stored`, of which nothing is read yet."""
-    context = ocp.type_handlers.get_ts_context(use_ocdbt=True)
-
-    def one(leaf: Any) -> Any:
-        if not hasattr(leaf, "shape"):
-            return leaf
-        info = ocp.type_handlers.ParamInfo(
-            name=leaf.name,
-            parent_dir=checkpoint / "state",
-            is_ocdbt_checkpoint=True,
-            ts_context=context,
-        )
-        spec = ocp.type_handlers.get_json_tspec_read(info, use_ocdbt=True)
-        array = ts.open(ts.Spec(spec), open=True, context=context).result()
-        shape = tuple(leaf.shape)
-        dtype = np.dtype(leaf.dtype)
-        return Stored(shape, dtype, lambda index: array[index].read().result())
-
-    tree = ocp.StandardCheckpointHandler().metadata(checkpoint / "state").tree
-    return jax.tree.map(one, tree, is_leaf=lambda leaf: hasattr(leaf, "shape"))
+def read(checkpoint: epath.Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reads the arrays of a checkpoint, into memory, and what it has beside them."""
+    handler = ocp.PyTreeCheckpointHandler()
+    state = checkpoint / "state"
+    whole = jax.tree.map(
+        lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
+        handler.metadata(state).tree,
+        is_leaf=lambda leaf: hasattr(leaf, "shape"),
+    )
+    arrays = handler.restore(state, args=ocp.args.PyTreeRestore(restore_args=whole))
+    return arrays, json.loads((checkpoint / "meta" / "metadata").read_bytes())
 
 
 def _barrier(writers: set[int]) -> Callable[..., None]:
@@ -123,19 +103,10 @@ def _barrier(writers: set[int]) -> Callable[..., None]:
 
 
 def unfinished(directory: epath.Path, number: int) -> epath.Path:
-    """The folder of a checkpoint that is written and has no name yet, brought to the disk.
-
-    TensorStore brings its files to the disk, Orbax does not: after a power cut its descriptions of
-    the only checkpoint could be empty.
+    """The folder of a checkpoint that is written and has no name yet.
 
     Args:
         directory: Directory of all checkpoints.
         number: Number of the checkpoint.
     """
-    if is_remote(directory):
-        return directory / str(number)
-    found = next(directory.glob(f"{number}{UNFINISHED}*"))
-    for folder, _, names in os.walk(found):
-        for name in (*names, ""):  # The last is the folder.
-            flush(os.path.join(folder, name))
-    return found
+    return next(directory.glob(f"{number}{UNFINISHED}*"), directory / str(number))

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 
-import fsspec
 from etils import epath
 
 from ensemble.errors import InputError, in_one_line, shown
@@ -26,12 +25,14 @@ def user_path(path: str | os.PathLike[str], flag: str) -> epath.Path:
     """
     try:
         found = epath.Path(path).expanduser()
-        if os.fspath(found).startswith("~"):
-            raise ValueError("there is no such user")
         if not is_remote(found):
+            if os.fspath(found).startswith("~"):
+                raise ValueError("there is no such user")
             found = found.resolve()
         elif os.fspath(found).startswith("gs://"):
-            _be_patient()
+            from ensemble.storage import object_store  # gcsfs is for those who have a bucket.
+
+            object_store.register()
         os.fspath(found).encode()  # Checkpoints need UTF-8.
         found.exists()  # A store whose package is not installed fails only when it is used.
     except InputError:
@@ -63,17 +64,7 @@ def fresh_file(path: str, flag: str, endings: Sequence[str] = ()) -> epath.Path:
         kind = "bucket" if separator else "folder"
         raise InputError(f"{flag}={path} must name a file in a {kind} that exists")
     if endings and found.suffix.lower() not in endings:
-        raise InputError(
-            f"{flag}={path} must end in {' or '.join(endings)}, the form that is written"
-        )
+        raise InputError(f"{flag}={path} must end in {' or '.join(endings)}")
     if found.exists():
         raise InputError(f"{flag}={path} is there already; choose another name, or remove it")
     return found
-
-
-def _be_patient() -> None:
-    """Raises ImportError where gcsfs is not installed."""
-    if fsspec.get_filesystem_class("gcs").__module__.startswith("gcsfs"):
-        from ensemble.storage import object_store  # gcsfs is for those who have a bucket.
-
-        object_store.register()

@@ -4,6 +4,7 @@ An npz file has the arrays of a `Predictive` by their names, and entries such as
 of `kfold_bagging` also leave `predictions/held_out.npz`: losses of the rows that they hold out.
 """
 
+import functools
 import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,8 +17,6 @@ from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.likelihoods.predictive import Predictive
 from ensemble.storage.files import make_folder, write_file
 from ensemble.storage.manifest import damaged
-from ensemble.storage.memory import max_bytes
-from ensemble.storage.npz import read_arrays
 from ensemble.storage.paths import is_remote
 from ensemble.storage.workdir import Workdir
 
@@ -101,14 +100,18 @@ def read_held_out(work: Workdir, num_rows: int) -> np.ndarray:
 
 
 def write_predictive(path: epath.Path, predictive: Predictive, source: str) -> None:
-    """Writes a predictive as an npz file that can be mapped, whole or not at all.
+    """Writes a predictive as a folder of npy files, which can be mapped.
 
     Args:
-        path: Path of the file.
+        path: Path of the folder; an earlier one is replaced.
         predictive: Predictions to store.
         source: Text of what they are predictions of.
     """
-    write_file(path, lambda file: np.savez(file, **_arrays(predictive), source=source))
+    if path.exists():
+        path.rmtree()
+    path.mkdir(parents=True)
+    for name, one in {**_arrays(predictive), "source": source}.items():
+        write_file(path / f"{name}.npy", functools.partial(np.save, arr=one))
 
 
 def read_predictive(path: epath.Path, likelihood: Likelihood) -> tuple[Predictive, str]:
@@ -118,12 +121,15 @@ def read_predictive(path: epath.Path, likelihood: Likelihood) -> tuple[Predictiv
         The predictions, and their source.
 
     Raises:
-        OSError: The file cannot be read.
-        ValueError: It is damaged, or too large.
+        OSError: A file cannot be read.
+        ValueError: One is damaged.
     """
-    maps = not is_remote(path)
-    file = path if maps else io.BytesIO(path.read_bytes())
-    predictive, entries = _parted(read_arrays(file, max_bytes(), maps=maps), likelihood)
+    arrays = {}
+    for file in path.iterdir():
+        if file.suffix == ".npy":
+            on_disk = io.BytesIO(file.read_bytes()) if is_remote(path) else file
+            arrays[file.stem] = np.load(on_disk, None if is_remote(path) else "r")
+    predictive, entries = _parted(arrays, likelihood)
     return predictive, str(entries["source"])
 
 

@@ -35,16 +35,11 @@ def write_parquet(file: IO[bytes], pieces: Iterable[Piece]) -> None:
 
     writer = None
     for columns in pieces:
-        table = pyarrow.table({_text(name): [*map(_text, one)] for name, one in columns.items()})
+        table = pyarrow.table(dict(columns))
         writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
         writer.write_table(table)
     if writer is not None:
         writer.close()
-
-
-def _text(value: Any) -> Any:
-    """The same value; texts in UTF-8, which names of files may not be."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 WRITERS: Mapping[str, Callable[..., None]] = {

@@ -9,26 +9,8 @@ import numpy as np
 from etils import epath
 
 from ensemble.errors import InputError, in_one_line, listed
-from ensemble.notes import note
 from ensemble.storage.memory import memory_bytes
 from ensemble.storage.npz import read_arrays
-
-_DTYPES: dict[str, Any] = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": ml_dtypes.bfloat16,
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "u1",
-    "BOOL": "?",
-}
-"""Types of arrays by their names in safetensors files."""
 
 
 def fitting(
@@ -61,15 +43,11 @@ def fitting(
         fits[name] = found[name].astype(shapes[name].dtype)
         if not np.isfinite(fits[name]).all():
             faults.append(f"{name} has NaN or infinities")
-    others = listed(sorted(in_one_line(name, 80) for name in found.keys() - shapes.keys()))
     if faults:
-        there = f" (it also has {others})" if others else ""
         raise InputError(
-            f"{what} does not fit config.model={model!r}: {listed(faults, separator='; ')}{there}; "
-            "give weights of this network, for inputs of this shape, by its names"
+            f"{what} does not fit config.model={model!r}: {listed(faults, separator='; ')}; give "
+            "weights of this network, for inputs of this shape, by its names"
         )
-    if others:
-        note(f"{what} has arrays that config.model={model!r} lacks: {others}.")
     return fits
 
 
@@ -83,8 +61,6 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
     Raises:
         InputError: There is no such file, or it has other than numbers, or more than memory holds.
     """
-    if not path.exists():
-        raise InputError(f"{what}: there is no such file; give the path of one")
     limit = memory_bytes() // 4  # Its arrays are copied.
     try:
         if (size := path.stat().length) > limit:
@@ -97,7 +73,7 @@ def read(path: epath.Path, what: str) -> dict[str, np.ndarray]:
                 raise ValueError(f"{name} has dtype {array.dtype}, not real numbers")
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
+            f"{what} cannot be read as weights: {in_one_line(error, 200)}; give an npz or a "
             "safetensors file of arrays by name"
         ) from None
     return {name.replace(".", "/").removeprefix("params/"): one for name, one in arrays.items()}
@@ -107,7 +83,7 @@ def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
     """The arrays of a safetensors file.
 
     Raises:
-        ValueError: it is none, or has arrays of other dtypes than `_DTYPES`.
+        ValueError: it is none, or has arrays of unusual types.
     """
     import safetensors  # Few runs have such a file.
 
@@ -115,9 +91,13 @@ def _read_safetensors(content: bytes) -> dict[str, np.ndarray]:
         entries = safetensors.deserialize(content)
     except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from None
-    if others := {entry["dtype"] for _, entry in entries} - _DTYPES.keys():
-        raise ValueError(f"it has arrays of {', '.join(others)}, not of {', '.join(_DTYPES)}")
     return {
-        name: np.frombuffer(one["data"], _DTYPES[one["dtype"]]).reshape(one["shape"])
+        name: np.frombuffer(one["data"], _dtype(one["dtype"])).reshape(one["shape"])
         for name, one in entries
     }
+
+
+def _dtype(name: str) -> Any:
+    """The type of arrays by its name in safetensors files, such as `F32` and `BOOL`."""
+    special = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}
+    return special.get(name) or np.dtype(f"<{name[0].lower()}{int(name[1:]) // 8}")

@@ -9,14 +9,13 @@ import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
-import jax
 import ml_collections
 from etils import epath
 
 from ensemble.config import FORMAT, build, differences, flatten
 from ensemble.config.pieces import packages
-from ensemble.errors import InputError, in_one_line, shown
-from ensemble.storage.files import locked, remove_unfinished, write_file
+from ensemble.errors import InputError, in_one_line
+from ensemble.storage.files import locked, write_file
 from ensemble.storage.manifest import Manifest, to_json
 from ensemble.storage.paths import is_remote, user_path
 
@@ -24,16 +23,6 @@ logger = logging.getLogger("ensemble")
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """What the name of a checkpoint ends with while Orbax writes it."""
-_FLAGS = (
-    "jax_default_dtype_bits",
-    "jax_default_matmul_precision",
-    "jax_default_prng_impl",
-    "jax_enable_x64",
-    "jax_random_seed_offset",
-    "jax_threefry_partitionable",
-)
-
-
 REMEDIES = {
     os.strerror(errno.ENOSPC): "free space there",
     os.strerror(errno.EDQUOT): "free space there",
@@ -42,9 +31,10 @@ REMEDIES = {
 """What the system says of a disk that is full, or has become so for this user, and what helps."""
 
 
-def flags() -> dict[str, Any]:
-    """The settings of JAX here that change a run's numbers."""
-    return {name: getattr(jax.config, name) for name in _FLAGS if hasattr(jax.config, name)}
+def numbers_in(checkpoints: epath.Path) -> list[int]:
+    """Numbers of the checkpoints in a directory, the newest first."""
+    there = checkpoints.iterdir() if checkpoints.exists() else ()
+    return sorted((int(one.name) for one in there if one.name.isdecimal()), reverse=True)
 
 
 class Workdir:
@@ -69,13 +59,17 @@ class Workdir:
         self.draws = self.path / "draws"
         self.new_members = self.path / "new_members"
         self.manifest = Manifest(self.path)
-        self._run = ""
 
     def of_new_members(self, first: int, last: int) -> "Workdir":
         """The workdir of members that are yet to join; their events are a run of TensorBoard."""
         inner = Workdir(self.new_members)
         inner.events = self.events / f"members_{first:02d}-{last:02d}"
         return inner
+
+    @property
+    def newest_step(self) -> int:
+        """Step of the newest checkpoint; 0 where there is none."""
+        return max(numbers_in(self.checkpoints), default=0)
 
     @property
     def is_remote(self) -> bool:
@@ -120,10 +114,8 @@ class Workdir:
 
         Orbax only does so if it saves that step.
         """
-        for directory in (self.path, self.draws, self.predictions, self.plots, self.new_members):
-            remove_unfinished(directory)
-        for directory in (self.checkpoints, self.new_members / self.checkpoints.name):
-            for left in directory.glob(f"*{UNFINISHED}*"):
+        for pattern in (".*.part", "*/.*.part", f"*/*{UNFINISHED}*", f"*/*/*{UNFINISHED}*"):
+            for left in self.path.glob(pattern):
                 left.rmtree() if left.is_dir() else left.unlink()
 
     @contextlib.contextmanager
@@ -144,12 +136,12 @@ class Workdir:
             ) from error
 
     def check_is_there(self) -> None:
-        """Refuses to write on in a workdir that somebody has removed, or has begun another run in.
+        """Refuses to write on in a workdir that somebody has removed.
 
         Raises:
-            InputError: config.json, which a run writes first, is gone, or is of another run.
+            InputError: config.json, which a run writes first, is gone.
         """
-        if self._content().get("run") != self._run:
+        if not self.config.exists():
             raise cannot_write(self.path, os.strerror(errno.ENOENT))
 
     def write_config(
@@ -167,9 +159,7 @@ class Workdir:
             "format": FORMAT,
             "packages": packages(values),
             "run": secrets.token_hex(16) if outer is None else outer.identity(),
-            "jax": flags(),
         }
-        self._run = str(kept["run"])
         text = to_json({**kept, "config": values})
         if json.loads(text) != before:
             self.manifest.write(self.config, text)
@@ -184,19 +174,12 @@ class Workdir:
         return with_config(content)["config"] if content else None
 
     def identity(self) -> str:
-        """The identity of the run that is here: a random number.
-
-        Raises:
-            InputError: There is none, or it cannot be read.
-        """
-        if content := self._content():
-            return str(content["run"])
-        raise InputError(
-            f"{self.config} is missing; restore it from a copy, or choose another --workdir"
-        )
+        """The identity of the run that is here: a random number."""
+        self.check_is_there()
+        return str(self._content()["run"])
 
     def check_same_run(self, config: ml_collections.FrozenConfigDict) -> None:
-        """Refuses another experiment, or one of other numbers, in a workdir that has a run.
+        """Refuses another experiment in a workdir that has a run.
 
         Raises:
             InputError: What differs, and what to do.
@@ -204,13 +187,7 @@ class Workdir:
         content = self._content()
         if not content:
             return
-        now = flags()
         changed = differences(with_config(content)["config"], config.to_dict())
-        changed += [
-            f"{name.upper()}: {value} -> {now[name]}, which changes numbers"
-            for name, value in content["jax"].items()
-            if now.get(name, value) != value
-        ]
         if changed:
             raise InputError(
                 f"{self.path} holds a run with another configuration: {'; '.join(changed)}; "
@@ -247,6 +224,31 @@ class Workdir:
         content = self._read(self.report)
         return with_config(content) if content else {}
 
+    def selected(self) -> list[tuple["Workdir", list[int], list[float]]]:
+        """Reads which members of other runs were selected; empty if this is no selection.
+
+        Returns:
+            Workdir of each run, and the numbers and weights of its members.
+
+        Raises:
+            InputError: A run is no longer there, or is another.
+        """
+        found = []
+        for run in self._read(self.report).get("selection", {}).get("runs", ()):
+            path = run["workdir"]
+            if not is_remote(path):
+                path = os.path.normpath(os.path.join(os.path.realpath(self.path), path))
+            there = Workdir(path)
+            expected = run["identity"], run["step"]
+            if not there.config.exists() or (there.identity(), there.newest_step) != expected:
+                raise InputError(
+                    f"{self.path} refers to the run {path} at step {run['step']}, which is not "
+                    "there, has gone on, or was replaced; put it back, or select again"
+                )
+            if run["members"]:
+                found.append((there, run["members"], run["weights"]))
+        return found
+
 
 def with_config(content: Mapping[str, Any]) -> dict[str, Any]:
     """An object whose entry `config`, of a run, is checked and in blocks.
@@ -257,23 +259,14 @@ def with_config(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "config": dict(build(content["config"], is_stored=True).config.to_dict())}
 
 
-def write_error(workdir: epath.Path, error: OSError) -> InputError:
-    """The line for what the system says while a run reads data and writes to its workdir."""
-    reason = error.strerror or str(error)
-    where = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
-    if os.path.isabs(where) and not where.startswith(os.fspath(workdir)):
-        return InputError(f"{shown(where)} cannot be used: {in_one_line(reason)}; fix that")
-    return cannot_write(workdir, reason)
-
-
 def cannot_write(workdir: epath.Path, reason: str) -> InputError:
     """The line for a workdir that a run cannot write to any more."""
     remedy = next((one for words, one in REMEDIES.items() if words in reason), "")
     is_there = (workdir / "config.json").exists() and os.strerror(errno.ENOENT) not in reason
     if not workdir.exists() or not (remedy or is_there):
         return InputError(
-            f"{workdir}, or what is in it, was removed while the run wrote to it; restore it and "
-            "run the same command, or start the run again"
+            f"{workdir}, or what is in it, was removed while the run wrote to it ({reason}); "
+            "restore it and run the same command, or start the run again"
         )
     return InputError(
         f"{workdir} cannot be written: {reason}; {remedy or 'fix that there'} and run the same "

@@ -22,7 +22,6 @@ from ensemble.report.evaluated_run import EvaluatedRun
 from ensemble.report.sections import grid
 from ensemble.report.table import digits, parts
 from ensemble.selection import select_members
-from ensemble.storage.selection import newest_step
 from ensemble.storage.trials import COMPARISON, Trial
 from ensemble.storage.workdir import Workdir
 from ensemble.tuning.families import FAMILIES, SINGLE, Family
@@ -117,7 +116,7 @@ def _run(trials: Trials, family: Family, times: int) -> Trial | None:
     name = f"{family.name}_{times}"
     settings: dict[str, Any] = {}
     if name != f"{SINGLE}_1":  # It trains as configured, and the others as long.
-        steps = newest_step(trials.folder(f"{SINGLE}_1"))
+        steps = trials.folder(f"{SINGLE}_1").newest_step
         settings |= family.settings(trials.config, steps, times)
     if family.starts_from:
         start = trials.folder(f"{family.starts_from}_{times}")

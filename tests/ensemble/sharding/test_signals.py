@@ -110,7 +110,6 @@ def ends(monkeypatch):
 
     monkeypatch.setattr(signals, "_end", end)
     monkeypatch.setattr(signals, "_POLL_SECONDS", 0.05)
-    monkeypatch.setattr(signals, "_SECOND_SECONDS", 0.05)
     monkeypatch.setattr(signals, "GUARD_SECONDS", 0.3)
     return found
 
@@ -145,26 +144,6 @@ def test_a_notebook_is_never_ended(ends):
         with pytest.raises(KeyboardInterrupt):  # The second one is Python's again.
             interrupt()
     assert not ends
-
-
-def test_the_second_signal_ends_what_does_not_come_back_to_python(ends, monkeypatch):
-    monkeypatch.setattr(signals, "GUARD_SECONDS", 100)
-    reader, writer = os.pipe()
-    stop = signals.Stop()
-    with signals.in_program("train.py"):
-        thread = threading.Thread(target=stop.watch, args=(reader, "key"))
-        thread.start()
-        os.write(writer, bytes([signal.SIGTERM]))
-        time.sleep(0.2)
-        assert stop.asked()
-        assert not ends
-        os.write(writer, bytes([signal.SIGTERM]))
-        time.sleep(0.4)
-        assert ends
-        stop.is_closed = True
-        thread.join()
-    for one in (reader, writer):
-        os.close(one)
 
 
 def test_handlers_are_as_before_when_a_run_has_ended():

@@ -55,21 +55,11 @@ def flags_after(monkeypatch):
     return flags_after
 
 
-@pytest.mark.parametrize(
-    ("setting", "line"),
-    [
-        (jax.enable_x64(True), "jax_enable_x64=True.*False.*float32"),
-        (jax.numpy_dtype_promotion("strict"), "jax_numpy_dtype_promotion='strict' must be 'stand"),
-        (jax.numpy_rank_promotion("raise"), "jax_numpy_rank_promotion='raise' must be 'allow'"),
-    ],
-)
-def test_settings_of_jax_that_nothing_can_be_trained_with_are_refused(flags_after, setting, line):
-    with setting:
+def test_training_in_float64_is_refused(flags_after):
+    with jax.enable_x64(True):
         flags_after()  # To predict: nothing is refused.
-        with pytest.raises(InputError, match=line):
+        with pytest.raises(InputError, match=r"jax_enable_x64=True.*False.*float32"):
             flags_after("deep_ensemble")
-    with jax.numpy_rank_promotion("warn"):
-        flags_after("deep_ensemble")
 
 
 TIMEOUT = "--xla_cpu_collective_call_terminate_timeout_seconds"
@@ -100,24 +90,9 @@ def test_num_devices_makes_that_many():
     assert printed(code + "import jax; print(json.dumps(jax.device_count()))") == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "line"),
-    [
-        (
-            "XLA_FLAGS",
-            "--xla_force_host_platform_device_count=0",
-            "cannot be 0 devices",
-        ),
-        (
-            "XLA_FLAGS",
-            "--xla_force_host_platform_device_count=x",
-            "cannot be x devices",
-        ),
-    ],
-)
-def test_what_the_environment_cannot_mean_is_one_line(monkeypatch, name, value, line):
-    monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=line):
+def test_what_the_environment_cannot_mean_is_one_line(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=0")
+    with pytest.raises(InputError, match="cannot be 0 devices"):
         startup._num_cpu_devices(None)
 
 
@@ -209,7 +184,7 @@ with notes.collected() as lines:
 print(json.dumps(lines))
 """
     (line,) = printed(code)
-    assert "JAX was used before this run, with 1 CPU device, so" in line
+    assert "JAX was used before this run, with 1 of " in line
     assert "jax_num_cpu_devices" in line
 
 
@@ -230,33 +205,25 @@ def test_devices_of_samplers_do_not_share_an_arena(monkeypatch, method, is_one):
 THREADS = """
 import json, os, jax
 from ensemble.sharding import startup
-with startup.limited_threads(1):
-    if {starts}:
-        jax.jit(lambda x: x @ x)(jax.numpy.ones((500, 500))).block_until_ready()
-names = [open(f"/proc/self/task/{{task}}/comm").read() for task in os.listdir("/proc/self/task")]
-found = [sum("XLAEigen" in name for name in names), os.environ.get("PJRT_NPROC")]
-with startup.limited_threads(1):
-    found += [jax.local_device_count(), os.environ.get("PJRT_NPROC")]
-print(json.dumps(found))
+startup.limit_threads(1)
+jax.jit(lambda x: x @ x)(jax.numpy.ones((500, 500))).block_until_ready()
+names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+print(json.dumps([sum("XLAEigen" in name for name in names), jax.local_device_count()]))
 """
 
 
 @pytest.mark.check
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are listed by /proc")
-@pytest.mark.parametrize("starts", [True, False])
-def test_jax_starts_with_so_many_threads(starts):
-    found = printed(THREADS.format(starts=starts), JAX_NUM_CPU_DEVICES="2", PJRT_NPROC="2")
-    assert found == [int(starts), "2", 1, "1"]
+def test_jax_starts_with_so_many_threads():
+    assert printed(THREADS, JAX_NUM_CPU_DEVICES="2", PJRT_NPROC="2") == [1, 1]
 
 
 def test_threads_that_jax_has_are_kept_and_a_line_says_so(caplog):
     jax.devices()
     for number in (None, 8):
-        with startup.limited_threads(number):
-            pass
+        startup.limit_threads(number)
     assert not caplog.records
     for _ in range(2):
-        with startup.limited_threads(2):
-            assert "PJRT_NPROC" not in os.environ
+        startup.limit_threads(2)
     (line,) = caplog.messages
     assert "n_jobs=2 changes nothing here" in line

@@ -13,7 +13,6 @@ from etils import epath
 from run_parts import draws_of
 
 from ensemble.storage import files
-from ensemble.storage.checkpoint import Checkpointer
 
 
 @pytest.fixture
@@ -54,30 +53,16 @@ def read_draws(disk):
     return draws_of(disk).end
 
 
-def write_checkpoints(disk):
-    with Checkpointer(disk / "checkpoints") as checkpointer:
-        for step in (8, 9):
-            checkpointer.save(step, {"w": np.ones(3)}, {"number": step})
-
-
-def read_checkpoints(disk):
-    return Checkpointer(disk / "checkpoints").read_latest()[1]["number"]
-
-
-@pytest.mark.parametrize(
-    ("write", "read"), [(write_draws, read_draws), (write_checkpoints, read_checkpoints)]
-)
-def test_what_is_written_survives_a_power_cut(disk, tmp_path, write, read):
-    write(disk)
+def test_what_is_written_survives_a_power_cut(disk, tmp_path):
+    write_draws(disk)
     (disk / "other").touch()
     files.flush(disk / "other")  # Whoever does so brings all names to the disk, of empty files too.
     shutil.copy(tmp_path / "image", tmp_path / "after")
     with _mounted(tmp_path / "after", tmp_path / "again") as again:
-        assert read(again) == 9
+        assert read_draws(again) == 9
 
 
-@pytest.mark.parametrize("write", ["write_together", "write_file"])
-def test_content_and_names_are_flushed_in_this_order(tmp_path, monkeypatch, write):
+def test_content_and_names_are_flushed_in_this_order(tmp_path, monkeypatch):
     """As above, where nothing can be mounted."""
     path = epath.Path(tmp_path) / "a"
     flushed = []
@@ -86,10 +71,7 @@ def test_content_and_names_are_flushed_in_this_order(tmp_path, monkeypatch, writ
         flushed.append((os.fstat(number), path.exists()))
 
     monkeypatch.setattr(os, "fsync", flush)
-    if write == "write_file":
-        files.write_file(path, lambda file: file.write(b"some"))
-    else:
-        files.write_together({path: b"some"})
+    files.write_file(path, lambda file: file.write(b"some"))
     (content, was_there), (folder, is_there) = flushed
     assert (content.st_ino, content.st_size, was_there) == (os.stat(path).st_ino, 4, False)
     assert (folder.st_ino, is_there) == (os.stat(tmp_path).st_ino, True)
@@ -129,10 +111,3 @@ def test_a_folder_is_not_made_with_one_that_was_removed(tmp_path):
         files.make_folder(epath.Path(tmp_path) / "plots")
     with pytest.raises(FileNotFoundError):
         files.make_folder(epath.Path(tmp_path) / "run" / "plots")
-
-
-def test_what_killed_writers_have_left_is_removed(tmp_path):
-    for name in ("a", ".a", ".a.0123abcd.part"):
-        (tmp_path / name).write_text("of a kill")
-    files.remove_unfinished(epath.Path(tmp_path))
-    assert sorted(os.listdir(tmp_path)) == [".a", "a"]

@@ -1,4 +1,4 @@
-"""A workdir that is copied stays whole; a run goes on only where JAX computes the same."""
+"""A workdir that is copied stays whole, and an export says which run it is of."""
 
 import shutil
 
@@ -8,8 +8,6 @@ from conftest import small_config
 from run_parts import identity_of
 
 import ensemble
-from ensemble import InputError
-from ensemble.storage import workdir
 
 
 @pytest.fixture
@@ -25,19 +23,6 @@ def test_a_workdir_that_is_copied_stays_whole(run, blobs):
     longer["num_epochs"] += 1
     ensemble.train(longer, data=blobs, workdir=str(run), show_progress=False)
     assert ensemble.load(run).identity == identity_of(run) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("jax_enable_x64", True), ("jax_default_prng_impl", "rbg")]
-)
-def test_a_run_goes_on_only_where_jax_computes_the_same(run, blobs, name, value, monkeypatch):
-    monkeypatch.setattr(workdir, "flags", lambda: {**FLAGS, name: value})
-    with pytest.raises(InputError, match=rf"{name.upper()}: .* -> {value}, which changes numbers"):
-        ensemble.train(small_config(), data=blobs, workdir=str(run), show_progress=False)
-    assert ensemble.load(run).description == "4 members"  # Which draws no number.
-
-
-FLAGS = workdir.flags()
 
 
 def test_an_export_says_which_run_it_is_of(blobs_run):

@@ -94,8 +94,6 @@ def test_a_process_needs_memory_for_its_own_part_alone(config, limit, blobs, mon
     [
         ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "3000", "memory.max": "9000"}, 3000),
         ("0::/", {"memory.max": "2000"}, 2000),
-        ("5:cpu,memory:/job\n0::/", {"memory/job/memory.limit_in_bytes": "1000"}, 1000),
-        ("4:cpu:/job", {"cpu/job/memory.limit_in_bytes": "1"}, None),
         ("0::/a", {}, None),
     ],
 )

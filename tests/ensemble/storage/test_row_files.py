@@ -46,7 +46,7 @@ def test_a_missing_value_is_null_or_empty():
     assert written(".csv", [{"a": ["x", ""], "b": [None, 0.5]}]) == b"a,b\nx,\n,0.5\n"
 
 
-@pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.parametrize("ending", [".jsonl", ".csv"])
 def test_names_of_files_need_not_be_utf_8(ending):
     content = written(ending, [{"input": ["\udcff.png"]}])
     assert rb"\udcff.png" in content
