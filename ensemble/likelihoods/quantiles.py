@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.config.builtin import read_levels
 from ensemble.errors import InputError
 from ensemble.likelihoods.likelihood import Params
 from ensemble.likelihoods.numbers import NumberLikelihood, Ranges
@@ -124,9 +123,9 @@ class QuantileRegression(NumberLikelihood):
     predictions = Quantiles
     passed_on = ("levels", "unit")
 
-    def __init__(self, *standardisation: float, levels: str | Sequence[float]):
+    def __init__(self, *standardisation: float, levels: Sequence[float]):
         super().__init__(*standardisation)
-        self.levels = [*read_levels(levels)]
+        self.levels = [*map(float, levels)]
         self.num_outputs = len(self.levels)
 
     def predict(self, params: Params, outputs: Array) -> Arrays:
