@@ -7,8 +7,6 @@ configuration, with a variant after a colon; `--config.KEY=VALUE` sets any key o
 import ast
 import errno
 import importlib
-import importlib.util
-import inspect
 import logging as std_logging
 import os
 import pathlib
@@ -223,8 +221,8 @@ class Call(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `ensemble COMMAND ...`; returns the exit status."""
     first, *rest = sys.argv if argv is None else argv
-    program = "python -m ensemble" if first.endswith("__main__.py") else "ensemble"
     name, *rest = rest or ["help"]
+    program = "python -m ensemble" if first.endswith("__main__.py") else "ensemble"
     if name in (*_HELP, "help"):
         rows = [f"  {one:<16} {command.does}" for one, command in COMMANDS.items()]
         print("\n".join([f"{program} COMMAND --help, or --version", "", *rows]))
@@ -283,9 +281,8 @@ def run(name: str, argv: Sequence[str], program: str) -> int:
 def _run(name: str, argv: Sequence[str], program: str) -> None:
     """Runs a command, whose keys are checked before JAX is imported."""
     command = COMMANDS[name]
-    module = f"ensemble.commands.{name.replace('-', '_')}"
     if any(one in _HELP for one in argv[1:]):
-        return print_answer(_help(argv[0], command, module))
+        return print_answer(_help(argv[0], name))
     call = parse(command, argv)
     if "config" not in command.required:
         refuse([unknown_key(one) for one in call.overrides if one not in all_fields()])
@@ -296,7 +293,7 @@ def _run(name: str, argv: Sequence[str], program: str) -> None:
     from ensemble.sharding.signals import in_program  # It imports JAX.
 
     with in_program(program):
-        importlib.import_module(module).main(call)
+        importlib.import_module(f"ensemble.commands.{name.replace('-', '_')}").main(call)
 
 
 def _line_of(error: BaseException) -> tuple[int, str]:
@@ -307,13 +304,9 @@ def _line_of(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt):
         return 130, "interrupted; the same command starts again"  # 128 + SIGINT, as of shells.
     if isinstance(error, MemoryError):
-        return 1, (
-            f"this machine's memory is too small ({error}); lower the numbers of members, chains "
-            "or examples at once"
-        )
+        return 1, f"this machine's memory is too small ({error})"
     if isinstance(error, OSError) and error.errno is not None:  # Of the system.
-        where = f"{error.filename}: " if error.filename else ""
-        return 2, f"{where}{error.strerror or error}; fix that and run the same command"
+        return 2, f"{error.filename or 'a file'}: {error.strerror or error}"
     is_import = "jax" not in sys.modules and "/jax/_src/" in place
     if is_import or str(error).startswith("Unable to initialize backend"):
         return 2, (
@@ -366,11 +359,10 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
         rest = values([word for word in argv if not _KEY.fullmatch(word)])[1:]
     except flags.Error as error:
         name = getattr(error, "flagname", "")
-        if command.has_keys and name in all_fields():
-            raise InputError(f"--{name} is a key: write --config.{name}=...") from None
-        if name.startswith("config."):
-            raise InputError(f"--{name} needs its value: write --{name}=VALUE") from None
-        raise InputError(" ".join(str(error).split())) from None
+        key = f"config.{name.removeprefix('config.')}"
+        is_key = command.has_keys and key.partition(".")[2] in all_fields()
+        hint = f"; write --{key}=VALUE" if is_key else ""
+        raise InputError(" ".join(str(error).split()) + hint) from None
     found = values.flag_values_dict()
     logging.set_verbosity(found.pop("verbosity"))
     needed = ["config"] if found.get("print_config") else command.required
@@ -379,20 +371,17 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
     if missing:
         raise InputError(f"{missing[0]} is missing; try {command.example}")
     if len(rest) > len(command.arguments) and "INPUTS..." not in command.arguments:
-        raise InputError(
-            f"{rest[len(command.arguments)]!r} is not a flag; try {command.example}, with flags "
-            "as --name=value"
-        )
+        extra = rest[len(command.arguments)]
+        raise InputError(f"{extra!r} is not a flag; try {command.example}")
     return Call(found, rest, overrides)
 
 
-def _help(program: str, command: Command, module: str) -> str:
+def _help(program: str, name: str) -> str:
     """The text of `--help`, with the docstring of a module that is not imported."""
-    spec = importlib.util.find_spec(module)
-    source = pathlib.Path(str(spec and spec.origin)).read_text()
-    of_flags = _defined(command).get_help(include_special_flags=False).partition(":\n")[2]
-    text = ast.get_docstring(ast.parse(source))
-    return f"{text}\n\n{program} {command.example}\n\nFlags:\n{of_flags}"
+    source = pathlib.Path(__file__).parent / "commands" / f"{name.replace('-', '_')}.py"
+    text = ast.get_docstring(ast.parse(source.read_text()))
+    of_flags = _defined(COMMANDS[name]).get_help(include_special_flags=False).partition(":\n")[2]
+    return f"{text}\n\n{program} {COMMANDS[name].example}\n\nFlags:\n{of_flags}"
 
 
 def read_config(value: str) -> dict[str, Any]:
@@ -415,8 +404,6 @@ def read_config(value: str) -> dict[str, Any]:
         )
     try:
         get_config = pieces.module_of_file(file).get_config
-        if variant and not inspect.signature(get_config).parameters:
-            raise InputError(f"it has no variant {variant!r}; remove :{variant}")
         return flatten(get_config(variant) if variant else get_config())
     except InputError as error:
         raise InputError(f"--config={value}: {error}") from None
@@ -442,9 +429,7 @@ def print_answer(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(0)
-        raise InputError(
-            f"standard output cannot be written: {error.strerror}; send it elsewhere"
-        ) from None
+        raise InputError(f"standard output cannot be written: {error.strerror}") from None
 
 
 def _print_line(line: str) -> None:
@@ -494,7 +479,7 @@ def _is_worth_showing(record: std_logging.LogRecord) -> bool:
     Orbax reports each failure from several threads, and asyncio that of each of its tasks, with
     tracebacks; then it is raised: the raised one becomes a line of ours.
     """
-    if record.name == "asyncio" and "was never retrieved" in record.getMessage():
+    if record.name == "asyncio":
         return False
     is_own = record.name.partition(".")[0] == "ensemble"  # Wherever the package is installed.
     if is_own or "site-packages" not in record.pathname:

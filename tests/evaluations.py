@@ -36,7 +36,7 @@ def numbers(kind="gaussian", num_rows=200, num_members=3):
     """Predictive of a likelihood of numbers, and targets."""
     rng = np.random.default_rng(0)
     y = rng.poisson(7, num_rows) + (0.0 if kind in ("poisson", "negative_binomial") else 0.5)
-    settings = {"levels": "0.05,0.25,0.5,0.75,0.95"} if kind == "quantiles" else {}
+    settings = {"levels": [0.05, 0.25, 0.5, 0.75, 0.95]} if kind == "quantiles" else {}
     likelihood = likelihoods.from_data(kind, y, [], **settings)
     params = likelihood.init(jax.random.key(0))
     outputs = rng.normal(size=(num_members, num_rows, likelihood.num_outputs)) / 5

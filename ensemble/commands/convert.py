@@ -9,7 +9,6 @@ records. FOLDER must not be there yet.
 """
 
 import os
-import re
 
 from ensemble import cli
 from ensemble.data.catalogue import find_entry, given_examples, prefix_of_path
@@ -37,9 +36,8 @@ def main(call: cli.Call) -> None:
             Progress(0, total, display, "converting", "example") as progress,
         ):
             left_out = write_records(given, folder, flags["skip_damaged"], progress.update)
-    except InputError as error:  # Its keys of a configuration are flags here.
-        line = re.sub(r"(?<!-)config\.(resize|data_dir)\b", r"--\1", str(error))
-        raise InputError(re.sub(r"(?<!-)(config\.)?dataset='", "SOURCE='", line)) from error
+    except InputError as error:  # A key of a configuration is a flag here.
+        raise InputError(str(error).replace("config.resize", "--resize")) from error
     size = sum(file.stat().st_size for file in folder.iterdir())
     damaged = f", {left_out:,} damaged left out" if left_out else ""
     cli.print_answer(

@@ -67,7 +67,7 @@ def main(call: cli.Call) -> None:
                 text = _printed(predictor, pieces, as_json)
             else:
                 text = f"{out}: predictions of {total:,} inputs, a row each"
-                rows = (own | _listed(p.flat_columns()) for own, p in pieces)
+                rows = (_joined(own, p.flat_columns()) for own, p in pieces)
                 write_file(out, lambda file: WRITERS[out.suffix.lower()](file, rows))
     cli.print_answer(text)
 
@@ -90,10 +90,7 @@ def _inputs(
         inputs = table.encode(columns)
         return kept, [Part(range(len(inputs)), inputs)]
     if id_columns:
-        raise InputError(
-            f"--id_columns={','.join(id_columns)} is for CSV and Parquet files, and {paths[0]} has "
-            "no named columns: leave it out"
-        )
+        raise InputError(f"--id_columns is for tables, and {paths[0]} is none: leave it out")
     dtype = predictor.dataset.input_dtype
     if are_images(paths) and dtype != np.uint8:
         raise InputError(
@@ -112,7 +109,7 @@ def _predicted(
         Columns of the inputs to repeat, with their names, and the predictions.
 
     Raises:
-        InputError: They are no inputs of the run, or a column to repeat has a prediction's name.
+        InputError: They are no inputs of the run.
     """
     done = 0
     for names, inputs, prefix in parts:
@@ -126,39 +123,44 @@ def _predicted(
                         "on an example a member's output overflows; check the scale of the inputs"
                     )
             own = {name: one[here] for name, one in kept.items()}
-            for name in own.keys() & {"input", *p.rows(slice(1)).flat_columns()}:
-                raise InputError(
-                    f"--id_columns={name}: predictions have a {name!r} of their own; rename the "
-                    "column in the file, or leave it out"
-                )
             yield {"input": [f"{prefix}{one}" for one in names[here]], **own}, p
             done += len(p)
             progress.update(done)
 
 
-def _listed(columns: Mapping[str, Any]) -> Columns:
-    """Columns as lists of Python's values."""
-    return {name: np.asarray(values).tolist() for name, values in columns.items()}
+def _joined(own: Columns, columns: Mapping[str, Any]) -> Columns:
+    """Columns to repeat and predictions, as lists of Python's values.
+
+    Raises:
+        InputError: A column to repeat has a prediction's name.
+    """
+    if both := own.keys() & columns.keys():
+        raise InputError(
+            f"--id_columns={min(both)}: predictions have a column of this name; rename it in the "
+            "file, or leave it out"
+        )
+    return own | {name: np.asarray(values).tolist() for name, values in columns.items()}
 
 
 def _printed(
     predictor: Ensemble, pieces: Iterable[tuple[Columns, Predictive]], as_json: bool
 ) -> str:
     """The predictions, the most uncertain first, as a table or a JSON document."""
-    rows: list[dict[str, Any]] = []
+    table: Columns = {}
     doubts: list[float] = []
     for own, p in pieces:
         doubts.extend(p.doubt())
-        columns = own | _listed(p.columns() if as_json else short(p))
-        rows += [
-            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-        ]
-    rows = [rows[i] for i in np.argsort(np.negative(doubts), kind="stable")]
+        for name, values in _joined(own, p.columns() if as_json else short(p)).items():
+            table.setdefault(name, []).extend(values)
+    order = np.argsort(np.negative(doubts), kind="stable")
+    table = {name: [values[i] for i in order] for name, values in table.items()}
     if not as_json:
-        return as_text({name: [row[name] for row in rows] for name in rows[0]})
-    names = [name for name in ("class_names", "levels") if hasattr(p, name)]
-    legend: dict[str, Any] = {name: list(getattr(p, name)) for name in names}
-    legend["members"] = len(predictor.members)
+        return as_text(table)
+    legend = {
+        name: list(getattr(p, name)) for name in ("class_names", "levels") if hasattr(p, name)
+    }
+    about: dict[str, Any] = {"members": len(predictor.members)}
     if predictor.abstention:
-        legend["abstain"] = str(predictor.abstention.rule)
-    return json.dumps({**legend, "predictions": rows}, allow_nan=False)
+        about["abstain"] = str(predictor.abstention.rule)
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    return json.dumps({**legend, **about, "predictions": rows}, allow_nan=False)

@@ -10,8 +10,6 @@ finished one by more time.
 
 import ensemble
 from ensemble import cli
-from ensemble.errors import Interrupted
-from ensemble.sharding import signals
 
 
 def main(call: cli.Call) -> None:
@@ -21,5 +19,3 @@ def main(call: cli.Call) -> None:
     config = {**call.overrides, **{key: one for key, one in given.items() if one is not None}}
     result = ensemble.search(None, flags["time_limit"], flags["workdir"], config)
     cli.print_answer(f"{result!r}\n\nResults: {flags['workdir']}/results.json")
-    if result.report["search"]["is_interrupted"]:
-        raise Interrupted(signals.resume_line())

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import functools
+import logging
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,8 @@ from ensemble.config import builtin, pieces
 from ensemble.config.keys import Key, as_json, fields_of, read
 from ensemble.config.pieces import Kind, is_path, named
 from ensemble.errors import InputError, in_one_line, listed
+
+logger = logging.getLogger("ensemble")
 
 _DATASETS = {name: one.loader for name, one in builtin.DATASETS.items()}
 _KINDS: Mapping[str, Kind] = {
@@ -32,6 +35,7 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
     "dataset": {name: one.keys for name, one in builtin.DATASETS.items()},
 }
 """Classes of keys of the pieces that have keys, by kind and name."""
+_MOST_DIFFERENCES = 6
 _MAPPINGS = ("column_types",)
 """Keys whose value may be a mapping."""
 
@@ -136,18 +140,18 @@ def build(
     parts = _parts(given)
     fields = _fields(parts)
     former = fields_for(file)
-    swapped = {
-        one: f"config.{one}={ours[one]!r}"
-        for one in _KEYS
-        if one in ours and ours[one] != file.get(one, getattr(former.get(one), "default", None))
-    }
-    dropped = {
-        name: given.pop(name)
+    swapped = [
+        one
+        for one in _KEYS.keys() & ours
+        if ours[one] != file.get(one, getattr(former.get(one), "default", None))
+    ]
+    dropped = [
+        f"{name}={given.pop(name)!r}"
         for name in file
         if name not in ours and name in former and swapped
         # Of the same name in both, too, if the value is of the former method alone.
         if name not in fields or ("method" in swapped and not fields[name].inherits)
-    }
+    ]
     values, problems = _read(given, fields)
     if faults:  # Then nothing is known of the other keys.
         unknown = [unknown_key(one) for one in given if one not in {*all_fields(), *fields}]
@@ -159,9 +163,7 @@ def build(
         values["prior"] = prior if samples else builtin.NONE
     notes = _only_here(values)
     if dropped:
-        names = ", ".join(f"{name}={value!r}" for name, value in dropped.items())
-        chosen = ", ".join(swapped.values())
-        notes.insert(0, f"Dropped keys that a run with {chosen} does not use: {names}.")
+        notes.insert(0, f"Dropped keys that this run does not use: {', '.join(dropped)}.")
     run = Run({name: as_json(one) for name, one in values.items()}, parts, notes)
     problems += _misplaced(given, run)
     refuse(problems or _broken_rules(run))
@@ -215,10 +217,8 @@ def checked(
 
 def log_notes(run: Run) -> None:
     """Logs what was decided for the user."""
-    import logging
-
     for line in run.notes:
-        logging.getLogger("ensemble").warning("%s", line)
+        logger.warning("%s", line)
 
 
 def refuse(problems: Sequence[str]) -> None:
@@ -298,17 +298,11 @@ _EVERY = Part("every run", builtin.EveryRun, fields_of(builtin.EveryRun))
 def _parts(values: Mapping[str, Any]) -> list[Part]:
     """The pieces of a run, by some or all of its flat values."""
     task = _part("task", task_of(values))
-    kinds = [one for one in ("model", "likelihood", "dataset") if one in task.fields]
-    return [
-        _EVERY,
-        task,
-        _part("method", values.get("method", builtin.EveryRun.method)),
-        *(
-            _part(one, values.get(one, task.fields[one].default))
-            for one in kinds
-            if task.fields[one].kind
-        ),
-    ]
+    parts = [_EVERY, task, _part("method", values.get("method", builtin.EveryRun.method))]
+    for name, field in task.fields.items():
+        if field.kind in _KEYS:
+            parts.append(_part(name, values.get(name, field.default)))
+    return parts
 
 
 def _fields(parts: Iterable[Part]) -> dict[str, Key]:
@@ -383,15 +377,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """
     before = flatten(old)
     after = flatten(new)
-    fields = fields_for(after)
-    names = [name for name in sorted(before | after) if before.get(name) != after.get(name)]
-    # Of other pieces the keys are others, too.
-    names = [name for name in names if name in _KEYS] or names
-    return [
+    may_change = {name for name, one in fields_for(after).items() if one.may_change}
+    names = sorted(before | after, key=lambda name: (name not in _KEYS, name))
+    return [  # Of other pieces the keys are others, too: the first few say it.
         f"{name}: {before.get(name)!r} -> {after.get(name)!r}"
         for name in names
-        if name not in fields or not fields[name].may_change
-    ]
+        if before.get(name) != after.get(name) and name not in may_change
+    ][:_MOST_DIFFERENCES]
 
 
 # Values and mistakes.
@@ -428,7 +420,8 @@ def _misplaced(given: Mapping[str, Any], run: Run) -> list[str]:
         owner = f"config.{kind}={listed([*map(repr, names)])}"
         if kind == "task":
             owner = builtin.TASKS[names[0]].chosen_by
-        kind = kind if kind in run.values else "method"
+        if kind not in run.values:
+            kind = "method"
         remedy = f"; {instead[name]}" if name in instead else ""
         lines.append(
             f"config.{name}={_quoted(given[name])} is for {owner}, and this run has "
@@ -479,23 +472,21 @@ def all_fields() -> Mapping[str, Key]:
 def owners(name: str) -> tuple[str, ...]:
     """Kind and names of the built-in pieces that have a key."""
     having = [place for place, part in all_parts().items() if name in part.fields]
-    kinds = [kind for kind, _ in having]
-    kind = next((one for one in ("method", "model") if one in kinds), kinds[0])
+    kind = min(having, key=lambda place: place[0] not in ("method", "model"))[0]
     return kind, *(one for its, one in having if its == kind)
 
 
 def unknown_key(name: str, own: Iterable[str] = ()) -> str:
     """The message for an unknown key, with the nearest known ones, or with the keys of a block."""
     known = {*all_fields(), *own}
-    inner = [key for one, key in sorted(all_fields().items()) if one.startswith(f"{name}.")]
+    usual = {bool: True, int: 2}
+    inner = [
+        f"config.{one}={key.default or usual.get(key.type, '...')}"
+        for one, key in sorted(all_fields().items())
+        if one.startswith(f"{name}.")
+    ]
     if inner:
-        usual = {bool: True, int: 2}
-        examples = [
-            f"config.{one.name}={one.default or usual.get(one.type, '...')}" for one in inner
-        ]
-        return (
-            f"config.{name} is a block of keys and takes no value itself; set {', '.join(examples)}"
-        )
+        return f"config.{name} is a block of keys and takes no value itself; set {', '.join(inner)}"
     last = name.rpartition(".")[2]
     close = sorted(one for one in known if one.rpartition(".")[2] == last)
     close = close or difflib.get_close_matches(name, known, n=1)

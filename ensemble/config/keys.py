@@ -21,9 +21,8 @@ MAX_STEPS = 2**31 - 1
 """Largest whole number: steps and draws are counted in 32 bits on the devices."""
 MAX_MEMBERS = 2**20
 """Largest number of members or chains: each has its own scalars and entries in the report."""
-SMALLEST = 1e-15
 LARGEST = 1e15
-"""Bounds of the size of numbers: the squares of others leave float32."""
+"""Largest number: the squares of others leave float32."""
 _SHARED = ("dropout",)
 """Keys of several networks, which have no name of a network in front."""
 
@@ -118,8 +117,8 @@ def read(field: Key, value: Any) -> Any:
     try:
         result = field.read(value) if field.read else _typed(value, field)
     except (ValueError, TypeError, AttributeError, LookupError) as error:
-        has_rule = field.rule or not field.read
-        raise ValueError(rule_of(field) if has_rule else str(error)) from None
+        own = str(error) if field.read and not field.rule else rule_of(field)
+        raise ValueError(own) from None
     for number in result if isinstance(result, tuple) else (result,):
         if type(number) in (int, float):
             _check_number(number, field)
@@ -131,8 +130,10 @@ def read(field: Key, value: Any) -> Any:
 def _typed(value: Any, field: Key) -> Any:
     if field.is_many:
         parts = value.split(",") if isinstance(value, str) else value
-        parts = parts if isinstance(parts, list | tuple) else [parts]
-        return tuple(_typed(one, dataclasses.replace(field, is_many=False)) for one in parts)
+        one = dataclasses.replace(field, is_many=False)
+        return tuple(
+            _typed(part, one) for part in (parts if isinstance(parts, list | tuple) else [parts])
+        )
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         value = value.item()  # A NumPy scalar.
     if isinstance(value, str) and field.type is not str:
@@ -160,15 +161,11 @@ _BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 
 def _check_number(value: float, field: Key) -> None:
-    bounds = dict(field.bounds)
-    if isinstance(value, int) and value > bounds.setdefault("le", MAX_STEPS):
-        raise ValueError(f"must be at most {bounds['le']}")
-    if not all(_BOUNDS[one][0](value, bound) for one, bound in bounds.items()):
-        raise ValueError(rule_of(field))
-    if value and not SMALLEST <= abs(value) <= LARGEST:  # Nor NaN.
-        raise ValueError(
-            f"must be from {SMALLEST:g} to {LARGEST:g} in size: its square must fit in float32"
-        )
+    most = MAX_STEPS if isinstance(value, int) else LARGEST
+    limits = {"le": most, **field.bounds}
+    if not all(_BOUNDS[one][0](value, limit) for one, limit in limits.items()):  # Nor NaN.
+        more = "" if "le" in field.bounds else f", and at most {most:.10g}"
+        raise ValueError(rule_of(field) + more)
 
 
 def rule_of(field: Key) -> str:

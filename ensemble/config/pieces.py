@@ -11,9 +11,9 @@ import importlib.util
 import itertools
 import os
 import pathlib
+import re
 import sys
 import sysconfig
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -50,9 +50,7 @@ class Kind:
             return resolve(self.names[name])
         if not is_path(name):
             raise InputError(self.unknown(name))
-        what = f"config.{self.key}={name!r}"
-        end = f", so it is no {self.noun}"
-        return _usable(find(name, what), self.has, f"{shown(what)} is", end)
+        return self.check_made(name, find(name, f"config.{self.key}={name!r}"), "", self.has)
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Calls the code of a piece; an error in a user's code becomes one line.
@@ -75,8 +73,6 @@ class Kind:
     def unknown(self, name: Any) -> str:
         """The message for a name that is unknown."""
         known = f"one of {', '.join(self.names)}, or " if self.names else ""
-        if str(name).endswith(".py"):
-            return f"config.{self.key}={name!r} lacks a name of the file; write {name}:Name"
         return (
             f"config.{self.key}={in_one_line(repr(name), 60)} is unknown. "
             f"{near_miss(str(name), self.names)}Use {known}your own as package.module:Name or "
@@ -84,32 +80,23 @@ class Kind:
         )
 
     def check_made(self, name: str, made: Any, wanted: str, has: Sequence[str] = ()) -> Any:
-        """Returns what a piece has made, if it is usable.
+        """Returns the code of a piece, or what it has made, if it is usable.
 
         Args:
             name: Name or path of the piece.
-            made: Returned by its code.
-            wanted: Description of what is expected, for the message.
-            has: Attributes that are required.
+            made: Its code, or what that has returned.
+            wanted: Description of what must be returned, for the message; empty: it is the code.
+            has: Attributes that are required; without any it must be callable.
 
         Raises:
-            InputError: An attribute is missing, or without `has` it is not callable.
+            InputError: An attribute is missing.
         """
-        end = f"; it must return {wanted}"
-        return _usable(made, has, f"the {self.noun} {shown(name)} returns", end)
-
-
-def _usable(piece: Any, has: Sequence[str], start: str, end: str) -> Any:
-    """Returns a piece that has some attributes, or without any can be called.
-
-    Raises:
-        InputError: It lacks one; the line begins and ends as given.
-    """
-    lacks = [one for one in has if not hasattr(piece, one)]
-    if lacks or not (has or callable(piece)):
-        fault = f"lacks {', '.join(lacks)}" if lacks else "cannot be called"
-        raise InputError(f"{start} a {type(piece).__name__}, which {fault}{end}")
-    return piece
+        lacks = [one for one in has or ("__call__",) if not hasattr(made, one)]
+        if lacks:
+            given = f"a {type(made).__name__}, which lacks {', '.join(lacks)}"
+            rest = f"returns {given}; it must return {wanted}" if wanted else f"is {given}"
+            raise InputError(f"the {self.noun} {shown(name)} {rest}")
+        return made
 
 
 def near_miss(name: str, names: Iterable[str]) -> str:
@@ -155,20 +142,17 @@ def path_of(piece: Any) -> str:
     """Records a piece that was given as an object, and returns its path.
 
     Of two pieces with one path, such as two versions of a notebook's class, the last one counts.
-    Objects have numbers, and lambdas digests of their code.
+    Objects and lambdas have numbers.
     """
     named = piece if hasattr(piece, "__qualname__") else type(piece)
     module = named.__module__
-    name = named.__qualname__
-    if "<lambda>" in name:
-        code = piece.__code__
-        name += f" {zlib.crc32(code.co_code + repr((code.co_names, code.co_consts)).encode()):08x}"
+    name = named.__qualname__ if named is piece else f"<{named.__qualname__} object>"
     file = str(getattr(sys.modules.get(module), "__file__", None))
     if module == "__main__" and file.endswith(".py") and os.path.isfile(file):
         module = _module_name(file)
     path = f"{module}:{name}"
-    if named is not piece:
-        numbered = (f"{module}:<{name} object{f' {k}' * (k > 1)}>" for k in itertools.count(1))
+    if name.endswith(">"):
+        numbered = (path[:-1] + f" {k}" * (k > 1) + ">" for k in itertools.count(1))
         path = next(one for one in numbered if _GIVEN.get(one, piece) is piece)
     _GIVEN[path] = piece
     return path
@@ -188,11 +172,12 @@ def packages(values: Mapping[str, Any]) -> dict[str, str]:
     """
     from importlib import metadata  # Only few runs need it, and it takes as long as all else here.
 
-    paths = filter(is_path, (one for one in values.values() if isinstance(one, str)))
     result = {}
-    for package in {path.partition(":")[0].partition(".")[0] for path in paths}:
-        with suppress(metadata.PackageNotFoundError):
-            result[package] = metadata.version(package)
+    for value in values.values():
+        if isinstance(value, str) and is_path(value):
+            package = re.split("[.:]", value)[0]
+            with suppress(metadata.PackageNotFoundError):
+                result[package] = metadata.version(package)
     return result
 
 
@@ -303,6 +288,7 @@ def _module_name(module: str) -> str:
 def module_of_file(file: pathlib.Path) -> Any:
     """Imports a Python file, once; its name in `sys.modules` is its full path."""
     name = _module_name(str(file))
+    folder = os.path.dirname(name)
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, name)
         if spec is None or spec.loader is None:
@@ -310,32 +296,13 @@ def module_of_file(file: pathlib.Path) -> Any:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # As dataclasses and their annotations expect.
         try:
-            with importable(name):
-                spec.loader.exec_module(module)
+            if folder not in sys.path:  # Other modules of its folder are found, too.
+                sys.path.append(folder)
+            spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[name]
             raise
     return sys.modules[name]
-
-
-@contextmanager
-def importable(file: str | os.PathLike[str]) -> Iterator[None]:
-    """Within, modules beside a file come first, as in a Python program; afterwards last.
-
-    Functions of the file that import later find them still, and they hide no other module.
-
-    Args:
-        file: That is executed.
-    """
-    folder = os.path.dirname(os.path.abspath(file))
-    is_new = folder not in sys.path
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)  # The first of them.
-        if is_new:
-            sys.path.append(folder)
 
 
 # Built-in pieces.
@@ -345,15 +312,14 @@ METHODS = Kind(
     "method",
     "method",
     {
-        "deep_ensemble": _M + "deep_ensemble:create",
-        "snapshot_ensemble": _M + "snapshot_ensemble:create",
-        "swag": _M + "swag:create",
-        "mc_dropout": _M + "mc_dropout:create",
-        "batch_ensemble": _M + "batch_ensemble:create",
+        **{
+            one: f"{_M}{one}:create"
+            for one in (
+                *("deep_ensemble", "snapshot_ensemble", "swag", "mc_dropout", "batch_ensemble"),
+                *("hyper_ensemble", "kfold_bagging", "laplace"),
+            )
+        },
         "packed_ensemble": _M + "batch_ensemble:create",
-        "hyper_ensemble": _M + "hyper_ensemble:create",
-        "kfold_bagging": _M + "kfold_bagging:create",
-        "laplace": _M + "laplace:create",
         **dict.fromkeys(
             ("hmc", "nuts", "mclmc", "adjusted_mclmc", "parallel_tempering"), _M + "chains:create"
         ),

@@ -10,11 +10,15 @@ matches counts. A scale may be divided by the root of the fan-in, the product of
 last (1 for vectors), as in Neal (1996).
 """
 
+import math
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ensemble.config.keys import LARGEST, SMALLEST
+from ensemble.config.keys import LARGEST
 from ensemble.config.pieces import PRIORS, is_path
+
+if TYPE_CHECKING:
+    import jax
 
 NONE = "none"
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -24,9 +28,7 @@ _TERM = re.compile(
     rf"(?:,\s*(?P<name>\w+)=(?P<value>{_NUMBER}))?\)"
 )
 _BETWEEN_TERMS = re.compile(r",(?![^(]*\))")  # A comma outside of parentheses.
-
-
-_SETTINGS = {"student_t": ("df", 2.0, LARGEST), "correlated_normal": ("length", SMALLEST, 1e3)}
+_SETTINGS = {"student_t": ("df", 2.0, LARGEST), "correlated_normal": ("length", 0.0, 1e3)}
 """The number that a built-in family needs besides its scale: above the first, up to the last."""
 _TERMS = (
     "normal(1), *bias=laplace(0.5), *kernel=normal(1.4/sqrt(fan_in)), student_t(1, df=4) with df "
@@ -34,25 +36,47 @@ _TERMS = (
 )
 
 
-class Term(NamedTuple):
-    """One term of a prior.
+class Prior(NamedTuple):
+    """A centred prior on the parameters of a group: one term of a text.
 
     Attributes:
-        pattern: Of the parameters' paths.
-        family: Name or path of the family.
-        scale: As the family defines it.
+        pattern: Pattern of the parameters' paths.
+        family: Name in `ensemble.config.pieces.PRIORS`, or path.
+        scale: Scale, as the family defines it.
         is_over_fan_in: Whether the scale is divided by the root of the fan-in.
-        setting: Name and value of a further number; None without one.
+        setting: The family's further number; NaN if it has none.
     """
 
     pattern: str
     family: str
     scale: float
     is_over_fan_in: bool
-    setting: tuple[str, float] | None
+    setting: float = math.nan
+
+    def log_density(self, values: "jax.Array") -> "jax.Array":
+        """Log density of the values of one parameter up to a constant, nats."""
+        density: jax.Array = self._family().log_density(
+            values / self.scale_of(values.shape), self.setting
+        )
+        return density
+
+    def sample(self, rng_key: "jax.Array", shape: tuple[int, ...]) -> "jax.Array":
+        """Draws the values of one parameter, float32 of that shape."""
+        return self.scale_of(shape) * self._family().sample(rng_key, shape, self.setting)
+
+    def standard_deviation(self, shape: tuple[int, ...]) -> float:
+        """The standard deviation of each value of a parameter of that shape."""
+        return self.scale_of(shape) * float(self._family().standard_deviation(self.setting))
+
+    def scale_of(self, shape: tuple[int, ...]) -> float:
+        """The scale for a parameter of that shape."""
+        return self.scale / math.sqrt(math.prod(shape[:-1])) if self.is_over_fan_in else self.scale
+
+    def _family(self) -> Any:
+        return PRIORS.load(self.family)()
 
 
-def read_prior(text: str) -> tuple[Term, ...]:
+def read_prior(text: str) -> tuple[Prior, ...]:
     """Parses a prior; 'none' has no terms.
 
     Raises:
@@ -60,24 +84,22 @@ def read_prior(text: str) -> tuple[Term, ...]:
     """
     if not isinstance(text, str):
         raise ValueError(f"must be text, such as 'normal(1)', or '{NONE}'")
-    if text == NONE:
-        return ()
-    return tuple(_read_term(term.strip()) for term in _BETWEEN_TERMS.split(text))
+    terms = [] if text == NONE else _BETWEEN_TERMS.split(text)
+    return tuple(_read_term(term.strip()) for term in terms)
 
 
-def _read_term(term: str) -> Term:
+def _read_term(term: str) -> Prior:
     if found := _TERM.fullmatch(term):
         family = found["family"]
         scale = float(found["scale"])
-        number = float(found["value"] or 0)
-        setting, low, high = _SETTINGS.get(family, (None, 0, 0))
-        is_usable = found["name"] == setting and (setting is None or low < number <= high)
+        setting = float(found["value"]) if found["value"] else math.nan
+        name, low, high = _SETTINGS.get(family, (None, 0, 0))
+        is_usable = found["name"] == name and (name is None or low < setting <= high)
         if family not in PRIORS.names:
             is_usable = is_path(family)
-        if is_usable and SMALLEST < scale < LARGEST:
-            own = (found["name"], number) if found["name"] else None
-            is_over_fan_in = found["over_fan_in"] is not None
-            return Term(found["pattern"] or "*", family, scale, is_over_fan_in, own)
+        if is_usable and 0 < scale < LARGEST:
+            pattern = found["pattern"] or "*"
+            return Prior(pattern, family, scale, bool(found["over_fan_in"]), setting)
     raise ValueError(
         f"has the term {term!r}, which is no prior. Use '{NONE}', or terms such as {_TERMS}, with "
         "positive scales, separated by commas"

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from ensemble.config.builtin import read_levels
 from ensemble.errors import InputError
 from ensemble.likelihoods.likelihood import Params
 from ensemble.likelihoods.numbers import NumberLikelihood, Ranges
@@ -118,8 +117,8 @@ class QuantileRegression(NumberLikelihood):
     predictions = Quantiles
     passed_on = ("levels", "unit")
 
-    def __init__(self, *standardisation: Any, levels: str | Sequence[float]):
-        self.levels = [*read_levels(levels)]
+    def __init__(self, *standardisation: Any, levels: Sequence[float]):
+        self.levels = [*map(float, levels)]
         self.num_outputs = len(self.levels)
         super().__init__(*standardisation)
 

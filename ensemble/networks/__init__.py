@@ -24,10 +24,7 @@ network that is trained already, becomes a frozen backbone; only heads on its fe
     mine = ensemble.networks.on_features(function, "mlp")
 """
 
-import dataclasses
 import inspect
-import re
-import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -38,21 +35,23 @@ from flax import linen as nn
 
 from ensemble.config.builtin import NO_EMBEDDING
 from ensemble.config.pieces import MODELS, resolve
-from ensemble.errors import InputError, in_own_code
+from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.network import Network
 from ensemble.networks.linen import LinenNetwork
 from ensemble.networks.packed import Packing
-from ensemble.networks.precision import FLOAT32, of_dtype, parameters
 
 Factory = Callable[..., Any]
 
+FLOAT32 = "float32"
+"""Value of `config.dtype` that leaves every network as it is."""
 _NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
-_OUTPUTS = re.compile("num_(outputs|classes)")
-"""What the field of a Linen class for the number of outputs is called."""
 QUANTILES = "input_quantiles"
 """The argument of a factory that is given quantiles of its inputs."""
-PACKING = "packing"
-"""The argument of a factory that is given the `Packing` of an estimator."""
+_FACTORIES = (
+    "it is called as factory(num_outputs), and must return a Linen module, or an object with the "
+    "functions init and apply, such as ensemble.networks.from_functions(init, apply) or "
+    "from_nnx(lambda rngs: MyModule(num_outputs, rngs=rngs))"
+)
 _ON_DEMAND = {
     "CNN": "ensemble.networks.cnn:CNN",
     "LeNet5": "ensemble.networks.lenet5:LeNet5",
@@ -75,10 +74,6 @@ def __getattr__(name: str) -> Any:
     return resolve(_ON_DEMAND[name])
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND})
-
-
 def create(
     name: str,
     num_outputs: int,
@@ -90,44 +85,48 @@ def create(
     """Builds a network.
 
     Args:
-        name: name or path of the network.
-        num_outputs: K, how many numbers the network puts out for an example.
-        settings: keywords for the factory: `ensemble.config.settings`.
-        dtype: that it computes in, a value of `config.dtype`.
-        quantiles: of its inputs, `Source.quantiles`, for a factory that takes them.
-        packing: what an estimator of a packed ensemble has of the network; None: all of it.
+        name: Name or path of the network.
+        num_outputs: K, numbers that the network puts out for an example.
+        settings: Keywords for the factory: `ensemble.config.settings`.
+        dtype: Type that it computes in, a value of `config.dtype`; parameters, outputs and state
+            stay float32.
+        quantiles: Quantiles of its inputs, `Source.quantiles`, for a factory that takes them.
+        packing: Part of the network that an estimator of a packed ensemble has; None: all of it.
 
     Raises:
-        InputError: the network is unknown, or its factory returns something else or
-            does not take the settings, the dtype or the packing.
+        InputError: The network is unknown, or its factory fails, returns something else, or does
+            not take the settings, the dtype or the packing.
     """
-    factory = _factory(name)
-    _check_factory(factory, name)
-    if quantiles is not None and QUANTILES in parameters(factory):
-        settings = {**settings, QUANTILES: tuple(map(tuple, quantiles.tolist()))}
+    factory = MODELS.load(name)
+    known = _parameters(factory)
+    options = dict(settings)
+    if quantiles is not None and QUANTILES in known:
+        options[QUANTILES] = tuple(map(tuple, quantiles.tolist()))
     elif takes_quantiles(name, settings):
         raise InputError(
             f"model={name!r} asks for {QUANTILES}, which only tables and feature vectors in "
             "memory have; use 'mlp' without an embedding, or 'cnn' for pictures"
         )
+    if dtype != FLOAT32:
+        options["dtype"] = getattr(jnp, dtype)
     if packing is not None:
-        if PACKING not in parameters(factory):
+        options["packing"] = packing
+    for key, argument in {
+        f"dtype={dtype!r}": "dtype",
+        "method='packed_ensemble'": "packing",
+    }.items():
+        if argument in options and argument not in known:
             raise InputError(
-                "config.method='packed_ensemble' is for networks whose factories take "
-                f"`{PACKING}`, and "
-                f"model={name!r} is none; use 'mlp', 'cnn', 'lenet5' or 'resnet20', or give the "
-                "factory this argument, an ensemble.networks.Packing"
+                f"config.{key} is for networks whose factory or Linen class takes `{argument}`, "
+                f"and model={name!r} does not; let it give that to every layer, or choose another"
             )
-        settings = {**settings, PACKING: packing}
     try:
-        made = of_dtype(factory, name, dtype)(num_outputs, **settings)
+        made = factory(num_outputs, **options)
     except InputError:
         raise
     except Exception as error:  # A factory is a program, and may raise anything.
         raise InputError(
-            f"the factory of model={name!r} failed {in_own_code(error)}; it is called with the "
-            f"number of outputs, as factory({num_outputs}), and returns a Linen module, or of NNX "
-            "what ensemble.networks.from_nnx returns"
+            f"the factory of model={name!r} failed {in_own_code(error)}; {_FACTORIES}"
         ) from error
     return as_network(made, name)
 
@@ -138,50 +137,16 @@ def takes_quantiles(name: str, settings: Mapping[str, Any] = _NO_SETTINGS) -> bo
     It is then given those of each feature as the network sees it, over the training examples, at 65
     levels evenly spaced from 0 to 1, as tuples [F][65].
     """
-    if QUANTILES not in parameters(_factory(name)):
-        return False
-    is_needed = parameters(_factory(name))[QUANTILES].default is inspect.Parameter.empty
-    return is_needed or settings.get("embedding", NO_EMBEDDING) != NO_EMBEDDING
+    argument = _parameters(MODELS.load(name)).get(QUANTILES)
+    is_embedded = settings.get("embedding", NO_EMBEDDING) != NO_EMBEDDING
+    return argument is not None and (is_embedded or argument.default is argument.empty)
 
 
-def _factory(name: str) -> Factory:
-    factory: Factory = MODELS.load(name)
-    return factory
-
-
-def _check_factory(factory: Any, name: str) -> None:
-    """Refuses what makes no network for a number of outputs, and says what to give.
-
-    Raises:
-        InputError: it is an NNX module, or an object that cannot be called, or a Linen class whose
-            first field is not the number of outputs.
-    """
-    refuse_nnx(factory, name)
-    kind = factory if isinstance(factory, type) else type(factory)
-    is_linen = issubclass(kind, nn.Module)
-    if callable(factory) and not is_linen:
-        return
-    if is_linen and factory is kind and _takes_outputs_first(kind):
-        return
-    what = f"the Linen class {kind.__name__}" if factory is kind else f"a {kind.__name__}"
-    raise InputError(
-        f"model={name!r} is {what}; it must be a function of the number of outputs, or a Linen "
-        f"class whose first field is that number: lambda num_outputs: {kind.__name__}(...)"
-    )
-
-
-def _takes_outputs_first(module: type[nn.Module]) -> bool:
-    """Whether the first field of a Linen class is the number of outputs.
-
-    It has one of two names, or any, such as `features`, if it is required and no other has these.
-    """
-    fields = [one for one in dataclasses.fields(module) if one.init]
-    fields = [one for one in fields if one.name not in ("parent", "name")]
-    named = [bool(_OUTPUTS.fullmatch(one.name)) for one in fields]
-    if any(named):
-        return named[0]
-    missing = dataclasses.MISSING
-    return bool(fields) and fields[0].default is fields[0].default_factory is missing
+def _parameters(factory: Factory) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(factory).parameters
+    except ValueError:  # Some callables of C have no signature.
+        return {}
 
 
 def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
@@ -191,24 +156,14 @@ def on_features(function: Callable[[Any], Any], head: str | Factory) -> Factory:
         function: From raw inputs [B, ...] float32 to features [B, F], in JAX, as in prediction:
             without dropout, and an example's features do not depend on the other examples.
         head: Name of a network, or its factory; its inputs are the features [B, F].
-
-    Raises:
-        InputError: the function or the head is none.
     """
-    if not callable(function) or not (isinstance(head, str) or callable(head)):
-        raise InputError(
-            f"ensemble.networks.on_features was given {type(function).__name__} and "
-            f"{type(head).__name__}; it takes a function from inputs [B, ...] to features [B, F], "
-            "and the name of a network, such as 'mlp', or its factory"
-        )
     from ensemble.networks.frozen import FrozenBackbone  # Few networks have one.
 
     def factory(num_outputs: int, dtype: Any = None) -> Network:
-        precision = FLOAT32 if dtype is None else jnp.dtype(dtype).name
         if isinstance(head, str):
+            precision = FLOAT32 if dtype is None else jnp.dtype(dtype).name
             return FrozenBackbone(function, create(head, num_outputs, dtype=precision))
-        refuse_nnx(head, "mine")
-        made = of_dtype(head, "mine", precision)(num_outputs)
+        made = head(num_outputs) if dtype is None else head(num_outputs, dtype=dtype)
         return FrozenBackbone(function, as_network(made, "mine"))
 
     return factory
@@ -218,42 +173,14 @@ def as_network(made: Any, name: str) -> Network:
     """Adapts what a factory returns.
 
     Raises:
-        InputError: it is neither a module nor a network.
+        InputError: It is neither a module nor a network.
     """
-    refuse_nnx(made, name)
     if isinstance(made, nn.Module):
         return LinenNetwork(made)
-    if not isinstance(made, type) and all(
-        callable(getattr(made, part, None)) for part in ("init", "apply")
-    ):
-        return made
-    what = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
-    raise InputError(
-        f"model={name!r} makes {what}, which is no network; its factory must return a Linen "
-        "module, or what ensemble.networks.from_nnx or ensemble.networks.from_functions returns, "
-        "or an object with the functions init and apply"
-    )
-
-
-def refuse_nnx(value: Any, name: str) -> None:
-    """Refuses NNX modules and classes of them, for they are no factories.
-
-    Args:
-        value: anything.
-        name: of the network, or its path.
-
-    Raises:
-        InputError: it is one, with what to write.
-    """
-    nnx = sys.modules.get("flax.nnx")  # Where it was not imported, there are none.
-    kind = value if isinstance(value, type) else type(value)
-    if nnx is None or not issubclass(kind, nnx.Module):
-        return
-    reason = "already holds the weights of one member"
-    if isinstance(value, type):
-        reason = "needs an nnx.Rngs for each member"
-    raise InputError(
-        f"model={name!r} is the NNX {'class' if kind is value else 'module'} {kind.__name__}, "
-        f"which {reason}; give lambda num_outputs: ensemble.networks.from_nnx("
-        f"lambda rngs: {kind.__name__}(num_outputs, rngs=rngs))"
-    )
+    has_both = callable(getattr(made, "init", None)) and callable(getattr(made, "apply", None))
+    if isinstance(made, type) or not has_both:
+        raise InputError(
+            f"the factory of model={name!r} returns {in_one_line(repr(made), 60)}; {_FACTORIES}"
+        )
+    network: Network = made
+    return network

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ensemble.network import Network, Traits, Variables, path_name
+from ensemble.network import Network, Traits, Variables
 
 _NUM_EXAMPLES = 4
 _NUM_DRAWS = 4
@@ -106,7 +106,7 @@ class Called:
 
 
 def _cpu() -> jax.Device | None:
-    """A CPU, beside accelerators too; None where JAX_PLATFORMS leaves it out."""
+    """A CPU, in addition to accelerators; None if JAX_PLATFORMS leaves it out."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:
@@ -134,22 +134,6 @@ def last_activation(call: Called) -> str:
             return ""
     sums_are_one = np.abs(outputs.sum(axis=-1) - 1).max() <= _TOLERANCE
     return "softmax" if sums_are_one else "sigmoid"
-
-
-def is_dense_layer(network: Network, input_shape: tuple[int, ...]) -> bool:
-    """Whether outputs are inputs @ kernel + bias and nothing else.
-
-    The parameters must be `{NAME: {"kernel": [F, K], "bias": [K]}}` of any name.
-    """
-    call = Called(network, input_shape)
-    names = [path_name(path) for path, _ in jax.tree.leaves_with_path(call.variables)]
-    if [name.split("/")[2:] for name in names] != [["bias"], ["kernel"]]:
-        return False
-    bias, kernel = jax.tree.leaves(call.variables)
-    rows = call.inputs.reshape(_NUM_EXAMPLES, -1)
-    if rows.shape[1:] != kernel.shape[:1]:
-        return False
-    return _are_close(call(call.variables, call.inputs), rows @ kernel + bias)
 
 
 def output_layer(network: Network, input_shape: tuple[int, ...]) -> dict[str, Path] | None:

@@ -14,7 +14,6 @@ import jax
 from flax import linen as nn
 from flax.errors import InvalidRngError
 
-from ensemble.errors import InputError
 from ensemble.network import Variables, check_outputs
 
 SWITCHES = {"train": True, "training": True, "is_training": True, "deterministic": False}
@@ -56,8 +55,8 @@ class LinenNetwork:
         draw noise that they do not.
 
         Raises:
-            InputError: a transformation within the module lacks a stream.
-            InvalidRngError: the module draws noise without a key.
+            InvalidRngError: The module draws noise without a key, or a transformation within it
+                leaves a stream out of its `split_rngs`.
         """
         module, mode = self._switched(train)
         state = {name: one for name, one in variables.items() if name != "params"}
@@ -72,24 +71,19 @@ class LinenNetwork:
                 return check_outputs(outputs), dict(moved) if train else state
             except InvalidRngError as error:  # It is traced anew for each stream, of which few are.
                 absent = re.search(r'needs PRNG for "(.*?)"', str(error), re.DOTALL)
-                if absent is None or rng_key is None:
+                if absent is None or rng_key is None or absent[1] in rngs:
                     raise
-                name = absent[1]
-                if name in rngs:
-                    raise InputError(
-                        f"{type(self.module).__name__} asks for the stream {name!r} within a "
-                        f"transformation that leaves it out: add {name!r} to its split_rngs"
-                    ) from error
-                rngs[name] = jax.random.fold_in(rng_key, zlib.crc32(name.encode()))
+                rngs[absent[1]] = jax.random.fold_in(rng_key, zlib.crc32(absent[1].encode()))
 
     def _switched(self, train: bool) -> tuple[Any, dict[str, bool]]:
         """The module, and arguments of its call, in training or not."""
-        values = {name: value == train for name, value in SWITCHES.items()}
-        parameters = inspect.signature(type(self.module).__call__).parameters
-        if not values.keys().isdisjoint(parameters):
-            return self.module, {name: values[name] for name in values if name in parameters}
-        fields = {one.name for one in dataclasses.fields(self.module)} & values.keys()
-        return self.module.clone(**{name: values[name] for name in fields}), {}
+        fields = {one.name for one in dataclasses.fields(self.module)}
+        arguments = inspect.signature(type(self.module).__call__).parameters
+        of_call, of_module = (
+            {name: value == train for name, value in SWITCHES.items() if name in there}
+            for there in (arguments, fields)
+        )
+        return (self.module, of_call) if of_call else (self.module.clone(**of_module), {})
 
 
 @contextlib.contextmanager

@@ -16,24 +16,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from flax.traverse_util import unflatten_dict
 
-from ensemble.errors import InputError, in_own_code
+from ensemble.errors import InputError, in_one_line, in_own_code
 from ensemble.network import Variables, check_outputs
-from ensemble.networks import refuse_nnx
-
-if TYPE_CHECKING:
-    from flax import nnx
 
 Factory = Callable[[Any], Any]
 Path = tuple[Any, ...]
 PARAMS = "params"
 STATE = "batch_stats"
+_MODULE = "new module at each call, such as lambda rngs: MyModule(num_outputs, rngs=rngs)"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,22 +72,24 @@ class NNXNetwork:
             InputError: the module draws noise without a key, or returns something else than an
                 array.
         """
-        from flax import nnx  # It takes as long to import as Linen, and few need it.
-
-        streams = [path for path, leaf in self.leaves.items() if _is_stream(leaf)]
         key = jax.random.key(0) if rng_key is None else rng_key
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
         arrays = dict(self.leaves)
+        streams = []
         number = 0
-        for path in streams:
-            stream = self.leaves[path]
-            arrays[path] = _started(stream, jax.random.fold_in(key, number))
-            number += jnp.issubdtype(stream.dtype, jax.dtypes.prng_key)  # Not of a counter.
         for path, leaf in self.leaves.items():
             if isinstance(leaf, str):
                 place = (leaf, *map(str, path))
-                arrays[path] = functools.reduce(lambda level, name: level[name], place, variables)
+                arrays[path] = functools.reduce(operator.getitem, place, variables)
+            elif isinstance(leaf, jax.ShapeDtypeStruct):
+                streams.append(path)
+                if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):  # A counter.
+                    arrays[path] = jnp.zeros(leaf.shape, leaf.dtype)
+                    continue
+                start = jax.random.fold_in(key, number)
+                arrays[path] = jax.random.split(start, leaf.shape) if leaf.shape else start
+                number += 1
         module: Any = nnx.unflatten(self.graphdef, list(arrays.values()))
         module.train() if train else module.eval()
         if not train and rng_key is not None:
@@ -110,13 +111,14 @@ class NNXNetwork:
     def _variables(self, module: nnx.Module) -> Variables:
         """The variables of a module as nested dicts."""
         arrays = _arrays(module)
-        found: Variables = unflatten_dict(
-            {
-                (leaf, *map(str, path)): jax.tree.map(_strong, arrays[path])
-                for path, leaf in self.leaves.items()
-                if isinstance(leaf, str)
-            }
-        )
+        flat = {}
+        for path, leaf in self.leaves.items():
+            if isinstance(leaf, str):
+                # Of a Variable that a number started, the type is weak.
+                flat[leaf, *map(str, path)] = jax.tree.map(
+                    lambda one: jnp.asarray(one, jnp.result_type(one)), arrays[path]
+                )
+        found: Variables = unflatten_dict(flat)
         return found
 
 
@@ -130,22 +132,17 @@ def from_nnx(factory: Factory) -> NNXNetwork:
             is an `nnx.Rngs` in training and None otherwise.
 
     Raises:
-        InputError: it is no such factory, or it fails, or the module holds an array outside of its
+        InputError: It is no such factory, or it fails, or the module holds an array outside of its
             Variables.
     """
-    if not isinstance(factory, type):
-        refuse_nnx(factory, "mine")
-    if not callable(factory):
-        raise InputError(
-            f"ensemble.networks.from_nnx was given a {type(factory).__name__}; it takes a function "
-            "of an nnx.Rngs that returns an nnx.Module"
-        )
     networks: list[NNXNetwork] = []
 
     def trace(rng_key: jax.Array) -> None:
         module = _build(factory, rng_key)
         if _build(factory, rng_key) is module:
-            refuse_nnx(module, "mine")
+            raise InputError(
+                f"the factory of NNX modules returns the same module twice, not a {_MODULE}"
+            )
         networks.append(_network(factory, module))
 
     jax.eval_shape(trace, jax.random.key(0))  # Nothing is computed.
@@ -154,8 +151,6 @@ def from_nnx(factory: Factory) -> NNXNetwork:
 
 def _network(factory: Factory, module: nnx.Module) -> NNXNetwork:
     """The network of a factory, by a module that was built from a traced key."""
-    from flax import nnx  # It takes as long to import as Linen, and few need it.
-
     graphdef, state = nnx.split(module)
     leaves: dict[Path, Any] = {}
     for path, leaf in nnx.to_flat_state(state):
@@ -177,8 +172,6 @@ def _network(factory: Factory, module: nnx.Module) -> NNXNetwork:
 
 def _build(factory: Factory, rng_key: jax.Array) -> nnx.Module:
     """A module of a member, without what it has noted about its own construction."""
-    from flax import nnx  # It takes as long to import as Linen, and few need it.
-
     try:
         with nnx.use_eager_sharding(False):  # Where arrays lie is the mesh's to say.
             module = factory(nnx.Rngs(rng_key))
@@ -187,40 +180,18 @@ def _build(factory: Factory, rng_key: jax.Array) -> nnx.Module:
     except Exception as error:  # A factory is a program, and may raise anything.
         raise InputError(
             f"the factory of NNX modules failed {in_own_code(error)}; it is called as "
-            "factory(rngs) with an nnx.Rngs"
+            f"factory(rngs) with an nnx.Rngs, and returns a {_MODULE}"
         ) from error
     if not isinstance(module, nnx.Module):
-        kind = f"class {module.__name__}" if isinstance(module, type) else type(module).__name__
-        raise InputError(
-            f"the factory of NNX modules returns the {kind}; it must return a new nnx.Module, "
-            "such as MyModule(rngs=rngs)"
-        )
+        given = in_one_line(repr(module), 60)
+        raise InputError(f"the factory of NNX modules returns {given}, not a {_MODULE}")
     nnx.pop(module, nnx.Intermediate)
     return module
 
 
-def _is_stream(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
-
-
-def _started(stream: jax.ShapeDtypeStruct, key: jax.Array) -> jax.Array:
-    """The key, or the counter, of a random stream at its start."""
-    if not jnp.issubdtype(stream.dtype, jax.dtypes.prng_key):
-        return jnp.zeros(stream.shape, stream.dtype)
-    return jax.random.split(key, stream.shape) if stream.shape else key
-
-
 def _arrays(module: nnx.Module) -> dict[Path, Any]:
     """The arrays of a module, in and outside of Variables, by their paths."""
-    from flax import nnx  # It takes as long to import as Linen, and few need it.
-
     flat = nnx.to_flat_state(nnx.state(module))
     return {
         path: leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf for path, leaf in flat
     }
-
-
-def _strong(value: Any) -> jax.Array:
-    """An array whose dtype is its own, where a Variable was started from a Python number."""
-    array = jnp.asarray(value)
-    return jnp.asarray(array, array.dtype)

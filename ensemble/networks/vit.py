@@ -149,16 +149,12 @@ class ViT(nn.Module):
         """
         size = SIZES[self.size]
         patch = (self.patch, self.patch)
-        if images.ndim != 4:
+        shape = images.shape[1:]
+        if len(shape) != 3 or shape[0] % self.patch or shape[1] % self.patch:
             raise InputError(
-                f"a vision transformer takes images [H, W, C], and these inputs have the shape "
-                f"{images.shape[1:]}; choose another network, such as config.model='mlp'"
-            )
-        if images.shape[1] % self.patch or images.shape[2] % self.patch:
-            raise InputError(
-                f"config.model='vit' cuts images into patches of config.vit.patch={self.patch} "
-                f"pixels a side, which those of shape {images.shape[1:]} are no multiple of; "
-                "choose another patch, or a size by config.resize"
+                f"config.model='vit' takes images [H, W, C] whose sides are multiples of "
+                f"config.vit.patch={self.patch}, and these inputs have the shape {shape}; choose "
+                "another patch, a size by config.resize, or another network"
             )
         x = nn.Conv(size.width, patch, patch, padding="VALID", dtype=self.dtype, name="embedding")(
             images

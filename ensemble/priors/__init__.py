@@ -1,65 +1,19 @@
 """Priors on parameters, by group: what `config.prior` says, by `ensemble.config.prior_text`.
 
-
-A family of densities has the members of `ensemble.priors.families.PriorFamily`.
+A family of densities has the functions of those in `ensemble.priors.families`.
 """
 
-from __future__ import annotations
-
 import fnmatch
-import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ensemble.config.pieces import PRIORS
-from ensemble.config.prior_text import read_prior
+from ensemble.config.prior_text import Prior, read_prior
 from ensemble.errors import InputError
 from ensemble.network import path_name
 
-if TYPE_CHECKING:
-    from ensemble.priors.families import PriorFamily
-
-
-class Prior(NamedTuple):
-    """A centred prior on the parameters of a group.
-
-    Attributes:
-        pattern: Pattern of the parameters' paths.
-        family: Name in `ensemble.config.pieces.PRIORS`, or path.
-        scale: Scale, as the family has it.
-        is_over_fan_in: Whether the scale is divided by the root of the fan-in.
-        setting: The family's further number; NaN if it has none.
-    """
-
-    pattern: str
-    family: str
-    scale: float
-    is_over_fan_in: bool
-    setting: float = math.nan
-
-    def log_density(self, values: jax.Array) -> jax.Array:
-        """Log density of the values of one parameter up to a constant, nats."""
-        return named(self.family).log_density(values / self.scale_of(values.shape), self.setting)
-
-    def sample(self, rng_key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Draws the values of one parameter, float32 of that shape."""
-        return self.scale_of(shape) * named(self.family).sample(rng_key, shape, self.setting)
-
-    def standard_deviation(self, shape: tuple[int, ...]) -> float:
-        """The standard deviation of each value of a parameter of that shape."""
-        return self.scale_of(shape) * named(self.family).standard_deviation(self.setting)
-
-    def scale_of(self, shape: tuple[int, ...]) -> float:
-        """The scale for a parameter of that shape."""
-        return self.scale / math.sqrt(math.prod(shape[:-1])) if self.is_over_fan_in else self.scale
-
-
-def named(family: str) -> PriorFamily:
-    """Returns a family by its name or path."""
-    found: PriorFamily = PRIORS.load(family)()
-    return found
+__all__ = ["Prior", "log_prior", "parse_prior", "prior_of", "sample_prior"]
 
 
 def parse_prior(spec: str) -> tuple[Prior, ...]:
@@ -69,12 +23,9 @@ def parse_prior(spec: str) -> tuple[Prior, ...]:
         InputError: it cannot be read.
     """
     try:
-        terms = read_prior(spec)
+        return read_prior(spec)
     except ValueError as error:
         raise InputError(f"config.prior={spec!r} {error}") from None
-    return tuple(
-        Prior(*term[:4], math.nan if term.setting is None else term.setting[1]) for term in terms
-    )
 
 
 def log_prior(priors: tuple[Prior, ...], params: Any) -> jax.Array:

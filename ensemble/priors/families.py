@@ -1,54 +1,20 @@
 """Families of priors: centred densities of the values of one parameter, of scale 1.
 
 `setting` below is the number of a family besides its scale, as in `student_t(1, df=4)`; it is NaN
-for a family without one.
+for a family without one. `log_density` is up to a constant, nats, of the values of one parameter.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 
-class Setting(NamedTuple):
-    """The number that a family needs besides its scale.
-
-    Attributes:
-        name: Name in a specification.
-        above: Number that values must exceed.
-        most: Largest value.
-        example: Value for messages.
-    """
-
-    name: str
-    above: float = 0.0
-    most: float = math.inf
-    example: str = "1"
-
-
-class PriorFamily(Protocol):
-    """A family of densities; `setting` is None for one that has no further number."""
-
-    setting: Setting | None
-
-    def log_density(self, values: jax.Array, setting: float) -> jax.Array:
-        """Log density of the values of one parameter up to a constant, nats; a scalar."""
-
-    def sample(self, rng_key: jax.Array, shape: tuple[int, ...], setting: float) -> jax.Array:
-        """Draws the values of one parameter, float32 of that shape."""
-
-    def standard_deviation(self, setting: float) -> float:
-        """The standard deviation of each value."""
-
-
-class Normal(PriorFamily):
+class Normal:
     """Independent normal values; the scale is the standard deviation."""
-
-    setting: Setting | None = None
 
     def log_density(self, values: jax.Array, setting: float) -> jax.Array:
         return -0.5 * jnp.sum(jnp.square(values))
@@ -60,10 +26,8 @@ class Normal(PriorFamily):
         return 1.0
 
 
-class Laplace(PriorFamily):
+class Laplace:
     """Independent values with a Laplace density; the scale is the mean absolute value."""
-
-    setting = None
 
     def log_density(self, values: jax.Array, setting: float) -> jax.Array:
         return -jnp.sum(jnp.abs(values))
@@ -75,10 +39,8 @@ class Laplace(PriorFamily):
         return math.sqrt(2)
 
 
-class StudentT(PriorFamily):
+class StudentT:
     """Independent values with heavy tails: Student's t of `df` degrees of freedom."""
-
-    setting = Setting("df", above=2, example="4")  # With 2 there is no variance.
 
     def log_density(self, values: jax.Array, setting: float) -> jax.Array:
         return -0.5 * (setting + 1) * jnp.sum(jnp.log1p(jnp.square(values) / setting))
@@ -97,8 +59,6 @@ class CorrelatedNormal(Normal):
     covariance exp(-distance / length), distances in pixels (Fortuin et al. 2021,
     "Bayesian Neural Network Priors Revisited"). Values of at most two axes are independent.
     """
-
-    setting = Setting("length", most=1e3)
 
     def log_density(self, values: jax.Array, setting: float) -> jax.Array:
         root = _root(values.shape, setting)

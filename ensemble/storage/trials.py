@@ -24,7 +24,6 @@ class Trial(NamedTuple):
         score: Lower is better; None: it failed, or is under way.
         failure: Why it failed; empty if it did not.
         details: Further results.
-        began: When a process began it, in seconds since the epoch; 0 if none is at it.
     """
 
     name: str
@@ -34,7 +33,6 @@ class Trial(NamedTuple):
     score: float | None = None
     failure: str = ""
     details: Mapping[str, Any] = {}
-    began: float = 0.0
 
     @property
     def has_ended(self) -> bool:

@@ -22,8 +22,8 @@ from ensemble.fitted import LINEAR, WIDTH
 from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.likelihood import Likelihood
 from ensemble.network import Network, Traits, Variables, widened
-from ensemble.networks import facts
-from ensemble.networks.precision import FLOAT32
+from ensemble.networks import FLOAT32, facts
+from ensemble.networks.logistic_regression import LogisticRegression
 from ensemble.notes import note
 from ensemble.priors import Prior, log_prior, parse_prior, sample_prior
 from ensemble.task import Aux, Defaults, OwnLogLikelihood, Scored
@@ -250,9 +250,8 @@ class Supervised(Defaults):
     @functools.cached_property
     def is_softmax_regression(self) -> bool:
         """Whether it is that: a softmax of one dense layer, whose curvature is known."""
-        if type(self.likelihood) is not Categorical:
-            return False
-        return facts.is_dense_layer(self.network, self.dataset.input_shape)
+        module = getattr(self.network, "module", None)
+        return type(self.likelihood) is Categorical and isinstance(module, LogisticRegression)
 
     def own_log_likelihood(self, split: Examples, mesh: Mesh) -> OwnLogLikelihood | None:
         """The fast gradient of logistic regression."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,16 +80,18 @@ def proposals(seed: int, num_epochs: int, fixed: Settings) -> Generator[Settings
     for size in (_FIRST_ROUND * 2**k for k in itertools.count()):
         families = list(itertools.islice(drawn, size))
         if not families:
-            return  # What is fixed leaves nothing else to try.
+            return
         for part in _LENGTHS:
-            losses = []
-            for family in families:
-                losses.append((yield {**family, "num_epochs": max(1, num_epochs // part)}))
-            alive = [k for k in np.argsort(losses, kind="stable") if losses[k] < math.inf]
-            families = [families[k] for k in alive[: math.ceil(len(alive) / 2)]]
+            ranked = []
+            for k, family in enumerate(families):
+                loss = yield {**family, "num_epochs": max(1, num_epochs // part)}
+                if loss < math.inf:
+                    ranked.append((loss, k))
+            better = sorted(ranked)[: math.ceil(len(ranked) / 2)]
+            families = [families[k] for _, k in better]
 
 
-def _families(seed: int, fixed: Settings) -> Generator[Settings, None, None]:
+def _families(seed: int, fixed: Settings) -> Iterator[Settings]:
     """Yields new families, which leave alone what is fixed, and keys of another network."""
     is_other = fixed.get("model", DEFAULT_MODEL) != DEFAULT_MODEL
     known: list[Settings] = [{}]
@@ -99,14 +101,14 @@ def _families(seed: int, fixed: Settings) -> Generator[Settings, None, None]:
             own = {
                 key: one
                 for key, one in settings.items()
-                if key not in fixed and not (is_other and key.startswith(f"{DEFAULT_MODEL}."))
+                if key not in fixed and not (is_other and key.startswith("mlp."))
             }
             if own not in known:
-                known.append(own)
-                yield own
                 break
         else:
-            return
+            return  # What is fixed leaves nothing else to try.
+        known.append(own)
+        yield own
 
 
 def _rounded(exponent: float) -> float:

@@ -9,20 +9,18 @@ order of trials does not depend on the time, which only ends it.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ensemble import likelihoods
 from ensemble.config import build, by_path
 from ensemble.config.builtin import MODELS
-from ensemble.config.pieces import LIKELIHOODS
 from ensemble.configs import tabular
-from ensemble.errors import InputError, Interrupted, TrainingError, plural
-from ensemble.notes import note
+from ensemble.errors import InputError, TrainingError, plural
 from ensemble.predictor import ensemble_of
 from ensemble.report.sections import grid
 from ensemble.run.progress import duration
@@ -31,11 +29,12 @@ from ensemble.selection import choose, selected_lines, write_chosen
 from ensemble.storage.predictions import HELD_OUT, read_held_out
 from ensemble.storage.trials import SEARCH
 from ensemble.storage.workdir import Workdir
-from ensemble.tuning.halving import DEFAULT_MODEL, proposals
+from ensemble.tuning.halving import proposals
 from ensemble.tuning.trials import UNWATCHED, Trials, open_trials
 
 _METHOD = "kfold_bagging"
 _MOST_FAILURES = 5
+"""Trials, after which a search ends if none succeeded."""
 
 
 class SearchResult(TrainResult):
@@ -43,9 +42,6 @@ class SearchResult(TrainResult):
 
     def __repr__(self) -> str:
         return "\n\n".join(lines_of(self.report))
-
-    def _repr_html_(self) -> None:
-        """A notebook shows it as a terminal does."""
 
 
 def search(
@@ -73,81 +69,51 @@ def search(
 
     Returns:
         The report and a predictor. The report's `selection` says what was chosen, its `search` what
-        was tried. If the search was interrupted, by SIGTERM or Ctrl-C, these are of what had been
-        tried by then.
+        was tried.
 
     Raises:
         InputError: The configuration, the data or the workdir cannot be used.
         TrainingError: No configuration could be trained.
-        Interrupted: SIGTERM or Ctrl-C, before the first configuration was trained.
+        Interrupted: SIGTERM or Ctrl-C; the same call resumes the search, or with a time that is
+            over chooses from what was tried.
     """
-    given = _fixed(by_path(config or {}))
-    default = _default(given, has_data=data is not None)
-    with open_trials(SEARCH, default, data, time_limit, workdir, show_progress) as trials:
-        is_interrupted = False
-        try:
-            _try(trials, proposals(default["seed"], default["num_epochs"], given))
-        except Interrupted:
-            if not trials.scored:
-                raise
-            is_interrupted = True
-        result = _result(trials, is_interrupted)
-    result.workdir = None if workdir is None else os.fspath(workdir)
-    return result
-
-
-def _fixed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that were given, with the network that one of them is of."""
-    fixed = dict(given)
+    given = by_path(config or {})
     for name in [key.partition(".")[0] for key in given]:
         if name in MODELS:
-            fixed.setdefault("model", name)
-    return fixed
-
-
-def _default(given: Mapping[str, Any], has_data: bool) -> dict[str, Any]:
-    """The configuration of the first trial, flat; keys that were given are as they were given.
-
-    Raises:
-        InputError: A search cannot do with these keys, or there are no data.
-    """
-    likelihood = str(given.get("likelihood", ""))
+            given.setdefault("model", name)
     if given.get("method", _METHOD) != _METHOD or "num_steps" in given:
         raise InputError(
             f"a search compares epochs of config.method={_METHOD!r}, by rows that its members hold "
             "out: leave config.method and config.num_steps out, or use ensemble.train"
         )
-    if likelihood in LIKELIHOODS.names and not likelihoods.named(likelihood).has_density:
+    if given.get("likelihood") == "quantiles":
         raise InputError(
-            f"config.likelihood={likelihood!r} has no density, by which a search chooses; use one "
+            "config.likelihood='quantiles' has no density, by which a search chooses; use one "
             "such as 'gaussian', or ensemble.train"
         )
-    if not has_data and not given.get("dataset"):
+    if data is None and not given.get("dataset"):
         raise InputError("there are no data: give them, or name them by config.dataset or --data")
-    return dict(build({**tabular.get_config(), **UNWATCHED}, given).values)
+    default = dict(build({**tabular.get_config(), **UNWATCHED}, given).values)
+    with open_trials(SEARCH, default, data, time_limit, workdir, show_progress) as trials:
+        _try(trials, given)
+        result = _result(trials)
+    result.workdir = None if workdir is None else os.fspath(workdir)
+    return result
 
 
-def _try(trials: Trials, proposed: Generator[Mapping[str, Any], Any, None]) -> None:
+def _try(trials: Trials, given: Mapping[str, Any]) -> None:
     """Tries what is proposed until the time is over, nothing is left, or all fails."""
-    losses: list[float] = []
-    score = functools.partial(_loss, trials)
+    proposed = proposals(trials.config["seed"], trials.config["num_epochs"], given)
     last: float | None = None
-    while True:
+    for number in itertools.count():
         try:
             settings = proposed.send(last)
         except StopIteration:
-            trials.say("There is nothing left to try with the keys that were given.")
             return
-        trial = trials.run(f"{len(losses):03d}", settings, score)
-        if trial is None:
+        trial = trials.run(f"{number:03d}", settings, functools.partial(_loss, trials))
+        if trial is None or (number >= _MOST_FAILURES and not trials.scored):
             return
         last = math.inf if trial.score is None else trial.score
-        losses.append(last)
-        went = trial.failure or f"held-out NLL {last:.4f}"
-        trials.say(f"{_settings(settings)}: {went}, best {min(losses):.4f}")
-        if len(losses) >= _MOST_FAILURES and min(losses[-_MOST_FAILURES:]) == math.inf:
-            note(f"{_MOST_FAILURES} trials failed in a row; the search ends: {trial.failure}")
-            return
 
 
 def _loss(
@@ -167,7 +133,7 @@ def _loss(
     return float(losses[known].mean()), {}
 
 
-def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
+def _result(trials: Trials) -> SearchResult:
     """Mixes what was tried, and writes it."""
     done = trials.scored
     if not done:
@@ -179,12 +145,9 @@ def _result(trials: Trials, is_interrupted: bool) -> SearchResult:
     report["search"] = {
         "time_limit": trials.limit,
         "seconds": trials.spent,
-        "is_interrupted": is_interrupted,
         "trials": [{**one._asdict(), "weight": weights.get(one.name, 0.0)} for one in trials.ended],
     }
     trials.out.manifest.write(trials.out.report, report)
-    for line in _remarks(report["search"]):
-        note(line)
     predictor = ensemble_of(trials.out, trials.config.get("num_devices"))
     return SearchResult(dict(report), predictor)
 
@@ -195,7 +158,7 @@ def lines_of(report: Mapping[str, Any]) -> list[str]:
     trials = search["trials"]
     rows = [
         [
-            _settings(one["settings"]),
+            ", ".join(f"{key.removeprefix('mlp.')}={one}" for key, one in one["settings"].items()),
             "failed" if one["score"] is None else f"{one['score']:.4f}",
             f"{one['seconds']:.0f}",
             f"{one['cpu_seconds']:.0f}",
@@ -205,29 +168,9 @@ def lines_of(report: Mapping[str, Any]) -> list[str]:
     ]
     table = grid(("settings", "NLL", "seconds", "CPU seconds", "weight"), rows)
     spent, limit = map(duration, (search["seconds"], search["time_limit"]))
-    lines = [
-        f"{plural(len(trials), 'trial')} took {spent} of {limit}.",
-        *selected_lines(report),
-        *_remarks(search),
-    ]
-    return [table, "\n".join(lines)]
-
-
-def _remarks(search: Mapping[str, Any]) -> list[str]:
-    """Lines about a time that was too short, or an interruption."""
-    first = search["trials"][0]
-    lines = []
-    if first["details"].get("is_cut"):
+    lines = [f"{plural(len(trials), 'trial')} took {spent} of {limit}.", *selected_lines(report)]
+    if trials[0]["details"].get("is_cut"):
         lines.append(
-            f"The time was over in the first trial, after {first['seconds']:.0f} seconds. The same "
-            "call with a longer time resumes it."
+            "The time was over in the first trial. The same call with a longer time resumes it."
         )
-    if search["is_interrupted"]:
-        lines.append("The search was interrupted. With a workdir the same call resumes it.")
-    return lines
-
-
-def _settings(settings: Mapping[str, Any]) -> str:
-    """How a trial differs from the default."""
-    prefix = f"{DEFAULT_MODEL}."
-    return ", ".join(f"{key.removeprefix(prefix)}={value}" for key, value in settings.items())
+    return [table, "\n".join(lines)]

@@ -21,8 +21,8 @@ from typing import Any
 import jax
 
 from ensemble.config import build, differences
-from ensemble.data import source
 from ensemble.data.catalogue import complete
+from ensemble.data.source import check_same_data
 from ensemble.errors import InputError, Interrupted, TrainingError
 from ensemble.notes import collected, shown_with_the_result
 from ensemble.run.loop import train
@@ -58,7 +58,6 @@ class Trials:
         stop: Asked to stop the trial under way.
         show_progress: As of `ensemble.train`.
         table: What was tried so far, by name, in its order.
-        fingerprint: Of the data; empty until a trial has ended well.
     """
 
     out: Workdir
@@ -69,7 +68,6 @@ class Trials:
     stop: signals.Stop
     show_progress: bool
     table: dict[str, Trial] = dataclasses.field(default_factory=dict)
-    fingerprint: str = ""
 
     @property
     def spent(self) -> float:
@@ -107,15 +105,13 @@ class Trials:
                 f"{path} holds a {self.purpose} with another configuration: {'; '.join(changed)}. "
                 "Set it as it was, or choose another --workdir"
             )
-        for entry in content["trials"]:
-            trial = Trial(**entry)
-            file = self.folder(trial.name).metrics
-            if trial.began and file.exists():  # The process was killed.
-                lost = max(0.0, file.stat().mtime - trial.began)
-                trial = trial._replace(seconds=trial.seconds + lost)
-            self.table[trial.name] = trial._replace(began=0.0)
-        self.fingerprint = content["fingerprint"]
-        self.check_same_data()
+        self.table = {one["name"]: Trial(**one) for one in content["trials"]}
+        for trial in self.scored[:1]:
+            given, values = complete(self.config, {}, self.data)
+            here = load_source(build(values).config, given).fingerprint
+            learned = self.folder(trial.name).read_report()["dataset"]["fingerprint"]
+            remedy = "restore the data, or choose another --workdir"
+            check_same_data(str(path), learned, here, remedy)
 
     def run(
         self, name: str, settings: Mapping[str, Any], score: Score, must_end: bool = False
@@ -144,75 +140,55 @@ class Trials:
         is_first = not others
         if not (must_end or is_first) and left <= _LEAST_SHARE * min(others):
             return None
-        self.say(f"{self.purpose}: trying {name}, {duration(max(0.0, left))} left")
+        self._say(f"{self.purpose}: trying {name}, {duration(max(0.0, left))} left")
         began = time.monotonic()
         cpu = time.process_time()
-        trial = Trial(name, settings, known.seconds, known.cpu_seconds)
-        self._keep(trial._replace(began=time.time()))
+        ask = self.stop.finish if is_first else self.stop.note
+        seconds = threading.TIMEOUT_MAX if must_end else max(left, 0.0)
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), ask)
+        timer.daemon = True
+        timer.start()
+        path = os.fspath(self.folder(name).path)
+        trial = Trial(name, settings)
         try:
-            seconds = math.inf if must_end else max(left, 0.0)
-            ask = self.stop.finish if is_first else self.stop.note
-            with _call_after(seconds, ask), shown_with_the_result():
+            with shown_with_the_result():
                 values = build(self.config, settings).values
-                path = os.fspath(self.folder(name).path)
                 report = train(values, self.data, path, show_progress=self.show_progress).report
-            self._check_fingerprint(str(report["dataset"]["fingerprint"]), name)
             value, details = score(self.folder(name), report)
-            if self.stop.finishes():
-                details = {**details, "is_cut": True}
             if not math.isfinite(value):
                 raise TrainingError("its score is infinite")
-            trial = trial._replace(score=value, details=details)
+            cut = {"is_cut": True} if self.stop.finishes() else {}
+            trial = trial._replace(score=value, details={**details, **cut})
         except (TrainingError, InputError, jax.errors.JaxRuntimeError, MemoryError) as error:
             if isinstance(error, InputError) and is_first:
                 raise  # The data, or what was given, suit no trial.
-            self.check_same_data()  # Else they are others, or gone.
             trial = trial._replace(failure=(str(error) or type(error).__name__).splitlines()[0])
         except Interrupted:
             if self.stop.by_signal or must_end or is_first:
                 raise
             return None
         finally:
+            timer.cancel()
             trial = trial._replace(
-                seconds=trial.seconds + time.monotonic() - began,
-                cpu_seconds=trial.cpu_seconds + time.process_time() - cpu,
+                seconds=known.seconds + time.monotonic() - began,
+                cpu_seconds=known.cpu_seconds + time.process_time() - cpu,
             )
             self._keep(trial)
+        self._say(f"{name}: {trial.failure or f'{trial.score:.4f}'}")
         return trial
 
     def _keep(self, trial: Trial) -> None:
         """Enters a trial, and writes the table if there is something to resume."""
         self.table[trial.name] = trial
         if self.ended or self.folder(trial.name).config.exists():
-            content = {
-                "purpose": self.purpose,
-                "config": self.config,
-                "trials": [one._asdict() for one in self.table.values()],
-                "fingerprint": self.fingerprint,
-            }
+            trials = [one._asdict() for one in self.table.values()]
+            content = {"purpose": self.purpose, "config": self.config, "trials": trials}
             self.out.manifest.write(trials_file(self.out), content)
 
-    def say(self, line: str) -> None:
+    def _say(self, line: str) -> None:
         """Shows a line that stays, between two trials."""
         with open_display(self.show_progress):
             logger.info("%s", line, extra={"stays": True})
-
-    def check_same_data(self) -> None:
-        """Refuses other data than those of the trials before.
-
-        Raises:
-            InputError: The data are others, or cannot be had.
-        """
-        if self.fingerprint:
-            given, values = complete(self.config, {}, self.data)
-            self._check_fingerprint(load_source(build(values).config, given).fingerprint)
-
-    def _check_fingerprint(self, learned: str, name: str = "") -> None:
-        known = self.fingerprint = self.fingerprint or learned
-        if learned != known and name:
-            self.folder(name).path.rmtree()
-        remedy = "restore the data, or choose another --workdir"
-        source.check_same_data(str(self.out.path), known, learned, remedy)
 
 
 @contextlib.contextmanager
@@ -250,12 +226,7 @@ def open_trials(
         trials = Trials(out, purpose, config, data, limit, stop, show_progress)
         trials.read()
         stack.enter_context(collected())
-        try:
-            yield trials
-        except Interrupted:
-            if workdir is None:
-                raise Interrupted("interrupted; without a workdir nothing is kept") from None
-            raise
+        yield trials
         stop.is_settled = True
 
 
@@ -265,21 +236,10 @@ def parse_seconds(text: float | str) -> float:
     Raises:
         InputError: The text is no positive time.
     """
-    found = re.fullmatch(r"([0-9.]+)\s*([smh]?)", str(text).strip())
-    with contextlib.suppress(ValueError):
-        seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
-        if 0 < seconds < math.inf:
-            return seconds
-    raise InputError(f"time_limit={text!r} must be a positive time, such as 600, 90s, 10m or 2h")
-
-
-@contextlib.contextmanager
-def _call_after(seconds: float, function: Callable[[], None]) -> Iterator[None]:
-    """Within it, a function is called after so long."""
-    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), function)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    found = re.fullmatch(r"(\d+\.?\d*)\s*([smh]?)", str(text).strip())
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if seconds <= 0:
+        raise InputError(
+            f"time_limit={text!r} must be a positive time, such as 600, 90s, 10m or 2h"
+        )
+    return seconds

@@ -210,7 +210,7 @@ def test_the_degrees_of_freedom_go_with_the_tails():
 def test_quantiles_are_learned_and_never_cross():
     targets = (100 + 20 * np.random.default_rng(0).normal(size=30)).astype(np.float32)
     levels = (0.05, 0.25, 0.5, 0.75, 0.95)
-    likelihood = named("quantiles").from_data(targets, (), levels="0.05,0.25,0.5,0.75,0.95")
+    likelihood = named("quantiles").from_data(targets, (), levels=levels)
     start = likelihood.predict({}, jnp.zeros((1, 5)))["quantile"][0]
     expected = scipy.stats.norm(targets.mean(), targets.std()).ppf(levels)
     np.testing.assert_allclose(start, expected, rtol=1e-5)

@@ -183,14 +183,12 @@ INSIDE = {
 
 @pytest.mark.parametrize(("network", "shape"), DENSE)
 def test_a_dense_layer_is_recognised(network, shape):
-    assert facts.is_dense_layer(network, shape)
     assert facts.output_layer(network, shape).keys() == {"kernel", "bias"}
 
 
 @pytest.mark.parametrize("name", [*MORE, *INSIDE])
 def test_what_is_more_than_a_dense_layer(name):
     network = of_inputs({**MORE, **INSIDE}[name])
-    assert not facts.is_dense_layer(network, (6,))
     assert (facts.output_layer(network, (6,)) is None) == (name in MORE)
 
 

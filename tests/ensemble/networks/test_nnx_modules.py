@@ -108,5 +108,5 @@ def test_it_equals_the_linen_module_that_has_its_weights():
 
 def test_a_factory_that_always_returns_the_same_module_is_refused():
     module = Plain(3, rngs=nnx.Rngs(0))
-    with pytest.raises(InputError, match="already holds the weights of one member"):
+    with pytest.raises(InputError, match="returns the same module twice"):
         networks.from_nnx(lambda rngs: module)

@@ -1,18 +1,14 @@
 """The fast logistic regression: agreement with the general way, and blocks that lose nothing."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 from run_parts import classification, mesh_of, over_chains
 
 from ensemble import networks
 from ensemble.data import dataset_from_arrays
 from ensemble.methods.log_density import make_log_density
-from ensemble.networks.linen import LinenNetwork
 from ensemble.priors import parse_prior
 from ensemble.task import Defaults
 from ensemble.tasks import linear_likelihood
@@ -25,16 +21,6 @@ class General(Supervised):
     """The same task, which takes the general way."""
 
     own_log_likelihood = Defaults.own_log_likelihood
-
-
-class Named(nn.Module):
-    """A user's own, whose layer has a name."""
-
-    num_outputs: int
-
-    @nn.compact
-    def __call__(self, inputs):
-        return nn.Dense(self.num_outputs, name="head")(inputs.reshape(len(inputs), -1))
 
 
 def make_task(num_examples=203):
@@ -117,18 +103,6 @@ def test_chains_that_the_groups_do_not_divide_and_parameters_that_chains_share()
     values, _ = jax.jit(jax.vmap(of_kernel))(chains["Dense_0"]["kernel"])
     np.testing.assert_allclose(values[0], one_by_one[0][0], rtol=1e-6)
     assert np.abs(values[1] - one_by_one[1][0]) > 1
-
-
-@pytest.mark.check
-def test_a_layer_may_have_any_name():
-    task = make_task()
-    named = dataclasses.replace(task, network=LinenNetwork(Named(NUM_CLASSES)))
-    assert named.is_softmax_regression
-    mesh = mesh_of(1)
-    params = {"head": make_params()["Dense_0"]}
-    ours = jax.jit(value_and_grad(named, mesh))(params)
-    value, grads = jax.jit(value_and_grad(task, mesh))(make_params())
-    assert_same(ours, (value, {"head": grads["Dense_0"]}))
 
 
 @pytest.mark.check

@@ -1,11 +1,10 @@
 """Trials: what is resumed, cut, failed and refused, and what a search proposes."""
 
-import contextlib
 import functools
-import json
 import math
-import time
+import threading
 import types
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -29,10 +28,9 @@ class Clock:
         self.now = 0.0
         self.alarm = (math.inf, None)
 
-    @contextlib.contextmanager
-    def call_after(self, seconds, function):
+    def timer(self, seconds, function):
         self.alarm = self.now + seconds, function
-        yield
+        return types.SimpleNamespace(start=lambda: None, cancel=lambda: None)
 
     def sleep(self, seconds):
         self.now += seconds
@@ -43,10 +41,11 @@ class Clock:
 class Trained:
     """A run that `train` stands for: its report, and what it does meanwhile."""
 
-    def __init__(self, seconds=0.0, error=None, fingerprint="data"):
+    report: ClassVar = {"dataset": {"fingerprint": "data"}}
+
+    def __init__(self, seconds=0.0, error=None):
         self.seconds = seconds
         self.error = error
-        self.report = {"dataset": {"fingerprint": fingerprint}}
 
     def __call__(self, clock, values, data, workdir, show_progress):
         clock.sleep(self.seconds)
@@ -63,11 +62,11 @@ def attempt(tmp_path, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "build", lambda values, by_hand=(): built)
     monkeypatch.setattr(module, "complete", lambda config, overrides, data: (data, config))
-    monkeypatch.setattr(module, "_call_after", clock.call_after)
-    fake = types.SimpleNamespace(
-        monotonic=lambda: clock.now, process_time=lambda: clock.now, time=time.time
-    )
+    threads = types.SimpleNamespace(Timer=clock.timer, TIMEOUT_MAX=threading.TIMEOUT_MAX)
+    monkeypatch.setattr(module, "threading", threads)
+    fake = types.SimpleNamespace(monotonic=lambda: clock.now, process_time=lambda: clock.now)
     monkeypatch.setattr(module, "time", fake)
+    monkeypatch.setattr(Workdir, "read_report", lambda work: Trained.report)
 
     def attempt(*runs, limit=60, config=CONFIG, data="data"):
         source = types.SimpleNamespace(fingerprint=data)
@@ -117,19 +116,6 @@ def test_the_first_trial_ends_well_and_is_resumed_with_more_time(attempt):
     table = attempt(("a", 0.5, Trained(1)))
     assert table.table["a"].seconds == 4
     assert (table.table["a"].score, table.table["a"].details) == (0.5, {})
-
-
-def test_a_killed_process_forgets_no_more_than_since_its_last_line_of_metrics(attempt, tmp_path):
-    attempt(("a", 1.0, Trained()))
-    work = Workdir(tmp_path / "out")
-    content = work.manifest.read(work.path / "trials.json")
-    killed = {"name": "b", "settings": {}, "began": time.time() - 1000}
-    content["trials"].append(killed)
-    work.manifest.write(work.path / "trials.json", json.dumps(content))
-    (tmp_path / "out" / "runs" / "b").mkdir(parents=True)
-    (tmp_path / "out" / "runs" / "b" / "metrics.jsonl").write_text("")
-    table = attempt(("b", 1.0, Trained()), limit=2000)
-    assert table.table["b"].seconds == pytest.approx(1000, abs=10)
 
 
 def test_other_data_and_another_configuration_are_refused(attempt, tmp_path):
