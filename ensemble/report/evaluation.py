@@ -216,7 +216,9 @@ class Evaluation:
         if kind == "quantiles" and 0.9 not in self.test.bands:
             return None
         fitted = split_conformal.fit(*self.calibration)
-        return fitted and split_conformal.outcome(fitted, self.test, self.y, self.allow_empty_sets)
+        if fitted is None:
+            return None
+        return split_conformal.outcome(fitted, self.test, self.y, self.allow_empty_sets)
 
     @cached_property
     def ece_by_chance(self) -> tuple[float, float]:
