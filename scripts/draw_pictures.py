@@ -44,13 +44,7 @@ def draw_clutter(workdir: pathlib.Path) -> Image.Image:
     return Image.fromarray(plots.pixels([charts.calibration(e), charts.abstention(e)]))
 
 
-_EXPLAINED = (
-    "header .findings",
-    ".card",
-    "header .good",
-    "tr.ensemble td",
-    "tr.gain td",
-)
+_EXPLAINED = ("header .findings", "header .good", "tr.ensemble td", "tr.gain td")
 """What docs/evaluation.md explains, by number: the first of each."""
 _NUMBERED = """selectors => selectors.forEach((selector, k) => {
   const {left, top} = document.querySelector(selector).getBoundingClientRect();

@@ -80,7 +80,8 @@ def abstention(e: Evaluation) -> Chart:
     x = Axis("share of examples answered, most certain first", (0, 1), is_share=True)
     chart = Chart("Abstention", x, Axis(f"{what} of answers", is_share=e.is_classes))
     _add_average(chart, e, *np.mean([curve(one) for one in e.test.members], axis=0))
-    chart.add("line", "ours", *curve(e.test), "ensemble")
+    xs, ys = curve(e.test)
+    chart.add("line", "ours", xs, ys, "ensemble")
     return chart
 
 
@@ -104,7 +105,7 @@ def sizes(e: Evaluation) -> list[Chart]:
 
 def shifts(e: Evaluation) -> list[Chart]:
     """Scores against severity, a line for each kind of shift; 0 is the test split."""
-    charts = {}
+    charts: dict[str, Chart] = {}
     for k, (kind, one) in enumerate(e.shifts.items()):
         for name, along in one["metrics"].items():
             metric = e.metrics[name]
@@ -146,7 +147,8 @@ def learning_curves(records: Sequence[Mapping[str, Any]], names: Mapping[str, st
             chart = Chart(f"{title} during training", Axis(progress), y)
             stride = -(-len(points) * len(wanted) // _MAX_CURVES)
             kind, name = ("ours", "ensemble") if who == "ensemble" else ("each", "members")
-            charts.setdefault(title, chart).add("line", kind, *points[::stride].T, name)
+            xs, ys = points[::stride].T
+            charts.setdefault(title, chart).add("line", kind, xs, ys, name)
     return [*charts.values()]
 
 

@@ -104,7 +104,7 @@ def evaluate(
             baselines=baselines(p, run.dataset, "test") if run.dataset else [],
             shifted=shifted,
             outside=outside,
-            groups=strata and strata.groups,
+            groups=strata.groups if strata else None,
             others=others,
             draw=run.results.get("single_draw", {}).get("test", {}),
             traces=_traces(run),
@@ -188,7 +188,9 @@ def _about(run: EvaluatedRun, notes: Sequence[str]) -> Json:
     ]
     if not run.is_finished:
         facts.append(f"in training, step {run.step:,}")
-    kept = {name: run.results[name] for name in ("posterior", "selection") if name in run.results}
+    kept: Json = {
+        name: run.results[name] for name in ("posterior", "selection") if name in run.results
+    }
     return {
         "version": VERSION,
         "workdir": str(run.work.path),

@@ -36,9 +36,9 @@ def render(e: Evaluation) -> str:
             body += f'<section><h2 id="part-{k}">{title}</h2><p class="why">{why}</p>{content}'
             body += "</section>"
     facts = "".join(f"<span>{escaped(one)}</span>" for one in e.about.get("facts", ()))
-    no_warnings = Finding("", "good", "No warnings.")
-    has_warnings = any(one.level == "warning" for one in e.findings)
-    top = _list_of(e.findings if has_warnings else [no_warnings, *e.findings])
+    levels = {one.level for one in e.findings}
+    nothing = [] if "warning" in levels else [Finding("", "good", "No warnings.")]
+    top = _list_of([*nothing, *e.findings])
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
