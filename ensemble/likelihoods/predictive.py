@@ -225,7 +225,7 @@ class Predictive:
 
     def flat_columns(self) -> Arrays:
         """`columns` as arrays [N], such as `prob_cat`: files of tables have these."""
-        flat = {}
+        flat: Arrays = {}
         for name, values in self.columns().items():
             of_axis = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
             names = [name] if values.ndim == 1 else of_axis
