@@ -249,7 +249,7 @@ def to_dataset(
     for name, values in arrays.items():
         own = (dims or {}).get(name, [None] * (np.ndim(values) - len(first)))
         axes = [axis or f"{dotted(name)}_dim_{k}" for k, axis in enumerate(own)]
-        variables[dotted(name)] = xarray.Variable([*first, *axes], values, {"site": name})
+        variables[dotted(name)] = [*first, *axes], values, {"site": name}
     dataset = xarray.Dataset(variables)
     coordinates = {axis: np.arange(number) for axis, number in dataset.sizes.items()}
     return dataset.assign_coords(coordinates if draws is None else coordinates | {"draw": draws})

@@ -28,7 +28,7 @@ LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Quantiles of `columns`."""
 _CUTS = np.array([5e-4, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1 - 5e-4])
 _MAX_PAIRED = 128  # Gaussians of a mixture whose CRPS goes through all pairs.
-_HALVINGS = 44
+_HALVINGS = 32
 _EXACT, _FLOAT32_EXACT = 1e-12, 1e-7
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 

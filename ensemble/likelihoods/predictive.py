@@ -151,10 +151,9 @@ class Predictive:
         if self.xp is jnp:  # Of any number of rows.
             return function(self, *others)
         number = max(one.size for one in self.arrays.values()) // _PIECE + 1
-        pieces = np.array_split(np.arange(len(self)), min(number, max(1, len(self))))
-        return np.concatenate(
-            [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
-        )
+        pieces = np.array_split(np.arange(len(self)), number)
+        found = [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
+        return np.concatenate(found)
 
     @property
     def targets(self) -> list[Any]:
