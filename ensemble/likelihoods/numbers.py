@@ -345,7 +345,9 @@ class NumberLikelihood(Likelihood):
 
     def joint(self, log_probs: Array) -> Array:
         """The sum [B] over the targets, if there are several."""
-        return log_probs.sum(axis=-1) if self.shift.ndim else log_probs
+        if not self.shift.ndim:
+            return log_probs
+        return sum(log_probs[..., d] for d in range(self.num_targets))
 
 
 class LocationScale(NumberLikelihood):
