@@ -66,6 +66,9 @@ class ScalarDiagnostics(NamedTuple):
         return (self.mean - margin, self.mean + margin) if self.ess_bulk > MIN_ESS else None
 
 
+_UNKNOWN = ScalarDiagnostics(*[math.nan] * 5)
+
+
 class Diagnostics(NamedTuple):
     """Diagnostics of the worst scalars, and of each.
 
@@ -108,7 +111,7 @@ def summarise(scalars: Mapping[str, np.ndarray]) -> Diagnostics:
     for name, values in scalars.items():
         if np.shape(values)[1] < MIN_DRAWS or np.any(values != values.flat[0]):
             varying[name] = _diagnose(np.asarray(values, np.float64))
-    table = np.array([*varying.values()] or [[math.nan] * 5])
+    table = np.array([*varying.values()] or [_UNKNOWN])
     place = int(np.nan_to_num(table[:, 0], nan=math.inf).argmax())  # NaN is the worst,
     rhat = float(table[place, 0])
     bulk, tail = table[:, 1:3].min(axis=0).tolist()  # and the least.
@@ -137,7 +140,7 @@ def judge_chains(rhat: float, ess: float) -> str:
 def _diagnose(values: np.ndarray) -> ScalarDiagnostics:
     """Diagnoses one scalar [C, T] in float64."""
     if values.shape[1] < MIN_DRAWS or not np.isfinite(values).all():
-        return ScalarDiagnostics(*[math.nan] * 5)
+        return _UNKNOWN
     with np.errstate(divide="ignore", invalid="ignore"):  # Without its middle it may be constant.
         return ScalarDiagnostics(
             *(split_rhat(values), ess(values, "bulk"), ess(values, "tail")),
@@ -246,7 +249,7 @@ def to_dataset(
     for name, values in arrays.items():
         own = (dims or {}).get(name, [None] * (np.ndim(values) - len(first)))
         axes = [axis or f"{dotted(name)}_dim_{k}" for k, axis in enumerate(own)]
-        variables[dotted(name)] = xarray.Variable([*first, *axes], values, {"site": name})
+        variables[dotted(name)] = [*first, *axes], values, {"site": name}
     dataset = xarray.Dataset(variables)
     coordinates = {axis: np.arange(number) for axis, number in dataset.sizes.items()}
     return dataset.assign_coords(coordinates if draws is None else coordinates | {"draw": draws})

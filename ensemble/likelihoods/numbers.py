@@ -28,7 +28,7 @@ LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 """Quantiles of `columns`."""
 _CUTS = np.array([5e-4, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1 - 5e-4])
 _MAX_PAIRED = 128  # Gaussians of a mixture whose CRPS goes through all pairs.
-_HALVINGS = 44
+_HALVINGS = 32
 _EXACT, _FLOAT32_EXACT = 1e-12, 1e-7
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 
@@ -309,19 +309,24 @@ class NumberLikelihood(Likelihood):
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Self:
-        settings = {name: description[name] for name in cls.settings}
-        return cls(description["target_shift"], description["target_scale"], **settings)
+        each = description.get("targets", [description])
+        found = [(one["target_shift"], one["target_scale"]) for one in each]
+        settings = {name: each[0][name] for name in cls.settings}
+        shape = (len(each),) if "targets" in description else ()
+        return cls(*np.reshape(np.transpose(found), (2, *shape)), **settings)
 
     def to_dict(self) -> dict[str, Any]:
-        found = {name: getattr(self, name) for name in self.settings}
-        return {"target_shift": self.shift.tolist(), "target_scale": self.scale.tolist(), **found}
+        own = {name: getattr(self, name) for name in self.settings}
+        if self.shift.ndim:
+            return {"targets": [one.to_dict() for one in self.likelihoods]}
+        return {"target_shift": float(self.shift), "target_scale": float(self.scale), **own}
 
     @property
     def likelihoods(self) -> list[Self]:
         """The likelihoods of each target."""
-        settings = {name: getattr(self, name) for name in self.settings}
+        own = {name: getattr(self, name) for name in self.settings}
         each = zip(np.ravel(self.shift), np.ravel(self.scale), strict=True)
-        return [type(self)(*one, **settings) for one in each]
+        return [type(self)(*one, **own) for one in each]
 
     @property
     def unit(self) -> float:
@@ -340,7 +345,9 @@ class NumberLikelihood(Likelihood):
 
     def joint(self, log_probs: Array) -> Array:
         """The sum [B] over the targets, if there are several."""
-        return log_probs.sum(axis=-1) if self.shift.ndim else log_probs
+        if not self.shift.ndim:
+            return log_probs
+        return sum(log_probs[..., d] for d in range(self.num_targets))
 
 
 class LocationScale(NumberLikelihood):

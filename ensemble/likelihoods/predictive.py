@@ -151,10 +151,9 @@ class Predictive:
         if self.xp is jnp:  # Of any number of rows.
             return function(self, *others)
         number = max(one.size for one in self.arrays.values()) // _PIECE + 1
-        pieces = np.array_split(np.arange(len(self)), min(number, max(1, len(self))))
-        return np.concatenate(
-            [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
-        )
+        pieces = np.array_split(np.arange(len(self)), number)
+        found = [function(self.rows(some), *(one[some] for one in others)) for some in pieces]
+        return np.concatenate(found)
 
     @property
     def targets(self) -> list[Any]:
@@ -225,7 +224,7 @@ class Predictive:
 
     def flat_columns(self) -> Arrays:
         """`columns` as arrays [N], such as `prob_cat`: files of tables have these."""
-        flat = {}
+        flat: Arrays = {}
         for name, values in self.columns().items():
             of_axis = (f"{name.removesuffix('s')}_{one}" for one in self.axis)
             names = [name] if values.ndim == 1 else of_axis

@@ -93,7 +93,7 @@ def interval(
     sums = terms
     sizes = np.ones(len(terms))
     if groups is not None and len(terms) >= MIN_ROWS:
-        index = np.unique(np.asarray(groups), return_inverse=True)[1]
+        index = np.unique(groups, return_inverse=True)[1]
         sums = np.bincount(index, terms)
         sizes = np.bincount(index).astype(np.float64)
     if not math.isfinite(value) or len(sums) < MIN_ROWS:

@@ -48,9 +48,9 @@ def requested(texts: Iterable[str], p: Any, label_names: Sequence[str] = ()) -> 
 def _ranked(terms: Any, title: str, name: str, label_names: Sequence[str]) -> Metric:
     for names in (list(label_names), [*map(str, range(len(label_names)))]):
         if name in names:
-            label = {"label": names.index(name)}
-            weight = partial(of.auroc_weight, **label)
-            terms = partial(terms, **label)
+            label = names.index(name)
+            weight = partial(of.auroc_weight, label=label)
+            terms = partial(terms, label=label)
             return Metric(f"{title} ({name})", terms, "share", 1, (0, 1), row_weight=weight)
     raise InputError(
         f"--metrics: there is no class {shown(name)} among {len(label_names)}. Use one of "
