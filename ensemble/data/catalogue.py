@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from ensemble.config.pieces import LIKELIHOODS, given_or_imported, resolve
 from ensemble.data import image_form
 from ensemble.data.dataset import carved
 from ensemble.data.source import Parts, Request, Source, SplitInputs
-from ensemble.errors import InputError, shown
+from ensemble.errors import InputError
 from ensemble.storage.paths import is_remote
 
 if TYPE_CHECKING:
@@ -160,14 +159,7 @@ def _likelihood_of(name: str, target: str) -> str:
             f"config.likelihood='auto' is for tables, and config.dataset={name!r} is none: set "
             "'categorical' for classes, 'gaussian' for numbers"
         )
-    kind = resolve(entry.kind_of_target)(name, target)
-    logger.info(
-        "The column %s holds %s: config.likelihood is %r; set it if you mean another.",
-        shown(target),
-        "classes" if kind == "labels" else "numbers",
-        LIKELIHOOD_OF[kind],
-    )
-    return LIKELIHOOD_OF[kind]
+    return LIKELIHOOD_OF[resolve(entry.kind_of_target)(name, target)]
 
 
 def load_test_inputs(
@@ -225,13 +217,10 @@ def _entry(name: str, request: Request) -> DataForm:
             "the path of yours"
         )
     if entry is None:
-        remedy = f"is unknown; known are {', '.join(KNOWN_DATASETS)}"
-        if close := difflib.get_close_matches(name, KNOWN_DATASETS, n=1):
-            remedy += f"; did you mean {close[0]}?"
-        is_file = os.path.splitext(name)[1].lower() in _FILES
-        if is_file or is_remote(name) or os.path.isdir(os.path.expanduser(name)):
-            remedy = f"is a path; write {prefix_of_path(name)}:{name}"
-        raise InputError(f"dataset={name!r} {remedy}")
+        raise InputError(
+            f"dataset={name!r} is unknown; known are {', '.join(KNOWN_DATASETS)}; what is at a "
+            "path is named by its prefix, such as csv:PATH"
+        )
     if request.size is not None and not entry.can_resize:
         able = ", ".join(name for name, entry in DATASETS.items() if entry.can_resize)
         raise InputError(

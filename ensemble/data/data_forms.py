@@ -101,14 +101,18 @@ class Given(Parts):
             chosen = bundled(self.shape, self.is_table, "deep_ensemble")
         names = {"method": method, "model": chosen.get("model", "cnn"), **said, "dataset": "arrays"}
         own = fields_for(names)
+        kept = {"method", "model", "num_epochs", "scaler", "dropout"}
+        if "optimizer" in own and not said.keys() & {"optimizer", "learning_rate"}:
+            kept |= chosen.keys()
         # Only one of num_epochs and num_steps sets the duration; without a validation split there
         # is nothing to look at.
-        left_out = {*said, *["num_epochs"] * ("num_steps" in said)}
-        left_out |= {"early_stopping_epochs"} if said.get("train_on_all") else set()
-        if "optimizer" not in own or said.keys() & {"optimizer", "learning_rate"}:
-            kept = {"method", "model", "num_epochs", "scaler", "dropout"}
-            left_out |= {key for key in chosen if key not in kept and not key.startswith(_MLP)}
-        found = {key: chosen[key] for key in chosen if key in own and key not in left_out}
+        kept -= {"num_epochs"} if "num_steps" in said else set()
+        kept -= {"early_stopping_epochs"} if said.get("train_on_all") else set()
+        found = {
+            key: one
+            for key, one in chosen.items()
+            if key in own and key not in said and (key in kept or key.startswith(_MLP))
+        }
         if self.kind == "targets" and "likelihood" not in said:
             found["likelihood"] = LIKELIHOOD_OF["targets"]
         return found
@@ -148,7 +152,11 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
         InputError: The data are in no such form.
     """
     found: dict[str, dict[str, Any]] = {POOL: {}}
+    kinds = set[str]()
     for split, key, values in _named(data, "data", target):
+        if key in ("labels", "targets"):
+            kinds.add(key)
+            key = "y"
         part = found.setdefault(split, {})
         if key in part:
             raise InputError(f"{name} has {key!r} twice; give it once")
@@ -156,22 +164,17 @@ def recognise(data: Any, kind: str | None = None, target: str = "", name: str = 
     weights = found[POOL].pop(WEIGHTS, None)
     class_names = found[POOL].pop("class_names", None)
     parts = {split: found[split] for split in (POOL, *SPLITS) if found.get(split)}
-    inputs = [part.get("inputs") for part in parts.values()]
-    has_tables = any(is_table(one) or isinstance(one, Mapping) for one in inputs)
-    said = {key for part in parts.values() for key in part} & {"labels", "targets"}
-    if kind is None and not said:
-        said = {_kind(part["y"], target, has_tables) for part in parts.values() if "y" in part}
-    kind = ("targets" if "targets" in said else "labels") if said else kind or "labels"
-    for part in parts.values():
-        if "y" in part:
-            part[kind] = part.pop("y")
-    is_whole = all(part.keys() == {"inputs", kind} for part in parts.values())
+    is_whole = all(part.keys() == {"inputs", "y"} for part in parts.values())
     if not is_whole or not (parts.keys() == {POOL} or [*parts][:1] == ["train"]):
         keys = [(split, key) for split, part in parts.items() for key in part]
         each = [key if split == POOL else f"{split}_{key}" for split, key in keys]
         names = ", ".join(sorted(each)) or "(none)"
         raise InputError(f"{name} has the arrays {names}; expected are {_EXPECTED}")
-    examples = {split: Examples(part["inputs"], part[kind]) for split, part in parts.items()}
+    examples = {split: Examples(part["inputs"], part["y"]) for split, part in parts.items()}
+    has_tables = any(is_table(x) or isinstance(x, Mapping) for x, _ in examples.values())
+    if not kinds:
+        kinds = {kind or _kind(y, target, has_tables) for _, y in examples.values()}
+    kind = "targets" if "targets" in kinds else "labels"
     return Given(examples, has_tables, kind, class_names, weights)
 
 
@@ -244,8 +247,8 @@ def _of_batches(data: Any, what: str) -> Iterator[tuple[str, str, Any]]:
         parts.append({key: np.asarray(values) for _, key, values in named})
     if not parts:
         raise InputError(f"{what} is a {type(data).__name__}, not inputs and targets; {_REMEDY}")
-    lengths = {one.shape[:1] for one in parts[0].values()}
-    join: Any = np.stack if len(lengths) > 1 or () in lengths else np.concatenate
+    is_single = any(one.ndim == 0 for one in parts[0].values())
+    join: Any = np.stack if is_single else np.concatenate
     try:
         for key in parts[0]:
             yield POOL, key, join([part[key] for part in parts])

@@ -1,6 +1,5 @@
 """Folders of images, one per class: looked at before they are decoded, in bounded memory."""
 
-import math
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ from ensemble.data.source import Examples, Parts, Request, Stored
 from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.errors import CorruptDataError, InputError, in_one_line, listed, shown
 from ensemble.notes import note
-from ensemble.storage.memory import memory_bytes
 
 # Pillow knows others. Some (EPS) are programs that it has another program run, and some (ICO) it
 # decodes as it opens them, before their size can be checked.
@@ -30,9 +28,6 @@ _EXIF = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 _ORIENTATION = 0x0112
 _TURNED = (5, 6, 7, 8)
 """Tag of EXIF, and its values that swap height and width."""
-_MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)
-_BYTES_PER_PIXEL = 12
-"""Pillow has 4, of an image up to three times: as it was, turned, and in another mode."""
 
 
 def pictures(files: Sequence[Path], size: Size | None) -> Stored:
@@ -48,7 +43,7 @@ def pictures(files: Sequence[Path], size: Size | None) -> Stored:
     Raises:
         InputError: No file is an image, or their sizes differ.
     """
-    found, faults = _read(files, _header, _MAX_THREADS)
+    found, faults = _read(files, _header)
     if not found:
         raise _unusable(faults, len(files))
     first, _, name = found[0]
@@ -62,26 +57,21 @@ def pictures(files: Sequence[Path], size: Size | None) -> Stored:
         )
     target = "L" if {mode for _, mode, _ in found} <= {*_GREY} else "RGB"
     example = (*(size or first), len(target))
-    largest = _BYTES_PER_PIXEL * max(math.prod(sides) for sides, _, _ in found)
-    # Together threads take half of the memory: malloc keeps what they free.
-    num_threads = max(1, min(_MAX_THREADS, memory_bytes() // 2 // largest))
+    import PIL.ImageOps  # Only where pictures are read.
 
     def read(rows: NDArray) -> NDArray:
         images = np.empty((len(rows), *example), np.uint8)
 
         def decode(image: Any, i: int) -> None:
             image.load()
-            if _may_be_turned(image):
-                import PIL.ImageOps  # Only for such pictures.
-
-                PIL.ImageOps.exif_transpose(image, in_place=True)
+            PIL.ImageOps.exif_transpose(image, in_place=True)
             upright = image if image.mode == target else image.convert(target)
             if size is not None:
                 upright = resize_and_crop(upright, size)
             images[i] = np.asarray(upright).reshape(example)
 
         # Pillow decodes outside the interpreter lock, so that threads use all cores.
-        if faults := _read([files[i] for i in rows], decode, num_threads)[1]:
+        if faults := _read([files[i] for i in rows], decode)[1]:
             raise _unusable(faults, len(rows))
         return images
 
@@ -176,13 +166,15 @@ def unlabelled(paths: Sequence[str], size: Size | None = None) -> tuple[list[str
 
 def _header(image: Any, _: int) -> tuple[Size, str, str]:
     """Returns (height, width) upright, mode and path of an image that is not decoded."""
-    is_turned = _may_be_turned(image) and image.getexif().get(_ORIENTATION) in _TURNED
+    # TIFF is turned as it is loaded; of others without such data Pillow would decode the pixels.
+    may_be_turned = image.format != "TIFF" and not _EXIF.isdisjoint(image.info)
+    is_turned = may_be_turned and image.getexif().get(_ORIENTATION) in _TURNED
     size = image.size if is_turned else image.size[::-1]
     return size, image.mode, _path(image.filename)
 
 
 def _read(
-    files: Sequence[Path], function: Callable[[Any, int], Any], num_threads: int
+    files: Sequence[Path], function: Callable[[Any, int], Any]
 ) -> tuple[list[Any], list[str]]:
     """Results of a function of an open image and its number, and what is wrong with other files."""
     import PIL.Image  # Only where pictures are read.
@@ -205,15 +197,10 @@ def _read(
             what = f"is damaged ({in_one_line(error)})"
         return f"{_path(files[i])} {what}"
 
-    with ThreadPoolExecutor(num_threads) as pool:
+    with ThreadPoolExecutor() as pool:
         results = list(pool.map(call, range(len(files))))
     faults = [one for one in results if isinstance(one, str)]
     return [one for one in results if not isinstance(one, str)], faults
-
-
-def _may_be_turned(image: Any) -> bool:
-    """Whether EXIF data may turn an image; TIFF is turned as it is loaded."""
-    return image.format != "TIFF" and not _EXIF.isdisjoint(image.info)
 
 
 def _unusable(faults: Sequence[str], num_files: int) -> CorruptDataError:

@@ -80,6 +80,10 @@ class Strata(NamedTuple):
         """The group of each row [N]; None of times."""
         return self.values if self.kind == "group" else None
 
+    def part(self, rows: np.ndarray) -> Strata:
+        """The same of some rows."""
+        return self._replace(values=self.values[rows])
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Source:

@@ -110,8 +110,7 @@ def is_prepared(name: str, data_dir: str | None) -> bool:
         InputError: there can be no such set, or it is damaged.
     """
     directory = find_set(name, data_dir)
-    has_tfds = importlib.util.find_spec("tensorflow_datasets") is not None
-    return has_tfds and directory is not None and is_ready(directory)
+    return directory is not None and is_ready(directory)
 
 
 def broken(directory: Path, what: str) -> CorruptDataError:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ensemble.config.builtin import COLUMN_TYPES
 from ensemble.data.labels import are_classes
 from ensemble.data.tables import read_table
-from ensemble.data.tables.raw_columns import Column, Columns
-from ensemble.errors import InputError, quoted, shown
+from ensemble.data.tables.raw_columns import Column, Columns, check_whole, named
+from ensemble.errors import InputError, shown
 from ensemble.notes import note
 
 _FEW = 20  # Different texts that are always categories; of more, half the rows may differ.
@@ -42,11 +42,8 @@ def typed(columns: Columns, chosen: Mapping[str, str], decimal: str = "") -> dic
     Raises:
         InputError: a chosen column is not there, or one holds different things.
     """
-    if absent := [name for name in chosen if name not in columns]:
-        raise InputError(
-            f"config.column_types or config.split_by names {quoted(absent)}, and the table has "
-            f"{quoted([*columns], 12)}"
-        )
+    for name in chosen:
+        named(columns, name, "the table", "config.column_types or config.split_by names")
     found = {}
     for name, column in columns.items():
         kind, _, form = chosen.get(name, "").partition(":")
@@ -183,11 +180,7 @@ def target_values(column: Column, name: str, kind: str, decimal: str = ".") -> N
     is_number = found.kind == "number"
     values = found.values if is_number else column.texts().astype(str)
     is_missing = np.isnan(values) if is_number else values == ""
-    if is_missing.any():
-        raise InputError(
-            f"the target {shown(repr(name))} is missing in {is_missing.sum()} of {len(column)} "
-            f"rows, first in row {is_missing.argmax() + 1}: remove these rows"
-        )
+    check_whole(is_missing, f"the target {shown(repr(name))}")
     texts = () if is_number or column.kind else np.unique(values).tolist()
     if words := [one for one in texts if one.lower() in read_table.WORDS]:
         note(

@@ -65,6 +65,61 @@ def num_rows(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
+def named(columns: Mapping[str, Any], name: str, what: str, who: str) -> Any:
+    """Returns a column.
+
+    Args:
+        columns: That there are.
+        name: Name of the column.
+        what: The table is, for messages.
+        who: Asks for the column, for messages.
+
+    Raises:
+        InputError: There is no such column.
+    """
+    if name not in columns:
+        raise InputError(
+            f"{what} has no column {shown(repr(name))}, which {who}; it has "
+            f"{quoted([*columns], 20)}: set one of these"
+        )
+    return columns[name]
+
+
+def check_whole(is_missing: NDArray, what: str) -> None:
+    """Refuses missing values.
+
+    Raises:
+        InputError: As said.
+    """
+    if is_missing.any():
+        raise InputError(
+            f"{what} is missing in {is_missing.sum()} of {len(is_missing)} rows, first in row "
+            f"{is_missing.argmax() + 1}: remove these rows, or fill it in"
+        )
+
+
+def joined(tables: Mapping[str, Columns]) -> dict[str, Column]:
+    """Joins tables with the columns of the first one, one below the other.
+
+    Args:
+        tables: By what messages call them.
+
+    Raises:
+        InputError: A table lacks a column, or has another kind of it.
+    """
+    found = {}
+    for name in next(iter(tables.values())):
+        parts = [named(table, name, what, "other parts have") for what, table in tables.items()]
+        kind, *others = sorted({part.kind for part in parts})
+        if others and [kind, *others] != ["category", "text"]:
+            raise InputError(
+                f"column {shown(repr(name))} holds {kind}s and {others[0]}s in parts of the table: "
+                "convert it"
+            )
+        found[name] = Column(np.concatenate([one.values for one in parts]), *others or [kind])
+    return found
+
+
 def take_target(data: Any, target: str, what: str) -> tuple[dict[str, Column], Column]:
     """Columns of a data frame, and the column to learn.
 
@@ -72,11 +127,7 @@ def take_target(data: Any, target: str, what: str) -> tuple[dict[str, Column], C
         InputError: there is no such column.
     """
     columns = of_frame(data, what)
-    if target not in columns:
-        raise InputError(
-            f"{what} has no column {shown(repr(target))}: set config.target to the one to learn, "
-            f"of {quoted([*columns], 20)}"
-        )
+    named(columns, target, what, "config.target names")
     return columns, columns.pop(target)
 
 

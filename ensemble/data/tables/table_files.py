@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ensemble.data.own_arrays import local_path, reading
-from ensemble.data.splitting import POOL, split_of
+from ensemble.data.splitting import POOL, SPLITS, split_of
 from ensemble.data.tables import read_table
-from ensemble.data.tables.raw_columns import Column, of_frame
+from ensemble.data.tables.raw_columns import Column, joined, named, of_frame
 from ensemble.errors import InputError, quoted
 from ensemble.notes import note
 from ensemble.storage.memory import max_bytes
@@ -43,8 +43,9 @@ def read_files(name: str) -> dict[str, dict[str, Column]]:
             "none, as parts of one table"
         )
     return {
-        part: _joined({str(one): of_frame(_read(form, one, name), name) for one in files})
-        for part, files in found.items()
+        part: joined({str(one): of_frame(_read(form, one, name), name) for one in found[part]})
+        for part in (POOL, *SPLITS)
+        if part in found
     }
 
 
@@ -81,33 +82,12 @@ def read_if_table(
     if paths[1:]:
         raise InputError(f"{path} is a table: give it alone")
     table = _read(form, local_path(path), path)
-    if absent := [name for name in keep if name not in table]:
-        raise InputError(
-            f"--id_columns={absent[0]} is no column of {path}, which has {quoted([*table], 20)}"
-        )
+    kept = {name: named(table, name, path, f"--id_columns={name} names") for name in keep}
     with reading(path):
-        kept = {name: table[name] for name in keep}
         return table, {
             name: one.values.tolist() if isinstance(one, Column) else one.cast("string").to_pylist()
             for name, one in kept.items()
         }
-
-
-def _joined(tables: Mapping[str, Mapping[str, Column]]) -> dict[str, Column]:
-    """Joins tables of the same columns, one below the other.
-
-    Raises:
-        InputError: their columns differ.
-    """
-    joined = {}
-    for name, one in next(iter(tables.values())).items():
-        if absent := [what for what, table in tables.items() if name not in table]:
-            raise InputError(f"{absent[0]} lacks {quoted([name])}, which other files of it have")
-        parts = [table[name] for table in tables.values()]
-        is_one = all(part.kind == one.kind for part in parts)
-        values = [part.values if is_one else part.texts() for part in parts]
-        joined[name] = Column(np.concatenate(values), one.kind if is_one else "text")
-    return joined
 
 
 def _read(form: str, file: Path, name: str) -> Mapping[str, Any]:

@@ -161,21 +161,13 @@ def _day(number: float) -> str:
 # Fitting.
 
 
-def fit(
-    columns: Columns,
-    what: str = "it",
-    target: str = "",
-    missing: Sequence[str] = (),
-    decimal: str = ".",
-) -> TableForm:
+def fit(columns: Columns, what: str = "it", **also: Any) -> TableForm:
     """Fits how training rows become inputs.
 
     Args:
         columns: of the training rows, by `column_kinds.typed`.
         what: the table is, for messages.
-        target: name of the column to learn; empty if it is beside the table.
-        missing: texts that are missing values.
-        decimal: the decimal mark of the file.
+        **also: entries of the content: `target`, `missing` and `decimal`.
 
     Raises:
         InputError: no column is left.
@@ -184,8 +176,8 @@ def fit(
     if all(one["kind"] == "drop" for one in entries):
         lines = ", ".join(f"{one['name']}: {one['why']}" for one in entries)
         raise InputError(f"{what} has no column to learn from ({shown(lines)})")
-    content = {"format": FORMAT, "columns": entries, "target": target}
-    return TableForm({**content, "missing": [*missing], "decimal": decimal})
+    usual = {"target": "", "missing": [], "decimal": "."}
+    return TableForm({"format": FORMAT, "columns": entries, **usual, **also})
 
 
 @np.errstate(all="ignore")  # What overflows is refused when it becomes an input.

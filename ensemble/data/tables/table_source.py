@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,20 @@ from numpy.typing import NDArray
 from ensemble.config.builtin import column_types
 from ensemble.data import copies, own_arrays
 from ensemble.data.source import Examples, Parts, Request, Source, Strata
-from ensemble.data.splitting import POOL, assign_splits
+from ensemble.data.splitting import assign_splits
 from ensemble.data.tables import column_kinds, read_table, table_form
-from ensemble.data.tables.column_kinds import as_kind, kind_of_target, target_values
-from ensemble.data.tables.raw_columns import Column, Columns, num_rows, of_frame, take_target
+from ensemble.data.tables.column_kinds import kind_of_target, target_values
+from ensemble.data.tables.raw_columns import (
+    Column,
+    Columns,
+    check_whole,
+    joined,
+    num_rows,
+    of_frame,
+    take_target,
+)
 from ensemble.data.tables.table_files import read_files
 from ensemble.errors import InputError, quoted, shown
-from ensemble.notes import note
 
 
 def target_of_files(name: str, target: str) -> str:
@@ -26,7 +32,7 @@ def target_of_files(name: str, target: str) -> str:
     Raises:
         InputError: as of `load_table`.
     """
-    columns = _first(read_files(name))
+    columns = next(iter(read_files(name).values()))
     return kind_of_target(take_target(columns, target, name)[1], target, _decimal_of(columns))
 
 
@@ -38,19 +44,17 @@ def load_table(name: str, request: Request) -> Source:
     """
     asked = request.table
     files = read_files(name)
-    decimal = _decimal_of(_first(files))
+    first = next(iter(files))
+    decimal = _decimal_of(files[first])
     parts = {
         part: Examples._make(take_target(columns, asked.target, name))
         for part, columns in files.items()
     }
-    target = _first(parts).targets.without(asked.na_values or ())
-    kind = asked.kind or kind_of_target(target, asked.target, decimal)
+    target: Any = parts[first].targets
+    kind = asked.kind or kind_of_target(
+        target.without(asked.na_values or ()), asked.target, decimal
+    )
     return dataset_from_frames(Parts(parts, True, kind), name, request, decimal)
-
-
-def _first(parts: Mapping[str, Any]) -> Any:
-    """The part that says what columns are."""
-    return parts.get(POOL) or parts["train"]
 
 
 def _decimal_of(columns: Columns) -> str:
@@ -73,75 +77,60 @@ def dataset_from_frames(given: Parts, name: str, request: Request, decimal: str 
     """
     asked = request.table
     missing = asked.na_values or ()
-    raw = dict[str, Columns]()
+    frames = {part: of_frame(inputs, name) for part, (inputs, _) in given.parts.items()}
+    columns = {title: one.without(missing) for title, one in joined(frames).items()}
     parts = dict[str, Examples]()
-    for part, (inputs, y) in given.parts.items():
-        columns = of_frame(inputs, name)
-        raw[part] = {title: one.without(missing) for title, one in columns.items()}
+    end = 0
+    for part, (_, y) in given.parts.items():
         if isinstance(y, Column):
             y = target_values(y.without(missing), asked.target or given.kind, given.kind, decimal)
-        parts[part] = Examples(np.empty(num_rows(columns)), y)
+        places = end + np.arange(num_rows(frames[part]))
+        end += len(places)
+        parts[part] = Examples(places, y)  # Of the joined columns.
     own = own_arrays.check_targets(dataclasses.replace(given, parts=parts), name)
     by, _, title = asked.split_by.partition(":")
     chosen = column_types(asked.column_types or {})
     aside = {title: f"drop:config.split_by is by its {by}s"} if by else {}
-    first = column_kinds.typed(_first(raw), aside | chosen, decimal)
-    tables = {
-        part: first if columns is _first(raw) else _alike(columns, first, decimal)
-        for part, columns in raw.items()
-    }
-    written = tables if title in chosen else raw
-    strata = {part: _strata(by, title, table, name) for part, table in written.items() if by}
-    digests = {part: digest_rows(table) for part, table in tables.items()}
-    places = assign_splits(own.parts, name, request, digests.__getitem__, strata)
-    part, rows = places["train"]
-    learned = {title: one.rows(rows) for title, one in tables[part].items()}
-    form = table_form.fit(learned, name, asked.target, missing, decimal or ".")
-    encoded = {part: form.apply(table) for part, table in tables.items()}
-    for line in encoded["test"][1] if "test" in encoded else ():
-        note(f"{name}: test: {shown(line)}")
+    table = column_kinds.typed(columns, aside | chosen, decimal)
+    digests = digest_rows(table)
+    every = _strata(by, title, (table if title in chosen else columns)[title]) if by else None
+    strata = {part: every.part(rows) for part, (rows, _) in own.parts.items() if every}
+    assigned = assign_splits(
+        own.parts, name, request, lambda part: digests[own.parts[part].inputs], strata
+    )
+    taken = {split: own.parts[part].inputs[rows] for split, (part, rows) in assigned.items()}
+    form = table_form.fit(
+        {title: one.rows(taken["train"]) for title, one in table.items()},
+        name,
+        target=asked.target,
+        missing=[*missing],
+        decimal=decimal or ".",
+    )
+    inputs, _ = form.apply(table)
     splits = dict[str, Examples]()
-    groups = dict[str, Strata]()
     content = dict[str, str]()
-    for split, (part, taken) in places.items():
-        targets = own.parts[part].targets[taken]
-        splits[split] = Examples(encoded[part][0][taken], targets)
-        whole = digests[part][taken].tobytes() + targets.tobytes()
+    for split, (part, rows) in assigned.items():
+        targets = own.parts[part].targets[rows]
+        splits[split] = Examples(inputs[taken[split]], targets)
+        whole = digests[taken[split]].tobytes() + targets.tobytes()
         content[split] = hashlib.blake2b(whole, digest_size=8).hexdigest()
-        if by:
-            groups[split] = strata[part]._replace(values=strata[part].values[taken])
     return Source(
         name,
         splits,
         own.class_names,
-        train_weights=None if own.weights is None else own.weights[rows],
+        train_weights=None if own.weights is None else own.weights[assigned["train"][1]],
         table=form,
-        groups=groups,
+        groups={split: every.part(rows) for split, rows in taken.items() if every},
         content=content,
     )
 
 
-def _alike(columns: Columns, first: Columns, decimal: str) -> Columns:
-    """Columns as what those of the first part are taken for."""
-    return {
-        title: as_kind(columns[title], title, one.kind, one.detail, decimal)
-        for title, one in first.items()
-        if title in columns
-    }
-
-
-def _strata(by: str, name: str, columns: Columns, what: str) -> Strata:
+def _strata(by: str, name: str, column: Column) -> Strata:
     """The groups or times of rows.
 
     Raises:
-        InputError: there is no such column, or it has missing values, or no times.
+        InputError: The column has missing values, or no times.
     """
-    if name not in columns:
-        raise InputError(
-            f"config.split_by names the column {shown(repr(name))}, and {what} has "
-            f"{quoted([*columns], 12)}"
-        )
-    column = columns[name]
     values = column.texts().astype(str)
     is_missing = values == ""
     if by == "time":
@@ -154,11 +143,7 @@ def _strata(by: str, name: str, columns: Columns, what: str) -> Strata:
             )
         values = found.values
         is_missing = np.isnan(values)
-    if is_missing.any():
-        raise InputError(
-            f"column {shown(repr(name))} of config.split_by is missing in {is_missing.sum()} "
-            f"rows, first in row {is_missing.argmax() + 1}: fill it in or remove these rows"
-        )
+    check_whole(is_missing, f"column {shown(repr(name))} of config.split_by")
     return Strata(name, by, values)
 
 

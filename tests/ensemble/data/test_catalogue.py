@@ -20,8 +20,7 @@ SPLITS = ["train", "validation", "calibration", "test"]
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("minst", "did you mean mnist?"),
-        ("fashion-mnist", "did you mean fashion_mnist?"),
+        ("minst", "mnist"),
         ("npz:", "npz:PATH"),
         (
             "",
@@ -36,20 +35,14 @@ def test_unknown_names_list_the_known(name, hint):
     assert hint in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("mine.csv", "is a path; write csv:mine.csv"),
-        ("mine.npz", "is a path; write npz:mine.npz"),
-        (os.path.dirname(__file__), f"is a path; write folder:{os.path.dirname(__file__)}"),
-    ],
-    ids=["CSV", "npz", "a folder"],
-)
-def test_paths_without_a_prefix_are_told_how_to_write_them(name, hint):
-    with pytest.raises(InputError, match=hint):
-        input_pipeline.load_dataset(name)
-    with pytest.raises(InputError, match=hint):
-        catalogue.complete({"dataset": name, "likelihood": "auto"}, {}, None)
+@pytest.mark.parametrize("name", ["mine.csv", "mine.npz", os.path.dirname(__file__)])
+def test_paths_without_a_prefix_are_told_how_to_write_them(name):
+    for call in (
+        lambda: input_pipeline.load_dataset(name),
+        lambda: catalogue.complete({"dataset": name, "likelihood": "auto"}, {}, None),
+    ):
+        with pytest.raises(InputError, match="named by its prefix, such as csv:PATH"):
+            call()
 
 
 def test_stratified_split_of_rare_classes():

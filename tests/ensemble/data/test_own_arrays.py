@@ -51,11 +51,11 @@ TRAIN = {"train_inputs": IMAGES, "train_labels": LABELS}
 TEST = {"test_inputs": IMAGES, "test_labels": LABELS}
 REFUSED = {
     "no arrays": ({}, r"mine has the arrays \(none\); expected are inputs and labels, or train_"),
-    "an unknown key": (pool(z=IMAGES), "mine has the arrays inputs, labels, z; expected are"),
+    "an unknown key": (pool(z=IMAGES), "mine has the arrays inputs, y, z; expected are"),
     "both forms": (pool(**TRAIN), "expected are"),
-    "half a split": ({**TRAIN, "test_inputs": IMAGES}, "test_inputs, train_inputs, train_labels;"),
+    "half a split": ({**TRAIN, "test_inputs": IMAGES}, "test_inputs, train_inputs, train_y;"),
     "no train": (TEST, "expected are"),
-    "both kinds": (pool(targets=LABELS), "expected are"),
+    "both kinds": (pool(targets=LABELS), "has 'y' twice"),
     "scalars": (pool(inputs=LABELS), r"shape \(6,\); inputs are feature vectors \[N, F\]"),
     "volumes": (pool(inputs=np.zeros((6, 2, 2, 2, 2))), "inputs are feature vectors"),
     "no pixels": (pool(inputs=IMAGES[:, :0]), "that is not empty"),
@@ -247,7 +247,7 @@ def forged(file):
 
 
 SPOILED = {
-    "no inputs": (lambda f: f.unlink(), "has the arrays labels; expected are"),
+    "no inputs": (lambda f: f.unlink(), "has the arrays y; expected are"),
     "empty": (lambda f: f.write_bytes(b""), "inputs.npy cannot be read"),
     "text": (lambda f: f.write_text("1, 2"), "cannot be read: .*magic string"),
     "cut": (cut, "cannot be read: .*greater than file size"),
