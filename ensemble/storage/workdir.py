@@ -242,8 +242,8 @@ class Workdir:
             expected = run["identity"], run["step"]
             if not there.config.exists() or (there.identity(), there.newest_step) != expected:
                 raise InputError(
-                    f"{self.path} refers to the run {there.path} at step {run['step']}, which is not "
-                    "there, has gone on, or was replaced; put it back, or select again"
+                    f"{self.path} refers to the run {there.path} at step {run['step']}, which is "
+                    "not there, has gone on, or was replaced; put it back, or select again"
                 )
             if run["members"]:
                 found.append((there, run["members"], run["weights"]))
