@@ -260,7 +260,7 @@ def _finite(y: ArrayLike, is_number: bool) -> ArrayLike:
     values = as_plain(y, "y")
     if not values.ndim:
         return y  # None, or a number: scikit-learn's own checks refuse it.
-    if is_number and values.dtype.kind in "US":
+    if is_number and values.dtype.kind in "OUS":
         try:
             values = values.astype(np.float64)
         except (TypeError, ValueError) as error:
