@@ -31,6 +31,8 @@ Floats = NDArray[np.float64]
 SELECT_BY = ("validation", HELD_OUT)
 """`held_out` selects whole runs by the training rows that members of `kfold_bagging` hold out."""
 MAX_ROUNDS = 100
+_LEAST = -1e4
+"""Nats of a target that a member finds impossible, while others join it."""
 _SHARED = ("format", "config", "dataset", "method", "num_train_examples")
 """Entries of the results that all runs have alike, or that are the first one's."""
 
@@ -145,13 +147,11 @@ def select(log_densities: Floats, sizes: Sequence[int]) -> NDArray:
     runs = np.repeat(np.arange(len(sizes)), sizes)
     candidates = [np.ones(num_members, int), *((runs == r).astype(int) for r in range(len(sizes)))]
     counts = np.zeros(num_members, int)
+    possible = np.maximum(log_densities, _LEAST)
     total = np.full(log_densities.shape[1], -np.inf)
     for _ in range(MAX_ROUNDS):
-        joined = np.logaddexp(total, log_densities)
-        is_impossible = np.isneginf(joined)
-        # Of members that leave as few targets impossible, the one that helps most with the others.
-        gains = np.where(is_impossible, 0.0, joined).sum(axis=1)
-        best = np.lexsort((-gains, is_impossible.sum(axis=1)))[0]
+        joined = np.logaddexp(total, possible)
+        best = joined.sum(axis=1).argmax()
         total = joined[best]
         counts[best] += 1
         candidates.append(counts.copy())

@@ -5,8 +5,6 @@ This module alone imports it, which takes half a second: only where there is a c
 """
 
 import json
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +39,6 @@ def open_manager(
             # background, and hold up the process's end, if it cannot be made.
             async_options=ocp.AsyncOptions(
                 create_directories_asynchronously=False,
-                barrier_sync_fn=_barrier(writers),
                 post_finalization_callback=written,
             ),
             multiprocessing_options=processes,
@@ -82,24 +79,6 @@ def read(checkpoint: epath.Path) -> tuple[dict[str, Any], dict[str, Any]]:
     )
     arrays = handler.restore(state, args=ocp.args.PyTreeRestore(restore_args=whole))
     return arrays, json.loads((checkpoint / "meta" / "metadata").read_bytes())
-
-
-def _barrier(writers: set[int]) -> Callable[..., None]:
-    """How processes wait in Orbax's threads until all have written; who has failed waits for none.
-
-    Orbax lets a process whose part has failed wait as well, before it says so, for others that wait
-    for that part: twenty minutes.
-    """
-    meet = ocp.multihost.get_barrier_sync_fn(processes=writers)
-    home = threading.get_ident()
-
-    def wait(*, key: str, timeout_ms: int) -> None:
-        error = sys.exception()
-        if error is not None and threading.get_ident() != home:  # Of that thread, in a `finally`.
-            raise error
-        meet(key=key, timeout_ms=timeout_ms)
-
-    return wait
 
 
 def unfinished(directory: epath.Path, number: int) -> epath.Path:

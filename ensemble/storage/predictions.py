@@ -5,7 +5,6 @@ of `kfold_bagging` also leave `predictions/held_out.npz`: losses of the rows tha
 """
 
 import functools
-import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -125,10 +124,9 @@ def read_predictive(path: epath.Path, likelihood: Likelihood) -> tuple[Predictiv
         ValueError: One is damaged.
     """
     arrays = {}
-    for file in path.iterdir():
-        if file.suffix == ".npy":
-            on_disk = io.BytesIO(file.read_bytes()) if is_remote(path) else file
-            arrays[file.stem] = np.load(on_disk, None if is_remote(path) else "r")
+    for file in path.glob("*.npy"):
+        with file.open("rb") as content:
+            arrays[file.stem] = np.load(content) if is_remote(path) else np.load(file, "r")
     predictive, entries = _parted(arrays, likelihood)
     return predictive, str(entries["source"])
 

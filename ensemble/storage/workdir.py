@@ -237,13 +237,13 @@ class Workdir:
         for run in self._read(self.report).get("selection", {}).get("runs", ()):
             path = run["workdir"]
             if not is_remote(path):
-                path = os.path.normpath(os.path.join(os.path.realpath(self.path), path))
+                path = os.path.join(os.path.realpath(self.path), path)
             there = Workdir(path)
             expected = run["identity"], run["step"]
             if not there.config.exists() or (there.identity(), there.newest_step) != expected:
                 raise InputError(
-                    f"{self.path} refers to the run {path} at step {run['step']}, which is not "
-                    "there, has gone on, or was replaced; put it back, or select again"
+                    f"{self.path} refers to the run {there.path} at step {run['step']}, which is "
+                    "not there, has gone on, or was replaced; put it back, or select again"
                 )
             if run["members"]:
                 found.append((there, run["members"], run["weights"]))
