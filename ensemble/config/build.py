@@ -434,7 +434,7 @@ def _only_here(values: Mapping[str, Any]) -> list[str]:
         f"config.{name}={values[name]!r} exists in this process only. For other processes put it "
         f"in a file and set config.{name}='file.py:Name', or give it to `ensemble.load`."
         for name in _KINDS
-        if is_path(values.get(name) or "") and not pieces.is_importable(values[name])
+        if re.match(r"__main__:|.*:.*<", values.get(name) or "")
     ]
 
 
