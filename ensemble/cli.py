@@ -300,13 +300,8 @@ def _line_of(error: BaseException) -> tuple[int, str]:
     return 1, ""
 
 
-_DEFINE: Mapping[type, Any] = {
-    str: flags.DEFINE_string,
-    bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    list: flags.DEFINE_list,
-}
+_ABSL = {str: "string", int: "integer"}
+"""Names of types in absl that are not Python's."""
 
 
 def _defined(command: Command) -> flags.FlagValues:
@@ -315,7 +310,8 @@ def _defined(command: Command) -> flags.FlagValues:
     for name in f"{command.flags} verbosity".split():
         default, meaning = FLAGS[name]
         kind = default if isinstance(default, type) else type(default)
-        _DEFINE[kind](name, None if default is kind else default, meaning, flag_values=values)
+        define = getattr(flags, f"DEFINE_{_ABSL.get(kind, kind.__name__)}")
+        define(name, None if default is kind else default, meaning, flag_values=values)
     return values
 
 
