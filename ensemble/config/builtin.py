@@ -99,14 +99,14 @@ class Method:
         config_rules: Its own `Rule`s; those of the classes that it inherits hold, too.
     """
 
-    tasks: tuple[str, ...] = ("supervised",)
+    tasks: ClassVar[tuple[str, ...]] = ("supervised",)
     requires_prior = False
     result = "ensemble.runtime.loading:fitted"
     is_exact = True
     xla_flags: ClassVar[Mapping[str, str]] = {}
     one_arena = True
     instead: ClassVar[Mapping[str, str]] = {}
-    config_rules: Sequence[Rule] = ()
+    config_rules: ClassVar[Sequence[Rule]] = ()
 
 
 # XLA:CPU's newer way to compile fused operations makes slower steps of networks than the one before
@@ -995,7 +995,7 @@ class Task:
     why_not_evaluated = ""
     given = ""
     instead: ClassVar[Mapping[str, str]] = {}
-    config_rules: Sequence[Rule] = ()
+    config_rules: ClassVar[Sequence[Rule]] = ()
 
 
 def _read_prior(value: Any) -> str:

@@ -14,13 +14,12 @@ import pathlib
 import pkgutil
 import re
 import sys
-import sysconfig
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ensemble.errors import InputError, in_one_line, in_own_code, shown
+from ensemble.errors import InputError, in_one_line, in_own_code, is_own, shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,8 +262,7 @@ def _is_of_program(module: Any, piece: Any) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         return bool(module.__name__ == "__main__")
-    installed = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
-    return not os.path.realpath(file).startswith(tuple(map(os.path.realpath, installed)))
+    return is_own(file) and is_own(os.path.realpath(file))
 
 
 def _attribute(module: Any, name: str) -> Any:
@@ -289,7 +287,8 @@ def module_of_file(file: pathlib.Path) -> Any:
         module.__file__ = name
         sys.modules[name] = module  # As dataclasses and their annotations expect.
         try:
-            exec(compile(pathlib.Path(name).read_bytes(), name, "exec"), vars(module))
+            code = compile(pathlib.Path(name).read_bytes(), name, "exec", dont_inherit=True)
+            exec(code, vars(module))
         except BaseException:
             del sys.modules[name]
             raise

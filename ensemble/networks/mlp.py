@@ -57,11 +57,9 @@ class MLP(nn.Module):
             )(x)
         groups = self.packing.num_groups
         in_columns = layers.are_mapped() and self.dtype is None and groups == 1
-        dense = (
-            layers.DenseOfColumns
-            if in_columns
-            else functools.partial(PackedDense, dtype=self.dtype)
-        )
+        dense: Any = functools.partial(PackedDense, dtype=self.dtype)
+        if in_columns:
+            dense = layers.DenseOfColumns
         x = x.T if in_columns else x
         widths = self.widths
         for i, width in enumerate(widths):
