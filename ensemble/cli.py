@@ -31,23 +31,63 @@ from ensemble.errors import (
     printable,
 )
 
-Flag = tuple[str, Any, str]
-"""Name, default, or the type of a flag without one, and meaning."""
-
-_WORKDIR = ("workdir", str, "Directory of the run.")
-_TRUST = ("trust", False, "Import the code that the run names by a path.")
-_CONFIG = ("config", str, "Config file, or name of a bundled one; --config.KEY=VALUE sets a key.")
-_DATA_DIR = ("data_dir", str, "Directory of TFDS sets; default: that of the run.")
-_TIME_LIMIT = ("time_limit", "10m", "Total time, such as 90s, 10m or 2h.")
-_CALIBRATED = ("calibrated", False, "Temper the probabilities by the calibration split.")
-_JSON = ("json", False, "Print one JSON document.")
-_MAX_ERROR = (
-    "max_error",
-    str,
-    "Abstain so that accepted examples have at most this error: 0.02, or of numbers 0.1@5 if "
-    "errors above 5 count.",
-)
-_COVERAGE = ("coverage", str, "Abstain on all but this share of the examples: 0.9.")
+FLAGS: Mapping[str, tuple[Any, str]] = {
+    "config": (str, "Config file, or name of a bundled one; --config.KEY=VALUE sets a key."),
+    "workdir": (str, "Directory of the run, search or comparison."),
+    "out": (
+        str,
+        "New file or directory to write; of predictions NAME.csv, .jsonl or .parquet; of an "
+        "evaluation by default `evaluation` in the run.",
+    ),
+    "trust": (False, "Import the code that the run names by a path."),
+    "print_config": (False, "Print every key of the run; train nothing."),
+    "coordinator_address": (str, "HOST:PORT where process 0 of several listens."),
+    "num_processes": (int, "Number of processes."),
+    "process_id": (int, "Number of this process, from 0."),
+    "initialization_timeout": (50.0, "Seconds that processes wait for all to start."),
+    "progress_timeout": (600.0, "Seconds that processes wait for one that is behind."),
+    "extra_datasets": (
+        list,
+        "Additional data sets to score: shift, uniform, constant, of tables box and outside, names "
+        "of sets of the same shape, or none. Default: installed sets that suit the run.",
+    ),
+    "compare": ([], "Workdirs to compare with."),
+    "max_error": (
+        str,
+        "Abstain so that accepted examples have at most this error: 0.02, or of numbers 0.1@5 if "
+        "errors above 5 count. An evaluation takes several.",
+    ),
+    "coverage": (str, "Abstain on all but this share of the examples: 0.9."),
+    "metrics": (
+        [],
+        "Additional metrics: of classes cost:FILE, a matrix of the cost of each decision, "
+        "auprc:CLASS and auroc:CLASS; or your own as module:Name or file.py:Name.",
+    ),
+    "data": (
+        str,
+        "Data of a search: csv:FILE, parquet:FILE, or another data set; or npz file of the arrays "
+        "that an evaluated run has learned.",
+    ),
+    "allow_empty_sets": (
+        False,
+        "Let conformal sets be empty, for the guaranteed coverage and no more.",
+    ),
+    "num_devices": (int, "Devices to predict on; default: all."),
+    "data_dir": (str, "Directory of TFDS sets; default: that of the run."),
+    "json": (False, "Print one JSON document."),
+    "calibrated": (False, "Temper the probabilities by the calibration split."),
+    "id_columns": ([], "Columns of the table to repeat: id,name."),
+    "target": (str, "Column to predict."),
+    "time_limit": ("10m", "Total time, such as 90s, 10m or 2h."),
+    "methods": (list, "Names of methods to compare; default: all."),
+    "resize": (str, "Size of images from files, such as 64 or 64x48."),
+    "skip_damaged": (False, "Count and omit examples that cannot be read."),
+    "user": (str, "User, by the name in the data."),
+    "item": (str, "Id or title of the only item to answer for."),
+    "top": (20, "Number of items."),
+    "verbosity": (0, "1 logs more, -1 warnings only."),
+}
+"""Default, or the type of a flag without one, and meaning, by name."""
 
 
 class Command(NamedTuple):
@@ -55,7 +95,7 @@ class Command(NamedTuple):
 
     Attributes:
         does: Half a sentence that begins with a verb.
-        flags: All but `--verbosity`.
+        flags: Names in `FLAGS`, all but `verbosity`.
         example: Flags and arguments that work, for messages.
         required: Flags that must be set.
         arguments: Names of arguments other than flags, all required; of a last one with `...`
@@ -64,134 +104,72 @@ class Command(NamedTuple):
     """
 
     does: str
-    flags: Sequence[Flag]
+    flags: str
     example: str
-    required: Sequence[str] = ("workdir",)
-    arguments: Sequence[str] = ()
+    required: str = "workdir"
+    arguments: str = ""
     has_keys: bool = False
 
 
 COMMANDS: Mapping[str, Command] = {
     "train": Command(
         "trains an ensemble, or samples a posterior or a density",
-        [
-            *(_CONFIG, _WORKDIR, _TRUST),
-            ("print_config", False, "Print every key of the run; train nothing."),
-            ("coordinator_address", str, "HOST:PORT where process 0 of several listens."),
-            ("num_processes", int, "Number of processes."),
-            ("process_id", int, "Number of this process, from 0."),
-            ("initialization_timeout", 50.0, "Seconds that processes wait for all to start."),
-            ("progress_timeout", 600.0, "Seconds that processes wait for one that is behind."),
-        ],
+        "config workdir trust print_config coordinator_address num_processes process_id "
+        "initialization_timeout progress_timeout",
         "--config=digits_ensemble --workdir=runs/digits",
-        ("config", "workdir"),
+        "config workdir",
         has_keys=True,
     ),
     "evaluate": Command(
         "scores a run and writes its report",
-        [
-            *(_WORKDIR, _TRUST, _DATA_DIR),
-            ("out", str, "Directory of the results; default: `evaluation` in the run."),
-            (
-                "extra_datasets",
-                list,
-                "Additional data sets to score: shift, uniform, constant, of tables box and "
-                "outside, names of sets of the same shape, or none. Default: installed sets that "
-                "suit the run.",
-            ),
-            ("compare", [], "Workdirs to compare with."),
-            ("max_error", [], "Error rates of accepted examples to abstain by."),
-            ("coverage", [], "Shares of accepted examples to abstain by."),
-            (
-                "metrics",
-                [],
-                "Additional metrics: of classes cost:FILE, a matrix of the cost of each decision, "
-                "auprc:CLASS and auroc:CLASS; or your own as module:Name or file.py:Name.",
-            ),
-            ("data", str, "npz file of the arrays that the run has learned."),
-            (
-                "allow_empty_sets",
-                False,
-                "Let conformal sets be empty, for the guaranteed coverage and no more.",
-            ),
-            ("num_devices", int, "Devices to predict on; default: all."),
-        ],
+        "workdir trust data_dir out extra_datasets compare max_error coverage metrics data "
+        "allow_empty_sets num_devices",
         "--workdir=runs/digits",
     ),
     "predict": Command(
         "predicts files, the least certain first",
-        [
-            *(_WORKDIR, _TRUST, _JSON, _CALIBRATED, _MAX_ERROR, _COVERAGE),
-            ("out", str, "New file NAME.csv, .jsonl or .parquet to write instead."),
-            ("id_columns", [], "Columns of the table to repeat: id,name."),
-        ],
+        "workdir trust json calibrated max_error coverage out id_columns",
         "--workdir=runs/digits pictures",
-        arguments=("INPUTS...",),
+        arguments="INPUTS...",
     ),
     "export": Command(
         "writes an ensemble as one file that runs without this package",
-        [
-            *(_WORKDIR, _TRUST, _CALIBRATED, _MAX_ERROR, _COVERAGE),
-            ("out", str, "New file to write."),
-        ],
+        "workdir trust calibrated max_error coverage out",
         "--workdir=runs/digits --out=model.bin",
-        ("workdir", "out"),
+        "workdir out",
     ),
     "distill": Command(
         "trains one network to predict what an ensemble predicts",
-        [
-            ("config", str, "Config file of keys that differ from the run's."),
-            ("workdir", str, "Directory of the ensemble's run."),
-            ("out", str, "Directory of the new run."),
-            _TRUST,
-        ],
+        "config workdir out trust",
         "--workdir=runs/digits --out=runs/digits_distilled",
-        ("workdir", "out"),
+        "workdir out",
         has_keys=True,
     ),
     "search": Command(
         "finds the best ensemble for a table within a time",
-        [
-            ("data", str, "Data: csv:FILE, parquet:FILE, or another data set."),
-            ("target", str, "Column to predict."),
-            _TIME_LIMIT,
-            ("workdir", str, "Directory of everything that is tried, and the result."),
-        ],
+        "data target time_limit workdir",
         "--data=csv:mine.csv --target=price --time_limit=10m --workdir=runs/best",
         has_keys=True,
     ),
     "compare-methods": Command(
         "compares methods at equal training steps",
-        [
-            *(_CONFIG, _TIME_LIMIT),
-            ("workdir", str, "Directory of all runs, and the result."),
-            ("methods", list, "Names of methods to compare; default: all."),
-        ],
+        "config time_limit workdir methods",
         "--config=digits_ensemble --time_limit=10m --workdir=runs/methods",
-        ("config", "workdir"),
+        "config workdir",
         has_keys=True,
     ),
     "convert": Command(
         "writes data as records, which training reads from disk in batches",
-        [
-            ("resize", str, "Size of images from files, such as 64 or 64x48."),
-            ("data_dir", str, "Directory of TFDS sets."),
-            ("skip_damaged", False, "Count and omit examples that cannot be read."),
-        ],
+        "resize data_dir skip_damaged",
         "pictures/ records/",
-        (),
-        ("SOURCE", "FOLDER"),
+        "",
+        "SOURCE FOLDER",
     ),
     "recommend": Command(
         "recommends items, such as movies, to a user",
-        [
-            *(_WORKDIR, _JSON, _DATA_DIR),
-            ("user", str, "User, by the name in the data."),
-            ("item", str, "Id or title of the only item to answer for."),
-            ("top", 20, "Number of items."),
-        ],
+        "workdir json data_dir user item top",
         "--workdir=runs/movielens --user=u7",
-        ("workdir", "user"),
+        "workdir user",
     ),
 }
 
@@ -322,22 +300,18 @@ def _line_of(error: BaseException) -> tuple[int, str]:
     return 1, ""
 
 
-_DEFINE: Mapping[type, Any] = {
-    str: flags.DEFINE_string,
-    bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    list: flags.DEFINE_list,
-}
+_ABSL = {str: "string", int: "integer"}
+"""Names of types in absl that are not Python's."""
 
 
 def _defined(command: Command) -> flags.FlagValues:
     """The flags of a command, without values."""
     values = flags.FlagValues()
-    verbosity = ("verbosity", 0, "1 logs more, -1 warnings only.")
-    for name, default, meaning in (*command.flags, verbosity):
+    for name in f"{command.flags} verbosity".split():
+        default, meaning = FLAGS[name]
         kind = default if isinstance(default, type) else type(default)
-        _DEFINE[kind](name, None if default is kind else default, meaning, flag_values=values)
+        define = getattr(flags, f"DEFINE_{_ABSL.get(kind, kind.__name__)}")
+        define(name, None if default is kind else default, meaning, flag_values=values)
     return values
 
 
@@ -365,14 +339,14 @@ def parse(command: Command, argv: Sequence[str]) -> Call:
         raise InputError(" ".join(str(error).split()) + hint) from None
     found = values.flag_values_dict()
     logging.set_verbosity(found.pop("verbosity"))
-    needed = ["config"] if found.get("print_config") else command.required
-    missing = [f"--{name}" for name in needed if not found[name]]
-    missing += command.arguments[len(rest) :]
+    arguments = command.arguments.split()
+    needed = "config" if found.get("print_config") else command.required
+    missing = [f"--{name}" for name in needed.split() if not found[name]] + arguments[len(rest) :]
     if missing:
         raise InputError(f"{missing[0]} is missing; try {command.example}")
-    if len(rest) > len(command.arguments) and "INPUTS..." not in command.arguments:
-        extra = rest[len(command.arguments)]
-        raise InputError(f"{extra!r} is not a flag; try {command.example}")
+    extra = [] if "..." in command.arguments else rest[len(arguments) :]
+    if extra:
+        raise InputError(f"{extra[0]!r} is not a flag; try {command.example}")
     return Call(found, rest, overrides)
 
 
@@ -408,7 +382,7 @@ def read_config(value: str) -> dict[str, Any]:
     except InputError as error:
         raise InputError(f"--config={value}: {error}") from None
     except (Exception, SystemExit) as error:  # A config file is a program, and may raise anything.
-        raise InputError(f"--config={file} cannot be loaded {in_own_code(error)}") from None
+        raise InputError(f"--config={value} cannot be loaded {in_own_code(error)}") from None
 
 
 # Output.

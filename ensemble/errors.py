@@ -143,11 +143,12 @@ def calling_place() -> str:
 
 
 def _own_places(frames: Iterable[tuple[types.FrameType, int]]) -> list[str]:
-    """Files and lines of the user's: of no package that is installed, and not of this one."""
+    """Files and lines of the user's."""
     places = [(frame.f_code.co_filename, line) for frame, line in frames]
-    return [
-        f"{file}:{line}"
-        for file, line in places
-        if not ("site-packages" in file or "dist-packages" in file)
-        and (file.startswith(_CONFIGS) or not file.startswith(_NOT_OWN))
-    ]
+    return [f"{file}:{line}" for file, line in places if is_own(file)]
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is the user's: of no package that is installed, and not of this one."""
+    is_installed = "site-packages" in file or "dist-packages" in file
+    return not is_installed and (file.startswith(_CONFIGS) or not file.startswith(_NOT_OWN))

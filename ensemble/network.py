@@ -96,7 +96,7 @@ def check_outputs(outputs: Any) -> jax.Array:
     """
     if isinstance(outputs, jax.Array):
         return outputs
-    what = "None" if outputs is None else f"a {type(outputs).__name__}"
     raise InputError(
-        f"the network returns {what}; end it with `return outputs`, one array [N, K] of N examples"
+        f"the network returns a {type(outputs).__name__}; end it with `return outputs`, one array "
+        "[N, K] of N examples"
     )

@@ -179,7 +179,7 @@ def _broken_rules(run: Run) -> list[str]:
         able = [name for name, one in builtin.METHODS.items() if task in one.tasks]
         lines.append(
             f"config.method={method!r} must be {listed(able, separator=' or ')} for "
-            f"{builtin.TASKS[task].chosen_by}; or choose another task"
+            f"config.task={task!r}"
         )
     for part in run.parts:
         for cls in part.cls.__mro__:
@@ -418,8 +418,6 @@ def _misplaced(given: Mapping[str, Any], run: Run) -> list[str]:
             continue
         kind, *names = owners(name)
         owner = f"config.{kind}={listed([*map(repr, names)])}"
-        if kind == "task":
-            owner = builtin.TASKS[names[0]].chosen_by
         if kind not in run.values:
             kind = "method"
         remedy = f"; {instead[name]}" if name in instead else ""
@@ -434,11 +432,9 @@ def _only_here(values: Mapping[str, Any]) -> list[str]:
     """Notes on pieces that no other process can import."""
     return [
         f"config.{name}={values[name]!r} exists in this process only. For other processes put it "
-        f"in a file and set config.{name}='file.py:Name'"
-        + ", or use ensemble.load(..., model=...)" * (name == "model")
-        + "."
+        f"in a file and set config.{name}='file.py:Name', or give it to `ensemble.load`."
         for name in _KINDS
-        if is_path(values.get(name) or "") and not pieces.is_importable(values[name])
+        if re.match(r"__main__:|.*:.*<", values.get(name) or "")
     ]
 
 
@@ -487,8 +483,6 @@ def unknown_key(name: str, own: Iterable[str] = ()) -> str:
     ]
     if inner:
         return f"config.{name} is a block of keys and takes no value itself; set {', '.join(inner)}"
-    last = name.rpartition(".")[2]
-    close = sorted(one for one in known if one.rpartition(".")[2] == last)
-    close = close or difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, sorted(known), n=2)
     hint = f"Did you mean config.{' or config.'.join(close)}?" if close else "See --print_config"
     return f"config.{name} is no key of the configuration. {hint}"

@@ -6,19 +6,20 @@ The value of `config.method`, `.model`, `.likelihood` and the like is the name o
 
 import dataclasses
 import difflib
+import functools
 import importlib
-import importlib.util
 import itertools
 import os
 import pathlib
+import pkgutil
 import re
 import sys
-import sysconfig
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ensemble.errors import InputError, in_one_line, in_own_code, shown
+from ensemble.errors import InputError, in_one_line, in_own_code, is_own, shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,11 +106,12 @@ def near_miss(name: str, names: Iterable[str]) -> str:
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
+_PATH = re.compile(r"(.*\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^:]+")
+
+
 def is_path(value: str) -> bool:
     """Whether a value has the form `module:Name` or `file.py:Name`."""
-    module, colon, name = value.rpartition(":")
-    is_module = module.endswith(".py") or all(one.isidentifier() for one in module.split("."))
-    return bool(colon) and is_module and bool(name)
+    return _PATH.fullmatch(value) is not None
 
 
 def named(names: Iterable[str], value: str) -> str:
@@ -120,11 +122,8 @@ def named(names: Iterable[str], value: str) -> str:
     return next((one for one in names if rest and one.startswith(f"{prefix}:")), "")
 
 
-def resolve(place: str) -> Any:
-    """Imports what `module:Name` of this package names."""
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
-
+resolve = pkgutil.resolve_name
+"""Imports what `module:Name` of this package names."""
 
 # Pieces of users.
 
@@ -156,12 +155,6 @@ def path_of(piece: Any) -> str:
         path = next(one for one in numbered if _GIVEN.get(one, piece) is piece)
     _GIVEN[path] = piece
     return path
-
-
-def is_importable(path: str) -> bool:
-    """Whether another process can import a piece by its path."""
-    module, _, name = path.rpartition(":")
-    return "<" not in name and module != "__main__"
 
 
 def packages(values: Mapping[str, Any]) -> dict[str, str]:
@@ -229,9 +222,8 @@ def find(path: str, what: str, key: str = "", *, trust: bool = False) -> Any:
     return _GIVEN[path]
 
 
-def given_or_imported(path: str, what: str) -> Any:
-    """Returns a piece that the caller names; see `find`."""
-    return find(path, what, trust=True)
+given_or_imported = functools.partial(find, trust=True)
+"""Returns a piece that the caller names; see `find`."""
 
 
 def _imported(module: str, name: str, what: str) -> Any:
@@ -270,8 +262,7 @@ def _is_of_program(module: Any, piece: Any) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         return bool(module.__name__ == "__main__")
-    installed = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
-    return not os.path.realpath(file).startswith(tuple(map(os.path.realpath, installed)))
+    return is_own(file) and is_own(os.path.realpath(file))
 
 
 def _attribute(module: Any, name: str) -> Any:
@@ -288,17 +279,16 @@ def _module_name(module: str) -> str:
 def module_of_file(file: pathlib.Path) -> Any:
     """Imports a Python file, once; its name in `sys.modules` is its full path."""
     name = _module_name(str(file))
-    folder = os.path.dirname(name)
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, name)
-        if spec is None or spec.loader is None:
-            raise ValueError(f"{file} is no Python file")
-        module = importlib.util.module_from_spec(spec)
+        folder = os.path.dirname(name)
+        if folder not in sys.path:  # Other modules of its folder are found, too.
+            sys.path.append(folder)
+        module = types.ModuleType(name)
+        module.__file__ = name
         sys.modules[name] = module  # As dataclasses and their annotations expect.
         try:
-            if folder not in sys.path:  # Other modules of its folder are found, too.
-                sys.path.append(folder)
-            spec.loader.exec_module(module)
+            code = compile(pathlib.Path(name).read_bytes(), name, "exec", dont_inherit=True)
+            exec(code, vars(module))
         except BaseException:
             del sys.modules[name]
             raise

@@ -20,6 +20,7 @@ in predictions without noise. A network that has state needs more than two such 
 import dataclasses
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -50,9 +51,9 @@ class FunctionNetwork:
 
     def init(self, rng_key: jax.Array, inputs: jax.Array) -> Variables:
         """Starts the parameters, as nested dicts; the function takes the key as it is."""
-        tree = self.init_params(rng_key, inputs)
-        leaves = [jnp.asarray(one, jnp.result_type(one)) for one in jax.tree.leaves(tree)]
-        return {"params": unflatten_dict(dict(zip(_paths(tree), leaves, strict=True)))}
+        leaves = jax.tree.leaves_with_path(self.init_params(rng_key, inputs))
+        flat = {_names(path): jnp.asarray(one, jnp.result_type(one)) for path, one in leaves}
+        return {"params": unflatten_dict(flat)}
 
     def apply(
         self,
@@ -70,11 +71,10 @@ class FunctionNetwork:
             raise InputError("the function `apply` draws noise in training; give it a key")
         one = jax.ShapeDtypeStruct((1, *inputs.shape[1:]), jnp.float32)
         tree = jax.eval_shape(self.init_params, jax.random.key(0), one)
-        leaves = [
-            functools.reduce(lambda level, name: level[name], path, variables["params"])
-            for path in _paths(tree)
-        ]
-        params = jax.tree.unflatten(jax.tree.structure(tree), leaves)
+        params = jax.tree.map_with_path(
+            lambda path, _: functools.reduce(operator.getitem, _names(path), variables["params"]),
+            tree,
+        )
         noise = {"rng_key": rng_key} if self.takes_key else {}
         return check_outputs(self.forward(params, inputs, **noise)), {}
 
@@ -92,10 +92,6 @@ def from_functions(init: Init, apply: Apply) -> FunctionNetwork:
     return FunctionNetwork(init, apply, "rng_key" in inspect.signature(apply).parameters)
 
 
-def _paths(tree: Any) -> list[tuple[str, ...]]:
-    """The paths of a tree's arrays; a tree that is one array has the path `array`."""
-    simple = functools.partial(jax.tree_util.keystr, simple=True)
-    return [
-        tuple(simple((key,)) for key in path) or ("array",)
-        for path, _ in jax.tree.leaves_with_path(tree)
-    ]
+def _names(path: Any) -> tuple[str, ...]:
+    """The names of an array's path; of a tree that is one array, `array`."""
+    return tuple(jax.tree_util.keystr((key,), simple=True) for key in path) or ("array",)

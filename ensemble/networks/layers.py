@@ -58,43 +58,22 @@ _FEW_CHANNELS = 4
 
 
 class DenseOfColumns(nn.Module):
-    """`PackedDense` of transposed inputs: the same parameters, the same values, transposed.
+    """`nn.Dense` of transposed inputs: the same parameters, the same values, transposed.
 
     Attributes:
         features: units.
         kernel_init: starts the kernel.
-        feature_group_count: as of `PackedDense`; one group is `nn.Dense`.
     """
 
     features: int
     kernel_init: nn.initializers.Initializer
-    feature_group_count: int = 1
 
     @nn.compact
     def __call__(self, columns: jax.Array) -> jax.Array:
         """Maps columns `[F, N]`, one an example, to `[features, N]`."""
-        groups = self.feature_group_count
-        start, shape = in_groups(self.kernel_init, len(columns), self.features, groups)
-        kernel = self.param("kernel", start, shape)
+        kernel = self.param("kernel", self.kernel_init, (len(columns), self.features))
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        if groups == 1:
-            return kernel.T @ columns + bias[:, None]
-        x = jnp.einsum("gio,gin->gon", kernel, columns.reshape(groups, -1, columns.shape[1]))
-        return x.reshape(self.features, -1) + bias[:, None]
-
-
-def in_groups(
-    kernel_init: Any, num_inputs: int, features: int, num_groups: int
-) -> tuple[Any, tuple[int, ...]]:
-    """How the kernels of a dense layer's groups start, and their shape; of one group: its own."""
-    if num_groups == 1:
-        return kernel_init, (num_inputs, features)
-
-    def start(rng_key: jax.Array, shape: tuple[int, ...], *dtype: Any) -> jax.Array:
-        keys = jax.random.split(rng_key, num_groups)
-        return jax.vmap(lambda key: kernel_init(key, shape[1:], *dtype))(keys)
-
-    return start, (num_groups, num_inputs // num_groups, features // num_groups)
+        return kernel.T @ columns + bias[:, None]
 
 
 class ConvReluPool(nn.Module):

@@ -55,21 +55,17 @@ class MLP(nn.Module):
                 self.dtype,
                 name="embedding",
             )(x)
-        in_columns = layers.are_mapped() and self.dtype is None
-        dense = (
-            layers.DenseOfColumns
-            if in_columns
-            else functools.partial(PackedDense, dtype=self.dtype)
-        )
+        groups = self.packing.num_groups
+        in_columns = layers.are_mapped() and self.dtype is None and groups == 1
+        dense: Any = functools.partial(PackedDense, dtype=self.dtype)
+        if in_columns:
+            dense = layers.DenseOfColumns
         x = x.T if in_columns else x
         widths = self.widths
         for i, width in enumerate(widths):
-            x = dense(
-                features=self.packing.units(width),
-                kernel_init=init,
-                feature_group_count=self.packing.num_groups if i else 1,
-                name=f"Dense_{i}",
-            )(x)
+            units = self.packing.units(width)
+            options = {"feature_group_count": groups} if i and groups > 1 else {}
+            x = dense(features=units, kernel_init=init, name=f"Dense_{i}", **options)(x)
             x = nn.Dropout(self.dropout)(activate(x), deterministic=not train)
         last = f"Dense_{len(widths)}"
         x = dense(features=self.num_outputs, kernel_init=init, name=last)(x)

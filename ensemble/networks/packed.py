@@ -62,7 +62,12 @@ class PackedDense(nn.Dense):
         groups = self.feature_group_count
         if groups == 1:
             return super().__call__(inputs)
-        start, shape = layers.in_groups(self.kernel_init, inputs.shape[-1], self.features, groups)
+
+        def start(rng_key: jax.Array, shape: tuple[int, ...], *dtype: Any) -> jax.Array:
+            keys = jax.random.split(rng_key, groups)
+            return jax.vmap(lambda key: self.kernel_init(key, shape[1:], *dtype))(keys)
+
+        shape = (groups, inputs.shape[-1] // groups, self.features // groups)
         kernel = self.param("kernel", start, shape, self.param_dtype)
         bias = None
         if self.use_bias:

@@ -36,7 +36,7 @@ def settings_of(family: str, config: Mapping[str, Any], steps: int, times: int) 
     keys: dict[str, Any] = {"method": "deep_ensemble" if family == SINGLE else family}
     if family == "sghmc":
         return {**keys, "num_chains": number, **_cyclical(config, length)}
-    own = {
+    own: dict[str, dict[str, Any]] = {
         "kfold_bagging": {
             "kfold_bagging.folds": number,
             "early_stopping_epochs": config.get("early_stopping_epochs") or 40,

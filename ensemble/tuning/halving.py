@@ -101,7 +101,7 @@ def _families(seed: int, fixed: Settings) -> Iterator[Settings]:
             own = {
                 key: one
                 for key, one in settings.items()
-                if key not in fixed and not (is_other and key.startswith("mlp."))
+                if key not in fixed and not (is_other and key.startswith(f"{DEFAULT_MODEL}."))
             }
             if own not in known:
                 break

@@ -92,18 +92,16 @@ class Trials:
         """Takes over what the workdir has; a new one has no trials.
 
         Raises:
-            InputError: The table is damaged, or of another purpose, configuration or data.
+            InputError: The table is damaged, or of another configuration or data.
         """
         path = self.out.path
         if not trials_file(self.out).exists():
             return
         content = self.out.manifest.read(trials_file(self.out))
-        if content["purpose"] != self.purpose:
-            raise InputError(f"{path} holds a {content['purpose']}. Choose another --workdir")
         if changed := differences(content["config"], self.config):
             raise InputError(
-                f"{path} holds a {self.purpose} with another configuration: {'; '.join(changed)}. "
-                "Set it as it was, or choose another --workdir"
+                f"{path} holds a {content['purpose']} with another configuration: "
+                f"{'; '.join(changed)}. Set it as it was, or choose another --workdir"
             )
         self.table = {one["name"]: Trial(**one) for one in content["trials"]}
         for trial in self.scored[:1]:
