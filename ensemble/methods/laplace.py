@@ -57,7 +57,7 @@ class LaplaceState(NamedTuple):
     Attributes:
         mean: Its variables, as their run has left them.
         curvature: What has been added up so far.
-        precision: Of the prior, []; NaN: that with the largest marginal likelihood.
+        precision: Of the prior, [].
     """
 
     mean: Variables
@@ -118,7 +118,8 @@ def _algorithm(
     structure, likelihood = member.structure, task.likelihood
     epoch = training.Epochs.of(config, task.num_train_examples).steps
     steps = structure.num_passes * epoch
-    tried, passes = jnp.asarray(_TRIED, jnp.float32), config.num_draws or 1
+    is_chosen = given in (MARGINAL, VALIDATION)
+    tried = jnp.asarray(_TRIED if given == VALIDATION else _PRECISIONS, jnp.float32)
     feed = training.batches(training.with_own_keys(config), task, devices, numbers, steps)
 
     def of_slice(one: Any, batch: Batch) -> Any:
@@ -130,9 +131,8 @@ def _algorithm(
     def init(now: Now, batch: Batch) -> LaplaceState:
         # Without what is given, only the shapes are asked for.
         variables = task.init_variables(now.key) if now.given is None else now.given
-        precision = jnp.float32("nan" if given in (MARGINAL, VALIDATION) else given)
         curvature = structure.nothing(member.matrices(member.covered(variables)))
-        return LaplaceState(variables, curvature, precision)
+        return LaplaceState(variables, curvature, jnp.float32(0 if is_chosen else given))
 
     @precise
     def step(now: Now, state: LaplaceState, batch: Batch) -> tuple[LaplaceState, Info]:
@@ -142,8 +142,11 @@ def _algorithm(
 
     @precise
     def parameters(now: Now, state: LaplaceState) -> Any:
-        found = member.posterior(state)
-        found["rng_key"] = jax.random.key_data(now.key)
+        found = {
+            "spectrum": structure.spectrum(state.curvature),
+            "prior_precision": state.precision,
+            "rng_key": jax.random.key_data(now.key),
+        }
         return pytrees.at({**state.mean, OF_METHOD: found}, None)
 
     def losses(one: Any, batch: Batch) -> jax.Array:
@@ -157,15 +160,20 @@ def _algorithm(
 
     @precise
     def choose(now: Now, state: LaplaceState, data: Batch) -> Any:
-        found = loss((state.mean, structure.spectrum(state.curvature)), data)
+        spectrum = structure.spectrum(state.curvature)
+        if given == VALIDATION:
+            found = loss((state.mean, spectrum), data)
+        else:
+            evidence = functools.partial(member.log_evidence, state.mean, spectrum)
+            found = -jax.lax.map(evidence, tried)
         best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
         return state._replace(precision=tried[best]), jnp.int8(Status.ACTIVE)
 
     between: tuple[Between, ...] = ()
-    if given == VALIDATION:
-        what = f"config.laplace.prior_precision={VALIDATION!r}"
-        data = Fixed(training.validation(task, devices, what))
-        between = (Between(lambda step: step == steps, choose, data),)
+    if is_chosen:
+        what = f"config.laplace.prior_precision={given!r}"
+        data = training.validation(task, devices, what) if given == VALIDATION else None
+        between = (Between(lambda step: step == steps, choose, Fixed(data)),)
     return Algorithm(
         init,
         step,
@@ -175,7 +183,7 @@ def _algorithm(
         steps_per_program=feed.steps_per_program,
         between=between,
         start=functools.partial(_start, config, task),
-        passes=passes,
+        passes=config.num_draws or 1,
     )
 
 
@@ -375,22 +383,11 @@ class Approximation:
         of_member = scanned if self.is_last else in_turn(scanned)
         return of_member(variables, curvature, jnp.asarray(number), (inputs, weights))
 
-    # Posterior.
-
-    def posterior(self, state: LaplaceState) -> dict[str, Any]:
-        """Posterior by the prior of a state, or by that with the largest marginal likelihood."""
-        spectrum = self.structure.spectrum(state.curvature)
-        leaves = jax.tree.leaves(self.covered(state.mean))
+    def log_evidence(self, mean: Variables, spectrum: Any, tau: jax.Array) -> jax.Array:
+        """Log marginal likelihood by a precision of the prior, but for a constant."""
+        leaves = jax.tree.leaves(self.covered(mean))
         size, squares = pytrees.size(leaves), sum(jnp.sum(leaf**2) for leaf in leaves)
-
-        def log_evidence(tau: jax.Array) -> jax.Array:
-            """Log marginal likelihood, but for a constant."""
-            return (size * jnp.log(tau) - tau * squares - self.structure.log_det(spectrum, tau)) / 2
-
-        tried = jnp.asarray(_PRECISIONS, jnp.float32)
-        best = tried[jnp.argmax(jax.lax.map(log_evidence, tried))]
-        precision = jnp.where(jnp.isnan(state.precision), best, state.precision)
-        return {"spectrum": spectrum, "prior_precision": precision}
+        return (size * jnp.log(tau) - tau * squares - self.structure.log_det(spectrum, tau)) / 2
 
     # Predictions.
 
