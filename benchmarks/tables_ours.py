@@ -30,7 +30,6 @@ RECIPE = {
     "optimizer": "adam",
     "learning_rate": 5e-3,
     "lr_schedule": "cosine",
-    "beta_nll": 0.5,
     "train_on_all": True,
     "num_devices": 1,
 }

@@ -71,7 +71,6 @@ REMEDIES = {
     "sampler.num_samples": "config.num_epochs, num_steps or sgmcmc.num_samples sets the duration",
     "lr_schedule": "the method has a schedule of its own",
     "weight_decay": "config.prior regularises the parameters",
-    "beta_nll": "the gradients of a posterior are not weighted",
     "dtype": "half precision rounds more than log densities of neighbouring states differ",
 }
 """What to do instead of keys that a run does not have."""
@@ -194,9 +193,6 @@ class DeepEnsemble(Members, Batches):
     label_smoothing: float = key(
         0.0, "share of each target that is spread over all classes", ge=0, lt=1
     )
-    beta_nll: float = key(
-        0.0, "beta-NLL: power of the variance that weights gradients; 0: none", ge=0, le=1
-    )
     init_from: str = key(
         "",
         "workdir, or file of weights, that members start from; empty: random weights",
@@ -316,7 +312,6 @@ class _Estimators(Descent):
     instead: ClassVar[Mapping[str, str]] = {
         "split_members": "the estimators of a member are on one device",
         "label_smoothing": "estimators learn the labels as they are",
-        "beta_nll": "estimators learn the likelihood as it is",
         "init_from": "estimators start from random weights",
     }
     num_estimators: int = key(4, "estimators of a member", ge=2, le=1024)
@@ -377,11 +372,9 @@ class KFoldBagging(Descent):
 
     config_rules = (
         (
-            lambda _, config: (
-                config.num_estimators > 1 and (config.label_smoothing or config.beta_nll)
-            ),
-            "config.label_smoothing={0.label_smoothing} and config.beta_nll={0.beta_nll} are for "
-            "single networks; set config.num_estimators={0.num_estimators} to 1, or remove them",
+            lambda _, config: config.num_estimators > 1 and config.label_smoothing,
+            "config.label_smoothing={0.label_smoothing} is for single networks; set "
+            "config.num_estimators={0.num_estimators} to 1, or remove it",
         ),
     )
 

@@ -368,10 +368,6 @@ class LocationScale(NumberLikelihood):
     def tempered(self, predicted: Arrays, factor: Any) -> Arrays:
         return {**predicted, "scale": factor * predicted["scale"]}
 
-    def relative_variance(self, predicted: Arrays) -> Any:
-        """Square of the scale of standardised targets: beta-NLL weights gradients by it."""
-        return (predicted["scale"] / self.scale) ** 2
-
 
 class Gaussian(LocationScale):
     """Two outputs: the mean, and what `positive` makes the standard deviation."""

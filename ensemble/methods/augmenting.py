@@ -34,22 +34,16 @@ def augmentation(
             fails, or returns something else.
     """
     shape = dataset.input_shape
-    shift = config.augment.shift
-    flip = config.augment.horizontal_flip
-    name = config.augment.function
-    if (shift or flip) and not dataset.has_pictures:
+    shift, flip, name = (config.augment[key] for key in ("shift", "horizontal_flip", "function"))
+    moves = shift or flip
+    if moves and not (dataset.has_pictures and shift < min(shape[:2])):
         raise InputError(
-            f"config.augment is for images [H, W, C]; {dataset.name} has inputs of shape "
-            f"{shape}: set augment.shift=0 and augment.horizontal_flip=False"
-        )
-    if shift and shift >= min(shape[:2]):
-        raise InputError(
-            f"config.augment.shift={shift} pixels must be less than the {min(shape[:2])} of the "
-            "images"
+            f"config.augment.shift={shift} and horizontal_flip={flip} are for images [H, W, C] of "
+            f"more pixels; {dataset.name} has inputs of shape {shape}: set them to 0 and False"
         )
 
     def augmented(rng_keys: jax.Array, inputs: jax.Array) -> jax.Array:
-        if shift or flip:
+        if moves:
             inputs = augment(rng_keys, inputs, shift, flip)
         if name is None:
             return inputs
@@ -60,18 +54,17 @@ def augmentation(
         rng_keys = jax.random.split(jax.random.key(config.seed), 1)
         example = jax.ShapeDtypeStruct((1, *shape), dataset.input_dtype)
         jax.eval_shape(augmented, rng_keys, example)
-    return augmented if shift or flip or name is not None else None
+    return augmented if moves or name is not None else None
 
 
 def _own(name: str, rng_key: jax.Array, example: jax.Array) -> jax.Array:
     """Calls a user's augmentation on one example."""
     inputs = example[None]
     made = AUGMENTATIONS.call(name, rng_key, inputs)
-    wanted = [f"{kind}{list(inputs.shape)}" for kind in (inputs.dtype, "float32")]
-    found = f"{getattr(made, 'dtype', type(made).__name__)}{list(getattr(made, 'shape', ''))}"
-    if found not in wanted:
+    dtype, shape = (getattr(made, name, None) for name in ("dtype", "shape"))
+    if shape != inputs.shape or dtype not in (inputs.dtype, jnp.float32):
         raise InputError(
-            f"the augmentation {name} made {found} of {wanted[0]}; it must return an array of the "
-            "same shape, and of the same type or float32"
+            f"the augmentation {name} made {type(made).__name__} {dtype}{shape} of {inputs.dtype}"
+            f"{inputs.shape}; it must return an array of this shape, and of this type or float32"
         )
     return jnp.asarray(made)[0]

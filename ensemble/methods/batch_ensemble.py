@@ -283,9 +283,7 @@ def _is_shared(path: Any, leaf: Any) -> bool:
 
 def _is_folded(node: Any) -> bool:
     """Returns True for a dict in the place of a leaf."""
-    if not isinstance(node, Mapping) or not node.keys() & {OWN, SHARED}:
-        return False
-    return not any(isinstance(one, Mapping) for one in node.values())
+    return isinstance(node, Mapping) and any(hasattr(one, "ndim") for one in node.values())
 
 
 def _examples_first(predicted: dict[str, jax.Array]) -> dict[str, jax.Array]:

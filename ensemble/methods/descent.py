@@ -181,23 +181,18 @@ def ensemble_scores(task: Learned) -> Callable[[Any, jax.Array, Batch], dict[str
 def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Objective:
     """Objective of a member: the log likelihood, as far as nothing else is configured.
 
-    Samplers divide it by a temperature. Labels may be smoothed. The gradients of examples may be
-    weighted by a power of their predicted variance (beta-NLL, Seitzer et al. 2022,
-    arXiv:2203.09168); values are then the log likelihood still.
+    Samplers divide it by a temperature. Labels may be smoothed.
 
     Raises:
-        InputError: the likelihood has no labels to be smoothed, or no scale to weight by.
+        InputError: the likelihood has no labels to be smoothed.
     """
     likelihood: Any = task.likelihood
-    for key, needs, whose in (
-        ("label_smoothing", "smoothed_log_prob", "classes"),
-        ("beta_nll", "relative_variance", "likelihoods of one target with a location and a scale"),
-    ):
-        if config[key] and (likelihood.num_targets > 1 or not hasattr(likelihood, needs)):
-            raise InputError(
-                f"config.{key}={config[key]} is for {whose}, and this is "
-                f"config.likelihood={likelihood.name!r}: set it to 0"
-            )
+    smoothing = config.label_smoothing
+    if smoothing and not hasattr(likelihood, "smoothed_log_prob"):
+        raise InputError(
+            f"config.label_smoothing={smoothing} is for classes, and this is "
+            f"config.likelihood={likelihood.name!r}: set it to 0"
+        )
 
     def objective(
         variables: Variables,
@@ -206,12 +201,8 @@ def make_objective(config: ml_collections.FrozenConfigDict, task: Learned) -> Ob
         rng_key: jax.Array,
     ) -> tuple[jax.Array, Aux]:
         log_prob, aux = task.log_likelihood(variables, inputs, targets, True, rng_key)
-        if config.label_smoothing:
-            log_prob = likelihood.smoothed_log_prob(aux.outputs, targets, config.label_smoothing)
-        if config.beta_nll:
-            weight = likelihood.relative_variance(aux.predicted) ** config.beta_nll
-            weighted = jax.lax.stop_gradient(weight) * log_prob
-            log_prob = weighted + jax.lax.stop_gradient(log_prob - weighted)
+        if smoothing:
+            log_prob = likelihood.smoothed_log_prob(aux.outputs, targets, smoothing)
         if "posterior_temperature" in config:
             log_prob = log_prob / config.posterior_temperature
         return log_prob, aux

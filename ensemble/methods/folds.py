@@ -30,32 +30,16 @@ class Folds(NamedTuple):
         number: F.
         of_rows: [N] int, from 0 to F - 1; or F, of rows that nobody holds out.
         is_shared: [N] bool.
-        are_periods: whether folds are periods, of which the latest is 0: it decides on all that is
-            chosen, because what is to be predicted comes later still.
     """
 
     number: int
     of_rows: np.ndarray
     is_shared: np.ndarray
-    are_periods: bool = False
-
-    @property
-    def deciding(self) -> np.ndarray:
-        """[N] bool: the rows whose losses decide on what all members share."""
-        return self.of_rows < (1 if self.are_periods else self.number)
-
-    def decides(self, member: int) -> bool:
-        """Returns True for a member whose losses decide on what all members share."""
-        return not self.are_periods or member % self.number == 0
 
     def is_held_out(self, member: int) -> np.ndarray:
         """[N] bool: the rows that a member is held to."""
         after = self.of_rows == (member + 1) % self.number
         return (self.of_rows == member % self.number) | (after & self.is_shared)
-
-    def rows(self, fold: int) -> np.ndarray:
-        """The rows of a fold, ascending."""
-        return np.flatnonzero(self.of_rows == fold)
 
     def held_out(self, member: int) -> np.ndarray:
         """The rows that a member is held to, ascending."""
@@ -97,22 +81,30 @@ def make_folds(source: Source, number: int, seed: int) -> Folds:
             f"{num_rows} training rows are too few for {number} folds; set "
             "config.method='deep_ensemble', or give more rows"
         )
-    tenth = max(1, num_rows // _SHARE)
     sizes = [len(fold) for fold in np.array_split(np.arange(num_rows), number)]
-    sizes = sizes if number > 1 else [tenth, num_rows - tenth]
-    made = _at_random(source, sizes, seed) if strata is None else _by(strata, sizes, number, seed)
-    codes, of_rows, leads = made
+    if number == 1:
+        tenth = max(1, num_rows // _SHARE)
+        sizes = [tenth, num_rows - tenth]
+    codes, parts = _random(source, sizes, seed) if strata is None else _by(strata, sizes, seed)
+    of_rows = np.empty(num_rows, np.int64)
     is_shared = np.zeros(num_rows, bool)
-    for fold in range(number if number > 1 else 0):
-        is_shared |= (of_rows == fold) & np.isin(codes, leads[fold])
-    return Folds(number, of_rows, is_shared, strata is not None and strata.groups is None)
+    for fold, rows in enumerate(parts):
+        of_rows[rows] = fold
+        if fold < number > 1:
+            own = codes[rows]
+            first = own[: len(own) // _PARTS]
+            if strata is not None:  # Whole groups, but not the only one.
+                own = np.unique(own)
+                first = own[: max(1, len(own) // _PARTS) * (len(own) > 1)]
+            is_shared[rows] = np.isin(codes[rows], first)
+    return Folds(number, of_rows, is_shared)
 
 
-Made = tuple[np.ndarray, np.ndarray, list[np.ndarray]]
-"""Codes [N] of what stays together, the fold [N] of each row, and the codes that it shares."""
+Parts = tuple[np.ndarray, list[np.ndarray]]
+"""Codes [N] of what stays together, and the rows of each fold, the first of which are shared."""
 
 
-def _at_random(source: Source, sizes: list[int], seed: int) -> Made:
+def _random(source: Source, sizes: list[int], seed: int) -> Parts:
     """Makes folds that are alike in their targets."""
     targets = source.targets("train")
     classes = targets
@@ -121,14 +113,10 @@ def _at_random(source: Source, sizes: list[int], seed: int) -> Made:
         classes = np.argsort(np.argsort(first, kind="stable")) // len(sizes)
     parts = stratified_split(classes, sizes, seed)
     codes = copies.digest_examples(source.splits["train"].inputs)
-    parts = copies.keep_together(parts, codes)
-    of_rows = np.empty(len(targets), np.int64)
-    of_rows[np.concatenate(parts)] = np.repeat(np.arange(len(parts)), [*map(len, parts)])
-    # A prefix of a part is as mixed as the part.
-    return codes, of_rows, [codes[rows[: len(rows) // _PARTS]] for rows in parts]
+    return codes, copies.keep_together(parts, codes)
 
 
-def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> Made:
+def _by(strata: Strata, sizes: list[int], seed: int) -> Parts:
     """Makes folds of whole groups or times."""
     codes = np.unique(strata.values, return_inverse=True)[1]
     codes = codes.max() - codes if strata.groups is None else in_random_order(codes, seed)
@@ -136,9 +124,7 @@ def _by(strata: Strata, sizes: list[int], number: int, seed: int) -> Made:
     if of_rows is None:
         raise InputError(
             f"column {strata.column!r} has {codes.max() + 1} {strata.kind}s in the training rows, "
-            f"too few for {number} folds; lower config.kfold_bagging.folds, or set "
+            "too few for the folds; lower config.kfold_bagging.folds, or set "
             "config.method='deep_ensemble'"
         )
-    each = [np.unique(codes[of_rows == fold]) for fold in range(number)]
-    leads = [own[: max(1, len(own) // _PARTS) if len(own) > 1 else 0] for own in each]
-    return codes, of_rows, leads
+    return codes, [np.flatnonzero(of_rows == fold) for fold in range(len(sizes))]

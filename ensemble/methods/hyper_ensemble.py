@@ -21,7 +21,6 @@ from ensemble import pytrees
 from ensemble.methods import training
 from ensemble.methods.optimizers import Descent, descent_of_each
 from ensemble.runtime.method import Method
-from ensemble.runtime.rows import Period
 from ensemble.runtime.streams import Stream
 from ensemble.task import Learned
 
@@ -29,25 +28,12 @@ from ensemble.task import Learned
 class SettingsReport(training.DescentReport):
     """Report of members with settings of their own."""
 
-    def scalars(self, run: Any, period: Period) -> dict[str, float]:
-        """Means over steps, and the settings of members."""
-        found = super().scalars(run, period)
-        share = found.pop("train/learning_rate") / self.config.learning_rate
-        for name, values in self._settings(run).items():
-            factor = share if name == "learning_rate" else 1
-            for k, value in zip(run.numbers, values, strict=True):
-                found[f"train/member_{k:02d}/{name}"] = value * factor
-        return found
-
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """Settings of the members."""
-        return {"hyper_ensemble": {"members": list(run.numbers), **self._settings(run)}}
-
-    def _settings(self, run: Any) -> dict[str, list[float]]:
-        """Settings [M] by name."""
+        """Settings of the members, [M] by name."""
         keys = pytrees.keys_of(jax.random.key(self.config.seed), np.array(run.numbers))
         found = jax.vmap(functools.partial(draw_settings, self.config))(keys)
-        return {name: one.tolist() for name, one in found.items() if self.config[name]}
+        settings = {name: one.tolist() for name, one in found.items() if self.config[name]}
+        return {"hyper_ensemble": {"members": list(run.numbers), **settings}}
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:

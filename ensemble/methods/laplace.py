@@ -25,7 +25,7 @@ from ensemble.fitted import Fitted, OnDisk, Predict
 from ensemble.methods import training
 from ensemble.methods.given_weights import check_number, run_of
 from ensemble.methods.laplace_structures import STRUCTURES
-from ensemble.network import Variables
+from ensemble.network import Variables, path_name
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start
 from ensemble.runtime.devices import Devices
@@ -34,7 +34,6 @@ from ensemble.runtime.method import Method, Report
 from ensemble.runtime.status import Status
 from ensemble.runtime.streams import Stream
 from ensemble.sharding import processes
-from ensemble.storage.memory import check_memory
 from ensemble.tasks.supervised import OWN, Supervised
 
 _LIKELIHOODS = ("categorical", "gaussian", "gaussian_homoscedastic")
@@ -58,13 +57,11 @@ class LaplaceState(NamedTuple):
     Attributes:
         mean: Its variables, as their run has left them.
         curvature: What has been added up so far.
-        log_likelihood: Of the training data, [] nats.
-        precision: Of the prior, []; NaN: that with the largest marginal likelihood.
+        precision: Of the prior, [].
     """
 
     mean: Variables
     curvature: Any
-    log_likelihood: jax.Array
     precision: jax.Array
 
 
@@ -79,11 +76,11 @@ class LaplaceReport(Report):
         return bool(run.loop.finished)
 
     def sections(self, run: Any, timing: Mapping[str, float | None]) -> dict[str, Any]:
-        """The prior of each member, and its log marginal likelihood, nats."""
+        """The prior of each member."""
         found = run.devices.fetch_members(run.loop.parameters())[OF_METHOD]
-        names = ("prior_precision", "log_marginal_likelihood")
-        each = {name: found[name][:, 0].tolist() for name in names}
-        return {"laplace": {"structure": self.config.laplace.structure, **each}}
+        prior = found["prior_precision"][:, 0].tolist()
+        structure = self.config.laplace.structure
+        return {"laplace": {"structure": structure, "prior_precision": prior}}
 
 
 def create(config: ml_collections.FrozenConfigDict, task: Supervised) -> Method:
@@ -121,37 +118,35 @@ def _algorithm(
     structure, likelihood = member.structure, task.likelihood
     epoch = training.Epochs.of(config, task.num_train_examples).steps
     steps = structure.num_passes * epoch
-    tried, passes = jnp.asarray(_TRIED, jnp.float32), config.num_draws or 1
+    is_chosen = given in (MARGINAL, VALIDATION)
+    tried = jnp.asarray(_TRIED if given == VALIDATION else _PRECISIONS, jnp.float32)
     feed = training.batches(training.with_own_keys(config), task, devices, numbers, steps)
 
     def of_slice(one: Any, batch: Batch) -> Any:
         variables, curvature, number = one
-        found, outputs = member.added(variables, curvature, number, batch.inputs, batch.weights)
-        log_prob = likelihood.log_prob(own_of(variables), outputs, batch.targets)
-        # A structure may pass over the data twice.
-        return (found, jnp.where(number == 0, jnp.sum(batch.weights * log_prob), 0.0)), ()
+        return member.added(variables, curvature, number, batch.inputs, batch.weights), ()
 
     spread = devices.over_examples(of_slice, unrolls=True)
 
     def init(now: Now, batch: Batch) -> LaplaceState:
         # Without what is given, only the shapes are asked for.
         variables = task.init_variables(now.key) if now.given is None else now.given
-        precision = jnp.float32("nan" if given in (MARGINAL, VALIDATION) else given)
         curvature = structure.nothing(member.matrices(member.covered(variables)))
-        return LaplaceState(variables, curvature, jnp.zeros(()), precision)
+        return LaplaceState(variables, curvature, jnp.float32(0 if is_chosen else given))
 
     @precise
     def step(now: Now, state: LaplaceState, batch: Batch) -> tuple[LaplaceState, Info]:
         found, _ = spread((state.mean, state.curvature, now.step // epoch), batch)
-        curvature, told = jax.tree.map(jnp.add, (state.curvature, state.log_likelihood), found)
-        return state._replace(curvature=curvature, log_likelihood=told), Info({})
+        curvature = jax.tree.map(jnp.add, state.curvature, found)
+        return state._replace(curvature=curvature), Info({})
 
     @precise
     def parameters(now: Now, state: LaplaceState) -> Any:
-        found = member.posterior(state)
-        if passes == 1:
-            found["spectrum"] = structure.kept(found["spectrum"], found["prior_precision"])
-        found["rng_key"] = jax.random.key_data(now.key)
+        found = {
+            "spectrum": structure.spectrum(state.curvature),
+            "prior_precision": state.precision,
+            "rng_key": jax.random.key_data(now.key),
+        }
         return pytrees.at({**state.mean, OF_METHOD: found}, None)
 
     def losses(one: Any, batch: Batch) -> jax.Array:
@@ -161,20 +156,24 @@ def _algorithm(
         scores = jax.vmap(lambda each: likelihood.scores(each, batch.targets))(said)
         return scores[likelihood.loss]
 
-    loss = training.mean_loss(task, devices, losses, tried.shape)
+    loss = training.mean_loss(task, devices, losses)
 
     @precise
     def choose(now: Now, state: LaplaceState, data: Batch) -> Any:
-        found = loss((state.mean, structure.spectrum(state.curvature)), data)
-        found = jnp.where(jnp.isfinite(found), found, jnp.inf)
-        best = jnp.where(jnp.isfinite(found).any(), tried[jnp.argmin(found)], tried[-1])
-        return state._replace(precision=best), jnp.int8(Status.ACTIVE)
+        spectrum = structure.spectrum(state.curvature)
+        if given == VALIDATION:
+            found = loss((state.mean, spectrum), data)
+        else:
+            evidence = functools.partial(member.log_evidence, state.mean, spectrum)
+            found = -jax.lax.map(evidence, tried)
+        best = jnp.argmin(jnp.where(jnp.isfinite(found), found, jnp.inf))
+        return state._replace(precision=tried[best]), jnp.int8(Status.ACTIVE)
 
     between: tuple[Between, ...] = ()
-    if given == VALIDATION:
-        what = f"config.laplace.prior_precision={VALIDATION!r}"
-        data = Fixed(training.validation(task, devices, what))
-        between = (Between(lambda step: step == steps, choose, data),)
+    if is_chosen:
+        what = f"config.laplace.prior_precision={given!r}"
+        data = training.validation(task, devices, what) if given == VALIDATION else None
+        between = (Between(lambda step: step == steps, choose, Fixed(data)),)
     return Algorithm(
         init,
         step,
@@ -184,7 +183,7 @@ def _algorithm(
         steps_per_program=feed.steps_per_program,
         between=between,
         start=functools.partial(_start, config, task),
-        passes=passes,
+        passes=config.num_draws or 1,
     )
 
 
@@ -224,13 +223,11 @@ def _start(config: Any, task: Supervised) -> Start:
 
 
 def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
-    """Refuses what has no such approximation, or too large a one.
+    """Refuses what has no such approximation.
 
     Raises:
-        InputError: There is none, or it does not fit into memory.
+        InputError: There is none.
     """
-    name = config.laplace.structure
-    member = Approximation(task, name)
     if not config.init_from or is_file(config.init_from):
         raise InputError(
             f"config.init_from={config.init_from!r} must be the workdir of a run, whose members "
@@ -241,28 +238,11 @@ def _check(config: ml_collections.FrozenConfigDict, task: Supervised) -> None:
             f"config.method='laplace' is for {', '.join(_LIKELIHOODS)}, and config.likelihood is "
             f"{task.likelihood.name!r}"
         )
-    if member.is_last and task.output_layer is None:
+    if config.laplace.structure in LAST_LAYER and task.output_layer is None:
         raise InputError(
             f"config.model={config.model!r} puts out what no dense layer does, inputs @ kernel + "
             "bias; let it end in one, or choose another config.laplace.structure"
         )
-
-    def sizes(rng_key: jax.Array) -> Any:
-        covered = member.covered(task.init_variables(rng_key))
-        return member.structure.nothing(member.matrices(covered)), covered
-
-    size, num_params = map(pytrees.size, jax.eval_shape(sizes, jax.random.key(0)))
-    # The curvature, its eigenvectors and a copy of these; derivatives of an example.
-    own = 4 * (3 * size + 2 * num_params * task.likelihood.num_outputs)
-    on_devices = own * config.ensemble_size // processes.count()
-    check_memory(
-        on_devices,
-        f"the curvatures {name!r} of config.ensemble_size={config.ensemble_size} members, of "
-        f"{num_params:,} parameters,",
-        "it, or choose another config.laplace.structure",
-        on_devices,
-        processes.devices(config.num_devices),
-    )
 
 
 # The functions of one member.
@@ -295,83 +275,83 @@ class Approximation:
 
     # Parameters.
 
-    def covered(self, variables: Variables) -> Any:
-        """The parameters that have a distribution: of the last layer, `kernel` and `bias`."""
-        params = variables["params"]
-        if not self.is_last:
-            return pytrees.without(params, OWN)
-        leaves = dict(jax.tree.leaves_with_path(params))
-        return {part: leaves[path] for part, path in (self.task.output_layer or {}).items()}
+    def covered(self, variables: Variables) -> dict[str, jax.Array]:
+        """The parameters that have a distribution, by name."""
+        leaves = jax.tree.leaves_with_path(variables["params"])
+        params = {path_name(path): leaf for path, leaf in leaves}
+        if self.is_last:
+            names = map(path_name, (self.task.output_layer or {}).values())
+            return {name: params[name] for name in names}
+        return {name: one for name, one in params.items() if not name.startswith(f"{OWN}/")}
 
-    def matrices(self, covered: Any) -> Any:
+    def matrices(self, covered: Mapping[str, jax.Array]) -> Any:
         """Matrices [I, F] of such parameters; those of the last layer are one, the bias below."""
-        if not self.is_last:
-            return jax.tree.map(
-                lambda leaf: leaf.reshape(-1, leaf.shape[-1] if leaf.ndim else 1), covered
-            )
-        parts = (covered[part] for part in ("kernel", "bias") if part in covered)
-        return jnp.concatenate([jnp.atleast_2d(leaf) for leaf in parts])
+        if self.is_last:
+            parts = sorted(covered.values(), key=jnp.ndim, reverse=True)
+            return jnp.concatenate([jnp.atleast_2d(leaf) for leaf in parts])
+        return {
+            name: leaf.reshape(-1, leaf.shape[-1] if leaf.ndim else 1)
+            for name, leaf in covered.items()
+        }
 
     def outputs(self, variables: Variables, matrices: Any, inputs: jax.Array) -> jax.Array:
         """Outputs [B, K] of prepared inputs, by matrices in place of the parameters covered."""
-        params = variables["params"]
-        if self.is_last:
-            layer = self.task.output_layer or {}
-            parts = {"kernel": matrices[: len(matrices) - len(layer) + 1], "bias": matrices[-1]}
-            new = {path: parts[part] for part, path in layer.items()}
-            params = jax.tree.map_with_path(lambda path, leaf: new.get(path, leaf), params)
-        else:
-            shapes = self.covered(variables)
-            own = jax.tree.map(lambda one, leaf: one.reshape(leaf.shape), matrices, shapes)
-            params = {**params, **own}
+        new = {}
+        for name, leaf in self.covered(variables).items():
+            if self.is_last:
+                new[name] = matrices[: len(leaf)] if leaf.ndim > 1 else matrices[-1]
+            else:
+                new[name] = matrices[name].reshape(leaf.shape)
+        params = jax.tree.map_with_path(
+            lambda path, leaf: new.get(path_name(path), leaf), variables["params"]
+        )
         return self.task.outputs({**variables, "params": params}, inputs)[0]
 
     # Curvature.
 
-    def derivatives(self, variables: Variables, one: jax.Array) -> tuple[jax.Array, Any]:
-        """Outputs [K] of one prepared example, and their derivatives [K, I, F] by the matrices.
+    def information_root(self, variables: Variables, outputs: jax.Array) -> jax.Array:
+        """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
+        likelihood: Any = self.task.likelihood
 
-        Of the last layer these are its inputs [F'], with a 1 for its bias.
+        def parts(one: jax.Array) -> Any:
+            """What outputs determine, and the roots of its information."""
+            if hasattr(likelihood, "class_log_probs"):  # And its predictions may be corrected.
+                log_probs = likelihood.class_log_probs(one[None])[0]
+                return log_probs, jnp.exp(0.5 * log_probs)
+            found = likelihood.predict(own_of(variables), one[None])
+            scales = found["scale"].reshape(-1)
+            roots = jnp.concatenate([1 / scales, jnp.full_like(scales, math.sqrt(2))])
+            return jnp.concatenate([found["loc"].reshape(-1), jnp.log(scales)]), roots
+
+        slopes, roots = jax.jacfwd(parts, has_aux=True)(outputs)
+        return roots[:, None] * slopes
+
+    def rows(self, variables: Variables, one: jax.Array, weight: Any = None) -> Any:
+        """The rows of one prepared example, as its structure takes them.
+
+        Args:
+            variables: Variables of the member.
+            one: The example.
+            weight: Weight in the curvature, []; None: the rows are those of the outputs [K], whose
+                variances are wanted.
         """
 
         def outputs_of(matrices: Any) -> jax.Array:
             return self.outputs(variables, matrices, one[None])[0]
 
         outputs, pull_back = jax.vjp(outputs_of, self.matrices(self.covered(variables)))
-        directions = jnp.eye(len(outputs), dtype=outputs.dtype)
-        if self.is_last:
-            return outputs, pull_back(directions[0])[0][:, 0]
-        return outputs, jax.vmap(pull_back)(directions)[0]
-
-    def information_root(self, variables: Variables, outputs: jax.Array) -> jax.Array:
-        """R [R, K], of which R'R is the Fisher information of a target in the outputs [K]."""
-        likelihood: Any = self.task.likelihood
-        if hasattr(likelihood, "class_log_probs"):  # And its predictions may be corrected.
-
-            def log_probs(one: jax.Array) -> Any:
-                return likelihood.class_log_probs(one[None])[0]
-
-            return jnp.exp(0.5 * log_probs(outputs))[:, None] * jax.jacfwd(log_probs)(outputs)
-
-        def parts(one: jax.Array) -> Any:
-            found = likelihood.predict(own_of(variables), one[None])
-            scales = found["scale"].reshape(-1)
-            return jnp.concatenate([found["loc"].reshape(-1), jnp.log(scales)]), scales
-
-        slopes, scales = jax.jacfwd(parts, has_aux=True)(outputs)
-        roots = jnp.concatenate([1 / scales, jnp.full_like(scales, math.sqrt(2))])
-        return roots[:, None] * slopes
-
-    def rows(self, variables: Variables, one: jax.Array, weight: jax.Array) -> Any:
-        """The rows of one prepared example, as its structure takes them, and the outputs [K]."""
-        outputs, found = self.derivatives(variables, one)
-        root = jnp.sqrt(weight) * self.information_root(variables, outputs)
-        if self.is_last:
-            return (found, root.T @ root), outputs
-        return jax.tree.map(lambda leaf: jnp.tensordot(root, leaf, 1), found), outputs
+        directions = root = jnp.eye(len(outputs), dtype=outputs.dtype)
+        if weight is not None:
+            root = jnp.sqrt(weight) * self.information_root(variables, outputs)
+        if not self.is_last:
+            return jax.vmap(pull_back)(root)[0]
+        features = pull_back(directions[0])[0][:, 0]  # With a 1 for its bias.
+        return features if weight is None else pytrees.at((features, root.T @ root), None)
 
     def at_once(self, variables: Variables, size: int) -> int:
         """Examples of a batch whose derivatives are in memory at once: a divisor of its size."""
+        if self.is_last:
+            return size
         of_one = 8 * pytrees.size(self.covered(variables)) * self.task.likelihood.num_outputs
         most = max(1, min(size, _JACOBIAN_BYTES // of_one))
         return next(number for number in range(most, 0, -1) if size % number == 0)
@@ -379,7 +359,7 @@ class Approximation:
     def added(
         self, variables: Variables, curvature: Any, number: Any, inputs: Any, weights: Any
     ) -> Any:
-        """Terms of a batch in the curvature, and the outputs [B, K].
+        """Terms of a batch in the curvature.
 
         Args:
             variables: Variables of the member.
@@ -388,48 +368,26 @@ class Approximation:
             inputs: [B, ...], prepared.
             weights: [B].
         """
-        rows_of = jax.vmap(self.rows, (None, 0, 0))
-        if self.is_last:
-            rows, outputs = rows_of(variables, inputs, weights)
-            return self.structure.terms(curvature, rows, number), outputs
-
-        @in_turn
-        def scanned(variables: Variables, curvature: Any, number: Any, parts: Any) -> Any:
-            def one(found: Any, part: Any) -> tuple[Any, jax.Array]:
-                rows, outputs = rows_of(variables, *part)
-                so_far = jax.tree.map(jnp.add, curvature, found)
-                terms = self.structure.terms(so_far, pytrees.merged(rows), number)
-                return jax.tree.map(jnp.add, found, terms), outputs
-
-            return jax.lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)
-
         size = self.at_once(variables, len(inputs))
-        parts = jax.tree.map(
-            lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (inputs, weights)
-        )
-        found, outputs = scanned(variables, curvature, jnp.asarray(number), parts)
-        return found, pytrees.merged(outputs)
 
-    # Posterior.
+        def scanned(variables: Variables, curvature: Any, number: Any, batch: Any) -> Any:
+            def one(found: Any, part: Any) -> tuple[Any, None]:
+                rows = pytrees.merged(jax.vmap(self.rows, (None, 0, 0))(variables, *part))
+                so_far = jax.tree.map(jnp.add, curvature, found)
+                terms = self.structure.terms(so_far, rows, number)
+                return jax.tree.map(jnp.add, found, terms), None
 
-    def posterior(self, state: LaplaceState) -> dict[str, Any]:
-        """Posterior by the prior of a state, or by that with the largest marginal likelihood."""
-        spectrum = self.structure.spectrum(state.curvature)
-        leaves = jax.tree.leaves(self.covered(state.mean))
+            parts = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), batch)
+            return jax.lax.scan(one, jax.tree.map(jnp.zeros_like, curvature), parts)[0]
+
+        of_member = scanned if self.is_last else in_turn(scanned)
+        return of_member(variables, curvature, jnp.asarray(number), (inputs, weights))
+
+    def log_evidence(self, mean: Variables, spectrum: Any, tau: jax.Array) -> jax.Array:
+        """Log marginal likelihood by a precision of the prior, but for a constant."""
+        leaves = jax.tree.leaves(self.covered(mean))
         size, squares = pytrees.size(leaves), sum(jnp.sum(leaf**2) for leaf in leaves)
-
-        def log_evidence(tau: jax.Array) -> jax.Array:
-            prior = 0.5 * (size * jnp.log(tau) - tau * squares)
-            return state.log_likelihood + prior - 0.5 * self.structure.log_det(spectrum, tau)
-
-        tried = jnp.asarray(_PRECISIONS, jnp.float32)
-        best = tried[jnp.argmax(jax.lax.map(log_evidence, tried))]
-        precision = jnp.where(jnp.isnan(state.precision), best, state.precision)
-        return {
-            "spectrum": spectrum,
-            "prior_precision": precision,
-            "log_marginal_likelihood": log_evidence(precision),
-        }
+        return (size * jnp.log(tau) - tau * squares - self.structure.log_det(spectrum, tau)) / 2
 
     # Predictions.
 
@@ -451,8 +409,8 @@ class Approximation:
 
         def variances_of(variables: Any, spectrum: Any, taus: Any, inputs: jax.Array) -> Any:
             def of_example(one: jax.Array) -> jax.Array:
-                _, found = self.derivatives(variables, one)
-                return jax.vmap(lambda tau: self.structure.variances(spectrum, tau, found))(taus)
+                rows = self.rows(variables, one)
+                return jax.vmap(lambda tau: self.structure.variances(spectrum, tau, rows))(taus)
 
             if self.is_last:
                 return jax.vmap(of_example)(inputs)

@@ -54,11 +54,11 @@ class Diagonal:
         return {"values": jax.tree.map(lambda leaf: jnp.sum(leaf**2, axis=0), rows)}
 
     def spectrum(self, curvature: Curvature) -> Curvature:
-        """The spectrum of a curvature."""
+        """The spectrum of a curvature: `values`, and what turns parameters."""
         return curvature
 
-    def turned(self, spectrum: Curvature, rows: Rows) -> Rows:
-        """Rows in the eigenvectors' coordinates."""
+    def turned(self, spectrum: Curvature, rows: Rows) -> Any:
+        """Rows in the eigenvectors' coordinates, [R, ...] as `values`."""
         return rows
 
     def back(self, spectrum: Curvature, scaled: Any) -> Any:
@@ -77,18 +77,12 @@ class Diagonal:
         )
         return self.back(spectrum, scaled)
 
-    def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
-        """The part of a spectrum that `variances` needs."""
-        return spectrum
-
     def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> Any:
         """Variances [R] of the products of rows with the parameters."""
         shares = jax.tree.map(
-            lambda r, h: r**2 / (h + precision),
-            self.turned(spectrum, rows),
-            spectrum["values"],
+            lambda r, h: r**2 / (h + precision), self.turned(spectrum, rows), spectrum["values"]
         )
-        return sum(jnp.sum(leaf, axis=(1, 2)) for leaf in jax.tree.leaves(shares))
+        return jnp.sum(_flat(shares), axis=1)
 
 
 class Kronecker(Diagonal):
@@ -123,14 +117,15 @@ class Kronecker(Diagonal):
 
     def spectrum(self, curvature: Curvature) -> Curvature:
         """Products of the factors' eigenvalues, and eigenvectors: trees like the parameters."""
-        found = jax.tree.map(jnp.linalg.eigh, curvature)
-        values, vectors = jax.tree.transpose(jax.tree.structure(curvature), None, found)
+        values, vectors = (
+            jax.tree.map(lambda leaf, i=i: jnp.linalg.eigh(leaf)[i], curvature) for i in (0, 1)
+        )
         products = jax.tree.map(
             lambda a, g: jnp.maximum(a, 0)[:, None] * jnp.maximum(g, 0), *values.values()
         )
         return {"values": products, "vectors": vectors}
 
-    def turned(self, spectrum: Curvature, rows: Rows) -> Rows:
+    def turned(self, spectrum: Curvature, rows: Rows) -> Any:
         """Rows between both factors' eigenvectors."""
         return jax.tree.map(
             lambda one, left, right: jnp.einsum("ij,rif,fg->rjg", left, one, right),
@@ -150,7 +145,7 @@ class LowRank(Diagonal):
 
     They are principal components of rows that come in batches, of which three times as many as are
     used are kept on the way: exact while no more directions than these have a curvature, and else
-    somewhat short of the largest.
+    somewhat short of the largest. Coordinates are those along eigenvectors, and what is left.
 
     Attributes:
         rank: Directions.
@@ -174,27 +169,27 @@ class LowRank(Diagonal):
         values = jnp.sum(rows**2, axis=1)
         is_known = values > _NOTHING * jnp.max(values)
         shrink = jnp.where(is_known, 1 / jnp.sqrt(jnp.maximum(values, _TINY)), 0)
-        return {"values": jnp.where(is_known, values, 0), "vectors": shrink[:, None] * rows}
+        known = jnp.where(is_known, values, 0)
+        return {"values": (known, jnp.zeros(())), "vectors": shrink[:, None] * rows}
+
+    def turned(self, spectrum: Curvature, rows: Rows) -> Any:
+        """Rows along the eigenvectors, and what is left of them."""
+        flat = _flat(rows)
+        along = flat @ spectrum["vectors"].T
+        return along, flat - along @ spectrum["vectors"]
 
     def log_det(self, spectrum: Curvature, precision: jax.Array) -> jax.Array:
         """Log determinant of the eigenvalues that are kept, and of the prior."""
         rank, size = spectrum["vectors"].shape
-        kept = jnp.sum(jnp.log(spectrum["values"] + precision))
-        return kept + (size - rank) * jnp.log(precision)
+        rest = (size - rank - 1) * jnp.log(precision)
+        return super().log_det(spectrum, precision) + rest
 
     def draw(self, spectrum: Curvature, precision: jax.Array, normal: Any) -> Any:
         """A draw of the prior, shrunk along the eigenvectors."""
-        z, restore = ravel_pytree(normal)
-        less = 1 / jnp.sqrt(precision) - 1 / jnp.sqrt(spectrum["values"] + precision)
-        along = less * (spectrum["vectors"] @ z)
-        return restore(z / jnp.sqrt(precision) - along @ spectrum["vectors"])
-
-    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
-        """Variances along the eigenvectors, and of what is left by the prior."""
-        flat = _flat(rows)
-        along = flat @ spectrum["vectors"].T
-        rest = jnp.sum((flat - along @ spectrum["vectors"]) ** 2, axis=1) / precision
-        return rest + along**2 @ (1 / (spectrum["values"] + precision))
+        flat, restore = ravel_pytree(normal)
+        coordinates = self.turned(spectrum, flat[None])
+        along, rest = super().draw(spectrum, precision, coordinates)
+        return restore((along @ spectrum["vectors"] + rest)[0])
 
 
 class LastLayer(Diagonal):
@@ -221,21 +216,14 @@ class LastLayer(Diagonal):
         values = jnp.maximum(values, 0).reshape(shape)
         return {"values": values, "vectors": vectors.reshape(*shape, size)}
 
+    def turned(self, spectrum: Curvature, rows: Rows) -> Any:
+        """Rows [K, F', K] of the outputs, by the features of an example."""
+        along = jnp.einsum("f,fkp->kp", rows, spectrum["vectors"])
+        return along.reshape(-1, *spectrum["values"].shape)
+
     def back(self, spectrum: Curvature, scaled: Any) -> Any:
         """Parameters by the eigenvectors."""
         return spectrum["vectors"] @ scaled.reshape(-1)
-
-    def kept(self, spectrum: Curvature, precision: jax.Array) -> Curvature:
-        """Covariances `blocks` [K, F', F'] of the parameters of each output."""
-        scaled = spectrum["vectors"] / jnp.sqrt(spectrum["values"].reshape(-1) + precision)
-        return {"blocks": jnp.einsum("fkp,gkp->kfg", scaled, scaled)}
-
-    def variances(self, spectrum: Curvature, precision: jax.Array, rows: Rows) -> jax.Array:
-        """Variances of the outputs [K], by the features of an example."""
-        if "blocks" in spectrum:
-            return jnp.einsum("f,kfg,g->k", rows, spectrum["blocks"], rows)
-        along = jnp.einsum("f,fkp->kp", rows, spectrum["vectors"])
-        return along**2 @ (1 / (spectrum["values"].reshape(-1) + precision))
 
 
 class LastLayerKronecker(Kronecker):

@@ -1,8 +1,7 @@
 """The linear models that members may start from: one for each fold, and as good as they can be.
 
 Of numbers it is ridge regression, of classes multinomial logistic regression. Their penalty is the
-one of a path whose predictions of the rows held out are best, of the latest period where folds are
-periods; its end is a constant.
+one of a path whose predictions of the rows held out are best; its end is a constant.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class _Rows(NamedTuple):
         """Returns outputs [N, ...] by kernel and bias of each row's fold; NaN of rows in none."""
         found = np.full((len(self.inputs), *np.shape(biases[0])), np.nan)
         for fold in range(self.folds.number):
-            rows = self.folds.rows(fold)
+            rows = self.folds.of_rows == fold
             found[rows] = self.inputs[rows] @ kernels[fold] + biases[fold]
         return found
 
@@ -122,19 +121,19 @@ def fit(task: Supervised, folds: Folds, weights: np.ndarray | None) -> LinearSta
 
 
 def _best(candidates: Iterator[LinearStart], rows: _Rows, patience: int) -> LinearStart:
-    """Returns the models with the lowest mean loss of the rows held out that decide.
+    """Returns the models with the lowest mean loss of the rows held out.
 
     Args:
         candidates: Models, made one by one.
         rows: Training rows.
         patience: Worse candidates in line, after which no more are made.
     """
-    decide = rows.folds.deciding
+    held = rows.folds.of_rows < rows.folds.number
     lowest = math.inf
     waited = 0
     best: Any = None
     for one in candidates:
-        loss = np.average(one.losses[decide], weights=rows.weights[decide])
+        loss = np.average(one.losses[held], weights=rows.weights[held])
         waited += 1
         if best is None or loss < lowest:
             lowest = loss

@@ -54,12 +54,13 @@ def check_descent(
     Raises:
         InputError: one of them fails, or makes steps of another form than the parameters.
     """
-    kinds = [
-        one for one in (SCHEDULES, OPTIMIZERS) if config.get(one.key) not in (None, *one.names)
+    own = [
+        f"the {kind.noun} {config[kind.key]}"
+        for kind in (SCHEDULES, OPTIMIZERS)
+        if config.get(kind.key) not in (None, *kind.names)
     ]
-    if not kinds:
+    if not own:
         return
-    what = " or ".join(f"the {kind.noun} {config[kind.key]}" for kind in kinds)
 
     def step(carry: Any, _: Any) -> Any:
         params, state = carry
@@ -75,8 +76,8 @@ def check_descent(
         raise
     except Exception as error:  # It is a program, and may raise anything.
         raise InputError(
-            f"{what} failed {in_own_code(error)}; steps must have the form of the parameters, a "
-            "state must keep its form, and within jax.jit `if` cannot ask for values: use jnp.where"
+            f"{' or '.join(own)} failed {in_own_code(error)}; steps must have the form of the "
+            "parameters, a state must keep its form, and `if` cannot ask for values in jax.jit"
         ) from error
 
 
@@ -87,26 +88,17 @@ def constant(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.S
 
 def cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
     """Half a wave from the peak to zero."""
-    return in_one_program(optax.cosine_decay_schedule(config.learning_rate, num_steps))
+    return optax.cosine_decay_schedule(config.learning_rate, num_steps)
 
 
 def warmup_cosine(config: ml_collections.FrozenConfigDict, num_steps: int) -> optax.Schedule:
     """The same after a rise from zero, which takes `lr_warmup_fraction` of the steps."""
-    schedule = optax.warmup_cosine_decay_schedule(
+    return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=config.learning_rate,
         warmup_steps=min(round(config.lr_warmup_fraction * num_steps), num_steps - 1),
         decay_steps=num_steps,
     )
-    return in_one_program(schedule)
-
-
-def in_one_program(schedule: optax.Schedule) -> optax.Schedule:
-    """A schedule that is one program where a rate is reported, not one for each operation.
-
-    Within the program of a step its operations are those that they were.
-    """
-    return jax.jit(schedule, inline=True)
 
 
 def create_optimizer(

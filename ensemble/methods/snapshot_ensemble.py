@@ -4,17 +4,14 @@ The learning rate falls from its peak to 0 along half a cosine, and jumps back. 
 together are its prediction, so that one training gives the predictions of several networks.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import optax
 
 from ensemble.methods import training
-from ensemble.methods.optimizers import descent_by, in_one_program
+from ensemble.methods.optimizers import descent_by
 from ensemble.runtime.algorithm import Keep
 from ensemble.runtime.method import KeptReport, Method
 from ensemble.task import Learned
@@ -42,7 +39,9 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     number = config.snapshot_ensemble.num_cycles
     steps = training.num_steps(config, task)
     ends = training.divided(steps, "snapshot_ensemble.num_cycles", number)
-    schedule, after = cyclical_cosine(config.learning_rate, ends), np.array(ends)
+    lengths, after = np.diff([0, *ends]), np.array(ends)
+    cycles = [optax.cosine_decay_schedule(config.learning_rate, int(one)) for one in lengths]
+    schedule = optax.join_schedules(cycles, ends[:-1])
     keep = Keep(lambda step: (step >= after).sum(), steps // number, only_rows=True)
 
     return training.create(
@@ -54,20 +53,3 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
         num_kept=number,
         facts={"the number of steps": (steps, "config.num_epochs or config.num_steps")},
     )
-
-
-def cyclical_cosine(peak: float, ends: Sequence[int]) -> optax.Schedule:
-    """A learning rate by step, which falls from the peak along half a cosine to the end of a cycle.
-
-    Args:
-        peak: Rate at the beginning of a cycle.
-        ends: Steps after which cycles end.
-    """
-    starts = jnp.array([0, *ends], jnp.int32)
-
-    def learning_rate(step: Any) -> jax.Array:
-        cycle = jnp.clip(jnp.searchsorted(starts, step, side="right") - 1, 0, len(ends) - 1)
-        done = (step - starts[cycle]) / (starts[cycle + 1] - starts[cycle])
-        return 0.5 * peak * (1 + jnp.cos(jnp.pi * done))
-
-    return in_one_program(learning_rate)

@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from ensemble import pytrees
 from ensemble.fitted import Fitted, OnDisk
 from ensemble.methods import training
-from ensemble.methods.optimizers import descent_by, in_one_program
+from ensemble.methods.optimizers import descent_by
 from ensemble.runtime import loading
 from ensemble.runtime.algorithm import Algorithm, Between, Now
 from ensemble.runtime.devices import Devices
@@ -84,8 +84,7 @@ def create(config: ml_collections.FrozenConfigDict, task: Learned) -> Method:
     number = swag.num_iterates
     parts = training.divided(steps - start, "swag.num_iterates", number)
     # Half a cosine from the peak to a share of it, which it keeps.
-    falling = optax.cosine_decay_schedule(config.learning_rate, max(start, 1), swag.lr_factor)
-    schedule = in_one_program(falling)
+    schedule = optax.cosine_decay_schedule(config.learning_rate, max(start, 1), swag.lr_factor)
     return training.create(
         config,
         task,

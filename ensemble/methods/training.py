@@ -9,12 +9,10 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 
 from ensemble import pytrees
 from ensemble.config import with_defaults
 from ensemble.config.builtin import DeepEnsemble
-from ensemble.config.keys import MAX_STEPS
 from ensemble.data.labels import class_weights
 from ensemble.data.source import Source
 from ensemble.errors import InputError
@@ -46,28 +44,21 @@ class DescentReport(Report):
     """
 
     def __init__(self, config: Any, task: Learned, descent: Descent):
-        rate = f"config.learning_rate={config.learning_rate}"
-        optimizer = f"config.optimizer={config.optimizer!r}"
-        super().__init__(config, task, f"lower {rate}, with {optimizer}")
-        self.descent = descent
-
-    def learning_rate(self, run: Any, step: int) -> float:
-        """Learning rate of a step."""
-        return float(self.descent.learning_rate(step))
+        super().__init__(config, task, f"lower config.learning_rate={config.learning_rate}")
+        self.schedule = jax.jit(descent.learning_rate)  # Not a program for each operation.
 
     def scalars(self, run: Any, period: Period) -> dict[str, float]:
         """Means over steps, and the learning rate of the last one."""
-        rate = self.learning_rate(run, period.end - 1)
-        return {"train/learning_rate": rate, **super().scalars(run, period)}
+        rate = self.schedule(period.end - 1)
+        return {"train/learning_rate": float(rate), **super().scalars(run, period)}
 
     def resumed(self, run: Any, step: int, goal: int) -> None:
         """Notes that a schedule is stretched."""
         name = self.config.get("lr_schedule", "constant")
         if run.goal > goal and name != "constant":
             note(
-                f"The schedule {name!r} is stretched from {goal} to {run.goal} steps, so that the "
-                f"learning rate jumps at step {step}; the result is not that of one run of "
-                f"{run.goal} steps."
+                f"The schedule {name!r} is stretched from {goal} to {run.goal} steps: the learning "
+                f"rate jumps at step {step}."
             )
 
 
@@ -77,19 +68,9 @@ def with_own_keys(config: ml_collections.FrozenConfigDict) -> ml_collections.Fro
 
 
 def num_steps(config: ml_collections.FrozenConfigDict, task: Learned) -> int:
-    """Returns the steps that the configuration asks for.
-
-    Raises:
-        InputError: They are too many.
-    """
+    """Returns the steps that the configuration asks for."""
     epoch = Epochs.of(config, task.num_train_examples).steps
-    found = int(config.num_steps or config.num_epochs * epoch)
-    if found > MAX_STEPS:
-        raise InputError(
-            f"config.num_epochs={config.num_epochs} are {found} steps here, which must be at most "
-            f"{MAX_STEPS}; lower it"
-        )
-    return found
+    return int(config.num_steps or config.num_epochs * epoch)
 
 
 def divided(steps: int, key: str, number: int) -> list[int]:
@@ -105,8 +86,7 @@ def divided(steps: int, key: str, number: int) -> list[int]:
     """
     if steps < number:
         raise InputError(
-            f"config.{key}={number} needs as many steps, and this run has {steps} for them; lower "
-            "it, or raise config.num_epochs"
+            f"config.{key}={number} is more than the {steps} steps for it; raise config.num_epochs"
         )
     return [math.ceil((i + 1) * steps / number) for i in range(number)]
 
@@ -134,8 +114,7 @@ class Epochs(NamedTuple):
 
     def examples_before(self, step: int) -> int:
         """Examples that a member has seen before a step."""
-        epochs, rest = divmod(step, self.steps)
-        return epochs * self.num_examples + min(rest * self.batch_size, self.num_examples)
+        return step * self.num_examples // self.steps
 
 
 def create(
@@ -167,9 +146,9 @@ def create(
     steps = num_steps(config, task)
     how = descent_of(config, steps)
     check_descent(config, how, learned.params_shapes)
-    objective = make_objective(config, learned)
-    epochs = Epochs.of(config, task.num_train_examples)
     check_members(config, learned, num_kept)
+    epochs = Epochs.of(config, task.num_train_examples)
+    patience = config.early_stopping_epochs
     start = None
     if config.init_from:
         from ensemble.methods import given_weights  # Most members start by themselves.
@@ -177,36 +156,65 @@ def create(
         start = functools.partial(given_weights.start, config, learned)
 
     def algorithm(devices: Devices, numbers: Sequence[int]) -> Algorithm:
-        feed = batches(config, learned, devices, numbers, steps, how.augments_each)
-        init, step = descent(learned, devices, objective, how)
-        found = Algorithm(
-            init,
-            step,
-            lambda now, state: pytrees.at(state.variables, None),
-            steps,
-            feed,
-            steps_per_program=feed.steps_per_program,
-            together=None if feed.reads_each else ensemble_scores(learned),
-            start=start,
-        )
+        found = descending(config, learned, devices, numbers, steps, how)._replace(start=start)
         if wrap is not None:
             found = wrap(found, devices, numbers)
-        if config.early_stopping_epochs:
-            found = with_early_stopping(config, learned, devices, found)
-        return found
+        if not patience:
+            return found
+        return stopping_early(
+            found,
+            devices,
+            lambda step: step > 0 and (step % epochs.steps == 0 or step == steps),
+            patience,
+            held_loss(learned, devices),
+            validation(learned, devices, f"config.early_stopping_epochs={patience}"),
+        )
 
     return of_members(
         given_config,
         task,
         epochs,
         members_learn=learned,
-        place=functools.partial(place, config, learned, how.optimizer),
+        place=functools.partial(place, config, learned),
         algorithm=algorithm,
         report=report(config, task, how),
         num_steps=steps,
-        may_end_early=bool(config.early_stopping_epochs),
+        may_end_early=bool(patience),
         duration="num_epochs or config.num_steps",
         **more,
+    )
+
+
+def descending(
+    config: ml_collections.FrozenConfigDict,
+    task: Learned,
+    devices: Devices,
+    numbers: Sequence[int],
+    steps: int,
+    how: Descent,
+    order: Order | None = None,
+) -> Algorithm:
+    """Makes the algorithm of members that descend to their last step.
+
+    Args:
+        config: Configuration of the run.
+        task: What the members learn.
+        devices: Placement of the members.
+        numbers: Their numbers.
+        steps: Steps of the run.
+        how: How they move.
+        order: As of `batches`.
+    """
+    feed = batches(config, task, devices, numbers, steps, how.augments_each, order)
+    init, step = descent(task, devices, make_objective(config, task), how)
+    return Algorithm(
+        init,
+        step,
+        lambda now, state: pytrees.at(state.variables, None),
+        steps,
+        feed,
+        steps_per_program=feed.steps_per_program,
+        together=None if feed.reads_each else ensemble_scores(task),
     )
 
 
@@ -238,12 +246,7 @@ def spread(config: ml_collections.FrozenConfigDict, task: Learned, number: int) 
     return Devices(number, devices, task.traits.examples_are_independent)
 
 
-def place(
-    config: ml_collections.FrozenConfigDict,
-    task: Learned,
-    optimizer: optax.GradientTransformation,
-    number: int,
-) -> Devices:
+def place(config: ml_collections.FrozenConfigDict, task: Learned, number: int) -> Devices:
     """Places members on the devices: each on one, unless it takes more than half of it.
 
     Raises:
@@ -253,24 +256,19 @@ def place(
     size, least = len(devices), 1 + bool(config.split_members)
     if devices[0].platform == "cpu" and least == 1:
         return spread(config, task, number)
-    variables = jax.eval_shape(task.init_variables, jax.random.key(0))
-    state = variables, jax.eval_shape(optimizer.init, variables["params"]), variables["params"]
-    member = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    # Parameters, gradients and two moments.
+    member = 4 * 4 * pytrees.size(task.params_shapes())
     room = processes.from_main(lambda: device_bytes(devices) // 2)
-    what = (
-        f"members of {member / 2**30:.3g} GiB with state and gradients, for which a device has "
-        f"{room / 2**30:.3g} GiB"
-    )
     for parts in (one for one in range(least, size + 1) if size % one == 0):
         if -(-number // (size // parts)) * member // parts > room:
             continue
         if parts == 1:
             return spread(config, task, number)
-        note(f"{parts} of {size} devices hold each of the {what}.")
+        note(f"Each member, of {member / 2**30:.3g} GiB, lies on {parts} of {size} devices.")
         return Devices(number, devices, splits_members=True, groups=size // parts)
     raise InputError(
-        f"config.ensemble_size={number} is too much for {size} devices: {what}; use more devices, "
-        "fewer members or a smaller network"
+        f"config.ensemble_size={number} members of {member / 2**30:.3g} GiB are too much for "
+        f"{size} devices; use more devices, fewer members or a smaller network"
     )
 
 
@@ -375,37 +373,42 @@ class StoppingEarly(NamedTuple):
     lowest: jax.Array
     waited: jax.Array
 
-    @classmethod
-    def of(cls, moving: Any) -> "StoppingEarly":
-        """Starts with a member that has not been evaluated yet."""
-        return cls(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
 
-
-def judge(
+def stopping_early(
+    algorithm: Algorithm,
     devices: Devices,
-    loss: Callable[[Any, Batch], jax.Array],
+    due: Callable[[int], bool],
     patience: int,
-    axis: int | None = None,
-    criteria: Callable[[jax.Array, Any], jax.Array] = lambda losses, more: losses,
-    first: int = -1,
-) -> Callable[..., Any]:
-    """Makes a change of all members that keeps their best variables, and stops them.
+    loss: Callable[[Any, Batch], jax.Array],
+    data: Batch,
+    criteria: Callable[[jax.Array], jax.Array] = lambda losses: losses,
+) -> Algorithm:
+    """Makes members that stop without progress, and predict with their best variables.
 
     One whose criterion is NaN has failed.
 
     Args:
-        devices: Placement of the members, whose states have the fields of `StoppingEarly`.
-        loss: `(variables, blocks) -> []` of one member.
+        algorithm: Algorithm of members whose state has `variables`.
+        devices: Placement of the members.
+        due: Whether they are judged after so many steps.
         patience: Evaluations without a better criterion after which a member stops.
-        axis: Axis of the members in arrays of the blocks; None: they share these.
-        criteria: `(losses [num_places], more) -> criteria`, where the data are `(blocks, more)`.
-        first: Step up to which nobody stops.
+        loss: `(variables, blocks) -> []` of one member.
+        data: Blocks, with an axis of members after the first if they hold out rows of their own.
+        criteria: Makes criteria of the losses [num_places].
     """
 
-    def change(now: Now, states: Any, status: jax.Array, data: Any) -> Any:
-        blocks, more = data
+    def init(now: Now, batch: Any) -> StoppingEarly:
+        return judged_from(algorithm.init(now, batch))
+
+    def step(now: Now, state: StoppingEarly, batch: Any) -> Any:
+        moving, info = algorithm.step(now, state.moving, batch)
+        return state._replace(moving=moving), info
+
+    axis = 1 if data.weights.ndim > 2 else None
+
+    def judge(now: Now, states: StoppingEarly, status: jax.Array, data: Batch) -> Any:
         moving = states.moving.variables
-        losses = criteria(devices.map_members(loss, (0, axis))(moving, blocks), more)
+        losses = criteria(devices.map_members(loss, (0, axis))(moving, data))
         active = status == Status.ACTIVE
         better = active & (losses < states.lowest)
         waited = jnp.where(better, 0, states.waited + active)
@@ -416,43 +419,15 @@ def judge(
         )
         found = jnp.where(waited >= patience, Status.STOPPED_EARLY, status)
         found = jnp.where(jnp.isnan(losses), Status.NON_FINITE, found)
-        return judged, jnp.where(active & (now.step > first), found, status)
+        return judged, jnp.where(active, found, status)
 
-    return change
+    evaluation = Between(due, judge, Fixed(data), of_all=True)
+    return algorithm._replace(init=init, step=step, between=(*algorithm.between, evaluation))
 
 
-def with_early_stopping(
-    config: ml_collections.FrozenConfigDict, task: Learned, devices: Devices, algorithm: Algorithm
-) -> Algorithm:
-    """The same members, which stop without progress and predict with their best variables.
-
-    They are judged by their loss on the validation split after each epoch.
-
-    Args:
-        config: Configuration of the run.
-        task: Task of the members.
-        devices: Their placement.
-        algorithm: Algorithm of members whose state has `variables`.
-    """
-    patience = config.early_stopping_epochs
-    data = validation(task, devices, f"config.early_stopping_epochs={patience}")
-    epoch = Epochs.of(config, task.num_train_examples).steps
-
-    def step(now: Now, state: StoppingEarly, batch: Any) -> Any:
-        moving, info = algorithm.step(now, state.moving, batch)
-        return state._replace(moving=moving), info
-
-    evaluation = Between(
-        lambda step: step > 0 and (step % epoch == 0 or step == algorithm.num_steps),
-        judge(devices, held_loss(task, devices), patience),
-        Fixed((data, None)),
-        of_all=True,
-    )
-    return algorithm._replace(
-        init=lambda now, batch: StoppingEarly.of(algorithm.init(now, batch)),
-        step=step,
-        between=(*algorithm.between, evaluation),
-    )
+def judged_from(moving: Any) -> StoppingEarly:
+    """Starts with a member that has not been evaluated yet."""
+    return StoppingEarly(moving.variables, moving, jnp.float32(jnp.inf), jnp.int32(0))
 
 
 def validation(task: Learned, devices: Devices, what: str) -> Batch:
@@ -469,8 +444,7 @@ def validation(task: Learned, devices: Devices, what: str) -> Batch:
     number = task.dataset.sizes.get("validation")
     if not number:
         raise InputError(
-            f"{what} needs a validation split: give one, set config.train_on_all=False, or change "
-            "this key"
+            f"{what} needs a validation split; set config.train_on_all=False, or give the split"
         )
     rows = [np.arange(number)]
     return blocks(devices, task.dataset, "validation", rows, min(_BLOCK, number))
@@ -496,10 +470,10 @@ def blocks(
         weights: [N] of the split, of examples of each member; None: they are shared, and count
             alike.
     """
-    counts, per_member = np.array([*map(len, rows)]), weights is not None
-    number = -(-max(counts) // size) * size
+    number = -(-max(map(len, rows)) // size) * size
     filled = np.stack([np.resize(one, number) for one in rows])
-    counted = (np.arange(number) < counts[:, None]).astype(np.float32)
+    counted = np.stack([np.arange(number) < len(one) for one in rows]).astype(np.float32)
+    per_member = weights is not None
     if weights is not None:
         counted = (counted * weights[filled]).astype(np.float32)
 
@@ -523,10 +497,7 @@ def held_loss(task: Learned, devices: Devices) -> Callable[[Any, Batch], jax.Arr
 
 
 def mean_loss(
-    task: Learned,
-    devices: Devices,
-    losses_of: Callable[[Any, Batch], jax.Array],
-    shape: tuple[int, ...] = (),
+    task: Learned, devices: Devices, losses_of: Callable[[Any, Batch], jax.Array]
 ) -> Callable[[Any, Batch], jax.Array]:
     """Returns `(variables, blocks) -> [...]`, the mean of losses of one member.
 
@@ -534,7 +505,6 @@ def mean_loss(
         task: Task of the members.
         devices: Their placement.
         losses_of: `(variables, batch) -> losses [..., B]`; that of weight 0 may be anything.
-        shape: Axes of the losses before the last.
     """
 
     def of_slice(variables: Any, batch: Batch) -> Any:
@@ -544,14 +514,13 @@ def mean_loss(
     spread = devices.over_examples(of_slice, unrolls=True)
 
     def loss(variables: Any, blocks: Batch) -> jax.Array:
-        def add(sums: Any, block: Batch) -> Any:
-            return jax.tree.map(jnp.add, sums, spread(variables, block)[0]), None
+        def one(_: Any, block: Batch) -> Any:
+            return None, spread(variables, block)[0]
 
         # XLA:CPU convolves slowly within a loop.
         unroll = task.traits.has_convolutions
-        start = jnp.zeros(shape), jnp.float32(0)
-        (lost, weight), _ = jax.lax.scan(add, start, blocks, unroll=unroll)
-        return lost / weight
+        _, (lost, weight) = jax.lax.scan(one, None, blocks, unroll=unroll)
+        return jnp.sum(lost, axis=0) / jnp.sum(weight)
 
     return loss
 

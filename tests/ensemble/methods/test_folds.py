@@ -77,7 +77,5 @@ def test_groups_are_whole_and_times_are_periods():
         )
     # A member's rows are one period, the latest of the fold before its own among them.
     np.testing.assert_array_equal(np.sort(times[folds.held_out(0)]), np.arange(53, 90))
-    assert [folds.decides(member) for member in range(4)] == [True, False, False, True]
-    np.testing.assert_array_equal(folds.deciding, times >= 60)
     last = make_folds(source(strata=strata), 1, 0)
     np.testing.assert_array_equal(np.sort(times[last.held_out(0)]), np.arange(81, 90))

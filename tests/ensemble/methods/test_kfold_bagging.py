@@ -12,7 +12,7 @@ from ensemble.likelihoods.classes import Categorical
 from ensemble.likelihoods.numbers import Gaussian
 from ensemble.methods import kfold_bagging
 from ensemble.methods.folds import Folds, make_folds
-from ensemble.methods.kfold_bagging import HeldPredictions, fitted_factor
+from ensemble.methods.kfold_bagging import fitted_factor, mixtures
 from ensemble.storage.predictions import read_held_out
 from ensemble.storage.workdir import Workdir
 
@@ -110,12 +110,14 @@ def test_losses_of_rows_held_out_are_kept_as_the_ensemble_predicts_them(tmp_path
 # How wide the mixture is.
 
 
-def held(likelihood, arrays, targets, folds):
-    """Predictions of members [M, N] by name, of the rows of their folds alone."""
-    rows = np.arange(len(targets)) % folds
-    holds = np.stack([rows == k % folds for k in range(len(arrays))])
+def factor_of(likelihood, arrays, targets, folds):
+    """The factor by predictions of members [M, N] by name, of the rows of their folds alone."""
+    num_rows = len(targets)
+    rows = np.arange(num_rows)
+    holds = np.stack([rows % folds == k % folds for k in range(len(arrays))])
     whole = {name: np.stack([one[name][None] for one in arrays]) for name in arrays[0]}
-    return HeldPredictions(rows, holds, whole, targets, np.ones(len(targets)), likelihood)
+    given = rows, holds, whole, targets, np.ones(num_rows), likelihood
+    return fitted_factor(mixtures(1, *given), mixtures(2, *given), len(arrays))
 
 
 @pytest.mark.parametrize("claimed", [0.7, 0.9, 1.1])
@@ -134,7 +136,7 @@ def test_the_mixture_covers_as_it_says(claimed):
         }
         for _ in range(num_members)
     ]
-    factor = fitted_factor(held(likelihood, members, targets, 4), num_members)
+    factor = factor_of(likelihood, members, targets, 4)
     whole = {name: np.stack([one[name] for one in members]) for name in ("loc", "scale")}
     wide = likelihood.tempered(whole, factor)
     low, high = likelihood.predictive(wide).central(0.9)
@@ -149,10 +151,10 @@ def test_classes_get_a_temperature_and_few_rows_hardly_one():
     said = 1.4 * logits - np.log(np.exp(1.4 * logits).sum(axis=1, keepdims=True))
     likelihood = Categorical(["a", "b", "c"])
     arrays = [{"log_probs": said.astype(np.float32)}] * 4
-    assert fitted_factor(held(likelihood, arrays, labels, 2), 4) == pytest.approx(1.4, abs=0.06)
+    assert factor_of(likelihood, arrays, labels, 2) == pytest.approx(1.4, abs=0.06)
     few = [{"log_probs": said[:10].astype(np.float32)}] * 4
-    assert abs(fitted_factor(held(likelihood, few, labels[:10], 2), 4) - 1) < 0.1
-    assert fitted_factor(held(likelihood, arrays[:2], labels, 2), 2) == 1  # One holds a row out.
+    assert abs(factor_of(likelihood, few, labels[:10], 2) - 1) < 0.1
+    assert factor_of(likelihood, arrays[:2], labels, 2) == 1  # One holds a row out.
 
 
 def test_weights_count_in_what_is_held_out():

@@ -108,7 +108,6 @@ def test_chains_that_all_refuse_end_the_run(blobs):
             "config.augment.shift=1.*'deep_ensemble'",
         ),
         ({"label_smoothing": 0.1}, "label_smoothing=0.1.*config.method='deep_ensemble'"),
-        ({"beta_nll": 0.5}, "config.method='deep_ensemble'.*gradients"),
         ({"num_epochs": 3}, "remove.*config.sampler.num_samples sets"),
         ({"method": "mclmc", "sampler": {"mass_matrix": "dense"}}, "is for hmc and nuts"),
         (
