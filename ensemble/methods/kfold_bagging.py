@@ -128,7 +128,7 @@ class Bagging(training.DescentReport):
     def __init__(self, config: ml_collections.FrozenConfigDict, task: Supervised):
         keys = {**training.with_own_keys(config), "clip_norm": _MAX_NORM}
         config = ml_collections.FrozenConfigDict(keys)
-        self.starts = (False,) if linear_start.why_not(task) else (True, False)
+        self.starts = (True, False) if linear_start.suits(task) else (False,)
         beside = (LINEAR, WIDTH) if self.starts[0] else (WIDTH,)
         task = learned = dataclasses.replace(task, beside=beside)
         if config.num_estimators > 1:
