@@ -50,7 +50,7 @@ _REFERENCE_SD = 10.0
 """Standard deviation of the normal density that replicas come from where there is no prior."""
 _NUM_SCALARS = 10
 """Scalars that are recorded of a draw, at least."""
-_NOTHING = DrawInfo(*np.float32([0, 0]), np.False_, *np.float32([0, 0]), np.int32(0))
+_NOTHING = DrawInfo._make(np.zeros((), kind) for kind in "ff?ffi")
 """Diagnostics of no draw, with the types of those of one."""
 
 
@@ -178,9 +178,10 @@ def _algorithm(
         kept: Any,
         *span: Any,
     ) -> tuple[Chain, Any, Any]:
-        take_draws: Any = functools.partial(density.run_free, devices.mesh, settings, density.bind)
+        run_free: Any = density.run_free
+        how = devices.mesh, settings, density.bind, observe, keep.before
         given = fixed["data"], jax.vmap(_key)(keys), chains, (scalars, kept)
-        chains, record = take_draws(observe, keep.before, *given, *span)
+        chains, record = run_free(*how, *given, *span)
         return chains, *record
 
     between = []

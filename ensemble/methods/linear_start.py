@@ -84,12 +84,12 @@ def fit(task: Supervised, folds: Folds, weights: np.ndarray) -> LinearStart:
 def _best(family: Any, inputs: Any, targets: Any, weights: Any, folds: Folds) -> LinearStart:
     """Returns the models of one target with the lowest mean loss of the rows that decide."""
     is_class = family.name in _OF_CLASSES
+    fitted = _logistic if is_class else _ridge
     paths = []
     for fold in range(folds.number):
         rows = folds.learned(fold)
         rows = rows[:: -(-len(rows) // _MOST_ROWS)]
-        models = _logistic if is_class else _ridge
-        paths.append([*models(family, inputs[rows], targets[rows], weights[rows])])
+        paths.append([*fitted(family, inputs[rows], targets[rows], weights[rows])])
     held = [folds.rows(fold) for fold in range(1 if folds.are_periods else folds.number)]
     judges = np.concatenate(held)
     shares = weights[judges] / weights[judges].sum()

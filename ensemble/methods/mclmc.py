@@ -53,7 +53,10 @@ def make(settings: Settings, logdensity_fn: LogDensityFn, *_: Any) -> Sampler:
     def init(rng_key: jax.Array, position: Any) -> Chain:
         key_momentum = jax.random.fold_in(rng_key, _MOMENTUM)
         state = mclmc.init(position, logdensity_fn, key_momentum)
-        return Chain(state, untuned(position, settings.step_size))
+        number = pytrees.size(position)
+        length = jnp.sqrt(jnp.float32(number))  # Of a standard normal density.
+        step_size = jnp.float32(settings.step_size)
+        return Chain(state, MCLMCAdaptationState(length, step_size, jnp.ones(number)))
 
     def tune_chain(rng_key: jax.Array, chain: Chain) -> Chain:
         joined, of_vector, separate = join(chain.state, logdensity_fn)
@@ -146,14 +149,6 @@ class _Watched(NamedTuple):
     position: jax.Array
 
 
-def untuned(position: Any, step_size: float) -> MCLMCAdaptationState:
-    """Returns what the tuning starts with, by BlackJAX: L of a standard normal density."""
-    num_params = pytrees.size(position)
-    return MCLMCAdaptationState(
-        jnp.sqrt(jnp.float32(num_params)), jnp.float32(step_size), jnp.ones(num_params)
-    )
-
-
 def tune(
     settings: Settings,
     rng_key: jax.Array,
@@ -170,7 +165,7 @@ def tune(
             gradients each.
         rng_key: Key of the tuning.
         state: State of the chain, joined.
-        start: Result of `untuned`.
+        start: What the tuning starts with.
         logdensity_fn: Function from a vector to nats.
     """
     num_steps = settings.num_warmup

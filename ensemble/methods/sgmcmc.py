@@ -173,10 +173,9 @@ class LangevinReport(PosteriorReport):
         targets = self.task.dataset.targets(self.split)
         likelihood = self.task.likelihood
         mask = np.ones(len(targets), bool)
-        scores = []
-        for i in range(len(steps)):
-            predicted = self.predict_set(pytrees.at(period.kept, np.s_[i, :, 0]), self.split)
-            scores.append(draw_scalars(likelihood, self.tracked_rows, predicted, targets, mask))
+        sets = (pytrees.at(period.kept, np.s_[i, :, 0]) for i in range(len(steps)))
+        predicted = (self.predict_set(one, self.split) for one in sets)
+        scores = [draw_scalars(likelihood, self.tracked_rows, p, targets, mask) for p in predicted]
         return found | jax.tree.map(lambda *each: np.stack(each), *scores)
 
     def has_predictions(self, run: Any) -> bool:

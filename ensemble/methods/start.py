@@ -29,7 +29,7 @@ _MAP_ITERATIONS = 1000
 
 def starting_points(
     config: ml_collections.FrozenConfigDict,
-    task: Learned | Modelled,
+    task: Any,
     density: LogDensity,
     rng_keys: jax.Array,
 ) -> tuple[Coordinates | None, Any]:
@@ -106,7 +106,7 @@ def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modell
     return starts
 
 
-def find_map(task: Learned, density: LogDensity) -> Any:
+def find_map(task: Any, density: LogDensity) -> Any:
     """Maximises a log density by L-BFGS-B; the same call gives the same answer.
 
     It ends where float32 can no longer tell a step's gain from rounding, or at the limit. Logistic

@@ -122,7 +122,6 @@ def test_chains_that_all_refuse_end_the_run(blobs):
             {"sampler": {"thinning": 31}},
             "config.sampler.thinning=31.*config.sampler.num_samples=30",
         ),
-        ({"init_from": "Map"}, "Map is.*'prior'"),
         ({"init_from": "map"}, "config.init_from='map' is for .*'kronecker'"),
     ],
 )
