@@ -32,7 +32,7 @@ from ensemble.methods.log_density import make_log_density
 from ensemble.methods.start import starting_points
 from ensemble.methods.warmup import window_ends
 from ensemble.networks.layers import mapped_over_networks
-from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, Start, every
+from ensemble.runtime.algorithm import Algorithm, Between, Info, Now, every
 from ensemble.runtime.devices import Devices
 from ensemble.runtime.feed import Fixed
 from ensemble.runtime.method import Method
@@ -198,7 +198,7 @@ def _algorithm(
         feed=feed,
         keep=keep,
         between=tuple(between),
-        start=functools.partial(_start, report),
+        start=_traced()(functools.partial(starting_points, config, task, density)),
         steps_per_program=min(1024, config.log_every_steps) if is_free else 64,
         run=run if is_free else None,
     )
@@ -245,17 +245,6 @@ def _tracked(report: ChainReport, devices: Devices) -> Any:
     # Where parameters lie on their shards, each of them predicts a part of every example.
     whole = bool(report.density.layout.names)
     return place_split(split.inputs, split.targets, devices.mesh, whole_inputs=whole)
-
-
-def _start(report: ChainReport) -> Start:
-    """Finds where chains start, and the coordinates in which they move."""
-    config = report.config
-    key = jax.random.key(config.seed)
-    keys = jax.vmap(jax.random.split)(pytrees.keys_of(key, jnp.arange(config.num_chains)))[:, 0]
-    with mapped_over_networks():
-        found = starting_points(config, report.task, report.density, keys)
-    coordinates, positions = processes.tree_from_main(found)
-    return Start(coordinates, report.density.layout.pad(positions, axis=1))
 
 
 def _observed(report: ChainReport, info: Any, params: Any, tracked: Any) -> dict[str, jax.Array]:

@@ -170,8 +170,8 @@ def make_hamiltonian(
         metric = (make_metric or default_metric)(inverse_mass)
         return follow(settings, logdensity_fn, rng_key, before, step_size, metric, t)
 
-    start = lambda _, position: hmc.init(position, logdensity_fn)  # noqa: E731
-    return windowed(settings, start, transition, make_metric is not None)
+    is_by_leaf = make_metric is not None
+    return windowed(settings, lambda _, x: hmc.init(x, logdensity_fn), transition, is_by_leaf)
 
 
 def follow(

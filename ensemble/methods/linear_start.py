@@ -167,4 +167,4 @@ def _logistic(family: Any, inputs: Any, labels: Any, weights: Any) -> Models:
         kernel, bias = fit.coef_.T, fit.intercept_
         if len(bias) < family.num_outputs:  # Of two classes.
             kernel, bias = (np.concatenate([-one, one], axis=-1) / 2 for one in (kernel, bias))
-        yield kernel.copy(), bias.copy()
+        yield kernel, bias

@@ -17,6 +17,7 @@ from ensemble.draws.store import Draws
 from ensemble.errors import InputError
 from ensemble.methods.coordinates import Coordinates, from_params, kronecker, to_params
 from ensemble.methods.given_weights import check_number, named, read
+from ensemble.runtime.algorithm import Start
 from ensemble.sharding import processes, signals, transfer
 from ensemble.storage import weights
 from ensemble.storage.workdir import Workdir
@@ -28,11 +29,8 @@ _MAP_ITERATIONS = 1000
 
 
 def starting_points(
-    config: ml_collections.FrozenConfigDict,
-    task: Any,
-    density: LogDensity,
-    rng_keys: jax.Array,
-) -> tuple[Coordinates | None, Any]:
+    config: ml_collections.FrozenConfigDict, task: Any, density: LogDensity
+) -> Start:
     """Finds the coordinates in which chains move, and where they start.
 
     Chains that start at the MAP, which only the Kronecker mass has, start at draws of its Laplace
@@ -42,14 +40,15 @@ def starting_points(
         config: Configuration of the run.
         task: What is sampled.
         density: Log density of the posterior.
-        rng_keys: Keys of the starts, [C].
 
     Returns:
-        The coordinates, and positions [C, ...] in them, without padding.
+        The coordinates, which all chains share, and positions [C, ...] in them.
 
     Raises:
         InputError: `config.init_from` does not suit this run, or the mass the network.
     """
+    keys = pytrees.keys_of(jax.random.key(config.seed), jnp.arange(config.num_chains))
+    keys = jax.vmap(jax.random.split)(keys)[:, 0]
     origin = config.init_from
     whitens = config.sampler.mass_matrix == "kronecker"
     # What is refused is said before the long search.
@@ -63,20 +62,23 @@ def starting_points(
     if origin not in STARTS:
         params = given_starts(config, task)
     elif isinstance(task, Modelled):
-        params = task.starts(rng_keys, from_prior=origin == PRIOR)
+        params = task.starts(keys, from_prior=origin == PRIOR)
     elif origin == UNIFORM:
         raise InputError(
             f"config.init_from='{UNIFORM}' is for log densities. Use '{PRIOR}' or a workdir"
         )
     elif origin == PRIOR:
-        params = jax.vmap(task.sample_prior)(rng_keys)
+        params = jax.vmap(task.sample_prior)(keys)
     if whitens:
         maximum = find_map(task, density)
         train = in_memory(task.dataset, "train")
         coordinates = kronecker(task, train, maximum, config.posterior_temperature)
     if origin == MAP:
-        return coordinates, jax.vmap(lambda key: pytrees.standard_normal(key, shapes))(rng_keys)
-    return coordinates, jax.vmap(lambda one: from_params(coordinates, one))(params)
+        found = jax.vmap(lambda key: pytrees.standard_normal(key, shapes))(keys)
+    else:
+        found = jax.vmap(lambda one: from_params(coordinates, one))(params)
+    coordinates, found = processes.tree_from_main((coordinates, found))
+    return Start(coordinates, density.layout.pad(found, axis=1))
 
 
 def given_starts(config: ml_collections.FrozenConfigDict, task: Learned | Modelled) -> Any:

@@ -155,9 +155,4 @@ def _stages(mass: str, num_warmup: int) -> np.ndarray:
 
 def _typed(tree: Any) -> Any:
     """Gives Python's numbers, with which BlackJAX starts, a type: each would be traced anew."""
-
-    def convert(leaf: Any) -> jax.Array:
-        is_integer = jnp.issubdtype(jnp.result_type(leaf), jnp.integer)
-        return jnp.asarray(leaf, jnp.int32 if is_integer else jnp.float32)
-
-    return jax.tree.map(convert, tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(leaf)), tree)
